@@ -149,3 +149,15 @@ def test_a_family_is_known_to_the_chart_and_has_a_recipe(family: Family) -> None
     assert images[family.name] == family.repository
     assert images["digests"][family.name] == ""
     assert (ROOT / "images" / f"{family.name}.Dockerfile").is_file()
+
+
+@EACH
+def test_its_bench_has_arms_of_its_own_in_both_sizes(entry: EngineEntry, tmp_path: Path) -> None:
+    bench = entry.module("bench").BENCH
+    assert set(bench.sizes) == {"small", "full"}
+    for options in bench.sizes.values():
+        arms = bench.arms(options).all
+        assert len({arm.name for arm in arms}) == len(arms) >= 3
+        assert all(arm.command(tmp_path) for arm in arms)
+        assert bench.measures(options)
+    assert bench.equal

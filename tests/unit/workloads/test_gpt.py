@@ -9,9 +9,10 @@ from pydantic import ValidationError
 
 from convoy_crds.params import params_error, schema_error
 from convoy_workloads.engines.gpt import data
-from convoy_workloads.engines.gpt.engine import HELD_OUT_SEED, learning_rate
+from convoy_workloads.engines.gpt.engine import HELD_OUT_SEED
 from convoy_workloads.engines.gpt.model import GPT, VOCABULARY
 from convoy_workloads.engines.gpt.params import Params
+from convoy_workloads.engines.gpt.schedule import learning_rate
 
 
 def test_the_schema_of_the_parameters_is_one_and_refuses_what_is_unknown() -> None:

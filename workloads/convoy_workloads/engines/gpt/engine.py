@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -14,18 +12,11 @@ import convoy
 from convoy_workloads.engines.gpt import data
 from convoy_workloads.engines.gpt.model import GPT
 from convoy_workloads.engines.gpt.params import Params
+from convoy_workloads.engines.gpt.schedule import learning_rate
 from convoy_workloads.runtime.exactness import fingerprint
 
 HELD_OUT_SEED = 2**31
 """Of the batches for measuring: outside the range of `params.seed`, so no training batch shares it."""
-
-
-def learning_rate(step: int, params: Params) -> float:
-    """Linear rise over `warmup` steps, then a cosine to a tenth of the peak at the last step."""
-    if step <= params.warmup:
-        return params.learning_rate * step / params.warmup
-    progress = (step - params.warmup) / max(1, params.steps - params.warmup)
-    return params.learning_rate * (0.1 + 0.45 * (1 + math.cos(math.pi * progress)))
 
 
 def main() -> None:

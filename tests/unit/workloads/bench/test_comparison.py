@@ -1,0 +1,150 @@
+"""Arms in turns, ratios, equalities and the control: with made-up trials and with real processes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from convoy_workloads.bench.arms import Arm, Arms, function
+from convoy_workloads.bench.comparison import Bench, Equality, Measure, alternate, broken, compare, ratio
+from convoy_workloads.bench.trial import Trial, TrialError, run
+
+RATE = Measure(
+    name="rate",
+    unit="1/s",
+    of=lambda trial: 1 / float(trial.result["seconds"]),
+    higher_is_better=True,
+    target=1.5,
+)
+SECONDS = Measure(name="time", unit="seconds", of=lambda trial: float(trial.result["seconds"]))
+Answers = Mapping[str, Callable[[int], dict[str, Any]]]
+
+
+def arm(name: str) -> Arm:
+    return Arm(name, lambda result: [])
+
+
+def trials(*seconds: float) -> list[Trial]:
+    return [Trial(one, one, {"seconds": one}) for one in seconds]
+
+
+class Scripted:
+    """Runs no process: each arm's result by the number of its run."""
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+        self.order: list[str] = []
+
+    def __call__(self, arm: Arm) -> Trial:
+        number = self.order.count(arm.name)
+        self.order.append(arm.name)
+        return Trial(1.0, 1.0, self.answers[arm.name](number))
+
+
+def bench(**more: Any) -> Bench:
+    arms = Arms(arm("ours"), (arm("theirs"),), arm("theirs again"))
+    return Bench(
+        sizes={"small": {}, "full": {}},
+        arms=lambda options: arms,
+        measures=lambda options: [RATE, SECONDS],
+        equal=[Equality(key="sum", name="sum"), Equality(key="bits", name="bits")],
+        rounds=3,
+        **more,
+    )
+
+
+def result(seconds: float, total: float = 1.0, bits: str = "a") -> Callable[[int], dict[str, Any]]:
+    """A machine that gets slower by half in each round."""
+    return lambda number: {"seconds": seconds * 1.5**number, "sum": total, "bits": bits}
+
+
+def test_arms_run_in_turns_and_none_is_always_first() -> None:
+    order = Scripted({name: result(1) for name in "ab"})
+    found = alternate([arm("a"), arm("b")], 3, order)
+    assert order.order == ["a", "b", "b", "a", "a", "b"]
+    assert {name: len(runs) for name, runs in found.items()} == {"a": 3, "b": 3}
+
+
+def test_a_ratio_is_of_the_same_round_and_above_1_where_ours_is_better() -> None:
+    assert ratio(SECONDS, trials(1, 10, 100), trials(2, 20, 200)).median == 2
+    assert ratio(RATE, trials(1, 10, 100), trials(2, 20, 200)).median == pytest.approx(2)
+    spread = ratio(SECONDS, trials(1, 1, 1, 1, 1), trials(0.5, 1, 1, 1, 2))
+    assert spread.low < spread.median == 1 < spread.high
+
+
+def test_the_rows_of_a_comparison() -> None:
+    figures = compare(
+        bench(), run_once=Scripted({"ours": result(1), "theirs": result(2), "theirs again": result(2.02)})
+    )
+    rows = {row["metric"]: row for row in figures.rows()}
+    assert list(rows) == [
+        "rate: ours",
+        "rate: theirs",
+        "rate: ours, times better than theirs",
+        "negative control: theirs again, distance from theirs",
+        "time: ours",
+        "time: theirs",
+        "time: ours, times better than theirs",
+        "equality: sum",
+        "equality: bits",
+    ]
+    gain = rows["rate: ours, times better than theirs"]
+    assert (gain["value"], gain["met"], gain["kind"]) == (2, True, "measured")
+    assert gain["spread"] == "95%: 2.000 to 2.000, 3 rounds"
+    assert rows["negative control: theirs again, distance from theirs"]["met"] is True
+    assert rows["rate: ours"]["spread"] == "0.444 to 1.0, n=3"
+    assert broken(figures) == []
+
+
+@pytest.mark.parametrize(
+    ("ours", "again", "missed"),
+    [
+        (result(1, total=1.1), result(2), ["equality: sum"]),
+        (result(1, bits="b"), result(2), ["equality: bits"]),
+        (result(1), result(1), ["negative control: theirs again, distance from theirs"]),
+    ],
+    ids=["another number", "other bits", "a gain without the mechanism"],
+)
+def test_a_figure_is_not_published_when(ours: Any, again: Any, missed: list[str]) -> None:
+    answers = {"ours": ours, "theirs": result(2), "theirs again": again}
+    assert broken(compare(bench(), run_once=Scripted(answers))) == missed
+
+
+def test_numbers_are_equal_within_their_tolerance() -> None:
+    close = bench()
+    close = Bench(**{**vars(close), "equal": [Equality(key="sum", name="sum", tolerance=0.2)]})
+    answers = {"ours": result(1, total=1.1), "theirs": result(2), "theirs again": result(2)}
+    assert broken(compare(close, run_once=Scripted(answers))) == []
+
+
+def test_a_label_other_than_measured_is_in_every_row() -> None:
+    answers = {"ours": result(1), "theirs": result(2), "theirs again": result(2)}
+    figures = compare(bench(label="calibrated simulation"), run_once=Scripted(answers))
+    assert {row["kind"] for row in figures.rows()} == {"calibrated simulation"}
+
+
+def test_a_function_runs_in_a_process_of_its_own_with_its_time_and_result() -> None:
+    trial = run(function("arm", dict, {"steps": 7}))
+    assert trial.result == {"steps": 7}
+    assert trial.processor_seconds > 0
+    assert trial.seconds > 0
+
+
+def test_processes_that_outlive_their_parent_count() -> None:
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    orphan = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {burn!r}])"
+    script = f"{orphan}\nopen(sys.argv[1], 'w').write('{{}}')"
+    trial = run(Arm("orphan", lambda result: [sys.executable, "-c", script, str(result)]))
+    assert trial.processor_seconds > 0.3
+
+
+def test_an_arm_that_fails_says_why() -> None:
+    failing = Arm("bad", lambda result: [sys.executable, "-c", "raise SystemExit('no such data')"])
+    with pytest.raises(TrialError, match=r"(?s)bad ended with 1:.*no such data"):
+        run(failing)
+    slow = Arm("slow", lambda result: [sys.executable, "-c", "import time; time.sleep(60)"])
+    with pytest.raises(TrialError, match="ran longer than 1 s"):
+        run(slow, deadline=1)

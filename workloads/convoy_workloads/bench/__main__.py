@@ -1,0 +1,41 @@
+"""`python -m convoy_workloads.bench [ENGINE...]`: the engines against their baselines."""
+
+from __future__ import annotations
+
+import argparse
+
+from convoy_workloads.bench.comparison import broken, compare
+from convoy_workloads.bench.figures import publish
+from convoy_workloads.bench.trial import TrialError
+from convoy_workloads.engines.registry import ENGINES
+
+
+def main() -> None:
+    """Run the benches; a full run replaces docs/bench/engine-<name>.json.
+
+    Exit with 1 if an arm, an equality or a control fails.
+    """
+    known = {entry.name: entry for entry in ENGINES}
+    parser = argparse.ArgumentParser(prog="convoy_workloads.bench", description="Engines against baselines.")
+    parser.add_argument("engines", nargs="*", choices=[*known, []], help="Default: all.")
+    parser.add_argument("--size", choices=("small", "full"), default="full")
+    parser.add_argument("--rounds", type=int, help="Default: the bench's own.")
+    options = parser.parse_args()
+    failed = []
+    for name in options.engines or known:
+        bench = known[name].module("bench").BENCH
+        try:
+            figures = compare(bench, options.size, options.rounds)
+        except TrialError as error:
+            failed.append(f"{name}: {error}")
+            continue
+        missed = broken(figures)
+        failed += [f"{name}: {row}" for row in missed]
+        whole = options.size == "full" and (options.rounds or bench.rounds) >= bench.rounds and not missed
+        publish(figures, f"engine-{name}", f"make bench-engines ENGINE={name}", whole)
+    if failed:
+        raise SystemExit("\n".join(failed))
+
+
+if __name__ == "__main__":
+    main()

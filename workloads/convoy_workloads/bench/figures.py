@@ -1,0 +1,161 @@
+"""Figures gathered over repeats, and the file of rows made of them: the form that all benches write."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).parents[3]
+FOLDER = CHECKOUT / "docs" / "bench"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A measured quantity; lower is better, unless said otherwise."""
+
+    name: str
+    unit: str
+    target: float | None = None
+    """At most this."""
+    baseline: str = ""
+    """Name of the metric to compare with."""
+    kind: str = "measured"
+    """`measured`, `simulated`, `calibrated simulation`, `paper claim`, or `not measured: ` and the reason."""
+    least: bool = False
+    """Higher is better, and the target is the least."""
+    spread: str = ""
+    """In place of the least and the most value, such as an interval of confidence."""
+
+
+@dataclass
+class Figures:
+    """The values of every metric, one per repeat; None where what was timed did not come about."""
+
+    metrics: dict[str, Metric] = field(default_factory=dict)
+    values: dict[str, list[float | None]] = field(default_factory=dict)
+
+    def add(self, metric: Metric, value: float | None) -> None:
+        """One more repeat."""
+        self.metrics[metric.name] = metric
+        self.values.setdefault(metric.name, []).append(value)
+
+    def miss(self, metric: Metric, why: str) -> None:
+        """It cannot be measured here."""
+        self.metrics[metric.name] = replace(metric, kind=f"not measured: {why}")
+        self.values.setdefault(metric.name, [])
+
+    def merge(self, others: Figures) -> None:
+        """Add all values of other figures."""
+        for name, metric in others.metrics.items():
+            self.metrics[name] = metric
+            self.values.setdefault(name, []).extend(others.values[name])
+
+    def row(self, name: str) -> dict[str, Any]:
+        """One line of the file: the median, held against target and baseline."""
+        metric, value = self.metrics[name], self._median(name)
+        baseline = self._median(metric.baseline) if metric.baseline else None
+        return {
+            "metric": name,
+            "value": _rounded(value),
+            "unit": metric.unit,
+            "baseline": _rounded(baseline),
+            # Above 1 the baseline is slower.
+            "ratio": _rounded(baseline / value) if value and baseline is not None else None,
+            "target": metric.target,
+            "met": None if metric.target is None or not self.values[name] else _met(metric, value),
+            "kind": metric.kind,
+            "spread": self._spread(name),
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All of them, in the order in which they were first measured."""
+        return [self.row(name) for name in self.metrics]
+
+    def _median(self, name: str) -> float | None:
+        """Return the median; an event that never came counts as later than any other."""
+        values = [math.inf if value is None else value for value in self.values.get(name, ())]
+        middle = statistics.median_low(values) if values else math.inf
+        return middle if math.isfinite(middle) else None
+
+    def _spread(self, name: str) -> str:
+        if self.metrics[name].spread:
+            return self.metrics[name].spread
+        values = self.values[name]
+        there = [value for value in values if value is not None]
+        missing = len(values) - len(there)
+        words = f"{_rounded(min(there))} to {_rounded(max(there))}, " if there else ""
+        return f"{words}n={len(values)}" + (
+            f", {missing} of them not within the time given" if missing else ""
+        )
+
+
+def _met(metric: Metric, value: float | None) -> bool:
+    if metric.target is None or value is None:
+        return False
+    return value >= metric.target if metric.least else value <= metric.target
+
+
+def _rounded(value: float | None) -> float | None:
+    """Three digits that count; a figure is no more exact than that."""
+    if value is None or value == 0:
+        return value
+    return round(value, max(0, 2 - math.floor(math.log10(abs(value)))))
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row for a person."""
+    if row["value"] is None and row["kind"].startswith("not measured"):
+        return f"{row['metric']:<78} {row['kind']}"
+    value = "never" if row["value"] is None else f"{row['value']:g}"
+    words = f"{row['metric']:<78} {value:>8} {row['unit']}  ({row['spread']})"
+    if row["target"] is not None:
+        words += f"  {'meets' if row['met'] else 'MISSES'} {row['target']:g}"
+    if row["ratio"] is not None:
+        words += f"  baseline {row['baseline']:g}, ratio {row['ratio']:g}"
+    return words
+
+
+def write(name: str, command: str, figures: Figures, date: str) -> Path:
+    """Replaces docs/bench/<name>.json."""
+    path = FOLDER / f"{name}.json"
+    document = {
+        "name": name,
+        "command": command,
+        "commit": _commit(),
+        "date": date,
+        "machine": this_machine(),
+        "rows": figures.rows(),
+    }
+    beside = path.with_name(f".{path.name}")
+    beside.write_text(json.dumps(document, indent=2) + "\n")
+    beside.replace(path)
+    return path
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(CHECKOUT), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def this_machine() -> str:
+    """The machine in words, without its name."""
+    kernel = f"{platform.system()} {platform.release().split('-')[0]}"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return f"{os.cpu_count() or 1} cores, {round(memory / 2**30)} GiB, {kernel}"
+
+
+def publish(found: Figures, name: str, command: str, whole: bool) -> None:
+    """Print the figures; those of a whole run replace the bench's file."""
+    for row in found.rows():
+        print(line(row))
+    if whole:
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        print(write(name, command, found, today))

@@ -1,0 +1,39 @@
+"""`python -m convoy_workloads.bench.local_job RESULT PACKAGE RANKS PARAMS`: an arm that is an engine's job.
+
+The engine runs as `convoy run` runs it, but for the stopwatch around its module.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+
+from convoy_crds.trainingjob import TrainingJob
+from convoy_workloads.engines.catalogue import engine
+from convoy_workloads.engines.entry import EngineEntry
+from convoy_workloads.local import run_local
+
+
+def main() -> None:
+    """Run the job; its exit code is this process's."""
+    result, package, ranks, params = sys.argv[1:]
+    entry: EngineEntry = importlib.import_module(package).ENGINE
+    made = engine(entry)
+    *python, module = made.spec.command
+    made.spec.command = [*python, "convoy_workloads.bench.stopwatch", result, module]
+    job = TrainingJob.model_validate(
+        {
+            "metadata": {"name": "bench"},
+            "spec": {
+                "engine": {"name": entry.name, "params": json.loads(params)},
+                "roles": [{"name": "worker", "replicas": 1, "processesPerReplica": int(ranks)}],
+                "recovery": {"maxRestarts": 0},
+            },
+        }
+    )
+    raise SystemExit(run_local(job, made))
+
+
+if __name__ == "__main__":
+    main()

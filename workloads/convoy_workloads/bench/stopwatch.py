@@ -1,0 +1,86 @@
+"""`python -m convoy_workloads.bench.stopwatch RESULT MODULE [ARGUMENT...]`: times a training program.
+
+The module runs as `__main__`, unchanged. Hooks on PyTorch note the time of every optimizer step and the last
+loss, in the same way under any launcher. Rank 0 writes the result when the module ends:
+
+- `seconds_per_step`, `processor_seconds_per_step`: means of the steps behind the first tenth, which warm up;
+  the processor time is that of rank 0's process.
+- `loss`: of the last backward pass.
+- `parameters`: SHA-256 of the parameters after the last step. Equal bits, equal texts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import runpy
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+WARM_UP = 10
+"""The first of this many parts of the steps does not count."""
+
+
+class Stopwatch:
+    """What the hooks have seen."""
+
+    def __init__(self) -> None:
+        self._wall: list[float] = []
+        self._processor: list[float] = []
+        self._optimizer: torch.optim.Optimizer | None = None
+        self._loss: torch.Tensor | None = None
+
+    def install(self) -> None:
+        """Hook into every optimizer and backward pass of this process."""
+        backward = torch.Tensor.backward
+
+        def observed(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+            self._loss = tensor.detach()
+            backward(tensor, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+        torch.Tensor.backward = observed  # type: ignore[method-assign, assignment]
+        register_optimizer_step_post_hook(self._on_step)
+
+    def _on_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._optimizer = optimizer
+        self._wall.append(time.perf_counter())
+        self._processor.append(time.process_time())
+
+    def result(self) -> dict[str, Any]:
+        """Return what was measured; ValueError for fewer than three steps."""
+        if self._optimizer is None or self._loss is None or len(self._wall) < 3:
+            raise ValueError(f"{len(self._wall)} optimizer steps are too few to time: make at least 3")
+        first = len(self._wall) // WARM_UP
+        steps = len(self._wall) - 1 - first
+        total = hashlib.sha256()
+        for group in self._optimizer.param_groups:
+            for tensor in group["params"]:
+                total.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return {
+            "steps": len(self._wall),
+            "seconds_per_step": (self._wall[-1] - self._wall[first]) / steps,
+            "processor_seconds_per_step": (self._processor[-1] - self._processor[first]) / steps,
+            "loss": float(self._loss),
+            "parameters": total.hexdigest(),
+        }
+
+
+def main() -> None:
+    """Run the module with the stopwatch around it."""
+    result, module, *arguments = sys.argv[1:]
+    watch = Stopwatch()
+    watch.install()
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    if os.environ.get("RANK", "0") == "0":
+        Path(result).write_text(json.dumps(watch.result()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+"""The learning rate of a step."""
+
+from __future__ import annotations
+
+import math
+
+from convoy_workloads.engines.gpt.params import Params
+
+
+def learning_rate(step: int, params: Params) -> float:
+    """Linear rise over `warmup` steps, then a cosine to a tenth of the peak at the last step."""
+    if step <= params.warmup:
+        return params.learning_rate * step / params.warmup
+    progress = (step - params.warmup) / max(1, params.steps - params.warmup)
+    return params.learning_rate * (0.1 + 0.45 * (1 + math.cos(math.pi * progress)))
