@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.integration.ports import free_port
 
 from .conftest import Agent, Launcher, until
 
@@ -21,7 +22,7 @@ def daemon():
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            server = socket.socket(); server.bind(("127.0.0.1", 0)); server.listen()
+            server = socket.socket(); server.bind(("127.0.0.1", int(os.environ["FREE"]))); server.listen()
             open("port.new", "w").write(str(server.getsockname()[1])); os.rename("port.new", "port")
             time.sleep(1000)
         os._exit(0)
@@ -47,7 +48,7 @@ print("the port is free", flush=True)
 async def test_the_next_incarnation_finds_the_ports_of_helpers_free(
     agent: Agent, launch: Launch, tmp_path: Path, start: str, end: str
 ) -> None:
-    launcher = launch()
+    launcher = launch(FREE=str(free_port()))
     await agent.hears(lambda m: m["type"] == "hello")
     (tmp_path / "helpers.py").write_text(HELPERS)
     command = [*(["env"] if start == "cold" else []), "python", "helpers.py", end]
@@ -66,7 +67,7 @@ async def test_the_next_incarnation_finds_the_ports_of_helpers_free(
 async def test_a_launcher_that_is_not_pid_1_leaves_nothing_behind(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
-    launcher = launch()
+    launcher = launch(FREE=str(free_port()))
     await agent.hears(lambda m: m["type"] == "hello")
     (tmp_path / "helpers.py").write_text(HELPERS)
     await agent.form(["python", "helpers.py"], ranks=1)
@@ -85,7 +86,7 @@ CONTAINER = ("unshare", "--fork", "--pid", "--mount-proc", "--kill-child", "sets
     reason="process namespaces cannot be made here",
 )
 async def test_what_kubectl_exec_started_is_spared(agent: Agent, launch: Launch, tmp_path: Path) -> None:
-    launcher = launch(prefix=CONTAINER)
+    launcher = launch(prefix=CONTAINER, FREE=str(free_port()))
     await agent.hears(lambda m: m["type"] == "hello")
     (tmp_path / "helpers.py").write_text(HELPERS)
     await agent.form(["python", "helpers.py"], ranks=1)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.integration.ports import free_ports
 
 from convoy_controllers.trainingjob.stderr import lost_peer, timed_out
 
@@ -14,11 +15,6 @@ RANKS = """
 import datetime, json, os, socket, sys, tempfile, time
 import torch
 import torch.distributed as dist
-
-def port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 def join(rank, address, seconds=20.0):
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{address}", rank=rank, world_size=2,
@@ -68,7 +64,7 @@ def wrapped(rank, address):
 ALONE = (key_that_is_not_set, store_that_is_gone, port_that_is_taken, server_of_somebody)
 found = {}
 for scene in (ends, ends_at_once, does_not_come, barrier, wrapped, *ALONE):
-    address, ranks = port(), {}
+    address, ranks = int(sys.argv.pop()), {}
     out = tempfile.TemporaryFile()
     for rank in (0,) if scene in ALONE else (1, 0):
         if not (pid := os.fork()):
@@ -98,7 +94,7 @@ OWN = ("port_that_is_taken", "server_of_somebody")
 @pytest.fixture(scope="module")
 def words() -> dict[str, str]:
     """The end of rank 0's stderr, by scene."""
-    command = [sys.executable, "-c", RANKS]
+    command = [sys.executable, "-c", RANKS, *map(str, free_ports(len(LOST + LATE + OWN)))]
     run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=120)
     found: dict[str, str] = json.loads(run.stdout)
     assert found.keys() == {*LOST, *LATE, *OWN} and all(found.values())

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.integration.ports import free_port
 
 from .programs.ends import ENDS, EXITS, PROCESSES, SOURCES
 from .warm_and_cold import Outcome, Pair
@@ -285,11 +286,12 @@ if rank == 1 and way == "lost":
     ("way", "statuses"), [("left", [0, 0]), ("destroyed", [0, 0]), ("pending", [1, -9]), ("lost", [76, 9])]
 )
 async def test_a_rank_in_a_process_group_ends_whatever_its_peers_do(
-    torch: Pair, tmp_path: Path, way: str, statuses: list[int], unused_tcp_port: int
+    torch: Pair, tmp_path: Path, way: str, statuses: list[int]
 ) -> None:
     """Under `python FILE` the pending collective would be waited for as long as the peer lives."""
     program = tmp_path / "program.py"
     program.write_text(GROUP)
+    port = str(free_port())
     ranks = [
         await torch.start(
             torch.warm,
@@ -298,7 +300,7 @@ async def test_a_rank_in_a_process_group_ends_whatever_its_peers_do(
             way,
             RANK=str(rank),
             WORLD_SIZE="2",
-            MASTER_PORT=str(unused_tcp_port),
+            MASTER_PORT=port,
         )
         for rank in (0, 1)
     ]
