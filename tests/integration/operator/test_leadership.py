@@ -113,12 +113,14 @@ async def replicas(installation: Installation, tmp_path: Path) -> Any:
             print(replica.name, replica.log.read_text()[-6000:])
 
 
-async def test_a_stopped_leader_hands_over_and_a_killed_one_is_replaced(
+async def test_a_stopped_leader_hands_over_and_a_killed_or_frozen_one_is_replaced(
     replicas: list[Replica], installation: Installation
 ) -> None:
+    """Meanwhile a follower sends agents to the leader."""
     one, two = replicas
     await eventually(one.ready)
     await eventually(two.follows, what="the second follows")
+    await _agents_are_sent_to(one, two, installation)
     lease = f"/apis/coordination.k8s.io/v1/namespaces/{installation.namespace}/leases/convoy-operator"
     held = (await installation.call("GET", lease))["spec"]
     one.process.send_signal(signal.SIGTERM)
@@ -150,9 +152,8 @@ async def test_a_stopped_leader_hands_over_and_a_killed_one_is_replaced(
 
     await eventually(created, what="the new leader works")
 
-
-async def test_a_leader_that_was_frozen_ends_itself(replicas: list[Replica]) -> None:
-    one, two = replicas
+    await two.start()
+    await eventually(two.follows, what="the second is back")
     one.process.send_signal(signal.SIGSTOP)
     await eventually(two.leads, 40, "the second takes over")
     one.process.send_signal(signal.SIGCONT)
@@ -160,16 +161,13 @@ async def test_a_leader_that_was_frozen_ends_itself(replicas: list[Replica]) -> 
     await eventually(two.leads, what="the second leads on")
 
 
-async def test_a_follower_sends_agents_to_the_leader(
-    replicas: list[Replica], installation: Installation
-) -> None:
-    one, two = replicas
+async def _agents_are_sent_to(leader: Replica, follower: Replica, installation: Installation) -> None:
     node = f"{installation.namespace}-n"
     await installation.node(node)
-    agent = FakeAgent(installation, two, node)
+    agent = FakeAgent(installation, follower, node)
     await agent.enrol()
-    async with channel(two.session_port, await installation.ca(), agent.key, agent.certificate) as link:
+    async with channel(follower.session_port, await installation.ca(), agent.key, agent.certificate) as link:
         call = hub_pb2_grpc.HubStub(link).Session(timeout=10)
         await call.write(wire.AgentMessage(hello=wire.Hello(node=node)))
         answer = await call.read()
-    assert answer.redirect.address == f"127.0.0.1:{one.session_port}"
+    assert answer.redirect.address == f"127.0.0.1:{leader.session_port}"
