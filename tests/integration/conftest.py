@@ -27,8 +27,40 @@ from e2e import rights
 from e2e.cluster.control_plane import audit_policy
 from tests.integration.ports import free_ports
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 START_SECONDS = 60.0
+LONGEST = (
+    "dashboard",
+    "operator/test_leadership.py",
+    "agents/test_memory_training.py",
+    "agents/test_store_faults.py",
+    "workloads/test_training.py",
+    "agents/test_kills.py",
+    "agents/test_dcp.py",
+    "workloads/test_warm_and_cold.py",
+    "workloads/test_local.py",
+    "operator/test_template_fuzz.py",
+    "chart/test_effects.py",
+)
+"""Groups of tests that take longest: they start first, so that no worker ends long after the others."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives each module to one worker, and all that share a browser and a dashboard to the same one."""
+
+    def group(item: pytest.Item) -> str:
+        path = item.path.relative_to(HERE)
+        return path.parts[0] if path.parts[0] in LONGEST else path.as_posix()
+
+    def rank(item: pytest.Item) -> int:
+        found = group(item) if item.path.is_relative_to(HERE) else ""
+        return LONGEST.index(found) if found in LONGEST else len(LONGEST)
+
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.xdist_group(group(item)))
+    items.sort(key=rank)
 
 
 def binaries() -> Path:
