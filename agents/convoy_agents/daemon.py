@@ -12,12 +12,13 @@ from typing import Any
 import structlog
 
 from convoy_agents import metrics
+from convoy_agents.commit_client import CommitClient
+from convoy_agents.commit_coordinator import CommitCoordinator
 from convoy_agents.csi import library
 from convoy_agents.csi.clearing import clear
 from convoy_agents.csi.folders import Folders
 from convoy_agents.csi.service import CsiServers
 from convoy_agents.csi.volumes import Volumes, remember
-from convoy_agents.desk import CommitDesk
 from convoy_agents.enrol import Enrolment
 from convoy_agents.guard.outgoing import Outgoing
 from convoy_agents.guard.sweep.answering import PairService
@@ -27,12 +28,10 @@ from convoy_agents.guard.sweep.provenance import provenance
 from convoy_agents.guard.sweep.runner import Launch, Runner
 from convoy_agents.hub import HubLink, Node
 from convoy_agents.isolation import Isolation, boottime
-from convoy_agents.negotiate import Negotiator
 from convoy_agents.outbox import Outbox
-from convoy_agents.peer import PeerClient, PeerServer
+from convoy_agents.peer import PeerClient, PeerServer, PeerService, PeerServices
 from convoy_agents.peer_attestation import PeerAttestation
 from convoy_agents.pods import tally
-from convoy_agents.pods.assignment import Assignment
 from convoy_agents.pods.registry import Pods
 from convoy_agents.pods.session import Hooks
 from convoy_agents.pods.state import PodState
@@ -40,12 +39,12 @@ from convoy_agents.settings import Settings
 from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.committer import Committer
 from convoy_agents.tiercheck.deciding import Decisions
-from convoy_agents.tiercheck.exchange import Exchange
-from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.ledger import KeptLedger
 from convoy_agents.tiercheck.link import Encoders, Links
+from convoy_agents.tiercheck.memory_manager import MemoryManager
+from convoy_agents.tiercheck.peer_transfer import PeerTransfer
 from convoy_agents.tiercheck.remote import Remotes
-from convoy_agents.tiercheck.restoring import Restores
+from convoy_agents.tiercheck.restoring import Restores, ShardSources
 from convoy_agents.tiercheck.scrubbing import Scrubber
 from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.serving import Ranks
@@ -84,28 +83,29 @@ class Agent:
         self.health_port = 0
         self.enrolment = Enrolment(settings.node, settings.hub, settings.token_file, settings.ca_file)
         self.pods = Pods(Outbox())
-        self.keeper = Keeper(settings.run_dir / "memory", settings.checkpoint_memory, self._holdings)
+        self.memory_manager = MemoryManager(
+            settings.run_dir / "memory", settings.checkpoint_memory, self._holdings
+        )
         encoders = Encoders(max(1, min(MAX_ENCODERS, (os.cpu_count() or 1) // 4)))
         self.remotes = Remotes(self._report_store, settings.stores_dir, encoders, settings.copy_rate)
         alarms = Alarms(self.pods.troubled)
-        self._ledger = KeptLedger(self.keeper, self.remotes, alarms)
-        self.desk = CommitDesk(self._ledger)
+        self._ledger = KeptLedger(self.memory_manager, self.remotes, alarms)
+        self.commit_coordinator = CommitCoordinator(self._ledger)
         self._peers = PeerClient(self.enrolment)
-        self._negotiator = Negotiator(settings.node, self.desk, self._peers, self._plan)
+        commits = CommitClient(settings.node, self.commit_coordinator, self._peers, self.pods.assignment)
         links = Links(encoders, partial(metrics.travelled, "peer"))
-        exchange = Exchange(self._peers, links, settings.copy_rate)
-        self._surveys = Surveys(self.keeper, lambda: self.pods)
+        peer_transfer = PeerTransfer(self._peers, links, settings.copy_rate)
+        self._surveys = Surveys(self.memory_manager, lambda: self.pods)
         self.scrubber = Scrubber(
-            settings.node, self.keeper, exchange, lambda: self.pods, settings.scrub_seconds
+            settings.node, self.memory_manager, peer_transfer, lambda: self.pods, settings.scrub_seconds
         )
-        decisions = Decisions(settings.node, self._surveys, exchange, self.remotes)
-        restores = Restores(
-            settings.node, self.keeper, self._surveys, exchange, self.remotes, alarms, decisions
-        )
+        decisions = Decisions(settings.node, self._surveys, peer_transfer, self.remotes)
+        sources = ShardSources(peer_transfer, self.remotes)
+        restores = Restores(settings.node, self.memory_manager, self._surveys, sources, alarms, decisions)
         self._committer = Committer(
-            self.keeper, exchange, self.remotes, alarms, self._negotiator, self.pods.decided, self._plan
+            self.memory_manager, peer_transfer, self.remotes, alarms, commits, self.pods
         )
-        self._ranks = Ranks(self.keeper, restores, self._committer, lambda: self.pods, alarms)
+        self._ranks = Ranks(self.memory_manager, restores, self._committer, lambda: self.pods, alarms)
         self._telemetry = Outgoing()
         pairing = Pairing(self._peers.pairs)
         runner = Runner(Launch(settings.probe_dir, settings.probe_python))
@@ -127,7 +127,7 @@ class Agent:
             self.pods.command,
             attestation.recent,
             self._isolation.reached_hub,
-            lambda: self.keeper.held,
+            lambda: self.memory_manager.held,
             self._forget,
             self.remotes.told,
             self._telemetry.take,
@@ -138,15 +138,12 @@ class Agent:
         self.pods.wake = self.hub.wake
         self.pods.left = self._pod_left
         warrants = WarrantCheck(self.enrolment)
-        self._peer_server = PeerServer(
-            self.desk,
-            attestation,
-            ShardService(self.keeper, self._surveys, decisions, links, warrants),
+        services = PeerServices(
+            PeerService(self.commit_coordinator, attestation, warrants),
+            ShardService(self.memory_manager, self._surveys, decisions, links, warrants),
             PairService(pairing.answering),
-            self.enrolment,
-            warrants,
-            settings.peer_port,
         )
+        self._peer_server = PeerServer(services, self.enrolment, settings.peer_port)
         metrics.BUILD.labels(version()).set(1)
         for state in tally.STATES:
             metrics.RANKS.labels(state).set_function(partial(self.pods.ranks, state))
@@ -179,7 +176,7 @@ class Agent:
         )
         volumes = Volumes(settings.kubelet_dir, folders, self.pods, hooks)
         # The ranks of an earlier agent are about to ask for what it kept.
-        await self.keeper.recover()
+        await self.memory_manager.recover()
         # Sockets first: the pods of an earlier agent are dialling already.
         await volumes.recover()
         await self._resume()
@@ -236,7 +233,7 @@ class Agent:
                 alone = not csi.superseded()
                 await csi.stop()
                 await self.pods.close_all()
-                if alone and not any(True for _ in self.pods) and not self.keeper.jobs:
+                if alone and not any(True for _ in self.pods) and not self.memory_manager.jobs:
                     left = await asyncio.to_thread(clear, self.settings.run_dir, csi.folder)
                     log.info("node cleared", left=left)
                 await self._health.stop()
@@ -256,21 +253,17 @@ class Agent:
         # The hub's absence is no reason: pods start, train and commit without it.
         return "" if self._recovered else "recovering the pods of an earlier agent"
 
-    def _plan(self, uid: str) -> Assignment | None:
-        session = self.pods.get(uid)
-        return session.state.assignment if session else None
-
     def _advanced(self, pod: PodState) -> None:
-        self.desk.advanced(pod)
-        holding = self.keeper.get(pod.assignment.job_uid) if pod.assignment else None
-        if holding is not None and pod.seen > holding.seen:
-            self._spawn(holding.see(pod.seen))
-        if holding is not None:
-            self._spawn(self._surveys.renew(holding))
+        self.commit_coordinator.update(pod)
+        job_memory = self.memory_manager.get(pod.assignment.job_uid) if pod.assignment else None
+        if job_memory is not None and pod.seen > job_memory.seen:
+            self._spawn(job_memory.record_seen(pod.seen))
+        if job_memory is not None:
+            self._spawn(self._surveys.renew(job_memory))
 
     def _pod_left(self, uid: str) -> None:
-        self.desk.forget(uid)
-        self._committer.forget(uid)
+        self.commit_coordinator.drop_pod(uid)
+        self._committer.drop_pod(uid)
         self._ranks.forget(uid)
         self._telemetry.gone(uid)
 
@@ -287,9 +280,9 @@ class Agent:
         self._spawn(self._job_over(job_uid))
 
     async def _job_over(self, job_uid: str) -> None:
-        await self.keeper.forget(job_uid)
+        await self.memory_manager.drop_job(job_uid)
         # The hub says it again for as long as its memory is not given back.
-        if self.keeper.get(job_uid) is None:
+        if self.memory_manager.get(job_uid) is None:
             self._ledger.forget(job_uid)
             self._ranks.job_over(job_uid)
 

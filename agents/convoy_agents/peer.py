@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import structlog
 
 from convoy_agents import metrics
 from convoy_agents.channels import SERVER_OPTIONS, Identity, dial
-from convoy_agents.desk import Answer, CommitDesk, Said
+from convoy_agents.commit_coordinator import CommitCoordinator, CommitOutcome, PrepareVote
 from convoy_agents.enrol import Enrolment, describe
 from convoy_agents.guard.sweep.answering import PairService
 from convoy_agents.peer_attestation import PeerAttestation
 from convoy_agents.pods.assignment import Member, Place
 from convoy_agents.tiercheck.service import ShardService
-from convoy_agents.tiercheck.vault import Facts
+from convoy_agents.tiercheck.shard_record import ShardMetadata
 from convoy_agents.tiercheck.warranting import WarrantCheck
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 from convoy_agents.wire.bounds import Bounds
@@ -50,8 +50,10 @@ log = structlog.get_logger()
 class PeerService:
     """Answers Vouch; for jobs whose slot 0 is here Prepare and Abandon. Callers speak for their own node."""
 
-    def __init__(self, desk: CommitDesk, attestation: PeerAttestation, warrants: WarrantCheck) -> None:
-        self._desk = desk
+    def __init__(
+        self, coordinator: CommitCoordinator, attestation: PeerAttestation, warrants: WarrantCheck
+    ) -> None:
+        self._coordinator = coordinator
         self._attestation = attestation
         self._warrants = warrants
 
@@ -79,11 +81,13 @@ class PeerService:
         except ValueError:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"tier: {request.tier!r} is none")
         generation = Generation(request.incarnation, request.step)
-        answer = await self._desk.prepare(request.job_uid, request.slot, tier, generation, _said(request))
+        outcome = await self._coordinator.prepare(
+            request.job_uid, request.slot, tier, generation, _vote(request)
+        )
         return hub_pb2.CommitReply(
-            verdict=TO_WIRE[answer.verdict],
-            seen_incarnation=answer.seen,
-            record=answer.record.text if answer.record else b"",
+            verdict=TO_WIRE[outcome.verdict],
+            seen_incarnation=outcome.seen,
+            record=outcome.record.text if outcome.record else b"",
         )
 
     async def Abandon(
@@ -94,22 +98,24 @@ class PeerService:
         """Answered at once. PERMISSION_DENIED when the slot is not on the caller's node."""
         if (refused := await self._refused(request, context)) is not None:
             return refused
-        answer = self._desk.abandon(request.job_uid, Generation(request.incarnation, request.step))
-        return hub_pb2.CommitReply(verdict=TO_WIRE[answer.verdict], seen_incarnation=answer.seen)
+        outcome = self._coordinator.abandon(request.job_uid, Generation(request.incarnation, request.step))
+        return hub_pb2.CommitReply(verdict=TO_WIRE[outcome.verdict], seen_incarnation=outcome.seen)
 
     async def _refused(
         self,
         request: hub_pb2.Prepared | hub_pb2.Abandoned,
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> hub_pb2.CommitReply | None:
-        """The answer to a call that the desk need not hear; None when it is to. Aborts for strangers."""
+        """Return the answer to a call that the coordinator need not handle; None when it is to. Aborts for
+        strangers.
+        """
         node = await agent_of(context)
-        plan = self._desk.assignment(request.job_uid)
+        plan = self._coordinator.assignment(request.job_uid)
         if plan is None:
             return hub_pb2.CommitReply(verdict=hub_pb2.CommitReply.UNKNOWN)
         if request.incarnation < plan.incarnation:
             return hub_pb2.CommitReply(
-                verdict=hub_pb2.CommitReply.STALE, seen_incarnation=self._desk.seen(request.job_uid)
+                verdict=hub_pb2.CommitReply.STALE, seen_incarnation=self._coordinator.seen(request.job_uid)
             )
         if request.incarnation > plan.incarnation:
             if isinstance(request, hub_pb2.Abandoned):
@@ -129,29 +135,26 @@ class PeerService:
         return None
 
 
-def _said(request: hub_pb2.Prepared) -> Said | None:
+def _vote(request: hub_pb2.Prepared) -> PrepareVote | None:
     if not request.shards:
         return None
     shards = {one.shard: one.id for one in request.shards}
-    return Said(shards, Facts(request.world_size, request.torch, request.plan, request.last))
+    return PrepareVote(shards, ShardMetadata(request.world_size, request.torch, request.plan, request.last))
+
+
+class PeerServices(NamedTuple):
+    """The services that the agents of other nodes call."""
+
+    peer: PeerService
+    shards: ShardService
+    pairs: PairService
 
 
 class PeerServer:
-    """Serves Peer, Shards and Pairs over mutual TLS; a renewed certificate counts from the next handshake."""
+    """Serves the peer services over mutual TLS; a renewed certificate counts from the next handshake."""
 
-    def __init__(
-        self,
-        desk: CommitDesk,
-        attestation: PeerAttestation,
-        shards: ShardService,
-        pairs: PairService,
-        enrolment: Enrolment,
-        warrants: WarrantCheck,
-        port: int,
-    ) -> None:
-        self._service = PeerService(desk, attestation, warrants)
-        self._shards = shards
-        self._pairs = pairs
+    def __init__(self, services: PeerServices, enrolment: Enrolment, port: int) -> None:
+        self._services = services
         self._enrolment = enrolment
         self._port = port
         self._server: grpc.aio.Server | None = None
@@ -164,9 +167,9 @@ class PeerServer:
         self._server = grpc.aio.server(
             options=SERVER_OPTIONS, interceptors=[bounds], maximum_concurrent_rpcs=MAX_CALLS
         )
-        hub_pb2_grpc.add_PeerServicer_to_server(self._service, self._server)
-        hub_pb2_grpc.add_ShardsServicer_to_server(self._shards, self._server)
-        hub_pb2_grpc.add_PairsServicer_to_server(self._pairs, self._server)
+        hub_pb2_grpc.add_PeerServicer_to_server(self._services.peer, self._server)
+        hub_pb2_grpc.add_ShardsServicer_to_server(self._services.shards, self._server)
+        hub_pb2_grpc.add_PairsServicer_to_server(self._services.pairs, self._server)
         try:
             port: int = self._server.add_secure_port(f"[::]:{self._port}", shown.credentials(clients=True))
         except RuntimeError as error:
@@ -189,7 +192,7 @@ class PeerClient:
         self._identity: Identity | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def prepare(self, member: Member, request: hub_pb2.Prepared) -> Answer:
+    async def prepare(self, member: Member, request: hub_pb2.Prepared) -> CommitOutcome:
         """Asks the agent of `member`. AioRpcError when it does not answer, TimeoutError for no identity."""
         stub = await self._peer(member)
         reply: hub_pb2.CommitReply = await stub.Prepare(request, timeout=DEADLINE_SECONDS)
@@ -198,14 +201,14 @@ class PeerClient:
             record = records.record(reply.record) if reply.record else None
         except records.MalformedError as error:
             log.error("answer not readable", node=member.node, why=str(error))
-            return Answer(Verdict.EXPIRED, reply.seen_incarnation)
-        return Answer(verdict, reply.seen_incarnation, record)
+            return CommitOutcome(Verdict.EXPIRED, reply.seen_incarnation)
+        return CommitOutcome(verdict, reply.seen_incarnation, record)
 
-    async def abandon(self, member: Member, request: hub_pb2.Abandoned) -> Answer:
+    async def abandon(self, member: Member, request: hub_pb2.Abandoned) -> CommitOutcome:
         """Tells the agent of `member`. AioRpcError, TimeoutError as `prepare`."""
         stub = await self._peer(member)
         reply: hub_pb2.CommitReply = await stub.Abandon(request, timeout=DEADLINE_SECONDS)
-        return Answer(FROM_WIRE.get(reply.verdict, Verdict.EXPIRED), reply.seen_incarnation)
+        return CommitOutcome(FROM_WIRE.get(reply.verdict, Verdict.EXPIRED), reply.seen_incarnation)
 
     async def _peer(self, member: Member) -> hub_pb2_grpc.PeerStub:
         async with asyncio.timeout(DEADLINE_SECONDS):

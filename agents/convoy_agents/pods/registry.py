@@ -50,6 +50,11 @@ class Pods:
         """The session of a pod of this node."""
         return self._sessions.get(uid)
 
+    def assignment(self, uid: str) -> assignment.Assignment | None:
+        """Return a pod's plan; None when it has none, or is not on this node."""
+        session = self._sessions.get(uid)
+        return session.state.assignment if session else None
+
     async def open(self, state: PodState, socket_path: Path, hooks: Hooks) -> None:
         """Listens on the pod's socket; a pod that is already known keeps its session. OSError as bind(2)."""
         if state.uid in self._sessions:

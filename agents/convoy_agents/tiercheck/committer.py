@@ -1,322 +1,356 @@
-"""From sealed shards to generations that stand: locally, then with copies on other nodes."""
+"""Commits of this node's pods: from sealed shards to generations that stand, locally, then with copies."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 import structlog
 
 from convoy_agents.backoff import Backoff
-from convoy_agents.desk import Answer, Said
+from convoy_agents.commit_coordinator import CommitOutcome, PrepareVote
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.tiercheck.abandoning import Abandonments
 from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.copying import Copies, links, own, restored
-from convoy_agents.tiercheck.exchange import Exchange
-from convoy_agents.tiercheck.holding import Holding
-from convoy_agents.tiercheck.keeper import Keeper
+from convoy_agents.tiercheck.digest import Damaged
+from convoy_agents.tiercheck.job_memory import JobMemory
+from convoy_agents.tiercheck.memory_manager import MemoryManager
+from convoy_agents.tiercheck.peer_transfer import PeerTransfer
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.restoring import Reading
+from convoy_agents.tiercheck.shard_store import ShardStore
 from convoy_agents.tiercheck.uploading import Uploads, unfinished
-from convoy_agents.tiercheck.vault import Damaged, Vault
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import START_STEP, Generation, Tier
 
 LOCAL_TRIES = 2
-"""Of the whole patience, for a generation to be committed."""
+"""Tries to have a generation committed, each for the client's whole patience."""
 PARTIAL_SECONDS = 150.0
-"""For the other ranks of a pod to seal what one has sealed; then it is given up."""
-
-Decide = Callable[[str, Tier, Generation, Verdict, int], None]
-"""(pod uid, tier, generation, verdict, latest incarnation seen)"""
+"""Seconds for the other ranks of a pod to seal what one has sealed; then it is given up."""
 
 log = structlog.get_logger()
 
 
-class Asks(Protocol):
-    """Who asks slot 0's agent for a commit."""
+class CommitRequests(Protocol):
+    """The way to the agent of slot 0, which coordinates commits."""
 
-    async def ask(
-        self, plan: Assignment, tier: Tier, generation: Generation, said: Said | None = None
-    ) -> Answer:
-        """How it ended."""
+    async def request_commit(
+        self, plan: Assignment, tier: Tier, generation: Generation, vote: PrepareVote | None = None
+    ) -> CommitOutcome:
+        """Request a commit, and return its outcome."""
         ...
 
     async def abandon(self, plan: Assignment, generation: Generation) -> None:
-        """The slot will never prepare it."""
+        """Report that the slot will never prepare a generation."""
         ...
 
 
+class PodPlans(Protocol):
+    """The pods of this node, as they are now."""
+
+    def assignment(self, uid: str) -> Assignment | None:
+        """Return a pod's plan; None when it has none, or is not here."""
+        ...
+
+    def decided(self, uid: str, tier: Tier, generation: Generation, verdict: Verdict, seen: int) -> None:
+        """Notify a pod of the verdict on its generation. `seen`: the latest incarnation that is known."""
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class CommitRound:
+    """One generation of one pod on its way to stand. A pod's rank has as many as it has buffers."""
+
+    plan: Assignment
+    job_memory: JobMemory
+    generation: Generation
+    notify_peer: bool = True
+    """Whether the pod is notified of the peer tier: it is for its own saves, not for what was restored."""
+    commit: asyncio.Task[None] | None = None
+    """The task that has all of the generation committed."""
+    give_up: asyncio.Task[None] | None = None
+    """The task that gives the generation up unless all ranks of the pod seal it in time."""
+
+
 class Committer:
-    """One task per pod and generation; a pod's rank has as many sealed generations as it has slots."""
+    """The commit rounds of the pods of one node."""
 
     def __init__(
         self,
-        keeper: Keeper,
-        exchange: Exchange,
+        memory_manager: MemoryManager,
+        peer_transfer: PeerTransfer,
         remotes: Remotes,
         alarms: Alarms,
-        asks: Asks,
-        decided: Decide,
-        plan: Callable[[str], Assignment | None],
+        requests: CommitRequests,
+        pods: PodPlans,
     ) -> None:
-        self._keeper = keeper
-        self._copies = Copies(exchange, alarms, plan)
+        self._memory_manager = memory_manager
+        self._copies = Copies(peer_transfer, alarms, pods.assignment)
         self._uploads = Uploads(remotes, alarms, self._stand_remotely, self._lasts)
         self._alarms = alarms
-        self._asks = asks
-        self._decided = decided
-        self._plan = plan
-        self._tasks: dict[tuple[str, Generation], asyncio.Task[None]] = {}
-        self._partial: dict[tuple[str, Generation], asyncio.Task[None]] = {}
-        self._abandoned = Abandonments(asks.abandon)
+        self._requests = requests
+        self._pods = pods
+        self._rounds: dict[tuple[str, Generation], CommitRound] = {}
+        """By pod and generation."""
+        self._abandoned = Abandonments(requests.abandon)
 
     async def sealed(self, uid: str) -> None:
-        """A rank of the pod has sealed something, or an agent begins: what is whole is to be committed."""
+        """Have committed what is whole: a rank of the pod has sealed a shard, or an agent begins."""
         if (mine := self._mine(uid)) is None:
             return
-        plan, holding, shards = mine
+        plan, job_memory, shards = mine
 
-        def look(vault: Vault) -> tuple[list[tuple[Generation, Said]], list[tuple[Generation, list[str]]]]:
-            if vault.incarnation != plan.incarnation:
-                return [], []
-            floor = vault.marks.get(Tier.PEER)
-            whole, parts = [], []
-            for generation, ids in vault.sealed(shards, plan.incarnation).items():
-                if vault.given_up.intersection(ids.values()) or (floor and generation <= floor):
+        def find(store: ShardStore) -> tuple[dict[Generation, PrepareVote], dict[Generation, list[str]]]:
+            if store.incarnation != plan.incarnation:
+                return {}, {}
+            floor, given_up = store.marks.get(Tier.PEER), store.given_up
+            whole: dict[Generation, PrepareVote] = {}
+            parts: dict[Generation, list[str]] = {}
+            for generation, ids in store.sealed(shards, plan.incarnation).items():
+                if given_up.intersection(ids.values()) or (floor and generation <= floor):
                     continue
-                if ids.keys() == shards and len({vault.facts[key] for key in ids.values()}) == 1:
-                    whole.append((generation, Said(ids, vault.facts[next(iter(ids.values()))])))
+                metadata = {one for key in ids.values() if (one := store.metadata(key)) is not None}
+                if ids.keys() == shards and len(metadata) == 1:
+                    whole[generation] = PrepareVote(ids, metadata.pop())
                 else:
-                    parts.append((generation, list(ids.values())))
+                    parts[generation] = list(ids.values())
             return whole, parts
 
-        whole, parts = await holding.look(look)
-        for generation, said in whole:
-            self._start(uid, generation, self._commit(uid, plan, holding, generation, said))
-        for generation, keys in parts:
-            key = (uid, generation)
+        whole, parts = await job_memory.inspect(find)
+        for generation, vote in whole.items():
+            one = CommitRound(plan, job_memory, generation)
+            self._start(one, partial(self._commit, vote=vote))
+        for generation, keys in parts.items():
             if self._abandoned.holds(uid, generation):
-                await holding.give_up(keys, plan.incarnation)
-            elif key not in self._partial:
-                task = asyncio.create_task(self._give_up_later(uid, plan, holding, generation, shards))
-                self._partial[key] = task
-                task.add_done_callback(partial(self._forgotten, key))
+                await job_memory.give_up(keys, plan.incarnation)
+            else:
+                self._start_giving_up(CommitRound(plan, job_memory, generation), shards)
 
     async def abandon(self, uid: str, generation: Generation) -> None:
-        """A rank of the pod could not save it: what others have of it goes, here at once and everywhere as
-        soon as the agent of slot 0 hears of it. ValueError when all ranks of the pod have saved it.
+        """Abandon a generation that a rank of the pod could not save: the other ranks' shards of it go, here
+        at once and everywhere as soon as the agent of slot 0 knows. ValueError when all ranks of the pod have
+        saved it.
         """
         if (mine := self._mine(uid)) is None:
             return
-        plan, holding, shards = mine
-        found = await holding.look(lambda vault: vault.sealed(shards, plan.incarnation).get(generation, {}))
+        plan, job_memory, shards = mine
+        found = await job_memory.inspect(
+            lambda store: store.sealed(shards, plan.incarnation).get(generation, {})
+        )
         if found.keys() == shards:
             raise ValueError(f"all ranks of the pod have saved {generation.name}")
         log.warning("generation abandoned: a rank could not save it", job=plan.job, **generation._asdict())
         self._abandoned.add(plan, generation)
-        await holding.give_up(found.values(), plan.incarnation)
-
-    def _mine(self, uid: str) -> tuple[Assignment, Holding, set[str]] | None:
-        """A pod's plan, the memory of its job, and the names of its shards; None when it keeps none."""
-        plan = self._plan(uid)
-        holding = self._keeper.get(plan.job_uid) if plan and plan.memory else None
-        if plan is None or holding is None:
-            return None
-        return plan, holding, {str(rank) for rank in plan.ranks}
-
-    def _lasts(self, plan: Assignment) -> bool:
-        """Whether the pod is here, and in the same incarnation still."""
-        now = self._plan(plan.pod_uid)
-        return now is not None and now.incarnation == plan.incarnation
-
-    def _forgotten(self, key: tuple[str, Generation], task: asyncio.Task[None]) -> None:
-        self._partial.pop(key, None)
-
-    async def _give_up_later(
-        self, uid: str, plan: Assignment, holding: Holding, generation: Generation, shards: set[str]
-    ) -> None:
-        """A rank whose save failed must not keep the others' slots for good."""
-        await asyncio.sleep(PARTIAL_SECONDS)
-        if (uid, generation) in self._tasks:
-            return
-        found = await holding.look(lambda vault: vault.sealed(shards, plan.incarnation).get(generation, {}))
-        if found.keys() == shards or not found:
-            return
-        log.warning("generation given up: a rank has not saved it", job=plan.job, **generation._asdict())
-        await holding.give_up(found.values(), plan.incarnation)
+        await job_memory.give_up(found.values(), plan.incarnation)
 
     async def resume(self, uid: str) -> None:
-        """A new agent goes on with what the one before was doing for a pod."""
+        """Go on with what an earlier agent was doing for a pod."""
         await self.sealed(uid)
         if (mine := self._mine(uid)) is None:
             return
-        plan, holding, _ = mine
-        if (found := await holding.look(lambda vault: unfinished(vault, plan))) is not None:
-            self._uploads.begin(plan, holding, *found)
-        if (keys := await holding.look(lambda vault: restored(vault, plan))) is not None:
-            self._copy_restored(plan, holding, keys)
+        plan, job_memory, _ = mine
+        if (found := await job_memory.inspect(lambda store: unfinished(store, plan))) is not None:
+            self._uploads.begin(plan, job_memory, *found)
+        if (keys := await job_memory.inspect(lambda store: restored(store, plan))) is not None:
+            self._copy_restored(plan, job_memory, keys)
 
     async def adopt(self, uid: str, reading: Reading) -> set[str]:
-        """What was restored may have lost copies: it gets the places that its successors will have. The
-        shards that are this pod's to keep until then.
+        """Copy what was restored, which may have lost copies, to the places that its successors will have.
+        Return the shards that are this pod's to keep until then.
         """
         plan, chosen = reading.plan, reading.chosen
         if chosen is None:
             return set()
-        # Segments before what they extend: an old base is taken only where something extends it.
+        # Segments before what they extend: a host accepts an old base only where something extends it.
         keys = [key for shard in own(plan, reading.shards) for key, _ in reversed(reading.links(shard))]
-        self._copy_restored(plan, self._keeper.open(plan.job_uid), keys)
+        self._copy_restored(plan, self._memory_manager.open(plan.job_uid), keys)
         return set(keys)
 
-    def _copy_restored(self, plan: Assignment, holding: Holding, keys: list[str]) -> None:
-        # A pod that has none of them to keep prepares it too: all slots must.
-        if plan.memory and plan.memory.copies:
-            start = Generation(plan.incarnation, START_STEP)
-            self._start(plan.pod_uid, start, self._copied(plan.pod_uid, plan, holding, start, keys))
-
-    def forget(self, uid: str) -> None:
-        """The pod left; what it has sealed stays until it is superseded."""
+    def drop_pod(self, uid: str) -> None:
+        """End the rounds of a pod that left; what it has sealed stays until it is superseded."""
         self._alarms.forget(uid)
-        for key, task in [*self._tasks.items(), *self._partial.items()]:
-            if key[0] == uid:
-                task.cancel()
+        for (pod_uid, _), one in self._rounds.items():
+            if pod_uid == uid:
+                _cancel(one)
         self._uploads.forget(uid)
         self._abandoned.forget(uid)
 
     async def close(self) -> None:
-        """Ends every task."""
-        tasks = [
-            *self._tasks.values(),
-            *self._partial.values(),
-        ]
-        for task in tasks:
-            task.cancel()
+        """End every task."""
+        tasks = [task for one in self._rounds.values() for task in _cancel(one)]
         await asyncio.gather(*tasks, self._uploads.close(), self._abandoned.close(), return_exceptions=True)
 
-    def _start(self, uid: str, generation: Generation, work: Coroutine[Any, Any, None]) -> None:
-        key = (uid, generation)
-        if key in self._tasks:
-            work.close()
-            return
-        task = asyncio.create_task(work)
-        self._tasks[key] = task
-        task.add_done_callback(lambda done: self._ended(key, done))
+    # Rounds.
 
-    def _ended(self, key: tuple[str, Generation], task: asyncio.Task[None]) -> None:
-        if self._tasks.get(key) is task:
-            del self._tasks[key]
+    def _mine(self, uid: str) -> tuple[Assignment, JobMemory, set[str]] | None:
+        """Return a pod's plan, the memory of its job, and the names of its shards; None when it has none."""
+        plan = self._pods.assignment(uid)
+        job_memory = self._memory_manager.get(plan.job_uid) if plan and plan.memory else None
+        if plan is None or job_memory is None:
+            return None
+        return plan, job_memory, {str(rank) for rank in plan.ranks}
+
+    def _lasts(self, plan: Assignment) -> bool:
+        """Whether the pod is here, and in the same incarnation still."""
+        now = self._pods.assignment(plan.pod_uid)
+        return now is not None and now.incarnation == plan.incarnation
+
+    def _start(self, one: CommitRound, work: Callable[[CommitRound], Coroutine[Any, Any, None]]) -> None:
+        """Start the commit of a round, unless one is under way."""
+        key = (one.plan.pod_uid, one.generation)
+        known = self._rounds.get(key)
+        if known is not None:
+            if known.commit is not None:
+                return
+            one.give_up = known.give_up
+        self._rounds[key] = one
+        one.commit = asyncio.create_task(work(one))
+        one.commit.add_done_callback(partial(self._commit_ended, key))
+
+    def _start_giving_up(self, one: CommitRound, shards: set[str]) -> None:
+        """Give a round up later, unless that is under way."""
+        key = (one.plan.pod_uid, one.generation)
+        kept = self._rounds.setdefault(key, one)
+        if kept.give_up is None:
+            kept.give_up = asyncio.create_task(self._give_up_later(one, shards))
+            kept.give_up.add_done_callback(partial(self._giving_up_ended, key))
+
+    def _commit_ended(self, key: tuple[str, Generation], task: asyncio.Task[None]) -> None:
+        one = self._rounds[key]
+        one.commit = None
+        self._remove_ended(key, one)
         if not task.cancelled() and (error := task.exception()):
             log.error("commit failed", pod_uid=key[0], exc_info=error)
 
-    async def _commit(
-        self, uid: str, plan: Assignment, holding: Holding, generation: Generation, said: Said
-    ) -> None:
-        keys = await holding.look(lambda vault: links(vault, said.shards.values()))
-        copying = asyncio.create_task(self._copies.make(plan, holding, keys))
+    def _giving_up_ended(self, key: tuple[str, Generation], task: asyncio.Task[None]) -> None:
+        one = self._rounds[key]
+        one.give_up = None
+        self._remove_ended(key, one)
+
+    def _remove_ended(self, key: tuple[str, Generation], one: CommitRound) -> None:
+        if one.commit is None and one.give_up is None:
+            del self._rounds[key]
+
+    async def _give_up_later(self, one: CommitRound, shards: set[str]) -> None:
+        """Give a generation up: a rank whose save failed must not keep the others' buffers for good."""
+        plan, job_memory, generation = one.plan, one.job_memory, one.generation
+        await asyncio.sleep(PARTIAL_SECONDS)
+        if self._rounds[plan.pod_uid, generation].commit is not None:
+            return
+        found = await job_memory.inspect(
+            lambda store: store.sealed(shards, plan.incarnation).get(generation, {})
+        )
+        if found.keys() == shards or not found:
+            return
+        log.warning("generation given up: a rank has not saved it", job=plan.job, **generation._asdict())
+        await job_memory.give_up(found.values(), plan.incarnation)
+
+    # Standing at a tier.
+
+    async def _commit(self, one: CommitRound, vote: PrepareVote) -> None:
+        plan, job_memory = one.plan, one.job_memory
+        keys = await job_memory.inspect(lambda store: links(store, vote.shards.values()))
+        copying = asyncio.create_task(self._copies.make(plan, job_memory, keys))
         try:
-            answer, stands = await self._stand_locally(uid, plan, holding, generation, said)
+            outcome, stands = await self._stand_locally(one, vote)
             if not stands:
                 copying.cancel()
                 # Undecided is not refused: others may know that it stands, and count on the copies.
-                refused = answer.verdict is not Verdict.EXPIRED
-                await holding.give_up(said.shards.values(), plan.incarnation, withdraw=refused)
+                refused = outcome.verdict is not Verdict.EXPIRED
+                await job_memory.give_up(vote.shards.values(), plan.incarnation, withdraw=refused)
                 return
-            if answer.record is not None and answer.record.remote:
-                self._uploads.begin(plan, holding, generation, keys)
-            await self._stand_with_peers(uid, plan, holding, generation, copying)
+            if outcome.record is not None and outcome.record.remote:
+                self._uploads.begin(plan, job_memory, one.generation, keys)
+            await self._stand_with_peers(one, copying)
         except Damaged as error:
             # It stands, and cannot have its copies: nobody gets beyond it, so the ranks begin again.
             log.error("SHARD DAMAGED BEFORE ITS COPIES WERE MADE", job=plan.job, why=str(error))
-            self._decided(uid, Tier.LOCAL, generation, Verdict.STALE, plan.incarnation + 1)
+            self._pods.decided(plan.pod_uid, Tier.LOCAL, one.generation, Verdict.STALE, plan.incarnation + 1)
         finally:
             copying.cancel()
 
-    async def _stand_locally(
-        self, uid: str, plan: Assignment, holding: Holding, generation: Generation, said: Said
-    ) -> tuple[Answer, bool]:
-        """The answer, and whether the generation stands locally."""
+    async def _stand_locally(self, one: CommitRound, vote: PrepareVote) -> tuple[CommitOutcome, bool]:
+        """Return the outcome, and whether the generation stands locally."""
         for _ in range(LOCAL_TRIES):
-            answer = await self._asks.ask(plan, Tier.LOCAL, generation, said)
-            # The time may be up just as the record is being written: who gives up then has lost what stands.
-            if answer.verdict is not Verdict.EXPIRED:
+            outcome = await self._requests.request_commit(one.plan, Tier.LOCAL, one.generation, vote)
+            # The time may be up just as the record is being written: giving up then loses what stands.
+            if outcome.verdict is not Verdict.EXPIRED:
                 break
-        return answer, await self._take(uid, plan, holding, Tier.LOCAL, generation, answer)
+        return outcome, await self._record_outcome(one, Tier.LOCAL, outcome)
 
-    async def _stand_with_peers(
-        self,
-        uid: str,
-        plan: Assignment,
-        holding: Holding,
-        generation: Generation,
-        copying: asyncio.Task[bool],
-        tell: bool = True,
-    ) -> None:
-        """Asks for the peer tier once the copies are there, for as long as the incarnation lasts: what stands
-        locally cannot be given up, and keeps a slot of every rank until it has its copies."""
+    async def _stand_with_peers(self, one: CommitRound, copying: asyncio.Task[bool]) -> None:
+        """Request the peer tier once the copies are there, for as long as the incarnation lasts: what stands
+        locally cannot be given up, and keeps a buffer of every rank until it has its copies.
+        """
         if not await copying:
             return
         pause = Backoff(first=0.5, cap=10.0)
-        while self._lasts(plan):
-            answer = await self._asks.ask(plan, Tier.PEER, generation)
-            if answer.verdict is not Verdict.EXPIRED:
-                await self._take(uid, plan, holding, Tier.PEER, generation, answer, tell)
+        while self._lasts(one.plan):
+            outcome = await self._requests.request_commit(one.plan, Tier.PEER, one.generation)
+            if outcome.verdict is not Verdict.EXPIRED:
+                await self._record_outcome(one, Tier.PEER, outcome)
                 return
             await asyncio.sleep(pause.next())
 
     async def _stand_remotely(
-        self, plan: Assignment, holding: Holding, generation: Generation
+        self, plan: Assignment, job_memory: JobMemory, generation: Generation
     ) -> bool | None:
-        """Asks for the tier of the store: whether the generation stands there; None while that is open."""
-        answer = await self._asks.ask(plan, Tier.REMOTE, generation)
-        if answer.verdict is Verdict.EXPIRED:
+        """Request the store's tier. Return whether the generation stands there; None while that is open."""
+        outcome = await self._requests.request_commit(plan, Tier.REMOTE, generation)
+        if outcome.verdict is Verdict.EXPIRED:
             return None
-        return await self._take(plan.pod_uid, plan, holding, Tier.REMOTE, generation, answer)
+        return await self._record_outcome(CommitRound(plan, job_memory, generation), Tier.REMOTE, outcome)
 
-    async def _copied(
-        self, uid: str, plan: Assignment, holding: Holding, generation: Generation, keys: list[str]
-    ) -> None:
-        copying = asyncio.create_task(self._copies.make(plan, holding, keys))
+    def _copy_restored(self, plan: Assignment, job_memory: JobMemory, keys: list[str]) -> None:
+        # A pod that has none of them to keep prepares it too: all slots must.
+        if plan.memory and plan.memory.copies:
+            start = Generation(plan.incarnation, START_STEP)
+            one = CommitRound(plan, job_memory, start, notify_peer=False)
+            self._start(one, partial(self._copied, keys=keys))
+
+    async def _copied(self, one: CommitRound, keys: list[str]) -> None:
+        copying = asyncio.create_task(self._copies.make(one.plan, one.job_memory, keys))
         try:
-            # The pod's own saves are what is told of.
-            await self._stand_with_peers(uid, plan, holding, generation, copying, tell=False)
+            await self._stand_with_peers(one, copying)
         except Damaged as error:
-            log.error("no copies of what was restored", job=plan.job, why=str(error))
+            log.error("no copies of what was restored", job=one.plan.job, why=str(error))
         finally:
             copying.cancel()
 
-    async def _take(
-        self,
-        uid: str,
-        plan: Assignment,
-        holding: Holding,
-        tier: Tier,
-        generation: Generation,
-        answer: Answer,
-        tell: bool = True,
-    ) -> bool:
-        """Notes how it ended; whether the generation stands."""
-        committed = answer.verdict is Verdict.COMMITTED
-        if committed and answer.record is not None:
+    async def _record_outcome(self, one: CommitRound, tier: Tier, outcome: CommitOutcome) -> bool:
+        """Record how a commit ended, and notify the pod. Return whether the generation stands."""
+        plan, generation = one.plan, one.generation
+        committed = outcome.verdict is Verdict.COMMITTED
+        if committed and outcome.record is not None:
             pause = Backoff(first=0.5, cap=10.0)
             while True:
                 try:
-                    noted = await holding.committed(answer.record, plan.incarnation, tier)
+                    noted = await one.job_memory.record_commit(outcome.record, plan.incarnation, tier)
                     self._alarms.noted(plan)
                     break
                 except OSError as error:
                     # Full memory: it is tried again for as long as the incarnation lasts.
                     log.error("commit not noted", job=plan.job, why=str(error), **generation._asdict())
                     self._alarms.not_noted(plan, generation, error)
-                    if holding.closed or not self._lasts(plan):
+                    if one.job_memory.closed or not self._lasts(plan):
                         return False
                     await asyncio.sleep(pause.next())
             if not noted:
                 return False
         # Without copies the peer tier is a matter between agents: no watermark promises what is not there.
-        if tell and (tier is not Tier.PEER or (plan.memory and plan.memory.copies)):
-            self._decided(uid, tier, generation, answer.verdict, answer.seen)
+        peer = one.notify_peer and plan.memory is not None and plan.memory.copies > 0
+        if tier is not Tier.PEER or peer:
+            self._pods.decided(plan.pod_uid, tier, generation, outcome.verdict, outcome.seen)
         return committed
+
+
+def _cancel(one: CommitRound) -> list[asyncio.Task[None]]:
+    """Cancel a round's tasks, and return them."""
+    tasks = [task for task in (one.commit, one.give_up) if task is not None]
+    for task in tasks:
+        task.cancel()
+    return tasks

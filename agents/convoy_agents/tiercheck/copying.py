@@ -13,10 +13,10 @@ from convoy_agents.backoff import Backoff
 from convoy_agents.pods.assignment import Assignment, Place
 from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.digest import Damaged
-from convoy_agents.tiercheck.exchange import Exchange, Later, Outdated, Unreachable
-from convoy_agents.tiercheck.holding import Holding
-from convoy_agents.tiercheck.turns import Turns
-from convoy_agents.tiercheck.vault import Vault
+from convoy_agents.tiercheck.job_memory import JobMemory
+from convoy_agents.tiercheck.keyed_lock import KeyedLock
+from convoy_agents.tiercheck.peer_transfer import Later, Outdated, PeerTransfer, Unreachable
+from convoy_agents.tiercheck.shard_store import ShardStore
 from convoy_controllers.checkpoint import records, retention
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
@@ -26,25 +26,27 @@ log = structlog.get_logger()
 class Copies:
     """Of the shards of one node. `plan`: a pod's, as it is now."""
 
-    def __init__(self, exchange: Exchange, alarms: Alarms, plan: Callable[[str], Assignment | None]) -> None:
-        self._exchange = exchange
+    def __init__(
+        self, peer_transfer: PeerTransfer, alarms: Alarms, plan: Callable[[str], Assignment | None]
+    ) -> None:
+        self._peer_transfer = peer_transfer
         self._alarms = alarms
         self._plan = plan
-        self._giving: Turns[tuple[str, str, str]] = Turns()
+        self._sending: KeyedLock[tuple[str, str, str]] = KeyedLock()
         """By job, host and shard."""
 
-    async def make(self, plan: Assignment, holding: Holding, keys: Sequence[str]) -> bool:
+    async def make(self, plan: Assignment, job_memory: JobMemory, keys: Sequence[str]) -> bool:
         """Whether every host of the pod has its copies of these shards. Damaged when there is nothing right
         to send.
         """
         hosts = plan.memory.hosts if plan.memory else ()
         began = time.monotonic()
-        done = await asyncio.gather(*(self._send(plan, host, holding, keys) for host in hosts))
+        done = await asyncio.gather(*(self._send(plan, host, job_memory, keys) for host in hosts))
         if done and all(done):
             metrics.COPY_SECONDS.observe(time.monotonic() - began)
         return all(done)
 
-    async def _send(self, plan: Assignment, host: Place, holding: Holding, keys: Sequence[str]) -> bool:
+    async def _send(self, plan: Assignment, host: Place, job_memory: JobMemory, keys: Sequence[str]) -> bool:
         """Tries for as long as the incarnation lasts."""
         pause = Backoff(first=0.05, cap=5.0)
         left, failed = list(keys), ""
@@ -55,7 +57,7 @@ class Copies:
             hosts = now.memory.hosts if now.memory else ()
             place = next((one for one in hosts if one.node == host.node), host)
             try:
-                await self._give(place, holding, now, left[0])
+                await self._send_one(place, job_memory, now, left[0])
             except (Later, Unreachable) as error:
                 log.info("no copy", job=plan.job, node=host.node, why=str(error))
                 self._alarms.not_copied(plan, host.node, left[0], str(error))
@@ -80,10 +82,10 @@ class Copies:
         self._alarms.copied(plan, host.node)
         return True
 
-    async def _give(self, place: Place, holding: Holding, plan: Assignment, key: str) -> None:
-        """One at a time: what several segments extend is not sent for each of them."""
-        async with self._giving.turn((holding.job_uid, place.node, key)):
-            await self._exchange.give(place, holding, plan, key)
+    async def _send_one(self, place: Place, job_memory: JobMemory, plan: Assignment, key: str) -> None:
+        """Send one shard at a time: a base that several segments extend is not sent for each of them."""
+        async with self._sending.hold((job_memory.job_uid, place.node, key)):
+            await self._peer_transfer.send(place, job_memory, plan, key)
 
 
 def own(plan: Assignment, shards: Sequence[str]) -> list[str]:
@@ -93,11 +95,11 @@ def own(plan: Assignment, shards: Sequence[str]) -> list[str]:
     return [shard for number, shard in enumerate(shards) if number % plan.world_size in plan.ranks]
 
 
-def links(vault: Vault, heads: Iterable[str]) -> list[str]:
+def links(store: ShardStore, heads: Iterable[str]) -> list[str]:
     """These shards and all that they extend, each before what it extends: an old base is taken elsewhere only
     where something extends it.
     """
-    known = vault.manifests
+    known = store.manifests
 
     def newest_first(key: str) -> tuple[bool, Generation, str]:
         return key in known, known[key].generation if key in known else Generation(0, 0), key
@@ -105,17 +107,17 @@ def links(vault: Vault, heads: Iterable[str]) -> list[str]:
     return sorted(retention.reachable(list(heads), known), key=newest_first, reverse=True)
 
 
-def restored(vault: Vault, plan: Assignment) -> list[str] | None:
+def restored(store: ShardStore, plan: Assignment) -> list[str] | None:
     """What is to have copies of the generation that the incarnation began with: this pod's shards of it, and
     what they extend. None when there is no such generation, a later one has its copies, or not all of it is
     here yet.
     """
-    branch, peer = vault.branches.get(plan.incarnation), vault.marks.get(Tier.PEER)
+    branch, peer = store.branches.get(plan.incarnation), store.marks.get(Tier.PEER)
     began = branch.parent if branch else None
-    record = vault.records.get(began) if began else None
+    record = store.records.get(began) if began else None
     copied = peer is not None and peer.incarnation == plan.incarnation
-    if record is None or copied or vault.incarnation != plan.incarnation:
+    if record is None or copied or store.incarnation != plan.incarnation:
         return None
     shards = own(plan, sorted(record.shards, key=records.by_number))
-    keys = links(vault, [record.shards[shard] for shard in shards])
-    return keys if vault.manifests.keys() >= set(keys) else None
+    keys = links(store, [record.shards[shard] for shard in shards])
+    return keys if store.manifests.keys() >= set(keys) else None

@@ -11,11 +11,11 @@ import structlog
 
 from convoy_agents.backoff import Backoff
 from convoy_agents.pods.assignment import Assignment, Place
-from convoy_agents.tiercheck.exchange import Exchange, Surveyed, Unreachable, marks_to_wire
+from convoy_agents.tiercheck.digest import Damaged
+from convoy_agents.tiercheck.peer_transfer import PeerTransfer, Surveyed, Unreachable, marks_to_wire
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.stores.errors import StoreError
 from convoy_agents.tiercheck.surveying import Surveys
-from convoy_agents.tiercheck.vault import Damaged
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint import records, restore
 from convoy_controllers.checkpoint.generation import Generation, Tier
@@ -54,10 +54,10 @@ class Failed(Exception):
 class Decisions:
     """Of one node."""
 
-    def __init__(self, node: str, surveys: Surveys, exchange: Exchange, remotes: Remotes) -> None:
+    def __init__(self, node: str, surveys: Surveys, peer_transfer: PeerTransfer, remotes: Remotes) -> None:
         self._node = node
         self._surveys = surveys
-        self._exchange = exchange
+        self._peer_transfer = peer_transfer
         self._remotes = remotes
         self._telling: set[asyncio.Task[None]] = set()
         self._decisions: dict[tuple[str, int, int], asyncio.Task[hub_pb2.ResumeReply]] = {}
@@ -221,7 +221,7 @@ class Decisions:
         try:
             if place.node == self._node:
                 return await self._surveys.answer(plan.job_uid, plan.incarnation, member)
-            return await self._exchange.survey(place, self._surveys.now(plan), member)
+            return await self._peer_transfer.survey(place, self._surveys.now(plan), member)
         except (Unreachable, OSError) as error:
             log.info("no survey", job=plan.job, node=place.node, why=str(error))
             return None

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import structlog
 
-from convoy_agents.desk import Said
+from convoy_agents.commit_coordinator import PrepareVote
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.tiercheck.alarms import Alarms
-from convoy_agents.tiercheck.keeper import Keeper
+from convoy_agents.tiercheck.memory_manager import MemoryManager
 from convoy_agents.tiercheck.remote import Remotes
+from convoy_agents.tiercheck.shard_store import ShardStore
 from convoy_agents.tiercheck.stores.errors import StoreError
-from convoy_agents.tiercheck.vault import Vault
 from convoy_controllers.checkpoint.generation import START_STEP, Generation, Tier
 from convoy_controllers.checkpoint.records import Record
 
@@ -28,8 +28,8 @@ log = structlog.get_logger()
 class KeptLedger:
     """Beside the shards, in the same memory: the slots that have asked take the record along."""
 
-    def __init__(self, keeper: Keeper, remotes: Remotes, alarms: Alarms) -> None:
-        self._keeper = keeper
+    def __init__(self, memory_manager: MemoryManager, remotes: Remotes, alarms: Alarms) -> None:
+        self._memory_manager = memory_manager
         self._remotes = remotes
         self._alarms = alarms
         self._chosen: dict[str, tuple[Generation, float]] = {}
@@ -40,39 +40,39 @@ class KeptLedger:
 
     async def stands(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
         """The record of a generation that stands at the tier already."""
-        holding = self._keeper.get(job_uid)
-        if holding is None:
+        job_memory = self._memory_manager.get(job_uid)
+        if job_memory is None:
             return None
 
-        def look(vault: Vault) -> Record | None:
-            record = vault.records.get(meant(vault, generation))
-            mark = vault.marks.get(tier)
+        def look(store: ShardStore) -> Record | None:
+            record = store.records.get(meant(store, generation))
+            mark = store.marks.get(tier)
             return record if record and mark and mark >= record.generation else None
 
-        return await holding.look(look)
+        return await job_memory.inspect(look)
 
     async def write(
-        self, plan: Assignment, tier: Tier, generation: Generation, said: Mapping[int, Said]
+        self, plan: Assignment, tier: Tier, generation: Generation, votes: Mapping[int, PrepareVote]
     ) -> bool:
         """Writes a generation down, or that it has its copies. OSError.
 
         False when its slots contradict one another, or it stands nowhere yet.
         """
-        holding = self._keeper.open(plan.job_uid)
+        job_memory = self._memory_manager.open(plan.job_uid)
         if tier is Tier.LOCAL:
-            parent = await holding.look(lambda vault: vault.marks.get(Tier.LOCAL))
-            record = _record(plan, generation, parent, said)
-            last = any(one.facts.last for one in said.values())
+            parent = await job_memory.inspect(lambda store: store.marks.get(Tier.LOCAL))
+            record = _record(plan, generation, parent, votes)
+            last = any(one.metadata.last for one in votes.values())
             if record is not None and await self._goes_remote(plan, generation, last):
                 record = replace(record, remote=True)
         else:
-            record = await holding.look(lambda vault: vault.records.get(meant(vault, generation)))
+            record = await job_memory.inspect(lambda store: store.records.get(meant(store, generation)))
         if record is None:
             return False
         if tier is Tier.REMOTE and not await self._store(plan, record):
             return False
         try:
-            written = await holding.committed(record, plan.incarnation, tier)
+            written = await job_memory.record_commit(record, plan.incarnation, tier)
         except OSError as error:
             self._alarms.not_noted(plan, generation, error)
             raise
@@ -104,7 +104,8 @@ class KeptLedger:
         before = self._chosen.get(plan.job_uid)
         # What an incarnation that is over has chosen is on its way no more.
         if before is not None and before[0].incarnation == generation.incarnation:
-            mark = await self._keeper.open(plan.job_uid).look(lambda vault: vault.marks.get(Tier.REMOTE))
+            job_memory = self._memory_manager.open(plan.job_uid)
+            mark = await job_memory.inspect(lambda store: store.marks.get(Tier.REMOTE))
             there = mark is not None and mark >= before[0]
             if now - before[1] < use.every_seconds * (1 if there else OVERDUE):
                 return False
@@ -132,7 +133,8 @@ class KeptLedger:
             if not error.full or self._made_room.get(plan.job_uid) == record.generation:
                 raise
         # What follows a commit otherwise, and without room there is none.
-        if self._keeper.get(plan.job_uid) is not None:  # else `forget` has been here, and does not come again
+        # Without memory `forget` has been here, and does not come again.
+        if self._memory_manager.get(plan.job_uid) is not None:
             self._made_room[plan.job_uid] = record.generation
         await self._remotes.sweep(plan)
         return await self._remotes.commit(plan, record)
@@ -144,20 +146,20 @@ class KeptLedger:
             log.warning("store not swept", job=plan.job, why=str(error))
 
 
-def meant(vault: Vault, generation: Generation) -> Generation:
+def meant(store: ShardStore, generation: Generation) -> Generation:
     """Under which name a generation is written down: what an incarnation began with has an earlier one's."""
-    branch = vault.branches.get(generation.incarnation)
+    branch = store.branches.get(generation.incarnation)
     began = branch.parent if branch and generation.step == START_STEP else None
     return began or generation
 
 
 def _record(
-    plan: Assignment, generation: Generation, parent: Generation | None, said: Mapping[int, Said]
+    plan: Assignment, generation: Generation, parent: Generation | None, votes: Mapping[int, PrepareVote]
 ) -> Record | None:
-    facts = {one.facts for one in said.values()}
-    shards = {shard: key for one in said.values() for shard, key in one.shards.items()}
-    if len(facts) != 1 or len(shards) != plan.world_size:
-        log.error("slots contradict one another", job=plan.job, facts=sorted(facts), shards=len(shards))
+    metadata = {one.metadata for one in votes.values()}
+    shards = {shard: key for one in votes.values() for shard, key in one.shards.items()}
+    if len(metadata) != 1 or len(shards) != plan.world_size:
+        log.error("slots contradict one another", job=plan.job, facts=sorted(metadata), shards=len(shards))
         return None
-    world, torch, *_ = next(iter(facts))
+    world, torch, *_ = next(iter(metadata))
     return Record(generation, parent, shards, world, torch, time.time())

@@ -116,3 +116,14 @@ def mapped(fd: int, size: int, *, write: bool = False) -> Iterator[memoryview]:
         # Somebody still holds a part of it; the mapping goes with the last.
         with contextlib.suppress(BufferError):
             area.close()
+
+
+def write_atomic(path: Path, data: bytes | bytearray | memoryview) -> None:
+    """Write all of a file or nothing, as far as the kernel lives. OSError."""
+    temporary = path.with_name(f".{path.name}")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

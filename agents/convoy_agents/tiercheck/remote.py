@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError
 from convoy_agents import metrics
 from convoy_agents.csi.mounts import is_target
 from convoy_agents.pods.assignment import Assignment
-from convoy_agents.tiercheck.holding import Holding
+from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.link import Encoders, Link
 from convoy_agents.tiercheck.shares import OTHERS
 from convoy_agents.tiercheck.stores.adopt import adopt
@@ -24,9 +24,9 @@ from convoy_agents.tiercheck.stores.blobs import Blobs
 from convoy_agents.tiercheck.stores.calls import Calls, Watch, Watched
 from convoy_agents.tiercheck.stores.errors import Damaged, NotMounted, StoreError
 from convoy_agents.tiercheck.stores.probe import probe
-from convoy_agents.tiercheck.stores.s3 import S3, Credentials
-from convoy_agents.tiercheck.stores.store import Store
-from convoy_agents.tiercheck.stores.upload import download, upload
+from convoy_agents.tiercheck.stores.s3 import S3, Bucket, Credentials
+from convoy_agents.tiercheck.stores.store import CommitRules, Store
+from convoy_agents.tiercheck.stores.upload import TransferLimits, download, upload
 from convoy_agents.tiercheck.stores.volume import Volume
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.records import Branch, Inventory, Record
@@ -72,7 +72,7 @@ class _Call:
             Watched(self.known.blobs, self.watch),
             self.plan.job.partition("/")[0],
             job_uid or self.plan.job_uid,
-            conditional=self.known.message.conditional,
+            rules=CommitRules(conditional=self.known.message.conditional),
             packer=self.known.link,
         )
 
@@ -167,8 +167,8 @@ class Remotes:
     async def branch(self, plan: Assignment, branch: Branch) -> None:
         """An incarnation begins, or says where it began. StoreError."""
         call = self._call(plan)
-        store = call.store()
-        await call.run(lambda: store.put_branch(branch))
+        part = call.store()
+        await call.run(lambda: part.put_branch(branch))
 
     async def adopt(self, plan: Assignment) -> None:
         """Copies there what the job is to begin with from the part of another. StoreError, Damaged."""
@@ -186,20 +186,19 @@ class Remotes:
             **done.source._asdict(),
         )
 
-    async def upload(self, plan: Assignment, holding: Holding, key: str) -> None:
+    async def upload(self, plan: Assignment, job_memory: JobMemory, key: str) -> None:
         """Brings a shard of this node's memory there. StoreError, Damaged."""
         call, loop = self._call(plan), asyncio.get_running_loop()
-        store = call.store()
-        manifest = await holding.look(lambda vault: vault.manifests.get(key))
+        part = call.store()
+        manifest = await job_memory.inspect(lambda store: store.manifest(key))
         if manifest is None:
             raise Damaged(f"shard {key} is not here")
 
         def read(index: int) -> bytes:
-            return asyncio.run_coroutine_threadsafe(holding.read(key, index), loop).result(READ_SECONDS)
+            return asyncio.run_coroutine_threadsafe(job_memory.read(key, index), loop).result(READ_SECONDS)
 
-        done = await call.send(
-            lambda stop: upload(store, manifest, read, stop=stop, cap_bytes_per_second=self._rate)
-        )
+        limits = TransferLimits(bytes_per_second=self._rate)
+        done = await call.send(lambda stop: upload(part, manifest, read, stop=stop, limits=limits))
         log.info(
             "shard uploaded",
             job=plan.job,
@@ -211,20 +210,20 @@ class Remotes:
             **manifest.generation._asdict(),
         )
 
-    async def fetch(self, plan: Assignment, holding: Holding, key: str, limit: int) -> None:
+    async def fetch(self, plan: Assignment, job_memory: JobMemory, key: str, limit: int) -> None:
         """Brings a shard from there to this node's memory. StoreError, Damaged, Refused, NoRoom."""
         call, loop = self._call(plan), asyncio.get_running_loop()
-        store = call.store()
-        manifest = await call.run(lambda: store.manifest(key))
+        part = call.store()
+        manifest = await call.run(lambda: part.manifest(key))
         if manifest is None:
-            raise Damaged(f"manifest {key} is not in {store.where}")
-        wanted = await holding.expect(manifest, OTHERS, limit)
+            raise Damaged(f"manifest {key} is not in {part.where}")
+        wanted = await job_memory.expect(manifest, OTHERS, limit)
 
         def write(index: int, data: bytes) -> None:
-            asyncio.run_coroutine_threadsafe(holding.put(key, index, data), loop).result(READ_SECONDS)
+            asyncio.run_coroutine_threadsafe(job_memory.put(key, index, data), loop).result(READ_SECONDS)
 
-        await call.fetch(lambda stop: download(store, manifest, write, stop=stop, wanted=wanted))
-        await holding.use(lambda vault: vault.admit(key))
+        await call.fetch(lambda stop: download(part, manifest, write, stop=stop, wanted=wanted))
+        await job_memory.use(lambda store: store.admit(key))
 
     async def commit(self, plan: Assignment, record: Record) -> bool:
         """Writes a generation down there; whether it stands. StoreError.
@@ -232,21 +231,21 @@ class Remotes:
         False when a later incarnation has begun there: it may know nothing of this one, which was cut off.
         """
         call = self._call(plan)
-        store = call.store()
+        part = call.store()
 
         def write() -> bool:
-            begun = max(store.inventory().branches, default=0)
-            return begun <= plan.incarnation and store.commit(record)
+            begun = max(part.inventory().branches, default=0)
+            return begun <= plan.incarnation and part.commit(record)
 
         return await call.run(write)
 
     async def sweep(self, plan: Assignment) -> None:
         """Deletes what the job need not keep there. StoreError."""
         call = self._call(plan)
-        store = call.store()
+        part = call.store()
         use = plan.memory.store if plan.memory else None
         keep = Keep(use.keep_last, use.keep_every_steps) if use else Keep()
-        gone = await call.run(lambda: store.sweep(keep))
+        gone = await call.run(lambda: part.sweep(keep))
         log.info(
             "store swept",
             job=plan.job,
@@ -290,14 +289,14 @@ class Remotes:
         if message.HasField("volume"):
             claim = message.volume.claim
             return Volume(self._volumes / claim, message.volume.path, claim=claim, mounted=is_target)
-        return S3(
+        bucket = Bucket(
             message.bucket,
-            _credentials(message),
             endpoint_url=message.endpoint,
             region=message.region or "us-east-1",
             prefix=message.prefix,
             addressing="path" if message.path_style else "auto",
         )
+        return S3(bucket, _credentials(message))
 
 
 def _credentials(message: hub_pb2.Store) -> Credentials:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import structlog
 
@@ -13,20 +14,20 @@ from convoy_agents.backoff import Backoff
 from convoy_agents.pods.assignment import Assignment, Place
 from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.deciding import ADOPT_SECONDS, STORE_SECONDS, Broken, Decisions, Failed
-from convoy_agents.tiercheck.exchange import (
+from convoy_agents.tiercheck.digest import Damaged
+from convoy_agents.tiercheck.job_memory import JobMemory
+from convoy_agents.tiercheck.keyed_lock import KeyedLock
+from convoy_agents.tiercheck.memory_manager import MemoryManager
+from convoy_agents.tiercheck.peer_transfer import (
     Denied,
-    Exchange,
+    PeerTransfer,
     Shortage,
     Unreachable,
     marks_from_wire,
 )
-from convoy_agents.tiercheck.holding import Holding
-from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.stores.errors import Stopped, StoreError
 from convoy_agents.tiercheck.surveying import Surveys
-from convoy_agents.tiercheck.turns import Turns
-from convoy_agents.tiercheck.vault import Damaged
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint import records, restore
 from convoy_controllers.checkpoint.generation import Generation
@@ -74,27 +75,32 @@ class Reading:
         return []
 
 
+class ShardSources(NamedTuple):
+    """The places beside this node that may have a shard."""
+
+    peers: PeerTransfer
+    store: Remotes
+
+
 class Restores:
     """Of one node."""
 
     def __init__(
         self,
         node: str,
-        keeper: Keeper,
+        memory_manager: MemoryManager,
         surveys: Surveys,
-        exchange: Exchange,
-        remotes: Remotes,
+        sources: ShardSources,
         alarms: Alarms,
         decisions: Decisions,
     ) -> None:
         self._node = node
-        self._keeper = keeper
+        self._memory_manager = memory_manager
         self._surveys = surveys
-        self._exchange = exchange
-        self._remotes = remotes
+        self._sources = sources
         self._alarms = alarms
         self._decisions = decisions
-        self._fetching: Turns[tuple[str, str]] = Turns()
+        self._fetching: KeyedLock[tuple[str, str]] = KeyedLock()
 
     async def resume(self, plan: Assignment, attempt: int, broken: Broken, *, bases: bool = False) -> Reading:
         """What the pod's ranks are to go on from; from then on this node's memory goes on from there. Failed.
@@ -104,11 +110,11 @@ class Restores:
         reply = await self._ask(plan, attempt, broken, bases)
         if reply.outcome == hub_pb2.ResumeReply.STALE:
             raise Failed("a later incarnation of this job has begun")
-        holding = self._keeper.open(plan.job_uid)
+        job_memory = self._memory_manager.open(plan.job_uid)
         branch = records.branch(reply.branch)
         known = [records.record(text) for text in reply.records]
-        holding.pinned |= {link.id for chain in reply.chains for link in chain.links}
-        if not await holding.begin(branch, marks_from_wire(reply.marks), known):
+        job_memory.uses.pin(link.id for chain in reply.chains for link in chain.links)
+        if not await job_memory.start_incarnation(branch, marks_from_wire(reply.marks), known):
             raise Failed("a later incarnation of this job has begun here")
         return Reading(plan, attempt, reply, set(plan.ranks))
 
@@ -133,7 +139,7 @@ class Restores:
                     )
                 else:
                     place = Place(first.node, first.peer_address)
-                    reply = await self._exchange.resume(place, request)
+                    reply = await self._sources.peers.resume(place, request)
                 if reply.outcome != hub_pb2.ResumeReply.UNKNOWN:
                     self._alarms.restorable(plan)
                     return reply
@@ -154,16 +160,16 @@ class Restores:
         is left to ask when these are all.
         """
         plan = reading.plan
-        holding = self._keeper.open(plan.job_uid)
-        async with self._fetching.turn((plan.job_uid, key)):
-            return await self._fetch(reading, holding, key, places)
+        job_memory = self._memory_manager.open(plan.job_uid)
+        async with self._fetching.hold((plan.job_uid, key)):
+            return await self._fetch(reading, job_memory, key, places)
 
     async def _fetch(
-        self, reading: Reading, holding: Holding, key: str, places: Sequence[Place]
+        self, reading: Reading, job_memory: JobMemory, key: str, places: Sequence[Place]
     ) -> list[tuple[str, str]]:
         plan = reading.plan
-        holding.pinned.add(key)
-        if await holding.verified(key) is not None:
+        job_memory.uses.pin([key])
+        if await job_memory.verified(key) is not None:
             return []
         broken = [(self._node, key)] if any(place.node == self._node for place in places) else []
         order = restore.order([place.node for place in places], self._node, plan.slot)
@@ -174,7 +180,7 @@ class Restores:
             refused, why = [], ""
             for place in left:
                 try:
-                    if await self._gives(plan, holding, key, place):
+                    if await self._gives(plan, job_memory, key, place):
                         reading.fetched.add(key)
                         return broken
                     broken.append((place.node, key))
@@ -188,7 +194,7 @@ class Restores:
                 await asyncio.sleep(pause.next())
         return broken
 
-    async def _gives(self, plan: Assignment, holding: Holding, key: str, place: Place) -> bool:
+    async def _gives(self, plan: Assignment, job_memory: JobMemory, key: str, place: Place) -> bool:
         """Whether a place, asked again for a while, has given a shard. Denied; Failed when none can give it
         now.
         """
@@ -197,9 +203,9 @@ class Restores:
         while True:
             try:
                 if place.node == restore.REMOTE:
-                    await self._remotes.fetch(plan, holding, key, plan.memory_limit)
+                    await self._sources.store.fetch(plan, job_memory, key, plan.memory_limit)
                 else:
-                    await self._exchange.take(place, holding, self._surveys.now(plan), key)
+                    await self._sources.peers.fetch(place, job_memory, self._surveys.now(plan), key)
                 return True
             except Shortage as error:
                 why = f"no memory for shard {key[:12]} of what is restored: {error}"
@@ -222,7 +228,7 @@ class Restores:
         """Failed when the store answers nothing: then it says nothing of the one shard either."""
         try:
             async with asyncio.timeout(STORE_SECONDS):
-                await self._remotes.inventory(plan)
+                await self._sources.store.inventory(plan)
         except (StoreError, TimeoutError) as error:
             why = str(error) or f"the store does not answer within {STORE_SECONDS:.0f} s"
             self._alarms.not_restored(plan, why)

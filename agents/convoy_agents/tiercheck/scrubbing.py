@@ -14,10 +14,10 @@ import structlog
 from convoy_agents import metrics
 from convoy_agents.pods.assignment import Assignment, Place
 from convoy_agents.pods.state import PodState
-from convoy_agents.tiercheck.exchange import Exchange, Shortage, Unreachable
-from convoy_agents.tiercheck.holding import Holding
-from convoy_agents.tiercheck.keeper import Keeper
-from convoy_agents.tiercheck.vault import Damaged
+from convoy_agents.tiercheck.digest import Damaged
+from convoy_agents.tiercheck.job_memory import JobMemory
+from convoy_agents.tiercheck.memory_manager import MemoryManager
+from convoy_agents.tiercheck.peer_transfer import PeerTransfer, Shortage, Unreachable
 
 RATE = 256e6
 """Bytes per second that are looked at: a fortieth of what a core can."""
@@ -31,15 +31,15 @@ class Scrubber:
     def __init__(
         self,
         node: str,
-        keeper: Keeper,
-        exchange: Exchange,
+        memory_manager: MemoryManager,
+        peer_transfer: PeerTransfer,
         pods: Callable[[], Iterable[PodState]],
         seconds: float,
     ) -> None:
         """`seconds` between two looks at everything."""
         self._node = node
-        self._keeper = keeper
-        self._exchange = exchange
+        self._memory_manager = memory_manager
+        self._peer_transfer = peer_transfer
         self._pods = pods
         self._seconds = seconds
 
@@ -51,33 +51,33 @@ class Scrubber:
 
     async def once(self) -> None:
         """Looks at all there is now."""
-        for job_uid in self._keeper.jobs:
-            holding = self._keeper.get(job_uid)
-            if holding is None:
+        for job_uid in self._memory_manager.jobs:
+            job_memory = self._memory_manager.get(job_uid)
+            if job_memory is None:
                 continue
             try:
-                sizes = await holding.look(
-                    lambda vault: {key: one.size for key, one in vault.manifests.items()}
+                sizes = await job_memory.inspect(
+                    lambda store: {key: one.size for key, one in store.manifests.items()}
                 )
                 for key, size in sizes.items():
-                    if await holding.damaged(key):
-                        await self._replace(holding, key)
+                    if await job_memory.damaged(key):
+                        await self._replace(job_memory, key)
                     metrics.SCRUBBED_BYTES.inc(size)
                     await asyncio.sleep(size / RATE)
             except OSError as error:
                 log.info("not scrubbed", job_uid=job_uid, why=str(error))
 
-    async def _replace(self, holding: Holding, key: str) -> None:
-        for place, plan in self._places(holding.job_uid):
+    async def _replace(self, job_memory: JobMemory, key: str) -> None:
+        for place, plan in self._places(job_memory.job_uid):
             try:
-                await self._exchange.take(place, holding, plan, key)
+                await self._peer_transfer.fetch(place, job_memory, plan, key)
             except (Unreachable, Damaged, *Shortage) as error:
-                log.info("shard not replaced", job_uid=holding.job_uid, node=place.node, why=str(error))
+                log.info("shard not replaced", job_uid=job_memory.job_uid, node=place.node, why=str(error))
                 continue
-            log.info("shard replaced", job_uid=holding.job_uid, node=place.node)
+            log.info("shard replaced", job_uid=job_memory.job_uid, node=place.node)
             metrics.REPLACED.inc()
             return
-        log.error("DAMAGED SHARD NOT REPLACED: nobody asked has it", job_uid=holding.job_uid)
+        log.error("DAMAGED SHARD NOT REPLACED: nobody asked has it", job_uid=job_memory.job_uid)
 
     def _places(self, job_uid: str) -> list[tuple[Place, Assignment]]:
         """The other nodes of the job that are known here, and by which plan they are asked: the newest, since

@@ -14,14 +14,15 @@ import grpc
 import structlog
 
 from convoy_agents.pods.assignment import Assignment
+from convoy_agents.tiercheck.concurrency_limits import ConcurrencyLimits
 from convoy_agents.tiercheck.deciding import Decisions
-from convoy_agents.tiercheck.exchange import ENCODINGS, PIECE_SECONDS, Shortage, Surveyed, marks_to_wire
-from convoy_agents.tiercheck.keeper import Keeper
-from convoy_agents.tiercheck.lanes import Lanes
+from convoy_agents.tiercheck.digest import Damaged
 from convoy_agents.tiercheck.link import Links
+from convoy_agents.tiercheck.memory_manager import MemoryManager
+from convoy_agents.tiercheck.peer_transfer import ENCODINGS, PIECE_SECONDS, Shortage, Surveyed, marks_to_wire
+from convoy_agents.tiercheck.shard_store import MAX_WITHDRAWN, ShardStore
 from convoy_agents.tiercheck.shares import OTHERS
 from convoy_agents.tiercheck.surveying import Surveys
-from convoy_agents.tiercheck.vault import MAX_WITHDRAWN, Damaged, Vault
 from convoy_agents.tiercheck.warranting import WarrantCheck
 from convoy_agents.wire import hub_pb2
 from convoy_agents.wire.callers import agent_of
@@ -45,15 +46,20 @@ class ShardService:
     """Of one node."""
 
     def __init__(
-        self, keeper: Keeper, surveys: Surveys, decisions: Decisions, links: Links, warrants: WarrantCheck
+        self,
+        memory_manager: MemoryManager,
+        surveys: Surveys,
+        decisions: Decisions,
+        links: Links,
+        warrants: WarrantCheck,
     ) -> None:
-        self._keeper = keeper
+        self._memory_manager = memory_manager
         self._links = links
         self._warrants = warrants
         self._surveys = surveys
         self._decisions = decisions
-        self._gives = Lanes(MAX_GIVES, MOST_OF_ONE)
-        self._takes = Lanes(MAX_TAKES, MOST_OF_ONE)
+        self._gives = ConcurrencyLimits(MAX_GIVES, MOST_OF_ONE)
+        self._takes = ConcurrencyLimits(MAX_TAKES, MOST_OF_ONE)
 
     async def Survey(
         self, request: hub_pb2.SurveyRequest, context: Context
@@ -98,22 +104,22 @@ class ShardService:
             manifest = records.manifest(request.manifest)
         except MalformedError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        holding = self._keeper.get(request.job_uid)
+        job_memory = self._memory_manager.get(request.job_uid)
         plan = self._surveys.plan(request.job_uid)
-        if holding is None or plan is None:
+        if job_memory is None or plan is None:
             return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.LATER, reason="the job is not here yet")
-        if request.incarnation < max(holding.seen, plan.incarnation):
+        if request.incarnation < max(job_memory.seen, plan.incarnation):
             return _refused("a later incarnation has begun")
         try:
-            verdict = await holding.look(lambda vault: _fits(vault, request.incarnation, manifest))
+            verdict = await job_memory.inspect(lambda store: _fits(store, request.incarnation, manifest))
             if verdict is not None:
                 return verdict
-            await holding.withdrawn(shown.node, request.withdrawn, request.incarnation)
-            wanted = await holding.expect(manifest, OTHERS, plan.memory_limit, giver=shown.node)
+            await job_memory.drop_withdrawn(shown.node, request.withdrawn, request.incarnation)
+            wanted = await job_memory.expect(manifest, OTHERS, plan.memory_limit, giver=shown.node)
         except Shortage as error:
             return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.LATER, reason=str(error))
         if not wanted:
-            await holding.use(lambda vault: vault.admit(manifest.id))
+            await job_memory.use(lambda store: store.admit(manifest.id))
         return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.WANTED, chunks=wanted, encodings=ENCODINGS)
 
     async def Give(self, requests: AsyncIterator[hub_pb2.Piece], context: Context) -> hub_pb2.GiveReply:
@@ -125,10 +131,10 @@ class ShardService:
         if first is None:
             return hub_pb2.GiveReply(whole=False, reason="nothing came")
         shown = await self._warrants.shown(first.warrant, first.job_uid, context)
-        holding = self._keeper.get(first.job_uid)
-        if holding is None:
+        job_memory = self._memory_manager.get(first.job_uid)
+        if job_memory is None:
             return hub_pb2.GiveReply(whole=False, reason="the job is not here")
-        if shown.incarnation < holding.seen:
+        if shown.incarnation < job_memory.seen:
             return hub_pb2.GiveReply(whole=False, reason="a later incarnation has begun")
         if self._gives.full(shown.node):
             return hub_pb2.GiveReply(whole=False, reason="too many copies come at once")
@@ -137,9 +143,9 @@ class ShardService:
             try:
                 while piece is not None:
                     await agent_of(context)
-                    await holding.put(first.id, piece.index, piece.data)
+                    await job_memory.put(first.id, piece.index, piece.data)
                     piece = await _piece(requests)
-                await holding.use(lambda vault: vault.admit(first.id))
+                await job_memory.use(lambda store: store.admit(first.id))
             except (Damaged, OSError) as error:
                 return hub_pb2.GiveReply(whole=False, reason=str(error) or "no more came")
         return hub_pb2.GiveReply(whole=True)
@@ -147,11 +153,11 @@ class ShardService:
     async def Take(self, request: hub_pb2.TakeRequest, context: Context) -> None:
         """Sends a shard's manifest, or the chunks that are asked for."""
         shown = await self._warrants.shown(request.warrant, request.job_uid, context)
-        holding = self._keeper.get(request.job_uid)
-        if holding is not None and shown.incarnation < holding.seen:
+        job_memory = self._memory_manager.get(request.job_uid)
+        if job_memory is not None and shown.incarnation < job_memory.seen:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "a later incarnation has begun")
-        manifest = await holding.look(lambda vault: vault.manifests.get(request.id)) if holding else None
-        if holding is None or manifest is None:
+        manifest = await job_memory.inspect(lambda store: store.manifest(request.id)) if job_memory else None
+        if job_memory is None or manifest is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"shard {request.id} is not here")
         if not request.chunks:
             await context.write(hub_pb2.Piece(manifest=manifest.text))
@@ -162,7 +168,7 @@ class ShardService:
             for index in request.chunks:
                 await agent_of(context)
                 try:
-                    data = await holding.read(request.id, index)
+                    data = await job_memory.read(request.id, index)
                 except (Damaged, OSError) as error:
                     await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
                 body = await link.packed(data) if packs else data
@@ -173,12 +179,12 @@ class ShardService:
                 link.sent(len(data), len(body), time.monotonic() - began)
 
 
-def _fits(vault: Vault, incarnation: int, manifest: Manifest) -> hub_pb2.OfferReply | None:
+def _fits(store: ShardStore, incarnation: int, manifest: Manifest) -> hub_pb2.OfferReply | None:
     """Why a copy is not taken; None when it is."""
-    if vault.incarnation != incarnation:
+    if store.incarnation != incarnation:
         return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.LATER, reason="not restored here yet")
-    floor = vault.marks.get(Tier.PEER)
-    wanted = manifest.id in vault.manifests or vault.extended(manifest.id)
+    floor = store.marks.get(Tier.PEER)
+    wanted = store.holds(manifest.id) or store.extended(manifest.id)
     if floor is not None and manifest.generation < floor and not wanted:
         return _refused(f"{floor.name} has its copies already")
     return None

@@ -16,12 +16,14 @@ from convoy_agents.pods.assignment import Assignment
 from convoy_agents.pods.fields import MessageError
 from convoy_agents.pods.state import PodState
 from convoy_agents.tiercheck.alarms import Alarms
+from convoy_agents.tiercheck.buffers import BASES, SEGMENTS
 from convoy_agents.tiercheck.committer import Committer
 from convoy_agents.tiercheck.deciding import Failed
-from convoy_agents.tiercheck.holding import Holding, Refused
-from convoy_agents.tiercheck.keeper import Keeper
+from convoy_agents.tiercheck.job_memory import JobMemory
+from convoy_agents.tiercheck.job_share import Refused
 from convoy_agents.tiercheck.line import Line
 from convoy_agents.tiercheck.memory import NoRoom
+from convoy_agents.tiercheck.memory_manager import MemoryManager
 from convoy_agents.tiercheck.questions import (
     Abandon,
     Inexact,
@@ -35,7 +37,9 @@ from convoy_agents.tiercheck.questions import (
     parse,
 )
 from convoy_agents.tiercheck.restoring import Reading, Restores
-from convoy_agents.tiercheck.vault import BASES, SEGMENTS, Facts, Vault
+from convoy_agents.tiercheck.shard_record import ShardMetadata
+from convoy_agents.tiercheck.shard_sealer import WrittenBuffer
+from convoy_agents.tiercheck.shard_store import ShardStore
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import START_STEP, Generation
 from convoy_controllers.checkpoint.records import Record
@@ -66,13 +70,13 @@ class Ranks:
 
     def __init__(
         self,
-        keeper: Keeper,
+        memory_manager: MemoryManager,
         restores: Restores,
         committer: Committer,
         pods: Callable[[], Iterable[PodState]],
         alarms: Alarms,
     ) -> None:
-        self._keeper = keeper
+        self._memory_manager = memory_manager
         self._restores = restores
         self._committer = committer
         self._pods = pods
@@ -156,12 +160,12 @@ class Ranks:
     # Saving.
 
     async def _reserve(self, plan: Assignment, line: Line, wanted: Reserve) -> None:
-        holding = self._keeper.open(plan.job_uid)
+        job_memory = self._memory_manager.open(plan.job_uid)
         owners = [str(rank) for one in self._plans(plan) for rank in one.ranks]
         limit = plan.memory_limit
         kind = SEGMENTS if wanted.segments else BASES
         count = wanted.segments or SLOTS + bool(plan.memory and plan.memory.store)
-        work = holding.reserve(str(line.rank), count, wanted.size, owners, limit, kind)
+        work = job_memory.reserve(str(line.rank), count, wanted.size, owners, limit, kind)
         try:
             slots: list[Path] = await _patiently(line, work)
         except (Refused, NoRoom) as error:
@@ -176,51 +180,52 @@ class Ranks:
         await line.send({**answer, "copies": plan.memory.copies if plan.memory else 0}, slots, write=True)
 
     async def _look(self, plan: Assignment, line: Line, known: str) -> None:
-        owner, holding = str(line.rank), self._keeper.open(plan.job_uid)
+        owner, job_memory = str(line.rank), self._memory_manager.open(plan.job_uid)
 
-        def stand(vault: Vault) -> str:
-            free = vault.writable(owner)
-            held = vault.sealed([owner], plan.incarnation)
+        def stand(store: ShardStore) -> str:
+            free, given_up = store.writable(owner), store.given_up
+            held = store.sealed([owner], plan.incarnation)
             return json.dumps(
                 {
-                    "marks": {tier.value: list(mark) for tier, mark in sorted(vault.marks.items())},
+                    "marks": {tier.value: list(mark) for tier, mark in sorted(store.marks.items())},
                     "slot": free[0] if free else "",
-                    "segments": vault.writable(owner, SEGMENTS),
+                    "segments": store.writable(owner, SEGMENTS),
                     "holds": sorted(
                         list(generation)
                         for generation, ids in held.items()
-                        if not vault.given_up.intersection(ids.values())
+                        if not given_up.intersection(ids.values())
                     ),
                     "uploads": sorted(
                         list(generation)
-                        for generation, record in vault.records.items()
+                        for generation, record in store.records.items()
                         if record.remote and generation.incarnation == plan.incarnation
                     ),
                     "interval": plan.interval_seconds,
                 }
             )
 
-        def news(vault: Vault) -> str | None:
-            return None if (found := stand(vault)) == known else found
+        def news(store: ShardStore) -> str | None:
+            return None if (found := stand(store)) == known else found
 
-        found = await holding.until(news, LOOK_SECONDS) or known
+        found = await job_memory.until(news, LOOK_SECONDS) or known
         await line.send({"type": "stand", "stand": found})
 
     async def _seal(self, plan: Assignment, line: Line, seal: Seal) -> None:
-        owner, holding = str(line.rank), self._keeper.open(plan.job_uid)
+        owner, job_memory = str(line.rank), self._memory_manager.open(plan.job_uid)
         generation = Generation(plan.incarnation, seal.step)
         if seal.step == START_STEP:
             raise ValueError(f"a save of step {START_STEP} has nothing behind it")
 
-        def there(vault: Vault) -> bool:
+        def there(store: ShardStore) -> bool:
             """Then it is an answer that got lost."""
-            return generation in vault.sealed([owner], plan.incarnation)
+            return generation in store.sealed([owner], plan.incarnation)
 
         seconds = 0.0
-        if not await holding.look(there):
-            facts = Facts(seal.world, seal.torch, seal.plan, seal.last)
+        if not await job_memory.inspect(there):
+            metadata = ShardMetadata(seal.world, seal.torch, seal.plan, seal.last)
+            written = WrittenBuffer(seal.slot, owner, seal.length, metadata)
             extends = Generation(*seal.extends) if seal.extends else None
-            done = await holding.seal(seal.slot, generation, owner, seal.length, facts, extends)
+            done = await job_memory.sealer.seal(written, generation, extends)
             seconds = done.seconds
         await self._committer.sealed(plan.pod_uid)
         await line.send({"type": "sealed", "seconds": seconds})
@@ -233,8 +238,8 @@ class Ranks:
             self._alarms.lost(plan, reading.reply.message or "nothing is whole")
         found: Record | None = None
         if (chosen := reading.chosen) is not None:
-            holding = self._keeper.open(plan.job_uid)
-            found = await holding.look(lambda vault: vault.records.get(chosen))
+            job_memory = self._memory_manager.open(plan.job_uid)
+            found = await job_memory.inspect(lambda store: store.records.get(chosen))
         await line.send(
             {
                 "type": "restore",
@@ -284,15 +289,16 @@ class Ranks:
         reading = self._readings.get(plan.pod_uid)
         if reading is None or reading.plan.incarnation != plan.incarnation:
             raise Failed("what is restored is not known any more")
-        holding = self._keeper.open(plan.job_uid)
+        job_memory = self._memory_manager.open(plan.job_uid)
         paths, lengths = [], []
         for key, places in reading.links(shard):
             broken = await _patiently(line, self._restores.fetch(reading, key, places))
 
-            def find(vault: Vault, key: str = key) -> tuple[Path, int] | None:
-                return (vault.path(key), vault.manifests[key].length) if key in vault.manifests else None
+            def find(store: ShardStore, key: str = key) -> tuple[Path, int] | None:
+                manifest = store.manifest(key)
+                return (store.path(key), manifest.length) if manifest is not None else None
 
-            found = await holding.look(find)
+            found = await job_memory.inspect(find)
             if found is None:
                 await line.send({"type": "broken", "broken": [list(one) for one in broken]})
                 return
@@ -317,7 +323,7 @@ class Ranks:
     async def _done(self, reading: Reading) -> None:
         """All ranks of a pod have read everything: copies are made of what the next losses may take."""
         plan = reading.plan
-        holding: Holding = self._keeper.open(plan.job_uid)
+        job_memory: JobMemory = self._memory_manager.open(plan.job_uid)
         kept = self._kept.setdefault(plan.job_uid, set())
         fetched = self._fetched.setdefault(plan.job_uid, set())
         kept |= await self._committer.adopt(plan.pod_uid, reading)
@@ -325,7 +331,7 @@ class Ranks:
         others = [one.plan for one in self._readings.values() if one.plan.job_uid == plan.job_uid]
         # What an earlier incarnation has not read to its end is read by nobody any more.
         if not any(one.incarnation >= plan.incarnation for one in others):
-            await holding.unpin(fetched - kept)
+            await job_memory.unpin(fetched - kept)
             self._kept.pop(plan.job_uid, None)
             self._fetched.pop(plan.job_uid, None)
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import structlog
 
 from convoy_agents.tiercheck import memory
-from convoy_agents.tiercheck.vault import owner_of, write_atomic
+from convoy_agents.tiercheck.buffers import owner_of
+from convoy_agents.tiercheck.memory import write_atomic
 from convoy_controllers.checkpoint import records
 
 OVERHEAD = 8 * 1024 * 1024

@@ -8,10 +8,10 @@ import structlog
 
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.pods.state import PodState
-from convoy_agents.tiercheck.exchange import Surveyed
-from convoy_agents.tiercheck.holding import Holding
-from convoy_agents.tiercheck.keeper import Keeper
-from convoy_agents.tiercheck.vault import Vault
+from convoy_agents.tiercheck.job_memory import JobMemory
+from convoy_agents.tiercheck.memory_manager import MemoryManager
+from convoy_agents.tiercheck.peer_transfer import Surveyed
+from convoy_agents.tiercheck.shard_store import ShardStore
 from convoy_agents.wire import warrants
 from convoy_controllers.checkpoint.records import Branch, Inventory
 
@@ -21,8 +21,8 @@ log = structlog.get_logger()
 class Surveys:
     """`pods`: of this node, as they are now."""
 
-    def __init__(self, keeper: Keeper, pods: Callable[[], Iterable[PodState]]) -> None:
-        self._keeper = keeper
+    def __init__(self, memory_manager: MemoryManager, pods: Callable[[], Iterable[PodState]]) -> None:
+        self._memory_manager = memory_manager
         self._pods = pods
 
     def plan(self, job_uid: str) -> Assignment | None:
@@ -36,14 +36,18 @@ class Surveys:
         now = self.plan(plan.job_uid)
         return now if now is not None and now.incarnation == plan.incarnation else plan
 
-    async def renew(self, holding: Holding) -> None:
+    async def renew(self, job_memory: JobMemory) -> None:
         """What lies here by a warrant of another authority lies here by this one's, as soon as the job has a
         slot here by one.
         """
-        plan = self.plan(holding.job_uid)
-        if plan and holding.warrant and warrants.signer(plan.warrant) != warrants.signer(holding.warrant):
+        plan = self.plan(job_memory.job_uid)
+        if (
+            plan
+            and job_memory.warrant
+            and warrants.signer(plan.warrant) != warrants.signer(job_memory.warrant)
+        ):
             try:
-                await self._keeper.warranted(holding, plan.warrant)
+                await self._memory_manager.set_warrant(job_memory, plan.warrant)
             except OSError as error:
                 log.warning("warrant not renewed", job=plan.job, why=str(error))
 
@@ -53,20 +57,20 @@ class Surveys:
         """
         plan = self.plan(job_uid)
         known = plan.incarnation if plan else 0
-        holding = self._keeper.open(job_uid) if member else self._keeper.get(job_uid)
-        if holding is None:
+        job_memory = self._memory_manager.open(job_uid) if member else self._memory_manager.get(job_uid)
+        if job_memory is None:
             return Surveyed(True, known, {}, Inventory())
-        seen = max(known, holding.seen)
+        seen = max(known, job_memory.seen)
         if seen > incarnation or (member and known < incarnation):
             return Surveyed(False, seen, {}, Inventory())
-        holding.seen = incarnation
+        job_memory.seen = incarnation
         if member and plan is not None:
-            await self._keeper.warranted(holding, plan.warrant)
+            await self._memory_manager.set_warrant(job_memory, plan.warrant)
 
-        def look(vault: Vault) -> Surveyed:
-            vault.see(incarnation)
-            if member and incarnation not in vault.branches:
-                vault.branch(Branch(incarnation, decided=False))
-            return Surveyed(True, incarnation, dict(vault.marks), vault.inventory)
+        def look(store: ShardStore) -> Surveyed:
+            store.record_seen(incarnation)
+            if member and incarnation not in store.branches:
+                store.add_branch(Branch(incarnation, decided=False))
+            return Surveyed(True, incarnation, dict(store.marks), store.inventory)
 
-        return await holding.use(look)
+        return await job_memory.use(look)

@@ -13,10 +13,10 @@ from convoy_agents import metrics
 from convoy_agents.backoff import Backoff
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.tiercheck.alarms import Alarms
-from convoy_agents.tiercheck.holding import Holding
+from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.remote import Remotes
+from convoy_agents.tiercheck.shard_store import ShardStore
 from convoy_agents.tiercheck.stores.errors import Damaged, Stopped, StoreError
-from convoy_agents.tiercheck.vault import Vault
 from convoy_controllers.checkpoint import retention
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
@@ -25,7 +25,7 @@ UPLOAD_SECONDS = 3600.0
 LOOK_EVERY = 4
 """Times that a generation is not committed after which a slot looks whether its shards are still there."""
 
-Stand = Callable[[Assignment, Holding, Generation], Awaitable[bool | None]]
+Stand = Callable[[Assignment, JobMemory, Generation], Awaitable[bool | None]]
 """Asks for the commit in the store: whether the generation stands there; None while that is open."""
 
 log = structlog.get_logger()
@@ -46,15 +46,15 @@ class Uploads:
         """By pod."""
 
     def begin(
-        self, plan: Assignment, holding: Holding, generation: Generation, keys: Collection[str]
+        self, plan: Assignment, job_memory: JobMemory, generation: Generation, keys: Collection[str]
     ) -> None:
         """Brings shards to the store; the pod's last ones, if they are not there yet, give way."""
         if (before := self._tasks.pop(plan.pod_uid, None)) is not None:
             log.warning("upload gives way to the next", job=plan.job, **generation._asdict())
             before.cancel()
-        task = asyncio.create_task(self._store(plan, holding, generation, keys))
+        task = asyncio.create_task(self._store(plan, job_memory, generation, keys))
         self._tasks[plan.pod_uid] = task
-        task.add_done_callback(partial(self._ended, plan, holding, generation))
+        task.add_done_callback(partial(self._ended, plan, job_memory, generation))
 
     def forget(self, uid: str) -> None:
         """The pod left."""
@@ -69,7 +69,7 @@ class Uploads:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ended(
-        self, plan: Assignment, holding: Holding, generation: Generation, task: asyncio.Task[None]
+        self, plan: Assignment, job_memory: JobMemory, generation: Generation, task: asyncio.Task[None]
     ) -> None:
         if self._tasks.get(plan.pod_uid) is task:
             del self._tasks[plan.pod_uid]
@@ -84,11 +84,11 @@ class Uploads:
             **generation._asdict(),
         )
         # Memory that is given back while the job ends is no news.
-        if self._lasts(plan) and not holding.closed:
+        if self._lasts(plan) and not job_memory.closed:
             self._alarms.not_sent(plan, generation, error)
 
     async def _store(
-        self, plan: Assignment, holding: Holding, generation: Generation, keys: Collection[str]
+        self, plan: Assignment, job_memory: JobMemory, generation: Generation, keys: Collection[str]
     ) -> None:
         """Damaged or Stopped when a shard cannot be sent."""
         began, result = time.monotonic(), "failed"
@@ -96,7 +96,7 @@ class Uploads:
         pause = Backoff(first=1.0, cap=30.0)
         work = Work(keys)
         full = swept = False
-        holding.upload(keys)
+        job_memory.start_upload(keys)
         try:
             while time.monotonic() < deadline and self._lasts(plan):
                 try:
@@ -105,11 +105,11 @@ class Uploads:
                         swept = True
                         await self._remotes.sweep(plan)
                     if (key := work.next) is not None:
-                        await self._remotes.upload(plan, holding, key)
+                        await self._remotes.upload(plan, job_memory, key)
                         work.sent()
                         pause.reset()
                         continue
-                    stands = await self._stand(plan, holding, generation)
+                    stands = await self._stand(plan, job_memory, generation)
                 except StoreError as error:
                     metrics.STORE_ERRORS.inc()
                     log.warning("shard not uploaded", job=plan.job, why=str(error), **generation._asdict())
@@ -131,7 +131,7 @@ class Uploads:
             raise
         finally:
             metrics.UPLOADS.labels(result).inc()
-            await holding.uploaded(keys)
+            await job_memory.end_upload(keys)
 
 
 class Work:
@@ -160,17 +160,18 @@ class Work:
             self._sent = 0
 
 
-def unfinished(vault: Vault, plan: Assignment) -> tuple[Generation, set[str]] | None:
+def unfinished(store: ShardStore, plan: Assignment) -> tuple[Generation, set[str]] | None:
     """What an agent before this one was bringing to the store for a pod: the generation, and its shards with
     what they extend.
     """
-    there = vault.marks.get(Tier.REMOTE)
-    for generation in sorted(vault.records, reverse=True):
-        record = vault.records[generation]
+    there = store.marks.get(Tier.REMOTE)
+    for generation in sorted(store.records, reverse=True):
+        record = store.records[generation]
         if generation.incarnation != plan.incarnation or (there and generation <= there):
             return None
         heads = [record.shards[str(rank)] for rank in plan.ranks if str(rank) in record.shards]
-        keys = retention.reachable(heads, vault.manifests)
-        if record.remote and keys <= vault.manifests.keys():
+        manifests = store.manifests
+        keys = retention.reachable(heads, manifests)
+        if record.remote and keys <= manifests.keys():
             return generation, keys
     return None

@@ -221,31 +221,33 @@ def at(host: Host) -> hub_pb2.Place:
 
 async def held(host: Host) -> set[tuple[Generation, str]]:
     """The shards in a node's memory."""
-    holding = host.agent.keeper.get(JOB)
-    assert holding is not None
-    return await holding.look(lambda vault: {(one.generation, one.shard) for one in vault.manifests.values()})
+    job_memory = host.agent.memory_manager.get(JOB)
+    assert job_memory is not None
+    return await job_memory.inspect(
+        lambda store: {(one.generation, one.shard) for one in store.manifests.values()}
+    )
 
 
 async def until_held(host: Host, wanted: set[tuple[Generation, str]]) -> None:
     """Waits until all of these shards are in a node's memory."""
-    holding = host.agent.keeper.get(JOB)
-    assert holding is not None
+    job_memory = host.agent.memory_manager.get(JOB)
+    assert job_memory is not None
 
-    def there(vault: Any) -> bool | None:
-        return wanted <= {(one.generation, one.shard) for one in vault.manifests.values()} or None
+    def there(store: Any) -> bool | None:
+        return wanted <= {(one.generation, one.shard) for one in store.manifests.values()} or None
 
-    assert await holding.until(there, PATIENCE)
+    assert await job_memory.until(there, PATIENCE)
 
 
 async def damage(host: Host, shard: str, generation: Generation, at_byte: int = 5000) -> None:
     """Flips a bit of a shard in memory."""
-    holding = host.agent.keeper.get(JOB)
-    assert holding is not None
+    job_memory = host.agent.memory_manager.get(JOB)
+    assert job_memory is not None
 
-    def flip(vault: Any) -> None:
-        for key, one in vault.manifests.items():
+    def flip(store: Any) -> None:
+        for key, one in store.manifests.items():
             if (one.shard, one.generation) == (shard, generation):
-                with vault.path(key).open("r+b") as file:
+                with store.path(key).open("r+b") as file:
                     file.seek(at_byte)
                     byte = file.read(1)[0]
                     file.seek(at_byte)
@@ -253,7 +255,7 @@ async def damage(host: Host, shard: str, generation: Generation, at_byte: int = 
                 return
         raise AssertionError(f"{shard} of {generation} is not on {host.node}")
 
-    await holding.use(flip)
+    await job_memory.use(flip)
 
 
 def travelled(path: str) -> dict[str, float]:

@@ -9,7 +9,7 @@ from tests.integration.agents.harness import FakeHub, Host
 from tests.integration.agents.memory_job import JOB, SIZE, MemoryJob, Rank, held, until_held
 from tests.integration.agents.test_memory import A, B, folder, job, saved
 
-from convoy_agents.tiercheck.vault import Vault
+from convoy_agents.tiercheck.shard_store import ShardStore
 from convoy_controllers.checkpoint.generation import Generation
 
 __all__ = ["folder", "job"]
@@ -86,15 +86,15 @@ async def test_nobody_withdraws_what_others_brought_or_what_stands(
     assert (await ranks[1].save(20))["type"] == "sealed"
     copy = (Generation(1, 20), "1")
     await until_held(one, {copy})
-    holding = one.agent.keeper.open(JOB)
+    job_memory = one.agent.memory_manager.open(JOB)
 
-    def every(vault: Vault) -> list[str]:
-        return list(vault.manifests)
+    def every(store: ShardStore) -> list[str]:
+        return list(store.manifests)
 
     before = await held(one)
-    await holding.withdrawn("three", await holding.look(every), 1)
-    await holding.withdrawn("two", await holding.look(every), 2)
+    await job_memory.drop_withdrawn("three", await job_memory.inspect(every), 1)
+    await job_memory.drop_withdrawn("two", await job_memory.inspect(every), 2)
     assert await held(one) == before
-    await holding.withdrawn("two", await holding.look(every), 1)
-    await holding.withdrawn("two", await holding.look(every), 1)
+    await job_memory.drop_withdrawn("two", await job_memory.inspect(every), 1)
+    await job_memory.drop_withdrawn("two", await job_memory.inspect(every), 1)
     assert await held(one) == before - {copy}, "what the watermark stands on stays"

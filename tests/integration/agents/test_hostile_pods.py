@@ -303,9 +303,9 @@ async def test_a_rank_reads_no_other_job_s_checkpoints(
     victim = MemoryJob(hub, tmp_path, name="victim")
     ranks = await victim.begin(1, [("vvvv-1111", one)])
     await saved(ranks, 1, 5, Tier.LOCAL)
-    holding = one.agent.keeper.get("uid-of-victim")
-    assert holding is not None
-    (shard,) = await holding.look(lambda vault: list(vault.manifests))
+    job_memory = one.agent.memory_manager.get("uid-of-victim")
+    assert job_memory is not None
+    (shard,) = await job_memory.inspect(lambda store: list(store.manifests))
     (thief,) = await MemoryJob(hub, tmp_path, name="thief").form(1, [("tttt-2222", one)])
     found = await thief.restore()
     assert not found["shards"], "there is nothing of its own"

@@ -109,7 +109,7 @@ async def test_a_later_incarnation_refuses_the_commit(
     ranks = await job.begin(1, [(A, one), (B, two)])
     links = [await one.rank(A, 0, 1), await two.rank(B, 1, 1)]
     await ranks[1].save(10)
-    held = one.agent.desk._jobs[JOB].lines[Tier.LOCAL].held
+    held = one.agent.commit_coordinator._jobs[JOB].tiers[Tier.LOCAL].held
     await eventually(lambda: (1, 10) in held)
     # Only slot 0's agent hears of incarnation 2, as when its port is picked.
     hub.send("one", pick_port=hub_pb2.PickPort(pod_uid=A, incarnation=2))
@@ -118,7 +118,7 @@ async def test_a_later_incarnation_refuses_the_commit(
     await ranks[0].save(10)
     assert await links[0].hear() == refused
     for host in (one, two):
-        assert not await host.agent.keeper.open(JOB).look(lambda vault: vault.records)
+        assert not await host.agent.memory_manager.open(JOB).inspect(lambda store: store.records)
 
 
 async def test_ranks_of_an_older_incarnation_are_cut_off(make_host: HostMaker, hub: FakeHub) -> None:

@@ -9,7 +9,7 @@ from tests.integration.agents.memory_job import JOB, SIZE, MemoryJob, state, tra
 from tests.integration.agents.test_memory import A, B, C, folder, job, restored, saved
 
 from convoy_agents.channels import dial
-from convoy_agents.tiercheck import exchange, planes, service
+from convoy_agents.tiercheck import peer_transfer, planes, service
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import MAX_CHUNK
@@ -21,9 +21,9 @@ LENGTHS = [MAX_CHUNK, MAX_CHUNK, SIZE - 2 * MAX_CHUNK]
 
 async def taken(host: Host, hub: FakeHub, node: str, *encodings: int) -> list[bytes]:
     """The chunks of shard 0 as `host` sends them to a node that understands these encodings."""
-    holding = host.agent.keeper.get(JOB)
-    assert holding is not None
-    (key,) = await holding.look(lambda vault: vault.sealed(["0"], 1)[Generation(1, 10)].values())
+    job_memory = host.agent.memory_manager.get(JOB)
+    assert job_memory is not None
+    (key,) = await job_memory.inspect(lambda store: store.sealed(["0"], 1)[Generation(1, 10)].values())
     address, name = f"127.0.0.1:{host.agent.peer_port}", terms.agent_server_name(host.node)
     async with dial(
         address, name, host.settings.ca_file.read_bytes(), hub.authority.identity(node)
@@ -60,7 +60,7 @@ async def test_copies_and_what_is_restored_from_them_are_the_same_encoded_or_not
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, monkeypatch: pytest.MonkeyPatch, understood: bool
 ) -> None:
     if not understood:
-        monkeypatch.setattr(exchange, "ENCODINGS", ())
+        monkeypatch.setattr(peer_transfer, "ENCODINGS", ())
         monkeypatch.setattr(service, "ENCODINGS", ())
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
     before = travelled("peer")

@@ -16,7 +16,7 @@ from tests.integration.agents.memory_job import JOB, SIZE, MemoryJob, damage, he
 from tests.integration.agents.test_memory import A, B, C, folder, job, saved
 
 from convoy_agents.csi import mounts
-from convoy_agents.tiercheck import alarms, committer, vault
+from convoy_agents.tiercheck import alarms, committer, memory, shard_store
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
@@ -37,8 +37,8 @@ async def test_a_copy_that_was_fetched_to_be_read_stays_once_it_is_counted_on(
             await rank.read(shard)
     # The survivor is through first, and its copy is there already.
     await again[0].ask(type="restored")
-    claimed = three.agent.keeper.open(JOB).claimed
-    await eventually(lambda: bool(claimed))
+    uses = three.agent.memory_manager.open(JOB).uses
+    await eventually(lambda: bool(uses.claimed))
     await again[1].ask(type="restored")
     start = Generation(1, 10)
     assert await held(three) >= {(start, "0"), (start, "1")}
@@ -73,13 +73,13 @@ async def test_a_shard_that_is_damaged_before_it_has_copies_ends_the_incarnation
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     link = await one.rank(A, 0, 1)
-    two.agent.keeper.budget.limit = 0
+    two.agent.memory_manager.budget.limit = 0
     for rank in ranks:
         await rank.save(20)
     for rank in ranks:
         await rank.stands(Tier.LOCAL, 1, 20)
     await damage(one, "0", Generation(1, 20))
-    two.agent.keeper.budget.limit = 2**30
+    two.agent.memory_manager.budget.limit = 2**30
     while (said := await link.hear())["type"] != "refused":
         pass
     assert said["step"] == 20
@@ -92,7 +92,7 @@ async def test_copies_are_made_whenever_there_is_room_again(
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
-    two.agent.keeper.budget.limit = 0
+    two.agent.memory_manager.budget.limit = 0
     for rank in ranks:
         await rank.save(20)
     for rank in ranks:
@@ -102,7 +102,7 @@ async def test_copies_are_made_whenever_there_is_room_again(
     told = await hub.trouble(A, "NOT_COPIED")
     assert re.fullmatch(r"two: [1-9]\d* bytes are missing: the node may have 0", told)
     mark = len(hub.heard)
-    two.agent.keeper.budget.limit = 2**30
+    two.agent.memory_manager.budget.limit = 2**30
     for rank in ranks:
         await rank.stands(Tier.PEER, 1, 20)
         await rank.until(lambda stand: bool(stand["slot"]))
@@ -150,7 +150,7 @@ async def test_a_run_that_is_surveyed_commits_nothing_any_more(
     await ranks[0].until(lambda stand: [1, 20] in stand["holds"])
     for shard in ("0", "1"):
         assert await again[0].read(shard) == state(10, int(shard))
-    marks = await one.agent.keeper.open(JOB).look(lambda vault: dict(vault.marks))
+    marks = await one.agent.memory_manager.open(JOB).inspect(lambda store: dict(store.marks))
     assert marks[Tier.LOCAL] == Generation(1, 10)
 
 
@@ -184,10 +184,10 @@ async def test_a_job_that_is_over_gets_no_memory_again_while_a_rank_still_looks(
     looking = asyncio.create_task(ranks[0].ask(type="look", known=known))
     hub.send("one", forget=hub_pb2.Forget(job_uid=JOB))
     assert (await looking)["type"] in ("stand", "failed")
-    await eventually(lambda: not one.agent.keeper.jobs)
+    await eventually(lambda: not one.agent.memory_manager.jobs)
     folder = str(one.settings.run_dir / "memory" / JOB)
     assert folder not in {mount.target for mount in mounts.table()}
-    assert one.agent.keeper.budget.used == 0
+    assert one.agent.memory_manager.budget.used == 0
 
 
 async def test_a_pod_that_shortens_its_slot_harms_nobody_else(
@@ -229,10 +229,10 @@ async def test_damage_that_nobody_reads_is_found_and_replaced(
     await two.agent.scrubber.once()
     for host in (one, two):
         assert await held(host) == wanted
-        holding = host.agent.keeper.get(JOB)
-        assert holding is not None
-        for key in await holding.look(lambda vault: list(vault.manifests)):
-            assert await holding.verified(key) is not None
+        job_memory = host.agent.memory_manager.get(JOB)
+        assert job_memory is not None
+        for key in await job_memory.inspect(lambda store: list(store.manifests)):
+            assert await job_memory.verified(key) is not None
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO], ids=errno.errorcode.__getitem__)
@@ -242,7 +242,7 @@ async def test_a_record_that_cannot_be_written_leaves_the_one_before(
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
-    write, refused = vault.write_atomic, asyncio.Event()
+    write, refused = memory.write_atomic, asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def failing(path: Path, data: bytes) -> None:
@@ -252,13 +252,13 @@ async def test_a_record_that_cannot_be_written_leaves_the_one_before(
         write(path, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(vault, "write_atomic", failing)
+        patch.setattr(shard_store, "write_atomic", failing)
         for rank in ranks:
             await rank.save(20)
         async with asyncio.timeout(PATIENCE):
             await refused.wait()
         for host in (one, two):
-            marks = await host.agent.keeper.open(JOB).look(lambda vault: dict(vault.marks))
+            marks = await host.agent.memory_manager.open(JOB).inspect(lambda store: dict(store.marks))
             assert set(marks.values()) == {Generation(1, 10)}
         assert os.strerror(number) in await hub.trouble(A, "NO_MEMORY")
         mark = len(hub.heard)

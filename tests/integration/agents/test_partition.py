@@ -38,7 +38,7 @@ def committed(hub: FakeHub) -> set[tuple[int, int]]:
 
 async def records(host: Host) -> set[Generation]:
     """What a node knows to be committed."""
-    return await host.agent.keeper.open(JOB).look(lambda vault: set(vault.records))
+    return await host.agent.memory_manager.open(JOB).inspect(lambda store: set(store.records))
 
 
 async def gone_on(job: MemoryJob, members: list[tuple[str, Host]]) -> list[Rank]:
@@ -92,7 +92,7 @@ async def test_what_a_coordinator_that_was_cut_off_commits_is_no_state_of_the_ru
     old = await job.begin(1, [(A, one), (B, two)])
     await saved(old, 1, 10, Tier.LOCAL, Tier.PEER)
     await old[1].save(20)
-    held = one.agent.desk._jobs[JOB].lines[Tier.LOCAL].held
+    held = one.agent.commit_coordinator._jobs[JOB].tiers[Tier.LOCAL].held
     await eventually(lambda: (1, 20) in held)
     new = await gone_on(job, [(B, two), (C, three)])
     await old[0].save(20)

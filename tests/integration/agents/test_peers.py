@@ -158,7 +158,7 @@ async def test_a_stranger_cannot_end_a_job_s_commits_with_news(
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await ask(one, authority.identity(node), incarnation=9, warrant=token)
             assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
-    assert one.agent.desk.seen("uid-of-job") == 2
+    assert one.agent.commit_coordinator.seen("uid-of-job") == 2
 
 
 async def test_a_stranger_has_no_say_in_what_a_job_goes_on_from(
@@ -219,7 +219,7 @@ async def test_a_call_that_is_given_up_is_not_held(
     make_host: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:
     one, _ = await coordinator(make_host, hub)
-    held = one.agent.desk._jobs["uid-of-job"].lines[Tier.LOCAL].held
+    held = one.agent.commit_coordinator._jobs["uid-of-job"].tiers[Tier.LOCAL].held
     call = asyncio.create_task(ask(one, authority.identity("two"), seconds=3))
     await eventually(lambda: (2, 10) in held)
     with pytest.raises(grpc.aio.AioRpcError) as caught:

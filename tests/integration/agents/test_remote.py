@@ -27,7 +27,7 @@ from tests.unit.agents import fault_proxy
 from tests.unit.agents.fault_proxy import BUCKET, FaultProxy
 
 from convoy_agents.tiercheck import deciding, restoring
-from convoy_agents.tiercheck.stores.s3 import S3, Credentials
+from convoy_agents.tiercheck.stores.s3 import S3, Bucket, Credentials
 from convoy_agents.tiercheck.stores.store import Store
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import Generation, Tier
@@ -266,9 +266,9 @@ async def test_generations_go_to_the_store_no_more_often_than_is_asked(
     await saved(ranks, 1, 10, Tier.PEER, Tier.REMOTE)
     for step in (20, 30, 40):
         await saved(ranks, 1, step, Tier.PEER)
-    marks = await one.agent.keeper.open(JOB).look(lambda vault: dict(vault.marks))
+    marks = await one.agent.memory_manager.open(JOB).inspect(lambda store: dict(store.marks))
     assert marks[Tier.REMOTE] == Generation(1, 10)
-    records = await one.agent.keeper.open(JOB).look(lambda vault: dict(vault.records))
+    records = await one.agent.memory_manager.open(JOB).inspect(lambda store: dict(store.records))
     assert not records[Generation(1, 40)].remote
 
 
@@ -285,11 +285,11 @@ async def test_a_run_that_was_replaced_commits_nothing_there(
     await old.stands(Tier.LOCAL, 1, 10)
     plan = one.agent.pods.get(A).state.assignment  # type: ignore[union-attr]
     assert plan is not None
-    holding = one.agent.keeper.open(JOB)
-    (record,) = (await holding.look(lambda vault: dict(vault.records))).values()
+    job_memory = one.agent.memory_manager.open(JOB)
+    (record,) = (await job_memory.inspect(lambda store: dict(store.records))).values()
     assert record.remote
     for key in record.shards.values():
-        await one.agent.remotes.upload(plan, holding, key)
+        await one.agent.remotes.upload(plan, job_memory, key)
     assert not await one.agent.remotes.commit(plan, record)
 
 
@@ -400,7 +400,7 @@ async def test_what_lies_in_the_store_encoded_is_restored_beside_what_does_not(
     }
     # One of them is written by somebody who does not encode.
     keys = Credentials("key", "secret")
-    blobs = S3(BUCKET, keys, endpoint_url=proxy.url, addressing="path", prefix=prefix)
+    blobs = S3(Bucket(BUCKET, endpoint_url=proxy.url, addressing="path", prefix=prefix), keys)
     plain = Store(blobs, "default", JOB)
     plain.put_chunk(lengths[shorter[0]], plain.get_chunk(lengths[shorter[0]]))
     sizes = store.kept("chunks").sizes

@@ -111,9 +111,9 @@ def fill(disk: Path) -> Path:
 async def upload(host: Host, uid: str) -> None:
     """Brings all that a pod has in memory to the store, now."""
     plan: Any = host.agent.pods.get(uid).state.assignment  # type: ignore[union-attr]
-    holding = host.agent.keeper.open(JOB)
-    for key in await holding.look(lambda vault: list(vault.manifests)):
-        await host.agent.remotes.upload(plan, holding, key)
+    job_memory = host.agent.memory_manager.open(JOB)
+    for key in await job_memory.inspect(lambda store: list(store.manifests)):
+        await host.agent.remotes.upload(plan, job_memory, key)
 
 
 async def test_all_memory_is_lost_and_the_volume_brings_it_back(

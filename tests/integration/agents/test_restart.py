@@ -72,7 +72,7 @@ async def test_a_commit_and_a_later_incarnation_are_remembered(
     link = await host.rank(UID, 0, 1)
     await ranks[0].save(20)
     assert await link.hear() == {"type": "refused", "incarnation": 1, "step": 20, "seen": 2}
-    marks = await host.agent.keeper.open(JOB).look(lambda vault: dict(vault.marks))
+    marks = await host.agent.memory_manager.open(JOB).inspect(lambda store: dict(store.marks))
     assert marks[Tier.LOCAL] == Generation(1, 10)
 
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -27,9 +26,9 @@ from tests.integration.agents.memory_job import JOB, MemoryJob, Rank, state
 from tests.unit.agents import fault_proxy
 from tests.unit.agents.fault_proxy import Fault, FaultProxy
 
-from convoy_agents import negotiate
+from convoy_agents import commit_client
 from convoy_agents.tiercheck import deciding, remote
-from convoy_agents.tiercheck.stores.s3 import S3, Credentials
+from convoy_agents.tiercheck.stores.s3 import S3, Bucket, ClientSettings, Credentials
 from convoy_agents.tiercheck.stores.store import Store
 from convoy_agents.tiercheck.stores.sweeping import GRACE_SECONDS
 from convoy_agents.wire import hub_pb2
@@ -57,8 +56,8 @@ def job(hub: FakeHub) -> Iterator[MemoryJob]:
 class Impatient(S3):
     """Waits no minute for an answer that does not come."""
 
-    def __init__(self, *where: Any, **more: Any) -> None:
-        super().__init__(*where, read_seconds=1.0, **more)
+    def __init__(self, bucket: Bucket, credentials: Credentials) -> None:
+        super().__init__(bucket, credentials, ClientSettings(read_seconds=1.0))
 
 
 @dataclass
@@ -97,7 +96,9 @@ class Remote:
     def store(self) -> Store:
         """The job's part, by a way that does not fail."""
         keys = Credentials(ACCESS, SECRET)
-        blobs = S3(BUCKET, keys, endpoint_url=self.server.endpoint, addressing="path", prefix=self.prefix)
+        blobs = S3(
+            Bucket(BUCKET, endpoint_url=self.server.endpoint, addressing="path", prefix=self.prefix), keys
+        )
         return Store(blobs, "default", JOB)
 
     async def is_clean(self, *steps: int) -> None:
@@ -289,7 +290,7 @@ async def test_what_goes_from_the_store_before_the_commit_is_sent_again(
     await there.tell(one, two, three, four)
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
-    monkeypatch.setattr(negotiate, "PATIENCE_SECONDS", 3.0)
+    monkeypatch.setattr(commit_client, "PATIENCE_SECONDS", 3.0)
     there.proxy.inject(fault_proxy.refuse(503), "PUT", "/records/")
     await saved(ranks, 20, Tier.PEER)
     await eventually(lambda: any(one.path.endswith("/records/gen-1-20") for one in there.proxy.seen))
@@ -317,8 +318,8 @@ async def test_in_a_store_that_ignores_conditions_nothing_is_committed(
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 10, Tier.PEER)
     assert not there.store.inventory().records
-    assert not await one.agent.keeper.open(JOB).look(
-        lambda vault: [1 for record in vault.records.values() if record.remote]
+    assert not await one.agent.memory_manager.open(JOB).inspect(
+        lambda store: [1 for record in store.records.values() if record.remote]
     )
 
 

@@ -37,9 +37,9 @@ async def running(make_host: HostMaker, job: MemoryJob) -> tuple[Host, Manifest]
 
 
 async def shard(host: Host) -> Manifest:
-    holding = host.agent.keeper.get(JOB)
-    assert holding is not None
-    return await holding.look(lambda vault: next(iter(vault.manifests.values())))
+    job_memory = host.agent.memory_manager.get(JOB)
+    assert job_memory is not None
+    return await job_memory.inspect(lambda store: next(iter(store.manifests.values())))
 
 
 async def code(
@@ -161,7 +161,7 @@ async def test_who_brings_nothing_keeps_nobody_s_copies_out(
         Generation(1, 20), "7", tuple(Chunk(digest(part), len(part)) for part in parts), length
     )
     address, name = f"127.0.0.1:{one.agent.peer_port}", terms.agent_server_name("one")
-    own, lanes = one.settings.ca_file.read_bytes(), one.agent._peer_server._shards._gives
+    own, limits = one.settings.ca_file.read_bytes(), one.agent._peer_server._services.shards._gives
     async with dial(address, name, own, hub.authority.identity("three")) as channel:
         stub = hub_pb2_grpc.ShardsStub(channel)
         silent = [stub.Give() for _ in range(2 * MAX_GIVES)]
@@ -172,9 +172,9 @@ async def test_who_brings_nothing_keeps_nobody_s_copies_out(
         for call in stalled:
             piece = hub_pb2.Piece(job_uid=JOB, id=endless.id, index=0, data=parts[0], warrant=mine)
             await call.write(piece)
-        await eventually(lambda: lanes.full("three") and not lanes.full("two"))
+        await eventually(lambda: limits.full("three") and not limits.full("two"))
         await saved(ranks, 1, 20)
-        assert lanes.full("three")
+        assert limits.full("three")
         for call in (*silent, *stalled):
             call.cancel()
 
@@ -194,8 +194,8 @@ async def test_a_copy_ends_with_the_certificate_of_who_brings_it(
         assert (await offer(mine, 1, copy)(stub)).answer == hub_pb2.OfferReply.WANTED
         call = stub.Give()
         await call.write(hub_pb2.Piece(job_uid=JOB, id=copy.id, index=0, data=parts[0], warrant=mine))
-        lanes = one.agent._peer_server._shards._gives
-        await eventually(lambda: lanes._users["three"] == 1)
+        limits = one.agent._peer_server._services.shards._gives
+        await eventually(lambda: "three" in limits._nodes and limits._nodes["three"].users == 1)
         await eventually(lambda: time.time() > stolen.expires)
         await call.write(hub_pb2.Piece(index=1, data=parts[1]))
         assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
@@ -236,7 +236,7 @@ async def test_who_reads_nothing_keeps_nobody_from_reading(
     channels = {node: dial(address, name, own, hub.authority.identity(node)) for node in ("two", "three")}
     try:
         idle = [take_all("three") for _ in range(2 * MAX_TAKES)]
-        await eventually(lambda: one.agent._peer_server._shards._takes.full("three"))
+        await eventually(lambda: one.agent._peer_server._services.shards._takes.full("three"))
         assert len([piece async for piece in take_all("two")]) == 60
         for call in idle:
             call.cancel()

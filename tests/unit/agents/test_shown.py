@@ -11,7 +11,7 @@ import pytest
 from tests.integration.agents.harness import Authority
 
 from convoy_agents.channels import Identity
-from convoy_agents.peer import PeerServer
+from convoy_agents.peer import PeerServer, PeerService, PeerServices
 from convoy_agents.wire import hub_pb2_grpc, shown
 from convoy_agents.wire.shown import Shown
 
@@ -92,7 +92,8 @@ async def test_an_agent_s_port_tells_grpc_of_a_renewed_certificate_and_of_nothin
     nobody: Any = None
     shards: Any = hub_pb2_grpc.ShardsServicer()
     pairs: Any = hub_pb2_grpc.PairsServicer()
-    server = PeerServer(nobody, nobody, shards, pairs, enrolled, nobody, 0)
+    services = PeerServices(PeerService(nobody, nobody, nobody), shards, pairs)
+    server = PeerServer(services, enrolled, 0)
     await server.start()
     try:
         (fetcher,) = asked

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from tests.integration.agents.harness import eventually
-from tests.unit.agents.test_tiercheck_vault import named, noise, pieces, sealed
+from tests.unit.agents.test_tiercheck_shard_store import named, noise, pieces, sealed
 
 from convoy_agents.tiercheck.abandoning import MAX_ABANDONED, Abandonments
-from convoy_agents.tiercheck.vault import MAX_WITHDRAWN, Vault
+from convoy_agents.tiercheck.shard_store import MAX_WITHDRAWN, ShardStore
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Manifest, Record
 
@@ -96,28 +96,28 @@ async def test_a_pod_that_left_is_forgotten(slot0: Slot0) -> None:
 # What is withdrawn, at its owner's.
 
 
-def owner(folder: Path) -> Vault:
-    vault = Vault(folder)
-    if not vault.incarnation:
-        vault.begin(1, {})
-        vault.reserve("0", 2, 3 * 4096)
-    return vault
+def owner(folder: Path) -> ShardStore:
+    store = ShardStore(folder)
+    if not store.incarnation:
+        store.start_incarnation(1, {})
+        store.reserve("0", 2, 3 * 4096)
+    return store
 
 
 def test_what_was_given_up_is_told_of_once_it_is_gone_by_the_next_agent_too(tmp_path: Path) -> None:
-    vault = owner(tmp_path)
-    one = sealed(vault, "0-0", 10)
-    vault.give_up([one.id, "of somebody else"])
-    assert vault.absent() == []
-    vault.collect()
-    assert vault.absent() == [one.id] and vault.writable("0") == ["0-0", "0-1"]
+    store = owner(tmp_path)
+    one = sealed(store, "0-0", 10)
+    store.give_up([one.id, "of somebody else"])
+    assert store.absent() == []
+    store.collect()
+    assert store.absent() == [one.id] and store.writable("0") == ["0-0", "0-1"]
     assert owner(tmp_path).absent() == [one.id]
 
 
 def test_an_agent_that_ends_before_it_is_gone_has_not_given_it_up(tmp_path: Path) -> None:
-    vault = owner(tmp_path)
-    one = sealed(vault, "0-0", 10)
-    vault.give_up([one.id])
+    store = owner(tmp_path)
+    one = sealed(store, "0-0", 10)
+    store.give_up([one.id])
     again = owner(tmp_path)
     assert one.id in again.manifests and not again.given_up
     again.drop(one.id)
@@ -125,59 +125,59 @@ def test_an_agent_that_ends_before_it_is_gone_has_not_given_it_up(tmp_path: Path
 
 
 def test_what_is_withdrawn_is_bounded_and_ends_with_the_incarnation(tmp_path: Path) -> None:
-    vault, ids = owner(tmp_path), []
+    store, ids = owner(tmp_path), []
     for step in range(1, MAX_WITHDRAWN + 3):
-        ids.append(sealed(vault, "0-0", step).id)
-        vault.give_up(ids[-1:])
-        vault.collect()
-    assert vault.absent() == ids[2:]
-    vault.begin(1, {})  # another pod of the job here
-    assert vault.absent() == ids[2:]
-    vault.begin(2, {})
-    assert vault.absent() == []
+        ids.append(sealed(store, "0-0", step).id)
+        store.give_up(ids[-1:])
+        store.collect()
+    assert store.absent() == ids[2:]
+    store.start_incarnation(1, {})  # another pod of the job here
+    assert store.absent() == ids[2:]
+    store.start_incarnation(2, {})
+    assert store.absent() == []
 
 
 # And with those who keep copies for it.
 
 
-def brought(vault: Vault, manifest: Manifest, data: bytes, giver: str, count: int = 3) -> None:
-    for index in vault.expect(manifest, giver)[:count]:
-        vault.put(manifest.id, index, pieces(data)[index])
+def brought(store: ShardStore, manifest: Manifest, data: bytes, giver: str, count: int = 3) -> None:
+    for index in store.expect(manifest, giver)[:count]:
+        store.incoming.put(manifest.id, index, pieces(data)[index])
     if count == 3:
-        vault.admit(manifest.id)
+        store.admit(manifest.id)
 
 
 @pytest.mark.parametrize("count", [1, 3], ids=["on its way", "whole"])
 def test_a_copy_makes_room_when_its_owner_gives_it_back(tmp_path: Path, count: int) -> None:
-    vault = Vault(tmp_path)
+    store = ShardStore(tmp_path)
     copy = named(noise(10), 10)
-    brought(vault, copy, noise(10), "two", count)
-    assert vault.brought("two") == {copy.id} and not vault.brought("three")
-    vault.give_back(vault.brought("two"))
-    vault.collect()
-    assert vault.room == 0 and not vault.brought("two")
+    brought(store, copy, noise(10), "two", count)
+    assert store.brought("two") == {copy.id} and not store.brought("three")
+    store.give_back(store.brought("two"))
+    store.collect()
+    assert store.room == 0 and not store.brought("two")
     assert not [*(tmp_path / "files").iterdir()]
 
 
 def test_what_stands_or_is_extended_stays_whoever_gives_it_back(tmp_path: Path) -> None:
-    vault = Vault(tmp_path)
+    store = ShardStore(tmp_path)
     base, other = named(noise(10), 10), named(noise(11), 11, "1")
-    brought(vault, base, noise(10), "two")
-    brought(vault, other, noise(11), "two")
-    vault.record(Record(base.generation, None, {"0": base.id}))
-    vault.advance(Tier.LOCAL, base.generation)
+    brought(store, base, noise(10), "two")
+    brought(store, other, noise(11), "two")
+    store.add_record(Record(base.generation, None, {"0": base.id}))
+    store.advance(Tier.LOCAL, base.generation)
     segment = replace(named(noise(12), 12, "1"), extends=other.id)
-    brought(vault, segment, noise(12), "two")
-    vault.give_back([base.id, other.id])
-    vault.collect()
-    assert vault.manifests.keys() == {base.id, other.id, segment.id}
+    brought(store, segment, noise(12), "two")
+    store.give_back([base.id, other.id])
+    store.collect()
+    assert store.manifests.keys() == {base.id, other.id, segment.id}
 
 
 def test_nobody_becomes_the_giver_of_what_is_here_by_itself(tmp_path: Path) -> None:
-    vault = owner(tmp_path)
-    mine = sealed(vault, "0-0", 10)
+    store = owner(tmp_path)
+    mine = sealed(store, "0-0", 10)
     copy = named(noise(11), 11, "1")
-    brought(vault, copy, noise(11), "two")
+    brought(store, copy, noise(11), "two")
     for known in (mine, copy):
-        assert vault.expect(known, "three") == []
-    assert not vault.brought("three") and vault.brought("two") == {copy.id}
+        assert store.expect(known, "three") == []
+    assert not store.brought("three") and store.brought("two") == {copy.id}

@@ -13,7 +13,7 @@ from convoy_agents.pods.assignment import Assignment, MemoryTiers, Place
 from convoy_agents.tiercheck.alarms import PATIENCE_SECONDS, Alarms
 from convoy_agents.tiercheck.copying import Copies
 from convoy_agents.tiercheck.digest import Damaged
-from convoy_agents.tiercheck.exchange import Exchange, Later, Outdated, Unreachable
+from convoy_agents.tiercheck.peer_transfer import Later, Outdated, PeerTransfer, Unreachable
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Slot:
     given: list[str] = field(default_factory=list)
     told: list[dict[str, str]] = field(default_factory=list)
 
-    async def give(self, place: Place, holding: Any, plan: Assignment, key: str) -> None:
+    async def send(self, place: Place, job_memory: Any, plan: Assignment, key: str) -> None:
         self.tries += 1
         # Tries are many, and far from one another.
         self.now += PATIENCE_SECONDS / 2
@@ -50,7 +50,7 @@ class Slot:
     async def make(self, *keys: str) -> bool:
         plan = cast(Assignment, Plan(MemoryTiers(1, 0, (Place("two", "two:1"),))))
         alarms = Alarms(lambda uid, incarnation, troubles: self.told.append(dict(troubles)), lambda: self.now)
-        copies = Copies(cast(Exchange, self), alarms, lambda uid: plan)
+        copies = Copies(cast(PeerTransfer, self), alarms, lambda uid: plan)
         async with asyncio.timeout(20):
             return await copies.make(plan, cast(Any, Memory()), keys)
 

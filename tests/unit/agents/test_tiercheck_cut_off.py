@@ -10,10 +10,10 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.unit.agents.test_tiercheck_vault import named, noise
+from tests.unit.agents.test_tiercheck_shard_store import named, noise
 
 from convoy_agents.pods.assignment import Place
-from convoy_agents.tiercheck.exchange import Exchange, Unreachable
+from convoy_agents.tiercheck.peer_transfer import PeerTransfer, Unreachable
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 
 PLACE = Place("two", "two:1")
@@ -69,8 +69,10 @@ class Memory:
     def __init__(self, before_taking: Callable[[], Awaitable[None]]) -> None:
         self._before_taking = before_taking
 
-    async def look(self, do: Any) -> Any:
-        return do(SimpleNamespace(manifests={SHARD.id: SHARD}, absent=lambda: []))
+    async def inspect(self, do: Any) -> Any:
+        return do(
+            SimpleNamespace(manifest={SHARD.id: SHARD}.get, holds={SHARD.id}.__contains__, absent=lambda: [])
+        )
 
     async def read(self, key: str, index: int) -> bytes:
         return noise(1)
@@ -115,22 +117,22 @@ def asked(
     before_taking: Callable[[], Awaitable[None]] = nothing,
     packing: Exception | None = None,
 ) -> Any:
-    """The call of an exchange that comes to a request of this kind."""
+    """The call of a PeerTransfer that comes to a request of this kind."""
 
     async def shards(place: Place) -> Any:
         return hub_pb2_grpc.ShardsStub(channel)
 
     stubs: Any = SimpleNamespace(shards=shards)
     links: Any = SimpleNamespace(to=lambda node: Link(packing))
-    exchange, memory = Exchange(stubs, links), Memory(before_taking)
+    peer_transfer, memory = PeerTransfer(stubs, links), Memory(before_taking)
     some: Any = memory
     return {
-        "offer": lambda: exchange.give(PLACE, some, PLAN, SHARD.id),
-        "give": lambda: exchange.give(PLACE, some, PLAN, SHARD.id),
-        "manifest": lambda: exchange.take(PLACE, some, PLAN, SHARD.id),
-        "chunks": lambda: exchange.take(PLACE, some, PLAN, SHARD.id),
-        "survey": lambda: exchange.survey(PLACE, PLAN, member=True),
-        "resume": lambda: exchange.resume(PLACE, hub_pb2.ResumeRequest()),
+        "offer": lambda: peer_transfer.send(PLACE, some, PLAN, SHARD.id),
+        "give": lambda: peer_transfer.send(PLACE, some, PLAN, SHARD.id),
+        "manifest": lambda: peer_transfer.fetch(PLACE, some, PLAN, SHARD.id),
+        "chunks": lambda: peer_transfer.fetch(PLACE, some, PLAN, SHARD.id),
+        "survey": lambda: peer_transfer.survey(PLACE, PLAN, member=True),
+        "resume": lambda: peer_transfer.resume(PLACE, hub_pb2.ResumeRequest()),
     }[what]()
 
 

@@ -14,10 +14,13 @@ from pathlib import Path
 import pytest
 
 from convoy_agents.tiercheck import digest
+from convoy_agents.tiercheck.buffers import SEGMENTS
+from convoy_agents.tiercheck.digest import Damaged
+from convoy_agents.tiercheck.shard_record import ShardMetadata
+from convoy_agents.tiercheck.shard_store import ShardStore
 from convoy_agents.tiercheck.stores.errors import StoreError
 from convoy_agents.tiercheck.stores.store import Store
 from convoy_agents.tiercheck.stores.volume import Volume
-from convoy_agents.tiercheck.vault import SEGMENTS, Damaged, Facts, Vault
 from convoy_controllers.checkpoint import records, restore
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import (
@@ -62,20 +65,20 @@ def record(generation: Generation) -> Record:
 
 def fill_memory(folder: Path) -> None:
     """A rank's own shard in its slots, and another's copies, of all generations."""
-    vault = Vault(folder)
-    slots = [*vault.reserve("0", 2, SIZE), *vault.reserve("0", 1, SIZE, kind=SEGMENTS)]
-    vault.branch(Branch(1))
-    vault.begin(1, {})
+    store = ShardStore(folder)
+    slots = [*store.reserve("0", 2, SIZE), *store.reserve("0", 1, SIZE, kind=SEGMENTS)]
+    store.add_branch(Branch(1))
+    store.start_incarnation(1, {})
     for slot, generation in zip(slots, (OLD, BASE, NEWEST), strict=True):
-        with vault.slot(slot).open("r+b") as file:
+        with store.buffers.path(slot).open("r+b") as file:
             file.write(data(generation, "0"))
-        vault.seal(named(generation, "0"), slot, Facts(2, "2.13", "plan"))
+        store.seal(named(generation, "0"), slot, ShardMetadata(2, "2.13", "plan"))
         copy = named(generation, "1")
-        for index in vault.expect(copy):
-            vault.put(copy.id, index, piece(generation, "1", index))
-        vault.admit(copy.id)
-        vault.record(record(generation))
-        vault.advance(Tier.LOCAL, generation)
+        for index in store.expect(copy):
+            store.incoming.put(copy.id, index, piece(generation, "1", index))
+        store.admit(copy.id)
+        store.add_record(record(generation))
+        store.advance(Tier.LOCAL, generation)
 
 
 def fill_store(folder: Path) -> None:
@@ -202,12 +205,12 @@ def judge(found: Found, case: str) -> Generation | None:
 
 
 def from_memory(folder: Path) -> Found:
-    vault = Vault(folder)
+    store = ShardStore(folder)
 
     def read(manifest: Manifest) -> bytes:
-        return b"".join(vault.read(manifest.id, index) for index in range(len(manifest.chunks)))
+        return b"".join(store.read(manifest.id, index) for index in range(len(manifest.chunks)))
 
-    return restored(vault.inventory, read)
+    return restored(store.inventory, read)
 
 
 def from_store(folder: Path) -> Found:
@@ -244,23 +247,23 @@ def test_no_damage_is_taken_for_what_was_saved(
 @pytest.mark.timeout(300)
 def test_no_damage_on_the_way_to_another_node_is_kept(tmp_path: Path) -> None:
     """A chunk is damaged, or another one comes in its place, or it comes for another one."""
-    vault = Vault(tmp_path)
+    store = ShardStore(tmp_path)
     shards = [named(generation, shard) for generation in (OLD, BASE, NEWEST) for shard in ("0", "1")]
     rng = random.Random(8)
     for case in range(WIRE_CASES):
         manifest = rng.choice(shards)
-        wanted = vault.expect(manifest)
+        wanted = store.expect(manifest)
         index = rng.choice(wanted)
         right = piece(manifest.generation, manifest.shard, index)
         other = rng.choice([one for one in shards if one != manifest])
         sent = rng.choice((damaged(rng, right), piece(other.generation, other.shard, index), b""))
         with pytest.raises(Damaged):
-            vault.put(manifest.id, index, sent)
+            store.incoming.put(manifest.id, index, sent)
         with pytest.raises(Damaged):
-            vault.admit(manifest.id)
-        assert vault.expect(manifest) == wanted, case
-        vault.give_up_coming(manifest.id)
-    assert not vault.manifests
+            store.admit(manifest.id)
+        assert store.expect(manifest) == wanted, case
+        store.incoming.drop(manifest.id)
+    assert not store.manifests
 
 
 @pytest.mark.timeout(300)

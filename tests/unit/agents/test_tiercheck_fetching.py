@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from convoy_agents.pods.assignment import Place
 from convoy_agents.tiercheck import restoring
 from convoy_agents.tiercheck.deciding import Failed
-from convoy_agents.tiercheck.exchange import Denied, Unreachable
-from convoy_agents.tiercheck.restoring import Reading, Restores
-from convoy_agents.tiercheck.vault import Damaged
+from convoy_agents.tiercheck.digest import Damaged
+from convoy_agents.tiercheck.peer_transfer import Denied, Unreachable
+from convoy_agents.tiercheck.restoring import Reading, Restores, ShardSources
+from convoy_agents.tiercheck.shard_uses import ShardUses
 
 PLAN: Any = SimpleNamespace(job="job", job_uid="uid", slot=0, memory_limit=0, ranks=())
 GIVES = None
@@ -25,7 +26,7 @@ class Peers:
         self.answers = answers
         self.asked: list[str] = []
 
-    async def take(self, place: Place, holding: object, plan: object, key: str) -> None:
+    async def fetch(self, place: Place, job_memory: object, plan: object, key: str) -> None:
         self.asked.append(place.node)
         left = self.answers[place.node]
         if error := left.pop(0) if len(left) > 1 else left[0]:
@@ -34,7 +35,7 @@ class Peers:
 
 class Memory:
     def __init__(self) -> None:
-        self.pinned: set[str] = set()
+        self.uses = ShardUses()
 
     async def verified(self, key: str) -> None:
         return None
@@ -42,10 +43,11 @@ class Memory:
 
 async def fetched(peers: Peers) -> tuple[list[tuple[str, str]], set[str]]:
     """The places that are broken, and the shards that came."""
-    keeper: Any = SimpleNamespace(open=lambda uid: Memory())
+    memory_manager: Any = SimpleNamespace(open=lambda uid: Memory())
     surveys: Any = SimpleNamespace(now=lambda plan: plan)
     nobody: Any = None
-    restores = Restores("own", keeper, surveys, peers, nobody, nobody, nobody)  # type: ignore[arg-type]
+    sources = ShardSources(cast(Any, peers), nobody)
+    restores = Restores("own", memory_manager, surveys, sources, nobody, nobody)
     reading = Reading(PLAN, 0, nobody, set())
     places = [Place(node, f"{node}:1") for node in peers.answers]
     broken = await restores.fetch(reading, "key", places)

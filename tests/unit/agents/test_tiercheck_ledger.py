@@ -10,16 +10,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.agents.test_tiercheck_vault import SIZE, named, noise, sealed
+from tests.unit.agents.test_tiercheck_shard_store import SIZE, named, noise, sealed
 
+from convoy_agents.commit_coordinator import PrepareVote
 from convoy_agents.daemon import Agent
-from convoy_agents.desk import Said
 from convoy_agents.tiercheck import memory as share
 from convoy_agents.tiercheck.alarms import Alarms
-from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.ledger import KeptLedger
+from convoy_agents.tiercheck.memory_manager import MemoryManager
+from convoy_agents.tiercheck.shard_record import ShardMetadata
+from convoy_agents.tiercheck.shard_store import ShardStore
 from convoy_agents.tiercheck.stores.errors import StoreError
-from convoy_agents.tiercheck.vault import Facts, Vault
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Record
 
@@ -30,9 +31,9 @@ class Kept:
     """The memory of the agent of slot 0, and the store's: only what the ledger asks of them."""
 
     def __init__(self, folder: Path) -> None:
-        self.vault = Vault(folder)
-        self.vault.begin(1, {})
-        self.vault.reserve("0", 2, SIZE)
+        self.store = ShardStore(folder)
+        self.store.start_incarnation(1, {})
+        self.store.reserve("0", 2, SIZE)
         self.swept = 0
         self.ended: Callable[[], None] | None = None
         """The job ends while something is committed in its store."""
@@ -44,14 +45,14 @@ class Kept:
     def get(self, job_uid: str) -> Kept | None:
         return self if self.there else None
 
-    async def look(self, do: Callable[[Vault], Any]) -> Any:
-        return do(self.vault)
+    async def inspect(self, do: Callable[[ShardStore], Any]) -> Any:
+        return do(self.store)
 
-    async def committed(self, record: Record, incarnation: int, *tiers: Tier) -> bool:
-        if record.generation not in self.vault.records:
-            self.vault.record(record)
+    async def record_commit(self, record: Record, incarnation: int, *tiers: Tier) -> bool:
+        if record.generation not in self.store.records:
+            self.store.add_record(record)
         for tier in tiers:
-            self.vault.advance(tier, record.generation)
+            self.store.advance(tier, record.generation)
         return True
 
     def commits(self, plan: Any) -> bool:
@@ -83,10 +84,10 @@ class Plan:
 async def write(ledger: KeptLedger, memory: Kept, generation: Generation) -> Record:
     """Every slot has sealed it."""
     plan: Any = Plan()
-    manifest = sealed(memory.vault, f"0-{generation.step % 2}", generation.step)
-    said = {0: Said({"0": manifest.id}, Facts(1, "2.13", "plan"))}
-    assert await ledger.write(plan, Tier.LOCAL, generation, said)
-    return memory.vault.records[generation]
+    manifest = sealed(memory.store, f"0-{generation.step % 2}", generation.step)
+    votes = {0: PrepareVote({"0": manifest.id}, ShardMetadata(1, "2.13", "plan"))}
+    assert await ledger.write(plan, Tier.LOCAL, generation, votes)
+    return memory.store.records[generation]
 
 
 @pytest.mark.parametrize("kept", [None, False, True], ids=["none", "not to the store", "to the store"])
@@ -100,7 +101,7 @@ async def test_the_record_that_stands_tells_whether_it_goes_to_the_store(
     ledger = KeptLedger(memory, memory, Alarms(lambda *_: None))
     fresh = Record(FIRST, None, {"0": named(noise(1), 1).id}, 1, "2.13", 1.0)
     if kept is not None:
-        memory.vault.record(replace(fresh, remote=kept))
+        memory.store.add_record(replace(fresh, remote=kept))
     first = await write(ledger, memory, FIRST)
     assert first.remote == (kept is not False)
     # The next one goes there, unless the first is on its way.
@@ -142,12 +143,12 @@ async def test_a_job_is_over_once_its_memory_is_given_back(
             raise OSError("busy")
 
     monkeypatch.setattr(share, "close_share", close)
-    keeper = Keeper(tmp_path, 0, lambda: None)
+    memory_manager = MemoryManager(tmp_path, 0, lambda: None)
     written: list[str] = []
     read: list[str] = []
-    keeper.open("job-uid")
+    memory_manager.open("job-uid")
     agent: Any = SimpleNamespace(
-        keeper=keeper,
+        memory_manager=memory_manager,
         _ledger=SimpleNamespace(forget=written.append),
         _ranks=SimpleNamespace(job_over=read.append),
     )

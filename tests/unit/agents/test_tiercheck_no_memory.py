@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.agents.test_tiercheck_vault import named, noise
+from tests.unit.agents.test_tiercheck_shard_store import named, noise
 
 from convoy_agents.daemon import Agent
-from convoy_agents.tiercheck.holding import Holding, Refused
-from convoy_agents.tiercheck.keeper import Keeper
+from convoy_agents.tiercheck.job_memory import JobMemory
+from convoy_agents.tiercheck.job_share import Refused
+from convoy_agents.tiercheck.memory_manager import MemoryManager
 from convoy_agents.tiercheck.scrubbing import Scrubber
 from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.wire import hub_pb2
@@ -20,45 +21,45 @@ NOBODY: Any = None
 
 
 @pytest.fixture
-def keeper(tmp_path: Path) -> Keeper:
+def memory_manager(tmp_path: Path) -> MemoryManager:
     """Other jobs hold all that the node has."""
-    found = Keeper(tmp_path, 0, lambda: None)
+    found = MemoryManager(tmp_path, 0, lambda: None)
     found.open("job-1")
     return found
 
 
-def refused(keeper: Keeper) -> Holding:
-    holding = keeper.get("job-1")
-    assert holding is not None
-    return holding
+def refused(memory_manager: MemoryManager) -> JobMemory:
+    job_memory = memory_manager.get("job-1")
+    assert job_memory is not None
+    return job_memory
 
 
-async def test_the_scrubber_passes_over_it(keeper: Keeper) -> None:
+async def test_the_scrubber_passes_over_it(memory_manager: MemoryManager) -> None:
     with pytest.raises(Refused, match="the node may have 0"):
-        await refused(keeper).look(lambda vault: vault)
-    await Scrubber("one", keeper, NOBODY, lambda: [], 1.0).once()
+        await refused(memory_manager).inspect(lambda store: store)
+    await Scrubber("one", memory_manager, NOBODY, lambda: [], 1.0).once()
 
 
-async def test_whoever_offers_a_copy_hears_to_come_later_and_why(keeper: Keeper) -> None:
+async def test_whoever_offers_a_copy_hears_to_come_later_and_why(memory_manager: MemoryManager) -> None:
     async def shown(*_: Any) -> Any:
         return SimpleNamespace(incarnation=1, node="two")
 
     plan = SimpleNamespace(incarnation=1, memory_limit=0)
     surveys: Any = SimpleNamespace(plan=lambda uid: plan)
     warrants: Any = SimpleNamespace(shown=shown)
-    service = ShardService(keeper, surveys, NOBODY, NOBODY, warrants)
+    service = ShardService(memory_manager, surveys, NOBODY, NOBODY, warrants)
     request = hub_pb2.OfferRequest(job_uid="job-1", incarnation=1, manifest=named(noise(1), 1).text)
     reply = await service.Offer(request, NOBODY)
     assert reply.answer == hub_pb2.OfferReply.LATER and "the node may have 0" in reply.reason
 
 
-async def test_an_agent_that_begins_serves_the_other_pods(keeper: Keeper) -> None:
+async def test_an_agent_that_begins_serves_the_other_pods(memory_manager: MemoryManager) -> None:
     """A rank may have asked before the agent goes on with what the one before was doing."""
     gone_on = []
 
     async def resume(uid: str) -> None:
         if uid == "a":
-            await refused(keeper).look(lambda vault: vault)
+            await refused(memory_manager).inspect(lambda store: store)
         gone_on.append(uid)
 
     pods = [SimpleNamespace(uid=uid) for uid in "ab"]

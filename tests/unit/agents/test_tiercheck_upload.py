@@ -17,9 +17,9 @@ from tests.unit.agents.fault_proxy import BUCKET, FaultProxy
 
 from convoy_agents.tiercheck import digest
 from convoy_agents.tiercheck.stores.errors import Damaged, Stopped, StoreError
-from convoy_agents.tiercheck.stores.s3 import S3, Credentials
+from convoy_agents.tiercheck.stores.s3 import S3, Bucket, ClientSettings, Credentials
 from convoy_agents.tiercheck.stores.store import Store
-from convoy_agents.tiercheck.stores.upload import Rate, Retries, download, examine, upload
+from convoy_agents.tiercheck.stores.upload import Rate, Retries, TransferLimits, download, examine, upload
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Chunk, Manifest
 
@@ -48,7 +48,11 @@ def prefix() -> str:
 @pytest.fixture
 def store(proxy: FaultProxy, prefix: str) -> Store:
     keys = Credentials("key", "secret")
-    blobs = S3(BUCKET, keys, endpoint_url=proxy.url, addressing="path", attempts=1, prefix=prefix)
+    blobs = S3(
+        Bucket(BUCKET, endpoint_url=proxy.url, addressing="path", prefix=prefix),
+        keys,
+        ClientSettings(attempts=1),
+    )
     return Store(blobs, "team", "uid-1")
 
 
@@ -61,15 +65,20 @@ def shard(pieces: list[bytes]) -> Manifest:
     return Manifest(Generation(1, 1), "0", chunks, sum(map(len, pieces)))
 
 
+def limited(more: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a transfer, of which these belong to its limits."""
+    limits = {name: more.pop(name) for name in ("threads", "bytes_per_second", "retries") if name in more}
+    limits = {"retries": AT_ONCE, **limits}
+    return {"stop": threading.Event(), "limits": TransferLimits(**limits), **more}
+
+
 def send(store: Store, pieces: list[bytes], **more: Any) -> Any:
-    more = {"stop": threading.Event(), "retries": AT_ONCE, **more}
-    return upload(store, shard(pieces), pieces.__getitem__, **more)
+    return upload(store, shard(pieces), pieces.__getitem__, **limited(more))
 
 
 def fetch(store: Store, pieces: list[bytes], **more: Any) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
-    more = {"stop": threading.Event(), "retries": AT_ONCE, **more}
-    download(store, shard(pieces), found.__setitem__, **more)
+    download(store, shard(pieces), found.__setitem__, **limited(more))
     return found
 
 
@@ -124,7 +133,13 @@ def test_a_chunk_that_is_known_to_be_damaged_there_is_sent_again(store: Store, p
 def test_what_is_read_must_be_what_the_manifest_says(store: Store) -> None:
     pieces = pieces_of(3)
     with pytest.raises(Damaged):
-        upload(store, shard(pieces), lambda index: pieces[0], stop=threading.Event(), threads=1)
+        upload(
+            store,
+            shard(pieces),
+            lambda index: pieces[0],
+            stop=threading.Event(),
+            limits=TransferLimits(threads=1),
+        )
     assert set(store.chunks()) == {shard(pieces).chunks[0].digest}
     assert not store.inventory().manifests
 
@@ -183,7 +198,13 @@ def test_a_bit_that_flips_on_the_way_is_seen(store: Store, proxy: FaultProxy) ->
     proxy.inject(fault_proxy.flip, "GET", shard(pieces).chunks[2].digest)
     written: dict[int, bytes] = {}
     with pytest.raises(Damaged, match=shard(pieces).chunks[2].digest):
-        download(store, shard(pieces), written.__setitem__, stop=threading.Event(), retries=AT_ONCE)
+        download(
+            store,
+            shard(pieces),
+            written.__setitem__,
+            stop=threading.Event(),
+            limits=TransferLimits(retries=AT_ONCE),
+        )
     assert 2 not in written
 
 
@@ -209,7 +230,7 @@ def test_no_more_chunks_are_in_memory_than_there_are_threads(store: Store, proxy
             most[0] = max(most[0], reading["read"] - sent)
         return pieces[index]
 
-    done = upload(store, shard(pieces), read, stop=threading.Event(), threads=threads)
+    done = upload(store, shard(pieces), read, stop=threading.Event(), limits=TransferLimits(threads=threads))
     assert done.sent_bytes == 16 * SIZE, "as many are sent at once as there are threads, or this hangs"
     assert most[0] <= threads
 
@@ -252,7 +273,7 @@ def test_it_does_not_wait_on_when_it_is_wanted_no_more(
         def is_set(self) -> bool:
             return self.waited
 
-    slow: dict[str, Any] = {"cap_bytes_per_second": 0.001}
+    slow: dict[str, Any] = {"bytes_per_second": 0.001}
     if waits_for == "retry":
         proxy.inject(fault_proxy.refuse(503), "PUT")
         slow = {"retries": Retries(first_seconds=1e6, cap_seconds=1e6)}
@@ -301,7 +322,7 @@ def test_the_cap_is_for_all_threads_together(store: Store) -> None:
             return False
 
     stop = Clockwork()
-    send(store, pieces_of(4), stop=stop, threads=4, cap_bytes_per_second=40 * SIZE)
+    send(store, pieces_of(4), stop=stop, threads=4, bytes_per_second=40 * SIZE)
     assert stop.waits and max(stop.waits) <= 0.25
     free = Clockwork()
     send(store, pieces_of(4, seed=2), stop=free)
@@ -324,7 +345,7 @@ def test_all_that_is_damaged_is_named_and_all_is_looked_at(
         [*chunks, *chunks],
         lambda chunk: looked.update([chunk]),
         stop=threading.Event(),
-        retries=AT_ONCE,
+        limits=TransferLimits(retries=AT_ONCE),
     )
     assert found.keys() == {chunks[1].digest, chunks[4].digest}
     assert "is damaged" in found[chunks[1].digest] and "is not in" in found[chunks[4].digest]
@@ -336,7 +357,13 @@ def test_a_store_that_fails_ends_the_look_and_is_no_damage(store: Store, proxy: 
     send(store, pieces)
     proxy.inject(fault_proxy.refuse(403, "AccessDenied"), "GET", "/chunks/")
     with pytest.raises(StoreError, match="AccessDenied"):
-        examine(store, shard(pieces).chunks, lambda _: None, stop=threading.Event(), retries=AT_ONCE)
+        examine(
+            store,
+            shard(pieces).chunks,
+            lambda _: None,
+            stop=threading.Event(),
+            limits=TransferLimits(retries=AT_ONCE),
+        )
     over = threading.Event()
     over.set()
     with pytest.raises(Stopped):

@@ -15,7 +15,7 @@ import pytest
 from convoy_agents import metrics
 from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.budget import Budget
-from convoy_agents.tiercheck.holding import Holding
+from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.stores.errors import Damaged, Stopped
 from convoy_agents.tiercheck.uploading import LOOK_EVERY, Uploads, Work
@@ -57,15 +57,15 @@ class Plan:
 
 @dataclass
 class Memory:
-    """What an upload uses of a Holding."""
+    """What an upload uses of a JobMemory."""
 
     uploading: set[str] = field(default_factory=set)
     closed: bool = False
 
-    def upload(self, keys: set[str]) -> None:
+    def start_upload(self, keys: set[str]) -> None:
         self.uploading.update(keys)
 
-    async def uploaded(self, keys: set[str]) -> None:
+    async def end_upload(self, keys: set[str]) -> None:
         self.uploading.difference_update(keys)
 
 
@@ -76,7 +76,7 @@ class Store:
     error: Exception | None = None
     sent: list[str] = field(default_factory=list)
 
-    async def upload(self, plan: Any, holding: Any, key: str) -> None:
+    async def upload(self, plan: Any, job_memory: Any, key: str) -> None:
         if self.error is not None:
             raise self.error
         self.sent.append(key)
@@ -103,7 +103,7 @@ class Slot:
     async def upload(self, step: int, *keys: str) -> None:
         others = asyncio.all_tasks()
         generation = Generation(1, step)
-        self.uploads.begin(cast(Any, Plan()), cast(Holding, self.memory), generation, set(keys))
+        self.uploads.begin(cast(Any, Plan()), cast(JobMemory, self.memory), generation, set(keys))
         await asyncio.wait(asyncio.all_tasks() - others)
         await asyncio.sleep(0)
 
@@ -111,15 +111,15 @@ class Slot:
 async def test_an_upload_that_gives_way_leaves_what_its_successor_sends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Holding, "use", AsyncMock())
+    monkeypatch.setattr(JobMemory, "use", AsyncMock())
     with ThreadPoolExecutor(1) as pool:
-        holding = Holding("uid", tmp_path, Budget(1 << 20), pool)
-        holding.upload({"base", "first"})
-        holding.upload({"base", "first", "second"})
-        await holding.uploaded({"base", "first"})
-        assert holding.uploading == {"base", "first", "second"}
-        await holding.uploaded({"base", "first", "second"})
-        assert not holding.uploading
+        job_memory = JobMemory("uid", tmp_path, Budget(1 << 20), pool)
+        job_memory.start_upload({"base", "first"})
+        job_memory.start_upload({"base", "first", "second"})
+        await job_memory.end_upload({"base", "first"})
+        assert job_memory.uses.uploading == {"base", "first", "second"}
+        await job_memory.end_upload({"base", "first", "second"})
+        assert not job_memory.uses.uploading
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ async def test_an_upload_that_gives_way_is_superseded_and_one_that_is_too_late_r
     first, second = Generation(1, 10), Generation(1, 20)
     others = asyncio.all_tasks()
     for generation in (first, second):
-        slot.uploads.begin(cast(Any, Plan()), cast(Holding, slot.memory), generation, {"a"})
+        slot.uploads.begin(cast(Any, Plan()), cast(JobMemory, slot.memory), generation, {"a"})
         # It is on its way when the next comes.
         await asyncio.sleep(0)
         slot.verdict = False

@@ -20,7 +20,8 @@ from convoy.cli.checkpoint import fsck, reach
 from convoy.client import ApiError, Forbidden
 from convoy_agents.tiercheck import digest
 from convoy_agents.tiercheck.stores.blobs import Blobs
-from convoy_agents.tiercheck.stores.s3 import S3, Credentials
+from convoy_agents.tiercheck.stores.s3 import S3, ClientSettings, Credentials
+from convoy_agents.tiercheck.stores.s3 import Bucket as S3Bucket
 from convoy_agents.tiercheck.stores.store import Store
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Chunk, Manifest, Record
@@ -149,7 +150,9 @@ class Bucket(Saved):
     def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.prefix = f"part-{uuid4()}"
         self.blobs = S3(
-            BUCKET, Credentials("k", "s"), endpoint_url=url, prefix=self.prefix, addressing="path", attempts=1
+            S3Bucket(BUCKET, endpoint_url=url, prefix=self.prefix, addressing="path"),
+            Credentials("k", "s"),
+            ClientSettings(attempts=1),
         )
         s3 = {
             "bucket": BUCKET,

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from tests.unit.agents import fault_proxy
-from tests.unit.agents.test_tiercheck_encoded import Always, numbers
+from tests.unit.agents.stores.test_encoded import Always, numbers
 from tests.unit.cli.saved import Bucket, chunk_of, job, noise, shard
 
 from convoy.cli.checkpoint.reach import advice, connect, elsewhere

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from convoy_agents.tiercheck.stores.errors import Stopped, StoreError
 from convoy_agents.tiercheck.stores.store import Store
-from convoy_agents.tiercheck.stores.upload import Wait, upload
+from convoy_agents.tiercheck.stores.upload import TransferLimits, Wait, upload
 from convoy_controllers.checkpoint import restore
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Chunk, Inventory, Manifest, Record
@@ -36,6 +36,7 @@ def adopt(source: Store, target: Store, step: int, stop: Wait, cap_bytes_per_sec
         wanted = f"no checkpoint of step {step} is" if step else "no checkpoint is"
         raise StoreError(f"{source.where}: {wanted} whole there", retriable=False)
     manifests, record = relabelled(chosen)
+    limits = TransferLimits(bytes_per_second=cap_bytes_per_second)
     sent = 0
     for own in manifests:
         if stop.is_set():
@@ -44,7 +45,7 @@ def adopt(source: Store, target: Store, step: int, stop: Wait, cap_bytes_per_sec
         def read(index: int, chunks: tuple[Chunk, ...] = own.chunks) -> bytes:
             return source.get_chunk(chunks[index])
 
-        sent += upload(target, own, read, stop=stop, cap_bytes_per_second=cap_bytes_per_second).sent_bytes
+        sent += upload(target, own, read, stop=stop, limits=limits).sent_bytes
     if not target.commit(record):
         raise StoreError(f"{target.where}: another {record.generation.name} stands there", retriable=False)
     return Adopted(chosen.record.generation, record, sent)

@@ -63,6 +63,32 @@ class Credentials:
     session_token: str = field(default="", repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket of an S3 API, or the part of it below a prefix."""
+
+    name: str
+    endpoint_url: str = ""
+    """Empty for AWS."""
+    region: str = "us-east-1"
+    prefix: str = ""
+    addressing: Literal["auto", "path", "virtual"] = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """The limits of boto3's client, and the checksum that it sends with a body."""
+
+    checksum: Literal["crc32", "md5"] = "crc32"
+    ca_file: str = ""
+    """The authority that signs the endpoint's certificate; empty for the system's."""
+    attempts: int = 2
+    """Attempts in all, of boto3's own, within one operation."""
+    connections: int = 32
+    connect_seconds: float = CONNECT_SECONDS
+    read_seconds: float = READ_SECONDS
+
+
 _connecting = threading.Lock()
 """A session makes one client at a time."""
 
@@ -74,38 +100,31 @@ def _session() -> boto3.session.Session:
 
 
 class S3:
-    """One bucket, or the part of it below a prefix."""
+    """The blobs of one bucket, or of the part of it below a prefix."""
 
     def __init__(
         self,
-        bucket: str,
+        bucket: Bucket,
         credentials: Credentials,
-        *,
-        endpoint_url: str = "",
-        region: str = "us-east-1",
-        prefix: str = "",
-        addressing: Literal["auto", "path", "virtual"] = "auto",
-        checksum: Literal["crc32", "md5"] = "crc32",
-        ca_file: str = "",
-        attempts: int = 2,
-        connections: int = 32,
-        connect_seconds: float = CONNECT_SECONDS,
-        read_seconds: float = READ_SECONDS,
+        settings: ClientSettings = ClientSettings(),
     ) -> None:
-        """`attempts`: in all, of boto3's own, within one operation."""
-        self._bucket = bucket
-        self._prefix = "".join(f"{part}/" for part in prefix.split("/") if part)
-        self._checksum = checksum
-        self._where = f"bucket {bucket} at {endpoint_url or 'AWS'}"
-        self._endpoint, self._region, self._ca_file = endpoint_url, region, ca_file
+        endpoint = bucket.endpoint_url
+        self._bucket = bucket.name
+        self._prefix = "".join(f"{part}/" for part in bucket.prefix.split("/") if part)
+        self._checksum = settings.checksum
+        self._where = f"bucket {bucket.name} at {endpoint or 'AWS'}"
+        self._endpoint, self._region, self._ca_file = endpoint, bucket.region, settings.ca_file
         self._config = Config(
             signature_version="s3v4",
-            connect_timeout=connect_seconds,
-            read_timeout=read_seconds,
-            max_pool_connections=connections,
-            retries={"mode": "standard", "total_max_attempts": attempts},
+            connect_timeout=settings.connect_seconds,
+            read_timeout=settings.read_seconds,
+            max_pool_connections=settings.connections,
+            retries={"mode": "standard", "total_max_attempts": settings.attempts},
             # Within TLS the bytes need no SHA-256 besides: it is slower than the network.
-            s3={"addressing_style": addressing, "payload_signing_enabled": endpoint_url.startswith("http:")},
+            s3={
+                "addressing_style": bucket.addressing,
+                "payload_signing_enabled": endpoint.startswith("http:"),
+            },
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
             tcp_keepalive=True,

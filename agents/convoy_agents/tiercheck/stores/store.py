@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from convoy_agents.tiercheck import digest, planes
@@ -33,8 +34,21 @@ class Packer(Protocol):
         """A chunk of this length was sent as so many bytes."""
 
 
+@dataclass(frozen=True, slots=True)
+class CommitRules:
+    """The rules that keep a commit whole while other agents commit and delete."""
+
+    conditional: bool = True
+    """Whether of several `Blobs.create` one wins, as `probe` finds out. Where not, the store is read, and
+    nothing is committed."""
+    grace_seconds: float = GRACE_SECONDS
+    """Seconds for which nothing that was written is deleted."""
+    clock: Callable[[], float] = time.monotonic
+    """The clock that measures how long something takes."""
+
+
 class Store:
-    """One job's. Blocking; for several threads at once. All raise StoreError."""
+    """One job's part of a store. Blocking; for several threads at once. All raise StoreError."""
 
     def __init__(
         self,
@@ -42,23 +56,19 @@ class Store:
         namespace: str,
         job_uid: str,
         *,
-        conditional: bool = True,
-        grace_seconds: float = GRACE_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
+        rules: CommitRules = CommitRules(),
         report: Callable[[str], None] | None = None,
         packer: Packer | None = None,
     ) -> None:
-        """`conditional`: whether of several `Blobs.create` one wins, as `probe` finds out. Where not, it is
-        read, and nothing is committed.
-
-        `report`: hears of what is malformed. `packer`: without one chunks are put as they are.
+        """`report`: called with the name of each malformed text. `packer`: without one chunks are put as they
+        are.
         """
         self._part = Part(blobs, namespace, job_uid, report)
-        self._conditional = conditional
-        self._grace = grace_seconds
-        self._clock = clock
+        self._conditional = rules.conditional
+        self._grace = rules.grace_seconds
+        self._clock = rules.clock
         self._packer = packer
-        self._sweeping = Sweeping(self._part, grace_seconds, clock)
+        self._sweeping = Sweeping(self._part, rules.grace_seconds, rules.clock)
 
     @property
     def where(self) -> str:

@@ -33,6 +33,17 @@ class Retries:
     cap_seconds: float = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class TransferLimits:
+    """The limits of one shard's transfer."""
+
+    threads: int = 8
+    """Chunks under way at once."""
+    bytes_per_second: float = 0
+    """0 for no bound."""
+    retries: Retries = Retries()
+
+
 class Wait(Protocol):
     """As `threading.Event`."""
 
@@ -90,9 +101,7 @@ def upload(
     read: Callable[[int], digest.Buffer],
     *,
     stop: Wait,
-    threads: int = 8,
-    cap_bytes_per_second: float = 0,
-    retries: Retries | None = None,
+    limits: TransferLimits = TransferLimits(),
     broken: Collection[str] = (),
 ) -> Uploaded:
     """Puts the chunks that are not there yet, and then the manifest. Again after any error: it goes on.
@@ -101,7 +110,7 @@ def upload(
     store are known to be damaged. Stopped, StoreError, or Damaged when what is read is not the chunk.
     """
     began = time.monotonic()
-    work = _Work(stop, cap_bytes_per_second, retries or Retries())
+    work = _Work(stop, limits)
     first = {chunk.digest: index for index, chunk in reversed(list(enumerate(manifest.chunks)))}
     there = work.retried(lambda: store.promised(first))
     old = [name for name in first if name in there and not there[name] and name not in broken]
@@ -116,7 +125,7 @@ def upload(
         chunk = manifest.chunks[index]
         wire.append(work.retried(lambda: store.put_chunk(chunk, read(index), work.pace)))
 
-    work.each(send, missing, threads)
+    work.each(send, missing)
     work.retried(lambda: store.put_manifest(manifest))
     sent = sum(manifest.chunks[index].length for index in missing)
     return Uploaded(sent, sum(wire), manifest.size - sent, time.monotonic() - began)
@@ -128,10 +137,8 @@ def download(
     write: Callable[[int, bytes], None],
     *,
     stop: Wait,
+    limits: TransferLimits = TransferLimits(),
     wanted: Collection[int] | None = None,
-    threads: int = 8,
-    cap_bytes_per_second: float = 0,
-    retries: Retries | None = None,
 ) -> Downloaded:
     """Gets the chunks of these indices, or all; each is looked at, and written once or more, in any order.
 
@@ -139,7 +146,7 @@ def download(
     not there or is damaged when read twice.
     """
     began = time.monotonic()
-    work = _Work(stop, cap_bytes_per_second, retries or Retries())
+    work = _Work(stop, limits)
     places: dict[Chunk, list[int]] = {}
     for index in range(len(manifest.chunks)) if wanted is None else sorted(wanted):
         places.setdefault(manifest.chunks[index], []).append(index)
@@ -150,7 +157,7 @@ def download(
         for index in places[chunk]:
             write(index, data)
 
-    work.each(receive, list(places), threads)
+    work.each(receive, list(places))
     return Downloaded(sum(chunk.length for chunk in places), time.monotonic() - began)
 
 
@@ -160,15 +167,14 @@ def examine(
     looked: Callable[[Chunk], None],
     *,
     stop: Wait,
-    threads: int = 8,
-    retries: Retries | None = None,
+    limits: TransferLimits = TransferLimits(),
 ) -> dict[str, str]:
     """Reads these chunks, each once, and looks at them. By digest, what is wrong with those that are not
     there, or damaged when read twice.
 
     `looked`: takes a chunk that was looked at, from several threads. Stopped, StoreError.
     """
-    work = _Work(stop, 0, retries or Retries())
+    work = _Work(stop, limits)
     found: dict[str, str] = {}
 
     def look(chunk: Chunk) -> None:
@@ -178,25 +184,26 @@ def examine(
             found[chunk.digest] = str(error)
         looked(chunk)
 
-    work.each(look, list(dict.fromkeys(chunks)), threads)
+    work.each(look, list(dict.fromkeys(chunks)))
     return found
 
 
 class _Work:
     """Threads that stop together."""
 
-    def __init__(self, stop: Wait, cap_bytes_per_second: float, retries: Retries) -> None:
+    def __init__(self, stop: Wait, limits: TransferLimits) -> None:
         self._stop = stop
-        self._rate = Rate(cap_bytes_per_second)
-        self._retries = retries
-        self._left = retries.budget
+        self._threads = limits.threads
+        self._rate = Rate(limits.bytes_per_second)
+        self._retries = limits.retries
+        self._left = limits.retries.budget
         self._lock = threading.Lock()
         self._failed = False
 
-    def each(self, work: Callable[[T], None], items: Sequence[T], threads: int) -> None:
+    def each(self, work: Callable[[T], None], items: Sequence[T]) -> None:
         """Works on all of them; the first error ends it and is raised."""
         waiting = iter(items)
-        count = min(threads, len(items))
+        count = min(self._threads, len(items))
         if count:
             with ThreadPoolExecutor(count, "shard") as pool:
                 ends = [pool.submit(self._run, work, waiting) for _ in range(count)]

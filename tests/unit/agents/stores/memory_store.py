@@ -10,6 +10,7 @@ from typing import Any
 from tests.unit.agents.stores.places import (
     AT_ONCE,
     GRACE,
+    RULES,
     noise,
     record_of,
     saved,
@@ -18,8 +19,8 @@ from tests.unit.agents.stores.places import (
 
 from convoy_agents.tiercheck import digest
 from convoy_agents.tiercheck.stores.blobs import MAX_TEXT, Listing
-from convoy_agents.tiercheck.stores.store import Store
-from convoy_agents.tiercheck.stores.upload import upload
+from convoy_agents.tiercheck.stores.store import CommitRules, Store
+from convoy_agents.tiercheck.stores.upload import TransferLimits, upload
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.retention import Keep, reachable
 
@@ -96,7 +97,7 @@ class Memory:
 
     def broken(self) -> list[str]:
         """Records that stand on something that is not there."""
-        self_view = Store(View(self), "team", "uid-1", grace_seconds=GRACE)
+        self_view = Store(View(self), "team", "uid-1", rules=RULES)
         found = self_view.inventory()
         chunks = self_view.chunks()
         bad = []
@@ -132,7 +133,8 @@ class Serial(Store):
 
 
 def serial(memory: Memory, kind: type[Store] = Serial) -> Store:
-    return kind(memory, "team", "uid-1", grace_seconds=GRACE, clock=lambda: memory.now)
+    rules = CommitRules(grace_seconds=GRACE, clock=lambda: memory.now)
+    return kind(memory, "team", "uid-1", rules=rules)
 
 
 def old_world() -> Memory:
@@ -152,7 +154,8 @@ NEXT = shard(3, PIECES)
 
 def go_on(store: Store) -> None:
     """Uploads a generation, commits it, and deletes what is obsolete then."""
-    upload(store, NEXT, PIECES.__getitem__, stop=threading.Event(), threads=1, retries=AT_ONCE)
+    limits = TransferLimits(threads=1, retries=AT_ONCE)
+    upload(store, NEXT, PIECES.__getitem__, stop=threading.Event(), limits=limits)
     assert store.commit(record_of(NEXT, parent=Generation(1, 2)))
     store.sweep(Keep(last=1))
 

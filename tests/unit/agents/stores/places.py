@@ -15,14 +15,15 @@ from tests.unit.agents.fault_proxy import BUCKET
 
 from convoy_agents.tiercheck import digest
 from convoy_agents.tiercheck.stores.blobs import Blobs
-from convoy_agents.tiercheck.stores.s3 import S3, Credentials
-from convoy_agents.tiercheck.stores.store import Store
+from convoy_agents.tiercheck.stores.s3 import S3, Bucket, ClientSettings, Credentials
+from convoy_agents.tiercheck.stores.store import CommitRules, Store
 from convoy_agents.tiercheck.stores.upload import Retries
 from convoy_agents.tiercheck.stores.volume import Volume
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Chunk, Manifest, Record
 
 GRACE = 1000.0
+RULES = CommitRules(grace_seconds=GRACE)
 KEYS = Credentials("an-access-key", "a-secret-key", "a-session-token")
 AT_ONCE = Retries(first_seconds=0.0, cap_seconds=0.0)
 HOME = "team/uid-1"
@@ -40,7 +41,9 @@ class Place:
     said: list[str] = field(default_factory=list)
 
     def store(self, **more: Any) -> Store:
-        return Store(self.blobs, "team", "uid-1", grace_seconds=GRACE, report=self.said.append, **more)
+        given = {name: more.pop(name) for name in ("conditional", "clock") if name in more}
+        rules = CommitRules(grace_seconds=GRACE, **given)
+        return Store(self.blobs, "team", "uid-1", rules=rules, report=self.said.append, **more)
 
     def age_all(self, seconds: float = 2 * GRACE) -> None:
         for key in self.keys():
@@ -51,8 +54,8 @@ class Place:
 
 
 def bucket(url: str, prefix: str = "", **more: Any) -> S3:
-    more = {"attempts": 1, "addressing": "path", **more}
-    return S3(BUCKET, KEYS, endpoint_url=url, prefix=prefix or f"some/where-{uuid4()}", **more)
+    where = Bucket(BUCKET, endpoint_url=url, prefix=prefix or f"some/where-{uuid4()}", addressing="path")
+    return S3(where, KEYS, ClientSettings(**{"attempts": 1, **more}))
 
 
 def s3_place(url: str) -> Place:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from tests.unit.agents.stores.places import (
-    GRACE,
     HOME,
+    RULES,
     Place,
     chunk_of,
     noise,
@@ -208,7 +208,7 @@ def test_what_is_too_long_to_be_ours_is_not_read(tmp_path: Path) -> None:
 
 
 def test_jobs_do_not_see_each_other(place: Place) -> None:
-    store, other = place.store(), Store(place.blobs, "team", "uid-12", grace_seconds=GRACE)
+    store, other = place.store(), Store(place.blobs, "team", "uid-12", rules=RULES)
     saved(store, 1, noise(1))
     assert other.inventory() == Inventory() and not other.chunks()
     for bad in ("", ".", "..", "a/b", "/", "a\n"):
@@ -219,7 +219,7 @@ def test_jobs_do_not_see_each_other(place: Place) -> None:
 
 
 def test_a_record_that_points_out_of_its_job_finds_nothing(place: Place) -> None:
-    saved(Store(place.blobs, "team", "uid-2", grace_seconds=GRACE), 1, noise(1))
+    saved(Store(place.blobs, "team", "uid-2", rules=RULES), 1, noise(1))
     other = shard(1, [noise(1)])
     for out in (f"../../uid-2/manifests/{other.id}", "a\0b", ""):
         with pytest.raises(Missing) as missing:

@@ -20,6 +20,7 @@ from tests.unit.agents.stores.memory_store import (
 )
 from tests.unit.agents.stores.places import (
     GRACE,
+    RULES,
     noise,
     saved,
     volume_place,
@@ -76,7 +77,7 @@ def test_a_crash_between_any_two_system_calls_on_a_volume(
         root = tmp_path / str(number)
         root.mkdir()
         place = volume_place(root)
-        store = Serial(place.blobs, "team", "uid-1", grace_seconds=GRACE)
+        store = Serial(place.blobs, "team", "uid-1", rules=RULES)
         saved(store, 1, noise(1))
         place.age_all()
         with monkeypatch.context() as patch:

@@ -22,7 +22,7 @@ from convoy_agents.tiercheck import digest, planes
 from convoy_agents.tiercheck.stores.adopt import adopt
 from convoy_agents.tiercheck.stores.errors import Damaged, StoreError
 from convoy_agents.tiercheck.stores.store import Store
-from convoy_agents.tiercheck.stores.upload import download, examine, upload
+from convoy_agents.tiercheck.stores.upload import TransferLimits, download, examine, upload
 
 STOP = threading.Event()
 
@@ -133,7 +133,13 @@ def test_an_upload_that_broke_off_goes_on_whoever_encodes(place: Place) -> None:
         return pieces[index]
 
     with pytest.raises(StoreError, match="breaks off"):
-        upload(place.store(packer=Always()), shard(1, pieces), breaks, stop=STOP, threads=1)
+        upload(
+            place.store(packer=Always()),
+            shard(1, pieces),
+            breaks,
+            stop=STOP,
+            limits=TransferLimits(threads=1),
+        )
     before = {index: lies_as(place, pieces[index]) for index in range(5)}
     assert 0 < sum(size < len(pieces[index]) for index, size in before.items()) < 5
 

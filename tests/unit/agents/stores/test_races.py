@@ -19,7 +19,7 @@ from tests.unit.agents.stores.places import (
 
 from convoy_agents.tiercheck.stores.errors import StoreError
 from convoy_agents.tiercheck.stores.store import Store
-from convoy_agents.tiercheck.stores.upload import upload
+from convoy_agents.tiercheck.stores.upload import TransferLimits, upload
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Record
 from convoy_controllers.checkpoint.retention import Keep
@@ -62,7 +62,11 @@ def uploads(step: int, pieces: list[bytes], parent: int) -> Callable[[Store], No
         for _ in range(50):
             with contextlib.suppress(StoreError):
                 upload(
-                    store, manifest, pieces.__getitem__, stop=threading.Event(), threads=1, retries=AT_ONCE
+                    store,
+                    manifest,
+                    pieces.__getitem__,
+                    stop=threading.Event(),
+                    limits=TransferLimits(threads=1, retries=AT_ONCE),
                 )
                 for _ in range(10):
                     try:

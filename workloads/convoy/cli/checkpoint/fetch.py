@@ -98,7 +98,7 @@ def _shard(
     part: Part, manifest: Manifest, path: Path, stop: threading.Event, advance: Callable[[int], None]
 ) -> None:
     from convoy_agents.tiercheck.stores.errors import Damaged  # noqa: PLC0415
-    from convoy_agents.tiercheck.stores.upload import Retries, download  # noqa: PLC0415
+    from convoy_agents.tiercheck.stores.upload import Retries, TransferLimits, download  # noqa: PLC0415
 
     offsets = list(itertools.accumulate((chunk.length for chunk in manifest.chunks), initial=0))
     with path.open("xb") as file:
@@ -111,6 +111,7 @@ def _shard(
             advance(len(data))
 
         try:
-            download(part.store, manifest, write, stop=stop, retries=Retries(budget=RETRIES))
+            limits = TransferLimits(retries=Retries(budget=RETRIES))
+            download(part.store, manifest, write, stop=stop, limits=limits)
         except Damaged as error:
             raise Unreadable(manifest, str(error)) from error

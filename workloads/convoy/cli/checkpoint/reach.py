@@ -172,21 +172,21 @@ def _bucket(client: Client, name: str, s3: checkpointstore.S3, operator: str, en
     need_libraries(("boto3", *_LIBRARIES))
     from botocore.exceptions import BotoCoreError  # noqa: PLC0415
 
-    from convoy_agents.tiercheck.stores.s3 import S3, Credentials  # noqa: PLC0415
+    from convoy_agents.tiercheck.stores.s3 import S3, Bucket, Credentials  # noqa: PLC0415
 
     keys = decoded(_secret(client, operator, s3.credentials_secret))
     if lacking := missing(keys):
         raise Failure(f"Secret {operator}/{s3.credentials_secret} has no {' and no '.join(lacking)}")
     try:
-        return S3(
+        bucket = Bucket(
             s3.bucket,
-            Credentials(keys[KEY_ACCESS], keys[KEY_SECRET], keys.get(KEY_SESSION, "")),
             endpoint_url=endpoint or s3.endpoint,
             region=s3.region or "us-east-1",
             prefix=s3.prefix,
             # What is forwarded to this machine has no host name for each bucket.
             addressing="path" if s3.path_style or endpoint else "auto",
         )
+        return S3(bucket, Credentials(keys[KEY_ACCESS], keys[KEY_SECRET], keys.get(KEY_SESSION, "")))
     except (ValueError, BotoCoreError) as error:
         raise Failure(f"CheckpointStore {name}: {error}") from error
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from tests.unit.agents.test_tiercheck_damage import damage
-from tests.unit.agents.test_tiercheck_vault import SIZE, named, noise, pieces
+from tests.unit.agents.test_tiercheck_shard_store import SIZE, named, noise, pieces
 
 from convoy_agents.tiercheck import memory, shares
 from convoy_agents.tiercheck.budget import Budget
-from convoy_agents.tiercheck.holding import Holding
+from convoy_agents.tiercheck.buffers import BASES, SEGMENTS
+from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.shares import OTHERS
-from convoy_agents.tiercheck.vault import BASES, SEGMENTS
 from convoy_controllers.checkpoint.generation import Tier
 from convoy_controllers.checkpoint.records import Branch, Manifest, Record
 
@@ -58,61 +58,61 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-async def begun(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> Holding:
-    holding = Holding("uid", tmpfs.folder, Budget(LIMIT), pool)
-    assert await holding.begin(Branch(1), {}, [])
-    return holding
+async def begun(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> JobMemory:
+    job_memory = JobMemory("uid", tmpfs.folder, Budget(LIMIT), pool)
+    assert await job_memory.start_incarnation(Branch(1), {}, [])
+    return job_memory
 
 
-async def come(holding: Holding, manifest: Manifest, giver: str = "") -> None:
+async def come(job_memory: JobMemory, manifest: Manifest, giver: str = "") -> None:
     """A shard comes, as a copy that a node counts on, or to be read."""
-    for index in await holding.expect(manifest, OTHERS, 0, giver=giver):
-        await holding.put(manifest.id, index, pieces(noise(manifest.generation.step))[index])
-    await holding.use(lambda vault: vault.admit(manifest.id))
+    for index in await job_memory.expect(manifest, OTHERS, 0, giver=giver):
+        await job_memory.put(manifest.id, index, pieces(noise(manifest.generation.step))[index])
+    await job_memory.use(lambda store: store.admit(manifest.id))
 
 
-async def stand(holding: Holding, manifest: Manifest) -> None:
+async def stand(job_memory: JobMemory, manifest: Manifest) -> None:
     record = Record(manifest.generation, None, {manifest.shard: manifest.id})
-    assert await holding.committed(record, 1, Tier.LOCAL, Tier.PEER)
+    assert await job_memory.record_commit(record, 1, Tier.LOCAL, Tier.PEER)
 
 
 async def test_a_copy_that_has_gone_is_nobody_s_any_more(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
     """As many are remembered as there are, however many have come."""
-    holding = await begun(tmpfs, pool)
+    job_memory = await begun(tmpfs, pool)
     copies = [named(noise(step), step) for step in range(1, 9)]
     for one in copies:
-        await come(holding, one, giver="two")
-        await stand(holding, one)
-    assert await holding.look(lambda vault: set(vault.manifests)) == {copies[-1].id}
+        await come(job_memory, one, giver="two")
+        await stand(job_memory, one)
+    assert await job_memory.inspect(lambda store: set(store.manifests)) == {copies[-1].id}
     # The first comes once more to be read alone: nobody counts on it now.
-    holding.pinned = {copies[0].id}
-    await come(holding, copies[0])
-    await holding.use(lambda vault: vault.marks.clear())
-    await holding.unpin({copy.id for copy in copies})
-    assert await holding.look(lambda vault: set(vault.manifests)) == {copies[-1].id}
-    assert holding.claimed == {copies[-1].id}
+    job_memory.uses.pin({copies[0].id})
+    await come(job_memory, copies[0])
+    await job_memory.use(lambda store: store.marks.clear())
+    await job_memory.unpin({copy.id for copy in copies})
+    assert await job_memory.inspect(lambda store: set(store.manifests)) == {copies[-1].id}
+    assert job_memory.uses.claimed == {copies[-1].id}
 
 
 async def test_a_copy_that_was_damaged_while_it_was_read_is_counted_on(
     tmpfs: Tmpfs, pool: ThreadPoolExecutor
 ) -> None:
-    holding = await begun(tmpfs, pool)
+    job_memory = await begun(tmpfs, pool)
     copy = named(noise(1), 1)
-    await come(holding, copy, giver="two")
-    holding.pinned = {copy.id}
-    await holding.use(lambda vault: vault.drop(copy.id))
-    await holding.uploaded([])
-    await come(holding, copy)
-    await holding.unpin({copy.id})
-    assert await holding.look(lambda vault: set(vault.manifests)) == {copy.id}
+    await come(job_memory, copy, giver="two")
+    job_memory.uses.pin({copy.id})
+    await job_memory.use(lambda store: store.drop(copy.id))
+    await job_memory.end_upload([])
+    await come(job_memory, copy)
+    await job_memory.unpin({copy.id})
+    assert await job_memory.inspect(lambda store: set(store.manifests)) == {copy.id}
 
 
 async def full(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
     """A rank's slots for bases and segments, and a copy."""
-    holding = await begun(tmpfs, pool)
-    await holding.reserve("10", 2, 50 * SIZE, ["10"], 0)
-    await holding.reserve("10", 3, SIZE, ["10"], 0, SEGMENTS)
-    await come(holding, named(noise(1), 1), giver="two")
+    job_memory = await begun(tmpfs, pool)
+    await job_memory.reserve("10", 2, 50 * SIZE, ["10"], 0)
+    await job_memory.reserve("10", 3, SIZE, ["10"], 0, SEGMENTS)
+    await come(job_memory, named(noise(1), 1), giver="two")
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -129,18 +129,18 @@ async def test_no_damage_to_what_was_given_out_takes_anything_from_the_job(
     with (tmpfs.folder / "slots" / "10-0").open("r+b") as file:
         file.truncate(LIMIT)
     budget = Budget(limit)
-    holding = Holding("uid", tmpfs.folder, budget, pool)
-    await holding.recover()
+    job_memory = JobMemory("uid", tmpfs.folder, budget, pool)
+    await job_memory.recover()
     assert tmpfs.used(tmpfs.folder) <= budget.shares["uid"] <= limit
-    await holding.reserve("10", 2, 50 * SIZE, ["10"], limit, BASES)
-    await holding.reserve("10", 3, SIZE, ["10"], limit, SEGMENTS)
+    await job_memory.reserve("10", 2, 50 * SIZE, ["10"], limit, BASES)
+    await job_memory.reserve("10", 3, SIZE, ["10"], limit, SEGMENTS)
     assert tmpfs.used(tmpfs.folder) <= tmpfs.size <= limit
     more = named(noise(2), 2)
     budget.limit = limit + more.size + 8192
-    await come(holding, more, giver="two")
-    after = Holding("uid", tmpfs.folder, Budget(LIMIT), pool)
+    await come(job_memory, more, giver="two")
+    after = JobMemory("uid", tmpfs.folder, Budget(LIMIT), pool)
     await after.recover()
-    assert await after.look(lambda vault: set(vault.manifests)) == {named(noise(1), 1).id, more.id}
+    assert await after.inspect(lambda store: set(store.manifests)) == {named(noise(1), 1).id, more.id}
 
 
 async def test_what_was_given_out_is_found_again(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:

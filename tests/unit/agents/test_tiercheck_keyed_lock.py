@@ -1,4 +1,4 @@
-"""Turns: of any number of tasks one is at a thing, and nothing is remembered of things that are done."""
+"""KeyedLock: of any number of tasks one is at a thing, and nothing is remembered of things that are done."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import asyncio
 
 import pytest
 
-from convoy_agents.tiercheck.turns import Turns
+from convoy_agents.tiercheck.keyed_lock import KeyedLock
 
 
 class At:
     """Who is at a thing."""
 
     def __init__(self) -> None:
-        self.turns: Turns[str] = Turns()
+        self.lock: KeyedLock[str] = KeyedLock()
         self.here: set[str] = set()
         self.order: list[str] = []
 
     async def work(self, name: str, leave: asyncio.Event, key: str = "thing") -> None:
-        async with self.turns.turn(key):
+        async with self.lock.hold(key):
             self.here.add(name)
             self.order.append(name)
             assert len(self.here) == 1, self.here
@@ -45,10 +45,10 @@ async def test_a_third_waits_for_a_second_that_waited_for_a_first(later: int) ->
         await asyncio.sleep(0)
     tasks.append(asyncio.create_task(at.work("c", last)))
     await settled()
-    assert at.order == ["a", "b"] and len(at.turns) == 1
+    assert at.order == ["a", "b"] and len(at.lock) == 1
     last.set()
     await asyncio.gather(*tasks)
-    assert at.order == ["a", "b", "c"] and not len(at.turns)
+    assert at.order == ["a", "b", "c"] and not len(at.lock)
 
 
 async def test_who_does_not_wait_any_more_leaves_the_others_their_turn() -> None:
@@ -61,11 +61,11 @@ async def test_who_does_not_wait_any_more_leaves_the_others_their_turn() -> None
     first.set()
     last.set()
     assert isinstance((await asyncio.gather(a, b, c, return_exceptions=True))[1], asyncio.CancelledError)
-    assert at.order == ["a", "c"] and not len(at.turns)
+    assert at.order == ["a", "c"] and not len(at.lock)
 
 
 async def test_others_are_not_waited_for() -> None:
     at, leave = At(), asyncio.Event()
     leave.set()
-    async with at.turns.turn("one"):
+    async with at.lock.hold("one"):
         await at.work("b", leave, "another")

@@ -1,4 +1,4 @@
-"""What this agent asks of other agents' memory: surveys, decisions, and shards either way."""
+"""The client of other agents' memory: surveys, decisions, and shards in both directions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from convoy_agents import metrics
 from convoy_agents.channels import Closed, noticing_close
 from convoy_agents.enrol import describe
 from convoy_agents.pods.assignment import Assignment, Place
-from convoy_agents.tiercheck.holding import Holding, Refused
+from convoy_agents.tiercheck.digest import Damaged
+from convoy_agents.tiercheck.job_memory import JobMemory
+from convoy_agents.tiercheck.job_share import Refused
 from convoy_agents.tiercheck.link import Link, Links
 from convoy_agents.tiercheck.memory import NoRoom
 from convoy_agents.tiercheck.shares import OTHERS
 from convoy_agents.tiercheck.stores.upload import Rate
-from convoy_agents.tiercheck.vault import Damaged
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.generation import Generation, Tier
@@ -29,13 +30,13 @@ from convoy_controllers.checkpoint.retention import Watermarks
 
 CALL_SECONDS = 15.0
 HOLDER_SECONDS = 3.0
-"""For a node beside the job to tell what it holds: it may be gone."""
+"""Seconds for the inventory of a node beside the job: it may be gone."""
 PIECE_SECONDS = 30.0
-"""For one chunk: a peer that moves nothing for so long is given up."""
+"""Seconds for one chunk: a peer that moves nothing for so long is given up."""
 ENCODINGS = (hub_pb2.Piece.PLANES,)
-"""In which this agent understands chunks, besides as they are."""
+"""Encodings of chunks that this agent understands, besides plain bytes."""
 RESUME_SECONDS = 90.0
-"""For which slot 0's agent may hold the question what to go on from."""
+"""Seconds for which slot 0's agent may hold a Resume call."""
 
 log = structlog.get_logger()
 
@@ -45,7 +46,7 @@ class Unreachable(Exception):
 
 
 class Denied(Unreachable):
-    """It answers, and not to this slot: it knows of a later incarnation, or another authority."""
+    """A node's agent refuses this slot: it knows of a later incarnation, or another authority."""
 
 
 class Outdated(Exception):
@@ -53,38 +54,38 @@ class Outdated(Exception):
 
 
 class Later(Exception):
-    """The other node does not take a copy now, and says why."""
+    """The other node does not accept a copy now; the message says why."""
 
 
 class Stubs(Protocol):
-    """Where other agents' services are dialled."""
+    """Stubs for other agents' services."""
 
     async def shards(self, place: Place) -> hub_pb2_grpc.ShardsStub:
-        """The Shards service of a node's agent. TimeoutError without an identity."""
+        """Return the Shards service of a node's agent. TimeoutError without an identity."""
         ...
 
 
 class Surveyed(NamedTuple):
-    """What an agent holds of a job."""
+    """An agent's inventory of a job."""
 
     ready: bool
-    """False: it has not heard of the incarnation that asks."""
+    """False: the agent does not know the incarnation that asks."""
     seen: int
     marks: Watermarks
     inventory: Inventory
 
 
-class Exchange:
-    """The client's side of the Shards service."""
+class PeerTransfer:
+    """The client of the Shards service."""
 
     def __init__(self, stubs: Stubs, links: Links, rate: float = 0.0) -> None:
-        """`rate`: most bytes per second that copies may take of the network; 0 for no bound."""
+        """`rate`: bytes per second that copies may use of the network; 0 for no bound."""
         self._stubs = stubs
         self._links = links
         self._rate = Rate(rate)
 
     async def survey(self, place: Place, plan: Assignment, member: bool) -> Surveyed:
-        """All that a node's agent holds of a job, of which `plan` is slot 0's. Unreachable."""
+        """Return all that a node's agent holds of a job. `plan`: slot 0's. Unreachable."""
         request = hub_pb2.SurveyRequest(
             job_uid=plan.job_uid, incarnation=plan.incarnation, member=member, warrant=plan.warrant
         )
@@ -101,28 +102,27 @@ class Exchange:
             raise _unreachable(place, error) from error
 
     async def resume(self, place: Place, request: hub_pb2.ResumeRequest) -> hub_pb2.ResumeReply:
-        """What slot 0's agent has decided. Unreachable."""
+        """Return the decision of slot 0's agent. Unreachable."""
         with _reaching(place):
             stub = await self._stubs.shards(place)
             reply: hub_pb2.ResumeReply = await stub.Resume(request, timeout=RESUME_SECONDS)
         return reply
 
-    async def give(self, place: Place, holding: Holding, plan: Assignment, key: str) -> None:
-        """Sends a shard's copy, by whichever plan of this incarnation is known: the other node has all of it
-        then.
+    async def send(self, place: Place, job_memory: JobMemory, plan: Assignment, key: str) -> None:
+        """Send a shard's copy, all of it. `plan`: any plan of this incarnation.
 
-        Later, Outdated, Unreachable; Damaged when it is not here any more as it was, and other faults of this
-        node as they are.
+        Later, Outdated, Unreachable; Damaged when the shard is not here any more as it was. Other faults of
+        this node are raised as they are.
         """
-        manifest, withdrawn = await holding.look(lambda vault: (vault.manifests.get(key), vault.absent()))
+        manifest, withdrawn = await job_memory.inspect(lambda store: (store.manifest(key), store.absent()))
         if manifest is None:
-            # Damage is what does not match; this has made room for what is newer.
+            # It is not damaged: it has made room for a newer one.
             raise Outdated(f"shard {key} is not here any more")
         with _reaching(place):
             stub = await self._stubs.shards(place)
             offer = await stub.Offer(
                 hub_pb2.OfferRequest(
-                    job_uid=holding.job_uid,
+                    job_uid=job_memory.job_uid,
                     incarnation=plan.incarnation,
                     manifest=manifest.text,
                     withdrawn=withdrawn,
@@ -136,9 +136,9 @@ class Exchange:
                 raise Later(f"{place.node}: {offer.reason}")
             if not offer.chunks:
                 return
-            # A whole shard may take long, but not longer than its chunks may.
+            # A whole shard may need long, but not longer than its chunks may.
             failed: list[Exception] = []
-            pieces = self._pieces(holding, plan, key, offer, self._links.to(place.node), failed)
+            pieces = self._pieces(job_memory, plan, key, offer, self._links.to(place.node), failed)
             try:
                 with noticing_close():
                     reply = await stub.Give(pieces, timeout=PIECE_SECONDS * len(offer.chunks))
@@ -147,7 +147,7 @@ class Exchange:
                 if not failed:
                     raise
             if failed:
-                if await holding.look(lambda vault: key not in vault.manifests):
+                if await job_memory.inspect(lambda store: not store.holds(key)):
                     raise Outdated(f"shard {key} is not here any more")
                 raise failed[0]
         if not reply.whole:
@@ -155,40 +155,43 @@ class Exchange:
 
     async def _pieces(
         self,
-        holding: Holding,
+        job_memory: JobMemory,
         plan: Assignment,
         key: str,
         offer: hub_pb2.OfferReply,
         link: Link,
         failed: list[Exception],
     ) -> AsyncIterator[hub_pb2.Piece]:
-        """What goes wrong here ends the stream and is left in `failed`: raised, it would look to the caller
-        as if somebody had cancelled it."""
+        """Yield the chunks that the other node wants. An error here ends the stream and is left in `failed`:
+        raised, it would look to the caller like a cancellation.
+        """
         packs = hub_pb2.Piece.PLANES in offer.encodings
         warrant = plan.warrant
         try:
             for index in offer.chunks:
-                data = await holding.read(key, index)
+                data = await job_memory.read(key, index)
                 body = await link.packed(data) if packs else data
                 began = time.monotonic()
                 if (delay := self._rate.delay(len(body))) > 0:
                     await asyncio.sleep(delay)
                 metrics.COPIED_BYTES.labels("sent").inc(len(data))
-                yield hub_pb2.Piece(job_uid=holding.job_uid, id=key, index=index, data=body, warrant=warrant)
+                yield hub_pb2.Piece(
+                    job_uid=job_memory.job_uid, id=key, index=index, data=body, warrant=warrant
+                )
                 warrant = ""
-                # It is taken up again when there is room for the next.
+                # The stream goes on here when there is room for the next chunk.
                 link.sent(len(data), len(body), time.monotonic() - began)
         except Exception as error:
             failed.append(error)
 
-    async def take(self, place: Place, holding: Holding, plan: Assignment, key: str) -> None:
-        """Fetches a shard from another node. Unreachable, Damaged, Refused, NoRoom."""
+    async def fetch(self, place: Place, job_memory: JobMemory, plan: Assignment, key: str) -> None:
+        """Fetch a shard from another node. Unreachable, Damaged, Refused, NoRoom."""
         with _reaching(place):
             stub = await self._stubs.shards(place)
-            wanted = await self._expect(stub, place, holding, plan, key)
+            wanted = await self._expect(stub, place, job_memory, plan, key)
             if wanted:
                 request = hub_pb2.TakeRequest(
-                    job_uid=holding.job_uid,
+                    job_uid=job_memory.job_uid,
                     id=key,
                     chunks=wanted,
                     encodings=ENCODINGS,
@@ -196,15 +199,15 @@ class Exchange:
                 )
                 call = stub.Take(request, timeout=PIECE_SECONDS * len(wanted))
                 async for piece in call:
-                    length = await holding.put(key, piece.index, piece.data)
+                    length = await job_memory.put(key, piece.index, piece.data)
                     metrics.COPIED_BYTES.labels("taken").inc(length)
-            await holding.use(lambda vault: vault.admit(key))
+            await job_memory.use(lambda store: store.admit(key))
 
     async def _expect(
-        self, stub: hub_pb2_grpc.ShardsStub, place: Place, holding: Holding, plan: Assignment, key: str
+        self, stub: hub_pb2_grpc.ShardsStub, place: Place, job_memory: JobMemory, plan: Assignment, key: str
     ) -> Collection[int]:
-        """Reads the manifest, and makes room for the shard."""
-        request = hub_pb2.TakeRequest(job_uid=holding.job_uid, id=key, warrant=plan.warrant)
+        """Read the manifest, and make room for the shard. Return the chunks that are wanted."""
+        request = hub_pb2.TakeRequest(job_uid=job_memory.job_uid, id=key, warrant=plan.warrant)
         text = b""
         async for piece in stub.Take(request, timeout=CALL_SECONDS):
             text = piece.manifest
@@ -214,12 +217,12 @@ class Exchange:
             raise Damaged(f"{place.node}: {error}") from error
         if manifest.id != key:
             raise Damaged(f"{place.node}: another shard than {key}")
-        return await holding.expect(manifest, OTHERS, plan.memory_limit)
+        return await job_memory.expect(manifest, OTHERS, plan.memory_limit)
 
 
 @contextlib.contextmanager
 def _reaching(place: Place) -> Iterator[None]:
-    """Unreachable for what ends a call that is made meanwhile."""
+    """Turn an error that ends a call within the block into Unreachable."""
     try:
         with noticing_close():
             yield
@@ -233,12 +236,12 @@ def _unreachable(place: Place, error: Exception) -> Unreachable:
 
 
 def marks_to_wire(marks: Watermarks) -> list[hub_pb2.Mark]:
-    """Watermarks as they are sent."""
+    """Return watermarks as they are sent."""
     return [hub_pb2.Mark(tier=tier.value, **generation._asdict()) for tier, generation in marks.items()]
 
 
 def marks_from_wire(marks: Iterable[hub_pb2.Mark]) -> dict[Tier, Generation]:
-    """Watermarks as they were sent. ValueError for an unknown tier."""
+    """Read watermarks as they were sent. ValueError for an unknown tier."""
     return {Tier(mark.tier): Generation(mark.incarnation, mark.step) for mark in marks}
 
 

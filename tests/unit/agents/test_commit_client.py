@@ -11,8 +11,8 @@ import pytest
 from tests.unit.agents.test_rules import UID, plan
 from tests.unit.operator.conftest import virtual  # noqa: F401 - a fixture
 
-from convoy_agents.desk import Answer, CommitDesk
-from convoy_agents.negotiate import PATIENCE_SECONDS, Negotiator
+from convoy_agents.commit_client import PATIENCE_SECONDS, CommitClient
+from convoy_agents.commit_coordinator import CommitCoordinator, CommitOutcome
 from convoy_agents.pods.assignment import Assignment, MemoryTiers
 from convoy_agents.pods.state import PodState
 from convoy_controllers.checkpoint.commit import Verdict
@@ -42,7 +42,7 @@ class Ledger:
     async def stands(self, job_uid: str, tier: Tier, generation: Generation) -> None:
         return None
 
-    async def write(self, plan: Any, tier: Tier, generation: Generation, said: Any) -> bool:
+    async def write(self, plan: Any, tier: Tier, generation: Generation, votes: Any) -> bool:
         if not self.full:
             self.written.append(generation)
         return not self.full
@@ -53,20 +53,20 @@ class Node:
 
     def __init__(self) -> None:
         self.ledger = Ledger()
-        self.desk = CommitDesk(self.ledger)
-        self.negotiator = Negotiator(
+        self.coordinator = CommitCoordinator(self.ledger)
+        self.client = CommitClient(
             "one",
-            self.desk,
+            self.coordinator,
             None,  # type: ignore[arg-type]  # no other node is asked
             lambda uid: FAST if uid == UID else SLOW,
         )
-        self.desk.advanced(pod(FAST))
+        self.coordinator.update(pod(FAST))
 
-    def ask(self, plan: Assignment, generation: Generation) -> asyncio.Task[Answer]:
-        return asyncio.create_task(self.negotiator.ask(plan, Tier.LOCAL, generation))
+    def ask(self, plan: Assignment, generation: Generation) -> asyncio.Task[CommitOutcome]:
+        return asyncio.create_task(self.client.request_commit(plan, Tier.LOCAL, generation))
 
 
-def verdicts(*asked: asyncio.Task[Answer]) -> list[Verdict | None]:
+def verdicts(*asked: asyncio.Task[CommitOutcome]) -> list[Verdict | None]:
     return [one.result().verdict if one.done() else None for one in asked]
 
 
@@ -132,7 +132,7 @@ def test_a_later_incarnation_ends_what_is_asked_for(virtual: Run, later: str) ->
         fast = node.ask(FAST, ONE)
         await asyncio.sleep(1)
         state = pod(FAST) if later == "heard of" else pod(replace(FAST, incarnation=2))
-        node.desk.advanced(replace(state, port_wanted=2))
+        node.coordinator.update(replace(state, port_wanted=2))
         await asyncio.sleep(0)
         slow = node.ask(SLOW, ONE)
         await asyncio.sleep(1)
@@ -145,9 +145,9 @@ def test_a_later_incarnation_ends_what_is_asked_for(virtual: Run, later: str) ->
 def test_a_job_that_keeps_nothing_in_memory_is_coordinated_by_nobody(virtual: Run) -> None:  # noqa: F811
     async def work() -> None:
         node = Node()
-        node.desk.advanced(pod(replace(FAST, incarnation=2, memory=None)))
-        assert node.desk.assignment(FAST.job_uid) is None
-        answer = await node.desk.prepare(FAST.job_uid, 0, Tier.LOCAL, Generation(2, 10))
-        assert answer == Answer(Verdict.EXPIRED, 0)
+        node.coordinator.update(pod(replace(FAST, incarnation=2, memory=None)))
+        assert node.coordinator.assignment(FAST.job_uid) is None
+        answer = await node.coordinator.prepare(FAST.job_uid, 0, Tier.LOCAL, Generation(2, 10))
+        assert answer == CommitOutcome(Verdict.EXPIRED, 0)
 
     virtual(work())

@@ -1,0 +1,132 @@
+"""A slot's side of a commit: calls the agent of slot 0 until the generation is decided or the time is up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+
+import grpc
+import structlog
+
+from convoy_agents import metrics
+from convoy_agents.backoff import Backoff
+from convoy_agents.commit_coordinator import CommitCoordinator, CommitOutcome, PrepareVote
+from convoy_agents.enrol import describe
+from convoy_agents.peer import PeerClient
+from convoy_agents.pods.assignment import Assignment, Member
+from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint.commit import Verdict
+from convoy_controllers.checkpoint.generation import Generation, Tier
+
+Plan = Callable[[str], Assignment | None]
+"""The assignment of a pod uid as it is now: a peer's address may change while a call is tried."""
+
+PATIENCE_SECONDS = 150.0
+"""Seconds for one generation. Longer than a call is held: slots whose ranks write at different speeds must
+meet.
+"""
+
+log = structlog.get_logger()
+
+
+class CommitClient:
+    """The client of the pods of one node."""
+
+    def __init__(self, node: str, coordinator: CommitCoordinator, peers: PeerClient, plan: Plan) -> None:
+        self._node = node
+        self._coordinator = coordinator
+        self._peers = peers
+        self._plan = plan
+
+    async def request_commit(
+        self,
+        plan: Assignment,
+        tier: Tier,
+        generation: Generation,
+        vote: PrepareVote | None = None,
+    ) -> CommitOutcome:
+        """Request the commit of a generation at a tier. Return its outcome; EXPIRED when it did not come in
+        time.
+        """
+        began = time.monotonic()
+        outcome = CommitOutcome(Verdict.EXPIRED, 0)
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                outcome = await self._prepare(plan, tier, generation, vote)
+        except TimeoutError:
+            log.warning(
+                "commit not decided in time",
+                job=plan.job,
+                slot=plan.slot,
+                tier=tier.value,
+                **generation._asdict(),
+            )
+        if outcome.verdict is Verdict.COMMITTED:
+            metrics.COMMIT_SECONDS.observe(time.monotonic() - began)
+        metrics.COMMITS.labels(outcome.verdict.value).inc()
+        return outcome
+
+    async def _prepare(
+        self,
+        plan: Assignment,
+        tier: Tier,
+        generation: Generation,
+        vote: PrepareVote | None,
+    ) -> CommitOutcome:
+        request = hub_pb2.Prepared(
+            job_uid=plan.job_uid,
+            incarnation=generation.incarnation,
+            step=generation.step,
+            slot=plan.slot,
+            tier=tier.value,
+            warrant=plan.warrant,
+        )
+        if vote is not None:
+            request.world_size, request.torch, request.plan, request.last = vote.metadata
+            request.shards.extend(
+                hub_pb2.ShardName(shard=shard, id=key) for shard, key in vote.shards.items()
+            )
+
+        async def here(plan: Assignment) -> CommitOutcome:
+            return await self._coordinator.prepare(plan.job_uid, plan.slot, tier, generation, vote)
+
+        return await self._until_decided(plan, here, lambda member: self._peers.prepare(member, request))
+
+    async def abandon(self, plan: Assignment, generation: Generation) -> None:
+        """Report to slot 0's agent, if it answers in time, that the slot could not save a generation."""
+        request = hub_pb2.Abandoned(
+            job_uid=plan.job_uid,
+            incarnation=generation.incarnation,
+            step=generation.step,
+            slot=plan.slot,
+        )
+
+        async def here(plan: Assignment) -> CommitOutcome:
+            return self._coordinator.abandon(plan.job_uid, generation)
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self._until_decided(plan, here, lambda member: self._peers.abandon(member, request))
+
+    async def _until_decided(
+        self,
+        plan: Assignment,
+        here: Callable[[Assignment], Awaitable[CommitOutcome]],
+        there: Callable[[Member], Awaitable[CommitOutcome]],
+    ) -> CommitOutcome:
+        """Call slot 0's agent, which may be this one, until it decides or the caller's time is up."""
+        backoff = Backoff(first=0.05, cap=2.0)
+        while True:
+            plan = self._plan(plan.pod_uid) or plan
+            first = plan.members[0]
+            try:
+                outcome = await (here(plan) if first.node == self._node else there(first))
+                if outcome.verdict is not Verdict.EXPIRED:
+                    return outcome
+            except grpc.aio.AioRpcError as error:
+                log.info("coordinator does not answer", node=first.node, why=describe(error))
+            except TimeoutError:
+                log.info("no certificate to ask with", node=first.node)
+            await asyncio.sleep(backoff.next())

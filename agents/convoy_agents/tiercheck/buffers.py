@@ -1,0 +1,63 @@
+"""The buffers of a job: files in memory that the node's own ranks write their shards into.
+
+A rank has at least two buffers for full saves, and some for the segments of its journal. The files lie in the
+folder `slots`; a name is `<owner>-<kind><number>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from convoy_agents.tiercheck import memory
+
+BASES, SEGMENTS = "", "j"
+"""Kinds of buffers, as their names tell: for full saves, and for journal segments."""
+
+
+class Buffers:
+    """The buffers below one job's folder. Blocking, and not to be used by two threads at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def names(self, owner: str) -> list[str]:
+        """Return the names of a rank's buffers."""
+        return sorted(path.name for path in self._folder.glob(f"{owner}-*"))
+
+    def path(self, name: str) -> Path:
+        """Return the file of a buffer."""
+        return self._folder / name
+
+    def written(self, name: str) -> int:
+        """Return the allocated bytes of a buffer, at most its length.
+
+        A length that a rank has only extended has no pages and does not count.
+        """
+        found = self.path(name).stat()
+        return min(found.st_size, found.st_blocks * 512)
+
+    def remove_unused(self, owners: Collection[str], used: Collection[str]) -> None:
+        """Remove the buffers that are not in `used` and belong to none of `owners`."""
+        for path in self._folder.iterdir():
+            if owner_of(path.name)[0] not in owners and path.name not in used:
+                path.unlink()
+
+    def allocate(self, names: Collection[str], size: int) -> None:
+        """Give each buffer at least so many bytes. NoRoom, and nothing is changed, when they do not fit."""
+        missing = sum(max(0, size - size_of(self.path(name))) for name in names)
+        if missing > (left := memory.left(self._folder)):
+            raise memory.NoRoom(missing, left)
+        for name in names:
+            memory.allocate(self.path(name), size)
+
+
+def owner_of(name: str) -> tuple[str, str]:
+    """Return the rank that owns a buffer and the buffer's kind, both by its name."""
+    owner, _, number = name.rpartition("-")
+    return owner, SEGMENTS if number.startswith(SEGMENTS) else BASES
+
+
+def size_of(path: Path) -> int:
+    """Return the length of a file; 0 when it does not exist."""
+    return path.stat().st_size if path.exists() else 0

@@ -1,0 +1,111 @@
+"""Shards on their way to a node's memory, chunk by chunk: copies of other nodes, and what is fetched.
+
+Each has a file of its own, whose name begins with a dot until the shard is whole. A shard on its way to an
+earlier agent is sent again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from convoy_agents.tiercheck import digest, memory
+from convoy_agents.tiercheck.digest import Damaged
+from convoy_controllers.checkpoint.records import Chunk, Manifest
+
+MAX_INCOMING = 64
+"""Shards on their way at once; the oldest makes room."""
+
+ReadLocal = Callable[[str], bytes | None]
+"""Reads a chunk, by its digest, from the shards that are here; None when no shard has it undamaged."""
+
+
+@dataclass(slots=True)
+class IncomingShard:
+    """A shard on its way to this node."""
+
+    manifest: Manifest
+    missing: set[int]
+    """Chunks that are not there yet, by index."""
+    offsets: list[int] = field(default_factory=list)
+    giver: str = ""
+    """The node that counts on the shard as its copy; empty for a shard that is fetched."""
+
+
+class IncomingShards:
+    """The shards on their way, by id. Blocking, and not to be used by two threads at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._shards: dict[str, IncomingShard] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._shards
+
+    def __iter__(self) -> Iterator[IncomingShard]:
+        """Iterate over the shards as they are now: one may be dropped meanwhile."""
+        return iter(list(self._shards.values()))
+
+    def expect(self, manifest: Manifest, giver: str, local: Callable[[], ReadLocal]) -> list[int]:
+        """Make room for a shard. Return the chunks that have to be sent, by index. NoRoom.
+
+        `local`: a reader of the chunks that are here already; those need not be sent.
+        """
+        key = manifest.id
+        incoming = self._shards.get(key)
+        if incoming is None:
+            incoming = self._shards[key] = self._start(manifest, local)
+            while len(self._shards) > MAX_INCOMING:
+                self.drop(next(iter(self._shards)))
+        incoming.giver = incoming.giver or giver
+        return sorted(incoming.missing)
+
+    def chunk(self, key: str, index: int) -> Chunk:
+        """Return a chunk of a shard on its way. Damaged when there is no such chunk."""
+        incoming = self._shards.get(key)
+        if incoming is None or not 0 <= index < len(incoming.manifest.chunks):
+            raise Damaged(f"chunk {index} of {key}: it is not expected")
+        return incoming.manifest.chunks[index]
+
+    def put(self, key: str, index: int, data: digest.Buffer) -> None:
+        """Write one chunk of a shard on its way. Damaged when its bytes do not match the manifest."""
+        chunk, incoming = self.chunk(key, index), self._shards[key]
+        if len(data) != chunk.length or digest.digest(data) != chunk.digest:
+            raise Damaged(f"chunk {chunk.digest} is damaged")
+        with self._partial(key).open("r+b") as file:
+            os.pwrite(file.fileno(), data, incoming.offsets[index])
+        incoming.missing.discard(index)
+
+    def finish(self, key: str, target: Path) -> IncomingShard:
+        """Move a shard whose chunks have all come to its file. Damaged when a chunk is missing."""
+        incoming = self._shards.get(key)
+        if incoming is None or incoming.missing:
+            raise Damaged(f"shard {key} is not whole")
+        del self._shards[key]
+        self._partial(key).replace(target)
+        return incoming
+
+    def drop(self, key: str) -> None:
+        """Remove a shard that will not come after all."""
+        if self._shards.pop(key, None) is not None:
+            self._partial(key).unlink(missing_ok=True)
+
+    def _partial(self, key: str) -> Path:
+        return self._folder / f".{key}"
+
+    def _start(self, manifest: Manifest, local: Callable[[], ReadLocal]) -> IncomingShard:
+        memory.allocate(self._partial(manifest.id), manifest.size)
+        offsets, at = [], 0
+        for chunk in manifest.chunks:
+            offsets.append(at)
+            at += chunk.length
+        incoming = IncomingShard(manifest, set(range(len(manifest.chunks))), offsets)
+        read = local()
+        with self._partial(manifest.id).open("r+b") as file:
+            for index, chunk in enumerate(manifest.chunks):
+                if (data := read(chunk.digest)) is not None:
+                    os.pwrite(file.fileno(), data, offsets[index])
+                    incoming.missing.discard(index)
+        return incoming

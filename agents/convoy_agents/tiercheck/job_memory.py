@@ -1,0 +1,276 @@
+"""One job's memory on this node, as its ranks and the other agents use it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import structlog
+
+from convoy_agents import metrics
+from convoy_agents.tiercheck import digest, planes, shares
+from convoy_agents.tiercheck.budget import Budget
+from convoy_agents.tiercheck.buffers import BASES, SEGMENTS
+from convoy_agents.tiercheck.job_share import JobShare
+from convoy_agents.tiercheck.shard_sealer import ShardSealer
+from convoy_agents.tiercheck.shard_store import ShardStore
+from convoy_agents.tiercheck.shard_uses import ShardUses
+from convoy_agents.tiercheck.shares import SLOTS
+from convoy_agents.tiercheck.store_access import StoreAccess
+from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_controllers.checkpoint.records import Branch, Manifest, Record
+
+log = structlog.get_logger()
+
+
+class JobMemory(StoreAccess):
+    """Opened when the job first needs memory here, closed when the job is over."""
+
+    def __init__(self, job_uid: str, folder: Path, budget: Budget, pool: ThreadPoolExecutor) -> None:
+        super().__init__()
+        self.job_uid = job_uid
+        self.uses = ShardUses()
+        """Why shards stay although no watermark stands on them."""
+        self.seen = 0
+        """The latest incarnation that any agent has asked about; earlier ones are refused."""
+        self.warrant = ""
+        """The newest warrant by which anything came here."""
+        self.closed = False
+        self.sealer = ShardSealer(self, folder / "slots", pool)
+        self._folder = folder
+        self._pool = pool
+        self._share = JobShare(job_uid, folder, budget)
+        self._store: ShardStore | None = None
+
+    async def recover(self) -> None:
+        """Take over what an earlier agent had given the job. OSError when it cannot be read."""
+        found = await asyncio.to_thread(shares.read, self._folder)
+        async with self._turn:
+            self._share.recover(found)
+            store = await self._open()
+            self.seen = max(store.seen, store.incarnation, max(store.branches, default=0))
+            self.warrant = store.warrant
+
+    async def close(self) -> None:
+        """Give all memory back."""
+        await self.finish(self._close())
+
+    async def _close(self) -> None:
+        async with self._turn:
+            self.closed = True
+            self._store = None
+            await self._share.close()
+
+    async def _open(self) -> ShardStore:
+        if self.closed:
+            raise OSError("the job is over: its memory is given back")
+        if self._store is None:
+            await self._share.open()
+            self._store = await asyncio.to_thread(ShardStore, self._folder)
+        return self._store
+
+    # Room.
+
+    async def reserve(
+        self, owner: str, count: int, size: int, owners: Collection[str], own_limit: int, kind: str = BASES
+    ) -> list[Path]:
+        """Return a rank's buffers, ready to be written. Refused; NoRoom when others have grown into what it
+        had.
+        """
+        return await self.finish(self._reserve(owner, count, size, owners, own_limit, kind))
+
+    async def _reserve(
+        self, owner: str, count: int, size: int, owners: Collection[str], own_limit: int, kind: str
+    ) -> list[Path]:
+        async with self._turn:
+            # Buffers that earlier ranks left, and that hold nothing needed, serve the ranks that are here.
+            store = await self._open()
+            used = {owner, *owners, *store.owners}
+            self._share.keep_buffers({f"{SLOTS}{of}{one}" for one in used for of in (BASES, SEGMENTS)})
+            await self._share.grow(f"{SLOTS}{kind}{owner}", count * size, own_limit)
+            names = await asyncio.to_thread(store.reserve, owner, count, size, owners, kind)
+        await self.changed()
+        return [store.buffers.path(name) for name in names]
+
+    async def expect(self, manifest: Manifest, purpose: str, own_limit: int, *, giver: str = "") -> list[int]:
+        """Make room for a shard that is about to come. Return the chunks that are wanted, by index. Refused,
+        NoRoom.
+
+        `giver`: the node that counts on the shard from now on.
+        """
+        return await self.finish(self._expect(manifest, purpose, own_limit, giver))
+
+    async def _expect(self, manifest: Manifest, purpose: str, own_limit: int, giver: str) -> list[int]:
+        async with self._turn:
+            store = await self._open()
+            await self._share.grow(purpose, store.room_with(manifest), own_limit)
+            wanted = await asyncio.to_thread(store.expect, manifest, giver)
+            if giver:
+                self.uses.claim(manifest.id)
+            return wanted
+
+    # Bytes.
+
+    async def read(self, key: str, index: int) -> bytes:
+        """Return a chunk of a shard. Damaged when it is not here or not as it was."""
+        return await self.use_quietly(lambda store: store.read(key, index))
+
+    async def put(self, key: str, index: int, data: bytes) -> int:
+        """Write a chunk of a shard that is expected, encoded or not. Return its decoded length. Damaged when
+        its bytes do not match the manifest.
+        """
+        length = (await self.inspect(lambda store: store.incoming.chunk(key, index))).length
+        loop = asyncio.get_running_loop()
+        whole = await loop.run_in_executor(self._pool, planes.unpack, data, length)
+        await self.use_quietly(lambda store: store.incoming.put(key, index, whole))
+        return length
+
+    async def verified(self, key: str) -> Path | None:
+        """Return the file of a shard, every byte of which was checked. None when the shard is not here, or is
+        damaged: then it is dropped.
+        """
+        if await self.damaged(key):
+            return None
+        return await self.inspect(lambda store: store.path(key) if store.holds(key) else None)
+
+    async def damaged(self, key: str) -> bool:
+        """Check every byte of a shard. True when it is not as it was: then it is dropped."""
+
+        def find(store: ShardStore) -> tuple[Path, Manifest] | None:
+            manifest = store.manifest(key)
+            return (store.path(key), manifest) if manifest is not None else None
+
+        found = await self.inspect(find)
+        if found is None or await asyncio.to_thread(self._whole, *found):
+            return False
+        if await self.inspect(find) != found:
+            return False  # it has made room meanwhile, and others write there
+        log.error("SHARD DAMAGED IN MEMORY", job_uid=self.job_uid, **found[1].generation._asdict())
+        metrics.DAMAGED.inc()
+        await self.use(lambda store: store.drop(key))
+        return True
+
+    def _whole(self, path: Path, manifest: Manifest) -> bool:
+        try:
+            with path.open("rb") as file:
+                return digest.chunks(file.fileno(), manifest.size, self._pool) == manifest.chunks
+        except (OSError, ValueError):
+            return False
+
+    # Commits and incarnations.
+
+    async def record_commit(self, record: Record, incarnation: int, *tiers: Tier) -> bool:
+        """Note that a generation stands at these tiers in this incarnation: what it replaces may go. False
+        when a later incarnation has begun here.
+        """
+
+        def keep(store: ShardStore) -> bool:
+            if store.incarnation != incarnation or self.seen > incarnation:
+                return False
+            if record.generation not in store.records:
+                store.add_record(record)
+            for tier in tiers:
+                store.advance(tier, record.generation)
+            self._collect(store)
+            return True
+
+        return await self.use(keep)
+
+    async def give_up(self, keys: Iterable[str], incarnation: int, *, withdraw: bool = True) -> None:
+        """Give up shards that will not be committed; they go unless a watermark stands on them. Nothing
+        happens once a later incarnation has asked for an inventory: it may just have chosen them.
+
+        `withdraw`: their copies go too. Not where another agent may know them to be committed.
+        """
+
+        def drop(store: ShardStore) -> None:
+            if self.seen <= incarnation:
+                store.give_up(keys, withdraw)
+                self._collect(store)
+
+        await self.use(drop)
+
+    async def drop_withdrawn(self, node: str, keys: Collection[str], incarnation: int) -> None:
+        """Drop the copies that `node` has brought here of shards that it has given up, unless a watermark
+        stands on them. A second call does nothing. As with `give_up`, nothing happens once a later
+        incarnation has asked for an inventory.
+        """
+
+        def mine(store: ShardStore) -> set[str]:
+            return store.brought(node).intersection(keys) - store.given_up
+
+        def drop(store: ShardStore) -> None:
+            if store.incarnation == incarnation and self.seen <= incarnation:
+                store.give_back(mine(store))
+                self._collect(store)
+
+        if keys and await self.inspect(mine):
+            await self.use(drop)
+
+    async def start_incarnation(
+        self, branch: Branch, marks: Mapping[Tier, Generation], known: Collection[Record]
+    ) -> bool:
+        """Let an incarnation go on from here. False, and nothing is changed, when a later one has begun."""
+
+        def note(store: ShardStore) -> bool:
+            if branch.incarnation < max(store.incarnation, self.seen):
+                return False
+            if branch.incarnation > store.incarnation:
+                self.uses.clear_claims()
+            for record in known:
+                store.add_record(record)
+            store.add_branch(branch)
+            store.start_incarnation(branch.incarnation, dict(marks))
+            self._collect(store)
+            return True
+
+        return await self.use(note)
+
+    async def record_seen(self, incarnation: int) -> None:
+        """Note a later incarnation: nothing is committed here for earlier ones any more."""
+        if incarnation > self.seen:
+            self.seen = incarnation
+            await self.use(lambda store: store.record_seen(incarnation))
+
+    async def set_warrant(self, warrant: str) -> None:
+        """Note the warrant by which the shards lie here. OSError."""
+        await self.use(lambda store: store.set_warrant(warrant))
+        self.warrant = warrant
+
+    # What stays.
+
+    async def unpin(self, dropped: Collection[str]) -> None:
+        """Let go of what was kept to be read. The `dropped` shards, whose place is elsewhere, go unless
+        another node counts on them.
+        """
+        await self.finish(self._unpin(dropped))
+
+    async def _unpin(self, dropped: Collection[str]) -> None:
+        def drop(store: ShardStore) -> int:
+            self.uses.unpin_all()
+            for key in set(dropped) - self.uses.claimed - self.uses.uploading:
+                store.drop(key)
+            self._collect(store)
+            return store.room
+
+        async with self._turn:
+            store = await self._open()
+            room = await asyncio.to_thread(drop, store)
+            # Other jobs may need what this one needed for its restore.
+            await self._share.shrink(room)
+        await self.changed()
+
+    def start_upload(self, keys: Collection[str]) -> None:
+        """Keep shards until `end_upload`, once for each call."""
+        self.uses.start_upload(keys)
+
+    async def end_upload(self, keys: Collection[str]) -> None:
+        """Let go of shards that stayed for an upload."""
+        self.uses.end_upload(keys)
+        await self.use(self._collect)
+
+    def _collect(self, store: ShardStore) -> None:
+        store.collect(self.uses.needed)
+        self.uses.release_claims(store.known)

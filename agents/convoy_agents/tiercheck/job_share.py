@@ -1,0 +1,83 @@
+"""One job's share of a node's memory: how many bytes it has for which purpose, and the tmpfs of that size."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from convoy_agents.tiercheck import memory, shares
+from convoy_agents.tiercheck.budget import Budget, Refusal
+from convoy_agents.tiercheck.shares import OTHERS, OVERHEAD, SLOTS
+
+
+class Refused(OSError):
+    """There is no memory for it."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        # As with NoRoom: a caller that can do without the memory need not know what is missing.
+        super().__init__(errno.ENOSPC, str(refusal))
+        self.refusal = refusal
+
+    def __str__(self) -> str:
+        return str(self.refusal)
+
+
+class JobShare:
+    """Not to be used by two tasks at once."""
+
+    def __init__(self, job_uid: str, folder: Path, budget: Budget) -> None:
+        self._job_uid = job_uid
+        self._folder = folder
+        self._budget = budget
+        self._purposes: dict[str, int] = {}
+        """Bytes by purpose: the buffers of a rank, the copies for other nodes."""
+
+    def recover(self, found: Mapping[str, int]) -> None:
+        """Take over the share that an earlier agent gave the job."""
+        self._purposes = dict(found)
+        self._budget.shares[self._job_uid] = shares.whole(found)
+
+    async def open(self) -> None:
+        """Make the tmpfs, unless the job has one. Refused, OSError."""
+        if self._job_uid in self._budget.shares:
+            return
+        if refusal := self._budget.grow(self._job_uid, OVERHEAD):
+            raise Refused(refusal)
+        await asyncio.to_thread(memory.open_share, self._folder, OVERHEAD)
+
+    async def grow(self, purpose: str, size: int, own_limit: int) -> None:
+        """Make room for so many bytes for one purpose. Refused, and nothing is changed, when there is none.
+
+        `own_limit`: bytes that the job may have at most; 0 for whatever the node has.
+        """
+        if size <= self._purposes.get(purpose, 0):
+            return
+        wanted = {**self._purposes, purpose: size}
+        if refusal := self._budget.grow(self._job_uid, shares.whole(wanted), own_limit):
+            raise Refused(refusal)
+        await asyncio.to_thread(memory.open_share, self._folder, self._budget.shares[self._job_uid])
+        await asyncio.to_thread(shares.write, self._folder, wanted)
+        self._purposes = wanted
+
+    def keep_buffers(self, purposes: Collection[str]) -> None:
+        """Let the bytes of all buffers serve these purposes alone."""
+        self._purposes = {
+            purpose: share
+            for purpose, share in self._purposes.items()
+            if not purpose.startswith(SLOTS) or purpose in purposes
+        }
+
+    async def shrink(self, others: int) -> None:
+        """Give back what the job does not need, once it needs so many bytes for shards of other nodes."""
+        self._purposes[OTHERS] = others
+        size = max(shares.whole(self._purposes), await asyncio.to_thread(memory.used, self._folder))
+        await asyncio.to_thread(memory.open_share, self._folder, size)
+        self._budget.shares[self._job_uid] = size
+        await asyncio.to_thread(shares.write, self._folder, self._purposes)
+
+    async def close(self) -> None:
+        """Give all memory back."""
+        self._budget.free(self._job_uid)
+        await asyncio.to_thread(memory.close_share, self._folder)

@@ -1,0 +1,120 @@
+"""Sealing: the digests of a shard that a rank has written into a buffer, and its record.
+
+Digests are computed beside the ShardStore, since they read a buffer that nobody writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from convoy_agents.tiercheck import digest
+from convoy_agents.tiercheck.buffers import BASES, SEGMENTS
+from convoy_agents.tiercheck.shard_record import ShardMetadata
+from convoy_agents.tiercheck.shard_store import ShardStore
+from convoy_agents.tiercheck.store_access import StoreAccess
+from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.records import Chunk, Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A shard that a rank has written."""
+
+    manifest: Manifest
+    seconds: float
+    """Seconds that its digests took."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBuffer:
+    """A buffer that a rank has filled, as the rank reports it."""
+
+    name: str
+    shard: str
+    """The rank, which is the shard's name too."""
+    length: int
+    metadata: ShardMetadata
+
+
+class ShardSealer:
+    """Seals the buffers of one job."""
+
+    def __init__(self, access: StoreAccess, folder: Path, pool: ThreadPoolExecutor) -> None:
+        """`folder`: of the job's buffers."""
+        self._access = access
+        self._folder = folder
+        self._pool = pool
+        self._under_way: dict[tuple[str, Generation], asyncio.Task[Sealed]] = {}
+
+    async def seal(
+        self, written: WrittenBuffer, generation: Generation, extends: Generation | None = None
+    ) -> Sealed:
+        """Compute the digests of what a rank has written into one of its free buffers, and keep the shard.
+        OSError, ValueError.
+
+        `extends`: the generation that the same rank has sealed before, and that a journal segment follows.
+
+        The work goes on without its caller; a caller that comes again for the same waits for the same.
+        """
+        key = (written.name, generation)
+        task = self._under_way.get(key)
+        if task is None:
+            task = self._under_way[key] = asyncio.create_task(self._seal(written, generation, extends))
+
+            def ended(done: asyncio.Task[Sealed]) -> None:
+                self._under_way.pop(key, None)
+                if not done.cancelled():
+                    done.exception()  # the caller has received it, and nobody else needs to
+
+            task.add_done_callback(ended)
+        return await asyncio.shield(task)
+
+    async def _seal(
+        self, written: WrittenBuffer, generation: Generation, extends: Generation | None
+    ) -> Sealed:
+        began = time.monotonic()
+
+        def reserve(store: ShardStore) -> str | None:
+            """Let nobody write to the buffer. Return the id of the shard that the segment follows."""
+            if store.incarnation != generation.incarnation:
+                raise ValueError("nothing was restored in this incarnation, or a later one has begun")
+            if written.name not in store.writable(written.shard, BASES if extends is None else SEGMENTS):
+                raise ValueError(f"{written.name} is none of the rank's free slots")
+            there = store.buffers.written(written.name)
+            if not 0 < written.length <= there:
+                raise ValueError(f"{written.name} has {there} bytes, not {written.length}")
+            before = None
+            if extends is not None:
+                held = store.sealed([written.shard], generation.incarnation)
+                if extends not in held or extends >= generation:
+                    raise ValueError(f"what the segment follows is not here: {extends.name}")
+                before = held[extends][written.shard]
+            store.sealing.add(written.name)
+            return before
+
+        before = await self._access.inspect(reserve)
+        try:
+            chunks = await asyncio.to_thread(self._digest, written)
+            manifest = Manifest(generation, written.shard, chunks, written.length, extends=before)
+        except BaseException:
+            await self._access.use_in_turn(lambda store: store.sealing.discard(written.name))
+            raise
+
+        def keep(store: ShardStore) -> None:
+            store.sealing.discard(written.name)
+            if store.incarnation != generation.incarnation:
+                raise ValueError("a later incarnation has begun")
+            if before is not None and not store.holds(before):
+                raise ValueError("what the segment follows is not here any more")
+            store.seal(manifest, written.name, written.metadata)
+
+        await self._access.use_in_turn(keep)
+        return Sealed(manifest, time.monotonic() - began)
+
+    def _digest(self, written: WrittenBuffer) -> tuple[Chunk, ...]:
+        with (self._folder / written.name).open("rb") as file:
+            return digest.chunks(file.fileno(), written.length, self._pool)
