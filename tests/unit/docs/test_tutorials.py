@@ -123,10 +123,12 @@ def test_commands_and_files_are_there(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_manifests_are_valid_and_those_of_examples_are_as_they_are_there(page: Path) -> None:
-    for one in blocks(page.read_text()):
-        if one.language != "yaml":
-            continue
+    written = [one for one in blocks(page.read_text()) if one.language == "yaml"]
+    together = [
+        parse(body) for one in written for body in documents(one.text)
+    ]  # a job's Engine may be another file
+    for one in written:
         manifests = [parse(body) for body in documents(one.text)]
-        assert manifests and not [wrong for two in manifests for wrong in problems(two, manifests)]
+        assert manifests and not [wrong for two in manifests for wrong in problems(two, together)]
         if not one.title:
             assert documents((CHECKOUT / "examples" / "gpt.yaml").read_text()) == documents(one.text)
