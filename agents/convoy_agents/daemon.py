@@ -283,7 +283,7 @@ class Agent:
         await self.memory_manager.drop_job(job_uid)
         # The hub says it again for as long as its memory is not given back.
         if self.memory_manager.get(job_uid) is None:
-            self._ledger.forget(job_uid)
+            self._ledger.drop_job(job_uid)
             self._ranks.job_over(job_uid)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

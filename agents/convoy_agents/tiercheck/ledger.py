@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -25,6 +25,16 @@ OVERDUE = 4
 log = structlog.get_logger()
 
 
+@dataclass(slots=True)
+class _JobCommits:
+    """What is known of one job's commits in its store."""
+
+    chosen: tuple[Generation, float] | None = None
+    """The newest generation that is to go to the store, and when it was chosen (monotonic seconds)."""
+    made_room: Generation | None = None
+    """The last generation for whose record what is obsolete was deleted."""
+
+
 class KeptLedger:
     """Beside the shards, in the same memory: the slots that have asked take the record along."""
 
@@ -32,10 +42,8 @@ class KeptLedger:
         self._memory_manager = memory_manager
         self._remotes = remotes
         self._alarms = alarms
-        self._chosen: dict[str, tuple[Generation, float]] = {}
-        """By job, the newest generation that is to go to its store, and when it was chosen."""
-        self._made_room: dict[str, Generation] = {}
-        """By job, the last generation for whose record what is obsolete was deleted."""
+        self._jobs: dict[str, _JobCommits] = {}
+        """By job uid."""
         self._sweeping: set[asyncio.Task[None]] = set()
 
     async def stands(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
@@ -81,13 +89,13 @@ class KeptLedger:
             # What stands is the record that an agent has left which ended before the watermark.
             stands = await self.stands(plan.job_uid, tier, generation)
             if stands is not None and stands.remote:
-                self._chosen[plan.job_uid] = (stands.generation, time.monotonic())
+                job = self._jobs.setdefault(plan.job_uid, _JobCommits())
+                job.chosen = (stands.generation, time.monotonic())
         return written
 
-    def forget(self, job_uid: str) -> None:
-        """The job is over."""
-        self._chosen.pop(job_uid, None)
-        self._made_room.pop(job_uid, None)
+    def drop_job(self, job_uid: str) -> None:
+        """Drop what is known of a job that is over."""
+        self._jobs.pop(job_uid, None)
 
     async def _goes_remote(self, plan: Assignment, generation: Generation, last: bool) -> bool:
         """Whether it is time, and the one before has got there, or has had its time. What the job ends with
@@ -101,7 +109,7 @@ class KeptLedger:
         if last:
             return True
         now = time.monotonic()
-        before = self._chosen.get(plan.job_uid)
+        before = self._jobs.get(plan.job_uid, _JobCommits()).chosen
         # What an incarnation that is over has chosen is on its way no more.
         if before is not None and before[0].incarnation == generation.incarnation:
             job_memory = self._memory_manager.open(plan.job_uid)
@@ -130,12 +138,13 @@ class KeptLedger:
         try:
             return await self._remotes.commit(plan, record)
         except StoreError as error:
-            if not error.full or self._made_room.get(plan.job_uid) == record.generation:
+            made_room = self._jobs.get(plan.job_uid, _JobCommits()).made_room
+            if not error.full or made_room == record.generation:
                 raise
         # What follows a commit otherwise, and without room there is none.
-        # Without memory `forget` has been here, and does not come again.
+        # Without memory `drop_job` has been here, and does not come again.
         if self._memory_manager.get(plan.job_uid) is not None:
-            self._made_room[plan.job_uid] = record.generation
+            self._jobs.setdefault(plan.job_uid, _JobCommits()).made_room = record.generation
         await self._remotes.sweep(plan)
         return await self._remotes.commit(plan, record)
 

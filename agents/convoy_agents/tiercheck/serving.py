@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -65,6 +66,16 @@ SAVING, READING = "saving", "reading"
 log = structlog.get_logger()
 
 
+@dataclass(slots=True)
+class _RestoredShards:
+    """The shards that one job's pods of this node have restored from."""
+
+    fetched: set[str] = field(default_factory=set)
+    """Shards that are here to be read alone."""
+    kept: set[str] = field(default_factory=set)
+    """Those of them that its pods are to keep."""
+
+
 class Ranks:
     """Of one node."""
 
@@ -84,10 +95,8 @@ class Ranks:
         self._readings: dict[str, Reading] = {}
         """By pod."""
         self._turns: dict[tuple[str, int], asyncio.Lock] = {}
-        self._fetched: dict[str, set[str]] = {}
-        """By job, shards that are here to be read alone."""
-        self._kept: dict[str, set[str]] = {}
-        """By job, those of them that its pods are to keep."""
+        self._restored_shards: dict[str, _RestoredShards] = {}
+        """By job."""
 
     async def serve(self, pod: Callable[[], PodState], line: Line) -> None:
         """Answers a rank until it hangs up, or its incarnation is over. MessageError for what is no question.
@@ -111,8 +120,7 @@ class Ranks:
 
     def job_over(self, job_uid: str) -> None:
         """Its memory is given back, and so is what was here to be read."""
-        self._kept.pop(job_uid, None)
-        self._fetched.pop(job_uid, None)
+        self._restored_shards.pop(job_uid, None)
 
     async def _answer(self, plan: Assignment, line: Line, frame: dict[str, Any]) -> None:
         question = parse(frame)
@@ -324,16 +332,14 @@ class Ranks:
         """All ranks of a pod have read everything: copies are made of what the next losses may take."""
         plan = reading.plan
         job_memory: JobMemory = self._memory_manager.open(plan.job_uid)
-        kept = self._kept.setdefault(plan.job_uid, set())
-        fetched = self._fetched.setdefault(plan.job_uid, set())
-        kept |= await self._committer.adopt(plan.pod_uid, reading)
-        fetched |= reading.fetched
+        shards = self._restored_shards.setdefault(plan.job_uid, _RestoredShards())
+        shards.kept |= await self._committer.adopt(plan.pod_uid, reading)
+        shards.fetched |= reading.fetched
         others = [one.plan for one in self._readings.values() if one.plan.job_uid == plan.job_uid]
         # What an earlier incarnation has not read to its end is read by nobody any more.
         if not any(one.incarnation >= plan.incarnation for one in others):
-            await job_memory.unpin(fetched - kept)
-            self._kept.pop(plan.job_uid, None)
-            self._fetched.pop(plan.job_uid, None)
+            await job_memory.unpin(shards.fetched - shards.kept)
+            self._restored_shards.pop(plan.job_uid, None)
 
     def _plans(self, plan: Assignment) -> list[Assignment]:
         """Of all pods of the job that are here, in this incarnation."""

@@ -117,7 +117,7 @@ async def test_nothing_is_remembered_of_a_job_that_is_over(tmp_path: Path) -> No
     for _ in range(2):
         assert not await ledger.write(plan, Tier.REMOTE, FIRST, {})
     assert memory.swept == 1
-    ledger.forget("job-uid")
+    ledger.drop_job("job-uid")
     assert (await write(ledger, memory, SECOND)).remote
     assert not await ledger.write(plan, Tier.REMOTE, FIRST, {})
     assert memory.swept == 2
@@ -128,7 +128,7 @@ async def test_nor_is_it_when_the_job_ends_while_something_is_committed(tmp_path
     plan: Any = Plan()
     ledger = KeptLedger(memory, memory, Alarms(lambda *_: None))
     assert (await write(ledger, memory, FIRST)).remote
-    memory.ended = lambda: ledger.forget("job-uid")
+    memory.ended = lambda: ledger.drop_job("job-uid")
     for number in (1, 2):
         assert not await ledger.write(plan, Tier.REMOTE, FIRST, {})
         assert memory.swept == number
@@ -149,7 +149,7 @@ async def test_a_job_is_over_once_its_memory_is_given_back(
     memory_manager.open("job-uid")
     agent: Any = SimpleNamespace(
         memory_manager=memory_manager,
-        _ledger=SimpleNamespace(forget=written.append),
+        _ledger=SimpleNamespace(drop_job=written.append),
         _ranks=SimpleNamespace(job_over=read.append),
     )
     await Agent._job_over(agent, "job-uid")
