@@ -70,6 +70,11 @@ docs-site:
 unit: venv ## Unit tests.
 	@$(TIMED) unit $(BIN)/python -m pytest tests/unit -q -n $(WORKERS) --dist worksteal
 
+.PHONY: fuzz
+fuzz: export CONVOY_FUZZ ?= 100
+fuzz: venv ## The random unit tests with a hundred times the cases of CI (1 hour).
+	@$(BIN)/python -m pytest -q -n $(WORKERS) $$(grep -rl "^from tests.cases import cases" tests/unit)
+
 .PHONY: integration
 integration: binaries ## Tests against a real kube-apiserver and etcd.
 	@$(TIMED) integration $(BIN)/python -m pytest tests/integration -q

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
+from tests.cases import cases
 from tests.unit.controllers.lives import SHAPES, Life
 
 from convoy_crds.trainingjob_status import Phase as JobPhase
@@ -19,7 +20,7 @@ UNFORMED = (
     JobPhase.SUSPENDED,
 )
 """Phases in which the API server lets roles change without `suspend: true`."""
-SETTINGS = settings(max_examples=10, stateful_step_count=100, phases=[Phase.explicit, Phase.generate])
+SETTINGS = settings(max_examples=cases(3), stateful_step_count=100, phases=[Phase.explicit, Phase.generate])
 
 
 class QueuedLife(Life):
@@ -45,7 +46,7 @@ class QueuedLife(Life):
         self.faults.edit("job", suspend=suspend, roles=roles)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(cases(120))
 @pytest.mark.parametrize("shape", ["elastic", "two roles", "own image, Strict", "checkpointed"])
 def test_whatever_a_queue_does_the_promises_are_kept(shape: str) -> None:
     run_state_machine_as_test(

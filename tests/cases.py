@@ -1,0 +1,12 @@
+"""Numbers of random cases: about a thousand in CI, `CONVOY_FUZZ` times as many with `make fuzz`."""
+
+from __future__ import annotations
+
+import os
+
+FACTOR = int(os.environ.get("CONVOY_FUZZ", "1"))
+
+
+def cases(usual: int) -> int:
+    """Return the number of cases, or of seconds that they may take, where `usual` is the number in CI."""
+    return usual * FACTOR
