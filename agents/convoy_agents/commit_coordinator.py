@@ -62,7 +62,7 @@ class _HeldCommit:
     calls: dict[asyncio.Future[Verdict], int] = field(default_factory=dict)
     """The slot of each held call."""
     votes: dict[int, PrepareVote] = field(default_factory=dict)
-    """By slot."""
+    """The slots' votes, by slot."""
 
 
 @dataclass(slots=True)

@@ -69,7 +69,7 @@ class CommitRound:
     job_memory: JobMemory
     generation: Generation
     notify_peer: bool = True
-    """Whether the pod is notified of the peer tier: it is for its own saves, not for what was restored."""
+    """True when the pod is notified of the peer tier: for its own saves, not for what was restored."""
     commit: asyncio.Task[None] | None = None
     """The task that has all of the generation committed."""
     give_up: asyncio.Task[None] | None = None
@@ -95,7 +95,7 @@ class Committer:
         self._requests = requests
         self._pods = pods
         self._rounds: dict[tuple[str, Generation], CommitRound] = {}
-        """By pod and generation."""
+        """The rounds under way, by pod and generation."""
         self._abandoned = Abandonments(requests.abandon)
 
     async def sealed(self, uid: str) -> None:
@@ -195,7 +195,7 @@ class Committer:
         return plan, job_memory, {str(rank) for rank in plan.ranks}
 
     def _lasts(self, plan: Assignment) -> bool:
-        """Whether the pod is here, and in the same incarnation still."""
+        """Return whether the pod is here, and still in the same incarnation."""
         now = self._pods.assignment(plan.pod_uid)
         return now is not None and now.incarnation == plan.incarnation
 

@@ -18,7 +18,7 @@ class _NodeLimit:
 
 
 class ConcurrencyLimits:
-    """Of the event loop."""
+    """The limits of one kind of call. Used by the event loop alone."""
 
     def __init__(self, most: int, of_one: int) -> None:
         """`most`: the limit for all nodes together. `of_one`: the limit for one node."""
@@ -27,7 +27,7 @@ class ConcurrencyLimits:
         self._nodes: dict[str, _NodeLimit] = {}
 
     def full(self, node: str) -> bool:
-        """Whether a node would have to wait."""
+        """Return whether a node would have to wait."""
         own = self._nodes.get(node)
         return self._all.locked() or (own is not None and own.semaphore.locked())
 

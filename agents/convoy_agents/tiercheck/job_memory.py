@@ -32,7 +32,7 @@ class JobMemory(StoreAccess):
         super().__init__()
         self.job_uid = job_uid
         self.uses = ShardUses()
-        """Why shards stay although no watermark stands on them."""
+        """The uses for which shards stay although no watermark stands on them."""
         self.seen = 0
         """The latest incarnation that any agent has asked about; earlier ones are refused."""
         self.warrant = ""

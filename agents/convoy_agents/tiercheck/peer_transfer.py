@@ -69,7 +69,7 @@ class Surveyed(NamedTuple):
     """An agent's inventory of a job."""
 
     ready: bool
-    """False: the agent does not know the incarnation that asks."""
+    """False: the agent does not know the incarnation of the caller."""
     seen: int
     marks: Watermarks
     inventory: Inventory

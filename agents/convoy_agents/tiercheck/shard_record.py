@@ -11,14 +11,14 @@ from convoy_controllers.checkpoint.records import Manifest
 
 
 class ShardMetadata(NamedTuple):
-    """What the ranks report of a generation beside its shards; all must report the same."""
+    """The ranks' report of a generation beside its shards; all ranks must report the same."""
 
     world: int
     torch: str
     plan: str
     """Digest of the plan that says which rank writes what."""
     last: bool = False
-    """Whether the job ends with this state."""
+    """True when the job ends with this state."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class ShardRecord:
     giver: str = ""
     """The node that counts on the shard as its copy; empty without one."""
     given_up: bool = False
-    """Whether the shard was withdrawn: no watermark will come to stand on it."""
+    """True when the shard was withdrawn: no watermark will come to stand on it."""
 
     @property
     def text(self) -> bytes:

@@ -104,7 +104,7 @@ class ShardStore:
         return {key for key, one in self._shards.items() if one.given_up}
 
     def holds(self, key: str) -> bool:
-        """Whether a shard is here, whole."""
+        """Return whether a shard is here, whole."""
         return key in self._shards
 
     def manifest(self, key: str) -> Manifest | None:
@@ -117,7 +117,7 @@ class ShardStore:
         return self._shards[key].metadata
 
     def extended(self, key: str) -> bool:
-        """Whether a shard that is here, or on its way, extends this one."""
+        """Return whether a shard that is here, or on its way, extends this one."""
         manifests = (one.manifest for shards in (self._shards.values(), self.incoming) for one in shards)
         return any(one.extends == key for one in manifests)
 

@@ -1,4 +1,4 @@
-"""Why shards stay in a node's memory although no watermark stands on them."""
+"""The uses for which shards stay in a node's memory although no watermark stands on them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ class ShardUse:
 
 
 class ShardUses:
-    """By shard id. Used by the event loop, and by the threads that work with the ShardStore."""
+    """The uses of all shards of a job, by id.
+
+    The event loop uses it, and so do the threads that work with the ShardStore.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -61,17 +61,17 @@ class Share:
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
     shape: tuple[int, ...]
-    """Of the whole parameter."""
+    """The shape of the whole parameter."""
 
     @property
     def box(self) -> Box:
-        """Which part of the parameter it is."""
+        """The part of the parameter."""
         return self.offsets, self.sizes
 
 
 @dataclass(frozen=True)
 class Head:
-    """Whose steps a segment holds, and behind which state."""
+    """The rank whose steps a segment holds, and the state that they follow."""
 
     rank: int
     world: int
@@ -94,7 +94,7 @@ class Piece:
     share: Share
     dtype: str
     strides: tuple[int, ...]
-    """Of the whole gradient, as the optimizer saw it."""
+    """The strides of the whole gradient, as the optimizer saw it."""
     at: int
     length: int
     count: int | None
@@ -103,7 +103,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Step:
-    """What one call of `step` consumed. A share without a piece had no gradient."""
+    """The input of one call of `step`. A share without a piece had no gradient."""
 
     groups: Sequence[Mapping[str, Any]]
     """The scalars of each group."""
@@ -123,12 +123,12 @@ class Segment:
     parts: tuple[Part, ...]
     """Tensors saved in full as they were when it was sealed, such as a model's buffers."""
     values: Mapping[str, str]
-    """By name, the texts of what is no tensor (tiers/values.py)."""
+    """The texts of values that are no tensors, by name (tiers/values.py)."""
     facts: Mapping[str, Any]
     bytes: memoryview
 
     def gradient(self, piece: Piece, into: torch.Tensor) -> None:
-        """Copies a piece into a tensor of the share's sizes."""
+        """Copy a piece into a tensor of the share's sizes."""
         sizes = piece.share.sizes
         dtype = DTYPES[piece.dtype]
         if piece.count is None:
@@ -143,14 +143,14 @@ class Segment:
             into.index_copy_(0, indexes.to(into.device, torch.int64), found.to(into.device))
 
     def tensor(self, part: Part) -> torch.Tensor:
-        """A tensor saved in full; a view of the segment's own memory."""
+        """Return a tensor saved in full; a view of the segment's own memory."""
         if not part.length:
             return torch.empty(part.sizes, dtype=DTYPES[part.dtype])
         return view(self.bytes, part.at, DTYPES[part.dtype], part.sizes)
 
 
 def product(sizes: Sequence[int]) -> int:
-    """The number of elements of a tensor of these sizes."""
+    """Return the number of elements of a tensor of these sizes."""
     found = 1
     for size in sizes:
         found *= size
@@ -158,5 +158,5 @@ def product(sizes: Sequence[int]) -> int:
 
 
 def view(source: memoryview, at: int, dtype: torch.dtype, sizes: Sequence[int]) -> torch.Tensor:
-    """A tensor of these sizes in the segment's own memory, from byte `at` on."""
+    """Return a tensor of these sizes in the segment's own memory, from byte `at` on."""
     return torch.frombuffer(source, dtype=dtype, count=product(sizes), offset=at).view(tuple(sizes))

@@ -28,7 +28,7 @@ from convoy_workloads.runtime.tiers.shard import ALIGN, Box, Part
 
 
 def read(source: memoryview) -> Segment:
-    """A segment whose bytes, as far as they are an index, are as they were. SegmentError for anything else.
+    """Read a segment whose header and index are as they were written. SegmentError for any other bytes.
 
     Afterwards every offset, size and row index in it lies within its bounds.
     """

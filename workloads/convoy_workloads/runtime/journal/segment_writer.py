@@ -16,11 +16,11 @@ from convoy_workloads.runtime.tiers.shard import ALIGN, Box
 _SLACK = 1024
 """Bytes of an index beside what is counted."""
 _ROW = 64
-"""Of a gradient, before its step is counted."""
+"""Bytes of an index for a gradient whose step is not counted yet."""
 
 
 class Writer:
-    """Writes one segment, step by step, into memory that it is given."""
+    """Writes one segment, step by step, into memory of its caller."""
 
     def __init__(self, target: memoryview, head: Head) -> None:
         """`target`: writable bytes; what they held is void from now on."""
@@ -50,7 +50,7 @@ class Writer:
         return len(self._target) - self._at - self._index - _ROW * len(self._pending)
 
     def gradient(self, share: int, gradient: torch.Tensor, part: torch.Tensor) -> None:
-        """Copies the `part` of a gradient that belongs to the share of that number, for the coming step."""
+        """Copy the `part` of a gradient that belongs to the share of that number, for the coming step."""
         indexes = rows.held(part)
         form = self._form(share, gradient)
         if indexes is None:
@@ -71,12 +71,12 @@ class Writer:
         self._pending.append([form, at, self._at_end - at, count])
 
     def drop(self) -> None:
-        """Forgets the gradients of a step that was not made after all."""
+        """Drop the gradients of a step that was not made after all."""
         self._pending = []
         self._at = self._begun
 
     def step(self, groups: str, scaling: str) -> None:
-        """The step whose gradients were copied is made; texts as tiers/values.py writes them."""
+        """Close the step whose gradients were copied; texts as tiers/values.py writes them."""
         numbers = [self._text(groups), self._text(scaling)]
         row = _json([*numbers, self._pending])
         self._steps.append(row)
@@ -85,7 +85,7 @@ class Writer:
         self._begun = self._at
 
     def tensor(self, name: str, box: Box, shape: tuple[int, ...], tensor: torch.Tensor) -> None:
-        """Copies a tensor, or a box of one, that is saved in full."""
+        """Copy a tensor, or a box of one, that is saved in full."""
         at = self._copy(tensor)
         kind = str(tensor.dtype).removeprefix("torch.")
         row = [name, list(box[0]), list(box[1]), list(shape), kind, at, self._at_end - at]
@@ -94,7 +94,7 @@ class Writer:
         self._begun = self._at
 
     def seal(self, after: str, values: Mapping[str, str], facts: Mapping[str, Any]) -> int:
-        """Writes the index; how many bytes the segment has. NoRoom when they are too many."""
+        """Write the index. Return the segment's bytes. NoRoom when they are too many."""
         self.drop()
         body = {
             **_head(self._head),
