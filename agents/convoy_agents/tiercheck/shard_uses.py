@@ -29,6 +29,9 @@ class ShardUses:
         self._lock = threading.Lock()
         self._uses: dict[str, ShardUse] = {}
 
+    def __len__(self) -> int:
+        return len(self._uses)
+
     @property
     def pinned(self) -> set[str]:
         """Shards that are being read."""
