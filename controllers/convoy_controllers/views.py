@@ -116,6 +116,15 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentHardware:
+    """The hardware of a node, as its agent reported it."""
+
+    driver: str = ""
+    accelerators: tuple[str, ...] = ()
+    """UUIDs."""
+
+
+@dataclass(frozen=True, slots=True)
 class MetricView:
     """The newest value of a figure that the training program measures itself."""
 

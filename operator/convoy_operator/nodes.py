@@ -15,7 +15,7 @@ from convoy_controllers.resources import NODES
 from convoy_crds.terms import LABEL_AGENT_READY
 from convoy_operator import errors, views
 from convoy_operator.gateway import ApiGateway
-from convoy_operator.hub.presence import Presence
+from convoy_operator.hub.agent_monitor import AgentMonitor
 from convoy_operator.limits import backoff
 from convoy_operator.world import World
 
@@ -32,13 +32,13 @@ class Labeler:
         self,
         gateway: ApiGateway,
         world: World,
-        presence: Presence,
+        monitor: AgentMonitor,
         unready_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gateway = gateway
         self._world = world
-        self._presence = presence
+        self._monitor = monitor
         self._unready = unready_seconds
         self._clock = clock
         self._failed: dict[str, tuple[int, float]] = {}
@@ -70,9 +70,8 @@ class Labeler:
             del self._failed[name]
 
     def _wanted(self, node: Node, now: float) -> bool:
-        presence = self._presence
-        answers = presence.witness.answers(node.name)
-        return wants_agent_ready(node, presence.liveness, answers, self._unready, now)
+        answers = self._monitor.prober.answers(node.name)
+        return wants_agent_ready(node, self._monitor.liveness, answers, self._unready, now)
 
     async def _label(self, node: Node, ready: bool) -> None:
         try:

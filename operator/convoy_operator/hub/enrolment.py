@@ -20,7 +20,7 @@ from convoy_crds.terms import HUB_AUDIENCE
 from convoy_operator import errors
 from convoy_operator.gateway import ApiGateway, Object
 from convoy_operator.hub.ca import Authority, BadRequest
-from convoy_operator.hub.reception import address
+from convoy_operator.hub.call_limiter import address
 from convoy_operator.limits import TokenBucket
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire.warrants import Warrant
-from convoy_controllers.commands import Assign, Command, MemoryTiers, PickPort, StoreUse
+from convoy_controllers.commands import Assign, JobCommand, MemoryTiers, PickPort, StoreUse
 from convoy_controllers.views import CommitView, MetricView, RankView, SlotView
 from convoy_crds.metric_names import MAX_METRICS, is_metric_name
 
@@ -154,7 +154,7 @@ def _stepping(view: SlotView) -> set[int]:
 
 
 def command(
-    given: Command, peer_address: Callable[[str], str], warrant: Callable[[Warrant], str]
+    given: JobCommand, peer_address: Callable[[str], str], warrant: Callable[[Warrant], str]
 ) -> wire.HubMessage:
     """A command of a plan; `peer_address` knows where each node's agent serves its peers."""
     if isinstance(given, PickPort):

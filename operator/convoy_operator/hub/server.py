@@ -7,9 +7,9 @@ from grpc import aio
 
 from convoy_agents.wire import hub_pb2_grpc
 from convoy_operator.hub.ca import Authority
+from convoy_operator.hub.call_limiter import AnonymousCallLimiter
 from convoy_operator.hub.certificate import ServerCertificate
 from convoy_operator.hub.enrolment import Enrolment
-from convoy_operator.hub.reception import Reception
 from convoy_operator.hub.sessions import Sessions
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings, host_port
@@ -56,7 +56,7 @@ class HubServer:
         idle = ("grpc.max_connection_idle_ms", round(1000 * IDLE_SECONDS))
         self._enrolment = aio.server(
             options=[*options, idle, ("grpc.max_receive_message_length", _ENROL_BYTES)],
-            interceptors=[Reception(lambda: metrics.enrolments.labels("crowded").inc())],
+            interceptors=[AnonymousCallLimiter(lambda: metrics.enrolments.labels("crowded").inc())],
         )
         self._sessions = aio.server(
             options=[

@@ -15,8 +15,8 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
 from convoy_agents.wire.callers import Caller, caller
 from convoy_controllers.liveness.timings import HOLD_SECONDS
-from convoy_operator.hub.agents import Agents
-from convoy_operator.hub.known import MOST_PODS
+from convoy_operator.hub.agent_record import MOST_PODS
+from convoy_operator.hub.assembly import Hub
 from convoy_operator.hub.streams import Stream
 from convoy_operator.limits import TokenBucket
 from convoy_operator.metrics import Metrics
@@ -44,7 +44,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
 
     def __init__(
         self,
-        agents: Agents,
+        hub: Hub,
         metrics: Metrics,
         *,
         leads: Callable[[], bool],
@@ -55,7 +55,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         """`leader_address`: as the Lease names it, empty for nobody; `renewals`: how often the Lease was seen
         renewed; `own_address`: this replica's.
         """
-        self._agents = agents
+        self._hub = hub
         self._metrics = metrics
         self._leads = leads
         self._leader_address = leader_address
@@ -71,7 +71,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         node = who.node
         if not node:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "the certificate is no agent's")
-        if self._open[node] >= MOST_STREAMS or self._agents.owes(node) > 0:
+        if self._open[node] >= MOST_STREAMS or self._hub.registry.debt(node) > 0:
             await self._turn_away(context, node)
         self._open[node] += 1
         try:
@@ -97,7 +97,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         first = await _read(context)
         if first is None:
             return None
-        self._agents.spend(node, first)
+        self._hub.registry.charge(node, first)
         if first.WhichOneof("body") != "hello":
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message must be Hello")
         if first.hello.node != node:
@@ -113,19 +113,19 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             # A connection that its handshake has let in may open streams for as long as it stands.
             log.warning("an outdated certificate dials", node=node)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate has run out")
-        if not self._agents.expects(node):
+        if not self._hub.registry.expects(node):
             log.warning("an agent of a node that does not exist dials", node=node)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"there is no node {node!r}")
         self._metrics.agent_messages.labels("hello").inc()
         log.info("agent dialled", node=node, version=first.hello.version, pods=len(first.hello.pods))
-        return self._agents.join(first.hello)
+        return self._hub.streams.join(first.hello)
 
     async def _serve(self, context: Context, stream: Stream, who: Caller) -> None:
         try:
             await context.write(wire.HubMessage(welcome=wire.Welcome(leader=self._leader_address())))
             await self._talk(context, stream, who)
         finally:
-            self._agents.leave(stream)
+            self._hub.streams.leave(stream)
             log.info("agent's stream ended", node=stream.node)
 
     async def _elsewhere(self, unreachable: str) -> str | None:
@@ -182,41 +182,41 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             self._metrics.agent_messages.labels(kind).inc()
             if kind == "goodbye":
                 log.info("agent leaves", node=node, reason=message.goodbye.reason)
-                self._agents.farewell(node)
+                self._hub.monitor.record_farewell(node)
                 return
             if kind == "heartbeat" and self._leads():
-                self._agents.beat(stream, message.heartbeat)
+                self._hub.streams.heartbeat(stream, message.heartbeat)
                 continue
-            self._agents.heard(node)
+            self._hub.monitor.record_sign(node)
             if kind == "pod":
-                self._agents.report(node, message.pod)
+                self._hub.reports.record(node, message.pod)
             elif kind == "holdings":
-                self._agents.holdings(node, message.holdings)
+                self._hub.registry.ensure(node).hold(message.holdings)
             elif kind == "pod_gone":
-                self._agents.gone(node, message.pod_gone.pod_uid)
+                self._hub.reports.remove(node, message.pod_gone.pod_uid)
             elif kind == "store":
-                self._agents.stores.report(node, message.store)
+                self._hub.stores.report(node, message.store)
             elif kind == "telemetry":
                 await self._watch(node, message.telemetry)
             elif kind == "sweep":
-                self._agents.sweeps.heard(node, message.sweep)
+                self._hub.sweeps.heard(node, message.sweep)
 
     async def _next(self, context: Context, node: str) -> wire.AgentMessage | None:
         """The next message, when its time has come: it waits in its own connection meanwhile."""
-        if (pause := self._agents.owes(node)) > 0:
+        if (pause := self._hub.registry.debt(node)) > 0:
             await asyncio.sleep(pause)
         message = await _read(context)
         if message is not None:
-            self._agents.spend(node, message)
+            self._hub.registry.charge(node, message)
         return message
 
     async def _watch(self, node: str, telemetry: wire.Telemetry) -> None:
         for told in telemetry.pods[:MOST_PODS]:
-            more = self._agents.watches.heard(node, told)
+            more = self._hub.detectors.record(node, told)
             # A look for stragglers takes milliseconds, and among 10,000 ranks a fifth of a second.
             await asyncio.sleep(0)
             while more:
-                more = self._agents.watches.heard(node, told, more)
+                more = self._hub.detectors.record(node, told, more)
                 await asyncio.sleep(0)
 
 

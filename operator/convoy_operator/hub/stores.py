@@ -21,16 +21,18 @@ from convoy_controllers.cached import Parent
 from convoy_controllers.checkpointstore.observed import Observed, Probe, Secret
 from convoy_controllers.keys import Key
 from convoy_controllers.resources import SECRETS
+from convoy_controllers.trainingjob.controller import STORE_FIELD
 from convoy_controllers.views import ENDED_PHASES
 from convoy_crds import storekeys
 from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
 from convoy_crds.checkpointstore import CheckpointStore, CheckpointStoreSpec
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
-from convoy_operator import errors, views
+from convoy_operator import errors
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub import credentials
 from convoy_operator.queue import WorkQueue
-from convoy_operator.world import World
+from convoy_operator.views import text_at
+from convoy_operator.world import World, ended
 
 log = structlog.get_logger(__name__)
 
@@ -106,7 +108,7 @@ class Stores:
         self._wall = wall
         self._known: dict[str, _Known] = {}
         self._lines: dict[str, _Line] = {}
-        world.checkpoint_stores.listen(self._gone)
+        world.objects(CHECKPOINT_STORE).listen(self._gone)
 
     # What reconciles ask.
 
@@ -118,7 +120,7 @@ class Stores:
             self._known.pop(parent.name, None)
             return
         secret, message = await self._read(store)
-        current = self._world.checkpoint_stores.get("", parent.name)
+        current = self._world.objects(CHECKPOINT_STORE).get("", parent.name)
         if current is None or current.uid != parent.uid:
             return
         known = self._known.get(parent.name)
@@ -274,9 +276,9 @@ class Stores:
         """Nodes with pods of the jobs that use a store and may."""
         return {
             pod.view.node
-            for key in self._world.jobs_of_store(name)
-            if spec.allows(key.namespace)
-            for pod in self._world.own_pods(key)
+            for job in self._world.jobs.by_index(STORE_FIELD, name)
+            if spec.allows(job.namespace) and not ended(job)
+            for pod in self._world.own_pods(Key(TRAINING_JOB.name, job.namespace, job.name))
             if pod.view.node
         }
 
@@ -285,7 +287,7 @@ class Stores:
         pods = (pod for pod in self._world.members_on(node) if pod.view.phase not in ENDED_PHASES)
         for key in sorted({Key(TRAINING_JOB.name, pod.namespace, pod.job) for pod in pods}):
             job = self._world.jobs.get(key.namespace, key.name)
-            name = views.store_of(job.raw) if job is not None else ""
+            name = text_at(STORE_FIELD, job) if job is not None else ""
             known = self._known.get(name)
             if known is None or not known.spec.allows(key.namespace):
                 continue

@@ -55,7 +55,7 @@ class Beside:
 @asynccontextmanager
 async def agents(place: Installation, operator: Any, root: Path, count: int) -> AsyncIterator[list[Host]]:
     """Real agents of a real hub, each on a node of its own."""
-    beside: Any = Beside(operator.hub, await place.ca())
+    beside: Any = Beside(operator.server, await place.ca())
     hosts = []
     try:
         for number in range(count):
@@ -83,15 +83,15 @@ async def test_no_agent_is_missed_while_its_sessions_end_and_begin(
         running(installation, monkeypatch, certificate_hours=life / 3600) as operator,
         agents(installation, operator, tmp_path_factory.mktemp("n"), 3) as hosts,
     ):
-        join = operator.agents.join
+        join = operator.hub.streams.join
         monkeypatch.setattr(
-            operator.agents, "join", lambda hello: (dialled.append(hello.node), join(hello))[1]
+            operator.hub.streams, "join", lambda hello: (dialled.append(hello.node), join(hello))[1]
         )
-        presence = operator.agents.presence
-        await eventually(lambda: all(presence.connected(host.node) for host in hosts))
+        monitor = operator.hub.monitor
+        await eventually(lambda: all(monitor.connected(host.node) for host in hosts))
         ends = time.monotonic() + LIVES * life
         while time.monotonic() < ends:
-            assert all(presence.connected(host.node) for host in hosts)
+            assert all(monitor.connected(host.node) for host in hosts)
             assert all(host.agent.enrolment.current for host in hosts)
             await asyncio.sleep(0.05)
     again = {host.node: dialled.count(host.node) for host in hosts}
@@ -107,7 +107,7 @@ async def test_a_stolen_certificate_is_worth_nothing_to_the_hub_once_it_has_run_
     node = f"{installation.namespace}-n"
     await installation.node(node)
     async with running(installation, monkeypatch, certificate_hours=LIFE / 3600) as operator:
-        thief = FakeAgent(installation, operator.hub, node)
+        thief = FakeAgent(installation, operator.server, node)
         ends = (await thief.enrol()).expires_unix
         await thief.dial()
         await eventually(lambda: thief.last("pulse") is not None)
@@ -115,7 +115,7 @@ async def test_a_stolen_certificate_is_worth_nothing_to_the_hub_once_it_has_run_
         await asyncio.wait_for(thief.stream.code(), LIFE + 5)
         assert time.time() >= ends
         # The connection stands, and opens no other.
-        agent, again = operator.agents._agents[node], hub_pb2_grpc.HubStub(thief.link).Session()
+        agent, again = operator.hub.registry.ensure(node), hub_pb2_grpc.HubStub(thief.link).Session()
         await again.write(hub_pb2.AgentMessage(hello=hub_pb2.Hello(node=node, peer_address="thief:1")))
         assert await asyncio.wait_for(again.code(), 5) is grpc.StatusCode.UNAUTHENTICATED
         assert agent.stream is None and agent.peer_address == f"{node}:8472"

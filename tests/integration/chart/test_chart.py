@@ -11,7 +11,7 @@ import yaml
 
 from convoy_agents.settings import Settings
 from convoy_crds.engine import Engine
-from convoy_operator.hub.clearing import CLEAR_SECONDS
+from convoy_operator.hub.memory_release import RELEASE_SECONDS
 
 from .conftest import CHART, one, render
 from .test_rendered import pods
@@ -181,7 +181,7 @@ def test_before_an_uninstallation_helm_asks_whether_jobs_are_left(helm: Path) ->
     assert (pod["serviceAccountName"], pod["securityContext"]["runAsNonRoot"]) == ("convoy-uninstall", True)
     assert hooks[-1]["spec"]["backoffLimit"] == 0
     seconds, undo = pod["containers"][0]["args"]
-    assert float(seconds) > 2 * CLEAR_SECONDS, "agents have been told to give memory back"
+    assert float(seconds) > 2 * RELEASE_SECONDS, "agents have been told to give memory back"
     assert float(seconds) < hooks[-1]["spec"]["activeDeadlineSeconds"] / 4
     assert undo == "helm rollback convoy 1 -n convoy-system"
     after = [

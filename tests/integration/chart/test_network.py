@@ -9,7 +9,7 @@ import pytest
 
 from convoy_agents.settings import Settings as AgentSettings
 from convoy_operator.dashboard.settings import from_environment
-from convoy_operator.hub import witness
+from convoy_operator.hub import node_prober
 from convoy_operator.settings import Settings
 
 from .conftest import Bodies, of_kind, one, render
@@ -79,7 +79,7 @@ def test_there_are_none_unless_asked_for(helm: Path) -> None:
         (
             "convoy-operator",
             {("agent", port) for port in HUB},
-            COMMON | {("any", witness.PORT), ("agent", PEER)},
+            COMMON | {("any", node_prober.PORT), ("agent", PEER)},
         ),
         (
             "convoy-agent",

@@ -377,7 +377,7 @@ async def dialled(
     node = f"{installation.namespace}-n"
     await installation.node(node)
     async with running(installation, monkeypatch) as operator:
-        agent = FakeAgent(installation, operator.hub, node)
+        agent = FakeAgent(installation, operator.server, node)
         await agent.enrol()
         await agent.dial()
         yield operator, agent

@@ -150,7 +150,7 @@ async def test_a_new_leader_waits_for_the_agents_of_running_jobs(
     async with running(installation, monkeypatch, agent_grace_seconds=20.0) as operator:
         await asyncio.sleep(2)
         assert await status() == before, "nothing is decided without the agent"
-        agent = FakeAgent(installation, operator.hub, node)
+        agent = FakeAgent(installation, operator.server, node)
         await agent.enrol()
         from convoy_agents.wire import hub_pb2 as wire
 

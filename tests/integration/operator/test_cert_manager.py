@@ -125,7 +125,7 @@ async def cert_manager(installation: Installation, folder: Path) -> AsyncIterato
 
 async def welcomed(operator: Any, agent: FakeAgent, ca: bytes) -> bool:
     """Whether the hub lets an agent in that believes this authority."""
-    answer = await hello(operator.hub.session_port, ca, agent.key, agent.certificate, agent.node)
+    answer = await hello(operator.server.session_port, ca, agent.key, agent.certificate, agent.node)
     return isinstance(answer, wire.HubMessage) and answer.WhichOneof("body") == "welcome"
 
 
@@ -135,7 +135,7 @@ async def test_it_goes_on_with_the_operators_key_and_agents_of_before_are_believ
     node = f"{installation.namespace}-n"
     await installation.node(node)
     async with running(installation, monkeypatch) as operator:
-        before = FakeAgent(installation, operator.hub, node)
+        before = FakeAgent(installation, operator.server, node)
         await before.enrol()
         old = await installation.ca()
     async with cert_manager(installation, tmp_path) as manager:
@@ -153,7 +153,7 @@ async def test_it_goes_on_with_the_operators_key_and_agents_of_before_are_believ
             assert await welcomed(operator, before, old) and await welcomed(operator, before, renewed)
         async with running(installation, monkeypatch, ca_maker="CertManager") as operator:
             assert await installation.ca() == renewed
-            after = FakeAgent(installation, operator.hub, node)
+            after = FakeAgent(installation, operator.server, node)
             await after.enrol()
             for agent in (before, after):
                 assert all([await welcomed(operator, agent, ca) for ca in (old, renewed)])

@@ -40,7 +40,7 @@ class World:
         self.job = f"{installation.namespace}/job"
         self.accused = ""
         told: Any = self._suspicions
-        operator.agents.suspicions = told  # type: ignore[method-assign]
+        operator.hub.reader.suspicions = told  # type: ignore[method-assign]
 
     def _suspicions(self) -> dict[str, tuple[Suspicion, ...]]:
         """What telemetry would say; a detector's tests are elsewhere."""
@@ -54,7 +54,7 @@ class World:
             await self.installation.node(name)
             body = {"spec": {"taints": [OWN]}, "metadata": {"labels": {"team": self.installation.namespace}}}
             await call("PATCH", f"/api/v1/nodes/{name}", body, content_type=MERGE)
-            agent = FakeAgent(self.installation, self.operator.hub, name)
+            agent = FakeAgent(self.installation, self.operator.server, name)
             await agent.enrol()
             await agent.dial()
             self.agents.append(agent)

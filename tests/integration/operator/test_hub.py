@@ -13,7 +13,7 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
 from convoy_crds.terms import LABEL_AGENT_READY
 from convoy_operator.hub import enrolment, sessions
-from convoy_operator.hub.reception import MOST_OF_ONE
+from convoy_operator.hub.call_limiter import MOST_OF_ONE
 from convoy_operator.hub.server import STREAMS_OF_A_CONNECTION
 
 from .conftest import FakeAgent, Installation, channel, dialled, eventually, hello, running, signing_request
@@ -34,7 +34,7 @@ async def test_only_an_agents_own_token_buys_a_certificate_and_only_for_its_node
     node = f"{installation.namespace}-n"
     await installation.node(node)
     async with running(installation, monkeypatch) as operator:
-        agent = FakeAgent(installation, operator.hub, node)
+        agent = FakeAgent(installation, operator.server, node)
         reply = await agent.enrol()
         assert reply.node == node
         certificate = x509.load_pem_x509_certificate(reply.certificate_pem)
@@ -67,9 +67,9 @@ async def test_a_stream_needs_a_certificate_of_ours_and_speaks_for_its_node_alon
     node = f"{installation.namespace}-n"
     await installation.node(node)
     async with running(installation, monkeypatch) as operator:
-        agent = FakeAgent(installation, operator.hub, node)
+        agent = FakeAgent(installation, operator.server, node)
         await agent.enrol()
-        hub = operator.hub.session_port, await installation.ca()
+        hub = operator.server.session_port, await installation.ca()
         own = agent.key, agent.certificate
         assert (await hello(*hub, *own, node)).WhichOneof("body") == "welcome"
         assert await refused(hello(*hub, None, None, node)) is grpc.StatusCode.UNAVAILABLE
@@ -89,7 +89,7 @@ async def test_who_asks_for_certificates_too_often_is_refused(
     monkeypatch.setattr(enrolment, "_PER_SECOND", 0.001)
     monkeypatch.setattr(enrolment, "_AT_ONCE", 3)
     async with running(installation, monkeypatch) as operator:
-        agent = FakeAgent(installation, operator.hub, "n")
+        agent = FakeAgent(installation, operator.server, "n")
         codes = [await refused(agent.enrol("junk")) for _ in range(5)]
     assert codes == [grpc.StatusCode.UNAUTHENTICATED] * 3 + [grpc.StatusCode.RESOURCE_EXHAUSTED] * 2
 
@@ -98,8 +98,8 @@ async def test_who_asks_for_certificates_and_sends_no_request_is_bounded(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(installation, monkeypatch) as operator:
-        agent = FakeAgent(installation, operator.hub, "n")
-        async with channel(operator.hub.enrolment_port, await installation.ca()) as link:
+        agent = FakeAgent(installation, operator.server, "n")
+        async with channel(operator.server.enrolment_port, await installation.ca()) as link:
             silent = link.stream_unary(ENROL, wire.EnrolRequest.SerializeToString)
             calls = [silent(timeout=60) for _ in range(MOST_OF_ONE)]
             for call in calls:
@@ -161,7 +161,7 @@ async def test_the_label_comes_with_the_stream_and_goes_with_a_long_silence(
     async with running(
         installation, monkeypatch, agent_unready_seconds=6.0, agent_silent_seconds=4.0
     ) as operator:
-        agent = FakeAgent(installation, operator.hub, node)
+        agent = FakeAgent(installation, operator.server, node)
         await agent.enrol()
         await agent.dial()
         await eventually(labelled)

@@ -92,7 +92,7 @@ async def test_a_job_is_formed_trains_and_succeeds(
         agents = []
         for node in nodes:
             await installation.node(node)
-            agent = FakeAgent(installation, operator.hub, node)
+            agent = FakeAgent(installation, operator.server, node)
             await agent.enrol()
             await agent.dial()
             agents.append(agent)
@@ -159,7 +159,7 @@ async def test_what_a_restart_took_is_told_from_the_fault_to_the_next_step(
 
     async with running(installation, monkeypatch) as operator:
         await installation.node(node)
-        agent = FakeAgent(installation, operator.hub, node)
+        agent = FakeAgent(installation, operator.server, node)
         await agent.enrol()
         await agent.dial()
         value = operator.metrics.registry.get_sample_value

@@ -149,7 +149,7 @@ async def test_a_claim_that_is_missed_is_looked_for_when_an_agent_begins(
     async with running(installation, monkeypatch) as operator:
 
         async def begun() -> FakeAgent:
-            agent = FakeAgent(installation, operator.hub, node)
+            agent = FakeAgent(installation, operator.server, node)
             await agent.enrol()
             await agent.dial()
             return agent

@@ -38,7 +38,7 @@ class Fleet:
         for number in range(len(self.agents), len(self.agents) + count):
             name = f"{self.installation.namespace}-{number}"
             await self.installation.node(name)
-            agent = FakeAgent(self.installation, self.operator.hub, name)
+            agent = FakeAgent(self.installation, self.operator.server, name)
             await agent.enrol()
             await agent.dial()
             self.agents.append(agent)

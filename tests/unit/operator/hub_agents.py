@@ -16,8 +16,9 @@ from convoy_controllers.keys import Key
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import views
 from convoy_operator.hub import sessions
-from convoy_operator.hub.agents import Agents
+from convoy_operator.hub.assembly import assemble
 from convoy_operator.hub.ca import Authority, make_authority
+from convoy_operator.hub.context import HubContext
 from convoy_operator.hub.sessions import Sessions
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
@@ -86,23 +87,25 @@ class AgentsHarness:
     KEY = Key(TRAINING_JOB.name, "ns", "job")
 
     @pytest.fixture(autouse=True)
-    async def hub(self, api: FakeApi) -> None:
+    async def made(self, api: FakeApi) -> None:
         self.now = 100.0
         self.world = World()
         self.queue = Queue()
-        self.agents = Agents(
-            self.world,
-            self.queue,  # type: ignore[arg-type]
-            Metrics(),
-            Settings(),
-            api,
+        self.hub = assemble(
+            HubContext(
+                world=self.world,
+                queue=self.queue,  # type: ignore[arg-type]
+                gateway=api,
+                metrics=Metrics(),
+                settings=Settings(),
+                clock=lambda: self.now,
+                wall=lambda: self.now + 1e6,
+            ),
             progress_delay=lambda key: 10.0,
-            clock=lambda: self.now,
-            wall=lambda: self.now + 1e6,
         )
-        self.agents.presence.begin()
+        self.hub.monitor.start_leading()
         self.authority = Authority(make_authority())
-        self.agents.office.begin(self.authority)
+        self.hub.tokens.start(self.authority)
         self.pod = self.add_pod("u", "n0")
 
     def add_pod(self, uid: str, node: str) -> Any:
@@ -128,7 +131,7 @@ class AgentsHarness:
         monkeypatch.setattr(sessions, "caller", lambda context: Caller(node, time.time() + left))
         context = Silent([wire.AgentMessage(hello=wire.Hello(node=node, peer_address=f"{node}:8472"))])
         its = Sessions(
-            self.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
+            self.hub, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
         )
         async with asyncio.timeout(5):
             with suppress(Aborted):
@@ -136,4 +139,4 @@ class AgentsHarness:
         return context
 
     def join(self, node: str = "n0", *pods: wire.PodReport) -> Any:
-        return self.agents.join(wire.Hello(node=node, peer_address=f"{node}:8472", pods=pods))
+        return self.hub.streams.join(wire.Hello(node=node, peer_address=f"{node}:8472", pods=pods))

@@ -12,7 +12,8 @@ from convoy_controllers.resources import CHECKPOINT_STORES, SECRETS
 from convoy_controllers.testing.builders import make_job, make_store
 from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
 from convoy_operator import views
-from convoy_operator.hub.agents import Agents
+from convoy_operator.hub.assembly import assemble
+from convoy_operator.hub.context import HubContext
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
 from convoy_operator.world import World
@@ -47,15 +48,17 @@ class Harness:
         self.now = 1000.0
         self.world = World()
         self.queue = Queue()
-        self.agents = Agents(
-            self.world,
-            self.queue,  # type: ignore[arg-type]
-            Metrics(),
-            Settings(),
-            api,
+        self.hub = assemble(
+            HubContext(
+                world=self.world,
+                queue=self.queue,  # type: ignore[arg-type]
+                gateway=api,
+                metrics=Metrics(),
+                settings=Settings(),
+                clock=lambda: self.now,
+                wall=lambda: self.now,
+            ),
             progress_delay=lambda key: 10.0,
-            clock=lambda: self.now,
-            wall=lambda: self.now,
         )
         self.streams: dict[str, Any] = {}
         self.keys(**KEYS)
@@ -63,7 +66,7 @@ class Harness:
 
     @property
     def stores(self) -> Any:
-        return self.agents.stores
+        return self.hub.stores
 
     def keys(self, **data: str) -> None:
         self.api.put(SECRETS, {"metadata": {"name": "keys"}, **secret(**data)}, "convoy-system")
@@ -77,10 +80,10 @@ class Harness:
         self._put({"volume": {"claimName": "disk", **volume}, "allowedNamespaces": ["*"]})
 
     def _put(self, spec: dict[str, Any]) -> None:
-        old = self.world.checkpoint_stores.get("", "s3")
+        old = self.world.objects(CHECKPOINT_STORE).get("", "s3")
         metadata = {"name": "s3", "uid": old.uid if old else "uid-s3"}
         raw = self.api.put(CHECKPOINT_STORES, {"metadata": metadata, "spec": spec})
-        self.world.checkpoint_stores.upsert(views.parent(raw))
+        self.world.objects(CHECKPOINT_STORE).upsert(views.parent(raw))
 
     def job(self, node: str, name: str = "job", store: str = "s3", owner: str = "") -> None:
         tiers = {"local": {}, "remote": {"store": store}}
@@ -99,7 +102,7 @@ class Harness:
 
     def dial(self, node: str) -> list[wire.Store]:
         """An agent dials; what it is told of stores at once."""
-        self.streams[node] = self.agents.join(wire.Hello(node=node, peer_address=f"{node}:1"))
+        self.streams[node] = self.hub.streams.join(wire.Hello(node=node, peer_address=f"{node}:1"))
         return self.told(node)
 
     def told(self, node: str) -> list[wire.Store]:
@@ -111,9 +114,9 @@ class Harness:
         return [box.get_nowait() for _ in range(box.qsize())]
 
     async def resolve(self) -> None:
-        found = self.world.checkpoint_stores.get("", "s3")
+        found = self.world.objects(CHECKPOINT_STORE).get("", "s3")
         assert found is not None
-        await self.agents.resolve(found)
+        await self.hub.stores.resolve(found)
 
     def look(self, seconds: float = 0.0) -> dict[str, list[wire.Store]]:
         """After so much time: who was told of stores, and what."""
@@ -126,7 +129,7 @@ class Harness:
         self.stores.report(node, wire.StoreReport(**{"name": told.name, "version": told.version, **said}))
 
     def seen(self) -> Any:
-        return self.agents.store(make_store())
+        return self.hub.reader.store(make_store())
 
 
 def assignment(node: str, store: str | None = "s3", incarnation: int = 1) -> Assign:

@@ -103,7 +103,7 @@ async def test_it_lives_and_is_not_ready_while_it_waits_for_the_authority(
             code, words = await asked(client, probes, "/readyz")
             assert code == 503 and words.startswith("not ready: authority, ")
             assert (await asked(client, metrics, "/metrics"))[0] == 200
-            assert api.count("get", "secrets") and operator.hub is None
+            assert api.count("get", "secrets") and operator.server is None
     finally:
         running.cancel()
         await asyncio.wait({running})

@@ -13,44 +13,44 @@ from convoy_operator import views
 
 class TestCommands(AgentsHarness):
     async def test_a_command_for_nobody_is_dropped_and_counted(self) -> None:
-        self.agents.send(PickPort("n9", "u", 1))
-        assert self.agents._metrics.commands_dropped._value.get() == 1
+        self.hub.commands.send(PickPort("n9", "u", 1))
+        assert self.hub.context.metrics.commands_dropped._value.get() == 1
 
     async def test_an_agent_that_takes_no_commands_is_hung_up_on(self) -> None:
         stream = self.join("n0")
         for n in range(stream.outbox.maxsize + 1):
-            self.agents.send(PickPort("n0", "u", n))
+            self.hub.commands.send(PickPort("n0", "u", n))
         assert stream.superseded.is_set()
 
     async def test_nothing_is_settled_before_all_agents_dialled_or_their_time_is_up(self) -> None:
         self.join("n0")
-        assert self.agents.unsettled({"n0"}) == 0
-        assert self.agents.unsettled({"n0", "n1"}) == 5.5
+        assert self.hub.monitor.unsettled({"n0"}) == 0
+        assert self.hub.monitor.unsettled({"n0", "n1"}) == 5.5
         self.now += 4
-        assert self.agents.unsettled({"n1"}) == 1.5
+        assert self.hub.monitor.unsettled({"n1"}) == 1.5
         self.now += 2
-        assert self.agents.unsettled({"n1"}) == 0
+        assert self.hub.monitor.unsettled({"n1"}) == 0
 
     async def test_who_asks_a_moved_agent_for_commits_is_told_until_it_knows(self) -> None:
         asks = report(asks=[wire.Place(node="n1", peer_address="n1:old")])
         stream = self.join("n0", asks)
-        self.agents.look()
+        self.hub.directory.poll()
         assert stream.outbox.empty(), "that agent has not dialled yet: nobody knows better"
         self.join("n1")
-        self.agents.look()
+        self.hub.directory.poll()
         moved = stream.outbox.get_nowait().peer_moved
         assert (moved.pod_uid, moved.node, moved.peer_address) == ("u", "n1", "n1:8472")
-        self.agents.report("n0", asks)
+        self.hub.reports.record("n0", asks)
         assert stream.outbox.empty(), "it is on its way"
         self.now += 2
-        self.agents.report("n0", asks)
+        self.hub.reports.record("n0", asks)
         assert stream.outbox.get_nowait().HasField("peer_moved"), "it still says what is wrong"
-        self.agents.join(wire.Hello(node="n1", peer_address="n1:9"))
-        self.agents.look()
+        self.hub.streams.join(wire.Hello(node="n1", peer_address="n1:9"))
+        self.hub.directory.poll()
         assert stream.outbox.get_nowait().peer_moved.peer_address == "n1:9", "which is news"
-        self.agents.join(wire.Hello(node="n1", peer_address="n1:8472"))
-        self.agents.report("n0", report(asks=[wire.Place(node="n1", peer_address="n1:8472")]))
-        self.agents.look()
+        self.hub.streams.join(wire.Hello(node="n1", peer_address="n1:8472"))
+        self.hub.reports.record("n0", report(asks=[wire.Place(node="n1", peer_address="n1:8472")]))
+        self.hub.directory.poll()
         assert stream.outbox.empty()
 
     async def test_who_has_all_addresses_wrong_is_told_once_of_each_and_no_more_than_fits(self) -> None:
@@ -59,12 +59,12 @@ class TestCommands(AgentsHarness):
             pods = [report(pod_uid=f"u{number}", asks=asks) for number in range(512)]
             return wire.Hello(node="n0", peer_address="n0:8472", pods=pods)
 
-        dropped = self.agents._metrics.commands_dropped._value
-        stream = self.agents.join(hello(["n0"] * 64))
+        dropped = self.hub.context.metrics.commands_dropped._value
+        stream = self.hub.streams.join(hello(["n0"] * 64))
         assert stream.outbox.qsize() == 512 and not stream.superseded.is_set()
         for number in range(64):
             self.join(f"n{number}")
-        stream = self.agents.join(hello([f"n{number}" for number in range(64)]))
+        stream = self.hub.streams.join(hello([f"n{number}" for number in range(64)]))
         assert stream.outbox.full() and stream.superseded.is_set()
         assert dropped.get() == 1, "it is not gone on with"
 
@@ -72,19 +72,19 @@ class TestCommands(AgentsHarness):
         asks = [wire.Place(node=f"n{number}") for number in range(64)]
         hello = wire.Hello(pods=[report(pod_uid=f"u{number}", asks=asks[:6]) for number in range(110)])
         for _ in range(20):
-            self.agents.spend("n0", wire.AgentMessage(hello=hello))
-        assert not self.agents.owes("n0")
+            self.hub.registry.charge("n0", wire.AgentMessage(hello=hello))
+        assert not self.hub.registry.debt("n0")
         for _ in range(3):
             hello = wire.Hello(pods=[report(pod_uid=f"u{number}", asks=asks) for number in range(512)])
-            self.agents.spend("n1", wire.AgentMessage(hello=hello))
-        assert self.agents.owes("n1") > 3
+            self.hub.registry.charge("n1", wire.AgentMessage(hello=hello))
+        assert self.hub.registry.debt("n1") > 3
         for _ in range(2000):
-            self.agents.spend("n2", wire.AgentMessage(pod=report(asks=asks)))
-        assert self.agents.owes("n2") > 9
+            self.hub.registry.charge("n2", wire.AgentMessage(pod=report(asks=asks)))
+        assert self.hub.registry.debt("n2") > 9
 
     async def test_a_new_leader_corrects_what_a_hello_says(self) -> None:
         self.join("n1")
-        self.agents.look()
+        self.hub.directory.poll()
         stream = self.join("n0", report(asks=[wire.Place(node="n1", peer_address="n1:old")]))
         assert stream.outbox.get_nowait().peer_moved.peer_address == "n1:8472"
 
@@ -98,10 +98,10 @@ class TestCommands(AgentsHarness):
         self.add_pod("v", "n1")
         stream = self.join("n0", report())
         self.join("n1", report(pod_uid="v"))
-        self.agents.look()
+        self.hub.directory.poll()
         assert stream.outbox.empty(), "a new leader learns addresses; nobody has moved"
-        self.agents.join(wire.Hello(node="n1", peer_address="n1:9", pods=[report(pod_uid="v")]))
-        self.agents.look()
+        self.hub.streams.join(wire.Hello(node="n1", peer_address="n1:9", pods=[report(pod_uid="v")]))
+        self.hub.directory.poll()
         if told:
             moved = stream.outbox.get_nowait().peer_moved
             assert (moved.pod_uid, moved.node, moved.peer_address) == ("u", "n1", "n1:9")
@@ -110,14 +110,16 @@ class TestCommands(AgentsHarness):
     async def test_a_command_is_not_repeated_at_once(self) -> None:
         stream = self.join("n0")
         for _ in range(3):
-            self.agents.send(PickPort("n0", "u", 1))
-        self.agents.send(PickPort("n0", "u", 2))
+            self.hub.commands.send(PickPort("n0", "u", 1))
+        self.hub.commands.send(PickPort("n0", "u", 2))
         assert [stream.outbox.get_nowait().pick_port.incarnation for _ in range(2)] == [1, 2]
         assert stream.outbox.empty()
         self.now += 2
-        self.agents.send(PickPort("n0", "u", 1))
+        self.hub.commands.send(PickPort("n0", "u", 1))
         assert stream.outbox.get_nowait().pick_port.incarnation == 1
-        self.agents.send(PickPort("n0", "u", 1))
+        self.hub.commands.send(PickPort("n0", "u", 1))
         assert self.join("n0").outbox.empty()
-        self.agents.send(PickPort("n0", "u", 1))
-        assert not self.agents._agents["n0"].stream.outbox.empty(), "it may never have heard of the other"
+        self.hub.commands.send(PickPort("n0", "u", 1))
+        assert not self.hub.registry.ensure("n0").stream.outbox.empty(), (
+            "it may never have heard of the other"
+        )

@@ -12,17 +12,17 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire.warrants import Warrant
 from convoy_operator import views
 from convoy_operator.hub.ca import Authority, make_authority
-from convoy_operator.hub.warranting import WarrantOffice
+from convoy_operator.hub.slot_tokens import SlotTokenIssuer
 
 
 class TestMemory(AgentsHarness):
     def holding(self, node: str, *uids: str) -> Any:
         held = [wire.Held(job_uid=uid, warrant=self.warrant(node, uid)) for uid in uids]
         hello = wire.Hello(node=node, peer_address=f"{node}:8472", holdings=wire.Holdings(held=held))
-        return self.agents.join(hello)
+        return self.hub.streams.join(hello)
 
     def warrant(self, node: str, uid: str) -> str:
-        return self.agents.office.sign(Warrant(uid, 1, 0, node))
+        return self.hub.tokens.sign(Warrant(uid, 1, 0, node))
 
     def run_job(self, **status: Any) -> None:
         self.now += 1
@@ -38,7 +38,7 @@ class TestMemory(AgentsHarness):
         """What a node is told to forget at the next two looks."""
         for _ in range(2):
             self.now += 11
-            self.agents.clear()
+            self.hub.release_memory()
         said = [stream.outbox.get_nowait() for _ in range(stream.outbox.qsize())]
         return [one.forget.job_uid for one in said if one.HasField("forget")]
 
@@ -48,7 +48,7 @@ class TestMemory(AgentsHarness):
         assert self.forgotten(stream) == ["gone"]
         self.run_job(phase="Succeeded")
         assert sorted(set(self.forgotten(stream))) == ["gone", "j"]
-        self.agents.holdings("n0", wire.Holdings())
+        self.hub.registry.ensure("n0").hold(wire.Holdings())
         assert self.forgotten(stream) == []
 
     async def test_a_look_goes_through_a_jobs_pods_once_however_many_nodes_hold_it(
@@ -60,13 +60,13 @@ class TestMemory(AgentsHarness):
         looks = Mock(wraps=self.world.pods.indexed)
         monkeypatch.setattr(self.world.pods, "indexed", looks)
         self.now += 11
-        self.agents.clear()
+        self.hub.release_memory()
         assert looks.call_count == 1
 
     async def test_memory_that_seems_useless_for_a_moment_stays(self) -> None:
         stream = self.holding("n0", "j")
         self.now += 11
-        self.agents.clear()
+        self.hub.release_memory()
         self.run_job(phase="Running")
         assert self.forgotten(stream) == []
 
@@ -95,15 +95,15 @@ class TestMemory(AgentsHarness):
     async def test_holders_are_those_that_may_still_answer(self) -> None:
         self.holding("n0", "j")
         self.holding("n1", "j", "k")
-        assert self.agents.holders("j") == ("n0", "n1") and self.agents.holders("k") == ("n1",)
+        assert self.hub.reader.holders("j") == ("n0", "n1") and self.hub.reader.holders("k") == ("n1",)
         self.now += 60
-        self.agents.heard("n1")
-        assert self.agents.holders("j") == ("n1",)
+        self.hub.monitor.record_sign("n1")
+        assert self.hub.reader.holders("j") == ("n1",)
 
     async def test_nobody_holds_what_was_never_given_to_them(self) -> None:
         """What a holder says is newest would be restored."""
-        theirs = WarrantOffice()
-        theirs.begin(Authority(make_authority()))
+        theirs = SlotTokenIssuer()
+        theirs.start(Authority(make_authority()))
         shown = {
             "none": "",
             "another-s": self.warrant("n1", "j"),
@@ -113,19 +113,19 @@ class TestMemory(AgentsHarness):
         streams = {}
         for node, token in shown.items():
             held = wire.Holdings(held=[wire.Held(job_uid="j", warrant=token)])
-            streams[node] = self.agents.join(wire.Hello(node=node, peer_address=node, holdings=held))
+            streams[node] = self.hub.streams.join(wire.Hello(node=node, peer_address=node, holdings=held))
         self.holding("n0", "j")
-        assert self.agents.holders("j") == ("n0",)
+        assert self.hub.reader.holders("j") == ("n0",)
         for stream in streams.values():
             assert set(self.forgotten(stream)) == {"j"}, "a job that is over is forgotten all the same"
 
     async def test_what_another_authority_has_signed_is_told_again(self) -> None:
         self.join("n0", report())
-        known = [self.agents.slots((self.pod,))["u"].warranted]
+        known = [self.hub.reader.slots((self.pod,))["u"].warranted]
         # An agent that has taken over an assignment from one of before names none.
         for key in (self.authority.key_id, "another", self.authority.key_id, ""):
-            self.agents.report("n0", report(authority=key, incarnation=1))
-            known.append(self.agents.slots((self.pod,))["u"].warranted)
+            self.hub.reports.record("n0", report(authority=key, incarnation=1))
+            known.append(self.hub.reader.slots((self.pod,))["u"].warranted)
         assert known == [True, True, False, True, False]
         assert self.queue.take()[-1] == 0.15, "that is news to the job"
 
@@ -136,15 +136,15 @@ class TestMemory(AgentsHarness):
     async def test_a_gone_pod_is_forgotten(self) -> None:
         self.join("n0", report())
         self.queue.take()
-        self.agents.gone("n0", "u")
-        assert self.agents.slots((self.pod,)) == {} and self.queue.take() == [0.15]
+        self.hub.reports.remove("n0", "u")
+        assert self.hub.reader.slots((self.pod,)) == {} and self.queue.take() == [0.15]
 
     async def test_a_deleted_node_is_forgotten(self) -> None:
         self.join("n0", report())
         raw = {"metadata": {"name": "n0", "uid": "x", "resourceVersion": "1"}}
         self.world.nodes.upsert(views.node(raw))
         self.world.nodes.remove(views.node(raw))
-        assert self.agents.slots((self.pod,)) == {} and not self.agents.presence.liveness.known("n0")
+        assert self.hub.reader.slots((self.pod,)) == {} and not self.hub.monitor.liveness.known("n0")
 
     async def test_an_agent_that_dials_once_more_after_its_node_is_deleted_is_forgotten(self) -> None:
         raw = {"metadata": {"name": "n2", "uid": "x", "resourceVersion": "1"}}
@@ -153,14 +153,14 @@ class TestMemory(AgentsHarness):
         self.world.nodes.remove(views.node(raw))
         assert first.superseded.is_set()
         again = self.join("n2")
-        self.agents.clear()
-        assert self.agents.peer_address("n2"), "it may be faster than the watch"
-        self.agents.leave(again)
+        self.hub.release_memory()
+        assert self.hub.registry.peer_address("n2"), "it may be faster than the watch"
+        self.hub.streams.leave(again)
         self.now += 20
-        self.agents.presence.look()
-        silent = self.agents._metrics.nodes_silent
+        self.hub.monitor.poll()
+        silent = self.hub.context.metrics.nodes_silent
         assert silent._value.get() == 1
-        self.agents.clear()
-        self.agents.presence.look()
+        self.hub.release_memory()
+        self.hub.monitor.poll()
         assert silent._value.get() == 0
-        assert not self.agents.peer_address("n2") and not [*self.agents.sweeps.all()]
+        assert not self.hub.registry.peer_address("n2") and not [*self.hub.sweeps.all()]

@@ -15,39 +15,39 @@ from convoy_operator.metrics import Metrics
 class TestReports(AgentsHarness):
     async def test_a_report_is_believed_of_the_node_the_pod_is_on_alone(self) -> None:
         self.join("n1", report())
-        assert self.agents.slots((self.pod,)) == {}
+        assert self.hub.reader.slots((self.pod,)) == {}
         assert self.queue.take() == []
         self.join("n0", report(incarnation=1))
-        assert self.agents.slots((self.pod,))["u"].incarnation == 1
+        assert self.hub.reader.slots((self.pod,))["u"].incarnation == 1
 
     async def test_a_report_that_is_faster_than_the_watch_is_not_lost(self) -> None:
         self.join("n0", report(pod_uid="later"))
         pod = self.add_pod("later", "n0")
-        assert self.agents.slots((pod,))["later"].launcher_connected
+        assert self.hub.reader.slots((pod,))["later"].launcher_connected
 
     async def test_an_exit_wakes_the_job_at_once_progress_does_not(self) -> None:
         self.join("n0", report(ranks=[rank()]))
         self.queue.take()
-        self.agents.report("n0", report(ranks=[rank(progress=wire.Progress(step=1))]))
+        self.hub.reports.record("n0", report(ranks=[rank(progress=wire.Progress(step=1))]))
         assert self.queue.take() == [0.15], "the first step is news"
-        self.agents.report("n0", report(ranks=[rank(progress=wire.Progress(step=2))]))
+        self.hub.reports.record("n0", report(ranks=[rank(progress=wire.Progress(step=2))]))
         assert self.queue.take() == [10.0]
-        self.agents.report("n0", report(ranks=[rank(progress=wire.Progress(step=2))]))
+        self.hub.reports.record("n0", report(ranks=[rank(progress=wire.Progress(step=2))]))
         assert self.queue.take() == [], "nothing new"
-        self.agents.report("n0", report(ranks=[rank(STATE.EXITED)]))
+        self.hub.reports.record("n0", report(ranks=[rank(STATE.EXITED)]))
         assert self.queue.take() == [0.0]
 
     async def test_a_silent_agents_launchers_are_not_connected(self) -> None:
         self.join("n0", report(incarnation=1))
-        self.agents.presence.look()
+        self.hub.monitor.poll()
         self.queue.take()
         self.now += 6
-        self.agents.presence.look()
+        self.hub.monitor.poll()
         assert self.queue.take() == [0.0]
-        view = self.agents.slots((self.pod,))["u"]
+        view = self.hub.reader.slots((self.pod,))["u"]
         assert not view.launcher_connected and view.incarnation == 1
-        self.agents.heard("n0")
-        assert self.agents.slots((self.pod,))["u"].launcher_connected
+        self.hub.monitor.record_sign("n0")
+        assert self.hub.reader.slots((self.pod,))["u"].launcher_connected
         assert self.queue.take() == [0.15]
 
     async def test_a_new_hello_replaces_all_that_was_known(self) -> None:
@@ -55,7 +55,7 @@ class TestReports(AgentsHarness):
         first = self.join("n0", report(), report(pod_uid="v"))
         self.join("n0", report())
         assert first.superseded.is_set()
-        assert set(self.agents.slots((self.pod, other))) == {"u"}
+        assert set(self.hub.reader.slots((self.pod, other))) == {"u"}
 
     async def test_what_a_superseded_stream_still_holds_is_not_taken(self) -> None:
         first = self.join("n0", report())
@@ -67,52 +67,54 @@ class TestReports(AgentsHarness):
                 return left.pop(0) if left else None
 
         its = Sessions(
-            self.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
+            self.hub, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
         )
         await its._listen(Context(), first, Caller("n0", inf))  # type: ignore[arg-type]
-        assert self.agents.slots((self.pod,))["u"].incarnation == 9
+        assert self.hub.reader.slots((self.pod,))["u"].incarnation == 9
 
     async def test_a_heartbeat_is_answered_and_keeps_the_agent_there(self) -> None:
         stream = self.join("n0")
         self.now += 6
-        self.agents.beat(stream, wire.Heartbeat(sent_unix_ms=1234))
+        self.hub.streams.heartbeat(stream, wire.Heartbeat(sent_unix_ms=1234))
         assert stream.outbox.get_nowait().pulse.sent_unix_ms == 1234
-        assert self.agents.presence.connected("n0")
+        assert self.hub.monitor.connected("n0")
 
     async def test_pulses_that_find_no_room_are_left_out_and_end_no_stream(self) -> None:
         stream = self.join("n0")
         for n in range(stream.outbox.maxsize + 10):
-            self.agents.beat(stream, wire.Heartbeat(sent_unix_ms=n))
+            self.hub.streams.heartbeat(stream, wire.Heartbeat(sent_unix_ms=n))
         assert stream.outbox.full() and not stream.superseded.is_set()
-        assert self.agents._metrics.commands_dropped._value.get() == 0
+        assert self.hub.context.metrics.commands_dropped._value.get() == 0
 
     async def test_whom_an_agent_has_heard_of_is_known(self) -> None:
         stream = self.join("n1")
-        self.agents.beat(stream, wire.Heartbeat(vouched=[wire.Vouched(node="n0", age_ms=15_000)]))
-        assert self.agents.nodes((self.pod,))["n0"].vouched_by == {"n1"}
+        self.hub.streams.heartbeat(stream, wire.Heartbeat(vouched=[wire.Vouched(node="n0", age_ms=15_000)]))
+        assert self.hub.reader.nodes((self.pod,))["n0"].vouched_by == {"n1"}
         self.now += 5
-        assert self.agents.nodes((self.pod,))["n0"].vouched_by == {"n1"}
+        assert self.hub.reader.nodes((self.pod,))["n0"].vouched_by == {"n1"}
         self.now += 1
-        assert self.agents.nodes((self.pod,))["n0"].vouched_by == set(), "longer ago than the fencing time"
+        assert self.hub.reader.nodes((self.pod,))["n0"].vouched_by == set(), (
+            "longer ago than the fencing time"
+        )
 
     async def test_an_agents_word_on_nodes_without_pods_is_not_kept(self) -> None:
         stream = self.join("n1")
         made_up = [wire.Vouched(node=f"made-up-{n}") for n in range(1000)]
-        self.agents.beat(stream, wire.Heartbeat(vouched=[*made_up, wire.Vouched(node="n0")]))
-        assert set(self.agents.presence._attestations._requested) == {"n0"}
+        self.hub.streams.heartbeat(stream, wire.Heartbeat(vouched=[*made_up, wire.Vouched(node="n0")]))
+        assert set(self.hub.monitor._attestations._requested) == {"n0"}
 
     async def test_the_time_of_the_last_step_is_the_operators(self) -> None:
         def stepped() -> float:
-            return self.agents.slots((self.pod,))["u"].stepped
+            return self.hub.reader.slots((self.pod,))["u"].stepped
 
         step = lambda n: report(incarnation=1, ranks=[rank(progress=wire.Progress(step=n))])  # noqa: E731
         self.join("n0", step(7))
         assert stepped() == 0.0, "when the seventh was over nobody knows"
         self.now += 1
-        self.agents.report("n0", step(8))
+        self.hub.reports.record("n0", step(8))
         assert stepped() == 1e6 + 101
         self.now += 1
-        self.agents.report("n0", step(8))
+        self.hub.reports.record("n0", step(8))
         assert stepped() == 1e6 + 101
-        self.agents.report("n0", report(incarnation=2, ranks=[rank(progress=wire.Progress(step=9))]))
+        self.hub.reports.record("n0", report(incarnation=2, ranks=[rank(progress=wire.Progress(step=9))]))
         assert stepped() == 1e6 + 101, "a restored step is none"

@@ -39,7 +39,7 @@ class TestStreams(AgentsHarness):
         self.add_node("n0")
         context = await self.session(monkeypatch, "n1", 1.0)
         assert (context.written, context.code) == ([], grpc.StatusCode.FAILED_PRECONDITION)
-        assert not self.agents.peer_address("n1")
+        assert not self.hub.registry.peer_address("n1")
 
     async def test_no_more_is_remembered_of_a_node_than_a_node_may_have(self) -> None:
         long = "x" * 10_000
@@ -48,12 +48,12 @@ class TestStreams(AgentsHarness):
         held = [wire.Held(job_uid=f"{number}{long}", warrant=long) for number in range(1000)]
         hardware = wire.Hardware(known=True, accelerators=[long] * 1000, driver=long)
         hello = wire.Hello(node="n0", peer_address=long, holdings=wire.Holdings(held=held), hardware=hardware)
-        self.agents.join(hello)
+        self.hub.streams.join(hello)
         for number in range(1000):
-            self.agents.report("n0", report(pod_uid=f"u{number}", ranks=ranks, asks=asks))
-            self.agents.report("n0", report(pod_uid=f"few{number}"))
-            self.agents.report("n0", report(pod_uid=f"{number}{long}"))
-        agent = self.agents._agents["n0"]
+            self.hub.reports.record("n0", report(pod_uid=f"u{number}", ranks=ranks, asks=asks))
+            self.hub.reports.record("n0", report(pod_uid=f"few{number}"))
+            self.hub.reports.record("n0", report(pod_uid=f"{number}{long}"))
+        agent = self.hub.registry.ensure("n0")
         sizes = [sum(len(one.stderr) for one in view.ranks) for view in agent.slots.values()]
         assert len(agent.slots) == 512 and sum(sizes) == 4096 * 2048 and max(sizes) == 64 * 2048
         assert {len(one) for asked in agent.asks.values() for place in asked for one in place} == {256}
@@ -61,7 +61,7 @@ class TestStreams(AgentsHarness):
         assert len(agent.holdings) == 512 and {*map(len, agent.holdings.values())} == {4096}
         assert agent.hardware.ByteSize() < 32_768
         # What is known already goes on being told.
-        self.agents.report("n0", report(pod_uid="few0", incarnation=7))
+        self.hub.reports.record("n0", report(pod_uid="few0", incarnation=7))
         assert agent.slots["few0"].incarnation == 7
 
     async def test_an_agent_that_floods_is_slowed_and_no_other(self) -> None:
@@ -70,15 +70,15 @@ class TestStreams(AgentsHarness):
         beat = wire.AgentMessage(heartbeat=wire.Heartbeat())
         large = wire.AgentMessage(pod=report(ranks=[rank(stderr_tail="x" * 2**20)]))
         for _ in range(1000):
-            self.agents.spend("n0", beat)
-        assert not self.agents.owes("n0")
+            self.hub.registry.charge("n0", beat)
+        assert not self.hub.registry.debt("n0")
         for _ in range(60):
-            self.agents.spend("n0", large)
+            self.hub.registry.charge("n0", large)
         # Whoever dials again has what was said before against it.
         self.join("n0", report())
-        assert self.agents.owes("n0") > 1 and not self.agents.owes("n1")
+        assert self.hub.registry.debt("n0") > 1 and not self.hub.registry.debt("n1")
         self.now += 20
-        assert not self.agents.owes("n0")
+        assert not self.hub.registry.debt("n0")
 
     async def test_an_agent_pays_for_windows_of_steps_but_64_ranks_may_tell_all_that_they_have_saved_up(
         self,
@@ -87,29 +87,29 @@ class TestStreams(AgentsHarness):
             one = wire.PodTelemetry(windows=[wire.StepWindow()] * windows)
             return wire.AgentMessage(telemetry=wire.Telemetry(pods=[one] * pods))
 
-        self.agents.spend("n0", told(1, 64 * 32))
+        self.hub.registry.charge("n0", told(1, 64 * 32))
         for _ in range(100):
-            self.agents.spend("n0", told(1, 64))
+            self.hub.registry.charge("n0", told(1, 64))
             self.now += 1
-            assert not self.agents.owes("n0")
-        self.agents.spend("n0", told(64, 4096))
-        assert self.agents.owes("n0") > 50
-        self.agents.spend("n1", told(100_000, 0))
-        assert self.agents.owes("n1") > 15
+            assert not self.hub.registry.debt("n0")
+        self.hub.registry.charge("n0", told(64, 4096))
+        assert self.hub.registry.debt("n0") > 50
+        self.hub.registry.charge("n1", told(100_000, 0))
+        assert self.hub.registry.debt("n1") > 15
 
     async def test_who_owes_dials_in_vain_and_nothing_is_read_of_it(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.add_node("n0")
         monkeypatch.setattr(sessions, "REFUSED_SECONDS", 0)
-        monkeypatch.setattr(self.agents, "owes", lambda node: 1.0)
+        monkeypatch.setattr(self.hub.registry, "debt", lambda node: 1.0)
         context = await self.session(monkeypatch, "n0", 1.0)
         assert (context.written, context.code) == ([], grpc.StatusCode.RESOURCE_EXHAUSTED)
-        assert len(context.said) == 1 and not self.agents.peer_address("n0")
+        assert len(context.said) == 1 and not self.hub.registry.peer_address("n0")
 
     async def test_what_an_agent_says_as_it_dials_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         spent: list[str] = []
-        monkeypatch.setattr(self.agents, "spend", lambda node, message: spent.append(node))
+        monkeypatch.setattr(self.hub.registry, "charge", lambda node, message: spent.append(node))
         await self.session(monkeypatch, "n0", 0.1)
         assert spent == ["n0"], "although there is no such node"
 
@@ -117,7 +117,7 @@ class TestStreams(AgentsHarness):
         self.add_node("n0")
         monkeypatch.setattr(sessions, "caller", lambda context: Caller("n0", inf))
         its = Sessions(
-            self.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
+            self.hub, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
         )
         silent = [Silent([]) for _ in range(sessions.MOST_STREAMS)]
         calls = [asyncio.create_task(its.Session(None, context)) for context in silent]
@@ -150,13 +150,15 @@ class TestStreams(AgentsHarness):
             order.append(seconds)
 
         monkeypatch.setattr(sessions.asyncio, "sleep", sleep)
-        monkeypatch.setattr(self.agents, "owes", lambda node: debts.pop(0))
-        monkeypatch.setattr(self.agents, "spend", lambda node, message: order.append(f"pays at {node}"))
+        monkeypatch.setattr(self.hub.registry, "debt", lambda node: debts.pop(0))
         monkeypatch.setattr(
-            self.agents, "beat", lambda stream, beat: order.append(f"beat {beat.sent_unix_ms}")
+            self.hub.registry, "charge", lambda node, message: order.append(f"pays at {node}")
+        )
+        monkeypatch.setattr(
+            self.hub.streams, "heartbeat", lambda stream, beat: order.append(f"beat {beat.sent_unix_ms}")
         )
         its = Sessions(
-            self.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
+            self.hub, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
         )
         await its._listen(Context(), Stream("n0"), Caller("n0", inf))
         pays = "pays at n0"
@@ -178,7 +180,7 @@ class TestStreams(AgentsHarness):
             order.append(f"{pod.pod_uid}{since}")
             return 7 if pod.pod_uid == "a" and not since else 0
 
-        monkeypatch.setattr(self.agents.watches, "heard", heard)
+        monkeypatch.setattr(self.hub.detectors, "record", heard)
 
         class Context:
             async def read(self) -> wire.AgentMessage | None:
@@ -186,7 +188,7 @@ class TestStreams(AgentsHarness):
 
         metrics = Metrics()
         its = Sessions(
-            self.agents, metrics, leads=lambda: True, leader_address=str, renewals=int, own_address="own"
+            self.hub, metrics, leads=lambda: True, leader_address=str, renewals=int, own_address="own"
         )
 
         async def other() -> None:
@@ -226,7 +228,7 @@ class TestStreams(AgentsHarness):
             now = asyncio.get_running_loop().time
             began = now()
             its = Sessions(
-                self.agents,
+                self.hub,
                 Metrics(),
                 leads=lambda: now() - began >= leads_at,
                 leader_address=lambda: addresses.pop(0) if len(addresses) > 1 else addresses[0],
@@ -241,6 +243,6 @@ class TestStreams(AgentsHarness):
     async def test_the_end_of_an_old_stream_does_not_end_the_new(self) -> None:
         first = self.join("n0")
         second = self.join("n0")
-        self.agents.leave(first)
-        self.agents.send(PickPort("n0", "u", 1))
+        self.hub.streams.leave(first)
+        self.hub.commands.send(PickPort("n0", "u", 1))
         assert second.outbox.get_nowait().pick_port.incarnation == 1

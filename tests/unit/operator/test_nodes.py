@@ -15,12 +15,12 @@ from .conftest import FakeApi
 LABEL = "convoy.dev/agent-ready"
 
 
-class Presence:
+class Monitor:
     """Who is there, as the test says; a node answers or not."""
 
     def __init__(self, liveness: Liveness) -> None:
         self.liveness = liveness
-        self.witness = self
+        self.prober = self
         self.dead: set[str] = set()
 
     def answers(self, node: str) -> bool:
@@ -33,8 +33,8 @@ class Harness:
     def __init__(self, api: FakeApi, *nodes: str) -> None:
         self.api, self.now = api, 101.0
         self.world = World()
-        self.presence = Presence(Liveness(5, 10, 15))
-        self.alive = self.presence.liveness
+        self.monitor = Monitor(Liveness(5, 10, 15))
+        self.alive = self.monitor.liveness
         self.alive.start_leading(0.0)
         for name in nodes:
             body = {
@@ -42,7 +42,7 @@ class Harness:
                 "status": {"conditions": [{"type": "Ready", "status": "True"}]},
             }
             self.world.nodes.upsert(views.node(api.put(NODES, body)))
-        self.labeler = Labeler(api, self.world, self.presence, 15, clock=lambda: self.now)  # type: ignore[arg-type]
+        self.labeler = Labeler(api, self.world, self.monitor, 15, clock=lambda: self.now)  # type: ignore[arg-type]
 
     async def look(self) -> None:
         self.labeler.look()
@@ -63,7 +63,7 @@ async def test_one_patch_per_change_and_none_when_right(api: FakeApi) -> None:
     it.now = 106.0
     await it.look()
     assert api.count("patch") == 1
-    it.presence.dead.add("n")
+    it.monitor.dead.add("n")
     for _ in range(3):
         await it.look()
     assert api.count("patch") == 2
@@ -90,7 +90,7 @@ async def test_a_label_is_taken_while_many_are_being_given(api: FakeApi) -> None
     it.alive.record_sign("n99", 100.0)
     await it.look()
     it.now = 106.0
-    it.presence.dead.add("n99")
+    it.monitor.dead.add("n99")
     for node in nodes[:99]:
         it.alive.record_sign(node, 106.0)
     never, patch = asyncio.Event(), api.patch

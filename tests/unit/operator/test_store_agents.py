@@ -68,7 +68,7 @@ class TestWhoIsTold:
         it.job("n1", "other", store="unknown")
         it.job("n2", "stranger", owner="somebody")
         asked = wire.PodReport(pod_uid="job-n0", launcher_connected=True)
-        it.streams["n0"] = it.agents.join(wire.Hello(node="n0", peer_address="n0:1", pods=[asked]))
+        it.streams["n0"] = it.hub.streams.join(wire.Hello(node="n0", peer_address="n0:1", pods=[asked]))
         first = it.messages("n0")[0]
         assert first.store.name == "s3" and not first.store.probe and not first.store.conditional
         assert it.dial("n1") == [] and it.dial("n2") == []
@@ -88,11 +88,11 @@ class TestWhoIsTold:
         (probed,) = it.told("n0")
         it.answer("n0", probed)
         it.dial("n1")
-        it.agents.send(PickPort("n1", "u", 1))
-        it.agents.send(assignment("n1"))
+        it.hub.commands.send(PickPort("n1", "u", 1))
+        it.hub.commands.send(assignment("n1"))
         kinds = [one.WhichOneof("body") for one in it.messages("n1")]
         assert kinds == ["pick_port", "store", "assignment"]
-        it.agents.send(assignment("n1", incarnation=2))
+        it.hub.commands.send(assignment("n1", incarnation=2))
         (again,) = it.messages("n1")
         use = again.assignment.memory.store
         assert (use.name, use.every_seconds, use.keep_last, use.keep_every_steps) == ("s3", 600, 2, 5)
@@ -101,7 +101,7 @@ class TestWhoIsTold:
     async def test_an_assignment_without_a_known_store_goes_alone(self, it: Harness, store: Any) -> None:
         await it.resolve()
         it.dial("n0")
-        it.agents.send(assignment("n0", store))
+        it.hub.commands.send(assignment("n0", store))
         assert [one.WhichOneof("body") for one in it.messages("n0")] == ["assignment"]
 
     @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.resources import CHECKPOINT_STORES
 from convoy_controllers.testing.builders import make_store
 from convoy_crds import storekeys
+from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
 from convoy_operator import errors, views
 from convoy_operator.hub import credentials
 
@@ -124,22 +125,22 @@ class TestSecret:
         assert asked == [("secrets", "convoy-system", "keys")]
 
     async def test_a_store_that_went_meanwhile_is_not_taken_up(self, it: Harness) -> None:
-        found = it.world.checkpoint_stores.get("", "s3")
+        found = it.world.objects(CHECKPOINT_STORE).get("", "s3")
         assert found is not None
-        it.world.checkpoint_stores.remove(found)
-        await it.agents.resolve(found)
+        it.world.objects(CHECKPOINT_STORE).remove(found)
+        await it.hub.stores.resolve(found)
         assert it.seen() is None
         again = it.api.put(CHECKPOINT_STORES, {"metadata": {"name": "s3", "uid": "new"}, "spec": {}})
-        it.world.checkpoint_stores.upsert(views.parent(again))
-        await it.agents.resolve(found)
+        it.world.objects(CHECKPOINT_STORE).upsert(views.parent(again))
+        await it.hub.stores.resolve(found)
         assert it.seen() is None, "this one is another"
 
     async def test_a_deleted_store_is_forgotten(self, it: Harness) -> None:
         it.job("n0")
         await it.resolve()
-        found = it.world.checkpoint_stores.get("", "s3")
+        found = it.world.objects(CHECKPOINT_STORE).get("", "s3")
         assert found is not None
-        it.world.checkpoint_stores.remove(found)
+        it.world.objects(CHECKPOINT_STORE).remove(found)
         assert it.seen() is None and it.dial("n0") == [] and it.look(60) == {}
 
 
@@ -162,16 +163,16 @@ def logged() -> Iterator[list[str]]:
 
 async def test_no_secret_is_shown_or_logged(logged: list[str], it: Harness) -> None:
     it.job("n0")
-    stream = it.agents.join(wire.Hello(node="n0"))
+    stream = it.hub.streams.join(wire.Hello(node="n0"))
     await it.resolve()
     asked = [stream.outbox.get_nowait().store for _ in range(stream.outbox.qsize())][-1]
-    it.agents.send(assignment("n0", incarnation=2))
+    it.hub.commands.send(assignment("n0", incarnation=2))
     it.answer("n1", asked)
     it.answer("n0", asked)
     it.keys(accessKey="AKIA-VISIBLE-3", secretKey="x-VISIBLE-4")
     await it.resolve()
     it.look(100)
-    shown = [repr(stream), repr(it.agents.stores._known), repr(it.agents.stores._lines), repr(it.seen())]
-    shown += [repr(it.agents._agents), *logged]
+    shown = [repr(stream), repr(it.hub.stores._known), repr(it.hub.stores._lines), repr(it.seen())]
+    shown += [repr(dict(it.hub.registry.items())), *logged]
     assert logged and asked.secret_key == KEYS["secretKey"]
     assert not [text for text in shown if "VISIBLE" in text]

@@ -13,8 +13,14 @@ from convoy_controllers.keys import Key
 from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import views
+from convoy_operator.events import Recorder
 from convoy_operator.hub.sessions import Sessions
 from convoy_operator.metrics import Metrics
+from convoy_operator.pod_events import PodEvents
+from convoy_operator.queue import WorkQueue
+from convoy_operator.reader import ClusterReader
+from convoy_operator.reconcile import Means, Reconciler
+from convoy_operator.refusals import Refusals
 from convoy_operator.settings import Settings
 
 from .conftest import FakeApi
@@ -115,7 +121,7 @@ class TestTrying:
         await it.resolve()
         (asked,) = it.told("n0")
         if how == "leaves":
-            it.agents.leave(it.streams["n0"])
+            it.hub.streams.leave(it.streams["n0"])
         elif how == "dials again":
             it.dial("n0")
         else:
@@ -161,7 +167,7 @@ class TestTrying:
         assert it.seen().probe is None
 
     async def test_a_report_comes_by_the_stream(self, it: Harness) -> None:
-        stream = it.agents.join(wire.Hello(node="n0"))
+        stream = it.hub.streams.join(wire.Hello(node="n0"))
         await it.resolve()
         asked = stream.outbox.get_nowait().store
         left = [wire.AgentMessage(store=wire.StoreReport(name="s3", version=asked.version, reached=True))]
@@ -171,28 +177,29 @@ class TestTrying:
                 return left.pop(0) if left else None
 
         sessions = Sessions(
-            it.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
+            it.hub, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
         )
         await sessions._listen(Context(), stream, Caller("n0", inf))  # type: ignore[arg-type]
         assert it.seen().probe.reached and it.seen().probe.node == "n0"
 
 
 async def test_a_store_is_resolved_before_it_is_planned(it: Harness) -> None:
-    from convoy_operator.events import Recorder
-    from convoy_operator.queue import WorkQueue
-    from convoy_operator.reconcile import Reconciler
-
     queue: WorkQueue[Key] = WorkQueue()
-    metrics = Metrics()
-    reconciler = Reconciler(
+    metrics, settings, refusals = Metrics(), Settings(), Refusals(0.5, 60.0)
+    means = Means(
         gateway=it.api,
+        node_gateway=it.api,
         world=it.world,
         queue=queue,
         recorder=Recorder(it.api, metrics, "test"),
-        agents=it.agents,
         metrics=metrics,
-        settings=Settings(),
+        settings=settings,
+        pod_events=PodEvents(it.api, it.world, queue.add),
+        send=it.hub.commands.send,
+        unsettled=it.hub.monitor.unsettled,
+        lookups={CHECKPOINT_STORE.name: it.hub.stores.resolve},
     )
+    reconciler = Reconciler(means, ClusterReader(it.world, it.hub.reader, refusals.standing), refusals)
     key = Key(CHECKPOINT_STORE.name, "", "s3")
     it.dial("n0")
 

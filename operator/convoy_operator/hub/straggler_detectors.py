@@ -1,7 +1,7 @@
-"""What ranks tell of their steps, watched job by job: who keeps the others waiting.
+"""The straggler detectors of all jobs, fed with the steps that ranks report.
 
-Everything is in memory: another leader learns it anew within some windows. What nodes are acted upon for is
-stored with them.
+Everything is in memory: another leader learns it anew within some windows. The reasons for acting upon nodes
+are stored with them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from convoy_controllers.views import GuardView, SlowView
 from convoy_crds.layout import present, world_size
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_crds.trainingjob import TrainingJob
-from convoy_operator.hub.watched import WatchedJob
+from convoy_operator.hub.job_detector import JobDetector
 from convoy_operator.limits import TokenBucket
 from convoy_operator.metrics import Metrics
 from convoy_operator.queue import WorkQueue
@@ -36,22 +36,22 @@ from convoy_operator.world import World, ended
 log = structlog.get_logger(__name__)
 
 _MOST_WINDOWS = 4096
-"""Of one pod in one message: 64 ranks with 32 each, and as many again."""
+"""Windows of one pod in one message: 64 ranks with 32 each, and as many again."""
 _MOST_MICRO, _MOST_COLLECTIVES = 4096, 64
-"""Of one window. Whoever tells of more makes it up."""
+"""Micro-batches and collectives of one window. A report with more is made up."""
 _AT_ONCE = 64
-"""Windows that are taken in before others have a turn, if no table is complete before."""
+"""Windows that are processed before others have a turn, if no table is complete before."""
 _SHARE, _SECONDS_AT_ONCE = 0.5, 5
-"""Of a processor, for the tables of all jobs together. One of 10,000 ranks with all that they tell of
+"""Share of a processor for the tables of all jobs together. One of 10,000 ranks with all that they tell of
 communicators takes a fifth of a second. Where that is too little, jobs that take no more than their equal
 part of it go on as they are.
 """
 _MADE_SECONDS = 1.0
-"""After which a job is looked at once more that could not be watched."""
+"""Seconds until the next try to make the detector of a job that had none."""
 
 
-class Watches:
-    """Of all jobs. Used from the event loop alone."""
+class StragglerDetectors:
+    """One detector per job. Used from the event loop alone."""
 
     def __init__(
         self,
@@ -70,30 +70,30 @@ class Watches:
         self._wall = wall
         self._cpu = cpu
         self.on_suspicion: Callable[[], None] = lambda: None
-        """Called when another node is suspected for long, or one is no more."""
-        self._jobs: dict[str, WatchedJob] = {}
+        """Called when another node is suspected for long, or one no longer is."""
+        self._jobs: dict[str, JobDetector] = {}
         """By uid."""
         self._tried: dict[str, float] = {}
-        """By uid of jobs that could not be watched, when that was tried."""
+        """By job uid, the time of the last failed try to make its detector."""
         self._spent = TokenBucket(_SHARE, _SECONDS_AT_ONCE, clock)
-        """Seconds."""
+        """Seconds of a processor."""
         world.jobs.listen(self._changed)
 
     def view(self, uid: str) -> GuardView | None:
-        """What the telemetry of a job's ranks shows; None before they have told of a step."""
+        """Return what the telemetry of a job's ranks shows; None before they have reported a step."""
         job = self._jobs.get(uid)
         return job.view if job is not None else None
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """By node, what jobs hold against it. What an incarnation held that is over is of the past."""
+        """Return, by node, what jobs hold against it: their present incarnations, not those that are over."""
         return self._suspicions(lambda job: job.held)
 
     def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """By node, what jobs see of it that may lie in it and need not."""
+        """Return, by node, what jobs see of it that may lie in it and need not."""
         return self._suspicions(lambda job: job.noticed)
 
     def _suspicions(
-        self, which: Callable[[WatchedJob], Mapping[str, Held]]
+        self, which: Callable[[JobDetector], Mapping[str, Held]]
     ) -> Mapping[str, tuple[Suspicion, ...]]:
         found: dict[str, list[Suspicion]] = defaultdict(list)
         for uid, job in self._jobs.items():
@@ -106,15 +106,14 @@ class Watches:
         return {node: tuple(several) for node, several in found.items()}
 
     def paces(self) -> Mapping[str, JobPace]:
-        """By job, how fast it is."""
+        """Return, by job (namespace/name), how fast it is."""
         found = ((job.key, job.pace) for job in self._jobs.values())
         return {f"{key.namespace}/{key.name}": pace for key, pace in found if pace is not None}
 
-    def heard(self, node: str, told: wire.PodTelemetry, since: int = 0) -> int:
-        """Takes in what the ranks of a pod have done, from window `since` on. It is believed what concerns
-        its own ranks.
+    def record(self, node: str, told: wire.PodTelemetry, since: int = 0) -> int:
+        """Process the windows of a pod's ranks from window `since` on; ignore those of other pods' ranks.
 
-        Ends after one look for stragglers, or some windows; returns where to go on, or 0 when all was heard.
+        Ends after one detection, or some windows; returns where to go on, or 0 when all was processed.
         """
         pod = self._world.pods.by_uid(told.pod_uid)
         if pod is None or pod.view.node != node:
@@ -122,11 +121,11 @@ class Watches:
         if (job := self._job(pod, told.incarnation)) is None:
             return 0
         began = self._clock()
-        end = self._take(job, pod.name, told, since)
+        end = self._feed(job, pod.name, told, since)
         self._metrics.guard_seconds.inc(self._clock() - began)
         return end if end < min(len(told.windows), _MOST_WINDOWS) else 0
 
-    def _take(self, job: WatchedJob, pod: str, told: wire.PodTelemetry, since: int) -> int:
+    def _feed(self, job: JobDetector, pod: str, told: wire.PodTelemetry, since: int) -> int:
         own = job.standing.ranks.get(pod, range(0))
         size = job.standing.layout.size
         before, suspected = job.view, _lasting(job)
@@ -147,7 +146,7 @@ class Watches:
                 job.usage.add(cost)
                 job.view = _view(job, report)
                 break
-        if _news(before, job.view):
+        if _is_news(before, job.view):
             self._queue.add(job.key, 0.0)
         if job.canary.last is not seen:
             self._metrics.guard_canaries.labels(job.canary.last.value).inc()
@@ -157,8 +156,8 @@ class Watches:
             self.on_suspicion()
         return end
 
-    def _job(self, pod: Pod, incarnation: int) -> WatchedJob | None:
-        """The job of a pod, if that incarnation of it has formed."""
+    def _job(self, pod: Pod, incarnation: int) -> JobDetector | None:
+        """Return the detector of a pod's job, if that incarnation of it has formed."""
         parent = self._world.jobs.get(pod.namespace, pod.job)
         if parent is None or parent.uid != pod.view.owner_uid or ended(parent):
             return None
@@ -177,7 +176,7 @@ class Watches:
             known = self._jobs[parent.uid] = made
         return known
 
-    def _made(self, parent: Parent, incarnation: int) -> WatchedJob | None:
+    def _made(self, parent: Parent, incarnation: int) -> JobDetector | None:
         try:
             slots = present(TrainingJob.model_validate(parent.raw))
         except ValidationError:
@@ -191,7 +190,7 @@ class Watches:
         found = (self._world.nodes.get("", name) for name in set(nodes.values()))
         labels = {node.name: node.labels for node in found if node is not None}
         key = Key(TRAINING_JOB.name, parent.namespace, parent.name)
-        return WatchedJob(key, parent.uid, incarnation, standing(slots, nodes, labels), self._clock)
+        return JobDetector(key, parent.uid, incarnation, standing(slots, nodes, labels), self._clock)
 
     def _changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
         if before is not None and (after is None or ended(after)):
@@ -199,7 +198,7 @@ class Watches:
             self._tried.pop(before.uid, None)
 
 
-def _lasting(job: WatchedJob) -> tuple[set[str], ...]:
+def _lasting(job: JobDetector) -> tuple[set[str], ...]:
     return tuple({node for node, one in which.items() if one.lasting} for which in (job.held, job.noticed))
 
 
@@ -235,7 +234,7 @@ def _window(told: wire.StepWindow, size: int) -> Window:
     )
 
 
-def _view(job: WatchedJob, report: Report) -> GuardView:
+def _view(job: JobDetector, report: Report) -> GuardView:
     return GuardView(
         incarnation=job.incarnation,
         judged=bool((report.verdicts != Verdict.TOO_FEW_PEERS).any()),
@@ -244,7 +243,7 @@ def _view(job: WatchedJob, report: Report) -> GuardView:
     )
 
 
-def _slow(job: WatchedJob, finding: Finding, steps: int) -> SlowView:
+def _slow(job: JobDetector, finding: Finding, steps: int) -> SlowView:
     whole = job.step_seconds * steps
     return SlowView(
         cause=finding.cause.value,
@@ -258,12 +257,12 @@ def _slow(job: WatchedJob, finding: Finding, steps: int) -> SlowView:
     )
 
 
-def _news(before: GuardView | None, after: GuardView | None) -> bool:
-    """Whether there is something else to say than before; how slow something is, is no news."""
-    return _told(before) != _told(after)
+def _is_news(before: GuardView | None, after: GuardView | None) -> bool:
+    """Return whether a view shows something else than before; how slow something is, is no news."""
+    return _gist(before) != _gist(after)
 
 
-def _told(view: GuardView | None) -> object:
+def _gist(view: GuardView | None) -> object:
     if view is None:
         return None
     return view.judged, view.blind, {(one.cause, one.place, one.ranks, one.persistent) for one in view.slow}

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from convoy_crds.terms import LABEL_AGENT_READY
-from convoy_operator.hub import witness
-from convoy_operator.hub.witness import ABSENT, answers
+from convoy_operator.hub import node_prober
+from convoy_operator.hub.node_prober import ABSENT, answers
 
 from .conftest import NODE_LEASES, FakeAgent, Installation, eventually, running
 from .test_operator import JOBS, Kubelet, job
@@ -84,7 +84,7 @@ async def test_a_node_that_falls_silent_is_looked_into_and_loses_its_label_once_
     installation: Installation, monkeypatch: pytest.MonkeyPatch, blackhole: tuple[str, int]
 ) -> None:
     dead, port = blackhole
-    monkeypatch.setattr(witness, "PORT", port)
+    monkeypatch.setattr(node_prober, "PORT", port)
     namespace = installation.plane.namespace()
     kubelet = Kubelet(installation, namespace)
     node = f"{namespace}-n"
@@ -110,7 +110,7 @@ async def test_a_node_that_falls_silent_is_looked_into_and_loses_its_label_once_
         agent_silent_seconds=2.5,
         agent_unready_seconds=600.0,
     ) as operator:
-        agent = FakeAgent(installation, operator.hub, node)
+        agent = FakeAgent(installation, operator.server, node)
         await agent.enrol()
         await agent.dial()
         await eventually(labelled, what="label")
@@ -120,10 +120,12 @@ async def test_a_node_that_falls_silent_is_looked_into_and_loses_its_label_once_
         view = await eventually(lambda: _placed(operator, namespace), what="pod placed")
 
         def seen() -> Any:
-            return operator.agents.nodes((view,))[node]
+            return operator.hub.reader.nodes((view,))[node]
 
         assert seen().silent_seconds == 0.0
-        await eventually(lambda: node in operator.presence._clocks, what="a heartbeat, and with it its clock")
+        await eventually(
+            lambda: node in operator.hub.monitor._clocks, what="a heartbeat, and with it its clock"
+        )
         await agent.hang_up()
         await eventually(lambda: seen().silent_seconds, what="silence")
         await eventually(lambda: seen().lease_seconds > 99, what="the kubelet's Lease")
@@ -131,7 +133,7 @@ async def test_a_node_that_falls_silent_is_looked_into_and_loses_its_label_once_
         assert await labelled(), "the node lives: its agent may come back"
 
         await kubelet.status(pod["metadata"]["name"], {"podIP": dead, "podIPs": [{"ip": dead}]})
-        await eventually(lambda: not operator.presence.witness.answers(node), what="no answer")
+        await eventually(lambda: not operator.hub.monitor.prober.answers(node), what="no answer")
         assert seen().answers, "nobody else answers either: the network may forbid it"
         await installation.call("DELETE", f"{leases}/{node}")
         await eventually(lambda: seen().lease_seconds == ABSENT, what="no Lease")
@@ -168,7 +170,7 @@ async def test_a_node_whose_object_is_deleted_is_seen_to_be_gone(
 
 async def _neighbour(installation: Installation, operator: Any, namespace: str, node: str) -> FakeAgent:
     """A pod of another job, on a node that is well, which answers."""
-    agent = FakeAgent(installation, operator.hub, node)
+    agent = FakeAgent(installation, operator.server, node)
     await agent.enrol()
     await agent.dial()
     await installation.call("POST", JOBS.format(namespace), job("other", 1))

@@ -1,4 +1,4 @@
-"""What the hub remembers of one node's agent: no more than a node may have, whatever its agent says."""
+"""The record of one node's agent: no more than a node may have, whatever its agent reports."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _MOST_ASKED = 64
 """Agents that it is known to ask for a pod's sake: slot 0's, and some that keep copies."""
 _UNIT = 4096
 UNITS_PER_SECOND, UNITS_AT_ONCE = 1000.0, 8192
-"""What it may say: a message counts as one unit, and as one more for each `_UNIT` bytes. A pod of 64 ranks
-that flaps, with all that they wrote to stderr, is told of twenty times a second, which is 700.
+"""Rate limit of its messages: each counts as one unit, and as one more for each `_UNIT` bytes. A pod of 64
+ranks that flaps, with all that they wrote to stderr, is reported twenty times a second, which is 700.
 """
 _WINDOWS = 4
 """Of steps, that count as one unit more. A node has some ranks, each of which tells of one a second."""
@@ -31,8 +31,8 @@ _ASKS = 8
 
 
 @dataclass(slots=True)
-class Known:
-    """Of one agent."""
+class AgentRecord:
+    """One agent, as the hub knows it."""
 
     pace: TokenBucket
     stream: Stream | None = None
@@ -49,8 +49,8 @@ class Known:
     crowded: bool = False
     """More was reported on its stream than is remembered."""
 
-    def joined(self, stream: Stream, hello: wire.Hello) -> None:
-        """It has dialled, and said who it is."""
+    def join(self, stream: Stream, hello: wire.Hello) -> None:
+        """Take over the stream of an agent that has dialled, and what its Hello reports of itself."""
         self.stream = stream
         self.crowded = False
         self.peer_address = hello.peer_address[:MOST_NAME]
@@ -60,29 +60,29 @@ class Known:
             driver=hello.hardware.driver[:MOST_NAME],
         )
 
-    def spend(self, message: wire.AgentMessage) -> None:
-        """A message of its was read."""
-        told, said = message.telemetry.pods, [message.pod, *message.hello.pods[:MOST_PODS]]
+    def charge(self, message: wire.AgentMessage) -> None:
+        """Count a message of the agent against its pace."""
+        told, reports = message.telemetry.pods, [message.pod, *message.hello.pods[:MOST_PODS]]
         windows = sum(len(pod.windows) for pod in told[:MOST_PODS])
-        asks = sum(min(len(pod.asks), _MOST_ASKED) for pod in said)
+        asks = sum(min(len(pod.asks), _MOST_ASKED) for pod in reports)
         self.pace.reserve(1 + message.ByteSize() / _UNIT + (len(told) + windows) / _WINDOWS + asks / _ASKS)
 
     def fits(self, report: wire.PodReport) -> bool:
-        """Whether what a report tells is remembered beside the others."""
+        """Return whether a report is remembered beside the others."""
         others = [view for uid, view in self.slots.items() if uid != report.pod_uid]
         ranks = sum(len(view.ranks) for view in others) + min(len(report.ranks), MOST_RANKS)
         return len(others) < MOST_PODS and ranks <= _MOST_RANKS and len(report.pod_uid) <= MOST_NAME
 
-    def take(self, report: wire.PodReport, view: SlotView) -> None:
-        """A report that fits, and what it is to plans."""
+    def store(self, report: wire.PodReport, view: SlotView) -> None:
+        """Store a report that fits, and the view of it that plans are shown."""
         self.slots[report.pod_uid] = view
         self.asks[report.pod_uid] = tuple(
             (one.node[:MOST_NAME], one.peer_address[:MOST_NAME]) for one in report.asks[:_MOST_ASKED]
         )
 
-    def hold(self, said: wire.Holdings) -> None:
-        """Its memory holds checkpoints of these jobs, and of no others."""
+    def hold(self, report: wire.Holdings) -> None:
+        """Record the jobs whose checkpoints its memory holds; it holds no others."""
         self.holdings = {
-            one.job_uid[:MOST_NAME]: one.warrant[: warrants.LONGEST] for one in said.held[:MOST_PODS]
+            one.job_uid[:MOST_NAME]: one.warrant[: warrants.LONGEST] for one in report.held[:MOST_PODS]
         }
         self.believed = {uid: one for uid, one in self.believed.items() if uid in self.holdings}

@@ -12,8 +12,8 @@ from convoy_controllers.keys import Key
 from convoy_controllers.testing.builders import make_job
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import views
-from convoy_operator.hub import watched
-from convoy_operator.hub.watching import Watches
+from convoy_operator.hub import job_detector
+from convoy_operator.hub.straggler_detectors import StragglerDetectors
 from convoy_operator.metrics import Metrics
 from convoy_operator.world import World
 
@@ -37,7 +37,7 @@ class Hub:
         self.replicas = replicas
         queue: Any = self.queue
         self.now, self.metrics = 0.0, Metrics()
-        self.watches = Watches(self.world, queue, self.metrics, clock=self.time, cpu=self.time)
+        self.detectors = StragglerDetectors(self.world, queue, self.metrics, clock=self.time, cpu=self.time)
         for number in range(replicas):
             self.world.nodes.upsert(views.node({"metadata": {"name": f"n{number}", "uid": f"n{number}"}}))
             self.world.pods.upsert(views.pod(self._pod(number)))
@@ -95,19 +95,19 @@ class Hub:
                 held = transfer + 0.3 * (number > 0)
                 window.collectives.add(kind="dp", members=members, bytes=100, count=1, seconds=held)
             told = wire.PodTelemetry(pod_uid=f"{pod}{number}", incarnation=incarnation, windows=[window])
-            self.watches.heard(f"n{number}", told)
+            self.detectors.record(f"n{number}", told)
 
 
 def test_who_is_slow_is_found_and_its_job_is_woken_once() -> None:
     hub = Hub()
     for step in range(1, 11):
         hub.tell(step)
-    view = hub.watches.view("uid-job")
+    view = hub.detectors.view("uid-job")
     assert view is not None and view.judged and view.slow == ()
     assert hub.queue.added == [KEY], "with the first table there is something to say"
     for step in range(11, 16):
         hub.tell(step, slow={4: 0.5})
-    view = hub.watches.view("uid-job")
+    view = hub.detectors.view("uid-job")
     assert view is not None
     (found,) = view.slow
     assert (found.cause, found.ranks, found.nodes) == ("Compute", (4,), ("n4",))
@@ -122,7 +122,7 @@ def test_the_slow_communicator_is_found_if_it_is_one_of_the_job(members: str, fo
     for step in range(1, 60):
         slow = 1.5 if step > 30 else 1.0
         hub.tell(step, transfer=0.05 * slow * (1 + 0.001 * (step * 7 % 5)), members=members)
-    view = hub.watches.view("uid-job")
+    view = hub.detectors.view("uid-job")
     assert view is not None
     assert [(one.cause, one.place) for one in view.slow] == ([("Communication", found)] if found else [])
 
@@ -131,7 +131,7 @@ def test_few_ranks_are_not_judged() -> None:
     hub = Hub(replicas=3)
     for step in range(1, 9):
         hub.tell(step, slow={1: 1.0})
-    view = hub.watches.view("uid-job")
+    view = hub.detectors.view("uid-job")
     assert view is not None and not view.judged
     assert not any(one.ranks for one in view.slow)
 
@@ -158,7 +158,7 @@ def test_what_is_not_the_jobs_own_is_not_believed(fault: str) -> None:
         for number in range(RANKS):
             window = wire.StepWindow(rank=number, first=1, last=1, wall=2.0, compute=1.0)
             told = wire.PodTelemetry(pod_uid="p0", incarnation=1, windows=[window])
-            hub.watches.heard("n0", told)
+            hub.detectors.record("n0", told)
     elif fault.startswith("too many"):
         for number in range(RANKS):
             window = wire.StepWindow(rank=number, first=1, last=1, wall=2.0, compute=1.0)
@@ -167,7 +167,7 @@ def test_what_is_not_the_jobs_own_is_not_believed(fault: str) -> None:
             else:
                 window.collectives.extend([wire.Collective(kind="dp", members="0-5")] * 65)
             told = wire.PodTelemetry(pod_uid=f"p{number}", incarnation=1, windows=[window])
-            hub.watches.heard(f"n{number}", told)
+            hub.detectors.record(f"n{number}", told)
     elif fault == "a stranger's pod":
         for number in range(RANKS):
             raw = hub._pod(number)
@@ -177,7 +177,7 @@ def test_what_is_not_the_jobs_own_is_not_believed(fault: str) -> None:
     else:
         hub.form(2, membership="")
         hub.tell(1, incarnation=2)
-    assert hub.watches.view("uid-job") is None
+    assert hub.detectors.view("uid-job") is None
     assert hub.queue.added == []
 
 
@@ -187,52 +187,52 @@ def test_another_incarnation_is_watched_anew() -> None:
         hub.tell(step, slow={2: 0.5})
     hub.form(2)
     hub.tell(4, incarnation=2)
-    view = hub.watches.view("uid-job")
+    view = hub.detectors.view("uid-job")
     assert view is not None and (view.incarnation, view.slow) == (2, ())
 
 
 def test_a_job_that_is_over_is_forgotten() -> None:
     hub = Hub()
     hub.tell(1)
-    assert hub.watches.view("uid-job") is not None
+    assert hub.detectors.view("uid-job") is not None
     hub.form(3, phase="Succeeded")
-    assert hub.watches.view("uid-job") is None
+    assert hub.detectors.view("uid-job") is None
     hub.tell(2, incarnation=3)
-    assert hub.watches.view("uid-job") is None, "its agents tell the last steps after its end"
+    assert hub.detectors.view("uid-job") is None, "its agents tell the last steps after its end"
 
 
 def test_a_detector_that_sees_nothing_is_found_out() -> None:
     hub = Hub()
     for step in range(1, SETTLE + TABLES + 1):
         hub.tell(step)
-    view = hub.watches.view("uid-job")
+    view = hub.detectors.view("uid-job")
     assert view is not None and not view.blind
     hub = Hub()
     for step in range(1, SETTLE + TABLES + 1):
         hub.tell(step, measured=False)
         if step == SETTLE + TABLES - 1:
-            before = hub.watches.view("uid-job")
+            before = hub.detectors.view("uid-job")
             assert before is not None and not before.blind, "it has not been tried"
-    view = hub.watches.view("uid-job")
+    view = hub.detectors.view("uid-job")
     assert view is not None and view.blind
 
 
 def test_what_lasts_is_held_against_the_node_until_the_job_is_over() -> None:
     hub = Hub()
     called: list[int] = []
-    hub.watches.on_suspicion = lambda: called.append(1)
+    hub.detectors.on_suspicion = lambda: called.append(1)
     for step in range(1, 21):
         hub.tell(step)
     for step in range(21, 60):
         hub.tell(step, slow={4: 0.5})
-        if hub.watches.suspicions():
+        if hub.detectors.suspicions():
             break
-    ((node, (found,)),) = hub.watches.suspicions().items()
+    ((node, (found,)),) = hub.detectors.suspicions().items()
     assert (node, found.job, found.cause, found.ranks) == ("n4", "default/job", "Compute", (4,))
     assert 1.4 < found.slowdown < 1.6
     assert found.loss > 16 * 0.4 * RANKS, "all ranks have waited in each of the windows"
     assert len(called) == 1
-    pace = hub.watches.paces()["default/job"]
+    pace = hub.detectors.paces()["default/job"]
     assert (pace.incarnation, pace.ranks, pace.slow[0].ranks) == (1, RANKS, {4})
     assert pace.nodes == {f"n{number}" for number in range(RANKS)}
     assert found.gain == pytest.approx(0.5, rel=0.2) and found.beside == ()
@@ -240,41 +240,41 @@ def test_what_lasts_is_held_against_the_node_until_the_job_is_over() -> None:
     raw = next(iter(hub.world.jobs)).raw
     raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": "999"}}
     hub.world.jobs.upsert(views.parent({**raw, "status": {**raw["status"], "phase": "Succeeded"}}))
-    assert hub.watches.suspicions() == {}
+    assert hub.detectors.suspicions() == {}
 
 
 def test_what_may_lie_in_a_node_and_need_not_is_noticed_and_held_against_none() -> None:
     hub = Hub()
     called: list[int] = []
-    hub.watches.on_suspicion = lambda: called.append(1)
+    hub.detectors.on_suspicion = lambda: called.append(1)
     for step in range(1, 60):
         hub.tell(step, late={4: 0.5} if step > 20 else {})
-    ((node, (found,)),) = hub.watches.noticed().items()
+    ((node, (found,)),) = hub.detectors.noticed().items()
     assert (node, found.job, found.cause, found.ranks) == ("n4", "default/job", "Input", (4,))
-    assert hub.watches.suspicions() == {} and len(called) == 1
-    assert hub.watches.paces()["default/job"].slow == ()
+    assert hub.detectors.suspicions() == {} and len(called) == 1
+    assert hub.detectors.paces()["default/job"].slow == ()
 
 
 def test_what_an_incarnation_held_ends_with_it() -> None:
     hub = Hub()
     for step in range(1, 60):
         hub.tell(step, slow={4: 0.5} if step > 20 else {})
-    assert hub.watches.suspicions() and hub.watches.paces()["default/job"].slow
+    assert hub.detectors.suspicions() and hub.detectors.paces()["default/job"].slow
     hub.form(2)
-    assert hub.watches.suspicions() == {}, "nothing was heard of the next one yet"
+    assert hub.detectors.suspicions() == {}, "nothing was heard of the next one yet"
 
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """First steps of the tables that were looked at."""
     found: list[int] = []
-    advance = watched.advance
+    advance = job_detector.advance
 
     def noted(state: Any, table: Any) -> Any:
         found.append(table.first)
         return advance(state, table)
 
-    monkeypatch.setattr(watched, "advance", noted)
+    monkeypatch.setattr(job_detector, "advance", noted)
     return found
 
 
@@ -287,13 +287,13 @@ def spans(count: int, since: int = 1, pod: str = "p0") -> wire.PodTelemetry:
 def test_a_job_has_so_many_looks_and_then_two_a_second(looks: list[int]) -> None:
     """Whatever its ranks say: a look takes some milliseconds of all agents' time."""
     hub, more, told = Hub(), 0, spans(2048)
-    while more := hub.watches.heard("n0", told, more):
+    while more := hub.detectors.record("n0", told, more):
         pass
     assert 64 <= len(looks) < 70
     assert hub.metrics.guard_windows_dropped._value.get() > 1900
     hub.now += 10
     told = spans(2048, 5000)
-    while more := hub.watches.heard("n0", told, more):
+    while more := hub.detectors.record("n0", told, more):
         pass
     assert 84 <= len(looks) < 95
 
@@ -307,29 +307,29 @@ def test_who_tells_of_a_second_in_a_second_has_every_look(looks: list[int]) -> N
 
 def test_what_was_saved_up_while_nobody_led_is_looked_at(looks: list[int]) -> None:
     hub = Hub(replicas=1)
-    assert hub.watches.heard("n0", spans(32)) == 1
+    assert hub.detectors.record("n0", spans(32)) == 1
     for since in range(1, 32):
-        hub.watches.heard("n0", spans(32), since)
+        hub.detectors.record("n0", spans(32), since)
     assert len(looks) == 32
 
 
 def test_others_have_a_turn_after_each_look_and_after_some_windows(looks: list[int]) -> None:
     hub = Hub()
     turns, more, told = 0, 0, spans(60)
-    while more := hub.watches.heard("n0", told, more):
+    while more := hub.detectors.record("n0", told, more):
         turns += 1
         assert len(looks) == turns
     assert turns > 50
     told = wire.PodTelemetry(pod_uid="p1", incarnation=1, windows=[wire.StepWindow(rank=0)] * 1000)
     before, turns = len(looks), 0
-    while more := hub.watches.heard("n1", told, more):
+    while more := hub.detectors.record("n1", told, more):
         turns += 1
     assert len(looks) == before and turns == 15
 
 
 def test_all_looks_together_take_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     hub, seconds = Hub(), 1.0
-    began, looks, advance = hub.now, 0, watched.advance
+    began, looks, advance = hub.now, 0, job_detector.advance
 
     def slow(state: Any, table: Any) -> Any:
         nonlocal looks
@@ -337,10 +337,10 @@ def test_all_looks_together_take_half_of_the_time(monkeypatch: pytest.MonkeyPatc
         hub.now += seconds
         return advance(state, table)
 
-    monkeypatch.setattr(watched, "advance", slow)
+    monkeypatch.setattr(job_detector, "advance", slow)
     for step in range(1, 200):
         more, told = 0, spans(1, step)
-        while more := hub.watches.heard("n0", told, more):
+        while more := hub.detectors.record("n0", told, more):
             pass
         hub.now += 0.1
     assert 10 < looks < 5 + 0.6 * (hub.now - began)
@@ -348,7 +348,7 @@ def test_all_looks_together_take_half_of_the_time(monkeypatch: pytest.MonkeyPatc
 
 def test_a_job_that_takes_all_of_the_time_takes_it_from_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small job beside it has every look; it alone is passed over."""
-    hub, advance = Hub(), watched.advance
+    hub, advance = Hub(), job_detector.advance
     hub.beside("small")
     looks = {"job": 0, "small": 0}
 
@@ -358,11 +358,11 @@ def test_a_job_that_takes_all_of_the_time_takes_it_from_itself(monkeypatch: pyte
         hub.now += 2.0 if name == "job" else 0.001
         return advance(state, table)
 
-    monkeypatch.setattr(watched, "advance", costly)
+    monkeypatch.setattr(job_detector, "advance", costly)
     for step in range(1, 100):
         for pod in ("small-p0", "p0"):
             more, told = 0, spans(1, step, pod)
-            while more := hub.watches.heard("n0", told, more):
+            while more := hub.detectors.record("n0", told, more):
                 pass
         hub.now += 0.1
     assert looks["small"] >= 98 and looks["job"] < 50
@@ -371,10 +371,10 @@ def test_a_job_that_takes_all_of_the_time_takes_it_from_itself(monkeypatch: pyte
 def test_a_job_that_cannot_be_watched_is_looked_at_once_in_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = Hub()
     tries: list[int] = []
-    monkeypatch.setattr(hub.watches, "_made", lambda parent, incarnation: tries.append(incarnation))
+    monkeypatch.setattr(hub.detectors, "_made", lambda parent, incarnation: tries.append(incarnation))
     for _ in range(100):
-        hub.watches.heard("n0", spans(1))
+        hub.detectors.record("n0", spans(1))
     assert len(tries) == 1
     hub.now += 1
-    hub.watches.heard("n0", spans(1))
+    hub.detectors.record("n0", spans(1))
     assert len(tries) == 2

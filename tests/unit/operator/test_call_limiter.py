@@ -12,7 +12,7 @@ import grpc
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
-from convoy_operator.hub.reception import MOST_OF_ONE, Reception
+from convoy_operator.hub.call_limiter import MOST_OF_ONE, AnonymousCallLimiter
 
 ENROL = "/convoy.wire.Enrolment/Enrol"
 
@@ -41,7 +41,7 @@ class Hub:
 @asynccontextmanager
 async def hub(folder: Path, seconds: float) -> AsyncIterator[Hub]:
     found = Hub(folder)
-    server = grpc.aio.server(interceptors=[Reception(found.refuse, seconds)])
+    server = grpc.aio.server(interceptors=[AnonymousCallLimiter(found.refuse, seconds)])
     hub_pb2_grpc.add_EnrolmentServicer_to_server(Desk(), server)
     found.port = server.add_insecure_port("127.0.0.1:0")
     server.add_insecure_port(found.path)

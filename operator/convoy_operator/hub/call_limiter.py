@@ -1,4 +1,4 @@
-"""Calls of whom nobody knows yet: few at a time of one address, and their request comes soon or never."""
+"""The concurrency limit of anonymous calls: few at a time from one address, and a short deadline for each."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable
 from convoy_agents.wire.bounds import Bounds, Context
 
 REQUEST_SECONDS = 5.0
-"""For the whole request, from the call's first word."""
+"""Seconds for the whole request, from the start of the call."""
 MOST_OF_ONE, MOST = 8, 256
-"""Calls at once of one address, and of all together."""
+"""Calls at once from one address, and from all together."""
 
 
 def address(peer: str) -> str:
-    """Of a peer, as gRPC writes it, without its port."""
+    """Return the address of a peer, as gRPC writes it, without its port."""
     return peer.rpartition(":")[0] or peer
 
 
-class Reception(Bounds):
-    """Bounds by address."""
+class AnonymousCallLimiter(Bounds):
+    """Limits calls by address."""
 
     def __init__(self, refused: Callable[[], object], seconds: float = REQUEST_SECONDS) -> None:
-        """`refused`: told of each call that is one too many, or late."""
+        """`refused`: called for each call that is one too many, or late."""
         super().__init__(_address_of, MOST_OF_ONE, MOST, refused, seconds)
 
 

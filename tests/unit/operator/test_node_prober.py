@@ -13,7 +13,10 @@ import pytest
 from convoy_controllers.liveness.judge import Liveness
 from convoy_controllers.resources import LEASES
 from convoy_operator import errors, views
-from convoy_operator.hub.witness import ABSENT, Witness
+from convoy_operator.hub.context import HubContext
+from convoy_operator.hub.node_prober import ABSENT, NodeProber
+from convoy_operator.metrics import Metrics
+from convoy_operator.queue import WorkQueue
 from convoy_operator.settings import Settings
 from convoy_operator.world import World
 
@@ -28,7 +31,7 @@ def stamp(seconds: float) -> str:
 
 
 class Harness:
-    """A witness in virtual time. What answers, and how slowly, is the test's to say."""
+    """A prober in virtual time. What answers, and how slowly, is the test's to say."""
 
     def __init__(self, api: FakeApi) -> None:
         self.loop = asyncio.get_running_loop()
@@ -41,17 +44,22 @@ class Harness:
         self.agents: dict[str, str] = {}
         self.clocks: dict[str, float] = {}
         self.start = self.loop.time()
-        self.witness = Witness(
-            api,
-            self.world,
+        context = HubContext(
+            world=self.world,
+            queue=WorkQueue(),
+            gateway=api,
+            metrics=Metrics(),
+            settings=Settings(),
+            clock=self.loop.time,
+            wall=lambda: EPOCH.timestamp() + self.time(),
+        )
+        self.prober = NodeProber(
+            context,
             self.liveness,
-            Settings(),
             agent_address=lambda node: self.agents.get(node, ""),
             node_clock=self.clocks.get,
             flipped=lambda node: self.flipped.append((self.time(), node)),
             connect=self.connect,
-            clock=self.loop.time,
-            wall=lambda: EPOCH.timestamp() + self.time(),
         )
 
     def time(self) -> float:
@@ -96,7 +104,7 @@ class Harness:
     async def until(self, time: float) -> None:
         """Looks as often as the hub does."""
         while self.time() < time:
-            self.witness.look()
+            self.prober.poll()
             await asyncio.sleep(min(0.2, time - self.time()))
 
     def lease(self, api: FakeApi, node: str, renewed: float) -> None:
@@ -112,16 +120,16 @@ def test_pods_are_asked_from_three_seconds_on_once_per_second(virtual: Virtual, 
         it.pod("a", "n", "10.0.0.1")
         it.pod("other", "elsewhere", "10.0.0.9")
         await it.until(2.9)
-        assert it.asked == [] and it.witness.case("n") is None
+        assert it.asked == [] and it.prober.probe("n") is None
         await it.until(6.9)
         times = [time for time, address, _ in it.asked if address == "10.0.0.1"]
         assert 3.0 <= times[0] <= 3.2
         assert [round(later - sooner, 3) for sooner, later in pairwise(times)] == [1] * 3
         assert {target[1:] for target in it.asked} == {("10.0.0.1", 9), ("10.0.0.9", 9)}, "and a control"
-        case = it.witness.case("n")
+        case = it.prober.probe("n")
         assert case is not None and case.answers and case.pods_asked
         assert case.since == pytest.approx(EPOCH.timestamp())
-        await it.witness.stop()
+        await it.prober.stop()
 
     virtual(run())
 
@@ -137,15 +145,15 @@ def test_one_pod_that_answers_is_enough_and_three_are_asked(virtual: Virtual, ap
         it.dead = {"10.0.0.1", "10.0.0.2"}
         await it.until(3.9)
         assert {address for _, address, _ in it.asked} == {"10.0.0.1", "10.0.0.2", "10.0.0.3"}
-        assert it.witness.answers("n") and it.flipped == []
+        assert it.prober.answers("n") and it.flipped == []
         it.dead.add("10.0.0.3")
         await it.until(5.0)
-        assert not it.witness.answers("n")
+        assert not it.prober.answers("n")
         it.dead.clear()
         await it.until(6.0)
-        assert it.witness.answers("n")
+        assert it.prober.answers("n")
         assert [node for _, node in it.flipped] == ["n", "n"]
-        await it.witness.stop()
+        await it.prober.stop()
 
     virtual(run())
 
@@ -157,13 +165,13 @@ def test_an_agent_that_is_heard_again_ends_the_asking(virtual: Virtual, api: Fak
         it.pod("a", "n", "10.0.0.1")
         it.dead = {"10.0.0.1"}
         await it.until(4.2)
-        assert not it.witness.answers("n") and it.under_way == 1
+        assert not it.prober.answers("n") and it.under_way == 1
         it.heard("n")
-        it.witness.look()
+        it.prober.poll()
         asked = len(it.asked)
         await it.until(7.0)
         assert len(it.asked) == asked
-        assert it.witness.answers("n") and it.witness.case("n") is None
+        assert it.prober.answers("n") and it.prober.probe("n") is None
         assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
     virtual(run())
@@ -186,11 +194,11 @@ def test_a_node_without_pods_is_asked_at_its_agent_while_it_may_be_given_some(
         it.dead = {"10.0.1.1"}
         await it.until(4.0)
         assert {target[1:] for target in it.asked} == {("10.0.1.1", 8472), ("fd00::1", 8472)}
-        case = it.witness.case("spare")
+        case = it.prober.probe("spare")
         assert case is not None and not case.answers and not case.pods_asked
-        assert it.witness.answers("named"), "an agent's word sends nobody to another's host"
+        assert it.prober.answers("named"), "an agent's word sends nobody to another's host"
         assert api.count("get") == 0, "no pods, no Lease"
-        await it.witness.stop()
+        await it.prober.stop()
 
     virtual(run())
 
@@ -201,8 +209,8 @@ def test_that_nobody_can_be_asked_says_nothing_of_the_node(virtual: Virtual, api
         it.heard("n")
         it.pod("a", "n", "broken")
         await it.until(6.0)
-        assert len(it.asked) == 3 and it.witness.answers("n")
-        await it.witness.stop()
+        assert len(it.asked) == 3 and it.prober.answers("n")
+        await it.prober.stop()
 
     virtual(run())
 
@@ -217,9 +225,9 @@ def test_a_mass_of_silent_nodes_is_asked_in_turns(virtual: Virtual, api: FakeApi
         await it.until(6.5)
         assert it.most == 64
         assert len({address for _, address, _ in it.asked}) == 300
-        assert not any(it.witness.answers(f"n{count}") for count in range(300))
+        assert not any(it.prober.answers(f"n{count}") for count in range(300))
         assert api.count("get") <= 8 + 20 * 3.5
-        await it.witness.stop()
+        await it.prober.stop()
 
     virtual(run())
 
@@ -234,7 +242,7 @@ def test_the_kubelets_lease_is_looked_at_every_two_seconds(virtual: Virtual, api
         it.clocks["n"] = 3600 - EPOCH.timestamp() + it.start  # its clock is an hour behind
 
         def ages() -> list[float]:
-            cases = [it.witness.case(node) for node in ("n", "gone")]
+            cases = [it.prober.probe(node) for node in ("n", "gone")]
             return [case.lease_seconds for case in cases if case is not None]
 
         await it.until(3.9)
@@ -248,7 +256,7 @@ def test_the_kubelets_lease_is_looked_at_every_two_seconds(virtual: Virtual, api
         api.fail = lambda verb, plural, name: errors.Unavailable(503, "down")
         await it.until(12.0)
         assert ages()[0] < 1.0 and ages()[1] == ABSENT, "what is not known does not grow older"
-        await it.witness.stop()
+        await it.prober.stop()
 
     virtual(run())
 
@@ -266,9 +274,9 @@ def test_without_the_nodes_clock_a_renewal_counts_from_when_it_was_first_seen(
         garbled = {"metadata": {"name": "garbled"}, "spec": {"renewTime": "soon"}}
         api.put(LEASES, garbled, "kube-node-lease")
         await it.until(7.5)
-        cases = [it.witness.case(node) for node in ("n", "future", "garbled")]
+        cases = [it.prober.probe(node) for node in ("n", "future", "garbled")]
         assert [case.lease_seconds for case in cases if case] == [pytest.approx(4.0, abs=0.3)] * 3
-        await it.witness.stop()
+        await it.prober.stop()
 
     virtual(run())
 
@@ -297,9 +305,9 @@ def test_pods_that_do_not_answer_prove_something_where_others_do(
             it.pod(name, node, ip, job=job)
         it.dead = {"10.0.0.1", "10.0.0.3"}
         await it.until(5.5)
-        case = it.witness.case("n")
+        case = it.prober.probe("n")
         assert case is not None and case.pods_asked is credible and not case.answers
-        await it.witness.stop()
+        await it.prober.stop()
 
     virtual(run())
 
@@ -311,10 +319,10 @@ def test_a_lease_that_was_never_seen_says_that_the_kubelet_may_live(virtual: Vir
         it.heard("n")
         it.pod("a", "n", "10.0.0.1")
         await it.until(8.5)
-        case = it.witness.case("n")
+        case = it.prober.probe("n")
         assert case is not None and case.lease_seconds == 0.0
         assert api.count("get", "leases") == 3
-        await it.witness.stop()
+        await it.prober.stop()
 
     virtual(run())
 
@@ -337,11 +345,11 @@ def test_a_pod_that_is_given_to_a_dead_node_does_not_bring_it_back_to_life(
         await it.until(8.0)
         it.pod("b", "n", "", phase="Pending")
         await it.until(11.0)
-        case = it.witness.case("n")
+        case = it.prober.probe("n")
         assert case is not None and case.pods_asked and not case.answers
         it.heard("n")
         await it.until(11.2)
-        assert it.witness.case("n") is None
-        await it.witness.stop()
+        assert it.prober.probe("n") is None
+        await it.prober.stop()
 
     virtual(run())

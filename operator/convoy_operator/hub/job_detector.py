@@ -1,4 +1,4 @@
-"""One job whose ranks tell of their steps, and what was found in it."""
+"""The straggler detector of one job: the steps that its ranks report, and what was found in them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from convoy_controllers.views import GuardView
 from convoy_operator.limits import TokenBucket, Usage
 
 _TABLES_PER_SECOND, _TABLES_AT_ONCE = 2.0, 64
-"""Of one job. Ranks fold their steps into windows of a second; a hub that was away gets 32 of each."""
+"""Tables of one job. Ranks fold their steps into windows of a second; a hub that was away gets 32 of each."""
 _USAGE_SECONDS = 10.0
-"""In which half of what a job's looks have cost is forgotten."""
+"""Half-life of a detector's cost, in seconds."""
 
 
-class WatchedJob:
+class JobDetector:
     """One incarnation of a job."""
 
     def __init__(
@@ -42,31 +42,31 @@ class WatchedJob:
         self.gather = Gather(standing.layout.size, incarnation)
         self.state: State = begin(standing.layout)
         self.view: GuardView | None = None
-        """As its plan last saw it."""
+        """The view that its plan was shown last."""
         self.held: dict[str, Held] = {}
-        """By node."""
+        """Lasting suspicions, by node."""
         self.noticed: dict[str, Held] = {}
-        """By node, what may lie in it and need not."""
+        """Findings that may lie in a node and need not, by node."""
         self.canary = Canary()
         self._tables = TokenBucket(_TABLES_PER_SECOND, _TABLES_AT_ONCE, clock)
         self.usage = Usage(_USAGE_SECONDS, clock)
-        """Of a processor, by its looks."""
+        """Seconds of a processor that it takes."""
         self._windows = 0
         self._walls: deque[float] = deque(maxlen=FEWEST_WINDOWS)
-        """Seconds of a step, of the last windows."""
+        """Seconds of a step, one entry per window."""
 
     @property
     def blind(self) -> bool:
-        """Whether a rank that was made up to be slow was not found."""
+        """True if the injected slow canary was not detected."""
         return self.canary.last is Sight.BLIND
 
     @property
     def tired(self) -> bool:
-        """Whether it was looked at too often lately for another window to be taken in."""
+        """True if too many tables came lately for another window to be processed."""
         return self._tables.debt > 0
 
     def advance(self, window: Window, now: float) -> Report | None:
-        """Takes one window in; the report on the newest table that it completes."""
+        """Process one window; return the report on the newest table that it completes."""
         report = None
         for table in self.gather.take(self.incarnation, window):
             self._tables.reserve()
@@ -83,12 +83,12 @@ class WatchedJob:
 
     @property
     def step_seconds(self) -> float:
-        """Of a step, the median of the last windows; 0 before it was seen to step."""
+        """Seconds of a step, the median of the last windows; 0 before the first step."""
         return statistics.median(self._walls) if self._walls else 0.0
 
     @property
     def pace(self) -> JobPace | None:
-        """How fast it is; None before it was seen to step."""
+        """How fast the job is; None before the first step."""
         if not self._walls:
             return None
         return JobPace(
@@ -107,7 +107,7 @@ class WatchedJob:
         )
 
     def suspicion(self, node: str, one: Held) -> Suspicion:
-        """What is held against a node, in the words of its life cycle."""
+        """Return what is held against a node, in the terms of its life cycle."""
         since, seen = (datetime.fromtimestamp(time, UTC) for time in (one.since, one.seen))
         job = f"{self.key.namespace}/{self.key.name}"
         beside = tuple(other for other, held in self.held.items() if held.lasting and other != node)

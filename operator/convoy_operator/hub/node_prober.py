@@ -1,14 +1,14 @@
-"""A second opinion on nodes whose agents are silent: do their pods answer, does their kubelet report?
+"""Probes of nodes whose agents are silent: do their pods answer, does their kubelet report?
 
-An agent may be silent because it is broken, or because the way between it and the hub is. So the hub tries
+An agent may be silent because it is broken, or because the way between it and the hub is. So the prober tries
 to connect to pods on the node (nobody need listen there: a refusal comes from a living node as well), and
-looks at the Lease that the kubelet renews every 10 s. A node without pods to ask is asked at its agent's own
-address: whether it lives decides where new pods are placed.
+reads the Lease that the kubelet renews every 10 s. A node without pods is probed at its agent's own address:
+whether it lives decides where new pods are placed.
 
 Pods that do not answer prove something only where others would: a NetworkPolicy may let nobody in. So pods of
-the same jobs on other nodes are asked as well, or, where there are none, others of the same namespaces.
+the same jobs on other nodes are probed as well, or, where there are none, others of the same namespaces.
 
-What is seen is kept per node and dropped when its agent is heard again. Nothing is decided here.
+Results are kept per node and dropped when its agent sends something again. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -31,108 +30,105 @@ from convoy_controllers.liveness.timings import PROBE_SECONDS
 from convoy_controllers.resources import LEASES
 from convoy_controllers.views import ENDED_PHASES
 from convoy_operator import errors
-from convoy_operator.gateway import ApiGateway, Object
+from convoy_operator.gateway import Object
+from convoy_operator.hub.context import HubContext
 from convoy_operator.limits import FairLine, TokenBucket
-from convoy_operator.settings import Settings
-from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 
 Connect = Callable[[str, int], Awaitable[bool]]
-"""(address, port) -> whether anything there answered; OSError when it cannot be asked."""
+"""(address, port) -> whether anything there answered; OSError when it cannot be probed."""
 
 ABSENT = 1e9
 """Age in seconds of a Lease that does not exist."""
 
 _NAMESPACE = "kube-node-lease"
 PORT = 9
-"""Of pods that are asked. Nobody listens there: a living pod refuses at once."""
+"""Port at which pods are probed. Nobody listens there: a living pod refuses at once."""
 _CONNECT = 0.5
+"""Seconds that one connect may take."""
 _MOST_ADDRESSES = 3
 _AT_ONCE = 64
-"""Nodes asked at a time: with at most 0.5 s each, a hundred silent nodes are asked every second, and of
-more each in its turn."""
+"""Nodes probed at a time: with at most 0.5 s each, a hundred silent nodes are probed every second; with more
+of them, each in its turn."""
 _LEASE_EVERY = 2.0
 _LEASE_DEADLINE = 10.0
 _LEASES_PER_SECOND, _LEASES_AT_ONCE = 20.0, 8
-"""Of the operator's own budget of requests no more than a share: silent nodes come in masses."""
+"""Reads of Leases, a share of the operator's own budget of requests: silent nodes come in masses."""
 
 
 @dataclass(slots=True)
-class Case(NodeProbe):
-    """What is known of one quiet node."""
+class Probe(NodeProbe):
+    """The probes of one quiet node, and what they have found."""
 
     renewed: str = ""
-    """When its kubelet last renewed its Lease, by the node's own clock."""
+    """Time of the last renewal of its kubelet's Lease, by the node's own clock."""
     seen: float = 0.0
-    """When that was first seen, by ours."""
+    """Time at which that renewal was first seen, by our clock."""
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
 
-class Witness:
-    """Asks about every quiet node that matters: it has pods that have not ended, or may be given some."""
+class NodeProber:
+    """Probes every quiet node that matters: it has pods that have not ended, or may be given some."""
 
     def __init__(
         self,
-        gateway: ApiGateway,
-        world: World,
+        context: HubContext,
         liveness: Liveness,
-        settings: Settings,
         *,
         agent_address: Callable[[str], str],
         node_clock: Callable[[str], float | None],
         flipped: Callable[[str], None],
         connect: Connect | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
     ) -> None:
-        """`flipped` is told of every node that answers no more, or again. `node_clock`: what to add to a Unix
-        time of a node for a time of `clock` that is not earlier; None when the node was never heard."""
-        self._gateway = gateway
-        self._world = world
+        """`flipped` is called with every node that stops or begins to answer. `node_clock`: what to add to a
+        Unix time of a node for a time of our clock that is not earlier; None when its agent never dialled.
+        """
+        self._gateway = context.gateway
+        self._world = context.world
         self._liveness = liveness
-        self._quiet_seconds = settings.agent_quiet_seconds
+        self._quiet_seconds = context.settings.agent_quiet_seconds
         self._agent_address = agent_address
         self._node_clock = node_clock
         self._flipped = flipped
         self._connect = connect or answers
-        self._clock = clock
-        self._wall = wall
-        self._cases: dict[str, Case] = {}
-        self._asking = asyncio.Semaphore(_AT_ONCE)
+        self._clock = context.clock
+        self._wall = context.wall
+        self._probes: dict[str, Probe] = {}
+        self._probing = asyncio.Semaphore(_AT_ONCE)
         self._leases = asyncio.Semaphore(_LEASES_AT_ONCE)
-        self._lease_rate = FairLine(TokenBucket(_LEASES_PER_SECOND, _LEASES_AT_ONCE, clock))
+        self._lease_rate = FairLine(TokenBucket(_LEASES_PER_SECOND, _LEASES_AT_ONCE, self._clock))
 
-    def case(self, node: str) -> Case | None:
-        """What is known of a node; None while its agent is heard."""
-        return self._cases.get(node)
+    def probe(self, node: str) -> Probe | None:
+        """Return what is known of a node; None while its agent sends something."""
+        return self._probes.get(node)
 
     def answers(self, node: str) -> bool:
-        """Whether a node answered when it was last asked; True before it was."""
-        case = self._cases.get(node)
-        return case is None or case.answers
+        """Return whether a node answered the last probe; True before the first."""
+        probe = self._probes.get(node)
+        return probe is None or probe.answers
 
-    def look(self) -> None:
-        """Begins to ask about nodes that fell quiet, and stops where an agent was heard again."""
+    def poll(self) -> None:
+        """Start to probe nodes that fell quiet, and stop where an agent has sent something again."""
         quiet = {
             node: silence
             for node, silence in self._liveness.quiet(self._quiet_seconds, self._clock()).items()
             if self._matters(node)
         }
-        for node in self._cases.keys() - quiet.keys():
-            for task in self._cases.pop(node).tasks:
+        for node in self._probes.keys() - quiet.keys():
+            for task in self._probes.pop(node).tasks:
                 task.cancel()
-        for node in quiet.keys() - self._cases.keys():
-            case = self._cases[node] = Case(self._wall() - quiet[node])
-            case.tasks = [
-                asyncio.create_task(self._ask(node, case)),
-                asyncio.create_task(self._read(node, case)),
+        for node in quiet.keys() - self._probes.keys():
+            probe = self._probes[node] = Probe(self._wall() - quiet[node])
+            probe.tasks = [
+                asyncio.create_task(self._connect_again(node, probe)),
+                asyncio.create_task(self._read_lease(node, probe)),
             ]
 
     async def stop(self) -> None:
-        """Asks about nobody any more."""
-        tasks = [task for case in self._cases.values() for task in case.tasks]
-        self._cases.clear()
+        """Stop all probes."""
+        tasks = [task for probe in self._probes.values() for task in probe.tasks]
+        self._probes.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -144,10 +140,10 @@ class Witness:
         known = self._world.nodes.get("", node)
         return (known is not None and known.agent_ready) or bool(self._world.pods_on(node))
 
-    async def _ask(self, node: str, case: Case) -> None:
-        """Tries to connect again and again."""
+    async def _connect_again(self, node: str, probe: Probe) -> None:
+        """Try to connect again and again."""
         while True:
-            async with self._asking:
+            async with self._probing:
                 began = self._clock()
                 pods = self._pods(node)
                 agent = _address(self._agent_address(node))
@@ -157,31 +153,31 @@ class Witness:
                         self._any(targets), self._any(self._controls(node) if pods else [])
                     )
                 except OSError as fault:
-                    log.warning("nobody can be asked", node=node, error=str(fault))
+                    log.warning("this machine cannot probe nodes", node=node, error=str(fault))
                 else:
-                    # A pod that is given to a dead node has no address to be asked at: what was found stands.
+                    # A pod that is given to a dead node has no address to be probed: what was found stands.
                     if pods:
-                        case.pods_asked = found or credible
+                        probe.pods_asked = found or credible
                     if targets:
-                        self._record(node, case, found)
+                        self._record(node, probe, found)
             await asyncio.sleep(max(0.0, began + PROBE_SECONDS - self._clock()))
 
     async def _any(self, targets: list[tuple[str, int]]) -> bool:
-        """Whether any of them answers."""
+        """Return whether any of them answers."""
         return any(await asyncio.gather(*(self._connect(*target) for target in targets)))
 
-    def _record(self, node: str, case: Case, found: bool) -> None:
-        if found != case.answers:
-            case.answers = found
+    def _record(self, node: str, probe: Probe, found: bool) -> None:
+        if found != probe.answers:
+            probe.answers = found
             log.info("node answers" if found else "node does not answer", node=node)
             self._flipped(node)
 
     def _pods(self, node: str) -> list[tuple[str, int]]:
-        """Where up to three of a node's pods can be asked."""
+        """Return where up to three of a node's pods can be probed."""
         return _addresses(pod for pod in self._world.pods_on(node) if pod.view.phase not in ENDED_PHASES)
 
     def _controls(self, node: str) -> list[tuple[str, int]]:
-        """Where up to three pods can be asked that would answer as those of the node do, if they live."""
+        """Return where up to three pods can be probed that answer as the node's own do, if they live."""
         pods = self._world.pods_on(node)
         jobs, namespaces = {(pod.namespace, pod.job) for pod in pods}, {pod.namespace for pod in pods}
         siblings = (pod for job in jobs for pod in self._world.pods.indexed(job))
@@ -189,19 +185,19 @@ class Witness:
         return _addresses(filter(self._speaks, siblings)) or _addresses(filter(self._speaks, neighbours))
 
     def _speaks(self, pod: Pod) -> bool:
-        """Whether a pod is on a node whose agent is heard."""
-        return pod.view.phase == "Running" and bool(pod.view.node) and pod.view.node not in self._cases
+        """Return whether a pod is on a node whose agent is not quiet."""
+        return pod.view.phase == "Running" and bool(pod.view.node) and pod.view.node not in self._probes
 
-    async def _read(self, node: str, case: Case) -> None:
-        """Looks at the Lease of the node's kubelet again and again, while pods make it matter."""
+    async def _read_lease(self, node: str, probe: Probe) -> None:
+        """Read the Lease of the node's kubelet again and again, while pods make it matter."""
         while True:
             if self._world.pods_on(node):
                 async with self._leases:
                     await self._lease_rate.take()
-                    await self._age(node, case)
+                    await self._age(node, probe)
             await asyncio.sleep(_LEASE_EVERY)
 
-    async def _age(self, node: str, case: Case) -> None:
+    async def _age(self, node: str, probe: Probe) -> None:
         asked = self._clock()
         try:
             async with asyncio.timeout(_LEASE_DEADLINE):
@@ -209,26 +205,26 @@ class Witness:
         except errors.NotFound:
             renewed = ""
         except (errors.ApiError, TimeoutError) as fault:
-            log.warning("no look at the node's Lease", node=node, error=str(fault))
+            log.warning("the Lease of a node could not be read", node=node, error=str(fault))
             return
         if not renewed:
-            case.lease_seconds = ABSENT
+            probe.lease_seconds = ABSENT
             return
-        if renewed != case.renewed:
-            case.renewed, case.seen = renewed, self._clock()
+        if renewed != probe.renewed:
+            probe.renewed, probe.seen = renewed, self._clock()
         ahead = self._node_clock(node)
         # Of two bounds on when it was renewed the earlier one; the node's clock may show any time.
-        at = case.seen if ahead is None else min(case.seen, _unix(renewed) + ahead)
-        case.lease_seconds = max(0.0, asked - at)
+        at = probe.seen if ahead is None else min(probe.seen, _unix(renewed) + ahead)
+        probe.lease_seconds = max(0.0, asked - at)
 
 
 def _renewed(lease: Object) -> str:
-    """When a Lease was renewed, as it says; empty when it never was."""
+    """Return the time at which a Lease was renewed; empty when it never was."""
     return str((lease.get("spec") or {}).get("renewTime") or "")
 
 
 def _unix(time: str) -> float:
-    """Unix seconds of an RFC 3339 time; infinite when it is none."""
+    """Return the Unix seconds of an RFC 3339 time; infinite when it is none."""
     try:
         return datetime.fromisoformat(time).timestamp()
     except ValueError:
@@ -236,15 +232,15 @@ def _unix(time: str) -> float:
 
 
 def _addresses(pods: Iterable[Pod]) -> list[tuple[str, int]]:
-    """Where up to three of these pods can be asked."""
+    """Return where up to three of these pods can be probed."""
     found = (pod.view.ip for pod in pods if pod.view.ip)
     return [(address, PORT) for address in islice(found, _MOST_ADDRESSES)]
 
 
 async def answers(address: str, port: int, seconds: float = _CONNECT) -> bool:
-    """Whether an IP address answers a TCP connect in time: a refusal is an answer.
+    """Return whether an IP address answers a TCP connect in time: a refusal is an answer.
 
-    Raises OSError when this machine cannot ask at all, as without a free file descriptor.
+    Raises OSError when this machine cannot probe at all, as without a free file descriptor.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as link:
@@ -260,7 +256,7 @@ async def answers(address: str, port: int, seconds: float = _CONNECT) -> bool:
 
 
 def _address(text: str) -> tuple[str, int] | None:
-    """Address and port in what an agent says of itself; None unless it is an IP address and a port."""
+    """Return the address and port in an agent's report; None unless it is an IP address and a port."""
     host, _, port = text.rpartition(":")
     try:
         return str(ipaddress.ip_address(host.strip("[]"))), int(port)

@@ -1,4 +1,4 @@
-"""Memory of nodes that no job needs any more, and that is given back."""
+"""The release of nodes' memory that no job needs any more."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from collections.abc import Callable, Container, Iterable
 
 from convoy_controllers.cached import Parent
 from convoy_operator import views
-from convoy_operator.hub.known import Known
+from convoy_operator.hub.agent_record import AgentRecord
 from convoy_operator.world import World, ended
 
-CLEAR_SECONDS = 10.0
-"""Between two looks."""
+RELEASE_SECONDS = 10.0
+"""Seconds between two polls."""
 
 
-class Clearing:
-    """Of all nodes. `forget`: (node, uid of a job) tells the node's agent."""
+class MemoryRelease:
+    """Finds checkpoints in memory that are of no use. `release`: (node, job uid) orders the node's agent."""
 
-    def __init__(self, world: World, forget: Callable[[str, str], object]) -> None:
+    def __init__(self, world: World, release: Callable[[str, str], object]) -> None:
         self._world = world
-        self._forget = forget
+        self._release = release
         self._due = 0.0
         self._over: set[tuple[str, str]] = set()
-        """Nodes, with the jobs whose memory there was of no use any more at the last look."""
+        """Nodes, with the jobs whose memory there was of no use any more at the last poll."""
 
     def due(self, now: float) -> bool:
-        """Whether it is time for a look; the next is due later, if so."""
+        """Return whether it is time for a poll; if so, the next is due later."""
         if now < self._due:
             return False
-        self._due = now + CLEAR_SECONDS
+        self._due = now + RELEASE_SECONDS
         return True
 
-    def look(self, agents: Iterable[tuple[str, Known]]) -> None:
-        """Has the memory of jobs that are over or gone given back, and that of nodes which jobs have left."""
+    def poll(self, agents: Iterable[tuple[str, AgentRecord]]) -> None:
+        """Release the memory of jobs that are over or gone, and on nodes that jobs have left."""
         alive = {job.uid: job for job in self._world.jobs if not ended(job)}
         before, self._over = self._over, set()
-        # A job's pods are looked through once, not once for each of its nodes.
+        # A job's pods are searched once, not once for each of its nodes.
         places: dict[str, Container[str] | None] = {}
         for node, agent in agents:
             for uid in agent.holdings:
@@ -46,10 +46,10 @@ class Clearing:
                 self._over.add((node, uid))
                 # Seen twice: what memory held cannot be had back.
                 if (node, uid) in before and agent.stream is not None:
-                    self._forget(node, uid)
+                    self._release(node, uid)
 
     def _places(self, job: Parent | None) -> Container[str] | None:
-        """Nodes whose memory of a job is needed; None for all."""
+        """Return the nodes whose memory of a job is needed; None for all."""
         if job is None:
             return ()
         pods = self._world.pods.indexed((job.namespace, job.name))

@@ -11,7 +11,8 @@ import pytest
 from convoy_controllers.keys import Key
 from convoy_controllers.views import NodeView, PodView
 from convoy_operator import views
-from convoy_operator.hub.presence import Presence
+from convoy_operator.hub.agent_monitor import AgentMonitor
+from convoy_operator.hub.context import HubContext
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
 from convoy_operator.world import World
@@ -24,7 +25,7 @@ Virtual = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Harness:
-    """The hub's presence in virtual time, on a world of the test's making."""
+    """The hub's monitor of agents in virtual time, on a world of the test's making."""
 
     def __init__(self, api: FakeApi) -> None:
         self.loop = asyncio.get_running_loop()
@@ -33,20 +34,19 @@ class Harness:
         self.metrics = Metrics()
         self.added: list[tuple[float, str, float]] = []
         self.dead: set[str] = set()
-        self.presence = Presence(
-            self.world,
-            self,  # type: ignore[arg-type]
-            self.metrics,
-            Settings(),
-            api,
-            agent_address=lambda node: "",
-            connect=self.connect,
+        context = HubContext(
+            world=self.world,
+            queue=self,  # type: ignore[arg-type]
+            gateway=api,
+            metrics=self.metrics,
+            settings=Settings(),
             clock=self.loop.time,
             wall=lambda: WALL + self.time(),
         )
-        self.presence.begin()
+        self.monitor = AgentMonitor(context, agent_address=lambda node: "", connect=self.connect)
+        self.monitor.start_leading()
         self.beating: set[str] = set()
-        self.tasks = [asyncio.create_task(self.presence.run()), asyncio.create_task(self.beat())]
+        self.tasks = [asyncio.create_task(self.monitor.run()), asyncio.create_task(self.beat())]
 
     def time(self) -> float:
         return round(self.loop.time() - self.start, 3)
@@ -66,7 +66,7 @@ class Harness:
     async def beat(self) -> None:
         while True:
             for node in self.beating:
-                self.presence.heard(node)
+                self.monitor.record_sign(node)
             await asyncio.sleep(1.0)
 
     async def until(self, time: float) -> None:
@@ -118,11 +118,11 @@ def test_a_node_that_dies(virtual: Virtual, api: FakeApi) -> None:
 
         await it.until(25.0)
         assert it.taken() == []
-        assert it.presence.nodes((pod,))["n"] == NodeView("n", labels=LABELS), "5 s are no silence yet"
+        assert it.monitor.nodes((pod,))["n"] == NodeView("n", labels=LABELS), "5 s are no silence yet"
         await it.until(25.3)
         ((_, job, delay),) = it.taken()
         assert (job, delay) == ("job", 0.0), "at once, and no job that is not there or over"
-        view = it.presence.nodes((pod,))["n"]
+        view = it.monitor.nodes((pod,))["n"]
         assert view.silent_seconds == pytest.approx(5.3)
         assert view.silent_since == pytest.approx(WALL + 20.0)
         assert not view.answers, "which was found out before it mattered"
@@ -130,11 +130,11 @@ def test_a_node_that_dies(virtual: Virtual, api: FakeApi) -> None:
         await it.until(35.3)
         again = it.taken()
         assert len(again) == 10 and {entry[1:] for entry in again} == {("job", 0.15)}
-        assert not it.presence.connected("n") and it.presence.connected("m")
+        assert not it.monitor.connected("n") and it.monitor.connected("m")
 
-        it.presence.heard("n")
+        it.monitor.record_sign("n")
         assert it.taken() == [(35.3, "job", 0.15)]
-        assert it.presence.nodes((pod,))["n"] == NodeView("n", labels=LABELS)
+        assert it.monitor.nodes((pod,))["n"] == NodeView("n", labels=LABELS)
         await it.until(36.0)
         assert it.metrics.nodes_silent._value.get() == 0 and it.taken() == []
         await it.stop()
@@ -149,14 +149,14 @@ def test_a_silent_node_that_answers_no_more_wakes_its_jobs_at_once(virtual: Virt
         pod = it.pod("a", "job", "n", "10.0.0.1")
         it.pod("b", "other", "m", "10.0.0.2")
         it.beating = {"m"}
-        it.presence.heard("n")
+        it.monitor.record_sign("n")
         await it.until(15.0)
-        assert it.presence.nodes((pod,))["n"].answers
+        assert it.monitor.nodes((pod,))["n"].answers
         it.taken()
         it.dead = {"10.0.0.1"}
         await it.until(17.0)
         assert ("job", 0.0) in {entry[1:] for entry in it.taken()}
-        assert not it.presence.nodes((pod,))["n"].answers
+        assert not it.monitor.nodes((pod,))["n"].answers
         await it.stop()
 
     virtual(run())
@@ -173,13 +173,13 @@ def test_an_agent_lost_with_the_leader_before_is_found_silent_by_the_next(
         it.beating = {"m"}
         it.dead = {"10.0.0.1"}
         await it.until(5.4)
-        assert it.presence.unsettled({"n"}) == pytest.approx(0.1)
-        assert it.presence.nodes((pod,))["n"] == NodeView("n", labels=LABELS)
+        assert it.monitor.unsettled({"n"}) == pytest.approx(0.1)
+        assert it.monitor.nodes((pod,))["n"] == NodeView("n", labels=LABELS)
         assert [job for _, job, _ in it.taken() if job == "job"] == []
         await it.until(5.7)
-        assert it.presence.unsettled({"n"}) == 0.0
+        assert it.monitor.unsettled({"n"}) == 0.0
         assert [(job, delay) for _, job, delay in it.taken() if job == "job"] == [("job", 0.0)]
-        view = it.presence.nodes((pod,))["n"]
+        view = it.monitor.nodes((pod,))["n"]
         assert (view.silent_seconds, view.answers) == (pytest.approx(5.7), False)
         await it.stop()
 
@@ -200,10 +200,10 @@ def test_an_agent_that_no_leader_heard_is_missed_once_a_pod_is_given_to_its_node
         it.taken()
         pod = it.pod("a", "job", "n", "", "Pending")
         await it.until(65.0)
-        assert it.taken() == [] and it.presence.nodes((pod,))["n"].silent_seconds == 0.0
+        assert it.taken() == [] and it.monitor.nodes((pod,))["n"].silent_seconds == 0.0
         await it.until(65.6)
         assert [(job, delay) for _, job, delay in it.taken()] == [("job", 0.0)]
-        assert it.presence.nodes((pod,))["n"].silent_seconds == pytest.approx(5.4, abs=0.2)
+        assert it.monitor.nodes((pod,))["n"].silent_seconds == pytest.approx(5.4, abs=0.2)
         await it.stop()
 
     virtual(run())
@@ -220,8 +220,8 @@ def test_a_node_whose_object_goes_is_shown_to_be_gone(virtual: Virtual, api: Fak
         known = it.world.nodes.get("", "n")
         assert known is not None
         it.world.nodes.remove(known)
-        assert not it.presence.nodes((pod,))["n"].exists
-        assert not it.presence.connected("n")
+        assert not it.monitor.nodes((pod,))["n"].exists
+        assert not it.monitor.connected("n")
         await it.stop()
 
     virtual(run())
@@ -238,17 +238,17 @@ def test_agents_that_said_goodbye_for_good_are_no_more_told_of_but_where_workers
         it.beating = {"n", "m", "o"}
         await it.until(12.5)
         it.beating = {"o"}
-        it.presence.farewell("n")
-        it.presence.farewell("m")
+        it.monitor.record_farewell("n")
+        it.monitor.record_farewell("m")
         await it.until(300.0)
         silent = it.metrics.nodes_silent._value
         assert silent.get() == 2
         await it.until(313.0)
         assert silent.get() == 1, "nobody misses that of m"
-        assert it.presence.nodes((pod,))["n"].silent_seconds > 300.0
+        assert it.monitor.nodes((pod,))["n"].silent_seconds > 300.0
         it.beating = {"o", "m"}
         await it.until(315.0)
-        assert it.presence.connected("m"), "it came back all the same"
+        assert it.monitor.connected("m"), "it came back all the same"
         await it.stop()
 
     virtual(run())
@@ -268,9 +268,9 @@ def test_nobody_is_silent_because_the_operator_stood_still(virtual: Virtual, api
         it.beating.clear()
         await asyncio.sleep(1.0)
         assert value("convoy_event_loop_late_seconds_sum") == pytest.approx(30.0, abs=0.2)
-        assert it.taken() == [] and it.presence.nodes((pod,))["n"].silent_seconds == 0.0
+        assert it.taken() == [] and it.monitor.nodes((pod,))["n"].silent_seconds == 0.0
         await asyncio.sleep(5.0)
-        assert it.presence.nodes((pod,))["n"].silent_seconds > 5.0, "but soon it is"
+        assert it.monitor.nodes((pod,))["n"].silent_seconds > 5.0, "but soon it is"
         await it.stop()
 
     virtual(run())

@@ -1,4 +1,4 @@
-"""What the hub signs for agents to show to one another, and what they show to it."""
+"""The slot tokens (warrants on the wire) that the hub signs for agents to show to one another, and to it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from convoy_agents.wire.warrants import Forged, Warrant
 from convoy_operator.hub.ca import Authority
 
 _MOST = 16_384
-"""Warrants that are remembered: an assignment that is told again is the same, though signatures are not."""
+"""Tokens that are remembered: an assignment that is sent again is the same, though signatures are not."""
 
 
-class WarrantOffice:
-    """By one authority. Before it is there no agent has come: nothing is signed, and nothing believed."""
+class SlotTokenIssuer:
+    """Issues and checks tokens by one authority. Without one nothing is signed, and nothing believed."""
 
     def __init__(self) -> None:
         self._authority: Authority | None = None
         self._signed: OrderedDict[Warrant, str] = OrderedDict()
 
-    def begin(self, authority: Authority) -> None:
-        """From now on this authority signs."""
+    def start(self, authority: Authority) -> None:
+        """Sign by this authority from now on."""
         self._authority = authority
         self._signed.clear()
 
     def sign(self, warrant: Warrant) -> str:
-        """What an agent may show; empty without an authority."""
+        """Return the token of a slot; empty without an authority."""
         if self._authority is None:
             return ""
         token = self._signed.pop(warrant, "") or self._authority.warrant(warrant)
@@ -35,11 +35,11 @@ class WarrantOffice:
         return token
 
     def current(self, key_id: str) -> bool:
-        """Whether what a key has signed is believed."""
+        """Return whether tokens that a key has signed are believed."""
         return self._authority is not None and key_id == self._authority.key_id
 
     def holds(self, token: str, job_uid: str, node: str) -> bool:
-        """Whether a node had a slot of a job, in whichever incarnation."""
+        """Return whether a token proves that a node had a slot of a job, in whichever incarnation."""
         if self._authority is None:
             return False
         try:

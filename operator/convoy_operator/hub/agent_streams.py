@@ -1,0 +1,95 @@
+"""The life of agents' streams: an agent joins, sends heartbeats, and leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from functools import partial
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.cached import Node
+from convoy_operator.hub import messages
+from convoy_operator.hub.agent_monitor import AgentMonitor
+from convoy_operator.hub.agent_record import MOST_PODS
+from convoy_operator.hub.agent_registry import AgentRegistry
+from convoy_operator.hub.peer_directory import PeerDirectory
+from convoy_operator.hub.pod_reports import PodReports
+from convoy_operator.hub.stores import Stores
+from convoy_operator.hub.streams import Stream
+from convoy_operator.hub.sweeps import Sweeps
+
+
+class AgentStreams:
+    """One stream per agent; the newest counts."""
+
+    def __init__(
+        self,
+        registry: AgentRegistry,
+        directory: PeerDirectory,
+        reports: PodReports,
+        monitor: AgentMonitor,
+        stores: Stores,
+        sweeps: Sweeps,
+    ) -> None:
+        self._registry = registry
+        self._directory = directory
+        self._reports = reports
+        self._monitor = monitor
+        self._stores = stores
+        self._sweeps = sweeps
+
+    def join(self, hello: wire.Hello) -> Stream:
+        """Open the stream of an agent that has dialled; an older stream of its node ends."""
+        node = hello.node
+        record = self._registry.ensure(node)
+        if record.stream is not None:
+            record.stream.superseded.set()
+        before = record.peer_address
+        stream = Stream(node)
+        record.join(stream, hello)
+        # Before anything else: an agent that restarted has none of its jobs' credentials any more.
+        self._stores.join(node, partial(self._registry.put, stream))
+        if record.peer_address != before:
+            self._directory.record_move(node, before)
+        record.hold(hello.holdings)
+        self._sweeps.join(node)
+        reported = {report.pod_uid: report for report in hello.pods[:MOST_PODS]}
+        for uid in [uid for uid in record.slots if uid not in reported]:
+            self._reports.remove(node, uid)
+        for report in reported.values():
+            self._reports.record(node, report)
+        self._monitor.record_sign(node)
+        for uid in reported:
+            # Commands that it missed while it was away are planned again.
+            self._reports.wake(node, uid, 0.0)
+        return stream
+
+    def leave(self, stream: Stream) -> None:
+        """Close a stream. Its agent is judged by its silence, not by that."""
+        record = self._registry.get(stream.node)
+        if record is not None and record.stream is stream:
+            record.stream = None
+            self._stores.leave(stream.node)
+
+    def heartbeat(self, stream: Stream, heartbeat: wire.Heartbeat) -> None:
+        """Record a heartbeat with its attestations, and reply."""
+        self._monitor.record_heartbeat(stream.node, messages.seconds(heartbeat.sent_unix_ms))
+        attested = ((one.node, one.age_ms / 1000) for one in heartbeat.vouched)
+        self._monitor.record_attestations(stream.node, attested)
+        # With a full outbox the agent reads nothing, and would not read this either.
+        with contextlib.suppress(asyncio.QueueFull):
+            stream.outbox.put_nowait(messages.pulse(heartbeat))
+
+    def drop(self, node: str) -> None:
+        """Drop all that is known of a node, and end its stream."""
+        record = self._registry.remove(node)
+        self._stores.leave(node)
+        self._sweeps.gone(node)
+        self._monitor.drop(node)
+        if record is not None and record.stream is not None:
+            record.stream.superseded.set()
+
+    def node_changed(self, before: Node | None, after: Node | None, own: bool) -> None:
+        """Drop a node whose object is gone."""
+        if after is None and before is not None:
+            self.drop(before.name)

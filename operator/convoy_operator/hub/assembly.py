@@ -1,0 +1,97 @@
+"""The hub's parts, composed in one place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from convoy_controllers.keys import Key
+from convoy_operator.hub import messages
+from convoy_operator.hub.agent_monitor import AgentMonitor
+from convoy_operator.hub.agent_registry import AgentRegistry
+from convoy_operator.hub.agent_streams import AgentStreams
+from convoy_operator.hub.command_sender import CommandSender
+from convoy_operator.hub.context import HubContext
+from convoy_operator.hub.hub_reader import HubReader
+from convoy_operator.hub.memory_release import MemoryRelease
+from convoy_operator.hub.node_prober import Connect, answers
+from convoy_operator.hub.peer_directory import PeerDirectory
+from convoy_operator.hub.pod_reports import PodReports
+from convoy_operator.hub.slot_tokens import SlotTokenIssuer
+from convoy_operator.hub.stores import Stores
+from convoy_operator.hub.straggler_detectors import StragglerDetectors
+from convoy_operator.hub.sweeps import Sweeps
+
+POLL_SECONDS = 1.0
+"""Seconds between two polls of the hub's own tasks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hub:
+    """All parts. Used from the event loop alone; whoever needs a part takes that part."""
+
+    context: HubContext
+    registry: AgentRegistry
+    directory: PeerDirectory
+    reports: PodReports
+    streams: AgentStreams
+    monitor: AgentMonitor
+    stores: Stores
+    sweeps: Sweeps
+    detectors: StragglerDetectors
+    tokens: SlotTokenIssuer
+    commands: CommandSender
+    reader: HubReader
+    release: MemoryRelease
+
+    def poll(self) -> None:
+        """Correct addresses, release memory, and try stores out."""
+        self.directory.poll()
+        self.release_memory()
+        self.stores.look()
+
+    def release_memory(self) -> None:
+        """Drop agents of deleted nodes, and release memory that no job needs, once in a while."""
+        if self.release.due(self.context.clock()):
+            for node in self.registry.strays():
+                self.streams.drop(node)
+            self.release.poll(self.registry.items())
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        while True:
+            self.poll()
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def assemble(
+    context: HubContext, *, progress_delay: Callable[[Key], float], connect: Connect = answers
+) -> Hub:
+    """Compose the hub. `progress_delay`: seconds until the turn of a job to store its progress."""
+    world, queue, clock = context.world, context.queue, context.clock
+    registry, tokens = AgentRegistry(context), SlotTokenIssuer()
+    monitor = AgentMonitor(context, agent_address=registry.peer_address, connect=connect)
+    directory = PeerDirectory(context, registry)
+    namespace = context.settings.namespace
+    stores = Stores(world, queue, context.gateway, namespace, clock=clock, wall=context.wall)
+    sweeps = Sweeps(registry.send, registry.peer_address, clock=clock)
+    detectors = StragglerDetectors(world, queue, context.metrics)
+    reports = PodReports(context, registry, directory, tokens, progress_delay)
+    streams = AgentStreams(registry, directory, reports, monitor, stores, sweeps)
+    world.nodes.listen(streams.node_changed)
+    return Hub(
+        context=context,
+        registry=registry,
+        directory=directory,
+        reports=reports,
+        streams=streams,
+        monitor=monitor,
+        stores=stores,
+        sweeps=sweeps,
+        detectors=detectors,
+        tokens=tokens,
+        commands=CommandSender(context, registry, stores, tokens),
+        reader=HubReader(registry, monitor, detectors, stores, sweeps, tokens),
+        release=MemoryRelease(world, lambda node, uid: registry.send(node, messages.forget(uid))),
+    )

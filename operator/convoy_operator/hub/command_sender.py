@@ -1,0 +1,42 @@
+"""The commands of plans on their way to agents."""
+
+from __future__ import annotations
+
+import structlog
+
+from convoy_controllers.commands import Assign, JobCommand, Shutdown
+from convoy_operator.hub import messages
+from convoy_operator.hub.agent_registry import AgentRegistry
+from convoy_operator.hub.context import HubContext
+from convoy_operator.hub.slot_tokens import SlotTokenIssuer
+from convoy_operator.hub.stores import Stores
+
+log = structlog.get_logger(__name__)
+
+
+class CommandSender:
+    """Sends each command once in a while; a plan repeats what had no effect."""
+
+    def __init__(
+        self, context: HubContext, registry: AgentRegistry, stores: Stores, tokens: SlotTokenIssuer
+    ) -> None:
+        self._metrics = context.metrics
+        self._clock = context.clock
+        self._registry = registry
+        self._stores = stores
+        self._tokens = tokens
+
+    def send(self, command: JobCommand) -> None:
+        """Send a command to the agent of its node, if that is connected and did not just get the same."""
+        record = self._registry.get(command.node)
+        if record is None or record.stream is None:
+            self._metrics.commands_dropped.inc()
+            log.info("no agent to tell", node=command.node, command=type(command).__name__)
+            return
+        incarnation = 0 if isinstance(command, Shutdown) else command.incarnation
+        if record.stream.repeats((type(command).__name__, command.pod_uid, str(incarnation)), self._clock()):
+            return
+        if isinstance(command, Assign) and command.memory and command.memory.store:
+            self._stores.ensure(command.node, command.memory.store.name)
+        message = messages.command(command, self._registry.peer_address, self._tokens.sign)
+        self._registry.put(record.stream, message)

@@ -1,0 +1,29 @@
+"""The surroundings that every part of the hub works with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from convoy_controllers.keys import Key
+from convoy_operator.gateway import ApiGateway
+from convoy_operator.metrics import Metrics
+from convoy_operator.queue import WorkQueue
+from convoy_operator.settings import Settings
+from convoy_operator.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubContext:
+    """Caches, queue, API server, metrics, settings and clocks."""
+
+    world: World
+    queue: WorkQueue[Key]
+    gateway: ApiGateway
+    metrics: Metrics
+    settings: Settings
+    clock: Callable[[], float] = time.monotonic
+    """Seconds that only move forward."""
+    wall: Callable[[], float] = time.time
+    """Unix seconds."""

@@ -1,0 +1,78 @@
+"""The addresses by which agents reach one another.
+
+An agent that comes back may serve its peers at another address. Every report names the agents that are asked
+for its pod's commits, and their addresses; when one is wrong, the reporter is corrected, again with later
+reports until it names the right one. Nothing of that is kept: a new leader learns both sides from the Hellos.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from convoy_operator import views
+from convoy_operator.hub import messages
+from convoy_operator.hub.agent_record import AgentRecord
+from convoy_operator.hub.agent_registry import AgentRegistry
+from convoy_operator.hub.context import HubContext
+
+log = structlog.get_logger(__name__)
+
+
+class PeerDirectory:
+    """Corrects agents that have a wrong address of another."""
+
+    def __init__(self, context: HubContext, registry: AgentRegistry) -> None:
+        self._world = context.world
+        self._clock = context.clock
+        self._registry = registry
+        self._moved: set[str] = set()
+        """Nodes whose agents' addresses have changed, or become known, since the last poll."""
+        self._relocated: set[str] = set()
+        """Those of them whose agents had another address before."""
+
+    def record_move(self, node: str, before: str) -> None:
+        """Note that the address of a node's agent is another than `before`, which is empty for none."""
+        if before:
+            self._relocated.add(node)
+        self._moved.add(node)
+
+    def poll(self) -> None:
+        """Correct all agents that ask for commits from agents which have moved since the last poll."""
+        if not self._moved:
+            return
+        for node in self._relocated:
+            self._notify_peers(node)
+        self._relocated.clear()
+        moved, self._moved = self._moved, set()
+        for _, record in self._registry.items():
+            for uid, asked in record.asks.items():
+                if any(node in moved for node, _ in asked):
+                    self.correct(record, uid)
+
+    def correct(self, record: AgentRecord, uid: str) -> None:
+        """Send an agent the right addresses of those it asks for a pod's sake, if it has them wrong."""
+        stream = record.stream
+        if stream is None:
+            return
+        for node, known in record.asks[uid]:
+            if stream.superseded.is_set():
+                return
+            address = self._registry.peer_address(node)
+            if not address or address == known:
+                continue
+            if not stream.repeats(("PeerMoved", uid, node, address), self._clock()):
+                log.debug("peer moved", node=stream.node, pod_uid=uid, asked=node, address=address)
+                self._registry.put(stream, messages.peer_moved(uid, node, address))
+
+    def _notify_peers(self, moved: str) -> None:
+        """Send the agents of Strict jobs the address of a node's agent: when they are cut off from the hub,
+        the attestations of one another keep their ranks alive."""
+        address = self._registry.peer_address(moved)
+        for key in self._world.jobs_on(moved):
+            job = self._world.jobs.get(key.namespace, key.name)
+            if job is None or not views.strict(job.raw):
+                continue
+            for pod in self._world.pods.indexed((key.namespace, key.name)):
+                record = self._registry.get(pod.view.node or "")
+                if record is not None and record.stream is not None and pod.uid in record.slots:
+                    self._registry.put(record.stream, messages.peer_moved(pod.uid, moved, address))

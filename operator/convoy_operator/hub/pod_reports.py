@@ -1,0 +1,84 @@
+"""The reports of agents on their pods, and the jobs that they wake.
+
+A report is believed only for a pod that the API server says runs on the reporting node. That is checked when
+the report is used, not when it comes: a report may be faster than the watch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.keys import Key
+from convoy_crds.trainingjob import KIND as TRAINING_JOB
+from convoy_operator.hub import messages
+from convoy_operator.hub.agent_registry import AgentRegistry
+from convoy_operator.hub.context import HubContext
+from convoy_operator.hub.peer_directory import PeerDirectory
+from convoy_operator.hub.slot_tokens import SlotTokenIssuer
+
+log = structlog.get_logger(__name__)
+
+
+class PodReports:
+    """Records reports, and wakes each job as soon as the change deserves."""
+
+    def __init__(
+        self,
+        context: HubContext,
+        registry: AgentRegistry,
+        directory: PeerDirectory,
+        tokens: SlotTokenIssuer,
+        progress_delay: Callable[[Key], float],
+    ) -> None:
+        """`progress_delay`: seconds until the turn of a job to store its progress."""
+        self._world = context.world
+        self._queue = context.queue
+        self._wall = context.wall
+        self._debounce = context.settings.debounce_seconds
+        self._registry = registry
+        self._directory = directory
+        self._tokens = tokens
+        self._progress_delay = progress_delay
+
+    def record(self, node: str, report: wire.PodReport) -> None:
+        """Record a pod's report."""
+        record = self._registry.ensure(node)
+        uid = report.pod_uid
+        before = record.slots.get(uid)
+        if not record.fits(report):
+            if not record.crowded:
+                log.warning("more reported than a node has", node=node, pods=len(record.slots))
+            record.crowded = True
+            return
+        # A pod without an incarnation has no slot token yet.
+        warranted = not report.incarnation or self._tokens.current(report.authority)
+        after = messages.slot_view(report, node, warranted=warranted)
+        if before is not None:
+            stepped = self._wall() if messages.progressed(before, after) else before.stepped
+            after = replace(after, stepped=stepped)
+        record.store(report, after)
+        self._directory.correct(record, uid)
+        if messages.urgent(before, after):
+            self.wake(node, uid, 0.0)
+        elif before is None or messages.skeleton(before) != messages.skeleton(after):
+            self.wake(node, uid, self._debounce)
+        elif before != after:
+            self.wake(node, uid, None)
+
+    def remove(self, node: str, uid: str) -> None:
+        """Drop the report of a pod whose volume was unmounted."""
+        record = self._registry.get(node)
+        if record is not None and record.slots.pop(uid, None) is not None:
+            record.asks.pop(uid, None)
+            self.wake(node, uid, self._debounce)
+
+    def wake(self, node: str, uid: str, delay: float | None) -> None:
+        """Queue a pod's job within so many seconds; None for its next turn to store progress."""
+        pod = self._world.pods.by_uid(uid)
+        if pod is not None and pod.view.node == node:
+            key = Key(TRAINING_JOB.name, pod.namespace, pod.job)
+            self._queue.add(key, self._progress_delay(key) if delay is None else delay)
