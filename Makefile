@@ -7,6 +7,8 @@ BIN := .venv/bin
 TAG ?= dev
 # Processes that run unit tests.
 WORKERS ?= 2
+# Processes that run integration tests, which wait more than they compute.
+WAITERS ?= 4
 # Runs a layer of tests and prints its time beside its budget.
 TIMED := $(PYTHON) -m e2e.setup.budgets run
 # The first test's time holds the building of the images and the cluster.
@@ -77,7 +79,8 @@ fuzz: venv ## The random unit tests with a hundred times the cases of CI (1 hour
 
 .PHONY: integration
 integration: binaries ## Tests against a real kube-apiserver and etcd.
-	@$(TIMED) integration $(BIN)/python -m pytest tests/integration -q
+	@$(TIMED) integration $(BIN)/python -m pytest tests/integration -q -n $(WAITERS) --dist loadgroup \
+		--no-loadscope-reorder
 
 .PHONY: fuzz-templates
 fuzz-templates: binaries ## 20,000 random mutations of valid templates against a real API server (15 minutes).
@@ -90,7 +93,8 @@ foreign-images: venv ## Run the launcher in images of other distributions, Pytho
 
 .PHONY: warm-and-cold
 warm-and-cold: venv ## Ranks forked and executed, compared under every Python of this machine (3 minutes).
-	@CONVOY_WARM_AND_COLD=1 $(BIN)/python -m pytest tests/integration/workloads/test_warm_and_cold.py -q
+	@CONVOY_WARM_AND_COLD=1 $(BIN)/python -m pytest tests/integration/workloads/test_warm_and_cold.py \
+		tests/integration/workloads/test_launcher.py::test_it_runs_under_old_pythons -q
 
 .PHONY: e2e
 e2e: binaries ## The slice of e2e tests on a real multi-node cluster that CI runs.
