@@ -133,6 +133,11 @@ bench-guard-sweep: venv ## Sweeps that find slow nodes of made-up fleets, beside
 bench-dashboard: binaries ## The dashboard with 500 jobs in a real browser; writes docs/bench/dashboard.json (8 minutes).
 	@$(BIN)/python -m e2e.bench dashboard
 
+.PHONY: bench-engines
+bench-engines: venv ## Engines beside their baselines, in turns; writes docs/bench/engine-NAME.json. ENGINE=gpt runs one, SIZE=small a small one.
+	@$(BIN)/python -m convoy_workloads.bench $(ENGINE) --size $(or $(SIZE),full)
+	@$(BIN)/python -m e2e.bench.report
+
 .PHONY: soak
 soak: binaries ## Half an hour of jobs under random faults on real nodes; writes docs/bench/soak.json.
 	@$(BIN)/python -m e2e.bench soak

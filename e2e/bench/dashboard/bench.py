@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from e2e.bench.kit.figures import Figures, Metric
+from convoy_workloads.bench.figures import Figures, Metric
 from e2e.cluster import files
 from e2e.cluster.errors import ClusterError
 

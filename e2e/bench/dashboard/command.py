@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from convoy_workloads.bench import figures
 from e2e.bench.dashboard import bench
-from e2e.bench.kit import figures
 from e2e.cluster.errors import ClusterError
 
 

@@ -10,7 +10,7 @@ import asyncio
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_crds.meta import API_VERSION
-from e2e.bench.kit.figures import Figures, Metric
+from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.rig.audit import Entry
 from e2e.bench.rig.guard_policy import API, PATIENCE, guarded, labelled
 from e2e.bench.rig.rig import Rig, rig

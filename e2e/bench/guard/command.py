@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from convoy_workloads.bench import figures
 from e2e.bench.guard import burst, fleet, jobs, large, replay, speed, storm, telemetry
-from e2e.bench.kit import figures
 from e2e.bench.kit.options import require_known
 
 PARTS: dict[str, Callable[[int, figures.Figures], None]] = {

@@ -20,9 +20,9 @@ from convoy_controllers.guard.synthetic import Job, play
 from convoy_controllers.simulate.guard.harm import Harm, Ills
 from convoy_controllers.simulate.guard.training import RESTART
 from convoy_controllers.simulate.guard.world import GuardWorld, Setup
+from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.guard.intervals import words
 from e2e.bench.guard.judges import Judge, nvrx
-from e2e.bench.kit.figures import Figures, Metric
 from e2e.cluster import machine
 from e2e.cluster.progress import Progress
 

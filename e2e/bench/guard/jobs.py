@@ -11,10 +11,10 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
+from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.guard.intervals import most
 from e2e.bench.guard.lives import Life, live, scenarios
 from e2e.bench.guard.sweeping.intervals import share
-from e2e.bench.kit.figures import Figures, Metric
 from e2e.cluster import machine
 from e2e.cluster.progress import Progress
 

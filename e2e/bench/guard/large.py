@@ -10,7 +10,7 @@ import asyncio
 import time
 
 from convoy_crds.meta import API_VERSION
-from e2e.bench.kit.figures import Figures, Metric
+from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.rig import kwok
 from e2e.bench.rig.api import each
 from e2e.bench.rig.rig import Rig, rig

@@ -9,9 +9,9 @@ from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.findings import Cause
 from convoy_controllers.guard.state import State, begin
 from convoy_controllers.testing.traces import Trace, read
+from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.guard import judges
 from e2e.bench.guard.judges import Judge
-from e2e.bench.kit.figures import Figures, Metric
 from e2e.cluster import files
 
 FOLDER = files.CHECKOUT / "tests" / "data" / "straggler"

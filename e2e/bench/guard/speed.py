@@ -9,7 +9,7 @@ import numpy as np
 from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.state import begin
 from convoy_controllers.guard.synthetic import Job, play
-from e2e.bench.kit.figures import Figures, Metric
+from convoy_workloads.bench.figures import Figures, Metric
 
 _WARM_UP, _WINDOWS = 4, 12
 

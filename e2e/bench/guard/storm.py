@@ -21,9 +21,9 @@ from convoy_controllers.simulate.health import Broken, HealthWorld
 from convoy_crds.guardpolicy import BreakerState
 from convoy_crds.nodehealth import State
 from convoy_crds.terms import TAINTS
+from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.guard.intervals import none_of
 from e2e.bench.guard.judges import nvrx
-from e2e.bench.kit.figures import Figures, Metric
 from e2e.cluster import machine
 from e2e.cluster.progress import Progress
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
+from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.guard.sweeping.fleets import Case, Fleet, Noise
 from e2e.bench.guard.sweeping.intervals import share
 from e2e.bench.guard.sweeping.rules import RULES
-from e2e.bench.kit.figures import Figures, Metric
 from e2e.cluster import machine
 from e2e.cluster.progress import Progress
 

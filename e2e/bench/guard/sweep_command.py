@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from convoy_workloads.bench import figures
 from e2e.bench.guard import sweep
-from e2e.bench.kit import figures
 
 
 def run(fleets: Annotated[int, typer.Option(min=1, help="Per seed.")] = sweep.FLEETS) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from convoy_agents.guard.outgoing import Outgoing
 from convoy_agents.guard.windows import parse
+from convoy_workloads.bench.figures import Figures, Metric
 from convoy_workloads.runtime.frames import Decoder, Message
 from e2e.bench.guard.stepping import WARM_UP
-from e2e.bench.kit.figures import Figures, Metric
 from e2e.cluster import files
 from e2e.cluster.run import run
 

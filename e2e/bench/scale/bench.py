@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from e2e.bench.kit.figures import Figures, Metric
+from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.rig.jobs import HUNDRED, ONE_LARGE
 from e2e.bench.rig.rig import Rig, rig
 from e2e.bench.scale.jobset import LIMITS, JobSet

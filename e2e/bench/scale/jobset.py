@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from e2e.bench.kit.figures import Figures, Metric
+from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.rig.accounts import account_config
 from e2e.bench.rig.api import each
 from e2e.bench.rig.jobs import JOBSETS, Shape, job_set

@@ -11,7 +11,7 @@ from typing import Any
 
 from kubernetes import client
 
-from e2e.bench.kit.figures import Figures, Metric
+from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.survival.surroundings import everything_on
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.progress import Progress

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from e2e.bench.kit import figures
+from convoy_workloads.bench import figures
 from e2e.bench.kit.options import require_known
 from e2e.bench.survival import bench
 from e2e.cluster.errors import ClusterError

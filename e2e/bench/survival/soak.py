@@ -14,7 +14,7 @@ from kubernetes import client
 from urllib3.exceptions import HTTPError
 
 from convoy_crds.meta import GROUP, VERSION
-from e2e.bench.kit.figures import Figures, Metric
+from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.kit.usage import Usage, Watch
 from e2e.bench.survival.surroundings import everything_on
 from e2e.cluster.cluster import Cluster

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from e2e.bench.kit import figures
+from convoy_workloads.bench import figures
 from e2e.bench.survival import soak
 from e2e.cluster.errors import ClusterError
 

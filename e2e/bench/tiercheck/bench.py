@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.bench.kit.figures import Figures
+from convoy_workloads.bench.figures import Figures
 from e2e.bench.tiercheck.saving import memory, peer, rows, upload
 from e2e.cluster.progress import Progress
 

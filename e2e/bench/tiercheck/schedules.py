@@ -15,7 +15,7 @@ from pathlib import Path
 from convoy_controllers.simulate.checkpoints.schedule import play
 from convoy_controllers.simulate.checkpoints.truth import Broken
 from convoy_controllers.simulate.checkpoints.vaults import Rules
-from e2e.bench.kit.figures import Figures, Metric
+from convoy_workloads.bench.figures import Figures, Metric
 from e2e.cluster import files, machine
 from e2e.cluster.progress import Progress
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from e2e.bench.kit import figures
+from convoy_workloads.bench import figures
 from e2e.bench.tiercheck import schedules
 
 

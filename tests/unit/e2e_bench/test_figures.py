@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from e2e.bench.kit.figures import Figures, Metric
+
+from convoy_workloads.bench.figures import Figures, Metric
 
 
 def rows(*values, target=None, baseline=""):

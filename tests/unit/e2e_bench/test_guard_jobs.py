@@ -9,10 +9,10 @@ import pytest
 from e2e.bench.guard.jobs import add_rows
 from e2e.bench.guard.judges import OTHERS, Judge
 from e2e.bench.guard.lives import UNCONFIRMED, Accused, Life, live
-from e2e.bench.kit.figures import Figures
 
 from convoy_controllers.guard.faults import Fault
 from convoy_controllers.guard.synthetic import Job, play
+from convoy_workloads.bench.figures import Figures
 
 GOOD = Life(
     scenario="half as fast",

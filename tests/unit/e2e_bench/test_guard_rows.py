@@ -7,7 +7,8 @@ from e2e.bench.guard import fleet, storm
 from e2e.bench.guard.fleet import Season
 from e2e.bench.guard.intervals import most, none_of, words
 from e2e.bench.guard.storm import Storm
-from e2e.bench.kit.figures import Figures
+
+from convoy_workloads.bench.figures import Figures
 
 STEADY, UNSTEADY = (1.0, 1.005) * 8, (1.0, 2.0) * 8
 

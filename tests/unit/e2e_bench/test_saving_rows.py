@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from e2e.bench.kit.figures import Figures
 from e2e.bench.tiercheck.saving import rows
 from e2e.bench.tiercheck.saving.libraries import DLROVER, RESILIENCY
 from e2e.bench.tiercheck.saving.memory import ALL, CPU, FULL, Found
@@ -11,6 +10,8 @@ from e2e.bench.tiercheck.saving.peer import Moved
 from e2e.bench.tiercheck.saving.steps import EACH, SPARSE, WITHOUT
 from e2e.bench.tiercheck.saving.upload import Uploads
 from e2e.bench.tiercheck.saving.ways import COPY, OURS, PROCESS, SYNC, THREAD
+
+from convoy_workloads.bench.figures import Figures
 
 
 def found(**changes):

@@ -7,7 +7,8 @@ from e2e.bench.guard.sweep import count
 from e2e.bench.guard.sweeping.fleets import Case, Fleet, Noise
 from e2e.bench.guard.sweeping.intervals import share
 from e2e.bench.guard.sweeping.rules import RULES
-from e2e.bench.kit.figures import Figures, Metric
+
+from convoy_workloads.bench.figures import Figures, Metric
 
 QUIET = Noise(fleet=0.0, test=1e-6)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from e2e.bench.kit.figures import Figures
+from convoy_workloads.bench.figures import Figures
 from e2e.bench.rig.jobs import HUNDRED, ONE_LARGE, THOUSAND_SMALL
 from e2e.bench.rig.rig import Rig
 from e2e.bench.scale.scenarios import everything

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from tests.integration.dashboard.viewers import Viewers
 
-from e2e.bench.kit.figures import Figures, Metric
+from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.rig import dashboard_process
 from e2e.bench.rig.dashboard_process import DashboardProcess
 from e2e.bench.rig.guard_policy import guarded

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from convoy_crds.terms import LABEL_JOB
-from e2e.bench.kit.figures import Figures, Metric
+from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.rig.audit import last
 from e2e.bench.rig.jobs import HUNDRED, ONE_LARGE, PODS
 from e2e.bench.rig.rig import Rig, twins

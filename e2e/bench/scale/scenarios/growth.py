@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from e2e.bench.kit.figures import Figures, Metric
+from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.rig.jobs import ONE_LARGE, TRAINING_JOBS, Shape, training_job
 from e2e.bench.rig.plane import OPERATOR_USER
 from e2e.bench.rig.rig import Rig

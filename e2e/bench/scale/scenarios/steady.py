@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from e2e.bench.kit.figures import Figures, Metric
+from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.rig import etcd
 from e2e.bench.rig.audit import busiest
 from e2e.bench.rig.dashboard_process import DashboardProcess

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from e2e.bench.kit.figures import Figures, Metric
+from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.tiercheck.saving.libraries import DLROVER, RESILIENCY
 from e2e.bench.tiercheck.saving.memory import ALL, CPU, FULL, Found
 from e2e.bench.tiercheck.saving.peer import Moved
