@@ -21,25 +21,20 @@ import yaml
 from tests.integration.dashboard.browser import Browser, eventually
 from tests.integration.ports import free_ports
 
+from convoy_crds.kinds import KINDS
+
 __all__ = ["Browser", "eventually"]
 
 ROOT = Path(__file__).resolve().parents[3]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 GROUP = "/apis/convoy.dev/v1alpha1"
-KINDS = (
-    "trainingjobs",
-    "nodehealths",
-    "healthsweeps",
-    "hardwareclasses",
-    "guardpolicies",
-    "checkpointstores",
-    "engines",
-)
 
 
 def chart_rules() -> list[dict[str, Any]]:
     """Of the role in the chart, as it is with logs."""
     text = (ROOT / "charts/convoy/templates/dashboard.yaml").read_text()
+    kinds = "".join(f"\n      - {kind.plural}" for kind in KINDS)
+    text = re.sub(r"\s*\{\{- range .*?\{\{- end \}\}", kinds, text, count=1, flags=re.DOTALL)
     for body in yaml.safe_load_all(re.sub(r"\{\{.*?\}\}", "", text)):
         if body and body["kind"] == "ClusterRole":
             return body["rules"]
@@ -93,10 +88,10 @@ class Cluster:
     def clear(self) -> None:
         """No object of Convoy's, no node and no pod is left."""
         for kind in KINDS:
-            for item in self.plane.request("GET", f"{GROUP}/{kind}")["items"]:
+            for item in self.plane.request("GET", f"{GROUP}/{kind.plural}")["items"]:
                 meta = item["metadata"]
                 scope = f"/namespaces/{meta['namespace']}" if "namespace" in meta else ""
-                self.plane.request("DELETE", f"{GROUP}{scope}/{kind}/{meta['name']}")
+                self.plane.request("DELETE", f"{GROUP}{scope}/{kind.plural}/{meta['name']}")
         for item in self.plane.request("GET", "/api/v1/pods")["items"]:
             meta = item["metadata"]
             path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}?gracePeriodSeconds=0"

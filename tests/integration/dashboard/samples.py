@@ -60,7 +60,8 @@ def checkpoint(step: int, incarnation: int = 1, minutes: float = 1) -> dict[str,
 
 def jobs(cluster: Cluster, research: str) -> None:
     """The jobs of two namespaces."""
-    llama.began(cluster, training_job(llama.NAME, "default", 4, 2, checkpoint={"interval": "Auto", **TIERS}))
+    trained = {"engine": {"name": "llama"}, "checkpoint": {"interval": "Auto", **TIERS}}
+    llama.began(cluster, training_job(llama.NAME, "default", 4, 2, **trained))
     failed = training_job("odb-ablation-7", research, 2)
     failed["status"] = {
         "phase": "Failed", "reason": "RepeatedError", "ready": "0/2", "incarnation": 4,
@@ -119,6 +120,7 @@ def jobs(cluster: Cluster, research: str) -> None:
 
 def fill(cluster: Cluster, research: str, points: int = 60) -> None:
     """All of it. `research`: the second namespace; `points`: of the curves, an hour long."""
+    llama.engine(cluster)
     machines.nodes(cluster)
     machines.policies(cluster)
     machines.hardware(cluster)

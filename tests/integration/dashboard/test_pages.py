@@ -29,7 +29,7 @@ PAGES = (
            "Node quarantined", "10 nodes", "8 jobs"]),
     ("/jobs/default/llama-8b", [f"{llama.step(1):,}", "rank 5", "Thermal", "straggler: ", "RankKilled",
                                 "NodeLost", "Known since", "llama-8b-worker-2", "r2", "6-7", "in the way",
-                                "every 1 min 35 s"]),
+                                "every 1 min 35 s", "held_out_loss", "nats", "Share of the tokens"]),
     ("/nodes/node-06", ["Suspect", "gemm-bf16", "worse", "sweep-64", "under way", "Qualified → Suspect",
                         "default/llama-8b", f"{machines.COST:,} GPU-s"]),
 )  # fmt: skip
@@ -55,7 +55,7 @@ def test_charts_are_drawn(research: str, dashboard: Process, browser: Browser) -
         "return [...document.querySelectorAll('.chart canvas')].map((canvas) => canvas.getContext('2d')"
         ".getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0))"
     )
-    for path, number in (("/jobs/default/llama-8b", 3), ("/nodes/node-06", 1)):
+    for path, number in (("/jobs/default/llama-8b", 5), ("/nodes/node-06", 1)):
         browser.open(dashboard.url + path)
         eventually(lambda number=number: browser.run(drawn) == [True] * number, what=f"charts of {path}")
 
