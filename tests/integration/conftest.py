@@ -29,7 +29,7 @@ from tests.integration.ports import free_ports
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 LONGEST = (
     "dashboard",
     "operator/test_leadership.py",
@@ -46,6 +46,7 @@ LONGEST = (
 """Groups of tests that take longest: they start first, so that no worker ends long after the others."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Gives each module to one worker, and all that share a browser and a dashboard to the same one."""
 
