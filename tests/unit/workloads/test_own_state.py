@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from tests.unit.workloads import rank_processes
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -142,7 +142,7 @@ def goes_on(rank: int, folder: Path, keep: Kept, broadcast: bool) -> None:
 @pytest.mark.parametrize("broadcast", [True, False], ids=["rank 0's buffers for all", "buffers of their own"])
 @pytest.mark.parametrize("keep", [in_memory, in_a_folder])
 def test_every_rank_gets_back_what_was_its_own(tmp_path: Path, keep: Kept, broadcast: bool) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = rank_processes.context()
     ranks = [context.Process(target=goes_on, args=(rank, tmp_path, keep, broadcast)) for rank in range(WORLD)]
     for one in ranks:
         one.start()

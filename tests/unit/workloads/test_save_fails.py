@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from tests.unit.workloads import rank_processes
 from tests.unit.workloads.test_dcp import Agent
 
 from convoy_workloads.runtime.errors import OtherRankFailed
@@ -174,7 +174,7 @@ def run(scenario: Callable[[Ranks], None], rank: int, meeting: str) -> None:
     ids=lambda scenario: scenario.__name__,
 )
 def test_one_of_two_ranks_fails(scenario: Callable[[Ranks], None], tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = rank_processes.context()
     ranks = [
         context.Process(target=run, args=(scenario, rank, str(tmp_path / "meeting"))) for rank in range(WORLD)
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import time
 from collections.abc import Iterator
@@ -11,8 +10,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
+from tests.unit.workloads import rank_processes
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -24,11 +25,11 @@ SLOW = 0.2
 """Seconds by which rank 1 is slower in each of its passes."""
 LOADING = 0.1
 """Seconds for which rank 0 waits for its input."""
-TOGETHER = 0.1
+TOGETHER = 0.4
 """Seconds by which rank 1 comes later to what it was asked to reduce."""
 NUMBERS = 32 * 1024
 """Of four bytes: a collective that is large enough to be told."""
-STEPS = 6
+STEPS = 4
 
 
 class Slow(torch.autograd.Function):
@@ -115,7 +116,7 @@ def train(rank: int, folder: Path, passes: int, out: Any) -> None:
 
 def shares(folder: Path, passes: int) -> dict[int, dict[str, Any]]:
     """By rank what the steps were spent on, each a mean; micro-batches as a list."""
-    context = multiprocessing.get_context("spawn")
+    context = rank_processes.context()
     out: Any = context.Queue()
     ranks = [context.Process(target=train, args=(rank, folder, passes, out)) for rank in (0, 1)]
     for one in ranks:
@@ -145,8 +146,14 @@ def mean(windows: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def test_who_is_slow_computes_and_the_other_one_waits(tmp_path: Path) -> None:
-    found = shares(tmp_path, passes=1)
+@pytest.fixture(scope="module")
+def one_pass(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
+    """Shares of the ranks' time, with one pass per step."""
+    return shares(tmp_path_factory.mktemp("one-pass"), passes=1)
+
+
+def test_who_is_slow_computes_and_the_other_one_waits(one_pass: dict[int, dict[str, Any]]) -> None:
+    found = one_pass
     assert found[1]["compute"] >= 2 * SLOW
     assert found[0]["compute"] < SLOW
     assert found[1]["data"] < LOADING <= found[0]["data"]
@@ -157,8 +164,8 @@ def test_who_is_slow_computes_and_the_other_one_waits(tmp_path: Path) -> None:
         assert found[rank]["micro"] == []
 
 
-def test_each_communicator_is_told_of(tmp_path: Path) -> None:
-    found = shares(tmp_path, passes=1)
+def test_each_communicator_is_told_of(one_pass: dict[int, dict[str, Any]]) -> None:
+    found = one_pass
     for rank in (0, 1):
         told = found[rank]["collectives"]
         assert {kind: (one["members"], one["bytes"]) for kind, one in told.items()} == {
@@ -183,7 +190,7 @@ def test_each_of_several_passes_is_measured(tmp_path: Path) -> None:
 
 
 def test_what_shards_a_model_is_seen(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = rank_processes.context()
     out: Any = context.Queue()
     ranks = [context.Process(target=sharded, args=(rank, tmp_path, out)) for rank in (0, 1)]
     for one in ranks:
@@ -220,7 +227,7 @@ def sharded(rank: int, folder: Path, out: Any) -> None:
 
 def test_classes_of_the_program_keep_the_wait_that_torch_knows() -> None:
     """A wrapper that they inherited would be taken for their own, and called for ever."""
-    context = multiprocessing.get_context("spawn")
+    context = rank_processes.context()
     out: Any = context.Queue()
     one = context.Process(target=derived, args=(out,))
     one.start()
@@ -232,7 +239,7 @@ def test_classes_of_the_program_keep_the_wait_that_torch_knows() -> None:
 
 
 def test_a_collective_is_compiled_as_without_the_measuring(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = rank_processes.context()
     out: Any = context.Queue()
     one = context.Process(target=compiled, args=(tmp_path, out))
     one.start()
