@@ -52,3 +52,11 @@ def copied(jobs: Jobs, name: str, incarnation: int = 1) -> dict[str, Any]:
 
     found: dict[str, Any] = jobs.wait(mark, 60, f"copies of incarnation {incarnation}")
     return found
+
+
+def held_out(log: str) -> dict[int, str]:
+    """Return the held-out loss by step, as printed; both must agree where a step was made twice."""
+    found: dict[int, str] = {}
+    for step, loss in re.findall(r"step (\d+)/\d+.*held_out_loss ([0-9.]+)", log):
+        assert found.setdefault(int(step), loss) == loss
+    return found

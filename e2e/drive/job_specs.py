@@ -26,6 +26,22 @@ def apart(job: str, beside: str = "") -> dict[str, Any]:
     return {"spec": {"affinity": affinity}}
 
 
+def single_threaded(role: dict[str, Any]) -> dict[str, Any]:
+    """Return a role whose ranks compute with one thread each.
+
+    A container without a limit counts all processors of its node as its own. Nodes of one machine share them,
+    and the threads of several ranks would spin for one another.
+    """
+    template = role.get("template", {})
+    pod = template.get("spec", {})
+    first, *others = pod.get("containers") or [{"name": "worker"}]
+    variables = first.get("env", [])
+    if all(one["name"] != "OMP_NUM_THREADS" for one in variables):
+        variables = [{"name": "OMP_NUM_THREADS", "value": "1"}, *variables]
+    containers = [{**first, "env": variables}, *others]
+    return {**role, "template": {**template, "spec": {**pod, "containers": containers}}}
+
+
 def one_role(container: dict[str, Any], replicas: int = 1) -> list[dict[str, Any]]:
     """One role of the user's own container."""
     return [{"name": "worker", "replicas": replicas, "template": {"spec": {"containers": [container]}}}]

@@ -13,7 +13,7 @@ from kubernetes import client, config
 from convoy_crds.meta import API_VERSION, GROUP, VERSION
 from convoy_crds.terms import LABEL_JOB
 from e2e.cluster.cluster import Cluster
-from e2e.drive.job_specs import SMALL
+from e2e.drive.job_specs import SMALL, single_threaded
 
 PLURAL = "trainingjobs"
 
@@ -41,12 +41,15 @@ class Jobs:
     namespace: str
     custom: Any
     core: Any
+    single_threaded: bool = False
+    """Ranks of engines compute with one thread each."""
 
     @classmethod
-    def of(cls, cluster: Cluster, namespace: str) -> Jobs:
+    def of(cls, cluster: Cluster, namespace: str, *, single_threaded: bool = False) -> Jobs:
         """Connects as the administrator."""
         api = config.new_client_from_config(str(cluster.kubeconfig))
-        return cls(cluster, namespace, client.CustomObjectsApi(api), client.CoreV1Api(api))
+        core, custom = client.CoreV1Api(api), client.CustomObjectsApi(api)
+        return cls(cluster, namespace, custom, core, single_threaded)
 
     def create(self, name: str, **spec: Any) -> dict[str, Any]:
         """Creates a job of two small `gpt` workers unless `spec` says otherwise."""
@@ -55,6 +58,8 @@ class Jobs:
             "roles": [{"name": "worker", "replicas": 2}],
             **spec,
         }
+        if self.single_threaded and body["engine"]:
+            body["roles"] = [single_threaded(role) for role in body["roles"]]
         manifest = {
             "apiVersion": API_VERSION,
             "kind": "TrainingJob",
@@ -100,10 +105,17 @@ class Jobs:
         self.wait(lambda: self.get(name) is None and not self.pods(name), 90, f"{name} deleted")
 
     def delete_all(self) -> None:
-        """Deletes what is left."""
+        """Deletes what is left, and returns once it and its pods are gone."""
+        for name in self.start_deletion():
+            self.wait(lambda: self.get(name) is None and not self.pods(name), 90, f"{name} deleted")  # noqa: B023
+
+    def start_deletion(self) -> list[str]:
+        """Starts to delete what is left, and returns its names."""
         found = self.custom.list_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL)
-        for job in found["items"]:
-            self.delete(job["metadata"]["name"])
+        names = [job["metadata"]["name"] for job in found["items"]]
+        for name in names:
+            self.custom.delete_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, name)
+        return names
 
     def pods(self, name: str) -> list[Any]:
         """Its pods by index."""

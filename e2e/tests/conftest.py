@@ -85,9 +85,18 @@ def namespace(cluster: Cluster) -> str:
     return restricted_namespace(cluster, "e2e-restricted")
 
 
+@pytest.fixture(scope="session")
+def early(cluster: Cluster) -> Iterator[Jobs]:
+    """Jobs that several tests share, or that one test starts for another one to judge."""
+    made = Jobs.of(cluster, restricted_namespace(cluster, "e2e-early"), single_threaded=True)
+    made.delete_all()
+    yield made
+    made.start_deletion()
+
+
 @pytest.fixture
 def jobs(cluster: Cluster, namespace: str) -> Iterator[Jobs]:
-    """The namespace's jobs; those a test leaves are deleted."""
-    made = Jobs.of(cluster, namespace)
+    """The namespace's jobs; those a test leaves are deleted while the next one begins."""
+    made = Jobs.of(cluster, namespace, single_threaded=True)
     yield made
-    made.delete_all()
+    made.start_deletion()

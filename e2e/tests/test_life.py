@@ -3,51 +3,70 @@
 from __future__ import annotations
 
 import re
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from e2e.cluster.cluster import Cluster
-from e2e.drive.faults import kill_rank
-from e2e.drive.job_specs import SMALL, apart, memory
+from e2e.drive.job_specs import SMALL, apart, memory, one_role, own_container, single_threaded
+from e2e.drive.job_watch import Sight, Watched
 from e2e.drive.jobs import Jobs
 from e2e.drive.pod_traces import traces
+from e2e.drive.recovery import moment
 from e2e.install import NAMESPACE, helm
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+DEADLINE_SECONDS = 20
 
 
-def test_a_job_goes_from_apply_to_succeeded_and_its_held_out_loss_falls(jobs: Jobs) -> None:
-    jobs.create("first")
-    status = jobs.wait_phase("first", "Succeeded", 120)
+@pytest.fixture(scope="module")
+def short(early: Jobs) -> Iterator[Watched]:
+    """A job with a deadline and a time to live, which runs into both while other tests run."""
+    spec = {"activeDeadlineSeconds": DEADLINE_SECONDS, "ttlSecondsAfterFinished": 5}
+    sleeps = own_container("python", "-c", "import time; time.sleep(600)")
+    with Watched(early, "short") as seen:
+        early.create("short", engine=None, roles=one_role(sleeps), **spec)
+        yield seen
+
+
+@pytest.fixture(scope="module")
+def first(early: Jobs) -> str:
+    """The name of a plain job that goes to its end."""
+    early.create("first")
+    return "first"
+
+
+def test_a_job_goes_from_apply_to_succeeded_and_its_held_out_loss_falls(
+    early: Jobs, short: Watched, first: str
+) -> None:
+    status = early.wait_phase(first, "Succeeded", 120)
     assert (status["incarnation"], status["restarts"]["total"], status["ready"]) == (1, 0, "2/2")
     assert (status["progress"]["step"], status["progress"]["percent"]) == (SMALL["steps"], 100)
     (figure,) = status["progress"]["metrics"]
     assert (figure["name"], figure["step"]) == ("held_out_loss", SMALL["steps"]), "Engine gpt declares it"
-    losses = [float(found) for found in re.findall(r"held_out_loss ([0-9.]+)", jobs.log("first-worker-0"))]
+    losses = [
+        float(found) for found in re.findall(r"held_out_loss ([0-9.]+)", early.log(f"{first}-worker-0"))
+    ]
     assert len(losses) >= 2 and losses[-1] < losses[0] - 0.3
     assert figure["value"] == pytest.approx(losses[-1], rel=1e-4)
-    jobs.wait(
-        lambda: {pod.status.phase for pod in jobs.pods("first")} == {"Succeeded"}, 30, "launchers let go"
+    early.wait(
+        lambda: {pod.status.phase for pod in early.pods(first)} == {"Succeeded"}, 30, "launchers let go"
     )
-    assert {"Completed", "Training"} <= jobs.events("first")
+    assert {"Completed", "Training"} <= early.events(first)
 
 
-def test_kubectl_shows_the_job_at_a_glance(cluster: Cluster, jobs: Jobs) -> None:
-    jobs.create("glance")
-    jobs.wait_phase("glance", "Succeeded", 120)
+def test_kubectl_shows_the_job_at_a_glance(cluster: Cluster, early: Jobs, first: str) -> None:
+    early.wait_phase(first, "Succeeded", 120)
     heads, line = cluster.kubectl(
-        "get", "trainingjobs", "-n", jobs.namespace, "glance", "-o", "wide"
+        "get", "trainingjobs", "-n", early.namespace, first, "-o", "wide"
     ).splitlines()
     for head in ("PHASE", "READY", "STEP", "%", "CHECKPOINT", "RESTARTS", "REASON", "LOSS"):
         assert head in heads
     assert "Succeeded" in line and "2/2" in line and "Completed" in line
-    assert "glance" in cluster.kubectl("get", "convoy", "-n", jobs.namespace)
-    assert "all ranks of worker ended well" in cluster.kubectl(
-        "describe", "tj", "-n", jobs.namespace, "glance"
-    )
+    assert first in cluster.kubectl("get", "convoy", "-n", early.namespace)
+    assert "all ranks of worker ended well" in cluster.kubectl("describe", "tj", "-n", early.namespace, first)
 
 
 def test_an_unmodified_torchrun_script_trains_in_an_image_without_convoy(jobs: Jobs) -> None:
@@ -58,7 +77,8 @@ def test_an_unmodified_torchrun_script_trains_in_an_image_without_convoy(jobs: J
         jobs.namespace, {"metadata": {"name": "ddp"}, "data": {"ddp.py": script}}
     )
     try:
-        jobs.create("own", **{"engine": None, **manifest["spec"]})
+        roles = [single_threaded(role) for role in manifest["spec"]["roles"]]
+        jobs.create("own", **{"engine": None, **manifest["spec"], "roles": roles})
         status = jobs.wait_phase("own", "Succeeded", 120)
     finally:
         jobs.core.delete_namespaced_config_map("ddp", jobs.namespace)
@@ -88,18 +108,20 @@ def test_suspend_gives_the_pods_back_and_resume_continues_from_the_checkpoint(jo
     assert status["restarts"]["total"] == 0
 
 
-def test_a_deadline_fails_the_job_and_ttl_deletes_it(jobs: Jobs) -> None:
-    params = {**SMALL, "steps": 100_000}
-    begun = time.monotonic()
-    jobs.create(
-        "short", engine={"name": "gpt", "params": params}, activeDeadlineSeconds=20, ttlSecondsAfterFinished=5
-    )
-    status = jobs.wait(
-        lambda: (found := jobs.status("short")).get("phase") == "Failed" and found, 60, "short failed"
-    )
-    assert status["reason"] == "DeadlineExceeded"
-    assert time.monotonic() - begun >= 19
-    jobs.wait(lambda: jobs.get("short") is None and not jobs.pods("short"), 60, "short deleted by its TTL")
+def test_a_deadline_fails_the_job_and_ttl_deletes_it(early: Jobs, short: Watched) -> None:
+    def failed() -> Sight | None:
+        return next((one for one in short.job if phase(one) == "Failed"), None)
+
+    found = short.until(failed, 60, "short failed")
+    assert found.body["status"]["reason"] == "DeadlineExceeded"
+    begun = moment(found.body["metadata"]["creationTimestamp"])
+    assert found.at - begun >= DEADLINE_SECONDS - 1
+    early.wait(lambda: early.get("short") is None and not early.pods("short"), 60, "short deleted by its TTL")
+
+
+def phase(sight: Sight) -> str:
+    """Return the phase of a job in one of its states; empty before the first."""
+    return str((sight.body.get("status") or {}).get("phase", ""))
 
 
 def test_deletion_leaves_no_object_process_mount_cgroup_or_memory(cluster: Cluster, jobs: Jobs) -> None:
@@ -113,19 +135,6 @@ def test_deletion_leaves_no_object_process_mount_cgroup_or_memory(cluster: Clust
     assert any(job in line for line in before["mounts"]), f"it has memory: {before['mounts']}"
     jobs.delete("gone")
     jobs.wait(lambda: not any(traces(cluster, uids).values()), 60, f"no trace, but {traces(cluster, uids)}")
-
-
-def test_a_killed_rank_restarts_in_its_pod(cluster: Cluster, jobs: Jobs) -> None:
-    jobs.create("tough", engine={"name": "gpt", "params": {**SMALL, "steps": 250}}, checkpoint=memory())
-    jobs.wait(lambda: jobs.status("tough").get("checkpoint"), 60, "a checkpoint")
-    before = [pod.metadata.uid for pod in jobs.pods("tough")]
-    pod = jobs.pods("tough")[1]
-    kill_rank(cluster, pod.spec.node_name, pod.metadata.uid, 1)
-    status = jobs.wait_phase("tough", "Succeeded", 300)
-    assert [pod.metadata.uid for pod in jobs.pods("tough")] == before
-    assert (status["restarts"]["total"], status["incarnation"]) == (1, 2)
-    assert status["restarts"]["last"]["reason"] == "RankKilled"
-    assert status["progress"]["step"] == 250
 
 
 def test_helm_test_trains_a_job_and_leaves_nothing(cluster: Cluster) -> None:

@@ -10,15 +10,17 @@ import pytest
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.node import Node
 from e2e.drive.cluster_state import restore
-from e2e.drive.faults import kill_named
-from e2e.drive.job_progress import copied, state, step, watermark
-from e2e.drive.job_specs import memory, memory_job_spec
+from e2e.drive.faults import kill_named, kill_rank
+from e2e.drive.job_progress import copied, held_out, state, step, watermark
+from e2e.drive.job_specs import SMALL, memory, memory_job_spec
 from e2e.drive.jobs import Jobs
 from e2e.drive.s3_server import checkpoint_store, objects
 from e2e.drive.shared_volumes import STORE, volume_store
 from e2e.drive.struck_job import training
 
 STEPS = 700
+LONG, CURVE = 1800, 30
+"""Steps that outlast four blows, and how often their loss is taken."""
 
 
 def in_memory(node: Node) -> list[str]:
@@ -27,34 +29,53 @@ def in_memory(node: Node) -> list[str]:
 
 
 def test_what_is_left_brings_the_job_back_with_the_same_bits(cluster: Cluster, jobs: Jobs) -> None:
-    jobs.create("calm", **memory_job_spec("calm", STEPS))
-    wanted = state(jobs, "calm")
-    jobs.delete("calm")
-    jobs.create("struck", **memory_job_spec("struck", STEPS))
+    """A rank, an agent, a pod and a node are killed; the same job beside it is left alone."""
+    steps = {**SMALL, "steps": LONG, "held_out_every": LONG // CURVE}
+    engine = {"name": "gpt", "params": steps}
+    jobs.create("struck", **{**memory_job_spec("struck", LONG), "engine": engine})
     try:
-        for number, blow in enumerate(("agent", "pod", "node")):
-            copied(jobs, "struck", number or 1)
-            pod = jobs.pods("struck")[1]
-            node = cluster.node(pod.spec.node_name)
-            incarnation = jobs.status("struck")["incarnation"]
-            if blow == "agent":
-                kill_named(node, "convoy-agent")
-                continue
-            if blow == "pod":
-                jobs.core.delete_namespaced_pod(pod.metadata.name, jobs.namespace, grace_period_seconds=0)
-            else:
-                node.kill()
-            jobs.wait(lambda: jobs.status("struck")["incarnation"] > incarnation, 60, blow)  # noqa: B023
-        assert state(jobs, "struck") == wanted
+        jobs.wait_phase("struck", "Running", 60)
+        # Its first pod, and so the other job, is on the node that nothing is done to.
+        safe = {"nodeSelector": {"kubernetes.io/hostname": jobs.pods("struck")[0].spec.node_name}}
+        role = {"name": "worker", "replicas": 2, "template": {"spec": safe}}
+        jobs.create("calm", engine=engine, roles=[role])
+        for number, blow in enumerate(("rank", "agent", "pod", "node")):
+            copied(jobs, "struck", jobs.status("struck")["incarnation"] if number else 1)
+            deal(cluster, jobs, "struck", blow)
+        assert state(jobs, "struck") == state(jobs, "calm"), "every weight and every moment of the optimizer"
         status = jobs.status("struck")
-        assert status["restarts"]["counted"] == 0
-        log = jobs.log("struck-worker-0")
-        assert "continues after step" in log and "step 0" not in log
+        assert (status["restarts"]["counted"], status["progress"]["step"]) == (1, LONG), "the rank counts"
+        logs = {name: jobs.log(f"{name}-worker-0") for name in ("struck", "calm")}
+        assert "continues after step" in logs["struck"] and "step 0" not in logs["struck"]
+        assert jobs.status("calm")["incarnation"] == 1 and "continues after step" not in logs["calm"]
+        curves = {name: held_out(log) for name, log in logs.items()}
+        assert len(curves["calm"]) == CURVE and curves["calm"] == curves["struck"]
     finally:
         restore(cluster)
         jobs.delete("struck")
     # What the job kept goes with it, also from the node that was away.
     jobs.wait(lambda: not any(in_memory(node) for node in cluster.nodes), 60, "memory is given back")
+
+
+def deal(cluster: Cluster, jobs: Jobs, name: str, blow: str) -> None:
+    """Deals a blow to a job's second pod or to its agent, and waits for the restart if one follows."""
+    pods, before = jobs.pods(name), jobs.status(name)
+    node = cluster.node(pods[1].spec.node_name)
+    if blow == "agent":
+        kill_named(node, "convoy-agent")
+        return
+    if blow == "rank":
+        kill_rank(cluster, node.name, pods[1].metadata.uid, 1)
+    elif blow == "pod":
+        jobs.core.delete_namespaced_pod(pods[1].metadata.name, jobs.namespace, grace_period_seconds=0)
+    else:
+        node.kill()
+    jobs.wait(lambda: jobs.status(name)["incarnation"] > before["incarnation"], 60, blow)
+    if blow == "rank":
+        assert [pod.metadata.uid for pod in jobs.pods(name)] == [pod.metadata.uid for pod in pods]
+        restarts = jobs.status(name)["restarts"]
+        assert (restarts["total"], restarts["last"]["reason"]) == (1, "RankKilled")
+        assert jobs.status(name)["incarnation"] == 2
 
 
 def test_a_job_that_does_not_fit_says_what_is_missing(jobs: Jobs) -> None:

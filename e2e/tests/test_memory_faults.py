@@ -15,7 +15,7 @@ from e2e.drive.jobs import Jobs
 from e2e.drive.recovery import moment
 from e2e.drive.struck_job import training, undisturbed
 
-STEPS = 600
+STEPS = 3000
 """More than are made while the network is poor."""
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-import re
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from e2e.cluster.cluster import Cluster
 from e2e.drive.cluster_state import holder, labelled, leader, restore
 from e2e.drive.commit_audit import commits
 from e2e.drive.faults import kill_named, kill_rank
-from e2e.drive.job_progress import state, watermark
+from e2e.drive.job_progress import held_out, state, watermark
 from e2e.drive.job_specs import ENDLESS, SMALL, apart, memory
 from e2e.drive.jobs import Jobs
 from e2e.drive.s3_server import checkpoint_store, objects
@@ -23,37 +23,53 @@ from e2e.drive.torchrun_job import own_script
 from e2e.install import NAMESPACE
 
 
-def test_a_killed_rank_steps_again_in_its_pod(cluster: Cluster, jobs: Jobs) -> None:
-    with training(cluster, jobs, "rank") as job:
+class TestOneJob:
+    """One job, struck again and again."""
+
+    @pytest.fixture(scope="class")
+    def job(self, cluster: Cluster, early: Jobs) -> Iterator[Subject]:
+        with training(cluster, early, "survivor") as job:
+            yield job
+
+    def test_a_killed_rank_steps_again_in_its_pod(self, job: Subject) -> None:
         came = job.kill_rank()
         assert (came.reason, came.replaced, came.incarnations) == ("RankKilled", 0, 1)
+
+    def test_of_a_deleted_pod_only_itself_is_replaced(self, job: Subject) -> None:
+        counted = job.seen.status["restarts"]["counted"]
+        came = job.delete_pod()
+        assert (came.reason, came.replaced) == ("PodDeleted", 1)
+        assert job.seen.status["restarts"]["counted"] == counted
+
+    def test_the_leader_may_vanish(self, cluster: Cluster, job: Subject) -> None:
+        with undisturbed(job):
+            kill_named(cluster.node(leader(cluster)[1]), "convoy-operator")
+            goes_on(job, job.seen.status["progress"]["step"])
+        assert job.kill_rank().replaced == 0
+
+    def test_a_dead_node_s_pod_moves(self, cluster: Cluster, job: Subject) -> None:
+        dead, counted = job.pods[1].spec.node_name, job.seen.status["restarts"]["counted"]
+        faults = offenders(job).get(dead, 0)
+        came = job.kill_node()
+        assert (came.reason, came.replaced) == ("NodeLost", 1)
+        assert job.seen.status["restarts"]["counted"] == counted
+        assert dead not in {pod.spec.node_name for pod in job.pods}
+        assert f"node/{dead}" not in labelled(cluster)
+        assert offenders(job)[dead] == faults + 1
+        # The node comes back: nothing of the old pod is left on it.
+        restore(cluster)
+        assert f"node/{dead}" in labelled(cluster)
+
+
+def offenders(job: Subject) -> dict[str, int]:
+    """Return the number of the job's faults by the node that the status holds them against."""
+    return {one["node"]: one["faults"] for one in job.seen.status.get("offenders", ())}
 
 
 def test_a_killed_rank_of_an_unmodified_script_too(cluster: Cluster, jobs: Jobs) -> None:
     with own_script(jobs, "script") as spec, training(cluster, jobs, "script", **spec) as job:
         came = job.kill_rank()
         assert (came.reason, came.replaced) == ("RankKilled", 0)
-
-
-def test_of_a_deleted_pod_only_itself_is_replaced(cluster: Cluster, jobs: Jobs) -> None:
-    with training(cluster, jobs, "pod") as job:
-        came = job.delete_pod()
-        assert (came.reason, came.replaced) == ("PodDeleted", 1)
-        assert job.seen.status["restarts"]["counted"] == 0
-
-
-def test_a_dead_node_s_pod_moves(cluster: Cluster, jobs: Jobs) -> None:
-    with training(cluster, jobs, "node") as job:
-        dead = job.pods[1].spec.node_name
-        came = job.kill_node()
-        restarts = job.seen.status["restarts"]
-        assert (came.reason, came.replaced, restarts["counted"]) == ("NodeLost", 1, 0)
-        assert dead not in {pod.spec.node_name for pod in job.pods}
-        assert f"node/{dead}" not in labelled(cluster)
-        assert job.seen.status["offenders"][0]["node"] == dead
-        # The node comes back: nothing of the old pod is left on it.
-        restore(cluster)
-        assert f"node/{dead}" in labelled(cluster)
 
 
 @pytest.mark.full
@@ -153,14 +169,6 @@ def goes_on(job: Subject, step: int) -> None:
     saved = job.seen.status["checkpoint"]["step"]
     job.seen.until(lambda: job.seen.status["progress"]["step"] > step + 20, 60, "steps go on")
     job.seen.until(lambda: job.seen.status["checkpoint"]["step"] > saved, 60, "commits go on")
-
-
-def test_the_leader_may_vanish(cluster: Cluster, jobs: Jobs) -> None:
-    with training(cluster, jobs, "without-leader") as job:
-        with undisturbed(job):
-            kill_named(cluster.node(leader(cluster)[1]), "convoy-operator")
-            goes_on(job, job.seen.status["progress"]["step"])
-        assert job.kill_rank().replaced == 0
 
 
 OUTAGE_SECONDS = 60.0
@@ -282,10 +290,11 @@ def test_a_rank_that_runs_out_of_memory_says_so(jobs: Jobs) -> None:
     assert "resources.limits.memory" in status["restarts"]["last"]["message"]
 
 
-@pytest.mark.parametrize("world", [pytest.param(2, marks=pytest.mark.full), 3])
+@pytest.mark.full
+@pytest.mark.parametrize("world", [2, 3])
 def test_faults_do_not_change_a_bit_of_the_curve(cluster: Cluster, jobs: Jobs, world: int) -> None:
     spec: dict[str, Any] = {
-        "engine": {"name": "gpt", "params": {**SMALL, "steps": 120, "held_out_every": 4}},
+        "engine": {"name": "gpt", "params": {**SMALL, "steps": 600, "held_out_every": 20}},
         "checkpoint": memory(),
         "roles": [{"name": "worker", "replicas": world}],
     }
@@ -311,11 +320,3 @@ def strike_once(cluster: Cluster, jobs: Jobs, name: str) -> None:
     pod = jobs.pods(name)[1]
     kill_rank(cluster, pod.spec.node_name, pod.metadata.uid, 1)
     jobs.wait(lambda: jobs.status(name)["incarnation"] == 2, 30, "a restart")
-
-
-def held_out(log: str) -> dict[int, str]:
-    """Held-out loss by step, as printed; of a step made twice both must agree."""
-    found: dict[int, str] = {}
-    for step, loss in re.findall(r"step (\d+)/\d+.*held_out_loss ([0-9.]+)", log):
-        assert found.setdefault(int(step), loss) == loss
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,13 @@ from e2e.drive.shell import shell
 NAMESPACE = "tutorials"
 LONG = "own-script"
 """What CI has no time for."""
+ONE_PROCESSOR = {
+    "apiVersion": "v1",
+    "kind": "LimitRange",
+    "metadata": {"name": "one-processor"},
+    "spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "100m"}}]},
+}
+"""Containers without a limit would each compute with as many threads as the machine has processors."""
 PAGES = sorted(path.stem for path in FOLDER.glob("*.md") if path.name != "index.md")
 
 
@@ -22,6 +30,7 @@ PAGES = sorted(path.stem for path in FOLDER.glob("*.md") if path.name != "index.
 def environment(cluster: Cluster, tmp_path: Path) -> Iterator[dict[str, str]]:
     """A reader's shell in a namespace for this alone; what a page leaves there goes."""
     namespace = restricted_namespace(cluster, NAMESPACE)
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", text=json.dumps(ONE_PROCESSOR))
     yield shell(cluster, namespace, tmp_path)
     Jobs.of(cluster, namespace).delete_all()
 
