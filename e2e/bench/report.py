@@ -21,9 +21,9 @@ on one machine. [How they are measured](bench/README.md) says what the rows are.
 *Value* is the median of the repeats, *spread* the least and the most of them, or what the row says instead.
 *Baseline* is what it is compared with, measured in the same run; *ratio* is baseline over value: above 1
 Convoy's value is the smaller one. *Met* is whether the target was reached. Figures that are *simulated* come
-from models in virtual time, not from a clock. Those of a *calibrated simulation* come from a model with measured
-constants, and a *paper claim* is a publication's own figure. For engines, *times better* is the median of the
-rounds' ratios, above 1 where the engine is better, with an interval by resampling the rounds.
+from models in virtual time, not from a clock. Those of a *calibrated simulation* come from a model with
+measured constants, and a *paper claim* is a publication's own figure. For engines, *times better* is the
+median of the rounds' ratios, above 1 where the engine is better, with an interval by resampling the rounds.
 """
 _COLUMNS = ("", "value", "unit", "baseline", "ratio", "target", "met", "spread")
 _NOT_MEASURED = "not measured"

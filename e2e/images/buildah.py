@@ -60,3 +60,12 @@ def push(name: str, destination: str, *, quickly: bool = False, deadline: float 
 def prune() -> None:
     """Delete images that no name and no other image needs any more."""
     run(_command(["rmi", "--prune"]), deadline=300)
+
+
+def run_in(name: str, command: list[str], *, deadline: float = 300) -> str:
+    """Run a command in a container of an image of the local store, and return its output."""
+    container = run(_command(["from", "--pull-never", name])).strip()
+    try:
+        return run(_command(["run", "--isolation=chroot", container, "--", *command]), deadline=deadline)
+    finally:
+        run(_command(["rm", container]))
