@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from convoy_controllers.healthsweep.observed import Order
+
 
 @dataclass(frozen=True, slots=True)
 class PickPort:
@@ -97,4 +99,14 @@ class Shutdown:
     """Kills the ranks at once, without time to save their state."""
 
 
-Command = PickPort | Assign | Shutdown
+@dataclass(frozen=True, slots=True)
+class CancelSweep:
+    """Has a node end what it measures for a sweep."""
+
+    node: str
+    name: str
+    """The order's name."""
+
+
+JobCommand = PickPort | Assign | Shutdown
+Command = JobCommand | Order | CancelSweep

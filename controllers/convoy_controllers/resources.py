@@ -67,6 +67,3 @@ GUARD_POLICIES = of(guardpolicy.KIND)
 NODE_HEALTHS = of(nodehealth.KIND)
 HEALTH_SWEEPS = of(healthsweep.KIND)
 HARDWARE_CLASSES = of(hardwareclass.KIND)
-
-PARENTS = {resource.kind: resource for resource in (TRAINING_JOBS, ENGINES, CHECKPOINT_STORES)}
-"""The kinds that are reconciled."""

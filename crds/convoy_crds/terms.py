@@ -6,6 +6,8 @@ import hashlib
 
 OPERATOR = "convoy-operator"
 FIELD_MANAGER = "convoy-operator"
+LABEL_MANAGED = "app.kubernetes.io/managed-by"
+"""Label of every object that the operator made; its value is `OPERATOR`."""
 MANAGED_BY = "convoy.dev/operator"
 
 LABEL_JOB = "convoy.dev/job"

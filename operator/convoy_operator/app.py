@@ -8,35 +8,33 @@ import uuid
 from collections.abc import Awaitable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import structlog
 from kubernetes.aio.client import ApiClient
 
-from convoy_controllers.cached import Node, Parent, Pod
+from convoy_controllers.cached import Parent
+from convoy_controllers.commands import CancelSweep, Command
+from convoy_controllers.controllers import CONTROLLERS
+from convoy_controllers.healthsweep.observed import Order
 from convoy_controllers.keys import Key
-from convoy_controllers.resources import (
-    GUARD_POLICIES,
-    HARDWARE_CLASSES,
-    HEALTH_SWEEPS,
-    NODE_HEALTHS,
-    NODES,
-    PARENTS,
-    PODS,
-)
-from convoy_crds.terms import LABEL_JOB, LEASE_NAME
-from convoy_operator import catalogue, errors, http, shell, views
+from convoy_controllers.trainingjob.controller import managed
+from convoy_crds import checkpointstore, engine, guardpolicy, healthsweep, nodehealth, trainingjob
+from convoy_crds.kind import Kind
+from convoy_crds.terms import LEASE_NAME
+from convoy_operator import catalogue, errors, http, kopf_watch
+from convoy_operator.caches import Caches
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.connection import connect, package_version
 from convoy_operator.events import Recorder
-from convoy_operator.gauges import show_engine_metrics, show_jobs
+from convoy_operator.gauges import show_engine_metrics, show_fleet, show_jobs
 from convoy_operator.goodput_meter import GoodputMeter
-from convoy_operator.guarding.keeper import Keeper
-from convoy_operator.guarding.seeing import Sight
 from convoy_operator.hub import ca
-from convoy_operator.hub.agents import Agents
+from convoy_operator.hub.assembly import Hub, assemble
 from convoy_operator.hub.ca import Authority
+from convoy_operator.hub.context import HubContext
 from convoy_operator.hub.enrolment import Enrolment
 from convoy_operator.hub.server import HubServer
 from convoy_operator.hub.sessions import Sessions
@@ -46,12 +44,15 @@ from convoy_operator.metrics import Metrics
 from convoy_operator.nodes import Labeler
 from convoy_operator.pod_events import PodEvents
 from convoy_operator.queue import WorkQueue
-from convoy_operator.reconcile import Reconciler
-from convoy_operator.reflector import Reflector
+from convoy_operator.reader import ClusterReader
+from convoy_operator.reconcile import Means, Reconciler
+from convoy_operator.recovery_meter import RecoveryMeter
+from convoy_operator.refusals import Refusals
+from convoy_operator.run_until_first_exit import run_until_first_exit
 from convoy_operator.settings import Settings
-from convoy_operator.sweeping.sweeper import Sweeper
-from convoy_operator.together import together
-from convoy_operator.world import Triggers, World
+from convoy_operator.sweeps import SweepMeter, SweepTidier
+from convoy_operator.triggers import Triggers
+from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 
@@ -88,58 +89,41 @@ class Operator:
             # Who leads looks at everything first: a standby need not remember what changed before.
             open=False,
         )
-        Triggers(world, self.queue, settings.debounce_seconds)
         self.recorder = Recorder(gateway, metrics, settings.name)
-        self.agents = Agents(
-            world,
-            self.queue,
-            metrics,
-            settings,
-            urgent,
+        context = HubContext(
+            world=world, queue=self.queue, gateway=urgent, metrics=metrics, settings=settings
+        )
+        self.hub = hub = assemble(
+            context,
             progress_delay=lambda key: self.reconciler.progress_delay(key),  # noqa: PLW0108 - made below
         )
+        refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
+        self.reader = reader = ClusterReader(world, hub.reader, refusals.standing)
+        Triggers(world, reader, self.queue, settings.debounce_seconds, CONTROLLERS)
         self.pod_events = PodEvents(gateway, world, self.queue.add)
-        self.reconciler = Reconciler(
+        # Nodes that fail together are marked together: one bucket for this, which is full when it is needed.
+        marking = KubernetesGateway(client, replace(settings, burst=max(settings.burst, MARKS)), metrics)
+        means = Means(
             gateway=gateway,
+            node_gateway=marking,
             world=world,
             queue=self.queue,
             recorder=self.recorder,
-            agents=self.agents,
             metrics=metrics,
             settings=settings,
             pod_events=self.pod_events,
+            send=partial(_send, hub),
+            unsettled=hub.monitor.unsettled,
+            lookups={checkpointstore.KIND.name: hub.stores.resolve},
+            meters={trainingjob.KIND.name: RecoveryMeter(metrics, world, hub.reader.slots)},
         )
-        self.presence = self.agents.presence
-        sight = Sight(world, self.agents)
-        # Nodes that fail together are marked together: one bucket for this, which is full when it is needed.
-        marking = KubernetesGateway(client, replace(settings, burst=max(settings.burst, MARKS)), metrics)
-        self.keeper = Keeper(marking, world, sight, self.recorder, metrics)
-        self.sweeper = Sweeper(
-            gateway, world, self.agents.sweeps, sight, self.agents.peer_address, self.recorder, metrics
-        )
-        self.agents.watches.on_suspicion = self.sweeper.on_verdict = self.keeper.wake
-        self.labeler = Labeler(urgent, world, self.presence, settings.agent_unready_seconds)
-        resync = settings.resync_seconds
-        self.pods: Reflector[Pod] = Reflector(
-            gateway, PODS, world.pods, views.pod, metrics, selector=LABEL_JOB, resync_seconds=resync
-        )
-        self.nodes: Reflector[Node] = Reflector(
-            gateway, NODES, world.nodes, views.node, metrics, resync_seconds=resync
-        )
-        self.guarded: tuple[Reflector[Parent], ...] = tuple(
-            Reflector(gateway, resource, store, views.parent, metrics, resync_seconds=resync)
-            for resource, store in (
-                (GUARD_POLICIES, world.guard_policies),
-                (NODE_HEALTHS, world.node_healths),
-                (HEALTH_SWEEPS, world.health_sweeps),
-                (HARDWARE_CLASSES, world.hardware_classes),
-            )
-        )
-        # kopf watches these; here they are only listed, by the leader.
-        self.parents: tuple[Reflector[Parent], ...] = tuple(
-            Reflector(gateway, resource, world.parents(kind), views.parent, metrics)
-            for kind, resource in PARENTS.items()
-        )
+        self.reconciler = Reconciler(means, reader, refusals)
+        hub.detectors.on_suspicion = partial(self._wake, guardpolicy.KIND)
+        hub.sweeps.on_news = partial(self._wake, healthsweep.KIND)
+        SweepMeter(world, metrics)
+        self.tidier = SweepTidier(reader, hub.sweeps)
+        self.labeler = Labeler(urgent, world, hub.monitor, settings.agent_unready_seconds)
+        self.caches = Caches(gateway, world, metrics, settings.resync_seconds)
         identity = identity_of(settings.name, uuid.uuid4().hex[:8], settings.hub_address)
         self.watchdog = Watchdog(settings.lease_seconds - 1.0)
         self.elector = Elector(
@@ -152,13 +136,13 @@ class Operator:
         self.goodput = GoodputMeter(metrics.goodput_seconds)
         world.jobs.listen(self._forget)
         self.leads = False
-        self.hub: HubServer | None = None
+        self.server: HubServer | None = None
         self.kopf_ready = asyncio.Event()
 
     async def run(self) -> None:
         """Runs until cancelled, or until any part of it ends: their lives are tied."""
         bind, metrics = self.settings.http_bind, http.metrics_pages(self.metrics.registry, self._refresh)
-        await together(
+        await run_until_first_exit(
             [
                 http.serve(metrics, bind, self.settings.metrics_port),
                 http.serve(http.probe_pages(self._checks()), bind, self.settings.probe_port),
@@ -169,47 +153,42 @@ class Operator:
     async def _serve(self) -> None:
         """What needs the authority, which may be long in coming: the probes do not wait for it."""
         authority = await self._authority()
-        self.agents.office.begin(authority)
-        self.hub = self._hub(authority)
-        await self.hub.start()
+        self.hub.tokens.start(authority)
+        self.server = self._hub_server(authority)
+        await self.server.start()
         self.watchdog.start()
         parts: list[Awaitable[None]] = [
-            self.pods.run(),
-            self.nodes.run(),
-            *(reflector.run() for reflector in self.guarded),
+            self.caches.run(),
             self.recorder.run(),
-            shell.run(self.world, self.settings, self.kopf_ready),
+            kopf_watch.run(self.world, self.settings, self.kopf_ready),
             self.elector.run(self._lead),
         ]
         try:
-            await together(parts)
+            await run_until_first_exit(parts)
         finally:
             self.watchdog.stop()
-            await self.hub.stop()
+            await self.server.stop()
 
     async def _lead(self) -> None:
         """What only the leader does."""
-        for reflector in (*self.parents, *self.guarded):
-            await _list(reflector)
         # Jobs and nodes are judged by these: a watch may hang on a server that died with the leader before.
-        await asyncio.gather(_list(self.pods), _list(self.nodes))
+        await self.caches.list_all()
         self.queue.open = True
-        self.presence.begin()
+        self.hub.monitor.start_leading()
         now = datetime.now(UTC)
         self.goodput.begin(self.world.jobs, min(self.elector.before or now, now))
         self.leads = True
         self.metrics.leader.set(1)
-        self._look_at_all()
+        self._enqueue_all()
         try:
-            await together(
+            await run_until_first_exit(
                 [
                     *(self.reconciler.work() for _ in range(self.settings.workers)),
-                    self.agents.run(),
-                    self.presence.run(),
+                    self.hub.run(),
+                    self.hub.monitor.run(),
                     self.labeler.run(),
                     self.pod_events.run(),
-                    self.keeper.run(self._unsettled),
-                    self.sweeper.run(self._unsettled),
+                    self.tidier.run(),
                     self._resync(),
                     self._count_goodput(),
                     self._catalogue(),
@@ -218,10 +197,6 @@ class Operator:
         finally:
             self.leads = self.queue.open = False
             self.metrics.leader.set(0)
-
-    def _unsettled(self) -> float:
-        """Seconds until it is known which nodes' agents are there."""
-        return self.agents.unsettled({node.name for node in self.world.nodes})
 
     async def _catalogue(self) -> None:
         """Applies the Engines that were installed with the operator, then waits for the end."""
@@ -239,14 +214,18 @@ class Operator:
         """Lists the custom resources again and again and looks at all of them."""
         while True:
             await asyncio.sleep(self.settings.resync_seconds)
-            for reflector in self.parents:
-                await _list(reflector)
-            self._look_at_all()
+            await self.caches.list_kopf()
+            self._enqueue_all()
 
-    def _look_at_all(self) -> None:
-        for kind, store in self.world.by_kind.items():
-            for parent in store:
-                self.queue.add(Key(kind, parent.namespace, parent.name), high=False)
+    def _enqueue_all(self) -> None:
+        for controller in CONTROLLERS:
+            for item in self.world.store(controller.resource):
+                self.queue.add(controller.key(item.namespace, item.name), high=False)
+
+    def _wake(self, kind: Kind[Any]) -> None:
+        """Agents have reported something that concerns all objects of a kind."""
+        for item in self.reader.live(kind):
+            self.queue.add(Key(kind.name, item.namespace, item.name), self.settings.debounce_seconds)
 
     async def _authority(self) -> Authority:
         """The CA, however long the API server takes to be there."""
@@ -262,10 +241,10 @@ class Operator:
                 await asyncio.sleep(wait)
                 attempt += 1
 
-    def _hub(self, authority: Authority) -> HubServer:
+    def _hub_server(self, authority: Authority) -> HubServer:
         enrolment = Enrolment(self.gateway, authority, self.metrics, self.settings)
         sessions = Sessions(
-            self.agents,
+            self.hub,
             self.metrics,
             leads=lambda: self.leads,
             leader_address=lambda: self.elector.address,
@@ -276,10 +255,10 @@ class Operator:
 
     def _checks(self) -> http.Checks:
         return {
-            "authority": lambda: self.hub is not None,
+            "authority": lambda: self.server is not None,
             "kopf": self.kopf_ready.is_set,
-            "pods": self.pods.synced.is_set,
-            "nodes": self.nodes.synced.is_set,
+            "pods": self.caches.pods.synced.is_set,
+            "nodes": self.caches.nodes.synced.is_set,
             "lease": self.elector.observed.is_set,
         }
 
@@ -291,25 +270,27 @@ class Operator:
         """Of the leader alone, so that a sum over replicas counts each job once."""
         if self.leads:
             self.goodput.count(self.world.jobs, datetime.now(UTC))
-        counted = [job.raw for job in self.world.jobs if views.managed(job.raw)] if self.leads else []
+        counted = [job.raw for job in self.world.jobs if managed(job.raw)] if self.leads else []
         show_jobs(self.metrics, (raw.get("status") or {} for raw in counted))
-        show_engine_metrics(self.metrics, (engine.raw for engine in self.world.engines), counted)
+        engines = self.world.objects(engine.KIND)
+        show_engine_metrics(self.metrics, (one.raw for one in engines), counted)
+        show_fleet(
+            self.metrics,
+            self.reader.all(nodehealth.KIND) if self.leads else (),
+            self.reader.all(guardpolicy.KIND) if self.leads else (),
+        )
         self.metrics.queue_depth.set(self.queue.depth if self.leads else 0)
 
 
-async def _list(reflector: Reflector[Any]) -> None:
-    """One LIST that goes on trying: without it nothing may be decided."""
-    attempt = 0
-    while True:
-        try:
-            await reflector.list()
-        except errors.ApiError as fault:
-            wait = backoff(attempt, 0.5, 15.0)
-            log.warning("not listed", error=str(fault), retry_seconds=round(wait, 1))
-            await asyncio.sleep(wait)
-            attempt += 1
-        else:
-            return
+def _send(hub: Hub, command: Command) -> None:
+    """Give a command to the part of the hub that carries it."""
+    match command:
+        case Order():
+            hub.sweeps.order(command)
+        case CancelSweep():
+            hub.sweeps.cancel(command.node, command.name)
+        case _:
+            hub.commands.send(command)
 
 
 async def run(settings: Settings) -> int:

@@ -50,6 +50,7 @@ class Store(Generic[T]):
         self._by_uid: dict[str, T] = {}
         self._index = index
         self._indexed: dict[tuple[str, str], dict[str, T]] = {}
+        self._indexes: dict[str, tuple[Callable[[T], str], dict[str, dict[str, T]]]] = {}
         self._dead: OrderedDict[str, None] = OrderedDict()
         self._listeners: list[Listener[T]] = []
         self.newest = 0
@@ -70,6 +71,17 @@ class Store(Generic[T]):
     def indexed(self, key: tuple[str, str]) -> list[T]:
         """Objects with that index key, by name."""
         return sorted(self._indexed.get(key, {}).values(), key=lambda item: item.name)
+
+    def add_index(self, name: str, key: Callable[[T], str]) -> None:
+        """Index objects by `key`, which is empty for those that the index leaves out."""
+        self._indexes[name] = key, {}
+        for item in self:
+            self._link(item)
+
+    def by_index(self, name: str, value: str) -> list[T]:
+        """Return the objects that have that value in an index, by name."""
+        found = self._indexes[name][1].get(value, {})
+        return sorted(found.values(), key=lambda item: (item.namespace, item.name))
 
     def __len__(self) -> int:
         return len(self._items)
@@ -128,6 +140,7 @@ class Store(Generic[T]):
         self._by_uid[item.uid] = item
         if self._index is not None:
             self._indexed.setdefault(self._index(item), {})[item.uid] = item
+        self._link(item)
         self._tell(before, item, own)
 
     def _drop(self, key: tuple[str, str], item: T) -> None:
@@ -143,6 +156,17 @@ class Store(Generic[T]):
             group.pop(item.uid, None)
             if not group:
                 self._indexed.pop(key, None)
+
+        for key_of, groups in self._indexes.values():
+            members = groups.get(value := key_of(item), {})
+            members.pop(item.uid, None)
+            if not members:
+                groups.pop(value, None)
+
+    def _link(self, item: T) -> None:
+        for key_of, groups in self._indexes.values():
+            if value := key_of(item):
+                groups.setdefault(value, {})[item.uid] = item
 
     def _bury(self, uid: str) -> None:
         self._dead[uid] = None

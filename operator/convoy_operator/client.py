@@ -11,6 +11,7 @@ import email.utils
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -34,6 +35,17 @@ EVENT_PAGES = 10
 """Answers that are read at most of the Events about one object."""
 CONNECT_SECONDS = 10.0
 """For a connection to be had: of those that are open, or a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request to the API server."""
+
+    method: str
+    path: str
+    params: Mapping[str, str]
+    data: bytes | None = None
+    content_type: str = "application/json"
 
 
 class KubernetesGateway:
@@ -111,7 +123,7 @@ class KubernetesGateway:
         )
         await self._throttle()
         try:
-            async with await self._send("GET", resource.path(), params=params, deadlines=timeout) as response:
+            async with await self._send(Request("GET", resource.path(), params), timeout) as response:
                 self._count("watch", resource, response.status)
                 if response.status != 200:
                     raise await _error(response)
@@ -261,14 +273,8 @@ class KubernetesGateway:
         began = time.monotonic()
         code = 0
         try:
-            async with await self._send(
-                self._METHODS[verb],
-                path,
-                params=params,
-                deadlines=self._timeout,
-                data=data,
-                content_type=content_type,
-            ) as response:
+            request = Request(self._METHODS[verb], path, params, data, content_type)
+            async with await self._send(request, self._timeout) as response:
                 code = response.status
                 if code >= 400:
                     raise await _error(response)
@@ -283,21 +289,17 @@ class KubernetesGateway:
 
     async def _send(
         self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str],
+        request: Request,
         deadlines: aiohttp.ClientTimeout,
-        data: bytes | None = None,
-        content_type: str = "application/json",
+        *,
         pool: aiohttp.ClientSession | None = None,
     ) -> aiohttp.ClientResponse:
-        """`pool`: the connections to take one of, in place of those that all requests share."""
+        """Send a request. `pool`: the connections to use in place of those that all requests share."""
         rest = self._client.rest_client
         if rest.pool_manager is None:
             rest.pool_manager = rest._create_pool_manager()
         configuration = self._client.configuration
-        headers = {"Content-Type": content_type, "Accept": "application/json", "User-Agent": OPERATOR}
+        headers = {"Content-Type": request.content_type, "Accept": "application/json", "User-Agent": OPERATOR}
         for setting in (await configuration.auth_settings()).values():
             if setting["value"]:
                 headers[setting["key"]] = setting["value"]
@@ -306,10 +308,10 @@ class KubernetesGateway:
             extra["server_hostname"] = configuration.tls_server_name
         session: aiohttp.ClientSession = pool or rest.pool_manager
         return await session.request(
-            method,
-            configuration.host + path,
-            params=params,
-            data=data,
+            request.method,
+            configuration.host + request.path,
+            params=request.params,
+            data=request.data,
             headers=headers,
             timeout=deadlines,
             proxy=rest.proxy,

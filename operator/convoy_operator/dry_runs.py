@@ -5,21 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
 
-from convoy_controllers.cached import Parent
 from convoy_controllers.resources import PODS
-from convoy_controllers.trainingjob.refusal import Refusal, findings, refusal
-from convoy_crds.terms import LABEL_ROLE
-from convoy_crds.trainingjob import TrainingJob
+from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_operator import errors
 from convoy_operator.gateway import ApiGateway
 
 log = structlog.get_logger(__name__)
 
+Explain = Callable[[Mapping[str, Any], errors.Invalid], Refusal | None]
+"""(refused pod, fault) -> the refusal in words of the parent's fields; None where no field is at fault."""
 
 REMEMBERED = 4096
 """Accepted templates that are remembered, of all jobs."""
@@ -36,17 +35,17 @@ class DryRuns:
         self._accepted: OrderedDict[str, None] = OrderedDict()
         """Digests, the least recently used first."""
 
-    async def refused(self, parent: Parent, bodies: Sequence[Mapping[str, Any]]) -> dict[str, Refusal]:
+    async def refused(
+        self, namespace: str, bodies: Sequence[Mapping[str, Any]], explain: Explain
+    ) -> dict[str, Refusal]:
         """Return the first refusal of these pods, one of each role, by pod name; empty if all are accepted.
 
         Raises errors.ApiError for what may heal by itself.
         """
         for body in bodies:
             digest = _digest(body)
-            if digest not in self._accepted:
-                role = body["metadata"]["labels"][LABEL_ROLE]
-                if (found := await self._try(parent, body, role)) is not None:
-                    return {body["metadata"]["name"]: found}
+            if digest not in self._accepted and (found := await self._try(namespace, body, explain)):
+                return {body["metadata"]["name"]: found}
             self._remember(digest)
         return {}
 
@@ -56,18 +55,17 @@ class DryRuns:
         if len(self._accepted) > REMEMBERED:
             self._accepted.popitem(last=False)
 
-    async def _try(self, parent: Parent, body: Mapping[str, Any], role: str) -> Refusal | None:
+    async def _try(self, namespace: str, body: Mapping[str, Any], explain: Explain) -> Refusal | None:
         try:
-            await self._gateway.dry_run(PODS, parent.namespace, body)
+            await self._gateway.dry_run(PODS, namespace, body)
         except errors.AlreadyExists:
             # Names are compared last: the pod itself is valid.
             return None
         except (errors.Forbidden, errors.WebhookFailed) as fault:
             return Refusal(fault.message)
         except errors.Invalid as fault:
-            job = TrainingJob.model_validate(parent.raw)
-            if found := findings(job, body, role, fault.message, fault.causes):
-                return refusal(found)
+            if (found := explain(body, fault)) is not None:
+                return found
             # A webhook or a policy; those that do not take part in dry runs refuse them all.
             log.info("a dry run says nothing of the template", why=fault.message)
         return None

@@ -12,7 +12,7 @@ from time import time
 
 import structlog
 
-from convoy_controllers.plan import Event
+from convoy_controllers.children import Event
 from convoy_controllers.resources import EVENTS, Resource
 from convoy_crds.terms import OPERATOR
 from convoy_operator import errors

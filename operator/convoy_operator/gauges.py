@@ -8,6 +8,8 @@ from math import nan
 from typing import Any
 
 from convoy_controllers.trainingjob import attention
+from convoy_crds.guardpolicy import BreakerState, GuardPolicy
+from convoy_crds.nodehealth import NodeHealth, State
 from convoy_crds.trainingjob_status import Phase
 from convoy_operator.metrics import Metrics
 
@@ -51,3 +53,11 @@ def show_engine_metrics(
     metrics.engine_metrics.clear()
     for labels, values in found.items():
         metrics.engine_metrics.labels(*labels).set(sum(value / len(values) for value in values))
+
+
+def show_fleet(metrics: Metrics, healths: Iterable[NodeHealth], policies: Iterable[GuardPolicy]) -> None:
+    """Show how many pieces of hardware are in each state, and how many breakers are not closed."""
+    states = Counter(one.status.state for one in healths)
+    for state in State:
+        metrics.guard_nodes.labels(state.value).set(states[state])
+    metrics.guard_breakers.set(sum(one.status.breaker.state is not BreakerState.CLOSED for one in policies))

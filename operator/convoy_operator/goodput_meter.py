@@ -11,11 +11,11 @@ from prometheus_client import Counter
 from pydantic import ValidationError
 
 from convoy_controllers.cached import Parent
+from convoy_controllers.trainingjob.controller import managed
 from convoy_controllers.trainingjob.counting import gains, settled
 from convoy_crds.goodput import Cause
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob_status import Goodput, Phase, Progress
-from convoy_operator.views import managed
 
 
 @dataclass(slots=True)

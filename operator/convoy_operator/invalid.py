@@ -1,4 +1,4 @@
-"""What is said of an object that its model refuses, such as one stored before its CRD grew stricter. Pure."""
+"""The plan for an object that its model refuses, such as one stored before its CRD grew stricter. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from convoy_controllers.plan import Event, Plan
+from convoy_controllers.children import Event
+from convoy_controllers.controller import Validity
+from convoy_controllers.plan import Plan
 from convoy_crds.reasons.catalogue import Reasons
-from convoy_crds.terms import ConditionType
-from convoy_crds.trainingjob import KIND as TRAINING_JOB
-from convoy_crds.trainingjob_status import Phase
 
 
 def where_and_why(error: ValidationError) -> tuple[str, str]:
@@ -24,13 +23,15 @@ def where_and_why(error: ValidationError) -> tuple[str, str]:
     return path.lstrip(".") or "object", str(first["msg"])
 
 
-def plan(kind: str, raw: Mapping[str, Any], error: ValidationError, now: datetime) -> Plan:
-    """Sets the kind's validity condition to False and leaves all else of the status as it is."""
+def plan(validity: Validity | None, raw: Mapping[str, Any], error: ValidationError, now: datetime) -> Plan:
+    """Set the kind's validity condition to False and leave all else of the status as it is."""
     path, why = where_and_why(error)
     reason, message = Reasons.INVALID_SPEC, Reasons.INVALID_SPEC.format(path=path, why=why)
+    if validity is None:
+        return Plan(events=(Event(reason, message),))
     before: Mapping[str, Any] = raw.get("status") or {}
     generation = raw["metadata"].get("generation", 0)
-    kept = ConditionType.VALID if kind == TRAINING_JOB.name else ConditionType.READY
+    kept = validity.condition
     conditions = [dict(entry) for entry in before.get("conditions") or ()]
     old = next((entry for entry in conditions if entry.get("type") == kept), {})
     fresh = {
@@ -48,16 +49,16 @@ def plan(kind: str, raw: Mapping[str, Any], error: ValidationError, now: datetim
         "observedGeneration": generation,
         "conditions": [entry for entry in conditions if entry.get("type") != kept] + [fresh],
     }
-    if kind == TRAINING_JOB.name and not before.get("phase"):
-        status |= {"phase": Phase.PENDING.value, "reason": reason.name, "message": message}
+    if validity.phase and not before.get("phase"):
+        status |= {"phase": validity.phase, "reason": reason.name, "message": message}
     return Plan(status=status, events=(Event(reason, message),))
 
 
-def failed(kind: str, raw: Mapping[str, Any], why: str) -> Plan:
-    """Reports a fault of the operator's own. A job without a status gets one: no object stays silent."""
+def failed(validity: Validity | None, raw: Mapping[str, Any], why: str) -> Plan:
+    """Report a fault of the operator's own. A kind with phases gets one: no object stays silent."""
     reason, message = Reasons.RECONCILE_FAILED, Reasons.RECONCILE_FAILED.format(why=why)
     before: Mapping[str, Any] = raw.get("status") or {}
     status = None
-    if kind == TRAINING_JOB.name and not before.get("phase"):
-        status = {**before, "phase": Phase.PENDING.value, "reason": reason.name, "message": message}
+    if validity is not None and validity.phase and not before.get("phase"):
+        status = {**before, "phase": validity.phase, "reason": reason.name, "message": message}
     return Plan(status=status, events=(Event(reason, message),))

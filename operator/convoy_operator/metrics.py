@@ -13,16 +13,9 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.guard.canary import Sight
-from convoy_controllers.resources import (
-    GUARD_POLICIES,
-    HARDWARE_CLASSES,
-    HEALTH_SWEEPS,
-    NODE_HEALTHS,
-    NODES,
-    PARENTS,
-    PODS,
-)
+from convoy_controllers.resources import NODES, PODS
 from convoy_controllers.trainingjob import attention
 from convoy_controllers.trainingjob.policy import POLICIES
 from convoy_controllers.trainingjob.timeline import RecoveryPhase
@@ -34,7 +27,6 @@ _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 _RECOVERY_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _LOST_STEPS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 _AGES = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 14_400)
-_WATCHED = (PODS, NODES, GUARD_POLICIES, NODE_HEALTHS, HEALTH_SWEEPS, HARDWARE_CLASSES)
 
 VERBS = ("get", "list", "create", "dry_run", "delete", "patch", "patch_status", "apply", "evict")
 """What is asked of the API server, but for watches, which have no end."""
@@ -66,9 +58,10 @@ class Metrics:
 
     def _process(self) -> None:
         """Reconciles, the API server, watches, the event loop."""
-        registry, kinds = self.registry, [*PARENTS]
-        listed = [resource.plural for resource in (*_WATCHED, *PARENTS.values())]
-        watched = [resource.plural for resource in _WATCHED]
+        registry, kinds = self.registry, [one.resource.kind for one in CONTROLLERS]
+        own = [one for one in CONTROLLERS if one.kind is not None]
+        watched = [PODS.plural, NODES.plural, *(one.resource.plural for one in own if one.reflector)]
+        listed = [*watched, *(one.resource.plural for one in own if not one.reflector)]
         self.leader = Gauge("convoy_leader", "1 while this replica leads.", registry=registry)
         self.loop_late_seconds = Histogram(
             "convoy_event_loop_late_seconds",

@@ -153,6 +153,17 @@ class WorkQueue(Generic[K]):
             entry.failures = 0
             entry.not_before = 0.0
 
+    def rest(self, key: K, seconds: float) -> None:
+        """Hold a key that a worker has for so many seconds, but for urgent news. Call before `done`.
+
+        A key rests only if it is added again before `done`, as keys are that are due at some later time.
+        """
+        entry = self._entries.get(key)
+        if entry is not None and not entry.news:
+            entry.not_before = self._now() + seconds
+            if entry.due is not None:
+                entry.due = max(entry.due, entry.not_before)
+
     @property
     def depth(self) -> int:
         """Keys in line for a worker."""

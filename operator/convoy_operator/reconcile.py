@@ -1,37 +1,36 @@
-"""The loop of the operator: key -> observe -> plan -> perform -> status -> events -> commands."""
+"""The one loop of the operator: key -> observe -> plan -> children -> status -> events -> commands."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import structlog
+from pydantic import ValidationError
 
 from convoy_controllers.cached import Parent
+from convoy_controllers.children import Create
 from convoy_controllers.commands import Command
+from convoy_controllers.controller import Controller
+from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.keys import Key
 from convoy_controllers.merge_patch import merge_patch
 from convoy_controllers.plan import Plan
 from convoy_controllers.progress_throttle import ProgressThrottle
-from convoy_controllers.resources import PARENTS
 from convoy_controllers.trainingjob.refusal import Refusal
-from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
-from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import errors, invalid, views
 from convoy_operator.dry_runs import DryRuns
 from convoy_operator.events import Recorder
+from convoy_operator.executor import Executor
 from convoy_operator.gateway import ApiGateway
-from convoy_operator.kinds import PLANNERS, Hub, Planner
 from convoy_operator.limits import FLOW
 from convoy_operator.metrics import Metrics
-from convoy_operator.perform import Children
 from convoy_operator.pod_events import PodEvents
 from convoy_operator.queue import WorkQueue
-from convoy_operator.recovery_meter import RecoveryMeter
+from convoy_operator.reader import ClusterReader
 from convoy_operator.refusals import Refusals
 from convoy_operator.settings import Settings
 from convoy_operator.world import World
@@ -44,20 +43,43 @@ _COMMANDS_AT_ONCE = 16
 """Commands after which everybody else has a turn."""
 
 
-class Agents(Hub, Protocol):
-    """The hub, as a reconcile sees it."""
+class PlanMeter(Protocol):
+    """Counts what plans do to objects."""
 
-    def unsettled(self, nodes: set[str]) -> float:
-        """Seconds to wait until it is known which of these nodes' agents are there; 0 when it is."""
+    def deciding(self, parent: Parent, plan: Plan) -> None:
+        """Note that the plan's status is about to be stored."""
         ...
 
-    async def resolve(self, store: Parent) -> None:
-        """Looks up the Secret of a CheckpointStore."""
+    def observe(self, parent: Parent) -> None:
+        """Note how far an object has come, at the end of a reconcile."""
         ...
 
-    def send(self, command: Command) -> None:
-        """Tells an agent, if it is connected; a plan repeats what had no effect."""
-        ...
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """Everything that a reconcile acts through."""
+
+    gateway: ApiGateway
+    """For what a status or a deletion needs, and for children."""
+    node_gateway: ApiGateway
+    """The same for controllers that span a fleet: nodes that fail together are marked together."""
+    world: World
+    queue: WorkQueue[Key]
+    recorder: Recorder
+    metrics: Metrics
+    settings: Settings
+    pod_events: PodEvents
+    send: Callable[[Command], None]
+    """Sends a command to an agent, if that is connected; a plan repeats what had no effect."""
+    unsettled: Callable[[set[str]], float]
+    """Seconds to wait until it is known which of these nodes' agents are there; 0 when it is."""
+    lookups: Mapping[str, Callable[[Parent], Awaitable[None]]] = field(default_factory=dict)
+    """By kind, what is looked up at the API server before an object is observed."""
+    meters: Mapping[str, PlanMeter] = field(default_factory=dict)
+    """By kind, what counts its reconciles."""
+    clock: Callable[[], float] = time.monotonic
+    processor: Callable[[], float] = time.process_time
+    """Seconds of the processor that this process has used."""
 
 
 class Reconciler:
@@ -65,37 +87,36 @@ class Reconciler:
 
     def __init__(
         self,
-        *,
-        gateway: ApiGateway,
-        world: World,
-        queue: WorkQueue[Key],
-        recorder: Recorder,
-        agents: Agents,
-        metrics: Metrics,
-        settings: Settings,
-        pod_events: PodEvents | None = None,
-        planners: Mapping[str, Planner] = PLANNERS,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        clock: Callable[[], float] = time.monotonic,
+        means: Means,
+        reader: ClusterReader,
+        refusals: Refusals,
+        controllers: Iterable[Controller[Any]] = CONTROLLERS,
     ) -> None:
-        self._gateway = gateway
-        self._world = world
-        self._queue = queue
-        self._recorder = recorder
-        self._agents = agents
-        self._metrics = metrics
-        self._planners = planners
-        self._now = now
-        self._clock = clock
-        self._children = Children(gateway, world, settings.parallel_creates)
-        self._dry_runs = DryRuns(gateway)
-        self._refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
-        self._pod_events = pod_events or PodEvents(gateway, world, queue.add)
-        self._recoveries = RecoveryMeter(metrics, world, agents.slots)
+        """`refusals` are those that `reader` reads."""
+        self._means = means
+        self._world = means.world
+        self._queue = means.queue
+        self._metrics = means.metrics
+        self._clock = means.clock
+        self._reader = reader
+        self._refusals = refusals
+        self._controllers = {one.resource.kind: one for one in controllers}
+        settings = means.settings
+        self._executors = {
+            kind: Executor(
+                self._gateway(one), means.world, means.recorder, means.metrics, settings.parallel_creates
+            )
+            for kind, one in self._controllers.items()
+        }
+        self._dry_runs = DryRuns(means.gateway)
         self._throttle: ProgressThrottle[Key] = ProgressThrottle(
             settings.progress_seconds, settings.progress_writes_per_second
         )
-        world.jobs.listen(self._gone)
+        for store in means.world.kinds.values():
+            store.listen(self._removed)
+
+    def _gateway(self, controller: Controller[Any]) -> ApiGateway:
+        return self._means.node_gateway if controller.reflector else self._means.gateway
 
     async def work(self) -> None:
         """One worker; runs until cancelled."""
@@ -109,18 +130,20 @@ class Reconciler:
                 self._metrics.queue_depth.set(self._queue.depth)
 
     def progress_delay(self, key: Key) -> float:
-        """Seconds until a job may tell of its progress again."""
+        """Return the seconds until an object may report its progress again."""
         return self._throttle.turn(key, self._world.active, self._clock())
 
     async def handle(self, key: Key) -> None:
         """One reconcile of one key; whatever goes wrong stays with that key."""
+        controller = self._controllers[key.kind]
+        began = self._means.processor()
         with (
             structlog.contextvars.bound_contextvars(object=str(key)),
             self._metrics.reconcile_seconds.labels(key.kind).time(),
         ):
             try:
                 async with asyncio.timeout(_LONGEST):
-                    requeue = await self._reconcile(key)
+                    requeue = await self._reconcile(controller, key)
             except errors.Conflict as fault:
                 wait = self._queue.retry(key)
                 self._metrics.reconcile_errors.labels(key.kind, "conflict").inc()
@@ -133,133 +156,166 @@ class Reconciler:
                 wait = self._queue.retry(key)
                 self._metrics.reconcile_errors.labels(key.kind, "bug").inc()
                 log.exception("reconcile failed", retry_seconds=round(wait, 2))
-                await self._confess(key, fault)
+                await self._confess(controller, key, fault)
             else:
                 self._queue.forget(key)
+                if controller.pace is not None:
+                    self._queue.rest(key, controller.pace.rest(self._means.processor() - began))
                 if requeue is not None:
                     self._queue.add(key, max(requeue, 0.05))
 
-    async def _confess(self, key: Key, fault: Exception) -> None:
-        """Reports a fault of the operator's own: by an Event, and by the status of a job that has none."""
-        parent = self._world.parents(key.kind).get(key.namespace, key.name)
-        if parent is None:
+    async def _confess(self, controller: Controller[Any], key: Key, fault: Exception) -> None:
+        """Report a fault of the operator's own: by an Event, and by the status of an object without phase."""
+        parent = self._world.store(controller.resource).get(key.namespace, key.name)
+        if not isinstance(parent, Parent):
             return
         why = f"{type(fault).__name__}: {fault}"[:512]
-        plan = invalid.failed(key.kind, parent.raw, why)
-        for event in plan.events:
-            self._recorder.record(PARENTS[key.kind], dict(parent.raw), event)
+        plan = invalid.failed(controller.validity, parent.raw, why)
+        self._record(controller, parent, plan)
         try:
-            await self._store(key, parent, plan)
+            await self._store(controller, key, parent, plan)
         except errors.ApiError as refusal:
             log.warning("the failure is not in the status", error=str(refusal))
 
-    async def _reconcile(self, key: Key) -> float | None:
-        """Seconds until time alone makes another reconcile worth while."""
-        parent = self._world.parents(key.kind).get(key.namespace, key.name)
+    async def _reconcile(self, controller: Controller[Any], key: Key) -> float | None:
+        """Return the seconds until time alone makes another reconcile worth while."""
+        parent = self._world.store(controller.resource).get(key.namespace, key.name)
         if parent is None:
             self._throttle.drop(key)
             return None
-        if unsettled := self._unsettled(key):
+        if unsettled := self._means.unsettled(set(controller.waits_for(self._reader, key))):
             return unsettled
-        if key.kind == CHECKPOINT_STORE.name:
-            await self._agents.resolve(parent)
-        plan = self._plan(key, parent)
+        if (lookup := self._means.lookups.get(key.kind)) is not None:
+            await lookup(parent)
+        plan = await self._plan(controller, key, parent)
         waits = [plan.requeue_after]
         if plan.status_first:
-            parent, wait = await self._store(key, parent, plan)
+            parent, wait = await self._store(controller, key, parent, plan)
             waits.append(wait)
-        await self._children.delete(parent, plan.delete)
-        await self._children.end(parent, plan.end)
-        if plan.create and (refused := await self._create(parent, plan)):
-            log.warning("pods refused", pods=refused)
+        if refused := await self._children(controller, parent, plan):
+            log.warning("objects refused", names=refused)
             # Said in this very status: written before, it would change with every try.
             told = plan.events if plan.status_first else ()
-            plan = self._plan(key, parent)
+            plan = await self._plan(controller, key, parent)
             plan = replace(plan, events=(*told, *plan.events), status_first=False)
             waits.append(plan.requeue_after)
         waits.append(self._retry(parent, plan))
         if not plan.status_first:
-            parent, wait = await self._store(key, parent, plan)
+            parent, wait = await self._store(controller, key, parent, plan)
             waits.append(wait)
-        self._pod_events.request(key, plan.inspect)
-        self._recoveries.look(parent)
-        for event in plan.events:
-            self._recorder.record(PARENTS[key.kind], dict(parent.raw), event)
-        for number, command in enumerate(plan.commands, 1):
-            self._agents.send(command)
-            if number % _COMMANDS_AT_ONCE == 0:
-                # A huge Strict job's take a second to be written down.
-                await asyncio.sleep(0)
+        self._means.pod_events.request(key, plan.inspect)
+        if (meter := self._means.meters.get(key.kind)) is not None:
+            meter.observe(parent)
+        self._record(controller, parent, plan)
+        await self._send(plan.commands)
         if plan.delete_parent:
-            await self._delete_parent(key, parent)
+            await self._delete(controller, parent)
             return None
         return min((wait for wait in waits if wait is not None), default=None)
 
-    def _plan(self, key: Key, parent: Parent) -> Plan:
-        refused = self._refusals.standing(parent.uid, parent.generation, self._clock())
-        return self._planners[key.kind](self._world, self._agents, parent, refused, self._now())
+    async def _plan(self, controller: Controller[Any], key: Key, parent: Any) -> Plan:
+        now = self._reader.now()
+        if controller.kind is not None:
+            if not controller.manages(parent.raw):
+                return Plan()
+            try:
+                self._reader.read(controller.kind, parent)
+            except ValidationError as error:
+                return invalid.plan(controller.validity, parent.raw, error, now)
+        observed = controller.observe(self._reader, key)
+        if observed is None:
+            return Plan()
+        if controller.in_thread:
+            return await asyncio.to_thread(controller.plan, observed, now)
+        return controller.plan(observed, now)
 
-    def _unsettled(self, key: Key) -> float:
-        """A new leader judges no job before the agents of its pods had time to say what they know."""
-        if key.kind != TRAINING_JOB.name:
-            return 0.0
-        pods = self._world.pods.indexed((key.namespace, key.name))
-        nodes = {pod.view.node for pod in pods if pod.view.node}
-        job = self._world.jobs.get(key.namespace, key.name)
-        if job is not None and views.in_memory(job.raw):
-            # Any node may hold checkpoints of it.
-            nodes |= self._world.ready_nodes
-        return self._agents.unsettled(nodes)
-
-    def _retry(self, parent: Parent, plan: Plan) -> float | None:
-        """Seconds until refused pods may be tried again; None when none was, or none is wanted any more."""
-        wait = self._refusals.wait(parent.uid, self._clock())
-        if wait == 0 and not plan.create:
-            self._refusals.clear(parent.uid)
-            return None
-        return wait
-
-    def _gone(self, before: Parent | None, after: Parent | None, own: bool) -> None:
-        if before is not None and (after is None or after.uid != before.uid):
-            self._refusals.clear(before.uid)
-
-    async def _create(self, parent: Parent, plan: Plan) -> dict[str, Refusal]:
-        now = self._clock()
-        if self._refusals.standing(parent.uid, parent.generation, now):
+    async def _children(self, controller: Controller[Any], parent: Any, plan: Plan) -> Mapping[str, Refusal]:
+        """Carry out children; return, by name, why the API server would not create some of them."""
+        executor = self._executors[controller.resource.kind]
+        creations = plan.creations
+        generation = parent.generation if isinstance(parent, Parent) else 0
+        standing = self._refusals.standing(parent.uid, generation)
+        create = bool(creations) and not standing
+        before = [child for child in plan.children if not isinstance(child, Create)]
+        await executor.carry_out(parent, before)
+        await executor.prune(parent, plan.prune, plan.children)
+        if not create:
             return {}
-        refused = await self._dry_runs.refused(parent, plan.dry_run)
-        refused = refused or await self._children.create(parent, plan.create)
-        if refused and self._world.jobs.by_uid(parent.uid):
-            self._refusals.record(parent.uid, parent.generation, refused, self._clock())
+        refused = await self._dry_run(controller, parent, creations)
+        refused = refused or await executor.carry_out(parent, creations)
+        if refused and self._world.store(controller.resource).by_uid(parent.uid):
+            self._refusals.record(parent.uid, generation, refused)
         else:
             self._refusals.clear(parent.uid)
         return refused
 
-    async def _store(self, key: Key, parent: Parent, plan: Plan) -> tuple[Parent, float | None]:
-        """Writes the status if it differs: the parent as stored, and seconds to wait if it is too early."""
+    async def _dry_run(
+        self, controller: Controller[Any], parent: Any, creations: Sequence[Create]
+    ) -> Mapping[str, Refusal]:
+        tried = [child.manifest for child in creations if child.dry_run]
+        if not tried or controller.kind is None:
+            return {}
+        model = self._reader.read(controller.kind, parent)
+
+        def explain(manifest: Mapping[str, Any], fault: errors.Invalid) -> Refusal | None:
+            return controller.explain(model, manifest, fault.message, fault.causes)
+
+        return await self._dry_runs.refused(parent.namespace, tried, explain)
+
+    def _retry(self, parent: Any, plan: Plan) -> float | None:
+        """Seconds until refused objects may be tried again; None if none was, or none is wanted any more."""
+        wait = self._refusals.wait(parent.uid)
+        if wait == 0 and not plan.creations:
+            self._refusals.clear(parent.uid)
+            return None
+        return wait
+
+    def _removed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+        if before is not None and (after is None or after.uid != before.uid):
+            self._refusals.clear(before.uid)
+
+    def _record(self, controller: Controller[Any], parent: Any, plan: Plan) -> None:
+        for event in plan.events:
+            self._means.recorder.record(controller.resource, dict(parent.raw), event)
+
+    async def _send(self, commands: Sequence[Command]) -> None:
+        for number, command in enumerate(commands, 1):
+            self._means.send(command)
+            if number % _COMMANDS_AT_ONCE == 0:
+                # A huge Strict job's take a second to be written down.
+                await asyncio.sleep(0)
+
+    async def _store(
+        self, controller: Controller[Any], key: Key, parent: Any, plan: Plan
+    ) -> tuple[Any, float | None]:
+        """Write the status if it differs: the parent as stored, and seconds to wait if it is too early."""
         patch = merge_patch(parent.status, plan.status) if plan.status is not None else {}
         if not patch:
             return parent, None
-        if wait := self._throttle.wait(key, parent.status, patch, self._world.active, self._clock()):
+        if controller.progress and (
+            wait := self._throttle.wait(key, parent.status, patch, self._world.active, self._clock())
+        ):
             return parent, wait
-        self._recoveries.deciding(parent, plan)
+        if (meter := self._means.meters.get(key.kind)) is not None:
+            meter.deciding(parent, plan)
+        store = self._world.kinds[controller.resource.kind]
         try:
-            raw = await self._gateway.patch_status(
-                PARENTS[key.kind], parent.namespace or None, parent.name, str(parent.version), patch
+            raw = await self._gateway(controller).patch_status(
+                controller.resource, parent.namespace or None, parent.name, str(parent.version), patch
             )
         except errors.NotFound:
-            self._world.parents(key.kind).remove(parent)
+            store.remove(parent)
             raise
         self._throttle.record_write(key, self._clock())
         stored = views.parent(raw)
-        self._world.parents(key.kind).upsert(stored, own=True)
+        store.upsert(stored, own=True)
         return stored, None
 
-    async def _delete_parent(self, key: Key, parent: Parent) -> None:
+    async def _delete(self, controller: Controller[Any], parent: Parent) -> None:
         try:
-            await self._gateway.delete(
-                PARENTS[key.kind], parent.namespace or None, parent.name, uid=parent.uid
+            await self._gateway(controller).delete(
+                controller.resource, parent.namespace or None, parent.name, uid=parent.uid
             )
         except (errors.NotFound, errors.Conflict):
             log.info("already deleted")
-        self._world.parents(key.kind).remove(parent)
+        self._world.store(controller.resource).remove(parent)

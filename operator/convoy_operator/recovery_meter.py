@@ -96,11 +96,11 @@ class RecoveryMeter:
             struck=struck,
             not_before=pause.timestamp() if pause is not None else 0.0,
         )
-        self._observe({}, line)
+        self._count({}, line)
         self._open[job.uid] = _Open(job.namespace, job.name, line)
 
-    def look(self, job: Parent) -> None:
-        """Takes in how far a job has come that may be recovering."""
+    def observe(self, job: Parent) -> None:
+        """Note how far a job has come that may be recovering."""
         known = self._open.get(job.uid)
         if known is None:
             return
@@ -112,12 +112,12 @@ class RecoveryMeter:
             told = self._slots(own)
             running = status.get("phase") == Phase.RUNNING
             line = timeline.seen(known.line, incarnation, running, told, known.placings)
-            self._observe(timeline.lengths(known.line), line)
+            self._count(timeline.lengths(known.line), line)
             known.line = line
         if known.line.stepped or status.get("phase") in _OVER:
             del self._open[job.uid]
 
-    def _observe(self, before: Mapping[timeline.RecoveryPhase, float], line: Timeline) -> None:
+    def _count(self, before: Mapping[timeline.RecoveryPhase, float], line: Timeline) -> None:
         for phase, seconds in timeline.lengths(line).items():
             if phase not in before:
                 self._metrics.recovery_seconds.labels(phase.value).observe(seconds)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -26,27 +27,36 @@ T = TypeVar("T", bound=Versioned)
 _LEAST, _MOST = 0.5, 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class Source(Generic[T]):
+    """The objects of a resource, and the store that is to equal them."""
+
+    resource: Resource
+    store: Store[T]
+    view: Callable[[Mapping[str, Any]], T]
+    """Makes an item of the store from an object."""
+    selector: str = ""
+    """Label selector; all objects when empty."""
+
+
 class Reflector(Generic[T]):
-    """One resource, one optional label selector, one store. Runs until cancelled."""
+    """Keeps one store equal to its source. Runs until cancelled."""
 
     def __init__(
         self,
         gateway: ApiGateway,
-        resource: Resource,
-        store: Store[T],
-        view: Callable[[Mapping[str, Any]], T],
+        source: Source[T],
         metrics: Metrics,
         *,
-        selector: str = "",
         resync_seconds: float = 600.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gateway = gateway
-        self._resource = resource
-        self._store = store
-        self._view = view
+        self._resource = source.resource
+        self._store = source.store
+        self._view = source.view
         self._metrics = metrics
-        self._selector = selector
+        self._selector = source.selector
         self._resync = resync_seconds
         self._clock = clock
         self._listed_at = float("-inf")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from convoy_controllers.trainingjob.refusal import Refusal
@@ -25,12 +26,13 @@ class _Refused:
 class Refusals:
     """Of all jobs, by uid. Times are monotonic seconds. A new generation of the spec starts afresh."""
 
-    def __init__(self, least: float, most: float) -> None:
+    def __init__(self, least: float, most: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._least = least
         self._most = most
         self._jobs: dict[str, _Refused] = {}
 
-    def standing(self, uid: str, generation: int, now: float) -> Mapping[str, Refusal]:
+    def standing(self, uid: str, generation: int) -> Mapping[str, Refusal]:
         """By pod name, what was refused and is not to be tried yet."""
         refused = self._jobs.get(uid)
         if refused is None:
@@ -38,20 +40,20 @@ class Refusals:
         if refused.generation != generation:
             del self._jobs[uid]
             return {}
-        return dict(refused.why) if now < refused.retry_at else {}
+        return dict(refused.why) if self._clock() < refused.retry_at else {}
 
-    def wait(self, uid: str, now: float) -> float | None:
+    def wait(self, uid: str) -> float | None:
         """Seconds until the job's pods may be tried again; None when nothing was refused."""
         refused = self._jobs.get(uid)
-        return max(0.0, refused.retry_at - now) if refused else None
+        return max(0.0, refused.retry_at - self._clock()) if refused else None
 
-    def record(self, uid: str, generation: int, why: Mapping[str, Refusal], now: float) -> None:
+    def record(self, uid: str, generation: int, why: Mapping[str, Refusal]) -> None:
         """Takes the refusals of one round; each round in a row waits longer for the next."""
         refused = self._jobs.get(uid)
         if refused is None or refused.generation != generation:
             refused = self._jobs[uid] = _Refused(generation)
         refused.why = dict(list(why.items())[:_KEPT])
-        refused.retry_at = now + backoff(refused.attempts, self._least, self._most)
+        refused.retry_at = self._clock() + backoff(refused.attempts, self._least, self._most)
         refused.attempts += 1
 
     def clear(self, uid: str) -> None:

@@ -10,23 +10,12 @@ from pydantic import ValidationError
 
 from convoy_controllers.cached import Node, Parent, Pod
 from convoy_controllers.trainingjob import nodes
-from convoy_crds.terms import LABEL_AGENT_READY, LABEL_JOB, MANAGED_BY, NODE_CONDITION_QUALIFIED
+from convoy_crds.terms import LABEL_AGENT_READY, LABEL_JOB, NODE_CONDITION_QUALIFIED
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.decoding import bounded
 from convoy_operator.pod_views import condition, controller_uid, pod_view
 
 __all__ = ["controller_uid", "pod_view"]
-
-
-def managed(job: Mapping[str, Any]) -> bool:
-    """Whether a TrainingJob is this operator's: spec.managedBy may give it to another controller."""
-    return (job.get("spec") or {}).get("managedBy") in (None, MANAGED_BY)
-
-
-def in_memory(job: Mapping[str, Any]) -> bool:
-    """Whether a TrainingJob keeps its state in the memory of nodes; False for one that cannot be read."""
-    tiers = ((job.get("spec") or {}).get("checkpoint") or {}).get("tiers") or {}
-    return isinstance(tiers, Mapping) and tiers.get("local") is not None
 
 
 def saves(job: Mapping[str, Any]) -> bool:
@@ -56,19 +45,10 @@ def strict(job: Mapping[str, Any]) -> bool:
         return False
 
 
-def store_of(job: Mapping[str, Any]) -> str:
-    """The CheckpointStore that a TrainingJob names; empty when it names none."""
-    return _text_at(job, "spec", "checkpoint", "tiers", "remote", "store")
-
-
-def source_of(job: Mapping[str, Any]) -> str:
-    """The job with whose state a TrainingJob is to begin; empty when it names none."""
-    return _text_at(job, "spec", "checkpoint", "resumeFrom", "job")
-
-
-def _text_at(raw: Mapping[str, Any], *path: str) -> str:
-    found: Any = raw
-    for part in path:
+def text_at(path: str, parent: Parent) -> str:
+    """Return the text in a field, such as `spec.engine.name`; empty where there is none."""
+    found: Any = parent.raw
+    for part in path.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None
     return str(found or "")
 

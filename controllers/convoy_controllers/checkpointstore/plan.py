@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from convoy_controllers.checkpointstore.observed import Observed
-from convoy_controllers.plan import Event, Plan
+from convoy_controllers.children import Event
+from convoy_controllers.plan import Plan
 from convoy_crds.checkpointstore import Capabilities, CheckpointStoreStatus
 from convoy_crds.meta import Condition
 from convoy_crds.reasons.catalogue import Reasons

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from convoy_controllers.plan import Event, Plan
+from convoy_controllers.children import Event
+from convoy_controllers.plan import Plan
 from convoy_crds.engine import Engine, EngineStatus
 from convoy_crds.meta import Condition
 from convoy_crds.params import schema_error

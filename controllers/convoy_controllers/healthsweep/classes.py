@@ -60,13 +60,14 @@ def settled(known: HardwareClassStatus, *, freeze: bool) -> HardwareClassStatus:
     )
 
 
-def stale(one: HardwareClass, now: datetime) -> bool:
-    """Whether nothing of a class was measured for long: its nodes are gone, or of another one since an
-    upgrade.
+def expires(one: HardwareClass) -> datetime | None:
+    """Return when a class goes: nothing of it was measured for long. Its nodes are gone or of another class.
+
+    None for a class that the API server has given no time yet.
     """
     times = [row.at for found in one.status.metrics for row in found.recent]
     last = max(times, default=one.metadata.creation_timestamp)
-    return last is not None and now - last >= KEPT
+    return last + KEPT if last is not None else None
 
 
 def reference_of(known: HardwareClassStatus, found: Measurement) -> Reference:

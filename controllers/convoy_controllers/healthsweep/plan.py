@@ -45,6 +45,8 @@ class Step:
     orders: tuple[Order, ...] = ()
     cancels: tuple[Order, ...] = ()
     delete: bool = False
+    expires: datetime | None = None
+    """When a sweep that is over is deleted."""
 
 
 def advance(
@@ -58,7 +60,8 @@ def advance(
     status = sweep.status
     if status.completion_time is not None:
         kept = timedelta(seconds=sweep.spec.ttl_seconds_after_finished)
-        return Step(delete=now >= status.completion_time + max(kept, LEAST_KEPT))
+        expires = status.completion_time + max(kept, LEAST_KEPT)
+        return Step(delete=now >= expires, expires=expires)
     if status.start_time is None:
         return Step(status=_begun(sweep, nodes, now))
     left = seconds(sweep.spec.deadline) - (now - status.start_time).total_seconds()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from convoy_controllers.commands import Command
+from convoy_controllers.commands import JobCommand
 from convoy_controllers.plan import Plan
 from convoy_controllers.simulate.gang import Gang
 from convoy_controllers.trainingjob.observed import Observed
@@ -36,7 +36,7 @@ class Commanded:
 
     job: TrainingJob | None
     """As the API server has it; None when it is gone."""
-    command: Command
+    command: JobCommand
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from convoy_controllers.commands import Command
+from convoy_controllers.commands import JobCommand
 from convoy_controllers.simulate.agent_monitor import AgentMonitor
 from convoy_controllers.simulate.api import Api
 from convoy_controllers.simulate.kernel import Kernel
@@ -127,7 +127,7 @@ class Hub:
     def _told(self, uid: str) -> SlotView | None:
         return self._workers.view(uid, self._kernel.now)
 
-    def send(self, command: Command) -> None:
+    def send(self, command: JobCommand) -> None:
         """Tells an agent, if it has dialled; else the plan will say it again."""
         link = self.monitor.links.get(command.node)
         if link is None or not link.up:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from convoy_controllers.children import Delete, EndPod
-from convoy_controllers.commands import Command
+from convoy_controllers.commands import JobCommand
 from convoy_controllers.plan import Plan
 from convoy_controllers.simulate.api import AlreadyExists, Api, Conflict, Refused, Stored
 from convoy_controllers.simulate.happenings import Commanded, StatusStored, Tell
@@ -27,7 +27,7 @@ class Hands:
     kernel: Kernel
     latencies: Latencies
     api: Api
-    send: Callable[[Command], None]
+    send: Callable[[JobCommand], None]
     """Sends a command by the hub."""
     sight: Sight
     tell: Tell
@@ -78,6 +78,8 @@ class Hands:
     def command(self, job: TrainingJob, made: Plan) -> None:
         """Sends the plan's commands for a job."""
         for command in made.commands:
+            if not isinstance(command, JobCommand):
+                raise TypeError(f"no command of a job: {command}")
             self.before_effect()
             now = self.api.jobs.get(job.metadata.name)
             same = now is not None and now.job.metadata.uid == job.metadata.uid

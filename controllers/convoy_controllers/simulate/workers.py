@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from convoy_controllers.commands import Assign, Command, PickPort, Shutdown
+from convoy_controllers.commands import Assign, JobCommand, PickPort, Shutdown
 from convoy_controllers.simulate.gang import Gang
 from convoy_controllers.simulate.happenings import RanksStarted, Tell
 from convoy_controllers.simulate.kernel import Kernel
@@ -143,7 +143,7 @@ class Workers:
 
     # Commands
 
-    def obey(self, command: Command) -> None:
+    def obey(self, command: JobCommand) -> None:
         """What a launcher does that is connected to its agent."""
         slot = self.slots.get(command.pod_uid)
         worker = self.by_uid.get(command.pod_uid)

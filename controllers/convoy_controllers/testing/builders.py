@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Self
 
-from convoy_controllers.commands import Command
+from convoy_controllers.commands import JobCommand
 from convoy_controllers.plan import Plan
 from convoy_controllers.simulate.api import Node
 from convoy_controllers.simulate.cluster import Cluster
@@ -205,7 +205,7 @@ class ToyCluster:
 
         AssertionError when that never comes.
         """
-        said: tuple[Command, ...] = ()
+        said: tuple[Any, ...] = ()
         for _ in range(limit):
             made = self.step()
             writes = made.status is not None or made.manifests or made.deletions or made.delete_parent
@@ -219,7 +219,7 @@ class ToyCluster:
         self._cluster.run(seconds)
         return self
 
-    def _obey(self, command: Command) -> None:
+    def _obey(self, command: JobCommand) -> None:
         if not self.deaf:
             self._workers.obey(command)
 

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from convoy_controllers.children import Create, delete_pod
 from convoy_controllers.commands import Command
-from convoy_controllers.plan import DeletePod, Plan
+from convoy_controllers.plan import Plan
+from convoy_controllers.resources import PODS
 from convoy_controllers.trainingjob import (
     checkpointing,
+    dropped_metrics,
     ending,
     formation,
     nodes,
@@ -19,8 +22,8 @@ from convoy_controllers.trainingjob import (
     templates,
     waiting,
 )
-from convoy_controllers.trainingjob.children import Children, children
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.pod_changes import PodChanges, missing, pod_changes
 from convoy_controllers.trainingjob.status import Draft, is_up
 from convoy_controllers.trainingjob.validity import Violation, violation
 from convoy_controllers.views import PodView
@@ -50,6 +53,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     draft.fold(status.incarnation)
     checkpointing.say(draft)
     stragglers.say(draft)
+    dropped_metrics.set_condition(draft)
 
     formed = present(observed.job) if status.membership else layout
     if ended := ending.completed(observed, draft, formed, own):
@@ -111,8 +115,13 @@ def _form(
         waits.append((status.pending_since - now).total_seconds())
         return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=_earliest(waits))
     pause = _pause(status, now)
-    wanted = children(observed, status, layout, own, lost, now, pause) if wrong is None else Children()
+    wanted = pod_changes(observed, status, layout, own, lost, now) if wrong is None else PodChanges()
     waits += wanted.waits
+    if wrong is None and pause > 0:
+        # A pod that fails before its incarnation forms must not do so as fast as it can be made.
+        waits.append(pause)
+    elif wrong is None:
+        wanted.create = missing(observed, status, layout, lost, wanted.delete)
     up = formation.ready(observed, layout, own, lost)
     # Beside a worker that may still run, under Strict not even the others go on.
     held = status.membership or wanted.fencing
@@ -153,9 +162,7 @@ def _form(
     return Plan(
         status=draft.stored(),
         status_first=status_first,
-        create=tuple(wanted.create),
-        dry_run=templates.untried(observed.job, wanted.create),
-        delete=tuple(wanted.delete),
+        children=(*wanted.delete, *_creations(observed, wanted)),
         events=tuple(draft.events),
         commands=commands,
         inspect=asked,
@@ -198,7 +205,7 @@ def _refuse(observed: Observed, draft: Draft, wrong: Violation, own: Mapping[str
     draft.status.pending_since = None
     return Plan(
         status=draft.stored(),
-        delete=tuple(DeletePod(pod.name, pod.uid) for pod in own.values() if not pod.deleting),
+        children=tuple(delete_pod(pod.name, pod.uid) for pod in own.values() if not pod.deleting),
         events=tuple(draft.events),
         requeue_after=_deadline(observed, draft),
     )
@@ -261,7 +268,7 @@ def _hurry(
     draft.condition(ConditionType.RUNNING, False, Reasons.SCHEDULE_DEADLINE, message)
     return Plan(
         status=draft.stored(),
-        delete=tuple(DeletePod(pod.name, pod.uid) for pod in own.values() if not pod.deleting),
+        children=tuple(delete_pod(pod.name, pod.uid) for pod in own.values() if not pod.deleting),
         events=tuple(draft.events),
     )
 
@@ -307,3 +314,8 @@ def _deadline(observed: Observed, draft: Draft) -> float | None:
 
 def _earliest(waits: list[float | None]) -> float | None:
     return min((wait for wait in waits if wait is not None), default=None)
+
+
+def _creations(observed: Observed, wanted: PodChanges) -> list[Create]:
+    untried = {body["metadata"]["name"] for body in templates.untried(observed.job, wanted.create)}
+    return [Create(PODS, body, dry_run=body["metadata"]["name"] in untried) for body in wanted.create]

@@ -102,8 +102,7 @@ def finish(
         status=draft.stored(),
         status_first=True,
         commands=tuple(found.commands),
-        end=tuple(found.end),
-        delete=tuple(found.delete),
+        children=found.children,
         events=tuple(draft.events),
         requeue_after=1.0,
     )

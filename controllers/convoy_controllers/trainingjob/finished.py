@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from convoy_controllers.children import Child, Delete, EndPod, Event, delete_pod
 from convoy_controllers.commands import Shutdown
-from convoy_controllers.plan import DeletePod, EndPod, Event, Plan
+from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import overdue
 from convoy_controllers.views import ENDED_PHASES, PodView
@@ -27,7 +28,12 @@ class Closing:
 
     commands: list[Shutdown] = field(default_factory=list)
     end: list[EndPod] = field(default_factory=list)
-    delete: list[DeletePod] = field(default_factory=list)
+    delete: list[Delete] = field(default_factory=list)
+
+    @property
+    def children(self) -> tuple[Child, ...]:
+        """The deletions, then the endings."""
+        return (*self.delete, *self.end)
 
 
 def closing(
@@ -44,13 +50,13 @@ def closing(
             continue
         view, over = observed.slots.get(pod.uid), pod.exit_code is not None
         if past >= (BESIDE_SECONDS if over else LET_GO_SECONDS):
-            found.delete.append(DeletePod(pod.name, pod.uid))
+            found.delete.append(delete_pod(pod.name, pod.uid))
         elif over and past >= LET_GO_SECONDS and not overdue(pod, now.timestamp()):
             found.end.append(EndPod(pod.name, pod.uid))
         elif not over and view is not None:
             found.commands.append(Shutdown(view.node, pod.uid, exit_code, "the job has ended"))
         elif not over and pod.phase == "Pending":
-            found.delete.append(DeletePod(pod.name, pod.uid))
+            found.delete.append(delete_pod(pod.name, pod.uid))
     return found
 
 
@@ -78,7 +84,6 @@ def plan(observed: Observed, now: datetime) -> Plan:
         waits += [limit - past for limit in (LET_GO_SECONDS, BESIDE_SECONDS) if limit > past][:1]
     return Plan(
         commands=tuple(found.commands),
-        end=tuple(found.end),
-        delete=tuple(found.delete),
+        children=found.children,
         requeue_after=min(waits, default=None),
     )

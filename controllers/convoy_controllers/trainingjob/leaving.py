@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob import nodes
-from convoy_controllers.trainingjob.children import off_lost_node, unfenced_seconds
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.pod_changes import off_lost_node, unfenced_seconds
 
 
 def plan(observed: Observed) -> Plan:
@@ -15,4 +15,4 @@ def plan(observed: Observed) -> Plan:
     hanging = [pod for pod in own.values() if pod.node in lost and pod.deleting]
     found = [off_lost_node(pod, unfenced_seconds(observed, own, pod)) for pod in hanging]
     gone = tuple(one for one in found if one is not None)
-    return Plan(delete=gone, requeue_after=1.0 if hanging else None)
+    return Plan(children=gone, requeue_after=1.0 if hanging else None)

@@ -102,7 +102,7 @@ def pod(job: TrainingJob, engine: Engine | None, slot: Slot) -> dict[str, Any]:
     security = pod_security(spec.get("securityContext"))
     labels = {
         "app.kubernetes.io/name": job.metadata.name,
-        "app.kubernetes.io/managed-by": terms.OPERATOR,
+        terms.LABEL_MANAGED: terms.OPERATOR,
         "app.kubernetes.io/part-of": "convoy",
         terms.LABEL_JOB: job.metadata.name,
         terms.LABEL_ROLE: slot.role,

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from convoy_controllers.plan import DeletePod, Plan
+from convoy_controllers.children import Delete, delete_pod
+from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob import checkpointing, formation, nodes
-from convoy_controllers.trainingjob.children import off_lost_node, stranded, unfenced_seconds
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.pod_changes import off_lost_node, stranded, unfenced_seconds
 from convoy_controllers.trainingjob.pod_ends import ended
 from convoy_controllers.trainingjob.pods import birth
 from convoy_controllers.trainingjob.status import Draft
@@ -68,7 +69,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         draft.drop(ConditionType.SCHEDULED)
     return Plan(
         status=draft.stored(),
-        delete=tuple(
+        children=tuple(
             gone for pod in own if (gone := _deletion(observed, pod, own, lost, status)) is not None
         ),
         events=tuple(draft.events),
@@ -86,7 +87,7 @@ def _wait(observed: Observed, own: list[PodView], lost: Collection[str]) -> floa
 
 def _deletion(
     observed: Observed, pod: PodView, own: list[PodView], lost: Collection[str], status: TrainingJobStatus
-) -> DeletePod | None:
+) -> Delete | None:
     """How a pod is to go: by its kubelet, or without one where its node is lost or its agent stays away."""
     if pod.node in lost:
         unfenced = unfenced_seconds(observed, {one.name: one for one in own}, pod)
@@ -94,11 +95,11 @@ def _deletion(
     if pod.deleting:
         # Its kubelet cannot unmount without the agent.
         over = ended(pod) and stranded(observed, pod, status)
-        return DeletePod(pod.name, pod.uid, grace_seconds=0) if over else None
+        return delete_pod(pod.name, pod.uid, grace_seconds=0) if over else None
     # A program that begins as PID 1 does not hear SIGTERM yet, and nobody there has anything to save.
     # No rank of the incarnation that `disband` has just reserved has run.
     ran = birth(pod) < status.incarnation
-    return DeletePod(pod.name, pod.uid, grace_seconds=None if ran else AT_ONCE_SECONDS)
+    return delete_pod(pod.name, pod.uid, grace_seconds=None if ran else AT_ONCE_SECONDS)
 
 
 def _leaving(observed: Observed) -> str:

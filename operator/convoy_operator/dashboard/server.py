@@ -45,8 +45,8 @@ from convoy_operator.dashboard.sockets import bind_events
 from convoy_operator.dashboard.world import World
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.metrics import Metrics
+from convoy_operator.run_until_first_exit import run_until_first_exit
 from convoy_operator.settings import Settings
-from convoy_operator.together import together
 
 log = structlog.get_logger(__name__)
 
@@ -167,7 +167,7 @@ class Dashboard:
         """Runs until the server is told to stop, or until any part ends."""
         settings, context = self.context.settings, self.context
         metrics = http.metrics_pages(context.metrics.registry, self._count)
-        await together(
+        await run_until_first_exit(
             [
                 self.server.serve(),
                 *(reflector.run() for reflector in self._reflectors.values()),

@@ -24,7 +24,7 @@ from kubernetes.aio.config import load_kube_config
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc, warrants
 from convoy_crds.terms import CA_CONFIG_MAP, HUB_AUDIENCE, HUB_SERVER_NAME, LABEL_AGENT_READY
-from convoy_operator import shell
+from convoy_operator import kopf_watch
 from convoy_operator.app import Operator
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.connection import lean
@@ -220,7 +220,7 @@ def settings_for(installation: Installation, **more: Any) -> Settings:
     )
 
 
-def _of_a_process_that_goes_on(settings: Settings, original: Any = shell.kopf_settings) -> Any:
+def _of_a_process_that_goes_on(settings: Settings, original: Any = kopf_watch.kopf_settings) -> Any:
     """kopf kills the process of one that was stopped, after a while."""
     chosen = original(settings)
     chosen.process.ultimate_exiting_timeout = None
@@ -233,7 +233,7 @@ async def running(
 ) -> AsyncIterator[Operator]:
     """A whole replica in this process."""
     monkeypatch.setenv("KUBECONFIG", str(installation.plane.kubeconfig(installation.token)))
-    monkeypatch.setattr(shell, "kopf_settings", _of_a_process_that_goes_on)
+    monkeypatch.setattr(kopf_watch, "kopf_settings", _of_a_process_that_goes_on)
     plane, token = installation.plane, installation.token
     async with (
         await client_of(plane, token) as client,

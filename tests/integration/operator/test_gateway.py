@@ -13,14 +13,15 @@ import pytest
 from kubernetes.aio.client import ApiClient, Configuration
 
 from convoy_controllers.cached import Parent, Pod
-from convoy_controllers.plan import DeletePod
+from convoy_controllers.children import delete_pod
 from convoy_controllers.resources import CONFIG_MAPS, PODS, TRAINING_JOBS
 from convoy_operator import errors, views
 from convoy_operator.cache import Store
 from convoy_operator.client import KubernetesGateway
+from convoy_operator.events import Recorder
+from convoy_operator.executor import Executor
 from convoy_operator.metrics import Metrics
-from convoy_operator.perform import Children
-from convoy_operator.reflector import Reflector
+from convoy_operator.reflector import Reflector, Source
 from convoy_operator.settings import Settings
 from convoy_operator.world import World
 
@@ -80,12 +81,17 @@ async def test_a_delete_spares_a_pod_of_another_uid(gateway: KubernetesGateway, 
         await gateway.delete(PODS, namespace, "p", uid=made["metadata"]["uid"])
 
 
+def executing(gateway: KubernetesGateway, world: World) -> Executor:
+    metrics = Metrics()
+    return Executor(gateway, world, Recorder(gateway, metrics, "test"), metrics, 4)
+
+
 async def test_a_pod_that_is_being_deleted_is_deleted_at_once_when_its_node_is_lost(
     gateway: KubernetesGateway, control_plane: Any
 ) -> None:
     namespace = control_plane.namespace()
     world = World()
-    children = Children(gateway, world, 4)
+    executor = executing(gateway, world)
     body = pod("p")
     body["spec"] |= {"nodeName": "dead", "terminationGracePeriodSeconds": 300}
     made = await gateway.create(PODS, namespace, body)
@@ -93,22 +99,22 @@ async def test_a_pod_that_is_being_deleted_is_deleted_at_once_when_its_node_is_l
     parent = views.parent({"metadata": {**made["metadata"], "name": "j", "uid": "j"}})
     uid = made["metadata"]["uid"]
 
-    await children.delete(parent, [DeletePod("p", uid)])
+    await executor.carry_out(parent, [delete_pod("p", uid)])
     (waiting,) = world.pods
     assert waiting.view.deleting
     assert (await gateway.get(PODS, namespace, "p"))["metadata"]["deletionGracePeriodSeconds"] == 300
 
     another = "11111111-2222-3333-4444-555555555555"
-    await children.delete(parent, [DeletePod("p", another, grace_seconds=0)])
+    await executor.carry_out(parent, [delete_pod("p", another, grace_seconds=0)])
     assert (await gateway.get(PODS, namespace, "p"))["metadata"]["uid"] == uid, "only the pod that was seen"
 
-    await children.delete(parent, [DeletePod("p", uid, grace_seconds=0)])
+    await executor.carry_out(parent, [delete_pod("p", uid, grace_seconds=0)])
     with pytest.raises(errors.NotFound):
         await gateway.get(PODS, namespace, "p")
     assert not list(world.pods), "known before any watch says so"
     again = await gateway.create(PODS, namespace, pod("p"))
     assert again["metadata"]["uid"] != uid
-    await children.delete(parent, [DeletePod("p", uid, grace_seconds=0)])
+    await executor.carry_out(parent, [delete_pod("p", uid, grace_seconds=0)])
     assert await gateway.get(PODS, namespace, "p"), "the new pod of that name is spared"
 
 
@@ -119,8 +125,8 @@ async def test_a_pod_that_somebody_holds_is_still_there(
     world = World()
     made = await gateway.create(PODS, namespace, pod("p", finalizers=["example.com/held"]))
     parent = views.parent({"metadata": {**made["metadata"], "name": "j", "uid": "j"}})
-    delete = DeletePod("p", made["metadata"]["uid"], grace_seconds=0)
-    await Children(gateway, world, 4).delete(parent, [delete])
+    delete = delete_pod("p", made["metadata"]["uid"], grace_seconds=0)
+    await executing(gateway, world).carry_out(parent, [delete])
     (held,) = world.pods
     assert held.view.deleting
     await gateway.patch(PODS, namespace, "p", {"metadata": {"finalizers": None}})
@@ -214,7 +220,7 @@ async def test_a_broken_watch_is_taken_up_again_and_misses_nothing(
         return {item.name for item in store.indexed((namespace, "j"))}
 
     async with through(link, control_plane) as broken:
-        reflector = Reflector(broken, PODS, store, views.pod, Metrics(), selector="convoy.dev/job")
+        reflector = Reflector(broken, Source(PODS, store, views.pod, "convoy.dev/job"), Metrics())
         task = asyncio.create_task(reflector.run())
         await eventually(reflector.synced.is_set)
         kept = await gateway.create(PODS, namespace, pod("kept"))
@@ -258,7 +264,7 @@ async def test_a_forgotten_version_is_healed_by_a_list(
 
     async with through(link, control_plane) as broken:
         stale = Stale(broken._client, broken._settings, broken._metrics)
-        reflector = Reflector(stale, TRAINING_JOBS, store, views.parent, Metrics())
+        reflector = Reflector(stale, Source(TRAINING_JOBS, store, views.parent), Metrics())
         task = asyncio.create_task(reflector.run())
         await eventually(reflector.synced.is_set)
         gone = await gateway.create(TRAINING_JOBS, namespace, job("gone"))

@@ -137,7 +137,7 @@ async def test_a_slow_node_is_marked_and_its_pod_leaves(world: World) -> None:
     assert await world.taints() == {OWN["key"]: "NoSchedule"}
     await world.work()
     world.accused = world.nodes[0]
-    world.operator.keeper.wake()
+    world.operator.hub.detectors.on_suspicion()
 
     async def leaving() -> bool:
         path = f"/api/v1/namespaces/{world.installation.namespace}/pods/job-w-0"
@@ -172,7 +172,7 @@ async def test_taints_that_others_add_meanwhile_stay_and_all_of_ours_go_with_the
     await world.begin()
     await eventually(world.known, what="all hardware is known and shown")
     world.accused = world.nodes[1]
-    world.operator.keeper.wake()
+    world.operator.hub.detectors.on_suspicion()
 
     async def tainted() -> bool:
         return "convoy.dev/quarantined" in await world.taints(1)

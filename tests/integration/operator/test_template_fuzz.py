@@ -9,7 +9,7 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,8 +18,9 @@ from kubernetes.aio.client import ApiClient
 from convoy.cli.manifest import parse, problems
 from convoy_controllers.keys import Key
 from convoy_controllers.resources import PODS, TRAINING_JOBS
+from convoy_controllers.testing.hub import FakeHub
 from convoy_controllers.trainingjob.pods import born, pod
-from convoy_controllers.views import NodeView, SlotView
+from convoy_crds import engine
 from convoy_crds.layout import command, slots
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_crds.trainingjob import TrainingJob
@@ -27,8 +28,11 @@ from convoy_operator import errors, views
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.events import Recorder
 from convoy_operator.metrics import Metrics
+from convoy_operator.pod_events import PodEvents
 from convoy_operator.queue import WorkQueue
-from convoy_operator.reconcile import Reconciler
+from convoy_operator.reader import ClusterReader
+from convoy_operator.reconcile import Means, Reconciler
+from convoy_operator.refusals import Refusals
 from convoy_operator.settings import Settings
 from convoy_operator.world import World
 from convoy_workloads.engines.catalogue import catalogue
@@ -42,28 +46,6 @@ AT_ONCE = 8
 DROPPED = ("there is no such field", "levels of objects and lists")
 
 
-class NoAgents:
-    """A hub that no agent has called."""
-
-    def slots(self, pods: Any) -> Mapping[str, SlotView]:
-        return {}
-
-    def nodes(self, pods: Any) -> Mapping[str, NodeView]:
-        return {}
-
-    def guard(self, job_uid: str) -> None:
-        return None
-
-    def holders(self, job_uid: str) -> tuple[str, ...]:
-        return ()
-
-    def unsettled(self, nodes: set[str]) -> float:
-        return 0.0
-
-    def send(self, command: Any) -> None:
-        return None
-
-
 class Trial:
     """The operator's path from a stored job to its pods and its status, without watches and agents."""
 
@@ -73,17 +55,24 @@ class Trial:
         self.outcomes: Counter[str] = Counter()
         self.faults: list[str] = []
         self.world = World()
-        engine = {"metadata": {"name": "gpt", "uid": "e", "resourceVersion": "1"}}
-        self.world.engines.upsert(views.parent({**catalogue()["gpt"].to_dict(), **engine}))
-        self.reconciler = Reconciler(
+        entry = {"metadata": {"name": "gpt", "uid": "e", "resourceVersion": "1"}}
+        self.world.objects(engine.KIND).upsert(views.parent({**catalogue()["gpt"].to_dict(), **entry}))
+        queue: WorkQueue[Key] = WorkQueue()
+        refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
+        means = Means(
             gateway=self.gateway,
+            node_gateway=self.gateway,
             world=self.world,
-            queue=WorkQueue(),
+            queue=queue,
             recorder=Recorder(self.gateway, self.metrics, "fuzz"),
-            agents=NoAgents(),  # type: ignore[arg-type]
             metrics=self.metrics,
             settings=settings,
+            pod_events=PodEvents(self.gateway, self.world, queue.add),
+            send=lambda command: None,
+            unsettled=lambda nodes: 0.0,
         )
+        reader = ClusterReader(self.world, FakeHub(), refusals.standing)
+        self.reconciler = Reconciler(means, reader, refusals)
 
     async def run(self, number: int) -> None:
         """One job from its creation to its status; takes away what it made."""

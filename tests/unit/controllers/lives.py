@@ -284,7 +284,7 @@ class Life(RuleBasedStateMachine):
 
     def left(self, later: float = 0.0) -> tuple[Any, ...]:
         made = self.plan(later)
-        return (made.status, made.create, made.delete, made.commands)
+        return (made.status, made.manifests, made.deletions, made.commands)
 
     def plan(self, later: float = 0.0) -> Plan:
         observed = self.cluster.operator.observed(self.job, {})

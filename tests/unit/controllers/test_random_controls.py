@@ -19,7 +19,7 @@ from tests.unit.controllers.lives import (
     machine,
 )
 
-from convoy_controllers.trainingjob import budget, children, formation, goodput, plan, recovering, status
+from convoy_controllers.trainingjob import budget, formation, goodput, plan, pod_changes, recovering, status
 from convoy_crds.goodput import Cause
 from convoy_crds.trainingjob_status import TrainingJobStatus
 
@@ -66,7 +66,7 @@ def one_number_for_two(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_fence(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(children.nodes, "unfenced_seconds", lambda *found: 0.0)
+    patch.setattr(pod_changes.nodes, "unfenced_seconds", lambda *found: 0.0)
 
 
 def a_cause_without_a_second(patch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,7 @@ def terms(plan: Any) -> list[Any]:
     key = "preferredDuringSchedulingIgnoredDuringExecution"
     return [
         term["preference"]["matchFields"]
-        for body in plan.create
+        for body in plan.manifests
         for term in body["spec"].get("affinity", {}).get("nodeAffinity", {}).get(key, [])
     ]
 

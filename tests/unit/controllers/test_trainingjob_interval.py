@@ -188,7 +188,7 @@ def chosen(cluster: ToyCluster) -> ChosenInterval | None:
 
 def test_before_anything_is_measured_it_is_five_minutes() -> None:
     cluster = job()
-    made = cluster.plans[0].create[0]
+    made = cluster.plans[0].manifests[0]
     environment = {entry["name"]: entry["value"] for entry in made["spec"]["containers"][0]["env"]}
     assert environment[terms.ENV_CHECKPOINT_SECONDS] == "300"
     assert {interval for _, _, interval in assigned(cluster)} == {0}

@@ -207,7 +207,7 @@ def test_suspend_gives_the_pods_back_and_resume_forms_a_later_incarnation(runnin
 
 def asked_to_go(cluster: ToyCluster) -> dict[str, int | None]:
     """By pod of the last plan: its grace."""
-    return {gone.name: gone.grace_seconds for gone in cluster.plans[-1].delete}
+    return {gone.name: gone.grace_seconds for gone in cluster.plans[-1].deletions}
 
 
 def test_pods_that_are_suspended_have_their_own_grace_once_they_had_ranks(running: ToyCluster) -> None:

@@ -115,7 +115,7 @@ def test_copies_go_to_another_zone_as_far_as_there_is_room() -> None:
 
 def test_the_pods_are_told_where_to_save() -> None:
     cluster = job(checkpoint={"interval": "30s", "tiers": {"local": {}, "peer": {}}})
-    made = cluster.step().create[0]
+    made = cluster.step().manifests[0]
     environment = {entry["name"]: entry["value"] for entry in made["spec"]["containers"][0]["env"]}
     assert environment[terms.ENV_CHECKPOINT_TIERS] == "local,peer"
     assert environment[terms.ENV_CHECKPOINT_SECONDS] == "30"
@@ -129,7 +129,7 @@ def test_a_template_does_not_say_what_is_convoy_s_to_say() -> None:
     ]
     template = {"spec": {"containers": [{"name": "worker", "env": own}]}}
     job = make_job(roles=[{"name": "worker", "replicas": 1, "template": template}])
-    made = ToyCluster(job, make_engine()).step().create[0]
+    made = ToyCluster(job, make_engine()).step().manifests[0]
     environment = {entry["name"]: entry["value"] for entry in made["spec"]["containers"][0]["env"]}
     assert terms.ENV_CHECKPOINT_DIR not in environment and environment["MINE"] == "1"
     assert environment[terms.ENV_SOCKET] != "/mine"

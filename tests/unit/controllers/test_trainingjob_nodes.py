@@ -110,7 +110,7 @@ def test_a_pod_of_a_lost_node_is_replaced_at_once() -> None:
     assert status.offenders[0].node == node
     assert [a == b for a, b in zip(cluster.uids, uids, strict=True)] == [True, False, True]
     assert status.phase is Phase.RUNNING and status.incarnation == 2
-    gone = [pod for plan in cluster.plans for pod in plan.delete]
+    gone = [pod for plan in cluster.plans for pod in plan.deletions]
     assert [pod.grace_seconds for pod in gone] == [0]
 
 
@@ -289,14 +289,14 @@ def test_what_others_have_labelled_like_the_job_is_theirs() -> None:
     node = on(cluster, "job-worker-1")
     cluster.pod("job-worker-1", owner_uid="another", deleting=True, annotations={})
     cluster.silence(node, 90.0, agent_ready=False).step()
-    assert "job-worker-1" not in [gone.name for gone in cluster.plans[-1].delete]
+    assert "job-worker-1" not in [gone.name for gone in cluster.plans[-1].deletions]
 
 
 def test_a_kubelet_that_lives_is_asked_to_end_what_must_not_run_beside_its_successor() -> None:
     cluster = ToyCluster(make_job(**OWN)).settle().train(5).settle().wait(10)
     node, uid = on(cluster, "job-worker-1"), cluster.pods["job-worker-1"].uid
     cluster.silence(node, 600.0, lease_seconds=5.0, agent_ready=False).settle()
-    asked = [pod for plan in cluster.plans for pod in plan.delete]
+    asked = [pod for plan in cluster.plans for pod in plan.deletions]
     assert [(pod.uid, pod.grace_seconds) for pod in asked] == [(uid, None)]
     assert cluster.pods["job-worker-1"].uid != uid and cluster.job.status.phase is Phase.RUNNING
 
@@ -338,5 +338,5 @@ def test_a_job_that_is_deleted_in_the_foreground_does_not_wait_for_a_dead_kubele
     gone.metadata.deletion_timestamp = NOW
     cluster.pod("job-worker-1", deleting=True)
     made = plan(replace(cluster.observed(), job=gone), NOW)
-    assert [(pod.uid, pod.grace_seconds) for pod in made.delete] == [(uid, 0)]
-    assert made.status is None and not made.create
+    assert [(pod.uid, pod.grace_seconds) for pod in made.deletions] == [(uid, 0)]
+    assert made.status is None and not made.manifests

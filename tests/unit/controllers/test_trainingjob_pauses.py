@@ -142,7 +142,7 @@ def test_a_forming_job_leaves_a_living_node_whose_agent_stays_away() -> None:
     assert cluster.job.status.phase is Phase.RESTARTING and cluster.pods["job-worker-1"].uid == uid
     cluster.wait(2).silence(node, 31.0, answers=True, agent_ready=False).settle()
     assert cluster.pods["job-worker-1"].uid != uid
-    gone = [pod for plan in cluster.plans for pod in plan.delete]
+    gone = [pod for plan in cluster.plans for pod in plan.deletions]
     assert [pod.grace_seconds for pod in gone] == [None], "its kubelet lives"
     assert cluster.job.status.phase is Phase.RUNNING
 
@@ -157,11 +157,11 @@ def test_what_replaces_the_pod_of_a_lost_node_would_rather_go_elsewhere() -> Non
     cluster = running()
     node = on(cluster, "job-worker-1")
     cluster.silence(node, 6.0, agent_ready=True).step()
-    (body,) = cluster.plans[-1].create
+    (body,) = cluster.plans[-1].manifests
     (term,) = body["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     rule = {"key": "metadata.name", "operator": "NotIn", "values": [node]}
     assert term["preference"] == {"matchFields": [rule]}
-    assert [pod.grace_seconds for pod in cluster.plans[-1].delete] == [0]
+    assert [pod.grace_seconds for pod in cluster.plans[-1].deletions] == [0]
 
 
 def test_a_pod_that_goes_to_the_lost_node_all_the_same_is_replaced_without_haste() -> None:
@@ -291,9 +291,9 @@ def test_a_stranded_pod_that_has_ended_goes_without_its_kubelet() -> None:
     cluster.exit(0, 1)
     cluster.silence(node, 31.0, answers=True, agent_ready=False)
     cluster.pod("job-worker-1", deleting=True).step()
-    assert not cluster.plans[-1].delete, "its ranks may still live"
+    assert not cluster.plans[-1].deletions, "its ranks may still live"
     cluster.pod("job-worker-1", exit_code=143).step()
-    assert [(gone.name, gone.grace_seconds) for gone in cluster.plans[-1].delete] == [("job-worker-1", 0)]
+    assert [(gone.name, gone.grace_seconds) for gone in cluster.plans[-1].deletions] == [("job-worker-1", 0)]
 
 
 def test_an_absent_pod_on_a_lost_node_is_not_made_again_and_again() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.plan import EndPod, Inspect, Plan
+from convoy_controllers.children import EndPod
+from convoy_controllers.plan import Inspect, Plan
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.faults import pod_fault
 from convoy_controllers.trainingjob.finished import BESIDE_SECONDS, LET_GO_SECONDS
@@ -478,17 +479,17 @@ def test_pods_with_a_sidecar_end_with_the_job_and_stay_for_their_logs() -> None:
     for name in cluster.pods:
         cluster.pod(name, phase="Running", exit_code=0)
     made = closing(cluster)
-    assert not made.end and made.requeue_after == LET_GO_SECONDS, "they may send off what the ranks wrote"
+    assert not made.endings and made.requeue_after == LET_GO_SECONDS, "they may send off what the ranks wrote"
     made = closing(cluster.wait(LET_GO_SECONDS))
-    assert made.end == tuple(EndPod(pod.name, pod.uid) for pod in cluster.pods.values())
-    assert not made.delete and not made.commands
+    assert made.endings == tuple(EndPod(pod.name, pod.uid) for pod in cluster.pods.values())
+    assert not made.deletions and not made.commands
     # Their kubelets have been told, and take the time that the sidecars may have.
     before = cluster.now.timestamp()
     for name in cluster.pods:
         cluster.pod(name, ends_by=before)
     cluster.wait(60)
     made = closing(cluster)
-    assert not made.end and not made.delete and made.requeue_after is not None
+    assert not made.endings and not made.deletions and made.requeue_after is not None
     cluster.wait(BESIDE_SECONDS)
     assert len(closing(cluster).delete) == 2, "a kubelet that does nothing is not waited for without end"
 

@@ -231,7 +231,7 @@ def leave(cluster: ToyCluster) -> None:
 def test_pods_beyond_the_restored_layout_save_their_state_too() -> None:
     cluster = toy()
     cluster.spec(suspend=True, roles=roles("", 1)).step()
-    asked = {gone.name: gone.grace_seconds for gone in cluster.plans[-1].delete}
+    asked = {gone.name: gone.grace_seconds for gone in cluster.plans[-1].deletions}
     assert asked == {"job-worker-0": None, "job-worker-1": None, "job-worker-2": None}
 
 
@@ -242,7 +242,7 @@ def test_a_job_that_leaves_and_resumes_says_both() -> None:
     status = cluster.job.status
     assert (status.phase, status.reason) == (Phase.SUSPENDING, "Suspending")
     assert status.message == "waiting for 3 pods to leave; their state is being saved; then the job resumes"
-    assert not cluster.plans[-1].create
+    assert not cluster.plans[-1].manifests
     for name in list(cluster.pods):
         cluster.lose(name)
     cluster.settle()
@@ -264,10 +264,10 @@ def test_a_suspended_pod_that_has_ended_goes_though_its_node_s_agent_stays_away(
     assert node is not None
     leave(cluster)
     cluster.silence(node, 31.0, answers=True, agent_ready=False).step()
-    assert not cluster.plans[-1].delete, "its ranks may still save"
+    assert not cluster.plans[-1].deletions, "its ranks may still save"
     assert cluster.plans[-1].requeue_after == pytest.approx(5)
     cluster.pod("job-worker-1", phase="Failed", exit_code=143).step()
-    assert [(gone.name, gone.grace_seconds) for gone in cluster.plans[-1].delete] == [("job-worker-1", 0)]
+    assert [(gone.name, gone.grace_seconds) for gone in cluster.plans[-1].deletions] == [("job-worker-1", 0)]
 
 
 def test_an_elastic_job_waits_for_pods_that_a_queue_places_one_by_one() -> None:

@@ -46,8 +46,8 @@ def test_a_job_without_a_store_is_told_of_none() -> None:
 
 
 def test_a_store_is_nothing_that_pods_mount() -> None:
-    plain = ToyCluster(make_job(), make_engine()).step().create[0]["spec"]
-    spec = cluster().step().create[0]["spec"]
+    plain = ToyCluster(make_job(), make_engine()).step().manifests[0]["spec"]
+    spec = cluster().step().manifests[0]["spec"]
     (container,) = spec["containers"]
     assert spec["volumes"] == plain["volumes"]
     assert container["volumeMounts"] == plain["containers"][0]["volumeMounts"]

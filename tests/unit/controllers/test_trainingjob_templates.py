@@ -179,18 +179,20 @@ def test_a_running_job_is_not_stalled_by_a_null(spec: dict[str, Any], made: Any)
 def test_a_template_is_tried_until_an_incarnation_has_formed_of_it() -> None:
     cluster = ToyCluster(job_of(), make_engine())
     first = plan(cluster.observed(), cluster.now)
-    tried = [body["metadata"]["name"] for body in first.dry_run]
+    tried = [child.name for child in first.creations if child.dry_run]
     assert sorted(tried) == ["job-chief-0", "job-worker-0"], "one of a role"
     cluster.settle()
     assert cluster.job.status.formed_spec
     again = plan(replace(cluster.observed(), pods=()), cluster.now)
-    assert again.create and again.dry_run == (), "a restart costs no request more"
+    assert again.creations and not any(one.dry_run for one in again.creations), (
+        "a restart costs no request more"
+    )
 
 
 def test_pods_without_a_field_of_the_user_are_not_tried() -> None:
     cluster = ToyCluster(make_job(), make_engine())
     made = plan(cluster.observed(), cluster.now)
-    assert made.create and made.dry_run == ()
+    assert made.creations and not any(one.dry_run for one in made.creations)
 
 
 def test_a_refused_template_is_a_fault_of_the_spec() -> None:
@@ -200,7 +202,7 @@ def test_a_refused_template_is_a_fault_of_the_spec() -> None:
     assert made.status is not None
     assert (made.status["phase"], made.status["reason"]) == (Phase.PENDING, "InvalidSpec")
     assert made.status["message"] == "spec.roles[0].template.spec.x: there is no such field"
-    assert not made.create and not made.dry_run
+    assert not made.creations
 
 
 def test_a_running_job_outlives_a_refusal() -> None:
@@ -208,4 +210,4 @@ def test_a_running_job_outlives_a_refusal() -> None:
     cluster.settle()
     why = {"job-worker-0": Refusal("there is no such field", "spec.roles[0].template.spec.x")}
     made = plan(replace(cluster.observed(), create_errors=why), cluster.now)
-    assert made.delete == () and (made.status is None or made.status["phase"] != "Pending")
+    assert made.deletions == () and (made.status is None or made.status["phase"] != "Pending")

@@ -31,7 +31,7 @@ def age(cluster: ToyCluster) -> None:
 def made(cluster: ToyCluster, since: int) -> tuple[int, int]:
     """Pods created and deleted since so many plans."""
     plans = cluster.plans[since:]
-    return sum(len(one.create) for one in plans), sum(len(one.delete) for one in plans)
+    return sum(len(one.manifests) for one in plans), sum(len(one.deletions) for one in plans)
 
 
 ELASTIC = [{"name": "worker", "replicas": 3, "minReplicas": 1}]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.plan import Event
+from convoy_controllers.children import Event
 from convoy_controllers.resources import ENGINES, TRAINING_JOBS
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_operator import errors

@@ -9,22 +9,18 @@ from typing import Any
 
 import pytest
 
-from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace, Slow
+from convoy_controllers.nodehealth.patches import patches
 from convoy_controllers.nodehealth.wanted import Marks
-from convoy_controllers.resources import GUARD_POLICIES, NODE_HEALTHS, NODES, PODS
+from convoy_controllers.resources import GUARD_POLICIES, HEALTH_SWEEPS, NODE_HEALTHS, NODES, PODS
 from convoy_controllers.testing.builders import make_job
+from convoy_crds import guardpolicy
 from convoy_crds.meta import Condition
 from convoy_operator import errors, views
-from convoy_operator.events import Recorder
-from convoy_operator.guarding.keeper import Keeper
-from convoy_operator.guarding.marks import patches
-from convoy_operator.guarding.seeing import Sight
-from convoy_operator.metrics import Metrics
-from convoy_operator.world import World
 
 from .conftest import FakeApi
+from .reconciling import Operator
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -32,38 +28,12 @@ FOREIGN = {"key": "example.com/own", "effect": "NoExecute"}
 LASTING = {"detection": {"lasting": "1m"}, "drain": {"moveCost": "1m"}, "budgets": {"poolPercent": 50}}
 
 
-class Told:
-    """What agents and jobs say, as the test has it."""
-
-    def __init__(self) -> None:
-        self.silent: set[str] = set()
-        self.said: dict[str, tuple[Suspicion, ...]] = {}
-        self.saw: dict[str, tuple[Suspicion, ...]] = {}
-        self.pace: dict[str, JobPace] = {}
-
-    def hardware(self, node: str) -> wire.Hardware:
-        return wire.Hardware(known=node not in self.silent)
-
-    def heard_of(self, node: str) -> bool:
-        return node not in self.silent
-
-    def paces(self) -> Mapping[str, JobPace]:
-        return self.pace
-
-    def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        return self.said
-
-    def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        return self.saw
-
-
-class Cluster:
-    """Nodes n0 to n5, a job on n0 and n1 that has saved its state, and one keeper."""
+class Cluster(Operator):
+    """Nodes n0 to n5, a job on n0 and n1 that has saved its state, and an operator."""
 
     def __init__(self, api: FakeApi, job: Mapping[str, Any] | None = None, **policy: Any) -> None:
-        self.api, self.world, self.told, self.now = api, World(), Told(), START
-        self.metrics = Metrics()
-        self.keeper = self._keeper()
+        super().__init__(api)
+        self.now = START
         for number in range(6):
             name = f"n{number}"
             labels = {"convoy.dev/agent-ready": "true"}
@@ -80,10 +50,11 @@ class Cluster:
         self.job(**(job or {}))
         self.sync()
 
-    def _keeper(self) -> Keeper:
-        recorder = Recorder(self.api, self.metrics, "test")
-        sight = Sight(self.world, self.told, lambda: self.now)
-        return Keeper(self.api, self.world, sight, recorder, self.metrics, now=lambda: self.now)
+    def restart(self) -> None:
+        """Another operator goes on."""
+        now = self.now
+        super().__init__(self.api)
+        self.now = now
 
     def job(self, saved: timedelta | None = -MINUTE, action: str = "Swap") -> None:
         raw = make_job(roles=[{"name": "worker", "replicas": 2}]).to_dict()
@@ -112,29 +83,25 @@ class Cluster:
     def sync(self) -> None:
         """What the watches bring."""
         for (plural, _, _), raw in self.api.objects.items():
-            if plural == NODES.plural:
-                self.world.nodes.upsert(views.node(raw))
-            elif plural == PODS.plural:
-                self.world.pods.upsert(views.pod(raw))
-            elif plural == GUARD_POLICIES.plural:
-                self.world.guard_policies.upsert(views.parent(raw))
-            elif plural == NODE_HEALTHS.plural:
-                self.world.node_healths.upsert(views.parent(raw))
+            for resource in (NODES, PODS, GUARD_POLICIES, NODE_HEALTHS, HEALTH_SWEEPS):
+                if plural == resource.plural:
+                    self.world.upsert(resource, raw)
 
     def look(self, later: timedelta = timedelta(0)) -> None:
         self.now += later
+        self.time += max(2.0, later.total_seconds())
         self.sync()
-        asyncio.run(self.keeper.look())
+        asyncio.run(self.reconcile_all("GuardPolicy", "NodeHealth", "Node"))
         self.sync()
 
     def accuse(self, node: str, ago: timedelta = 5 * MINUTE, loss: float = 130.0) -> None:
-        self.told.said[node] = (
+        self.hub.held[node] = (
             Suspicion("default/job", self.now - ago, self.now, 1.5, loss, "Compute", gain=0.5, ranks=(0,)),
         )
 
     def pace_of(self, incarnation: int, seconds: float, *nodes: str, slow: tuple[Slow, ...] = ()) -> None:
         pace = JobPace("u", incarnation, seconds, 0.01, 50, 2, frozenset(nodes), slow)
-        self.told.pace["default/job"] = pace
+        self.hub.pace["default/job"] = pace
 
     def state(self, number: int = 0) -> str:
         return str(self.api.objects[NODE_HEALTHS.plural, "", f"hw{number}"]["status"]["state"])
@@ -194,7 +161,7 @@ def test_a_slow_node_is_suspected_quarantined_and_left_by_its_job(api: FakeApi) 
     assert it.node()["metadata"]["labels"]["convoy.dev/node-health"] == "Draining"
     api.objects.pop((PODS.plural, "default", "job-worker-0"))
     it.world.pods.remove(next(pod for pod in it.world.pods if pod.name == "job-worker-0"))
-    it.told.said.clear()
+    it.hub.held.clear()
     it.look(MINUTE)
     assert it.state() == "Requalifying" and it.evicted() == ["job-worker-0"]
     assert it.acting()["reason"] == "AwaitsRelease"
@@ -220,9 +187,9 @@ def test_of_nodes_a_label_a_condition_and_taints_of_ours_are_changed_and_no_more
     for _ in range(2):
         it.look(timedelta(seconds=5))
     assert it.state() == "Draining"
-    gone = it.world.guard_policies.get("", "p")
+    gone = it.world.objects(guardpolicy.KIND).get("", "p")
     assert gone is not None
-    it.world.guard_policies.remove(gone)
+    it.world.objects(guardpolicy.KIND).remove(gone)
     api.objects.pop((GUARD_POLICIES.plural, "", "p"))
     for _ in range(2):
         it.look(MINUTE)
@@ -255,7 +222,7 @@ def test_a_node_that_people_release_is_judged_by_what_comes_after(api: FakeApi) 
 
     def accused(loss: float, later: timedelta = timedelta(seconds=1)) -> None:
         it.now += later
-        it.told.said["n0"] = (Suspicion("default/job", since, it.now, 1.5, loss, "Compute"),)
+        it.hub.held["n0"] = (Suspicion("default/job", since, it.now, 1.5, loss, "Compute"),)
         it.look()
 
     for _ in range(3):
@@ -287,7 +254,7 @@ def moved(api: FakeApi) -> Cluster:
     assert it.state() == "Draining" and it.evicted() == ["job-worker-0"]
     api.objects.pop((PODS.plural, "default", "job-worker-0"))
     it.world.pods.remove(next(pod for pod in it.world.pods if pod.name == "job-worker-0"))
-    it.told.said.clear()
+    it.hub.held.clear()
     it.look(MINUTE)
     assert it.state() == "Requalifying"
     return it
@@ -387,10 +354,10 @@ def test_when_the_policy_goes_so_do_its_marks(api: FakeApi) -> None:
         it.accuse("n0")
         it.look(MINUTE)
     assert it.ours()
-    gone = it.world.guard_policies.get("", "p")
+    gone = it.world.objects(guardpolicy.KIND).get("", "p")
     assert gone is not None
     api.objects.pop((GUARD_POLICIES.plural, "", "p"))
-    it.world.guard_policies.remove(gone)
+    it.world.objects(guardpolicy.KIND).remove(gone)
     it.look(MINUTE)
     it.look()
     assert it.ours() == {} and FOREIGN in it.node()["spec"]["taints"]
@@ -448,7 +415,7 @@ def test_another_keeper_goes_on_from_what_is_stored(api: FakeApi) -> None:
         it.look(MINUTE)
     assert it.state() == "Quarantined"
     # It has heard of nothing yet, and the jobs have gone quiet.
-    it.keeper, it.told.said = it._keeper(), {}
+    it.restart()
     it.job(saved=timedelta(0))
     it.look(timedelta(seconds=1))
     it.look()

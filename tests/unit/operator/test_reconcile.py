@@ -5,86 +5,60 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic import ConfigDict
 
+from convoy_controllers.children import Create, EndPod, Event, delete_pod
 from convoy_controllers.commands import PickPort
+from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.keys import Key
-from convoy_controllers.plan import DeletePod, EndPod, Event, Plan
+from convoy_controllers.plan import Plan
 from convoy_controllers.resources import PODS, TRAINING_JOBS
+from convoy_controllers.trainingjob.controller import CONTROLLER
 from convoy_controllers.trainingjob.refusal import Refusal
-from convoy_controllers.views import NodeView, SlotView
+from convoy_crds.meta import Model
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import errors, views
-from convoy_operator.events import Recorder
-from convoy_operator.metrics import Metrics
-from convoy_operator.queue import WorkQueue
-from convoy_operator.reconcile import Reconciler
-from convoy_operator.settings import Settings
-from convoy_operator.world import World
 
 from .conftest import FakeApi
+from .reconciling import Operator
 
 KEY = Key(TRAINING_JOB.name, "ns", "job")
 
 
-class FakeAgents:
-    def __init__(self) -> None:
-        self.sent: list[Any] = []
-        self.wait = 0.0
+class TrainingJob(Model):
+    """A job of which everything goes."""
 
-    def slots(self, pods: Any) -> Mapping[str, SlotView]:
-        return {}
-
-    def nodes(self, pods: Any) -> Mapping[str, NodeView]:
-        return {}
-
-    def guard(self, job_uid: str) -> None:
-        return None
-
-    def holders(self, job_uid: str) -> tuple[str, ...]:
-        return ()
-
-    def unsettled(self, nodes: set[str]) -> float:
-        return self.wait
-
-    def send(self, command: Any) -> None:
-        self.sent.append(command)
+    model_config = ConfigDict(extra="allow")
 
 
-class Harness:
+class Harness(Operator):
     """A reconciler of one job whose plan is set by the test."""
 
     def __init__(self, api: FakeApi, **settings: Any) -> None:
-        self.api = api
-        self.time = 0.0
-        self.world = World()
-        self.queue: WorkQueue[Key] = WorkQueue()
-        self.agents = FakeAgents()
-        self.metrics = Metrics()
         self.plan: Callable[[Any, Mapping[str, Refusal]], Plan] = lambda parent, refused: Plan()
-        self.reconciler = Reconciler(
-            gateway=api,
-            world=self.world,
-            queue=self.queue,
-            recorder=Recorder(api, self.metrics, "test"),
-            agents=self.agents,
-            metrics=self.metrics,
-            settings=Settings(**settings),
-            planners={
-                TRAINING_JOB.name: lambda world, slots, parent, refused, now: self.plan(parent, refused)
-            },
-            now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
-            clock=lambda: self.time,
+        controller = replace(
+            CONTROLLER,
+            subject=replace(TRAINING_JOB, model=TrainingJob),
+            observe=self._observed,
+            plan=lambda observed, now: self.plan(*observed),
+            waits_for=lambda reader, key: (),
         )
+        super().__init__(api, controllers=(controller, *CONTROLLERS[1:]), **settings)
         self.world.jobs.upsert(
             views.parent(
                 api.put(TRAINING_JOBS, {"metadata": {"name": "job", "generation": 1}, "spec": {}}, "ns")
             )
         )
+
+    def _observed(self, reader: Any, key: Key) -> tuple[Any, Mapping[str, Refusal]] | None:
+        parent = self.world.jobs.get(key.namespace, key.name)
+        return (parent, reader.refused(parent.uid, parent.generation)) if parent is not None else None
 
     @property
     def uid(self) -> str:
@@ -108,6 +82,10 @@ class Harness:
 
     def errors(self, cause: str) -> float:
         return self.metrics.reconcile_errors.labels(TRAINING_JOB.name, cause)._value.get()
+
+
+def creations(*bodies: Mapping[str, Any], dry_run: bool = False) -> tuple[Create, ...]:
+    return tuple(Create(PODS, body, dry_run) for body in bodies)
 
 
 @pytest.fixture
@@ -136,12 +114,12 @@ async def test_a_conflict_sends_no_command_and_comes_again(it: Harness) -> None:
     it.plan = lambda parent, refused: Plan(
         status={"incarnation": 1},
         status_first=True,
-        create=(it.pod("job-worker-0"),),
+        children=creations(it.pod("job-worker-0")),
         commands=(PickPort("n", "u", 1),),
         events=(Event(Reasons.TRAINING, "m"),),
     )
     await it.reconciler.handle(KEY)
-    assert it.agents.sent == [] and it.api.count("create") == 0
+    assert it.sent == [] and it.api.count("create") == 0
     assert it.errors("conflict") == 1
     assert KEY in it.queue
 
@@ -149,11 +127,11 @@ async def test_a_conflict_sends_no_command_and_comes_again(it: Harness) -> None:
 async def test_a_risen_incarnation_is_stored_before_children_and_commands(it: Harness) -> None:
     order: list[str] = []
     it.api.fail = lambda verb, plural, name: order.append(f"{verb} {plural}")  # type: ignore[func-returns-value]
-    it.agents.send = lambda command: order.append("command")  # type: ignore[method-assign]
+    it.reconciler._means = replace(it.reconciler._means, send=lambda command: order.append("command"))
     it.plan = lambda parent, refused: Plan(
         status={"incarnation": 1},
         status_first=True,
-        create=(it.pod("job-worker-0"),),
+        children=creations(it.pod("job-worker-0")),
         commands=(PickPort("n", "u", 1),),
     )
     await it.reconciler.handle(KEY)
@@ -161,7 +139,7 @@ async def test_a_risen_incarnation_is_stored_before_children_and_commands(it: Ha
 
 
 async def test_created_pods_are_seen_at_once(it: Harness) -> None:
-    it.plan = lambda parent, refused: Plan(create=tuple(it.pod(f"job-worker-{n}") for n in range(3)))
+    it.plan = lambda parent, refused: Plan(children=creations(*(it.pod(f"job-worker-{n}") for n in range(3))))
     await it.reconciler.handle(KEY)
     assert [pod.name for pod in it.world.pods.indexed(("ns", "job"))] == [f"job-worker-{n}" for n in range(3)]
 
@@ -180,14 +158,16 @@ async def test_at_most_so_many_creates_at_a_time(api: FakeApi) -> None:
         return await create(*args)
 
     api.create = slow  # type: ignore[method-assign]
-    it.plan = lambda parent, refused: Plan(create=tuple(it.pod(f"job-worker-{n}") for n in range(20)))
+    it.plan = lambda parent, refused: Plan(
+        children=creations(*(it.pod(f"job-worker-{n}") for n in range(20)))
+    )
     await it.reconciler.handle(KEY)
     assert most == 5 and len(it.world.pods) == 20
 
 
 async def test_a_pod_of_ours_that_exists_already_counts_as_created(it: Harness) -> None:
     it.api.put(PODS, it.pod("job-worker-0"), "ns")
-    it.plan = lambda parent, refused: Plan(create=(it.pod("job-worker-0"),))
+    it.plan = lambda parent, refused: Plan(children=creations(it.pod("job-worker-0")))
     await it.reconciler.handle(KEY)
     assert it.world.pods.get("ns", "job-worker-0") is not None
     assert it.errors("api") == 0
@@ -204,16 +184,16 @@ async def test_nothing_is_remembered_of_a_job_that_goes_while_its_pods_are_refus
     assert job is not None
     it.api.fail = refuse
     pod = it.pod("job-worker-0")
-    it.plan = lambda parent, refused: Plan(create=(pod,))
+    it.plan = lambda parent, refused: Plan(children=creations(pod))
     await it.reconciler.handle(KEY)
     assert it.errors("bug") == 0
-    assert it.reconciler._refusals.wait(job.uid, it.time) is None
+    assert it.refusals.wait(job.uid) is None
 
 
 async def test_a_strangers_pod_of_that_name_is_refused_and_said(it: Harness) -> None:
     it.api.put(PODS, it.pod("job-worker-0", owner="stranger"), "ns")
     it.plan = lambda parent, refused: Plan(
-        create=() if refused else (it.pod("job-worker-0"),),
+        children=() if refused else creations(it.pod("job-worker-0")),
         status={"said": {pod: one.message for pod, one in refused.items()}},
     )
     await it.reconciler.handle(KEY)
@@ -226,7 +206,7 @@ async def test_a_refused_pod_is_said_in_one_write_and_tried_ever_more_rarely(it:
         errors.Invalid(422, "spec.containers: bad") if (verb, plural) == ("create", "pods") else None
     )
     it.plan = lambda parent, refused: Plan(
-        create=() if refused else tuple(it.pod(f"job-worker-{n}") for n in range(100)),
+        children=() if refused else creations(*(it.pod(f"job-worker-{n}") for n in range(100))),
         status={"said": sorted(one.message for one in refused.values())[:1]},
     )
     for _ in range(1000):
@@ -241,7 +221,7 @@ async def test_a_refused_pod_is_said_in_one_write_and_tried_ever_more_rarely(it:
 
 async def test_a_new_generation_is_tried_at_once(it: Harness) -> None:
     it.api.fail = lambda verb, plural, name: errors.Forbidden(403, "quota") if plural == "pods" else None
-    it.plan = lambda parent, refused: Plan(create=() if refused else (it.pod("job-worker-0"),))
+    it.plan = lambda parent, refused: Plan(children=() if refused else creations(it.pod("job-worker-0")))
     await it.reconciler.handle(KEY)
     await it.reconciler.handle(KEY)
     assert it.api.count("create", "pods") == 1
@@ -255,7 +235,7 @@ async def test_a_new_generation_is_tried_at_once(it: Harness) -> None:
 async def test_deletes_only_the_pod_that_was_seen(it: Harness) -> None:
     other = it.api.put(PODS, it.pod("job-worker-0"), "ns")
     it.plan = lambda parent, refused: Plan(
-        delete=(DeletePod("job-worker-0", "another-uid"), DeletePod("gone", "u"))
+        children=(delete_pod("job-worker-0", "another-uid"), delete_pod("gone", "u"))
     )
     await it.reconciler.handle(KEY)
     assert it.api.objects["pods", "ns", "job-worker-0"]["metadata"]["uid"] == other["metadata"]["uid"]
@@ -298,7 +278,7 @@ async def test_a_deleted_pod_is_seen_as_the_answer_says(
 
     it.api.delete = delete  # type: ignore[method-assign]
     it.plan = lambda parent, refused: Plan(
-        delete=(DeletePod("job-worker-0", raw["metadata"]["uid"], grace_seconds=0),)
+        children=(delete_pod("job-worker-0", raw["metadata"]["uid"], grace_seconds=0),)
     )
     await it.reconciler.handle(KEY)
     seen = it.world.pods.get("ns", "job-worker-0")
@@ -324,7 +304,7 @@ async def test_a_bug_in_one_plan_is_told_and_stays_with_its_object(it: Harness) 
     await it.reconciler.handle(KEY)
     assert it.errors("bug") == 1
     assert KEY in it.queue
-    recorder = it.reconciler._recorder
+    recorder = it.recorder
     namespace, event = recorder._outbox.get_nowait()
     assert (namespace, event["reason"]) == ("ns", "ReconcileFailed")
     assert "ZeroDivisionError: oops" in event["message"]
@@ -334,7 +314,7 @@ async def test_a_bug_in_one_plan_is_told_and_stays_with_its_object(it: Harness) 
 
 
 async def test_pods_are_made_once_their_template_was_tried(it: Harness) -> None:
-    it.plan = lambda parent, refused: Plan(create=(body,), dry_run=(body,)) if not refused else Plan()
+    it.plan = lambda parent, refused: Plan(children=creations(body, dry_run=True)) if not refused else Plan()
     body = it.pod("job-worker-0")
     body["metadata"]["labels"]["convoy.dev/role"] = "worker"
     it.api.fail = lambda verb, plural, name: errors.Forbidden(403, "quota") if verb == "dry_run" else None
@@ -353,11 +333,11 @@ async def test_a_server_that_is_down_is_waited_for(it: Harness, fault: Exception
     it.api.fail = lambda verb, plural, name: fault
     it.plan = lambda parent, refused: Plan(status={"a": 1}, commands=(PickPort("n", "u", 1),))
     await it.reconciler.handle(KEY)
-    assert it.errors("api") == 1 and it.agents.sent == [] and KEY in it.queue
+    assert it.errors("api") == 1 and it.sent == [] and KEY in it.queue
 
 
 async def test_nothing_is_decided_before_a_new_leader_has_heard_the_agents(it: Harness) -> None:
-    it.agents.wait = 7.0
+    it.wait = 7.0
     it.plan = lambda parent, refused: pytest.fail("planned")
     await it.reconciler.handle(KEY)
     assert KEY in it.queue
@@ -383,23 +363,23 @@ async def test_a_deleted_job_is_forgotten(it: Harness) -> None:
 
 async def test_what_was_refused_and_is_not_wanted_any_more_is_not_tried_again(it: Harness) -> None:
     it.api.fail = lambda verb, plural, name: errors.Forbidden(403, "quota") if plural == "pods" else None
-    it.plan = lambda parent, refused: Plan(create=() if refused else (it.pod("job-worker-0"),))
+    it.plan = lambda parent, refused: Plan(children=() if refused else creations(it.pod("job-worker-0")))
     await it.reconciler.handle(KEY)
-    assert it.reconciler._refusals.wait(it.uid, it.time)
+    assert it.refusals.wait(it.uid)
     it.plan = lambda parent, refused: Plan()
     it.time += 3600
     await it.reconciler.handle(KEY)
-    assert it.reconciler._refusals.wait(it.uid, it.time) is None
+    assert it.refusals.wait(it.uid) is None
 
 
 async def test_the_refusals_of_a_deleted_job_are_forgotten(it: Harness) -> None:
     it.api.fail = lambda verb, plural, name: errors.Forbidden(403, "quota") if plural == "pods" else None
-    it.plan = lambda parent, refused: Plan(create=() if refused else (it.pod("job-worker-0"),))
+    it.plan = lambda parent, refused: Plan(children=() if refused else creations(it.pod("job-worker-0")))
     await it.reconciler.handle(KEY)
     uid, parent = it.uid, it.world.jobs.get("ns", "job")
     assert parent is not None
     it.world.jobs.remove(parent)
-    assert it.reconciler._refusals.wait(uid, it.time) is None
+    assert it.refusals.wait(uid) is None
 
 
 async def test_a_restart_is_observed_once_it_is_stored(it: Harness) -> None:
@@ -423,7 +403,7 @@ async def test_what_runs_beside_the_ranks_is_ended_and_the_pod_stays_where_it_ca
 ) -> None:
     uid = it.api.put(PODS, it.pod("job-worker-0"), "ns")["metadata"]["uid"]
     it.api.fail = lambda verb, plural, name: refusal if (verb, plural) == ("patch", "pods") else None
-    it.plan = lambda parent, refused: Plan(end=(EndPod("job-worker-0", uid),))
+    it.plan = lambda parent, refused: Plan(children=(EndPod("job-worker-0", uid),))
     await it.reconciler.handle(KEY)
     assert (("pods", "ns", "job-worker-0") in it.api.objects) is left
     if left:
@@ -460,7 +440,7 @@ async def test_a_pod_that_admission_made_unfindable_is_refused_and_not_left_over
 
     def planned(parent: Any, refused: Mapping[str, Refusal]) -> Plan:
         seen.extend(one.message for one in refused.values())
-        return Plan(create=() if refused else (wanted,))
+        return Plan(children=() if refused else creations(wanted))
 
     it.plan = planned
     await it.reconciler.handle(KEY)
@@ -474,7 +454,7 @@ async def test_a_pod_that_lost_its_label_since_makes_room_for_another(it: Harnes
     hidden = it.pod("job-worker-0")
     hidden["metadata"]["labels"] = {}
     it.api.put(PODS, hidden, "ns")
-    it.plan = lambda parent, refused: Plan(create=() if refused else (it.pod("job-worker-0"),))
+    it.plan = lambda parent, refused: Plan(children=() if refused else creations(it.pod("job-worker-0")))
     await it.reconciler.handle(KEY)
     assert not any(plural == "pods" for plural, _, _ in it.api.objects)
 
@@ -502,7 +482,7 @@ async def test_admission_may_change_all_else(it: Harness) -> None:
         return await create(resource, namespace, changed)
 
     it.api.create = mutating  # type: ignore[method-assign]
-    it.plan = lambda parent, refused: Plan(create=(wanted,))
+    it.plan = lambda parent, refused: Plan(children=creations(wanted))
     await it.reconciler.handle(KEY)
     found = it.world.pods.get("ns", "job-worker-0")
     assert found is not None and (found.view.container, found.view.image) == ("w", "mirror/i")

@@ -97,15 +97,15 @@ def test_a_restart_in_place_schedules_nothing() -> None:
     it.restarts(10.25, struck=10.0)
     assert it.found() == approx(detect=0.25)
     it.pod("u0", 1, "n0")
-    it.meter.look(it.job("Restarting", 2))
+    it.meter.observe(it.job("Restarting", 2))
     it.rank("u0", 2, started=10.5)
-    it.meter.look(it.job("Restarting", 2, membership="m"))
+    it.meter.observe(it.job("Restarting", 2, membership="m"))
     assert it.found() == approx(detect=0.25), "not all ranks run yet"
-    it.meter.look(it.job("Running", 2, membership="m"))
+    it.meter.observe(it.job("Running", 2, membership="m"))
     assert it.found() == approx(detect=0.25, start=0.25)
     it.rank("u0", 2, started=10.5, first_step=12.0, restore_seconds=1.0)
     for _ in range(2):
-        it.meter.look(it.job("Running", 2, membership="m"))
+        it.meter.observe(it.job("Running", 2, membership="m"))
     assert it.found() == approx(detect=0.25, start=0.25, restore=1.0, first_step=0.5, total=2.0)
     assert len(it.meter) == 0
 
@@ -125,7 +125,7 @@ def test_a_pod_that_is_replaced_is_fenced_and_scheduled() -> None:
     assert it.meter._open["job"].placings.keys() == {"u1"}, "anybody may name the job as an owner"
     it.rank("u0", 2, started=14.0, first_step=15.0)
     it.rank("u1", 2, started=14.25, first_step=15.0)
-    it.meter.look(it.job("Running", 2, membership="m"))
+    it.meter.observe(it.job("Running", 2, membership="m"))
     assert it.found() == approx(detect=6, fence=1.5, schedule=0.5, start=1.75, first_step=0.75, total=10.5)
 
 
@@ -137,7 +137,7 @@ def test_a_leader_that_has_not_seen_the_fault_observes_nothing() -> None:
     it.time = 12.0
     it.pod("u1", 2, "n1")
     it.rank("u1", 2, started=14.0, first_step=15.0)
-    it.meter.look(it.job("Running", 2, membership="m"))
+    it.meter.observe(it.job("Running", 2, membership="m"))
     assert it.found() == before and len(it.meter) == 0
 
 
@@ -145,7 +145,7 @@ def test_a_leader_that_has_not_seen_the_fault_observes_nothing() -> None:
 def test_a_job_that_comes_to_no_step_is_not_waited_for(phase: str) -> None:
     it = Harness()
     it.restarts(10.5, struck=10.0)
-    it.meter.look(it.job(phase, 2))
+    it.meter.observe(it.job(phase, 2))
     assert len(it.meter) == 0 and it.found() == approx(detect=0.5)
 
 

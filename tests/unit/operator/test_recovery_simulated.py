@@ -63,7 +63,7 @@ class Watched:
             case Planned():
                 self.seen = happening
                 self.pods(happening.observed.pods)
-                self.meter.look(self.parent(happening.observed.job))
+                self.meter.observe(self.parent(happening.observed.job))
                 self.meter.deciding(self.parent(happening.observed.job), happening.plan)
             case StatusStored():
                 self.parent(happening.after)

@@ -14,7 +14,7 @@ from convoy_controllers.resources import NODES
 from convoy_operator import errors, views
 from convoy_operator.cache import Store
 from convoy_operator.metrics import Metrics
-from convoy_operator.reflector import Reflector
+from convoy_operator.reflector import Reflector, Source
 
 
 def node(name: str, version: int, **labels: str) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Script:
 
 async def follow(script: Script, metrics: Metrics | None = None) -> Store[Node]:
     store: Store[Node] = Store()
-    reflector = Reflector(script, NODES, store, views.node, metrics or Metrics())  # type: ignore[arg-type]
+    reflector = Reflector(script, Source(NODES, store, views.node), metrics or Metrics())  # type: ignore[arg-type]
     task = asyncio.create_task(reflector.run())
     await asyncio.wait_for(script.over.wait(), 600)
     assert reflector.synced.is_set()
@@ -135,9 +135,7 @@ def test_it_lists_again_after_the_resync_time(virtual: Any) -> None:
         clock = iter([0.0, 0.0, 601.0, 601.0, 601.0, 601.0, 601.0])
         reflector = Reflector(
             script,
-            NODES,
-            store,
-            views.node,
+            Source(NODES, store, views.node),
             Metrics(),
             resync_seconds=600,
             clock=lambda: next(clock, 601.0),  # type: ignore[arg-type]
@@ -154,7 +152,7 @@ def test_a_list_from_outside_ends_a_watch_that_hangs(virtual: Any) -> None:
     async def scenario() -> None:
         script = Script([([node("a", 1)], "10"), ([node("b", 21)], "30")], [])
         store: Store[Node] = Store()
-        reflector = Reflector(script, NODES, store, views.node, Metrics())  # type: ignore[arg-type]
+        reflector = Reflector(script, Source(NODES, store, views.node), Metrics())  # type: ignore[arg-type]
         task = asyncio.create_task(reflector.run())
         await asyncio.wait_for(script.over.wait(), 600)
         script.over.clear()

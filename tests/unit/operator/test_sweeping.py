@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,10 +13,10 @@ import pytest
 from convoy_agents.guard.sweep import catalogue
 from convoy_agents.guard.sweep.probe import Tier
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_controllers.healthsweep.observed import BANDWIDTH, INVENTORY, METRICS
+from convoy_controllers.commands import CancelSweep
+from convoy_controllers.healthsweep import controller
+from convoy_controllers.healthsweep.observed import BANDWIDTH, INVENTORY, METRICS, Order, Told
 from convoy_controllers.healthsweep.plan import advance
-from convoy_controllers.nodehealth.observed import Suspicion
-from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_controllers.resources import (
     GUARD_POLICIES,
     HARDWARE_CLASSES,
@@ -24,39 +24,63 @@ from convoy_controllers.resources import (
     NODE_HEALTHS,
     NODES,
 )
-from convoy_operator import errors, views
-from convoy_operator.events import Recorder
-from convoy_operator.guarding.keeper import Keeper
-from convoy_operator.guarding.seeing import Sight
+from convoy_controllers.testing.hub import FakeHub
+from convoy_operator import errors
 from convoy_operator.hub.sweeps import AGAIN_SECONDS, Sweeps
-from convoy_operator.metrics import Metrics
-from convoy_operator.sweeping import sweeper
-from convoy_operator.sweeping.sweeper import Sweeper
-from convoy_operator.world import World
+from convoy_operator.sweeps import SweepMeter, SweepTidier
 
 from .conftest import FakeApi
+from .reconciling import Operator
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CLASS = "c1a55"
 
 
-class Cluster:
-    """Nodes that joined after their policy, agents that measure, a keeper and a sweeper."""
+class SweepHub(FakeHub):
+    """Reports of orders as the hub keeps them."""
+
+    def __init__(self, sweeps: Sweeps) -> None:
+        super().__init__()
+        self._sweeps = sweeps
+
+    @property
+    def sweeps(self) -> Callable[[str, str], Told | None]:
+        return self._sweeps.told
+
+
+class Cluster(Operator):
+    """Nodes that joined after their policy, agents that measure, and an operator."""
 
     def __init__(self, api: FakeApi, count: int = 1, **policy: Any) -> None:
-        self.api, self.world, self.now, self.clock = api, World(), START, 0.0
-        self.metrics = Metrics()
+        self.clock = 0.0
         self.rng = np.random.default_rng(1)
         self.slow: dict[str, float] = {}
-        self.silent: set[str] = set()
-        self.heard: list[tuple[str, wire.HubMessage]] = []
+        self.reported: list[tuple[str, wire.HubMessage]] = []
         self.busy: set[str] = set()
+        self.restart(api)
+        self.now = START
         created = {"creationTimestamp": "2025-11-01T00:00:00Z"}
         spec = {"mode": "Act", "onJoin": "Gate", "sweeps": {"atOncePercent": 100, "timePercent": 0}, **policy}
         api.put(GUARD_POLICIES, {"metadata": {"name": "p", **created}, "spec": spec})
         for number in range(count):
             self.join(f"n{number}")
-        self.restart()
+
+    def restart(self, api: FakeApi) -> None:
+        """Another operator, to which nobody has reported yet."""
+        self.sweeps = Sweeps(self.deliver, lambda node: f"{node}:1", clock=lambda: self.clock)
+        now = getattr(self, "now", START)
+        super().__init__(api, SweepHub(self.sweeps), send=self.command)
+        self.now = now
+        self.silent = self.hub.silent
+        self.tidier = SweepTidier(self.reader, self.sweeps)
+        SweepMeter(self.world, self.metrics)
+
+    def command(self, command: Any) -> None:
+        match command:
+            case Order():
+                self.sweeps.order(command)
+            case CancelSweep():
+                self.sweeps.cancel(command.node, command.name)
 
     def join(self, name: str) -> None:
         body = {
@@ -73,44 +97,10 @@ class Cluster:
         }
         self.api.put(NODES, body)
 
-    def restart(self) -> None:
-        """Another operator, which has heard of nothing."""
-        recorder = Recorder(self.api, self.metrics, "test")
-        self.sweeps = Sweeps(self.send, lambda node: f"{node}:1", clock=lambda: self.clock)
-        sight = Sight(self.world, self, lambda: self.now)
-        self.keeper = Keeper(self.api, self.world, sight, recorder, self.metrics, now=lambda: self.now)
-        self.sweeper = Sweeper(
-            self.api,
-            self.world,
-            self.sweeps,
-            sight,
-            lambda node: f"{node}:1",
-            recorder,
-            self.metrics,
-            now=lambda: self.now,
-        )
-
-    # What agents tell.
-
-    def hardware(self, node: str) -> wire.Hardware:
-        return wire.Hardware(known=node not in self.silent)
-
-    def heard_of(self, node: str) -> bool:
-        return node not in self.silent
-
-    def paces(self) -> Mapping[str, JobPace]:
-        return {}
-
-    def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        return {}
-
-    def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        return {}
-
-    def send(self, node: str, message: wire.HubMessage) -> bool:
+    def deliver(self, node: str, message: wire.HubMessage) -> bool:
         if node in self.silent:
             return False
-        self.heard.append((node, message))
+        self.reported.append((node, message))
         if message.WhichOneof("body") == "sweep_order":
             self.ordered(node, message.sweep_order)
         return True
@@ -132,32 +122,30 @@ class Cluster:
         self.sweeps.heard(node, report)
 
     def orders(self, node: str = "n0") -> list[wire.SweepOrder]:
-        return [message.sweep_order for to, message in self.heard if to == node and message.sweep_order.name]
+        return [
+            message.sweep_order for to, message in self.reported if to == node and message.sweep_order.name
+        ]
 
     # The loop.
 
     def sync(self) -> None:
-        for store, resource, view in (
-            (self.world.nodes, NODES, views.node),
-            (self.world.guard_policies, GUARD_POLICIES, views.parent),
-            (self.world.node_healths, NODE_HEALTHS, views.parent),
-            (self.world.health_sweeps, HEALTH_SWEEPS, views.parent),
-            (self.world.hardware_classes, HARDWARE_CLASSES, views.parent),
-        ):
-            there = {raw["metadata"]["uid"] for (kind, _, _), raw in self.api.objects.items()}
+        there = {raw["metadata"]["uid"] for raw in self.api.objects.values()}
+        for resource in (NODES, GUARD_POLICIES, NODE_HEALTHS, HEALTH_SWEEPS, HARDWARE_CLASSES):
             for (plural, _, _), raw in list(self.api.objects.items()):
                 if plural == resource.plural:
-                    store.upsert(view(raw))  # type: ignore[attr-defined]
-            for one in [one for one in store if one.uid not in there]:  # type: ignore[attr-defined]
-                store.remove(one)  # type: ignore[attr-defined]
+                    self.world.upsert(resource, raw)
+            for one in list(self.world.store(resource)):
+                if one.uid not in there:
+                    self.world.drop(resource, one.uid)
 
     def look(self, times: int = 1, later: timedelta = timedelta(seconds=15)) -> None:
         for _ in range(times):
             self.now += later
             self.clock += later.total_seconds()
+            self.time += later.total_seconds()
             self.sync()
-            asyncio.run(self.keeper.look())
-            asyncio.run(self.sweeper.look())
+            asyncio.run(self.reconcile_all())
+            self.tidier.tidy()
             self.sync()
 
     def health(self, name: str = "n0") -> dict[str, Any]:
@@ -176,7 +164,7 @@ class Cluster:
         return {one["key"]: one["effect"] for one in found}
 
     def kinds(self, node: str = "n0") -> list[str]:
-        return [str(message.WhichOneof("body")) for to, message in self.heard if to == node]
+        return [str(message.WhichOneof("body")) for to, message in self.reported if to == node]
 
 
 def test_nodes_that_join_take_no_pods_until_they_have_passed(api: FakeApi) -> None:
@@ -218,7 +206,7 @@ def test_an_order_is_told_again_until_something_is_heard(api: FakeApi) -> None:
     it = Cluster(api)
     it.silent.add("n0")
     it.look(3)
-    assert it.taints() == {"convoy.dev/unqualified": "NoSchedule"} and not it.heard
+    assert it.taints() == {"convoy.dev/unqualified": "NoSchedule"} and not it.reported
     it.silent.clear()
     lost: list[str] = []
     it.ordered = lambda node, order: lost.append(order.name)  # type: ignore[method-assign, assignment]
@@ -235,7 +223,7 @@ def test_another_operator_hears_of_what_was_measured_again(api: FakeApi) -> None
     it.busy.add("n0")
     it.look(3)
     before = {order.name for order in it.orders()}
-    it.restart()
+    it.restart(api)
     it.busy.clear()
     it.look(2)
     assert {order.name for order in it.orders()} == before, "the same order"
@@ -382,7 +370,7 @@ def test_a_sweep_that_cannot_be_looked_at_holds_no_other_up(
             raise ValueError("it is odd")
         return advance(sweep, *others)
 
-    monkeypatch.setattr(sweeper, "advance", look)
+    monkeypatch.setattr(controller, "advance", look)
     it.look(5)
     assert "status" not in it.sweep("a-bad") and it.sweep("b-good")["status"]["message"] == "1 pass"
 

@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.cached import Node, Parent, Pod
+from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.keys import Key
+from convoy_controllers.testing.hub import FakeHub
+from convoy_crds import checkpointstore, engine
 from convoy_operator import views
-from convoy_operator.world import Triggers, World
+from convoy_operator.reader import ClusterReader
+from convoy_operator.triggers import Triggers
+from convoy_operator.world import World
 
 JOB = Key("TrainingJob", "ns", "j")
 
@@ -25,6 +31,14 @@ class Queue:
         return taken
 
 
+def triggered(world: World) -> Queue:
+    """The queue of the controllers that jobs depend on."""
+    queue = Queue()
+    found = [one for one in CONTROLLERS if one.resource.kind in ("TrainingJob", "Engine", "CheckpointStore")]
+    Triggers(world, ClusterReader(world, FakeHub()), queue, 0.15, found)  # type: ignore[arg-type]
+    return queue
+
+
 @pytest.fixture
 def world() -> World:
     return World()
@@ -32,12 +46,10 @@ def world() -> World:
 
 @pytest.fixture
 def queue(world: World) -> Queue:
-    queue = Queue()
-    Triggers(world, queue, 0.15)  # type: ignore[arg-type]
-    return queue
+    return triggered(world)
 
 
-def job(version: int, generation: int = 1, phase: str = "", engine: str = "") -> views.Parent:
+def job(version: int, generation: int = 1, phase: str = "", named: str = "") -> Parent:
     raw: dict[str, Any] = {
         "metadata": {
             "name": "j",
@@ -46,7 +58,7 @@ def job(version: int, generation: int = 1, phase: str = "", engine: str = "") ->
             "resourceVersion": str(version),
             "generation": generation,
         },
-        "spec": {"engine": {"name": engine}} if engine else {},
+        "spec": {"engine": {"name": named}} if named else {},
     }
     return views.parent(raw | ({"status": {"phase": phase}} if phase else {}))
 
@@ -58,7 +70,7 @@ def pod(
     job: str = "j",
     deleting: bool = False,
     **status: Any,
-) -> views.Pod:
+) -> Pod:
     return views.pod(
         {
             "metadata": {
@@ -83,7 +95,7 @@ def node(
     label: str = "true",
     uid: str = "n",
     name: str = "n",
-) -> views.Node:
+) -> Node:
     metadata = {
         "name": name,
         "uid": uid,
@@ -124,11 +136,15 @@ def test_pods_wake_their_job_soon_and_at_once_when_they_end(world: World, queue:
 
 
 def test_an_engine_wakes_itself_and_the_jobs_that_name_it(world: World, queue: Queue) -> None:
-    world.jobs.upsert(job(1, engine="odb"))
+    world.jobs.upsert(job(1, named="odb"))
     queue.take()
-    world.engines.upsert(views.parent({"metadata": {"name": "odb", "uid": "e", "resourceVersion": "2"}}))
+    world.objects(engine.KIND).upsert(
+        views.parent({"metadata": {"name": "odb", "uid": "e", "resourceVersion": "2"}})
+    )
     assert queue.take() == [(Key("Engine", "", "odb"), 0.0, True), (JOB, 0.15, True)]
-    world.engines.upsert(views.parent({"metadata": {"name": "else", "uid": "f", "resourceVersion": "3"}}))
+    world.objects(engine.KIND).upsert(
+        views.parent({"metadata": {"name": "else", "uid": "f", "resourceVersion": "3"}})
+    )
     assert queue.take() == [(Key("Engine", "", "else"), 0.0, True)]
 
 
@@ -143,7 +159,7 @@ def test_a_store_wakes_itself_and_the_jobs_that_name_it_when_it_concerns_them(
     def upsert(version: int, own: bool = False, name: str = "s3", **status: Any) -> None:
         metadata = {"name": name, "uid": name, "resourceVersion": str(version), "generation": 1}
         raw = {"metadata": metadata, "spec": {"allowedNamespaces": ["*"]}, "status": status}
-        world.checkpoint_stores.upsert(views.parent(raw), own=own)
+        world.objects(checkpointstore.KIND).upsert(views.parent(raw), own=own)
 
     itself = Key("CheckpointStore", "", "s3")
     upsert(2)
@@ -154,8 +170,8 @@ def test_a_store_wakes_itself_and_the_jobs_that_name_it_when_it_concerns_them(
     assert queue.take() == []
     upsert(5, name="else")
     assert queue.take() == [(Key("CheckpointStore", "", "else"), 0.0, True)]
-    (found,) = (one for one in world.checkpoint_stores if one.name == "s3")
-    world.checkpoint_stores.remove(found)
+    (found,) = (one for one in world.objects(checkpointstore.KIND) if one.name == "s3")
+    world.objects(checkpointstore.KIND).remove(found)
     assert queue.take() == [(itself, 0.0, True), (JOB, 0.15, True)]
 
 
@@ -163,7 +179,7 @@ def test_the_first_agent_node_wakes_all_jobs_that_are_not_over(world: World, que
     world.jobs.upsert(job(1))
     queue.take()
 
-    def node(version: int, ready: str) -> views.Node:
+    def node(version: int, ready: str) -> Node:
         labels = {"convoy.dev/agent-ready": ready}
         return views.node(
             {"metadata": {"name": "n", "uid": "n", "resourceVersion": str(version), "labels": labels}}
@@ -209,8 +225,8 @@ def test_pods_are_known_by_their_node_until_it_is_not_needed(world: World) -> No
     ],
 )
 def test_a_node_wakes_the_jobs_on_it_and_no_others(change: Any) -> None:
-    world, queue = World(), Queue()
-    Triggers(world, queue, 0.15)  # type: ignore[arg-type]
+    world = World()
+    queue = triggered(world)
     world.nodes.upsert(node(1, name="other", uid="o"))
     world.nodes.upsert(node(1))
     world.pods.upsert(pod(2, on="n"))
@@ -237,7 +253,7 @@ def test_all_nodes_of_a_cluster_turning_look_at_no_job_that_is_not_on_them(
     world.nodes.upsert(node(1))
     world.jobs.upsert(job(2))
     queue.take()
-    monkeypatch.setattr(world, "active_jobs", lambda: pytest.fail("a scan"))
+    monkeypatch.setattr(ClusterReader, "live", lambda *asked: pytest.fail("a scan"))
     world.nodes.upsert(node(3, ready="False"))
     assert queue.take() == []
 

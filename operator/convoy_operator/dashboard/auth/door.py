@@ -18,7 +18,7 @@ from convoy_operator.dashboard.auth.identity import Identity, of_headers, of_rev
 from convoy_operator.dashboard.auth.sessions import Session, Sessions
 from convoy_operator.dashboard.settings import AuthMode, DashboardSettings
 from convoy_operator.gateway import Object
-from convoy_operator.together import together
+from convoy_operator.run_until_first_exit import run_until_first_exit
 
 log = structlog.get_logger(__name__)
 
@@ -93,7 +93,7 @@ class Door:
 
     async def run(self) -> None:
         """Ends sessions whose time is over, or whose token is refused by now; until cancelled."""
-        await together([self._expire(), self._recheck_all()])
+        await run_until_first_exit([self._expire(), self._recheck_all()])
 
     async def _expire(self) -> None:
         while True:

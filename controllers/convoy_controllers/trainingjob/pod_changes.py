@@ -1,14 +1,14 @@
-"""Which pods a job needs made, and which have to go."""
+"""The pods that a job lacks, and those that have to go."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from convoy_controllers.children import Delete, delete_pod
 from convoy_controllers.liveness.fence import REPLACE_SECONDS
-from convoy_controllers.plan import DeletePod
 from convoy_controllers.trainingjob import nodes, offenders
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import ended, failed
@@ -29,29 +29,31 @@ RETRY_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class Children:
-    """What is to be done about the pods."""
+class PodChanges:
+    """Pods to create and to delete."""
 
     create: list[dict[str, Any]] = field(default_factory=list)
-    delete: list[DeletePod] = field(default_factory=list)
+    delete: list[Delete] = field(default_factory=list)
     fencing: Violation | None = None
     """Why a pod of a lost node is not replaced yet."""
     waits: list[float] = field(default_factory=list)
     """Seconds until one of the pods could be dealt with."""
 
 
-def children(
+def pod_changes(
     observed: Observed,
     status: TrainingJobStatus,
     layout: tuple[Slot, ...],
     own: Mapping[str, PodView],
     lost: Mapping[str, str],
     now: datetime,
-    pause: float = 0.0,
-) -> Children:
-    """Pods to make, once the `pause` is over; and pods to delete: ended, superfluous, on lost nodes,
-    condemned by the last restart, or, where none of their ranks run, not as the spec now asks."""
-    found = Children()
+) -> PodChanges:
+    """Return the pods to delete, with nothing to create yet.
+
+    These are pods that have ended, are superfluous, lie on lost nodes, are condemned by the last restart, or,
+    where none of their ranks run, are not as the spec now asks.
+    """
+    found = PodChanges()
     by_pod = {slot.pod: slot for slot in layout}
     running = _running(observed, status)
     for one in own.values():
@@ -63,30 +65,36 @@ def children(
         elif one.deleting:
             # Its kubelet cannot unmount without the agent.
             over = ended(one) and stranded(observed, one, status)
-            found.delete += [DeletePod(one.name, one.uid, grace_seconds=0)] if over else []
+            found.delete += [delete_pod(one.name, one.uid, grace_seconds=0)] if over else []
         elif one.name in running:
             # One that ended well still stands for its ranks.
-            found.delete += [DeletePod(one.name, one.uid)] if failed(one) else []
+            found.delete += [delete_pod(one.name, one.uid)] if failed(one) else []
         elif running and one.name in by_pod and (left := _young(one, now)):
             found.waits.append(left)
         elif one.name not in by_pod or _must_go(observed, one, by_pod[one.name], status):
-            found.delete.append(DeletePod(one.name, one.uid))
+            found.delete.append(delete_pod(one.name, one.uid))
     _leftovers(observed, lost, found)
-    if pause > 0:
-        # A pod that fails before its incarnation forms must not do so as fast as it can be made.
-        found.waits.append(pause)
-        return found
+    return found
+
+
+def missing(
+    observed: Observed,
+    status: TrainingJobStatus,
+    layout: tuple[Slot, ...],
+    lost: Mapping[str, str],
+    deleted: Sequence[Delete],
+) -> list[dict[str, Any]]:
+    """Return the manifests of the pods that the layout lacks once `deleted` are gone."""
     # A name is free once its pod is deleted by force. Later nobody knows any more where that was.
-    freed = {gone.name for gone in found.delete if gone.grace_seconds == 0}
+    freed = {gone.name for gone in deleted if gone.grace_seconds == 0}
     names = {one.name for one in observed.pods} - freed
     # The label that leads pods to a lost node may still be on its way off.
     avoid = {*offenders.avoided(status.offenders, observed.job.spec.recovery), *lost}
-    found.create = [
+    return [
         born(pod(observed.job, observed.engine, slot), status.incarnation, avoid)
         for slot in layout
         if slot.pod not in names and slot.pod not in observed.create_errors
     ]
-    return found
 
 
 def _running(observed: Observed, status: TrainingJobStatus) -> set[str]:
@@ -96,7 +104,7 @@ def _running(observed: Observed, status: TrainingJobStatus) -> set[str]:
     return {slot.pod for slot in present(observed.job.model_copy(update={"status": status}))}
 
 
-def _leftovers(observed: Observed, lost: Mapping[str, str], found: Children) -> None:
+def _leftovers(observed: Observed, lost: Mapping[str, str], found: PodChanges) -> None:
     """Pods of a deleted job of this name that hang on lost nodes: nobody else would ever free their names.
 
     Whether that job was fenced Strict nobody knows any more: so they are taken for it.
@@ -169,14 +177,14 @@ def unfenced_seconds(observed: Observed, own: Mapping[str, PodView], one: PodVie
     return nodes.unfenced_seconds(observed.nodes[one.node or ""], _others(observed, own, one))
 
 
-def off_lost_node(one: PodView, unfenced: float) -> DeletePod | None:
+def off_lost_node(one: PodView, unfenced: float) -> Delete | None:
     """How a pod goes from a lost node: without its kubelet once its ranks must have stopped.
 
     That is in so many seconds. Before, its kubelet is asked: where it lives, the end of the pod is proof.
     """
     if unfenced <= 0:
-        return DeletePod(one.name, one.uid, grace_seconds=0)
-    return None if one.deleting else DeletePod(one.name, one.uid)
+        return delete_pod(one.name, one.uid, grace_seconds=0)
+    return None if one.deleting else delete_pod(one.name, one.uid)
 
 
 def _others(observed: Observed, own: Mapping[str, PodView], one: PodView) -> dict[str, NodeView]:
@@ -200,7 +208,7 @@ def _fencing(node: NodeView, one: PodView, others: Mapping[str, NodeView]) -> Vi
     return Violation(reason, reason.format(pod=one.name, node=node.name, seconds=limit))
 
 
-def _on_lost_node(observed: Observed, one: PodView, own: Mapping[str, PodView], found: Children) -> None:
+def _on_lost_node(observed: Observed, one: PodView, own: Mapping[str, PodView], found: PodChanges) -> None:
     """Deletes the pod without waiting for its kubelet, once nothing can come of it any more."""
     node = observed.nodes[one.node or ""]
     left = unfenced_seconds(observed, own, one)

@@ -8,14 +8,15 @@ them is used. What kopf's watches lose (it never hears of deletions across a re-
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import kopf
 import structlog
 
 from convoy_controllers.cached import Parent
-from convoy_controllers.resources import PARENTS
+from convoy_controllers.controller import Controller
+from convoy_controllers.controllers import CONTROLLERS
 from convoy_operator import views
 from convoy_operator.cache import Store
 from convoy_operator.settings import Settings
@@ -26,7 +27,7 @@ log = structlog.get_logger(__name__)
 _STOP_SECONDS = 5.0
 
 
-def registry(world: World) -> kopf.OperatorRegistry:
+def registry(world: World, controllers: Iterable[Controller[Any]] = CONTROLLERS) -> kopf.OperatorRegistry:
     """The handlers: every event of a custom resource goes into its store."""
     handlers = kopf.OperatorRegistry()
 
@@ -51,8 +52,10 @@ def registry(world: World) -> kopf.OperatorRegistry:
             else:
                 store.upsert(views.parent(raw))
 
-    for kind, resource in PARENTS.items():
-        watch(resource.group, resource.version, resource.plural, world.parents(kind))
+    for controller in controllers:
+        if controller.kind is not None and not controller.reflector:
+            resource = controller.resource
+            watch(resource.group, resource.version, resource.plural, world.store(resource))
     return handlers
 
 

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import asyncio
 from typing import Any
 
 import pytest
 
+from convoy_controllers.cached import Parent
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
 from convoy_controllers.checkpointstore.observed import Secret
+from convoy_controllers.keys import Key
 from convoy_controllers.plan import Plan
+from convoy_controllers.testing.hub import FakeHub
+from convoy_controllers.trainingjob.observe import observe
 from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_controllers.views import NodeView
-from convoy_operator import kinds, views
+from convoy_crds import checkpointstore, engine
+from convoy_operator import views
+from convoy_operator.reader import ClusterReader
 from convoy_operator.world import World
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
+from .conftest import FakeApi
+from .reconciling import Operator
 
 
-class Hub:
-    """Has heard nothing, and keeps which pods it was asked about."""
+class Hub(FakeHub):
+    """Keeps which pods it was asked about."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked: list[list[str]] = []
 
     def slots(self, pods: Any) -> dict[str, Any]:
@@ -32,17 +40,11 @@ class Hub:
         self.asked.append([pod.name for pod in pods])
         return {"n": NodeView("n")}
 
-    def guard(self, job_uid: str) -> None:
-        return None
-
-    def holders(self, job_uid: str) -> tuple[str, ...]:
-        return ()
-
     def store(self, store: Any) -> Any:
         return ObservedStore(store, "convoy-system", Secret(unreadable="there is none; create it"))
 
 
-def job(spec: dict[str, Any], **status: Any) -> views.Parent:
+def job(spec: dict[str, Any], **status: Any) -> Parent:
     raw = {
         "apiVersion": "convoy.dev/v1alpha1",
         "kind": "TrainingJob",
@@ -52,8 +54,13 @@ def job(spec: dict[str, Any], **status: Any) -> views.Parent:
     return views.parent(raw | ({"status": status} if status else {}))
 
 
-def plan(parent: views.Parent) -> Plan:
-    return kinds.training_job(World(), Hub(), parent, {}, NOW)
+def planned(api: FakeApi, parent: Parent) -> Plan:
+    """The plan that the reconciler carries out for an object."""
+    it = Operator(api, Hub())
+    controller = next(one for one in it.controllers if one.resource.kind == parent.raw["kind"])
+    it.world.store(controller.resource).upsert(parent)
+    key = controller.key(parent.namespace, parent.name)
+    return asyncio.run(it.reconciler._plan(controller, key, parent))
 
 
 @pytest.mark.parametrize(
@@ -66,22 +73,22 @@ def plan(parent: views.Parent) -> Plan:
     ],
 )
 def test_a_job_that_does_not_validate_is_said_to_be_invalid_and_where(
-    spec: dict[str, Any], path: str
+    api: FakeApi, spec: dict[str, Any], path: str
 ) -> None:
-    made = plan(job(spec))
+    made = planned(api, job(spec))
     assert made.status is not None
     (condition,) = made.status["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("Valid", "False", "InvalidSpec")
     assert condition["message"].startswith(f"{path}: ")
     assert made.status["phase"] == "Pending" and made.status["observedGeneration"] == 3
-    assert not made.create and not made.delete
+    assert not made.children
     assert [event.reason.name for event in made.events] == ["InvalidSpec"]
 
 
-def test_an_invalid_job_keeps_the_rest_of_its_status() -> None:
+def test_an_invalid_job_keeps_the_rest_of_its_status(api: FakeApi) -> None:
     old = {"type": "Valid", "status": "False", "reason": "x", "lastTransitionTime": "2025-01-01T00:00:00Z"}
-    made = plan(
-        job({}, phase="Running", incarnation=4, conditions=[{"type": "Running", "status": "True"}, old])
+    made = planned(
+        api, job({}, phase="Running", incarnation=4, conditions=[{"type": "Running", "status": "True"}, old])
     )
     assert made.status is not None
     assert (made.status["phase"], made.status["incarnation"]) == ("Running", 4)
@@ -89,21 +96,17 @@ def test_an_invalid_job_keeps_the_rest_of_its_status() -> None:
     assert made.status["conditions"][1]["lastTransitionTime"] == "2025-01-01T00:00:00Z"
 
 
-def test_a_job_of_another_manager_is_left_alone_even_when_invalid() -> None:
-    assert plan(job({"managedBy": "kueue.x-k8s.io/multikueue"})) == Plan()
+def test_a_job_of_another_manager_is_left_alone_even_when_invalid(api: FakeApi) -> None:
+    assert planned(api, job({"managedBy": "kueue.x-k8s.io/multikueue"})) == Plan()
 
 
-def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen: list[Any] = []
-    monkeypatch.setattr(kinds, "plan_training_job", lambda observed, now: seen.append(observed) or Plan())
-    world = World()
-    engine = {
+def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names() -> None:
+    world, hub = World(), Hub()
+    entry = {
         "metadata": {"name": "odb", "uid": "e", "resourceVersion": "1"},
         "spec": {"image": "i", "command": ["python3", "x"]},
     }
-    world.engines.upsert(views.parent(engine))
+    world.objects(engine.KIND).upsert(views.parent(entry))
     for name, label, namespace, owner in (
         ("a", "j", "ns", "u"),
         ("b", "other", "ns", "u"),
@@ -125,9 +128,10 @@ def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names(
             )
         )
     parent = job({"roles": [{"name": "w", "replicas": 1}], "engine": {"name": "odb"}})
-    hub = Hub()
-    kinds.training_job(world, hub, parent, {"a": Refusal("why")}, NOW)
-    (observed,) = seen
+    world.jobs.upsert(parent)
+    reader = ClusterReader(world, hub, lambda uid, generation: {"a": Refusal("why")})
+    observed = observe(reader, Key("TrainingJob", "ns", "j"))
+    assert observed is not None and observed.engine is not None
     assert [pod.name for pod in observed.pods] == ["a", "d"]
     assert hub.asked == [["a"], ["a", "d"]], (
         "others' reports are no business of this job's, their nodes may be"
@@ -137,7 +141,7 @@ def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names(
     assert observed.create_errors == {"a": Refusal("why")}
 
 
-def store(name: str, *namespaces: str, **s3: Any) -> views.Parent:
+def store(name: str, *namespaces: str, **s3: Any) -> Parent:
     body = {"bucket": "checkpoints", "credentialsSecret": "keys", **s3}
     spec = {"s3": body, "allowedNamespaces": list(namespaces)}
     metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", "generation": 2}
@@ -148,17 +152,16 @@ def store(name: str, *namespaces: str, **s3: Any) -> views.Parent:
     ("named", "found"), [("mine", "mine"), ("nobodys", None), ("broken", None), (None, None)]
 )
 def test_the_plan_sees_the_store_that_the_job_names_and_those_it_may_name(
-    monkeypatch: pytest.MonkeyPatch, named: str | None, found: str | None
+    named: str | None, found: str | None
 ) -> None:
-    seen: list[Any] = []
-    monkeypatch.setattr(kinds, "plan_training_job", lambda observed, now: seen.append(observed) or Plan())
     world = World()
     for one in (store("mine", "ns"), store("all", "*"), store("others", "else"), store("broken", "*", x=1)):
-        world.checkpoint_stores.upsert(one)
+        world.objects(checkpointstore.KIND).upsert(one)
     tiers = {"local": {}, "remote": {"store": named}} if named else {}
     roles = [{"name": "w", "replicas": 1}]
-    kinds.training_job(world, Hub(), job({"roles": roles, "checkpoint": {"tiers": tiers}}), {}, NOW)
-    (observed,) = seen
+    world.jobs.upsert(job({"roles": roles, "checkpoint": {"tiers": tiers}}))
+    observed = observe(ClusterReader(world, Hub()), Key("TrainingJob", "ns", "j"))
+    assert observed is not None
     assert (observed.store.metadata.name if observed.store else None) == found
     assert observed.known_stores == (("all", "mine") if named else ())
 
@@ -171,8 +174,8 @@ def test_the_plan_sees_the_store_that_the_job_names_and_those_it_may_name(
         (store("s"), "InvalidSpec", "spec.allowedNamespaces: "),
     ],
 )
-def test_a_store_says_what_is_wrong_with_it(parent: views.Parent, reason: str, words: str) -> None:
-    made = kinds.checkpoint_store(World(), Hub(), parent, {}, NOW)
+def test_a_store_says_what_is_wrong_with_it(api: FakeApi, parent: Parent, reason: str, words: str) -> None:
+    made = planned(api, parent)
     assert made.status is not None
     (condition,) = made.status["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("Ready", "False", reason)

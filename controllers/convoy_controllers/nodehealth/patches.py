@@ -1,4 +1,4 @@
-"""Patches that make a Node show what is stored of its hardware. Pure."""
+"""Patches that make a Node show the stored health of its hardware. Pure."""
 
 from __future__ import annotations
 

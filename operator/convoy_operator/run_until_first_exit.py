@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable
 
 
-async def together(parts: list[Awaitable[None]]) -> None:
-    """Runs all; when one ends the others are cancelled and awaited, and its error, if any, raised."""
+async def run_until_first_exit(parts: list[Awaitable[None]]) -> None:
+    """Run all; when one ends, cancel and await the others, and raise its error, if any."""
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

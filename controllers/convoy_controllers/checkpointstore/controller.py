@@ -1,0 +1,19 @@
+"""The controller of CheckpointStores: it says whether checkpoints can be committed to a store."""
+
+from __future__ import annotations
+
+from convoy_controllers.checkpointstore.observed import Observed
+from convoy_controllers.checkpointstore.plan import plan
+from convoy_controllers.controller import Controller
+from convoy_controllers.keys import Key
+from convoy_controllers.reader import Reader
+from convoy_crds.checkpointstore import KIND
+
+
+def observe(reader: Reader, key: Key) -> Observed | None:
+    """Return the store with what agents found; None before its Secret was looked up."""
+    store = reader.get(KIND, key.name)
+    return reader.hub.store(store) if store is not None else None
+
+
+CONTROLLER = Controller(KIND, observe=observe, plan=plan)

@@ -1,0 +1,26 @@
+"""The controllers of the operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from convoy_controllers.checkpointstore import controller as checkpointstore
+from convoy_controllers.controller import Controller
+from convoy_controllers.engine import controller as engine
+from convoy_controllers.guardpolicy import controller as guardpolicy
+from convoy_controllers.hardwareclass import controller as hardwareclass
+from convoy_controllers.healthsweep import controller as healthsweep
+from convoy_controllers.nodehealth import controller as nodehealth
+from convoy_controllers.nodemarks import controller as nodemarks
+from convoy_controllers.trainingjob import controller as trainingjob
+
+CONTROLLERS: tuple[Controller[Any], ...] = (
+    trainingjob.CONTROLLER,
+    engine.CONTROLLER,
+    checkpointstore.CONTROLLER,
+    guardpolicy.CONTROLLER,
+    nodehealth.CONTROLLER,
+    nodemarks.CONTROLLER,
+    healthsweep.CONTROLLER,
+    hardwareclass.CONTROLLER,
+)

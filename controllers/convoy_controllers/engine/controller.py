@@ -1,0 +1,17 @@
+"""The controller of Engines: it says whether a catalogue entry can be used."""
+
+from __future__ import annotations
+
+from convoy_controllers.controller import Controller
+from convoy_controllers.engine.plan import plan
+from convoy_controllers.keys import Key
+from convoy_controllers.reader import Reader
+from convoy_crds.engine import KIND, Engine
+
+
+def observe(reader: Reader, key: Key) -> Engine | None:
+    """Return the Engine."""
+    return reader.get(KIND, key.name)
+
+
+CONTROLLER = Controller(KIND, observe=observe, plan=plan)

@@ -1,0 +1,141 @@
+"""The controller of GuardPolicies: one decision about all hardware of a policy.
+
+The policy's status (the breaker) is stored first, then the statuses of the NodeHealths. Only what is stored
+is acted on, by the controllers of NodeHealths (sweeps) and of node marks (taints, evictions). An operator
+that dies in between has granted nothing that the next one does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from convoy_controllers.cached import Parent
+from convoy_controllers.children import Create, Event, PatchStatus
+from convoy_controllers.controller import Controller, Makes, Pace, every
+from convoy_controllers.keys import Key
+from convoy_controllers.nodehealth import fleet as fleets
+from convoy_controllers.nodehealth import observe as observing
+from convoy_controllers.nodehealth import sources
+from convoy_controllers.nodehealth.observe import Hardware
+from convoy_controllers.nodehealth.observed import Fleet
+from convoy_controllers.nodehealth.record import ACCUSED
+from convoy_controllers.plan import Plan
+from convoy_controllers.reader import Reader
+from convoy_controllers.resources import HEALTH_SWEEPS, NODE_HEALTHS, NODES
+from convoy_crds import nodehealth
+from convoy_crds.guardpolicy import KIND, GuardPolicy, GuardPolicyStatus
+from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
+
+BUSY_SECONDS = 1.0
+"""Seconds between two reconciles while something is suspected or on its way back: no event ends a wait."""
+MADE_SECONDS = 0.2
+"""Seconds until hardware whose NodeHealth was just created is looked at."""
+_REASONS = {one.name: one for one in vars(Reasons).values() if isinstance(one, Reason)}
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A policy with all the hardware in the cluster."""
+
+    policy: GuardPolicy
+    hardware: Hardware
+    unreadable: frozenset[str] = field(default_factory=frozenset)
+    """Hardware whose NodeHealth exists and cannot be read."""
+
+
+def observe(reader: Reader, key: Key) -> Observed | None:
+    """Return the policy with all that its decisions depend on."""
+    policy = reader.get(KIND, key.name)
+    if policy is None:
+        return None
+    hardware = sources.hardware(reader)
+    missing = set(hardware.bindings.claims) - set(hardware.healths)
+    unreadable = frozenset(name for name in missing if reader.exists(nodehealth.KIND, name))
+    return Observed(policy, hardware, unreadable)
+
+
+def plan(observed: Observed, now: datetime) -> Plan:
+    """Decide about all hardware of the policy together."""
+    policy = observed.policy
+    fleet = observing.fleet(policy, observed.hardware, now)
+    found = fleets.look(fleet, now)
+    unknown = observing.unknown(policy, observed.hardware)
+    created = [_created(name) for name in unknown if name not in observed.unreadable]
+    status = found.policy
+    return Plan(
+        status=status.to_dict() if status is not None else None,
+        status_first=True,
+        children=(*created, *(_stored(fleet, name, after) for name, after in found.statuses.items())),
+        events=_breaker(policy, status) if status is not None else (),
+        requeue_after=MADE_SECONDS if created else BUSY_SECONDS if _busy(fleet) else fleets.LOOK_SECONDS,
+    )
+
+
+def _created(name: str) -> Create:
+    body = {
+        "apiVersion": NODE_HEALTHS.api_version,
+        "kind": NODE_HEALTHS.kind,
+        "metadata": {"name": name},
+        "spec": {},
+    }
+    return Create(NODE_HEALTHS, body)
+
+
+def _stored(fleet: Fleet, name: str, after: NodeHealthStatus) -> PatchStatus:
+    health = next(member.health for member in fleet.members if member.name == name)
+    version = health.metadata.resource_version or ""
+    return PatchStatus(NODE_HEALTHS, name, after.to_dict(), version, turns(health, after))
+
+
+def turns(health: NodeHealth, after: NodeHealthStatus) -> tuple[Event, ...]:
+    """Return an Event for each change of state that a stored NodeHealth does not have yet."""
+    known = health.status.history[-1].at if health.status.history else None
+    return tuple(
+        Event(_REASONS[turn.reason], f"{turn.before} -> {turn.after}: {turn.message}")
+        for turn in after.history
+        if known is None or turn.at > known
+    )
+
+
+def _breaker(policy: GuardPolicy, after: GuardPolicyStatus) -> tuple[Event, ...]:
+    before, breaker = policy.status.breaker.state, after.breaker
+    if breaker.state is before:
+        return ()
+    reason = _REASONS.get(breaker.reason, Reasons.BREAKER_OPEN)
+    return (Event(reason, f"breaker {before} -> {breaker.state}: {breaker.message}"),)
+
+
+def _busy(fleet: Fleet) -> bool:
+    return any(member.facts.suspicions or member.health.status.state in ACCUSED for member in fleet.members)
+
+
+def _all_nodes(reader: Reader, key: Key) -> Iterable[str]:
+    """All nodes: one whose agent has not dialled yet would seem to be silent."""
+    return [node.name for node in reader.nodes()]
+
+
+def _verdicts(sweep: Parent) -> Hashable:
+    status: Mapping[str, Any] = sweep.status
+    return status.get("done"), status.get("phase")
+
+
+CONTROLLER = Controller(
+    KIND,
+    observe=observe,
+    plan=plan,
+    validity=None,
+    makes=(Makes(NODE_HEALTHS, (Create, PatchStatus)),),
+    watches=(
+        every(KIND, NODES, sources.concern, own=False),
+        every(KIND, NODE_HEALTHS, own=False),
+        every(KIND, HEALTH_SWEEPS, _verdicts),
+    ),
+    waits_for=_all_nodes,
+    pace=Pace(least=0.2, most=2.0),
+    reflector=True,
+)

@@ -1,0 +1,32 @@
+"""The controller of HardwareClasses: it deletes the classes that no node belongs to any more.
+
+Sweeps make the classes and what they have learned (healthsweep/controller.py).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from convoy_controllers.controller import Controller
+from convoy_controllers.healthsweep.classes import expires
+from convoy_controllers.keys import Key
+from convoy_controllers.plan import Plan
+from convoy_controllers.reader import Reader
+from convoy_crds.hardwareclass import KIND, HardwareClass
+
+
+def observe(reader: Reader, key: Key) -> HardwareClass | None:
+    """Return the class."""
+    return reader.get(KIND, key.name)
+
+
+def plan(known: HardwareClass, now: datetime) -> Plan:
+    """Delete a class once it is stale; wait until then."""
+    end = expires(known)
+    if end is None:
+        return Plan()
+    left = (end - now).total_seconds()
+    return Plan(requeue_after=left) if left > 0 else Plan(delete_parent=True)
+
+
+CONTROLLER = Controller(KIND, observe=observe, plan=plan, validity=None, deletes=True, reflector=True)

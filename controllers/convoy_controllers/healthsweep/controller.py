@@ -1,0 +1,131 @@
+"""The controller of HealthSweeps: orders to nodes, verdicts, and what classes of hardware learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from convoy_controllers.cached import Node
+from convoy_controllers.children import Event, PatchStatus
+from convoy_controllers.commands import CancelSweep
+from convoy_controllers.controller import Controller, Makes, Pace, Watch
+from convoy_controllers.healthsweep.observed import SweepNode
+from convoy_controllers.healthsweep.participant import Heard
+from convoy_controllers.healthsweep.plan import Step, advance
+from convoy_controllers.keys import Key
+from convoy_controllers.nodehealth import sources
+from convoy_controllers.nodehealth.observe import in_order, policy_for
+from convoy_controllers.plan import Plan
+from convoy_controllers.reader import Reader
+from convoy_controllers.resources import HARDWARE_CLASSES, NODES
+from convoy_crds import guardpolicy, hardwareclass
+from convoy_crds.guardpolicy import Budgets, GuardPolicy
+from convoy_crds.hardwareclass import HardwareClassStatus
+from convoy_crds.healthsweep import KIND, HealthSweep, HealthSweepStatus, SweepPhase
+from convoy_crds.nodehealth import Verdict
+from convoy_crds.reasons.catalogue import Reasons
+
+BUSY_SECONDS = 2.0
+"""Seconds between two reconciles of a sweep that runs: nobody announces that a node has become idle."""
+_RACK = Budgets().rack_label
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A sweep, the nodes, and what they have reported."""
+
+    sweep: HealthSweep
+    told: Heard
+    nodes: Sequence[SweepNode] = ()
+    classes: Mapping[str, HardwareClassStatus] = field(default_factory=dict)
+    """By name, what each HardwareClass has learned."""
+
+
+def observe(reader: Reader, key: Key) -> Observed | None:
+    """Return the sweep; nodes and classes only while it runs."""
+    sweep = reader.get(KIND, key.name)
+    if sweep is None:
+        return None
+    if sweep.status.completion_time is not None:
+        return Observed(sweep, reader.hub.sweeps)
+    policies = in_order(reader.all(guardpolicy.KIND))
+    return Observed(
+        sweep=sweep,
+        told=reader.hub.sweeps,
+        nodes=tuple(_node(reader, node, policies) for node in reader.nodes()),
+        classes={one.metadata.name: one.status for one in reader.all(hardwareclass.KIND)},
+    )
+
+
+def plan(observed: Observed, now: datetime) -> Plan:
+    """Store what classes learn, then the verdicts; then order, and cancel what nobody waits for."""
+    sweep = observed.sweep
+    step = advance(sweep, observed.nodes, observed.told, observed.classes, now)
+    if step.delete:
+        return Plan(delete_parent=True)
+    status = step.status
+    return Plan(
+        status=status.to_dict() if status is not None else None,
+        children=tuple(
+            PatchStatus(HARDWARE_CLASSES, name, learned.to_dict()) for name, learned in step.classes.items()
+        ),
+        events=tuple(_events(sweep.status, status)) if status is not None else (),
+        commands=(*(CancelSweep(one.node, one.name) for one in step.cancels), *step.orders),
+        requeue_after=_wait(sweep, step, now),
+    )
+
+
+def _wait(sweep: HealthSweep, step: Step, now: datetime) -> float | None:
+    if step.expires is not None:
+        return (step.expires - now).total_seconds()
+    ended = step.status is not None and step.status.completion_time is not None
+    return None if ended else BUSY_SECONDS
+
+
+def _events(before: HealthSweepStatus, after: HealthSweepStatus) -> Iterable[Event]:
+    judged = {one.node for one in before.nodes if one.verdict is not None}
+    for one in after.nodes:
+        if one.verdict is Verdict.FAIL and one.node not in judged:
+            yield Event(Reasons.NODE_FAILED, f"{one.node}: {one.message}")
+    if after.phase is not before.phase and after.phase in (SweepPhase.COMPLETE, SweepPhase.FAILED):
+        reason = Reasons.SWEPT if after.phase is SweepPhase.COMPLETE else Reasons.SWEEP_NOT_RUN
+        yield Event(reason, after.message)
+
+
+def _node(reader: Reader, node: Node, policies: Sequence[GuardPolicy]) -> SweepNode:
+    policy = policy_for(policies, node.labels)
+    rack = node.labels.get(policy.spec.budgets.rack_label, "") if policy is not None else ""
+    return SweepNode(
+        name=node.name,
+        hardware=reader.bindings().name_of(node.name),
+        rack=rack or node.labels.get(_RACK, ""),
+        labels=node.labels,
+        address=reader.hub.peer_address(node.name),
+        heard=reader.hub.heard(node.name),
+        pods=len(reader.members_on(node.name)),
+    )
+
+
+def _all_nodes(reader: Reader, key: Key) -> Iterable[str]:
+    return [node.name for node in reader.nodes()]
+
+
+def _running(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
+    return [(one.namespace, one.name) for one in reader.live(KIND) if not one.status.get("completionTime")]
+
+
+CONTROLLER = Controller(
+    KIND,
+    observe=observe,
+    plan=plan,
+    validity=None,
+    makes=(Makes(HARDWARE_CLASSES, (PatchStatus,)),),
+    watches=(Watch(NODES, _running, sources.concern, own=False),),
+    waits_for=_all_nodes,
+    deletes=True,
+    pace=Pace(least=0.5, most=BUSY_SECONDS),
+    in_thread=True,
+    reflector=True,
+)

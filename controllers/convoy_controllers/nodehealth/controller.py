@@ -1,0 +1,140 @@
+"""The controller of NodeHealths: the sweeps that a node waits for, and the status of unguarded hardware.
+
+The status of hardware under a policy is decided for all of it together (guardpolicy/controller.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from convoy_controllers.cached import Parent
+from convoy_controllers.children import Child, Create
+from convoy_controllers.controller import Controller, Makes, Watch, by_field, every
+from convoy_controllers.keys import Key
+from convoy_controllers.nodehealth import fleet as fleets
+from convoy_controllers.nodehealth import sources
+from convoy_controllers.nodehealth.binding import Bindings
+from convoy_controllers.nodehealth.observe import Hardware, by_node, in_order, member, results
+from convoy_controllers.nodehealth.observed import Member
+from convoy_controllers.nodehealth.sweeping import UNASKED
+from convoy_controllers.plan import Plan
+from convoy_controllers.reader import Reader
+from convoy_controllers.resources import GUARD_POLICIES, HEALTH_SWEEPS, NODE_HEALTHS, NODES
+from convoy_crds import guardpolicy, healthsweep
+from convoy_crds.guardpolicy import GuardPolicy
+from convoy_crds.nodehealth import KIND
+
+_KEPT_SECONDS, _KEPT_UNASKED_SECONDS = 86_400, 3_600
+"""Life of a finished sweep that was made for a node. What it came to is in the NodeHealth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One piece of hardware."""
+
+    member: Member
+    policy: GuardPolicy | None = None
+    """The policy for the hardware; None for none."""
+    asking: GuardPolicy | None = None
+    """The policy that `status.policy` names, by whose rules a sweep is made."""
+    sweep_exists: bool = True
+    """False if the HealthSweep that the status names does not exist."""
+
+
+def observe(reader: Reader, key: Key) -> Observed | None:
+    """Return the hardware with its policy and its sweep."""
+    health = reader.get(KIND, key.name)
+    if health is None:
+        return None
+    bindings, ref = reader.bindings(), health.status.sweep
+    node = bindings.chosen.get(key.name)
+    seen = Hardware(
+        policies=in_order(reader.all(guardpolicy.KIND)),
+        healths={key.name: health},
+        bindings=Bindings(chosen={key.name: node} if node is not None else {}),
+        jobs=by_node(sources.jobs_on(reader, node.name)) if node is not None else {},
+    )
+    policy = seen.policy_of(key.name)
+    if policy is None:
+        swept = results(reader.all(healthsweep.KIND))
+        seen = Hardware(seen.policies, seen.healths, seen.bindings, seen.jobs, swept=swept)
+    return Observed(
+        member=member(key.name, policy, seen, reader.now()),
+        policy=policy,
+        asking=reader.get(guardpolicy.KIND, health.status.policy) if health.status.policy else None,
+        sweep_exists=ref is None or reader.exists(healthsweep.KIND, ref.name),
+    )
+
+
+def plan(observed: Observed, now: datetime) -> Plan:
+    """Make the sweep that the stored status names; keep the status of hardware without a policy."""
+    children = tuple(_sweep(observed))
+    if observed.policy is not None:
+        return Plan(children=children)
+    status = fleets.unguarded(observed.member, now)
+    after = status.to_dict() if status is not None else None
+    return Plan(status=after, children=children, requeue_after=fleets.LOOK_SECONDS)
+
+
+def _sweep(observed: Observed) -> Iterable[Child]:
+    status, policy = observed.member.health.status, observed.asking
+    ref, node = status.sweep, status.node_ref.name
+    if ref is None or observed.sweep_exists or policy is None or policy.spec.sweeps is None or not node:
+        return
+    spec = {
+        "nodes": [node],
+        "deadline": policy.spec.sweeps.deadline,
+        "ttlSecondsAfterFinished": _KEPT_UNASKED_SECONDS if ref.cause in UNASKED else _KEPT_SECONDS,
+    }
+    body = {
+        "apiVersion": HEALTH_SWEEPS.api_version,
+        "kind": HEALTH_SWEEPS.kind,
+        "metadata": {"name": ref.name},
+        "spec": spec,
+    }
+    yield Create(HEALTH_SWEEPS, body)
+
+
+def _own_agent(reader: Reader, key: Key) -> Iterable[str]:
+    node = reader.bindings().chosen.get(key.name)
+    return [node.name] if node is not None else []
+
+
+def _itself(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
+    return [("", after.name)] if after is not None else []
+
+
+def _bound(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
+    """Return the hardware of a node, and the hardware that was last seen there."""
+    item: Any = after if after is not None else before
+    names = {one.name for one in reader.referring(KIND, "status.nodeRef.name", item.name)}
+    names.add(reader.bindings().hardware.get(item.name, ""))
+    return [("", name) for name in sorted(names) if name]
+
+
+def _asked(health: Parent) -> Hashable:
+    return ((health.status.get("sweep") or {}).get("name"), health.status.get("policy"))
+
+
+def _rules(policy: Parent) -> Hashable:
+    return policy.generation
+
+
+CONTROLLER = Controller(
+    KIND,
+    observe=observe,
+    plan=plan,
+    validity=None,
+    makes=(Makes(HEALTH_SWEEPS, (Create,)),),
+    watches=(
+        Watch(NODE_HEALTHS, _itself, _asked),
+        Watch(NODES, _bound, sources.concern, index="status.nodeRef.name"),
+        by_field(KIND, HEALTH_SWEEPS, "status.sweep.name", lambda sweep: sweep.uid),
+        every(KIND, GUARD_POLICIES, _rules),
+    ),
+    waits_for=_own_agent,
+    reflector=True,
+)

@@ -1,0 +1,186 @@
+"""Observations of hardware: its node, its policy, and what jobs and sweeps report of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from convoy_controllers.nodehealth.binding import Bindings, SeenNode
+from convoy_controllers.nodehealth.following import of_nodes
+from convoy_controllers.nodehealth.observed import Facts, Fleet, Member, NodeFacts, Suspicion, SweepResult
+from convoy_controllers.nodehealth.pacing import JobPace, followed, paces, recovered
+from convoy_crds.guardpolicy import Budgets, GuardPolicy
+from convoy_crds.healthsweep import HealthSweep, Tier
+from convoy_crds.nodehealth import NodeHealth, Verdict
+
+_DEFAULT_RACK = Budgets().rack_label
+
+
+@dataclass(frozen=True, slots=True)
+class SeenJob:
+    """A job that has pods on nodes."""
+
+    name: str
+    """namespace/name."""
+    nodes: Mapping[str, int]
+    """By node, its pods there that would have to leave."""
+    gpus: int = 1
+    """Ranks, on all nodes: each has an accelerator, or a share of the processor."""
+    moves: bool = True
+    """Whether it may be moved, and would go on from what it has saved."""
+    saved: datetime | None = None
+    """When what it would go on from was saved. The node that it leaves is there still, with its memory."""
+    formed: datetime | None = None
+    """When what it does now began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """All that an observation of hardware is made of."""
+
+    policies: Sequence[GuardPolicy]
+    """In the order of their precedence, see `in_order`."""
+    healths: Mapping[str, NodeHealth]
+    """By name, as they are stored."""
+    bindings: Bindings
+    jobs: Mapping[str, Sequence[SeenJob]] = field(default_factory=dict)
+    """By node, the jobs with pods on it."""
+    suspicions: Mapping[str, tuple[Suspicion, ...]] = field(default_factory=dict)
+    """By node, what jobs hold against it."""
+    noticed: Mapping[str, tuple[Suspicion, ...]] = field(default_factory=dict)
+    """By node, what jobs see of it that may lie in it and need not."""
+    swept: Mapping[str, Sequence[SweepResult]] = field(default_factory=dict)
+    """By hardware, verdicts of sweeps, the oldest first."""
+    paces: Mapping[str, JobPace] = field(default_factory=dict)
+    """By job, how fast it is."""
+
+    def policy_of(self, name: str) -> GuardPolicy | None:
+        """The policy for a piece of stored hardware. Hardware whose node is away keeps the policy it had."""
+        node = self.bindings.chosen.get(name)
+        if node is not None:
+            return policy_for(self.policies, node.labels)
+        known = self.healths[name].status.policy
+        return next((policy for policy in self.policies if policy.metadata.name == known), None)
+
+
+def in_order(policies: Iterable[GuardPolicy]) -> list[GuardPolicy]:
+    """Sort policies by precedence: the first whose selector matches a node is for it."""
+    return sorted(policies, key=lambda policy: (-policy.spec.priority, policy.metadata.name))
+
+
+def policy_for(policies: Sequence[GuardPolicy], labels: Mapping[str, str]) -> GuardPolicy | None:
+    """Return the policy, of those in order, for a node with these labels."""
+    return next((policy for policy in policies if policy.spec.selector.matches(labels)), None)
+
+
+def fleet(policy: GuardPolicy, hardware: Hardware, now: datetime) -> Fleet:
+    """Observe all stored hardware of a policy."""
+    held = of_nodes(hardware.suspicions, hardware.healths.values(), hardware.paces, now)
+    seen = replace(hardware, suspicions=held)
+    members = [
+        member(name, policy, seen, now)
+        for name in hardware.healths
+        if (own := hardware.policy_of(name)) is not None and own.metadata.name == policy.metadata.name
+    ]
+    return Fleet(policy, tuple(members))
+
+
+def unknown(policy: GuardPolicy, hardware: Hardware) -> dict[str, str]:
+    """Return, by name, the hardware on nodes of a policy that is stored nowhere, with the youngest node."""
+    found = {}
+    for name, nodes in hardware.bindings.claims.items():
+        youngest = max(nodes, key=lambda node: node.created)
+        own = policy_for(hardware.policies, youngest.labels)
+        if name not in hardware.healths and own is not None and own.metadata.name == policy.metadata.name:
+            found[name] = youngest.name
+    return found
+
+
+def member(name: str, policy: GuardPolicy | None, hardware: Hardware, now: datetime) -> Member:
+    """Observe one piece of stored hardware. `hardware.suspicions` are what is held against nodes."""
+    health, node = hardware.healths[name], hardware.bindings.chosen.get(name)
+    there = hardware.jobs.get(node.name, ()) if node is not None else ()
+    held = hardware.suspicions.get(node.name, ()) if node is not None else ()
+    facts = replace(
+        _facts(node_facts(node, policy, there) if node is not None else None, held, there, now),
+        sweep=_result(health, hardware.swept.get(name, ())),
+        noticed=hardware.noticed.get(node.name, ()) if node is not None else (),
+    )
+    last = health.status.actions[-1] if health.status.actions else None
+    left = health.status.node_ref.name
+    facts = replace(
+        facts,
+        paces=tuple(paces(facts, hardware.paces)),
+        recovered=recovered(last, left, hardware.paces),
+        followed=followed(last, left, hardware.paces),
+    )
+    return Member(health, facts)
+
+
+def results(sweeps: Iterable[HealthSweep]) -> dict[str, list[SweepResult]]:
+    """All verdicts of sweeps, by hardware, the oldest first. An inventory alone makes nobody pass."""
+    found: dict[str, list[SweepResult]] = defaultdict(list)
+    for sweep in sweeps:
+        for one in sweep.status.nodes:
+            shallow = one.verdict is Verdict.PASS and one.tier is Tier.L0
+            if one.verdict is not None and one.at is not None and one.hardware and not shallow:
+                name = sweep.metadata.name
+                said = SweepResult(
+                    name, one.at, one.verdict, one.message, one.provenance, sweep.status.start_time
+                )
+                found[one.hardware].append(said)
+    return {hardware: sorted(several, key=lambda one: one.at) for hardware, several in found.items()}
+
+
+def _result(health: NodeHealth, said: Sequence[SweepResult]) -> SweepResult | None:
+    """Of the sweep that is waited for; else the last verdict, whoever has asked for it."""
+    ref = health.status.sweep
+    awaited = next((one for one in said if ref is not None and one.name == ref.name), None)
+    verdicts = [one for one in said if one.verdict is not Verdict.INCONCLUSIVE]
+    return awaited or (verdicts[-1] if verdicts else None)
+
+
+def by_node(jobs: Iterable[SeenJob]) -> dict[str, list[SeenJob]]:
+    """Sort jobs by the nodes that they have pods on."""
+    found: dict[str, list[SeenJob]] = defaultdict(list)
+    for job in jobs:
+        for node in job.nodes:
+            found[node].append(job)
+    return found
+
+
+def node_facts(node: SeenNode, policy: GuardPolicy | None, jobs: Sequence[SeenJob]) -> NodeFacts:
+    """Return the facts of a node and of the jobs on it."""
+    label = policy.spec.budgets.rack_label if policy is not None else _DEFAULT_RACK
+    return NodeFacts(
+        name=node.name,
+        uid=node.uid,
+        created=node.created,
+        rack=node.labels.get(label, ""),
+        driver=node.driver,
+        boot_id=node.boot_id,
+        telemetry=node.heard,
+        schedulable=node.schedulable,
+        pods=sum(job.nodes[node.name] for job in jobs),
+        jobs=tuple(sorted(job.name for job in jobs)),
+        gpus=max(1, sum(job.gpus for job in jobs)),
+        stays=tuple(sorted(job.name for job in jobs if not job.moves)),
+    )
+
+
+def _facts(
+    node: NodeFacts | None, suspicions: tuple[Suspicion, ...], jobs: Sequence[SeenJob], now: datetime
+) -> Facts:
+    times = [job.saved for job in jobs]
+    saved = min((time for time in times if time is not None), default=None) if all(times) else None
+    return Facts(
+        node=node, suspicions=suspicions, saved=saved, unsaved=sum(_unsaved(job, now) for job in jobs)
+    )
+
+
+def _unsaved(job: SeenJob, now: datetime) -> float:
+    """GPU-seconds since a job last saved its state, or since it formed."""
+    since = max((time for time in (job.saved, job.formed) if time is not None), default=now)
+    return max(0.0, (now - since).total_seconds()) * job.gpus

@@ -1,0 +1,64 @@
+"""The sources of an observation of hardware, read from caches and hub."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping
+
+from convoy_controllers.cached import Node
+from convoy_controllers.nodehealth.observe import Hardware, SeenJob, by_node, in_order, results
+from convoy_controllers.reader import Reader
+from convoy_crds import guardpolicy, healthsweep, nodehealth, trainingjob
+from convoy_crds.layout import present, world_size
+from convoy_crds.trainingjob import GuardAction, TrainingJob
+
+
+def hardware(reader: Reader) -> Hardware:
+    """Read all that observations of hardware are made of."""
+    return Hardware(
+        policies=in_order(reader.all(guardpolicy.KIND)),
+        healths={one.metadata.name: one for one in reader.all(nodehealth.KIND)},
+        bindings=reader.bindings(),
+        jobs=by_node(_jobs(reader, (node.name for node in reader.nodes()))),
+        suspicions=reader.hub.suspicions(),
+        noticed=reader.hub.noticed(),
+        swept=results(reader.all(healthsweep.KIND)),
+        paces=reader.hub.paces(),
+    )
+
+
+def jobs_on(reader: Reader, node: str) -> list[SeenJob]:
+    """Return the jobs that have pods on a node, with their pods there alone."""
+    return list(_jobs(reader, (node,)))
+
+
+def concern(node: Node) -> Hashable:
+    """The part of a node that its health depends on, and that shows it."""
+    taints = tuple(tuple(sorted(taint.items())) for taint in node.taints)
+    labels, shown = frozenset(node.labels.items()), tuple(sorted(node.qualified.items()))
+    return node.uid, node.ready, node.agent_ready, node.cordoned, taints, labels, node.boot_id, shown
+
+
+def _jobs(reader: Reader, nodes: Iterable[str]) -> Iterable[SeenJob]:
+    placed: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for node in nodes:
+        for pod in reader.members_on(node):
+            placed[pod.namespace, pod.job][node] += 1
+    for (namespace, name), counts in placed.items():
+        yield _seen(f"{namespace}/{name}", counts, reader.get(trainingjob.KIND, name, namespace))
+
+
+def _seen(name: str, nodes: Mapping[str, int], job: TrainingJob | None) -> SeenJob:
+    if job is None:
+        return SeenJob(name, nodes, moves=False)
+    point = job.status.checkpoint
+    saves = job.spec.checkpoint.tiers.any or point is not None
+    ranks = world_size(present(job)) if job.status.membership else 0
+    return SeenJob(
+        name=name,
+        nodes=nodes,
+        gpus=max(1, ranks),
+        moves=saves and job.spec.guard.action is GuardAction.SWAP,
+        saved=point.time if point is not None else None,
+        formed=job.status.start_time,
+    )

@@ -1,0 +1,169 @@
+"""The controller of the marks on Nodes: taints, label and condition show the stored health of the hardware.
+
+Marks follow from what is stored alone, so nothing leaks: whatever an operator did before it died, the next
+reconcile makes the node as its state wants it. Pods of jobs leave a node that is being drained, once it
+carries its taint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from convoy_controllers.cached import Node, Parent, Pod
+from convoy_controllers.children import Apply, Child, EvictPod, Patch
+from convoy_controllers.controller import Controller, Makes, Watch
+from convoy_controllers.keys import Key
+from convoy_controllers.nodehealth import sources
+from convoy_controllers.nodehealth.fleet import evicts
+from convoy_controllers.nodehealth.observe import in_order, node_facts, policy_for
+from convoy_controllers.nodehealth.observed import Facts
+from convoy_controllers.nodehealth.patches import patches
+from convoy_controllers.nodehealth.wanted import marks, marks_of_unknown
+from convoy_controllers.plan import Plan
+from convoy_controllers.reader import Reader
+from convoy_controllers.resources import GUARD_POLICIES, NODE_HEALTHS, NODES, PODS
+from convoy_crds import guardpolicy, nodehealth
+from convoy_crds.guardpolicy import GuardPolicy
+from convoy_crds.nodehealth import NodeHealth, State
+from convoy_crds.terms import TAINT_QUARANTINED, ConditionType
+
+EVICT_SECONDS = 15.0
+"""Seconds between two tries to evict the pods of a drained node: their PodDisruptionBudgets may keep them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A node, the stored health of its hardware, and the pods that would have to leave."""
+
+    node: Node
+    facts: Facts
+    policy: GuardPolicy | None = None
+    """The policy for the node; None for none."""
+    health: NodeHealth | None = None
+    """None while no NodeHealth speaks for the node."""
+    members: tuple[Pod, ...] = ()
+    """The pods of jobs on the node."""
+    stays: frozenset[str] = frozenset()
+    """namespace/name of the jobs that may not be moved."""
+
+
+def observe(reader: Reader, key: Key) -> Observed | None:
+    """Return the node; None if its NodeHealth cannot be read: then nobody knows what its taints are for."""
+    node = reader.node(key.name)
+    if node is None:
+        return None
+    bindings = reader.bindings()
+    named = bindings.named.get(key.name, "")
+    name = bindings.hardware.get(key.name, "")
+    health = reader.get(nodehealth.KIND, name) if name else None
+    if named and reader.get(nodehealth.KIND, named) is None and reader.exists(nodehealth.KIND, named):
+        return None
+    policy = policy_for(in_order(reader.all(guardpolicy.KIND)), node.labels)
+    jobs = sources.jobs_on(reader, key.name)
+    return Observed(
+        node=node,
+        facts=Facts(node=node_facts(reader.seen_node(node), policy, jobs)),
+        policy=policy,
+        health=health,
+        members=tuple(reader.members_on(key.name)),
+        stays=frozenset(job.name for job in jobs if not job.moves),
+    )
+
+
+def plan(observed: Observed, now: datetime) -> Plan:
+    """Patch what the node lacks, and evict the pods of a node that is being drained."""
+    leaving = tuple(_leaving(observed))
+    return Plan(children=(*_marks(observed, now), *leaving), requeue_after=EVICT_SECONDS if leaving else None)
+
+
+def _marks(observed: Observed, now: datetime) -> Iterable[Child]:
+    health, policy, qualified = observed.health, observed.policy, None
+    if health is None:
+        wanted = marks_of_unknown(policy, observed.facts)
+    else:
+        wanted = marks(health.status, policy)
+        kinds = {one.type: one for one in health.status.conditions}
+        qualified = kinds.get(ConditionType.QUALIFIED) if policy is not None else None
+    change = patches(observed.node, wanted, qualified, now)
+    if change.merge is not None:
+        yield Patch(NODES, observed.node.name, change.merge)
+    if change.status is not None:
+        yield Apply(NODES, {"metadata": {"name": observed.node.name}, **change.status}, subresource="status")
+
+
+def _leaving(observed: Observed) -> Iterable[EvictPod]:
+    health = observed.health
+    # Without its taint, what is evicted could be placed there again.
+    tainted = any(taint.get("key") == TAINT_QUARANTINED for taint in observed.node.taints)
+    if health is None or not tainted or not evicts(health.status, observed.policy):
+        return
+    for pod in observed.members:
+        # People may have changed their mind since the drain began.
+        if f"{pod.namespace}/{pod.job}" not in observed.stays and not pod.view.deleting:
+            yield EvictPod(pod.namespace, pod.name, pod.uid)
+
+
+def _own_agent(reader: Reader, key: Key) -> Iterable[str]:
+    return [key.name]
+
+
+def _itself(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
+    return [("", after.name)] if after is not None else []
+
+
+def _nodes_of(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
+    """Return the node that has the hardware, and those that had it."""
+    found = {(one.status.get("nodeRef") or {}).get("name", "") for one in (before, after) if one is not None}
+    for one in (before, after):
+        if one is not None and (node := reader.bindings().chosen.get(one.name)) is not None:
+            found.add(node.name)
+    return [("", name) for name in sorted(found) if name]
+
+
+def _drained(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
+    """Return the node of a pod while the node is being drained."""
+    for one in (before, after):
+        if one is not None and one.view.node:
+            name = reader.bindings().hardware.get(one.view.node, "")
+            health = reader.get(nodehealth.KIND, name) if name else None
+            if health is not None and health.status.state is State.DRAINING:
+                yield "", one.view.node
+
+
+def _all_nodes(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
+    return [("", node.name) for node in reader.nodes()]
+
+
+def _shown(health: Parent) -> Hashable:
+    """The part of a NodeHealth that the node shows."""
+    status = health.status
+    conditions = tuple(str(sorted(one.items())) for one in status.get("conditions") or ())
+    node = (status.get("nodeRef") or {}).get("name")
+    return status.get("state"), bool(status.get("sweep")), node, status.get("policy"), conditions
+
+
+def _state_changed(before: Any | None, after: Any | None) -> bool:
+    """True for a state that a node must show at once: it takes pods until it carries its taint."""
+    return after is not None and (before is None or before.status.get("state") != after.status.get("state"))
+
+
+def _rules(policy: Parent) -> Hashable:
+    return policy.generation, ((policy.status.get("breaker") or {}).get("state"))
+
+
+CONTROLLER = Controller(
+    NODES,
+    observe=observe,
+    plan=plan,
+    makes=(Makes(NODES, (Patch, Apply)), Makes(PODS, (EvictPod,))),
+    watches=(
+        Watch(NODES, _itself, sources.concern),
+        Watch(NODE_HEALTHS, _nodes_of, _shown, urgent=_state_changed),
+        Watch(PODS, _drained, lambda pod: (pod.view.node, pod.view.deleting, pod.view.needs_node)),
+        Watch(GUARD_POLICIES, _all_nodes, _rules),
+    ),
+    waits_for=_own_agent,
+)

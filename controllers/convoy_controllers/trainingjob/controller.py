@@ -1,0 +1,101 @@
+"""The controller of TrainingJobs: what it makes, and what wakes a job."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+from convoy_controllers.cached import Node, Parent, Pod
+from convoy_controllers.children import Create, Delete, EndPod
+from convoy_controllers.controller import Controller, Makes, Validity, Watch, by_field
+from convoy_controllers.progress_throttle import PROGRESS_FIELDS
+from convoy_controllers.reader import Reader
+from convoy_controllers.resources import CHECKPOINT_STORES, ENGINES, NODES, PODS, TRAINING_JOBS
+from convoy_controllers.trainingjob.observe import observe, waits_for
+from convoy_controllers.trainingjob.plan import plan
+from convoy_controllers.trainingjob.refusal import Refusal, findings, refusal
+from convoy_controllers.views import ENDED_PHASES
+from convoy_crds.terms import LABEL_ROLE, MANAGED_BY, ConditionType
+from convoy_crds.trainingjob import KIND, TrainingJob
+from convoy_crds.trainingjob_status import Phase
+
+STORE_FIELD = "spec.checkpoint.tiers.remote.store"
+"""Path of the name of a job's CheckpointStore."""
+
+
+def managed(job: Mapping[str, Any]) -> bool:
+    """Return True if a TrainingJob is this operator's: spec.managedBy may give it to another controller."""
+    return (job.get("spec") or {}).get("managedBy") in (None, MANAGED_BY)
+
+
+def explain(
+    job: TrainingJob, pod: Mapping[str, Any], message: str, causes: tuple[Any, ...]
+) -> Refusal | None:
+    """Return the fields of the job that are at fault for a refused pod.
+
+    None where no field is known: the refusal is then a webhook's or a policy's.
+    """
+    found = findings(job, pod, pod["metadata"]["labels"][LABEL_ROLE], message, causes)
+    return refusal(found) if found else None
+
+
+def _saved(job: Parent) -> Hashable:
+    """The part of a job that concerns others that are to begin with its state."""
+    marks = (job.status.get("checkpoint") or {}).get("watermarks") or {}
+    return job.uid, job.generation, marks.get("remote") is not None
+
+
+def _unformed(job: Parent) -> bool:
+    return not job.status.get("incarnation")
+
+
+def _usable(store: Parent) -> Hashable:
+    """The part of a CheckpointStore that concerns the jobs that name it: not when it was last tried."""
+    return str(store.raw.get("spec")), str(store.status.get("conditions"))
+
+
+def _job(reader: Reader, before: Pod | None, after: Pod | None) -> Iterable[tuple[str, str]]:
+    pod: Any = after if after is not None else before
+    return [(pod.namespace, pod.job)]
+
+
+def _exit(before: Pod | None, after: Pod | None) -> bool:
+    """True for an exit, which costs every other rank its time. All other news of pods comes in bursts."""
+    return after is None or (
+        after.view.phase in ENDED_PHASES and (before is None or before.view.phase != after.view.phase)
+    )
+
+
+def _use(node: Node) -> Hashable:
+    """The part of a node that concerns the jobs on it."""
+    return node.ready, node.cordoned, node.agent_ready
+
+
+def _of_node(reader: Reader, before: Node | None, after: Node | None) -> Iterable[tuple[str, str]]:
+    """Return the jobs on a node; all jobs if the first agent has come, or the last has gone."""
+    node: Any = after if after is not None else before
+    had, has = before is not None and before.agent_ready, after is not None and after.agent_ready
+    if had != has and len(reader.agent_nodes) == int(has):
+        return [(one.namespace, one.name) for one in reader.live(KIND)]
+    return reader.jobs_on(node.name)
+
+
+CONTROLLER = Controller(
+    KIND,
+    observe=observe,
+    plan=plan,
+    makes=(Makes(PODS, (Create, Delete, EndPod)),),
+    watches=(
+        by_field(KIND, TRAINING_JOBS, "spec.checkpoint.resumeFrom.job", _saved, _unformed),
+        by_field(KIND, ENGINES, "spec.engine.name"),
+        by_field(KIND, CHECKPOINT_STORES, STORE_FIELD, _usable),
+        Watch(PODS, _job, lambda pod: pod.view, _exit),
+        Watch(NODES, _of_node, _use),
+    ),
+    validity=Validity(ConditionType.VALID, Phase.PENDING.value),
+    manages=managed,
+    waits_for=waits_for,
+    progress=PROGRESS_FIELDS,
+    deletes=True,
+    explain=explain,
+)

@@ -1,0 +1,58 @@
+"""The observation of a TrainingJob: the job and everything around it, read from caches and hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from convoy_controllers.keys import Key
+from convoy_controllers.reader import Reader
+from convoy_controllers.trainingjob.observed import Observed
+from convoy_crds import checkpointstore, engine
+from convoy_crds.trainingjob import KIND, TrainingJob
+
+
+def observe(reader: Reader, key: Key) -> Observed | None:
+    """Return the job and everything around it."""
+    job = reader.get(KIND, key.name, key.namespace)
+    if job is None:
+        return None
+    pods = reader.pods(key.namespace, key.name)
+    own = tuple(pod for pod in pods if pod.owner_uid == job.metadata.uid)
+    stored, other = job.spec.checkpoint.tiers.store, job.spec.checkpoint.resume_from
+    warnings = {pod.uid: reader.warning(pod.uid) for pod in own}
+    uid = job.metadata.uid or ""
+    return Observed(
+        job=job,
+        engine=reader.get(engine.KIND, job.spec.engine.name) if job.spec.engine else None,
+        known_engines=tuple(sorted(one.name for one in reader.live(engine.KIND))),
+        store=reader.get(checkpointstore.KIND, stored) if stored else None,
+        known_stores=_stores_for(reader, key.namespace) if stored else (),
+        source=reader.get(KIND, other.job, key.namespace) if other and other.job else None,
+        pods=pods,
+        slots=reader.hub.slots(own),
+        nodes=reader.hub.nodes(pods),
+        silent_seconds=reader.hub.silent_seconds,
+        agent_nodes=len(reader.agent_nodes),
+        holders=reader.hub.holders(uid),
+        guard=reader.hub.guard(uid),
+        warnings={pod: warning for pod, warning in warnings.items() if warning is not None},
+        create_errors=reader.refused(uid, job.metadata.generation or 0),
+    )
+
+
+def waits_for(reader: Reader, key: Key) -> Iterable[str]:
+    """Return the nodes of the job's pods. For a job in memory, any node may hold checkpoints of it."""
+    found = {pod.node for pod in reader.pods(key.namespace, key.name) if pod.node}
+    job = reader.get(KIND, key.name, key.namespace)
+    return found | reader.agent_nodes if job is not None and in_memory(job) else found
+
+
+def in_memory(job: TrainingJob) -> bool:
+    """Return True for a job that keeps its state in the memory of nodes."""
+    return job.spec.checkpoint.tiers.local is not None
+
+
+def _stores_for(reader: Reader, namespace: str) -> tuple[str, ...]:
+    """Return the stores that jobs of a namespace may name."""
+    allowed = (store for store in reader.all(checkpointstore.KIND) if store.spec.allows(namespace))
+    return tuple(sorted(store.metadata.name for store in allowed))

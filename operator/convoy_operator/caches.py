@@ -1,0 +1,97 @@
+"""The watches that keep the caches, derived from the controllers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import structlog
+
+from convoy_controllers.cached import Node, Parent, Pod
+from convoy_controllers.controller import Controller
+from convoy_controllers.controllers import CONTROLLERS
+from convoy_controllers.resources import NODES, PODS
+from convoy_crds.terms import LABEL_JOB, LABEL_MANAGED, OPERATOR
+from convoy_operator import errors, views
+from convoy_operator.gateway import ApiGateway
+from convoy_operator.limits import backoff
+from convoy_operator.metrics import Metrics
+from convoy_operator.reflector import Reflector, Source
+from convoy_operator.run_until_first_exit import run_until_first_exit
+from convoy_operator.world import World
+
+log = structlog.get_logger(__name__)
+
+
+class Caches:
+    """A reflector for each resource. kopf watches the kinds that people write; here they are only listed."""
+
+    def __init__(
+        self,
+        gateway: ApiGateway,
+        world: World,
+        metrics: Metrics,
+        resync_seconds: float,
+        controllers: Iterable[Controller[Any]] = CONTROLLERS,
+    ) -> None:
+        self.pods: Reflector[Pod] = Reflector(
+            gateway,
+            Source(PODS, world.pods, views.pod, LABEL_JOB),
+            metrics,
+            resync_seconds=resync_seconds,
+        )
+        self.nodes: Reflector[Node] = Reflector(
+            gateway, Source(NODES, world.nodes, views.node), metrics, resync_seconds=resync_seconds
+        )
+        self._kinds: list[Reflector[Parent]] = []
+        self._kopf: list[Reflector[Parent]] = []
+        for one in controllers:
+            if one.kind is not None:
+                reflector: Reflector[Parent] = Reflector(
+                    gateway,
+                    Source(one.resource, world.store(one.resource), views.parent),
+                    metrics,
+                    resync_seconds=resync_seconds,
+                )
+                (self._kinds if one.reflector else self._kopf).append(reflector)
+        self._applied: list[Reflector[Parent]] = [
+            Reflector(
+                gateway,
+                Source(resource, store, views.parent, f"{LABEL_MANAGED}={OPERATOR}"),
+                metrics,
+                resync_seconds=resync_seconds,
+            )
+            for resource, store in world.applied.items()
+        ]
+
+    async def run(self) -> None:
+        """Watch until cancelled, or until a watch ends."""
+        watched: list[Reflector[Any]] = [self.pods, self.nodes, *self._kinds, *self._applied]
+        await run_until_first_exit([one.run() for one in watched])
+
+    async def list_kopf(self) -> None:
+        """List the kinds that kopf watches: it misses deletions across a list of its own."""
+        for reflector in self._kopf:
+            await _listed(reflector)
+
+    async def list_all(self) -> None:
+        """List everything."""
+        for reflector in (*self._kopf, *self._kinds, *self._applied):
+            await _listed(reflector)
+        await asyncio.gather(_listed(self.pods), _listed(self.nodes))
+
+
+async def _listed(reflector: Reflector[Any]) -> None:
+    """One LIST that goes on trying: without it nothing may be decided."""
+    attempt = 0
+    while True:
+        try:
+            await reflector.list()
+        except errors.ApiError as fault:
+            wait = backoff(attempt, 0.5, 15.0)
+            log.warning("list failed", error=str(fault), retry_seconds=round(wait, 1))
+            await asyncio.sleep(wait)
+            attempt += 1
+        else:
+            return

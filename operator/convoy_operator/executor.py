@@ -1,0 +1,295 @@
+"""The one executor of a plan's children: created, applied, deleted, patched, evicted."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import orjson
+import structlog
+
+from convoy_controllers.children import Apply, Child, Create, Delete, EndPod, EvictPod, Patch, PatchStatus
+from convoy_controllers.merge_patch import merge_patch
+from convoy_controllers.resources import PODS, Resource
+from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_crds.terms import ANNOTATION_INTENT, LABEL_MANAGED, OPERATOR
+from convoy_operator import errors, mutated, views
+from convoy_operator.events import Recorder
+from convoy_operator.gateway import ApiGateway, ensure
+from convoy_operator.metrics import Metrics
+from convoy_operator.world import World
+
+log = structlog.get_logger(__name__)
+
+EVICT_SECONDS = 15.0
+"""Seconds between two tries to evict one pod: its PodDisruptionBudget may keep it."""
+TAKEN_OFF = (
+    "it was stored without {what}, by which Convoy finds it, and was deleted: have the mutating webhooks and "
+    "policies of this cluster leave those of pods with label convoy.dev/job"
+)
+NAME_TAKEN = "a pod of that name exists and is not this job's; delete it or rename the job"
+
+APPLIED_TAKEN = "{kind} {name} exists and belongs to somebody else; delete it or rename the parent"
+
+
+class Owner(Protocol):
+    """The object that children belong to."""
+
+    @property
+    def namespace(self) -> str:
+        """Empty for cluster-scoped objects."""
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+
+    @property
+    def uid(self) -> str:
+        """The object's uid."""
+
+
+class Executor:
+    """Carries out the children of one parent at a time; at most `parallel` requests of it are under way."""
+
+    def __init__(
+        self,
+        gateway: ApiGateway,
+        world: World,
+        recorder: Recorder,
+        metrics: Metrics,
+        parallel: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._gateway = gateway
+        self._world = world
+        self._recorder = recorder
+        self._metrics = metrics
+        self._parallel = parallel
+        self._clock = clock
+        self._evicted: dict[str, float] = {}
+        """By uid, when pods were last asked to leave."""
+        self._verbs: Mapping[type[Child], Callable[[Owner, Any], Awaitable[None]]] = {
+            Apply: self._apply,
+            Delete: self._delete,
+            Patch: self._patch,
+            PatchStatus: self._patch_status,
+            EndPod: self._end,
+            EvictPod: self._evict,
+        }
+
+    async def carry_out(
+        self, owner: Owner, children: Sequence[Child], *, create: bool = True
+    ) -> Mapping[str, Refusal]:
+        """Carry out children in their order; return, by name, why the API server refused some of them.
+
+        Neighbours of one type go side by side. `create=False` leaves out what is to be created. Raises
+        errors.ApiError for what may heal by itself, once all of that type have been tried.
+        """
+        refused: dict[str, Refusal] = {}
+        for kind, group in itertools.groupby(children, type):
+            if kind is not Create:
+                await self._side_by_side(self._verbs[kind](owner, child) for child in group)
+            elif create:
+                creations = [child for child in group if isinstance(child, Create)]
+                refused |= await self._create_all(owner, creations)
+        return refused
+
+    async def prune(self, owner: Owner, resources: Iterable[Resource], children: Sequence[Child]) -> None:
+        """Delete what the owner owns of these resources and does not apply any more."""
+        wanted = {(child.resource, child.name) for child in children if isinstance(child, Apply)}
+        left = [
+            Delete(resource, one.name, one.uid)
+            for resource in resources
+            for one in self._world.children(resource, owner.uid)
+            if (resource, one.name) not in wanted
+        ]
+        await self._side_by_side(self._delete(owner, one) for one in left)
+
+    async def _create_all(self, owner: Owner, children: Sequence[Create]) -> dict[str, Refusal]:
+        """After the first refusal no more are begun: the others come from the same template and quota, and a
+        gang that lacks one pod needs none.
+        """
+        refused: dict[str, Refusal] = {}
+        waiting = list(reversed(children))
+
+        async def work() -> None:
+            while waiting and not refused:
+                child = waiting.pop()
+                try:
+                    await self._create(owner, child)
+                except (errors.Invalid, errors.Forbidden, errors.WebhookFailed) as fault:
+                    refused[child.name] = Refusal(fault.message)
+
+        await _together([work() for _ in range(min(self._parallel, len(children)))])
+        return refused
+
+    async def _create(self, owner: Owner, child: Create) -> None:
+        raw: Mapping[str, Any]
+        namespace = owner.namespace or None
+        try:
+            raw = await self._gateway.create(child.resource, namespace, child.manifest)
+            lacks = mutated.lacking(child.manifest, raw)
+        except errors.AlreadyExists:
+            raw = await self._existing(owner, child)
+            lacks = mutated.hidden(child.manifest, raw)
+        if lacks:
+            await self._delete(owner, Delete(child.resource, child.name, raw["metadata"]["uid"]))
+            raise errors.Invalid(422, TAKEN_OFF.format(what=lacks))
+        self._cache(child.resource, raw)
+
+    async def _existing(self, owner: Owner, child: Create) -> Mapping[str, Any]:
+        """Return the object that has the name already, from a lost response or another life.
+
+        Raises errors.Invalid if it had to be the parent's and is another's.
+        """
+        raw = await self._gateway.get(child.resource, owner.namespace or None, child.name)
+        if views.controller_uid(raw) != views.controller_uid(child.manifest):
+            raise errors.Invalid(409, NAME_TAKEN)
+        if _intent(raw) != _intent(child.manifest):
+            # The plan sees it from now on and decides what becomes of it.
+            log.info("an outdated object has the name", kind=child.resource.kind, name=child.name)
+        return raw
+
+    async def _apply(self, owner: Owner, child: Apply) -> None:
+        """Apply fields; raise errors.Invalid if an object of that name belongs to somebody else."""
+        resource, namespace = child.resource, owner.namespace or None
+        if child.subresource:
+            raw = await self._gateway.apply(
+                resource, namespace, child.name, child.manifest, subresource=child.subresource
+            )
+            self._cache(resource, raw, own=True)
+            return
+        body = _marked(child.manifest)
+        known = self._world.child(resource, owner.namespace, child.name)
+        if known is None:
+            try:
+                self._cache(resource, await self._gateway.create(resource, namespace, body), own=True)
+                return
+            except errors.AlreadyExists:
+                known = views.parent(await self._gateway.get(resource, namespace, child.name))
+        if views.controller_uid(known.raw) != views.controller_uid(body):
+            raise errors.Invalid(409, APPLIED_TAKEN.format(kind=resource.kind, name=child.name))
+        if _intent(known.raw) != _intent(body):
+            self._cache(resource, await self._gateway.apply(resource, namespace, child.name, body), own=True)
+
+    async def _patch(self, owner: Owner, child: Patch) -> None:
+        raw = await self._gateway.patch(child.resource, owner.namespace or None, child.name, child.body)
+        self._cache(child.resource, raw, own=True)
+        log.info("patched", kind=child.resource.kind, name=child.name)
+
+    async def _patch_status(self, owner: Owner, child: PatchStatus) -> None:
+        """Store a status. What cannot be stored is wanted again by the next plan; a Conflict is raised."""
+        try:
+            await self._store_status(owner, child)
+        except errors.Conflict:
+            raise
+        except errors.ApiError as fault:
+            log.warning("status not stored", kind=child.resource.kind, name=child.name, error=str(fault))
+
+    async def _store_status(self, owner: Owner, child: PatchStatus) -> None:
+        resource, namespace = child.resource, owner.namespace or None
+        parent = self._world.child(resource, owner.namespace, child.name)
+        if parent is None:
+            raw = await ensure(self._gateway, resource, child.name)
+            parent = views.parent(raw)
+            self._cache(resource, raw, own=True)
+            log.info("created", kind=resource.kind, name=child.name)
+        if patch := merge_patch(parent.status, child.status):
+            version = child.version or str(parent.version)
+            raw = await self._gateway.patch_status(resource, namespace, child.name, version, patch)
+            self._cache(resource, raw, own=True)
+        for event in child.events:
+            log.info("status stored", kind=resource.kind, name=child.name, reason=event.reason.name)
+            self._recorder.record(resource, dict(parent.raw), event)
+
+    async def _end(self, owner: Owner, pod: EndPod) -> None:
+        # A deadline may be set on a pod that runs. Its kubelet counts it from the start, so this one is over.
+        patch = {"metadata": {"uid": pod.uid}, "spec": {"activeDeadlineSeconds": 1}}
+        try:
+            raw = await self._gateway.patch(PODS, owner.namespace, pod.name, patch)
+        except (errors.Invalid, errors.Forbidden) as fault:
+            log.warning("pod not ended, so it is deleted", pod=pod.name, error=fault.message)
+            await self._delete(owner, Delete(PODS, pod.name, pod.uid))
+        except (errors.NotFound, errors.Conflict):
+            self._world.drop(PODS, pod.uid)
+        else:
+            self._cache(PODS, raw)
+
+    async def _delete(self, owner: Owner, child: Delete) -> None:
+        """Delete exactly the object that was seen; one that is gone or replaced is as good as deleted."""
+        try:
+            raw = await self._gateway.delete(
+                child.resource,
+                owner.namespace or None,
+                child.name,
+                uid=child.uid,
+                grace_seconds=child.grace_seconds,
+            )
+        except (errors.NotFound, errors.Conflict):
+            self._world.drop(child.resource, child.uid)
+            return
+        if raw.get("kind") != child.resource.kind:
+            return
+        if _gone(raw["metadata"]):
+            # Its name is free from now on; the watch says so later.
+            self._world.drop(child.resource, child.uid)
+        else:
+            self._cache(child.resource, raw)
+
+    async def _evict(self, owner: Owner, pod: EvictPod) -> None:
+        """Evict a pod unless it was asked to leave a while ago. A refusal is tried again by a later plan."""
+        now = self._clock()
+        self._evicted = {uid: at for uid, at in self._evicted.items() if now - at < EVICT_SECONDS}
+        if pod.uid in self._evicted:
+            return
+        self._evicted[pod.uid] = now
+        try:
+            await self._gateway.evict(pod.namespace, pod.name, uid=pod.uid)
+        except errors.ApiError as fault:
+            log.warning("not evicted", pod=f"{pod.namespace}/{pod.name}", error=str(fault))
+            return
+        self._metrics.guard_evictions.inc()
+        log.info("evicted", pod=f"{pod.namespace}/{pod.name}")
+
+    def _cache(self, resource: Resource, raw: Mapping[str, Any], *, own: bool = False) -> None:
+        self._world.upsert(resource, raw, own=own)
+
+    async def _side_by_side(self, work: Iterable[Awaitable[None]]) -> None:
+        slots = asyncio.Semaphore(self._parallel)
+
+        async def one(attempt: Awaitable[None]) -> None:
+            async with slots:
+                await attempt
+
+        await _together([one(attempt) for attempt in work])
+
+
+def _gone(deleted: Mapping[str, Any]) -> bool:
+    """Return True if the response to a DELETE, by its metadata, says that nobody waits for anything more."""
+    return deleted.get("deletionGracePeriodSeconds") == 0 and not deleted.get("finalizers")
+
+
+def _intent(body: Mapping[str, Any]) -> str | None:
+    found: str | None = (body["metadata"].get("annotations") or {}).get(ANNOTATION_INTENT)
+    return found
+
+
+def _marked(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest with the operator's label and a digest by which equal intents are known."""
+    metadata = manifest["metadata"]
+    digest = hashlib.sha256(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+    labels = {**metadata.get("labels", {}), LABEL_MANAGED: OPERATOR}
+    annotations = {**metadata.get("annotations", {}), ANNOTATION_INTENT: digest}
+    return {**manifest, "metadata": {**metadata, "labels": labels, "annotations": annotations}}
+
+
+async def _together(work: Sequence[Awaitable[None]]) -> None:
+    """Run all to their end, then raise the first error: half a batch must not be left unaccounted for."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result

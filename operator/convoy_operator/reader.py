@@ -1,0 +1,198 @@
+"""Caches, hub and clock as observations read them (`convoy_controllers.reader.Reader`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import structlog
+from pydantic import ValidationError
+
+from convoy_controllers.cached import Node, Parent, Pod
+from convoy_controllers.nodehealth.binding import Bindings, SeenNode, bind
+from convoy_controllers.reader import HubView
+from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_controllers.views import PodView, PodWarning
+from convoy_crds import nodehealth
+from convoy_crds.kind import Kind
+from convoy_crds.meta import Model
+from convoy_operator.world import World, ended
+
+log = structlog.get_logger(__name__)
+
+M = TypeVar("M", bound=Model)
+
+BOUND_SECONDS = 1.0
+"""Seconds for which bindings stand although nothing was cached: agents report hardware without any object."""
+_LONG_AGO = datetime.fromtimestamp(0, UTC)
+
+
+class Models:
+    """Models of cached objects, each read once per version."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, Any]] = {}
+        """By uid: the version, and the model or the error that reading it raised."""
+
+    def read(self, kind: Kind[M], parent: Parent) -> M:
+        """Return the model of an object; raise ValidationError where it is not valid."""
+        version, found = self._known.get(parent.uid, (-1, None))
+        if version != parent.version:
+            try:
+                found = kind.model.model_validate(parent.raw)
+            except ValidationError as error:
+                found = error
+            self._known[parent.uid] = parent.version, found
+        if isinstance(found, ValidationError):
+            raise found
+        return found  # type: ignore[no-any-return]
+
+    def drop(self, uid: str) -> None:
+        """Drop the model of an object that is gone."""
+        self._known.pop(uid, None)
+
+
+class ClusterReader:
+    """Reads; changes nothing but what it remembers of models and bindings."""
+
+    def __init__(
+        self,
+        world: World,
+        hub: HubView,
+        refused: Callable[[str, int], Mapping[str, Refusal]] = lambda uid, generation: {},
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`refused`: by a parent's uid and generation, why the API server refused its children."""
+        self._world = world
+        self._hub = hub
+        self._refused = refused
+        self._now = now
+        self._clock = clock
+        self._models = Models()
+        self._bindings: tuple[float, Bindings] | None = None
+        for store in world.kinds.values():
+            store.listen(self._changed)
+        world.nodes.listen(self._node_changed)
+        world.objects(nodehealth.KIND).listen(self._health_changed)
+
+    def now(self) -> datetime:
+        """Return the time."""
+        return self._now()
+
+    @property
+    def hub(self) -> HubView:
+        """The reports of agents."""
+        return self._hub
+
+    def read(self, kind: Kind[M], parent: Parent) -> M:
+        """Return the model of an object; raise ValidationError where it is not valid."""
+        return self._models.read(kind, parent)
+
+    def get(self, kind: Kind[M], name: str, namespace: str = "") -> M | None:
+        """Return an object; None if there is none, or if its model refuses it."""
+        parent = self._world.objects(kind).get(namespace, name)
+        return self._valid(kind, parent) if parent is not None else None
+
+    def all(self, kind: Kind[M]) -> Sequence[M]:
+        """Return all valid objects of a kind."""
+        found = (self._valid(kind, parent) for parent in self._world.objects(kind))
+        return [model for model in found if model is not None]
+
+    def exists(self, kind: Kind[Any], name: str, namespace: str = "") -> bool:
+        """Return True if there is an object of that name, valid or not."""
+        return self._world.objects(kind).get(namespace, name) is not None
+
+    def referring(self, kind: Kind[Any], path: str, value: str) -> Iterable[Parent]:
+        """Return the objects of a kind that are not over, and whose field at `path` has that value."""
+        return [one for one in self._world.objects(kind).by_index(path, value) if not ended(one)]
+
+    def live(self, kind: Kind[Any]) -> Iterable[Parent]:
+        """Return the objects of a kind that are not over."""
+        return [one for one in self._world.objects(kind) if not ended(one)]
+
+    def pods(self, namespace: str, job: str) -> tuple[PodView, ...]:
+        """Return the pods that carry a job's name in the job label, that job's own and others'."""
+        return tuple(pod.view for pod in self._world.pods.indexed((namespace, job)))
+
+    def members_on(self, node: str) -> Sequence[Pod]:
+        """Return the pods of jobs that need a node."""
+        return self._world.members_on(node)
+
+    def jobs_on(self, node: str) -> Iterable[tuple[str, str]]:
+        """Return namespace and name of the jobs that the pods needing a node claim to be of."""
+        return [(key.namespace, key.name) for key in self._world.jobs_on(node)]
+
+    def warning(self, pod_uid: str) -> PodWarning | None:
+        """Return the newest Event that says what keeps a pod from coming up."""
+        return self._world.pod_warnings.get(pod_uid)
+
+    def nodes(self) -> Iterable[Node]:
+        """Return all nodes."""
+        return self._world.nodes
+
+    def node(self, name: str) -> Node | None:
+        """Return a node."""
+        return self._world.nodes.get("", name)
+
+    def seen_node(self, node: Node) -> SeenNode:
+        """Return a node with what its agent has reported of it."""
+        hardware = self._hub.hardware(node.name)
+        return SeenNode(
+            name=node.name,
+            uid=node.uid,
+            created=node.created or _LONG_AGO,
+            labels=node.labels,
+            machine_id=node.machine_id,
+            boot_id=node.boot_id,
+            driver=hardware.driver if hardware is not None else "",
+            accelerators=hardware.accelerators if hardware is not None else None,
+            heard=self._hub.heard(node.name),
+            schedulable=node.ready and node.agent_ready and not node.cordoned,
+        )
+
+    def bindings(self) -> Bindings:
+        """Return which hardware is where."""
+        now = self._clock()
+        if self._bindings is None or now - self._bindings[0] >= BOUND_SECONDS:
+            nodes = [self.seen_node(node) for node in self._world.nodes]
+            self._bindings = now, bind(nodes, self.all(nodehealth.KIND))
+        return self._bindings[1]
+
+    @property
+    def agent_nodes(self) -> frozenset[str]:
+        """The names of the nodes that carry the agent-ready label."""
+        return self._world.ready_nodes
+
+    def refused(self, parent_uid: str, generation: int) -> Mapping[str, Refusal]:
+        """Return, by name, why the API server refused to create a parent's children at the last try."""
+        return self._refused(parent_uid, generation)
+
+    def _valid(self, kind: Kind[M], parent: Parent) -> M | None:
+        try:
+            return self._models.read(kind, parent)
+        except ValidationError:
+            # Its own reconcile says what is wrong with it; to others it is as good as absent.
+            return None
+
+    def _changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+        if before is not None and (after is None or after.uid != before.uid):
+            self._models.drop(before.uid)
+
+    def _node_changed(self, before: Node | None, after: Node | None, own: bool) -> None:
+        if _placed(before) != _placed(after):
+            self._bindings = None
+
+    def _health_changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+        if before is None or after is None or before.status.get("nodeRef") != after.status.get("nodeRef"):
+            self._bindings = None
+
+
+def _placed(node: Node | None) -> object:
+    """The part of a node that says which hardware it has, and that facts of it are made of."""
+    if node is None:
+        return None
+    state = node.ready, node.agent_ready, node.cordoned, node.boot_id
+    return node.uid, node.machine_id, node.created, dict(node.labels), state

@@ -1,0 +1,84 @@
+"""A reconciler over an API server in memory, with caches that a test fills."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from convoy_controllers.controller import Controller
+from convoy_controllers.controllers import CONTROLLERS
+from convoy_controllers.keys import Key
+from convoy_controllers.testing.hub import FakeHub
+from convoy_crds import trainingjob
+from convoy_operator.events import Recorder
+from convoy_operator.metrics import Metrics
+from convoy_operator.pod_events import PodEvents
+from convoy_operator.queue import WorkQueue
+from convoy_operator.reader import ClusterReader
+from convoy_operator.reconcile import Means, Reconciler
+from convoy_operator.recovery_meter import RecoveryMeter
+from convoy_operator.refusals import Refusals
+from convoy_operator.settings import Settings
+from convoy_operator.triggers import Triggers
+from convoy_operator.world import World
+
+from .conftest import FakeApi
+
+
+class Operator:
+    """Caches, queue and reconciler of some controllers. Its clocks are the test's."""
+
+    def __init__(
+        self,
+        api: FakeApi,
+        hub: Any = None,
+        controllers: Iterable[Controller[Any]] = CONTROLLERS,
+        send: Callable[[Any], None] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.api = api
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.time = 0.0
+        self.wait = 0.0
+        """Seconds until agents are known."""
+        self.sent: list[Any] = []
+        self.controllers = tuple(controllers)
+        self.hub = hub if hub is not None else FakeHub()
+        self.world = World(self.controllers)
+        self.queue: WorkQueue[Key] = WorkQueue()
+        self.metrics = Metrics()
+        self.recorder = Recorder(api, self.metrics, "test")
+        self.settings = Settings(**settings)
+        self.refusals = Refusals(
+            self.settings.backoff_min_seconds, self.settings.backoff_max_seconds, lambda: self.time
+        )
+        self.reader = ClusterReader(
+            self.world, self.hub, self.refusals.standing, lambda: self.now, lambda: self.time
+        )
+        means = Means(
+            gateway=api,
+            node_gateway=api,
+            world=self.world,
+            queue=self.queue,
+            recorder=self.recorder,
+            metrics=self.metrics,
+            settings=self.settings,
+            pod_events=PodEvents(api, self.world, self.queue.add),
+            send=send or self.sent.append,
+            unsettled=lambda nodes: self.wait,
+            meters={trainingjob.KIND.name: RecoveryMeter(self.metrics, self.world, self.hub.slots)},
+            clock=lambda: self.time,
+        )
+        self.reconciler = Reconciler(means, self.reader, self.refusals, self.controllers)
+
+    def trigger(self, debounce: float = 0.1) -> Triggers:
+        """Let changes of the caches fill the queue."""
+        return Triggers(self.world, self.reader, self.queue, debounce, self.controllers)
+
+    async def reconcile_all(self, *kinds: str) -> None:
+        """Reconcile every object of these kinds, one kind after the other; of all kinds without any."""
+        for controller in self.controllers:
+            if not kinds or controller.resource.kind in kinds:
+                for item in list(self.world.store(controller.resource)):
+                    await self.reconciler.handle(controller.key(item.namespace, item.name))
