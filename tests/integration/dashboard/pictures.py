@@ -48,7 +48,7 @@ class Picture:
 PICTURES = (
     Picture("overview", "/", "node-10", 1280, 1480),
     Picture("phone", "/", "node-10", 390, 1300, dark=True),
-    Picture("job-dark", f"/jobs/default/{llama.NAME}", "NodeLost", 1280, 1530, dark=True),
+    Picture("job-dark", f"/jobs/default/{llama.NAME}", "NodeLost", 1280, 1930, dark=True),
     Picture("node", "/nodes/node-06", "sweep-64", 1280, 1240),
 )
 
