@@ -1,4 +1,4 @@
-"""Ten thousand damaged bytes, torn writes and lost files, in every tier: none is taken for what was saved.
+"""Damaged bytes, torn writes and lost files, in every tier: none is taken for what was saved.
 
 In a node's memory, on the way to another node, and in a store: slots, copies, journal segments, manifests,
 records, branches and watermarks, a file at a time. What a restore then reads is compared with what was saved.
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from tests.cases import cases
 
 from convoy_agents.tiercheck import digest
 from convoy_agents.tiercheck.buffers import SEGMENTS
@@ -36,7 +37,7 @@ SECTOR, PAGE = 512, 4096
 SIZE = 3 * PAGE + 100
 OLD, BASE, NEWEST = Generation(1, 5), Generation(1, 7), Generation(1, 8)
 """Two full saves, and a journal segment behind the second."""
-MEMORY_CASES, STORE_CASES, WIRE_CASES, TEXT_CASES = 4000, 3000, 3000, 1000
+MEMORY_CASES, STORE_CASES, WIRE_CASES, TEXT_CASES = cases(400), cases(300), cases(300), cases(300)
 
 
 @functools.cache
@@ -219,20 +220,20 @@ def from_store(folder: Path) -> Found:
 
 
 @pytest.mark.parametrize(
-    "fill, take, cases",
+    "fill, take, count",
     [(fill_memory, from_memory, MEMORY_CASES), (fill_store, from_store, STORE_CASES)],
     ids=["memory", "store"],
 )
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(cases(300))
 def test_no_damage_is_taken_for_what_was_saved(
-    tmp_path: Path, fill: Callable[[Path], None], take: Callable[[Path], Found], cases: int
+    tmp_path: Path, fill: Callable[[Path], None], take: Callable[[Path], Found], count: int
 ) -> None:
     fill(tmp_path)
     whole = {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()}
     assert judge(take(tmp_path), "undamaged") == NEWEST
     rng = random.Random(7)
     outcomes: dict[Generation | None, int] = {NEWEST: 0, BASE: 0, OLD: 0, None: 0}
-    for number in range(cases):
+    for number in range(count):
         path = list(whole)[number % len(whole)]
         damage(rng, path, whole[path])
         outcomes[judge(take(tmp_path), f"case {number}: {path.relative_to(tmp_path)}")] += 1
@@ -241,10 +242,10 @@ def test_no_damage_is_taken_for_what_was_saved(
             if one == path or not one.exists():
                 one.write_bytes(content)
     # The damage was real, and it was survived.
-    assert min(outcomes[one] for one in (NEWEST, BASE, OLD)) > cases // 20 and not outcomes[None], outcomes
+    assert min(outcomes[one] for one in (NEWEST, BASE, OLD)) > count // 20 and not outcomes[None], outcomes
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(cases(300))
 def test_no_damage_on_the_way_to_another_node_is_kept(tmp_path: Path) -> None:
     """A chunk is damaged, or another one comes in its place, or it comes for another one."""
     store = ShardStore(tmp_path)
@@ -266,7 +267,7 @@ def test_no_damage_on_the_way_to_another_node_is_kept(tmp_path: Path) -> None:
     assert not store.manifests
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(cases(300))
 def test_no_damaged_manifest_is_another_shard_s() -> None:
     rng = random.Random(9)
     for case in range(TEXT_CASES):
