@@ -16,7 +16,7 @@ from convoy_controllers.resources import (
     Resource,
 )
 from convoy_operator import errors
-from convoy_operator.client import CONNECT_SECONDS, KubernetesGateway, _error
+from convoy_operator.client import CONNECT_SECONDS, KubernetesGateway, Request, _error
 from convoy_operator.dashboard.auth.identity import Identity
 from convoy_operator.dashboard.core.happenings import newest
 from convoy_operator.gateway import Object
@@ -69,9 +69,8 @@ class DashboardGateway(KubernetesGateway):
         path = PODS.path(namespace, pod, "log")
         decoder = getincrementaldecoder("utf-8")("replace")
         try:
-            async with await self._send(
-                "GET", path, params=params, deadlines=deadlines, pool=self._pool
-            ) as response:
+            request = Request("GET", path, params)
+            async with await self._send(request, deadlines, pool=self._pool) as response:
                 self._count("log", PODS, response.status)
                 if response.status != 200:
                     raise await _error(response)

@@ -36,7 +36,7 @@ from convoy_operator.dashboard.core.series import Curves
 from convoy_operator.dashboard.feed import Feed
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.metrics import Metrics
-from convoy_operator.reflector import Reflector
+from convoy_operator.reflector import Reflector, Source
 
 M = TypeVar("M", bound=Model)
 
@@ -74,12 +74,12 @@ class World:
     def reflectors(self, gateway: ApiGateway, metrics: Metrics) -> dict[str, Reflector[Any]]:
         """Return what fills the stores, by resource."""
         found: dict[str, Reflector[Any]] = {
-            PODS.plural: Reflector(gateway, PODS, self.pods, views.pod, metrics, selector=LABEL_JOB),
-            NODES.plural: Reflector(gateway, NODES, self.nodes, views.node, metrics),
+            PODS.plural: Reflector(gateway, Source(PODS, self.pods, views.pod, LABEL_JOB), metrics),
+            NODES.plural: Reflector(gateway, Source(NODES, self.nodes, views.node), metrics),
         }
         for plural, kind in self._kinds.items():
             store = self._objects[plural]
-            found[plural] = Reflector(gateway, of(kind), store, keeper(kind.model), metrics)
+            found[plural] = Reflector(gateway, Source(of(kind), store, keeper(kind.model)), metrics)
         return found
 
     def health_by_node(self) -> dict[str, NodeHealth]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from convoy_controllers.checkpoint import commit
 from convoy_controllers.checkpoint.commit import CommitState, Planned, Prepare, Recorded, Seen, Tick, Verdict
@@ -11,6 +12,22 @@ from convoy_controllers.checkpoint.records import Record
 from convoy_controllers.checkpoint.retention import advance
 from convoy_controllers.simulate.checkpoints.vaults import Machine
 from convoy_controllers.simulate.checkpoints.world import AGAIN_SECONDS, GIVE_UP_SECONDS, Formation, World
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The shard of one slot in a generation, to be committed at one tier."""
+
+    formation: Formation
+    machine: Machine
+    """The node of the slot's agent."""
+    slot: int
+    tier: Tier
+    generation: Generation
+    key: str
+
+
+Answer = Callable[[Verdict, Record | None], None]
 
 
 class Commits:
@@ -35,6 +52,7 @@ class Commits:
     ) -> None:
         """A slot's agent asks for the commit of a generation at a tier, until it is decided."""
         key, life, began = self.world.key(generation, slot), machine.life, self.world.kernel.now
+        share = Share(formation, machine, slot, tier, generation, key)
         answered: list[Verdict] = []
 
         def answer(verdict: Verdict, record: Record | None) -> None:
@@ -42,7 +60,7 @@ class Commits:
                 return
             if verdict is not Verdict.EXPIRED:
                 answered.append(verdict)
-            self._decided(formation, machine, slot, generation, tier, verdict, record)
+            self._decided(share, verdict, record)
 
         def ask() -> None:
             if answered or machine.life != life or not machine.powered or key not in machine.memory.manifests:
@@ -57,44 +75,27 @@ class Commits:
                 return
             # Who holds a copy without the record would not know that it is worth anything.
             if tier is Tier.LOCAL or generation in machine.memory.records or not self.world.rules.recorded:
-                self._ask(formation, machine, slot, tier, generation, key, answer)
+                self._request(share, answer)
             self.world.kernel.after(AGAIN_SECONDS, ask)
 
         ask()
 
-    def _ask(
-        self,
-        formation: Formation,
-        machine: Machine,
-        slot: int,
-        tier: Tier,
-        generation: Generation,
-        key: str,
-        answer: Callable[[Verdict, Record | None], None],
-    ) -> None:
-        self.world.truth.served((machine.name, machine.deaths), formation.number, f"prepares {generation}")
+    def _request(self, share: Share, answer: Answer) -> None:
+        machine, number = share.machine, share.formation.number
+        self.world.truth.served((machine.name, machine.deaths), number, f"prepares {share.generation}")
 
         def gather(first: Machine) -> None:
-            self._gather(formation, first, slot, tier, generation, key, machine, answer)
+            self._gather(share, first, answer)
 
-        self.world.call(formation.members[0], gather, source=machine.name)
+        self.world.call(share.formation.members[0], gather, source=machine.name)
 
-    def _gather(
-        self,
-        formation: Formation,
-        first: Machine,
-        slot: int,
-        tier: Tier,
-        generation: Generation,
-        key: str,
-        source: Machine,
-        answer: Callable[[Verdict, Record | None], None],
-    ) -> None:
-        """At the agent of slot 0."""
+    def _gather(self, share: Share, first: Machine, answer: Answer) -> None:
+        """Handle a slot's request at the agent of slot 0."""
+        formation, slot, tier, generation = share.formation, share.slot, share.tier, share.generation
 
         def reply(verdict: Verdict) -> None:
             record = first.memory.records.get(generation)
-            self.world.call(source.name, lambda _: answer(verdict, record), source=first.name)
+            self.world.call(share.machine.name, lambda _: answer(verdict, record), source=first.name)
 
         if formation.life != first.life:
             self.lead(formation)
@@ -107,7 +108,7 @@ class Commits:
         if self.world.rules.refusals:
             state = commit.step(state, Seen(first.seen), self.world.kernel.now).state
         state = commit.step(state, Tick(), self.world.kernel.now).state
-        formation.shards.setdefault(generation, {})[slot] = key
+        formation.shards.setdefault(generation, {})[slot] = share.key
         restored = generation.incarnation < formation.number
         own = Generation(formation.number, START_STEP) if restored else generation
         result = commit.step(state, Prepare(slot, own), self.world.kernel.now)
@@ -144,17 +145,9 @@ class Commits:
         done = commit.step(formation.states[tier], Recorded(own), self.world.kernel.now)
         formation.states[tier] = done.state
 
-    def _decided(
-        self,
-        formation: Formation,
-        machine: Machine,
-        slot: int,
-        generation: Generation,
-        tier: Tier,
-        verdict: Verdict,
-        record: Record | None,
-    ) -> None:
-        """At the agent of any slot."""
+    def _decided(self, share: Share, verdict: Verdict, record: Record | None) -> None:
+        """Handle a verdict at the agent of any slot."""
+        formation, machine, tier = share.formation, share.machine, share.tier
         memory = machine.memory
         if memory.incarnation != formation.number:
             return
@@ -163,7 +156,7 @@ class Commits:
             memory.marks = advance(memory.marks, tier, record.generation)
             memory.collect(self.world.rules)
         elif verdict is Verdict.STALE and tier is Tier.LOCAL:
-            self._give_up(formation, machine, slot, generation, withdraw=True)
+            self._give_up(formation, machine, share.slot, share.generation, withdraw=True)
 
     def _give_up(
         self, formation: Formation, machine: Machine, slot: int, generation: Generation, *, withdraw: bool

@@ -14,7 +14,7 @@ from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.core.logs import FIRST_READ, Tail
 from convoy_operator.dashboard.core.words import duration
 from convoy_operator.dashboard.gateway import FOLLOW_SECONDS
-from convoy_operator.dashboard.pages.components import Field
+from convoy_operator.dashboard.pages.components import Field, Number
 from convoy_operator.dashboard.pages.elements import box, button, put, say, show, text
 from convoy_operator.dashboard.seats import NoSeatError
 
@@ -45,9 +45,7 @@ class Logs:
         with box("div", "filters"):
             self._range = text("span", "Rank", aria_hidden="true")
             start = str(self._rank) if rank else ""
-            self._field = Field(
-                "Rank", self._choose, kind="number", hint="0", most=0, start=start, anchor="logs"
-            )
+            self._field = Field("Rank", self._choose, hint="0", number=Number(0, anchor="logs"), start=start)
             button("Show the last 500 lines", lambda: self._begin(False))
             button("Follow", lambda: self._begin(True))
             self._stop = button("Stop", lambda: self._end("stopped"))

@@ -19,7 +19,7 @@ from convoy_operator.dashboard.pages.components import Place
 from convoy_operator.dashboard.pages.elements import box, show, text
 from convoy_operator.dashboard.pages.frame import Frame
 from convoy_operator.dashboard.pages.parts import Chips
-from convoy_operator.dashboard.pages.table import Table
+from convoy_operator.dashboard.pages.table import Filters, Table
 
 
 def register(context: Context) -> None:
@@ -68,10 +68,8 @@ class Overview:
             name,
             columns,
             empty,
-            filters=True,
             used=self._used,
-            start=start,
-            chosen=lambda chosen: self._moved(name, place.query(name, chosen)),
+            filters=Filters(start, lambda chosen: self._moved(name, place.query(name, chosen))),
         )
 
     def _moved(self, part: str, query: Mapping[str, str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from nicegui import ui
 
@@ -20,6 +20,16 @@ def _class(column: Column) -> str:
     return "number" if column.number else "wide" if column.wide else ""
 
 
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """A filter by words and by group."""
+
+    start: Choice
+    """The first choice."""
+    chosen: Callable[[Choice], None]
+    """Called with each later one."""
+
+
 class Table:
     """Sorted by its heads, filtered by words and group, a page at a time."""
 
@@ -29,20 +39,16 @@ class Table:
         columns: Sequence[Column],
         empty: str,
         *,
-        filters: bool = False,
         used: Callable[[], None] = lambda: None,
-        start: Choice | None = None,
-        chosen: Callable[[Choice], None] = lambda _: None,
+        filters: Filters | None = None,
     ) -> None:
-        """`empty`: what is said where there are no rows; `used`: told whenever its reader does something;
-        `start`: what is asked for at first; `chosen`: told what is asked for then.
-        """
+        """`empty`: the text where there are no rows; `used`: called whenever its reader does something."""
         self._columns = columns
         self.empty = empty
         """What the next drawing says where there are no rows."""
         self._used = used
-        self._choice = start or Choice()
-        self._chosen = chosen
+        self._choice = filters.start if filters else Choice()
+        self._chosen = filters.chosen if filters else lambda _: None
         self._rows: Sequence[Row] = ()
         self._words: Field | None = None
         with box("div", "table-box"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -15,6 +16,15 @@ MOST_WORDS = 200
 """Characters of what is typed into a field."""
 
 
+@dataclass(frozen=True, slots=True)
+class Number:
+    """The bounds of a field for whole numbers from 0."""
+
+    most: int
+    anchor: str = ""
+    """The anchor of the address that leads to the field."""
+
+
 class Field(ui.element, component="field.js"):
     """A native input, or a select where there are choices."""
 
@@ -23,25 +33,23 @@ class Field(ui.element, component="field.js"):
         label: str,
         said: Callable[[str], Any],
         *,
-        kind: str = "search",
         hint: str = "",
         choices: Sequence[tuple[str, str]] = (),
-        most: int | None = None,
+        number: Number | None = None,
         start: str = "",
-        anchor: str = "",
     ) -> None:
-        """`said` is told the value when it changes; `choices` are (value, text); `most` is of a number;
-        `start` is the first value; `anchor` is that of the address that leads to it.
+        """`said` is called with the value when it changes; `choices` are (value, text); `number` makes it a
+        field for numbers; `start` is the first value.
         """
         super().__init__()
         self.props["label"] = label
-        self.props["kind"] = "select" if choices else kind
+        self.props["kind"] = "select" if choices else "number" if number else "search"
         self.props["hint"] = hint
         self.props["start"] = start
-        self.props["anchor"] = anchor
+        self.props["anchor"] = number.anchor if number else ""
         self.props["choices"] = [list(choice) for choice in choices]
-        if most is not None:
-            self.props["least"], self.props["most"] = 0, most
+        if number is not None:
+            self.props["least"], self.props["most"] = 0, number.most
 
         def take(event: GenericEventArguments) -> None:
             said(str(event.args)[:MOST_WORDS])
