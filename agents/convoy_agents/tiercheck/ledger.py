@@ -52,12 +52,12 @@ class KeptLedger:
         if job_memory is None:
             return None
 
-        def look(store: ShardStore) -> Record | None:
+        def find(store: ShardStore) -> Record | None:
             record = store.records.get(meant(store, generation))
             mark = store.marks.get(tier)
             return record if record and mark and mark >= record.generation else None
 
-        return await job_memory.inspect(look)
+        return await job_memory.inspect(find)
 
     async def write(
         self, plan: Assignment, tier: Tier, generation: Generation, votes: Mapping[int, PrepareVote]

@@ -67,10 +67,10 @@ class Surveys:
         if member and plan is not None:
             await self._memory_manager.set_warrant(job_memory, plan.warrant)
 
-        def look(store: ShardStore) -> Surveyed:
+        def note(store: ShardStore) -> Surveyed:
             store.record_seen(incarnation)
             if member and incarnation not in store.branches:
                 store.add_branch(Branch(incarnation, decided=False))
             return Surveyed(True, incarnation, dict(store.marks), store.inventory)
 
-        return await job_memory.use(look)
+        return await job_memory.use(note)

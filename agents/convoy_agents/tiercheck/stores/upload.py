@@ -177,14 +177,14 @@ def examine(
     work = _Work(stop, limits)
     found: dict[str, str] = {}
 
-    def look(chunk: Chunk) -> None:
+    def check(chunk: Chunk) -> None:
         try:
             _receive(work, store, chunk)
         except Damaged as error:
             found[chunk.digest] = str(error)
         looked(chunk)
 
-    work.each(look, list(dict.fromkeys(chunks)))
+    work.each(check, list(dict.fromkeys(chunks)))
     return found
 
 
