@@ -1,0 +1,201 @@
+"""Pods that do not come up: the cause in the job's message, and how often they are tried."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_controllers.plan import Inspect
+from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
+from convoy_controllers.views import ContainerEnd, PodWarning
+from convoy_crds.trainingjob_status import Phase
+
+FETCH = ContainerEnd("fetch-data", 42, "Error", "fetch: no such bucket: traning-data\n")
+MISSING = PodWarning("FailedMount", 'MountVolume.SetUp failed for volume "s" : configmap "scritps" not found')
+
+
+def starting(**spec: Any) -> ToyCluster:
+    """A job whose pods have nodes, and whose launchers do not meet their agents."""
+    cluster = ToyCluster(make_job(**spec), make_engine())
+    cluster.launchers = False
+    cluster.step()
+    return cluster
+
+
+def message(cluster: ToyCluster, kind: str = "Running") -> str:
+    return next(one.message for one in cluster.job.status.conditions if one.type == kind)
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason", "tries"),
+    [
+        ({"maxIdenticalErrors": 3, "maxRestarts": 10}, "RepeatedError", 3),
+        ({"maxIdenticalErrors": 0, "maxRestarts": 3}, "MaxRestartsExceeded", 4),
+    ],
+)
+def test_an_init_container_that_fails_again_and_again_fails_the_job(
+    limits: dict[str, int], reason: str, tries: int
+) -> None:
+    cluster = starting(recovery=limits)
+    for _ in range(20):
+        pod = cluster.pods.get("job-worker-1")
+        if pod is None:
+            cluster.wait(61).settle()
+            continue
+        cluster.pod("job-worker-1", phase="Failed", failure=FETCH).settle()
+        if cluster.job.status.phase is Phase.FAILED:
+            break
+        last = cluster.job.status.restarts.last
+        assert last is not None and "no such bucket" in last.message, "its words outlive the pod"
+        cluster.wait(61).settle()
+    status = cluster.job.status
+    assert (status.phase, status.reason, status.restarts.total) == (Phase.FAILED, reason, tries - 1)
+    assert "fetch-data" in message(cluster, "Failed") and "no such bucket" in message(cluster, "Failed")
+    assert status.offenders == []
+
+
+def test_pods_that_end_well_before_their_ranks_begin_are_not_made_without_end() -> None:
+    cluster = starting(recovery={"maxRestarts": 2})
+    for _ in range(12):
+        if "job-worker-0" in cluster.pods:
+            cluster.pod("job-worker-0", phase="Succeeded", exit_code=0, container="worker")
+        cluster.settle().wait(61)
+    status = cluster.job.status
+    assert (status.phase, status.reason, status.restarts.total) == (Phase.FAILED, "MaxRestartsExceeded", 2)
+    assert "ended with code 0 before any rank began" in message(cluster, "Failed")
+    assert status.offenders == []
+
+
+def test_the_newest_event_of_a_late_pod_is_told_and_stands_through_the_deadline() -> None:
+    cluster = starting(recovery={"scheduleSeconds": 40})
+    assert cluster.plans[-1].inspect is None, "it is not late yet"
+    cluster.wait(6).settle()
+    assert cluster.plans[-1].inspect in [Inspect(pod.name, pod.uid) for pod in cluster.pods.values()]
+    cluster.warnings = {cluster.uids[1]: MISSING}
+    cluster.settle()
+    assert cluster.job.status.reason == "PodNotStarting"
+    for words in ("job-worker-1", "FailedMount", "scritps", "kubectl describe pod"):
+        assert words in message(cluster)
+    cluster.wait(40).settle()
+    assert cluster.job.status.reason == "ScheduleDeadline" and "scritps" in message(cluster)
+    cluster.warnings = {}
+    cluster.wait(42).settle()
+    assert (cluster.job.status.reason, len(cluster.pods)) == ("ScheduleRetry", 2), (
+        "another try, with no Event yet"
+    )
+    assert "scritps" in message(cluster) and "scritps" in cluster.job.status.pending_cause
+    cluster.wait(40).settle()
+    assert cluster.job.status.reason == "ScheduleDeadline" and "scritps" in message(cluster)
+    cluster.launchers = True
+    cluster.wait(42).settle()
+    assert (cluster.job.status.phase, cluster.job.status.pending_cause) == (Phase.RUNNING, "")
+    assert cluster.plans[-1].inspect is None
+
+
+def test_pods_take_turns_at_being_asked_about() -> None:
+    cluster = starting(roles=[{"name": "worker", "replicas": 4}])
+    cluster.connect("job-worker-0")
+    asked = set()
+    for _ in range(12):
+        cluster.wait(20).step()
+        made = cluster.plans[-1].inspect
+        assert made is not None
+        asked.add(made.name)
+    assert asked == {"job-worker-1", "job-worker-2", "job-worker-3"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "asked", "reason", "words"),
+    [
+        pytest.param(
+            {"waiting_reason": "CreateContainerConfigError", "waiting_message": 'secret "wandb" not found'},
+            False,
+            "ContainerConfigError",
+            ["container worker", 'secret "wandb" not found'],
+            id="its status tells",
+        ),
+        pytest.param(
+            {
+                "waiting_reason": "CrashLoopBackOff",
+                "waiting_container": "istio-proxy",
+                "failure": ContainerEnd("istio-proxy", 1, "Error", "no config"),
+            },
+            False,
+            "ContainerFailing",
+            ["istio-proxy exited with code 1", "no config", "-c istio-proxy --previous"],
+            id="a native sidecar that crashes",
+        ),
+        pytest.param(
+            {"waiting_reason": "PodInitializing", "waiting_container": "wait-for-db"},
+            True,
+            "StartingPods",
+            ["PodInitializing, by container wait-for-db"],
+            id="an init container that takes its time",
+        ),
+        pytest.param(
+            {"waiting_reason": "ImagePullBackOff", "waiting_container": "mesh", "image": "mesh:1"},
+            False,
+            "ImagePullFailed",
+            ["'mesh:1'"],
+            id="the image of a sidecar",
+        ),
+        pytest.param(
+            {"node": None, "unschedulable": "its scheduling gates are not taken off: a"},
+            True,
+            "Unschedulable",
+            ["gates are not taken off: a", "see the controller that gates"],
+            id="gated",
+        ),
+        pytest.param(
+            {
+                "node": None,
+                "unschedulable": "0/3 nodes are available: 3 node(s) had volume node affinity conflict.",
+            },
+            True,
+            "Unschedulable",
+            ["volume node affinity", "its volume is for nodes"],
+            id="a volume elsewhere",
+        ),
+        pytest.param(
+            {"node": None, "scheduler": "volcano"},
+            True,
+            "WaitingForPods",
+            ["0 of 1 pods are placed; pod job-worker-0 waits for the scheduler 'volcano'"],
+            id="a scheduler that has not said anything",
+        ),
+    ],
+)
+def test_what_is_told_of_one_pod(facts: dict[str, Any], asked: bool, reason: str, words: list[str]) -> None:
+    cluster = starting(roles=[{"name": "worker", "replicas": 1}])
+    cluster.pod("job-worker-0", phase="Pending", container="worker", **facts).wait(6).settle()
+    assert cluster.job.status.reason == reason
+    assert all(word in message(cluster) for word in words), message(cluster)
+    assert (cluster.plans[-1].inspect is not None) is asked
+
+
+def test_the_autoscaler_s_word_is_added_to_the_scheduler_s() -> None:
+    cluster = starting(roles=[{"name": "worker", "replicas": 1}])
+    cluster.pod("job-worker-0", node=None, unschedulable="0/3 nodes are available: 3 Insufficient cpu.")
+    cluster.warnings = {cluster.uids[0]: PodWarning("NotTriggerScaleUp", "1 max node group size reached")}
+    cluster.settle()
+    assert "Insufficient cpu" in message(cluster) and "max node group size" in message(cluster)
+
+
+@pytest.mark.parametrize(
+    ("why", "advice"),
+    [
+        ('pods "p" is forbidden: exceeded quota: team, requested: cpu=2', "ResourceQuota"),
+        ("maximum memory usage per Container is 1Gi, but limit is 2Gi", "LimitRange"),
+        ("no PriorityClass with name high was found", "correct its name"),
+        ('admission webhook "x.example.com" denied the request: no', "those who run that policy"),
+        ('failed calling webhook "x.example.com": EOF', "those who run it; Convoy tries again"),
+        ('violates PodSecurity "restricted:latest"', "correct spec.roles[worker].template"),
+    ],
+)
+def test_what_to_do_about_a_refusal(why: str, advice: str) -> None:
+    cluster = ToyCluster(make_job(), make_engine())
+    cluster.create_errors = {"job-worker-0": why}
+    cluster.settle()
+    assert cluster.job.status.reason == "PodRejected"
+    assert why in message(cluster) and advice in message(cluster)
