@@ -1,0 +1,87 @@
+"""A kind that only tests know, added to the chart by its generated files: roles, rights and admission."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.crds.toyserver import KIND
+
+from convoy_crds import generate
+
+from .conftest import CHART, Bodies, one, render
+from .test_admission import PRIVILEGED, refusal, until_refused
+from .test_rendered import collection
+
+NAME = "convoy-toyservers"
+
+
+@pytest.fixture(scope="module")
+def bodies(helm: Path, tmp_path_factory: pytest.TempPathFactory) -> Bodies:
+    """The objects of a chart that has the toy's files, and a setting for its policy."""
+    chart = tmp_path_factory.mktemp("chart") / "convoy"
+    shutil.copytree(CHART, chart)
+    for path, text in generate.rendered([KIND]).items():
+        if path.is_relative_to(generate.CHART):
+            (chart / "files" / path.relative_to(generate.CHART)).write_text(text)
+    schema = json.loads((chart / "values.schema.json").read_text())
+    settings = schema["properties"]["admission"]["properties"]
+    settings["toyServers"] = settings["trainingJobs"]
+    (chart / "values.schema.json").write_text(json.dumps(schema))
+    values = {"admission": {"toyServers": {"enabled": True}}, "dashboard": {"enabled": True}}
+    return render(helm, values=values, chart=chart)
+
+
+def test_people_and_the_dashboard_get_rights(bodies: Bodies) -> None:
+    assert one(bodies, "CustomResourceDefinition", KIND.crd)
+    for name in ("viewer", "editor"):
+        (objects, _) = one(bodies, "ClusterRole", f"{NAME}-{name}")["rules"]
+        assert objects["resources"] == [KIND.plural]
+    watched = one(bodies, "ClusterRole", "convoy-dashboard")["rules"][0]
+    assert KIND.plural in watched["resources"] and watched["verbs"] == ["list", "watch"]
+
+
+@pytest.fixture
+def toys(control_plane: Any, bodies: Bodies) -> Iterator[str]:
+    """The path of the toys of a namespace, in an API server that has the kind and its policy."""
+    crd = one(bodies, "CustomResourceDefinition", KIND.crd)
+    policy = one(bodies, "ValidatingAdmissionPolicy", NAME)
+    binding = one(bodies, "ValidatingAdmissionPolicyBinding", NAME)
+    namespace = control_plane.namespace("toys")
+    path = f"/apis/{KIND.api_version}/namespaces/{namespace}/{KIND.plural}"
+    made = []
+    try:
+        for body in (crd, policy, binding):
+            control_plane.request("POST", f"{collection(body)}?fieldValidation=Strict", body)
+            made.append(f"{collection(body)}/{body['metadata']['name']}")
+
+        def held() -> str:
+            """The policy's words; empty while the API server has not seen the kind and its policy."""
+            words = refusal(control_plane, "POST", f"{path}?dryRun=All", toy({"hostPID": True}))
+            return words if "hostPID" in words else ""
+
+        until_refused(held)
+        yield path
+    finally:
+        for one_path in made:
+            control_plane.request("DELETE", one_path)
+
+
+def toy(pod: dict[str, Any] | None) -> dict[str, Any]:
+    """A toy whose template has this pod; none without a template."""
+    spec = {"replicas": 1} if pod is None else {"replicas": 1, "template": {"spec": pod}}
+    return {"apiVersion": KIND.api_version, "kind": KIND.name, "metadata": {"name": "toy"}, "spec": spec}
+
+
+def test_its_pods_are_held_to_the_rules_of_admission(control_plane: Any, toys: str) -> None:
+    ask = partial(refusal, control_plane, "POST", f"{toys}?dryRun=All")
+    container = {"name": "server", "image": "i"}
+    assert "hostPath are not for jobs" in ask(toy({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}))
+    assert "privileged containers are not" in ask(toy({"containers": [{**container, **PRIVILEGED}]}))
+    assert "serviceAccountName is not" in ask(toy({"serviceAccountName": "admin"}))
+    assert ask(toy({"containers": [container]})) == "" == ask(toy(None))
