@@ -1,7 +1,7 @@
 """`python -m convoy_workloads.bench.tree USAGE COMMAND...`: runs a command and counts its processes.
 
 This process adopts what the command leaves behind (PR_SET_CHILD_SUBREAPER), so that the processor time of
-launchers, zygotes and ranks counts even if their parents end first.
+launchers, zygotes and ranks counts even if their parents end first. SIGTERM ends the whole tree.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
+LEFT_SECONDS = 10.0
+"""Time for what the command leaves behind to end by itself."""
 
 
 def main() -> None:
@@ -24,11 +26,14 @@ def main() -> None:
     usage, *command = sys.argv[1:]
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
-    began = time.perf_counter()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    code = subprocess.call(command, stdin=subprocess.DEVNULL)
-    seconds = time.perf_counter() - began
-    _reap()
+    began = time.perf_counter()
+    try:
+        code = subprocess.call(command, stdin=subprocess.DEVNULL)
+        seconds = time.perf_counter() - began
+        _wait_for_the_rest()
+    finally:
+        _kill_the_rest()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     Path(usage).write_text(
         json.dumps({"seconds": seconds, "processor_seconds": used.ru_utime + used.ru_stime})
@@ -36,8 +41,23 @@ def main() -> None:
     sys.exit(code)
 
 
-def _reap() -> None:
+def _wait_for_the_rest() -> None:
+    deadline = time.monotonic() + LEFT_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            ended, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not ended:
+            time.sleep(0.02)
+
+
+def _kill_the_rest() -> None:
+    """Kill children until none is left: those of a killed one become children of this process."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
     while True:
+        for pid in children.read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
         try:
             os.wait()
         except ChildProcessError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -62,7 +61,7 @@ def run(arm: Arm, deadline: float = DEADLINE_SECONDS) -> Trial:
                 code = None
             finally:
                 if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
+                    process.terminate()  # ends the whole tree, also what has a session of its own
                     process.wait()
         if code != 0 or not result.exists():
             why = f"ran longer than {deadline:.0f} s" if code is None else f"ended with {code}"
