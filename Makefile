@@ -34,6 +34,7 @@ binaries: venv ## Fetch or build the Kubernetes binaries of the local cluster (c
 generate: venv ## Write the CRDs, the chart's copies, the Engines, the gRPC stubs and pages of reference.
 	@$(BIN)/python -m convoy_crds.generate
 	@$(BIN)/python -m convoy_crds.reference
+	@$(BIN)/python -m convoy_operator.rights
 	@$(BIN)/python -m convoy.cli.reference
 	@$(BIN)/python -m e2e.bench.report
 	@$(BIN)/python -m convoy_agents.wire.generate
@@ -52,6 +53,7 @@ lint-checks:
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m convoy_crds.generate --check
 	@$(BIN)/python -m convoy_crds.reference --check
+	@$(BIN)/python -m convoy_operator.rights --check
 	@$(BIN)/python -m convoy.cli.reference --check
 	@$(BIN)/python -m e2e.bench.report --check
 	@$(BIN)/python -m convoy_agents.wire.generate --check

@@ -122,6 +122,10 @@ class Makes:
 
     resource: Resource
     children: tuple[type[Child], ...]
+    subresource: str = ""
+    """`status` if the children apply fields of the status."""
+    owned: bool = True
+    """False for objects that outlive the object that had them made."""
 
 
 @dataclass(frozen=True, slots=True)

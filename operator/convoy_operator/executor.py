@@ -134,6 +134,9 @@ class Executor:
             raw = await self._gateway.create(child.resource, namespace, child.manifest)
             lacks = mutated.lacking(child.manifest, raw)
         except errors.AlreadyExists:
+            if not views.controller_uid(child.manifest):
+                # Whoever has made it: the watch brings it.
+                return
             raw = await self._existing(owner, child)
             lacks = mutated.hidden(child.manifest, raw)
         if lacks:
@@ -158,8 +161,9 @@ class Executor:
         """Apply fields; raise errors.Invalid if an object of that name belongs to somebody else."""
         resource, namespace = child.resource, owner.namespace or None
         if child.subresource:
+            fields = {name: value for name, value in child.manifest.items() if name != "metadata"}
             raw = await self._gateway.apply(
-                resource, namespace, child.name, child.manifest, subresource=child.subresource
+                resource, namespace, child.name, fields, subresource=child.subresource
             )
             self._cache(resource, raw, own=True)
             return

@@ -104,7 +104,12 @@ class Reconciler:
         settings = means.settings
         self._executors = {
             kind: Executor(
-                self._gateway(one), means.world, means.recorder, means.metrics, settings.parallel_creates
+                self._gateway(one),
+                means.world,
+                means.recorder,
+                means.metrics,
+                settings.parallel_creates,
+                means.clock,
             )
             for kind, one in self._controllers.items()
         }

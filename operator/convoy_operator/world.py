@@ -163,7 +163,7 @@ class World:
 
 def kept(made: Makes) -> bool:
     """Return True for a resource whose applied objects are cached: they carry the operator's label."""
-    return Apply in made.children and made.resource not in (PODS, NODES)
+    return Apply in made.children and not made.subresource
 
 
 def ended(job: Parent) -> bool:

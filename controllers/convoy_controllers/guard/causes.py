@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from convoy_controllers.guard.channels import Channel, Division, Place
 from convoy_controllers.guard.findings import Cause, Finding, Report, Verdict
 from convoy_controllers.guard.links import Part, explain, nodes_of
 from convoy_controllers.guard.loss import IMBALANCED, mended
@@ -61,7 +62,7 @@ def report(state: State, table: Table, too_few: Bools) -> Report:
 
 
 def _input(state: State, table: Table) -> list[Finding]:
-    ranks, job = state.watches["data"], state.watches["job data"]
+    ranks, job = state.watches[Channel.DATA], state.watches[Channel.JOB_DATA]
     waiting = np.nan_to_num(table.data) > state.setting.rules.delta * busy(table)
     accused = ranks.alarmed & ~_too_many(ranks.alarmed, state, table)
     usual, all_wait = float(np.nanmedian(table.data)), []
@@ -73,7 +74,7 @@ def _input(state: State, table: Table) -> list[Finding]:
 
 
 def _compute_and_host(state: State, table: Table) -> list[Finding]:
-    compute, host = state.compute, state.watches["host"]
+    compute, host = state.compute, state.watches[Channel.HOST]
     common = _too_many(compute.alarmed, state, table) | _in_slow_racks(compute.alarmed, state, table)
     known = host.alarmed & ~_too_many(host.alarmed, state, table)
     # What holds the whole rank back shows first where there is less noise.
@@ -96,7 +97,7 @@ def _compute_and_host(state: State, table: Table) -> list[Finding]:
 
 def _replicas(state: State, table: Table, slow: Bools) -> tuple[list[Finding], Bools]:
     """Replicas that are slow as a whole: their samples, if nobody knows how long these are."""
-    watch, (names, numbers) = state.watches["replicas"], state.setting.places["replicas"]
+    watch, (names, numbers) = state.watches[Channel.REPLICAS], state.setting.places[Division.REPLICAS]
     size = np.bincount(numbers)
     whole = watch.alarmed & (size > 1) & (np.bincount(numbers[slow], minlength=len(size)) != 1)
     if whole.mean() > _COMMON:
@@ -109,7 +110,7 @@ def _replicas(state: State, table: Table, slow: Bools) -> tuple[list[Finding], B
         findings.append(
             Finding(
                 Cause.COMPUTE if known else Cause.IMBALANCE,
-                "replica",
+                Place.REPLICA,
                 ranks,
                 (int(names[place]),),
                 int(watch.since[place]),
@@ -122,7 +123,7 @@ def _replicas(state: State, table: Table, slow: Bools) -> tuple[list[Finding], B
 
 
 def _communication(state: State, table: Table) -> list[Finding]:
-    alike, past = state.watches["groups"], state.watches["groups past"]
+    alike, past = state.watches[Channel.GROUPS], state.watches[Channel.GROUPS_PAST]
     layout, rules = state.setting.layout, state.setting.rules
     persistent = alike.persistent(rules) | past.persistent(rules)
     sizes = np.maximum(np.where(alike.alarmed, alike.size, 0.0), np.where(past.alarmed, past.size, 0.0))
@@ -135,7 +136,7 @@ def _communication(state: State, table: Table) -> list[Finding]:
     for part, numbers in _but_all_insides(explain(table.groups, slow, layout), table, layout):
         if lost[numbers].max() <= least:
             continue  # it hardly counts
-        nodes = set(part.where) if part.kind in ("node", "inside", "link") else set()
+        nodes = set(part.where) if part.kind in (Place.NODE, Place.INSIDE, Place.LINK) else set()
         ranks = tuple(np.nonzero(np.isin(layout.node, sorted(nodes)))[0].tolist()) if nodes else ()
         findings.append(
             Finding(
@@ -157,12 +158,12 @@ def _but_all_insides(
 ) -> list[tuple[Part, list[int]]]:
     """Where more than half of the nodes are slow inside at once it is no node: the program has changed."""
     inside = {nodes[0] for one in table.groups if len(nodes := nodes_of(one, layout)) == 1}
-    slow = {part.where[0] for part, _ in found if part.kind == "inside"}
+    slow = {part.where[0] for part, _ in found if part.kind is Place.INSIDE}
     if len(inside) < 2 or 2 * len(slow) <= len(inside):
         return found
-    numbers = sorted(number for part, several in found if part.kind == "inside" for number in several)
-    others = [(part, several) for part, several in found if part.kind != "inside"]
-    return [*others, (Part("group", tuple(sorted(slow))), numbers)]
+    numbers = sorted(number for part, several in found if part.kind is Place.INSIDE for number in several)
+    others = [(part, several) for part, several in found if part.kind is not Place.INSIDE]
+    return [*others, (Part(Place.GROUP, tuple(sorted(slow))), numbers)]
 
 
 def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
@@ -170,17 +171,23 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
     explains.
     """
     step = float(np.nanmedian(busy(table)))
-    job, classes, racks = (state.watches[name] for name in ("job compute", "classes", "racks"))
+    job, classes, racks = (
+        state.watches[name] for name in (Channel.JOB_COMPUTE, Channel.CLASSES, Channel.RACKS)
+    )
     findings = []
     if job.alarmed[0]:
         findings.append(_everybody(Cause.COMMON_MODE, job, step * -np.expm1(-job.size[0]), state))
-    elif racks.alarmed.any() and not any(one.place == "rack" for one in known):
-        findings.append(_places(state, racks, "racks", "rack", step))
+    elif racks.alarmed.any() and not any(one.place is Place.RACK for one in known):
+        findings.append(_places(state, racks, Division.RACKS, Place.RACK, step))
     elif classes.alarmed.any() and len(classes.alarmed) > 1:
-        findings.append(_places(state, classes, "classes", "class", step))
-    wall = state.watches["job wall"]
+        findings.append(_places(state, classes, Division.CLASSES, Place.CLASS, step))
+    wall = state.watches[Channel.JOB_WALL]
     if not findings and not any(one.cause is Cause.HOST for one in known):
-        slow = [one for one in (state.watches[name] for name in ("job host", "job pauses")) if one.alarmed[0]]
+        slow = [
+            one
+            for one in (state.watches[name] for name in (Channel.JOB_HOST, Channel.JOB_PAUSES))
+            if one.alarmed[0]
+        ]
         host = max(slow, key=lambda one: float(one.size[0]), default=None)
         if host is not None:
             findings.append(_everybody(Cause.HOST, host, step * float(np.expm1(host.size[0])), state))
@@ -190,7 +197,7 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
         # What was there before is in the past that the step is held against.
         fresh = [one for one in others if one.since > wall.since[0] - _AROUND * table.steps]
         explained = sum(one.lost for one in fresh) >= _EXPLAINS * lost
-        told = any((one.cause, one.place) == (cause, "job") for one in others)
+        told = any((one.cause, one.place) == (cause, Place.JOB) for one in others)
         if not told and (not fresh or not (explained or cause is Cause.UNKNOWN)):
             findings.append(_everybody(cause, wall, lost, state))
     return findings
@@ -198,17 +205,17 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
 
 def _behind(state: State) -> Cause:
     """Of steps that are slower than they were, though no rank's own part is: what grows with them."""
-    needed = _EXPLAINS * state.watches["job wall"].size[0]
-    if state.watches["job pauses"].size[0] >= needed:
+    needed = _EXPLAINS * state.watches[Channel.JOB_WALL].size[0]
+    if state.watches[Channel.JOB_PAUSES].size[0] >= needed:
         return Cause.HOST  # first: over several steps, pauses of one after another look like transfer
-    return Cause.COMMUNICATION if state.watches["job transfer"].size[0] >= needed else Cause.UNKNOWN
+    return Cause.COMMUNICATION if state.watches[Channel.JOB_TRANSFER].size[0] >= needed else Cause.UNKNOWN
 
 
 def _imbalance(state: State, table: Table) -> list[Finding]:
     shares = state.shares
     if shares is None or state.unchanged < _SETTLED:
         return []
-    found = {"stages": shares.stages, "replicas": shares.replicas}
+    found = {Place.STAGES: shares.stages, Place.REPLICAS: shares.replicas}
     return [
         Finding(
             Cause.IMBALANCE, place, (), (), table.first, share / (1 - share), share * shares.seconds, False
@@ -220,7 +227,7 @@ def _imbalance(state: State, table: Table) -> list[Finding]:
 
 def _too_many(alarmed: Bools, state: State, table: Table) -> Bools:
     """By rank: more than a fifth of its peers, on three nodes at least, are slow at once."""
-    peers, nodes = state.setting.peers, state.setting.places["nodes"][1]
+    peers, nodes = state.setting.peers, state.setting.places[Division.NODES][1]
     slow = np.bincount(peers[alarmed], minlength=peers.max() + 1)
     heard = np.bincount(peers[table.heard], minlength=peers.max() + 1)
     pairs = np.unique(np.stack([peers[alarmed], nodes[alarmed]]), axis=1)[0]
@@ -230,8 +237,8 @@ def _too_many(alarmed: Bools, state: State, table: Table) -> Bools:
 
 def _in_slow_racks(alarmed: Bools, state: State, table: Table) -> Bools:
     """By rank: most of its rack, three nodes at least, are slow at once, and it is not the only rack."""
-    names, rack = state.setting.places["racks"]
-    nodes = state.setting.places["nodes"][1]
+    names, rack = state.setting.places[Division.RACKS]
+    nodes = state.setting.places[Division.NODES][1]
     slow = np.bincount(rack[alarmed], minlength=len(names))
     heard = np.bincount(rack[table.heard], minlength=len(names))
     pairs = np.unique(np.stack([rack[alarmed], nodes[alarmed]]), axis=1)[0]
@@ -241,12 +248,12 @@ def _in_slow_racks(alarmed: Bools, state: State, table: Table) -> Bools:
 
 def _common(state: State, watch: Watch, common: Bools, lost: float) -> Finding:
     slow = common & watch.alarmed
-    names, rack = state.setting.places["racks"]
+    names, rack = state.setting.places[Division.RACKS]
     racks = np.unique(rack[slow])
     one = len(racks) < len(names)
     return Finding(
         Cause.COMMON_MODE,
-        "rack" if one else "job",
+        Place.RACK if one else Place.JOB,
         (),
         tuple(names[racks].tolist()) if one else (),
         int(watch.since[slow].min()),
@@ -260,10 +267,10 @@ def _everybody(cause: Cause, watch: Watch, lost: float, state: State) -> Finding
     """About the job as a whole."""
     persistent = bool(watch.persistent(state.setting.rules)[0])
     slowdown = float(np.expm1(watch.size[0]))
-    return Finding(cause, "job", (), (), int(watch.since[0]), slowdown, float(lost), persistent)
+    return Finding(cause, Place.JOB, (), (), int(watch.since[0]), slowdown, float(lost), persistent)
 
 
-def _places(state: State, watch: Watch, kind: str, place: str, step: float) -> Finding:
+def _places(state: State, watch: Watch, kind: Division, place: Place, step: float) -> Finding:
     slow = watch.alarmed
     size = float(np.median(watch.size[slow]))
     return Finding(
@@ -282,7 +289,7 @@ def _by_node(
     state: State, table: Table, watch: Watch, accused: dict[Cause, Bools], saved: Floats
 ) -> list[Finding]:
     """Accused ranks, those of one node and cause together. `saved`: seconds, by rank."""
-    names, numbers = state.setting.places["nodes"]
+    names, numbers = state.setting.places[Division.NODES]
     heard = np.bincount(numbers[table.heard], minlength=len(names))
     persistent = watch.persistent(state.setting.rules)
     findings = []
@@ -293,7 +300,7 @@ def _by_node(
             findings.append(
                 Finding(
                     cause,
-                    "node" if most else "rank",
+                    Place.NODE if most else Place.RANK,
                     tuple(here.tolist()),
                     (int(names[node]),),
                     int(watch.since[here].min()),

@@ -11,6 +11,7 @@ import numpy as np
 
 from convoy_controllers.guard import signals, watch
 from convoy_controllers.guard.causes import report
+from convoy_controllers.guard.channels import Channel, Division, Level, Place
 from convoy_controllers.guard.findings import Report
 from convoy_controllers.guard.loss import IMBALANCED, Shares, shares
 from convoy_controllers.guard.residuals import FEWEST, MODELS, compute_residuals
@@ -39,8 +40,8 @@ def advance(state: State, table: Table) -> tuple[State, Report]:
     state = replace(state, paused=_paused(state, table))
     residuals, counts = _compute(state, table)
     residuals |= {
-        "data": against_all(share(table.data, table)),
-        "host": against_all(share(table.host, table)),
+        Channel.DATA: against_all(share(table.data, table)),
+        Channel.HOST: against_all(share(table.host, table)),
     }
     more, pasts = _many(state, table, residuals)
     residuals |= more
@@ -62,10 +63,10 @@ def advance(state: State, table: Table) -> tuple[State, Report]:
     return state, report(state, table, counts < FEWEST)
 
 
-def _compute(state: State, table: Table) -> tuple[dict[str, Floats], Ints]:
+def _compute(state: State, table: Table) -> tuple[dict[Channel, Floats], Ints]:
     """Residuals by model, and how many peers each rank has."""
     found = compute_residuals(table, state.setting.peers, state.setting.cells)
-    counts = found["peers"].known
+    counts = found[Channel.PEERS].known
     nothing = np.full(table.size, np.nan)
     return {
         model: np.where(counts >= FEWEST, found[model].residual, np.nan) if model in found else nothing
@@ -74,40 +75,42 @@ def _compute(state: State, table: Table) -> tuple[dict[str, Floats], Ints]:
 
 
 def _many(
-    state: State, table: Table, residuals: Mapping[str, Floats]
-) -> tuple[dict[str, Floats], dict[str, Past]]:
+    state: State, table: Table, residuals: Mapping[Channel, Floats]
+) -> tuple[dict[Channel, Floats], dict[Level, Past]]:
     """Residuals of the job, of places and of communicators; and the pasts that some are held against."""
     places = state.setting.places
     times = signals.transfers(table.groups)
     values = {
-        "compute": np.log(np.maximum(table.compute / table.steps, 1e-9)),
-        "groups": _as_large(state, table, times),
-        "job host": _mean(share(table.host, table)),
-        "job pauses": _pauses(state),
-        "job transfer": share(signals.transfer(table), table),
-        "job wall": np.log(np.maximum(signals.stepping(table), 1e-9)),
+        Level.COMPUTE: np.log(np.maximum(table.compute / table.steps, 1e-9)),
+        Level.GROUPS: _as_large(state, table, times),
+        Level.JOB_HOST: _mean(share(table.host, table)),
+        Level.JOB_PAUSES: _pauses(state),
+        Level.JOB_TRANSFER: share(signals.transfer(table), table),
+        Level.JOB_WALL: np.log(np.maximum(signals.stepping(table), 1e-9)),
     }
     shift = {name: state.pasts[name].shift(value) for name, value in values.items()}
-    load = residuals["peers" if np.isnan(residuals["tokens"]).all() else "tokens"]
+    load = residuals[Channel.PEERS if np.isnan(residuals[Channel.TOKENS]).all() else Channel.TOKENS]
     like = signals.likes(table.groups)
     found = {
-        "groups": signals.slow_transfers(times, like),
-        "groups past": shift["groups"],
-        "job compute": middle(shift["compute"]),
-        "job data": middle(share(table.data, table)),
-        "job host": shift["job host"],
-        "job pauses": shift["job pauses"],
-        "job transfer": shift["job transfer"],
-        "job wall": shift["job wall"],
-        "racks": signals.of_racks(shift["compute"], places["racks"][1]),
-        "classes": group_medians(shift["compute"], places["classes"][1]),
-        "replicas": signals.of_replicas(load, places["replicas"][1]),
+        Channel.GROUPS: signals.slow_transfers(times, like),
+        Channel.GROUPS_PAST: shift[Level.GROUPS],
+        Channel.JOB_COMPUTE: middle(shift[Level.COMPUTE]),
+        Channel.JOB_DATA: middle(share(table.data, table)),
+        Channel.JOB_HOST: shift[Level.JOB_HOST],
+        Channel.JOB_PAUSES: shift[Level.JOB_PAUSES],
+        Channel.JOB_TRANSFER: shift[Level.JOB_TRANSFER],
+        Channel.JOB_WALL: shift[Level.JOB_WALL],
+        Channel.RACKS: signals.of_racks(shift[Level.COMPUTE], places[Division.RACKS][1]),
+        Channel.CLASSES: group_medians(shift[Level.COMPUTE], places[Division.CLASSES][1]),
+        Channel.REPLICAS: signals.of_replicas(load, places[Division.REPLICAS][1]),
     }
     # That all wait for their input may be how the job has always been: it is held against no past.
-    calm = all(state.watches[name].strength[0] < watch.SUSPECTED for name in JOB if name != "job data")
-    slow = np.maximum(state.watches["groups"].strength, state.watches["groups past"].strength)
+    calm = all(
+        state.watches[name].strength[0] < watch.SUSPECTED for name in JOB if name is not Channel.JOB_DATA
+    )
+    slow = np.maximum(state.watches[Channel.GROUPS].strength, state.watches[Channel.GROUPS_PAST].strength)
     pasts = {
-        name: past.learned(values[name], slow < watch.SUSPECTED if name == "groups" else np.array([calm]))
+        name: past.learned(values[name], slow < watch.SUSPECTED if name is Level.GROUPS else np.array([calm]))
         for name, past in state.pasts.items()
     }
     return found, pasts
@@ -135,9 +138,13 @@ def _known_communicators(state: State, table: Table) -> tuple[State, Table]:
     fresh = [one.silent() for one in whole][:room]
     if fresh or len(kept) < len(known):
         order = np.array([*kept, *[-1] * len(fresh)], dtype=np.int64)
-        watches = {name: state.watches[name].rearranged(order) for name in ("groups", "groups past")}
-        past = state.pasts["groups"].rearranged(order)
-        state = replace(state, watches={**state.watches, **watches}, pasts={**state.pasts, "groups": past})
+        watches = {
+            name: state.watches[name].rearranged(order) for name in (Channel.GROUPS, Channel.GROUPS_PAST)
+        }
+        past = state.pasts[Level.GROUPS].rearranged(order)
+        state = replace(
+            state, watches={**state.watches, **watches}, pasts={**state.pasts, Level.GROUPS: past}
+        )
     groups = (*(known[number] for number in kept), *fresh)
     now = tuple(told.get(one.name, one) for one in groups)
     before = (*(state.transferring[number] for number in kept), *[0.0] * len(fresh))
@@ -154,7 +161,7 @@ def _transferring(group: Group, last: float) -> float:
     return last if np.isnan(group.transfer) else group.transfer * group.count
 
 
-def _model(watches: Mapping[str, watch.Watch], state: State) -> str:
+def _model(watches: Mapping[Channel, watch.Watch], state: State) -> Channel:
     """The one with the least noise so far; plain peers where others are hardly better."""
     rules = state.setting.rules
     noise = {
@@ -175,10 +182,12 @@ def _paused(state: State, table: Table) -> tuple[float, ...]:
     """The last windows with this one: no more than by what the step has become longer, and nothing while
     ranks are named for what they have themselves.
     """
-    if (state.watches["host"].alarmed | state.watches["data"].alarmed | state.compute.alarmed).any():
+    if (
+        state.watches[Channel.HOST].alarmed | state.watches[Channel.DATA].alarmed | state.compute.alarmed
+    ).any():
         return ()
     found = share(signals.pauses(table.host), table)[0]
-    past = state.pasts["job wall"]
+    past = state.pasts[Level.JOB_WALL]
     if past.count[0]:
         longer = (signals.stepping(table) - np.exp(past.mean)) * table.steps
         found = np.fmin(found, share(longer, table)[0])
@@ -207,8 +216,8 @@ def _with_shares(state: State, table: Table) -> State:
     micro = max(1, table.micro.shape[1] // 2) if table.micro is not None else 1
     now = shares(busy(table), state.compute.alarmed, setting.peers, setting.shape, micro)
     costly = {
-        "stages": float(now.stages >= IMBALANCED),
-        "replicas": float(now.replicas >= IMBALANCED),
+        Place.STAGES: float(now.stages >= IMBALANCED),
+        Place.REPLICAS: float(now.replicas >= IMBALANCED),
     }
     before = state.shares
     if before is None or (state.compute.alarmed != state.named).any():

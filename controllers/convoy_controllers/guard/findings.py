@@ -8,6 +8,7 @@ from enum import IntEnum, StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from convoy_controllers.guard.channels import Channel, Place
 from convoy_controllers.guard.loss import Shares
 
 
@@ -44,10 +45,7 @@ class Finding:
     """One thing that is slow."""
 
     cause: Cause
-    place: str
-    """rank, node, link, group (of nodes: it cannot be told which), rack, class, replica, stages, replicas,
-    job.
-    """
+    place: Place
     ranks: tuple[int, ...]
     """The culprits; empty: nobody is accused."""
     where: tuple[int, ...]
@@ -72,7 +70,7 @@ class Report:
     findings: tuple[Finding, ...]
     verdicts: NDArray[np.int8]
     """By rank: a Verdict."""
-    model: str
+    model: Channel
     sigma: float
     """Noise of a rank's compute against what the model expects, in one window."""
     shares: Shares

@@ -8,6 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
+from convoy_controllers.guard.channels import Place
 from convoy_controllers.guard.telemetry import Group, Layout
 
 _MOST_PAIRS = 64
@@ -20,8 +21,8 @@ _EXCEPTIONS = 0.1
 class Part:
     """Of the network."""
 
-    kind: str
-    """node (its way out), inside (of a node), link, rack; group: it cannot be told which."""
+    kind: Place
+    """NODE, INSIDE, LINK or RACK; GROUP: it cannot be told which."""
     where: tuple[int, ...]
     """One node, two nodes, one rack; all nodes of the group."""
 
@@ -36,12 +37,12 @@ def parts(group: Group, layout: Layout) -> set[Part]:
     nodes = nodes_of(group, layout)
     racks = sorted({int(rack) for rack in layout.rack[group.members]})
     if len(nodes) == 1:
-        return {Part("inside", (nodes[0],))}
-    found = {Part("node", (node,)) for node in nodes}
+        return {Part(Place.INSIDE, (nodes[0],))}
+    found = {Part(Place.NODE, (node,)) for node in nodes}
     if len(nodes) <= _MOST_PAIRS:
-        found |= {Part("link", pair) for pair in combinations(nodes, 2)}
+        found |= {Part(Place.LINK, pair) for pair in combinations(nodes, 2)}
     if len(racks) > 1:
-        found |= {Part("rack", (rack,)) for rack in racks}
+        found |= {Part(Place.RACK, (rack,)) for rack in racks}
     return found
 
 
@@ -75,7 +76,7 @@ def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> lis
         chosen = _one([part for part in equal if number in fit[part]])
         if chosen is None:
             nodes = nodes_of(groups[number], layout)
-            answer.append((Part("group", tuple(nodes)), [number]))
+            answer.append((Part(Place.GROUP, tuple(nodes)), [number]))
             left.discard(number)
             continue
         answer.append((chosen, sorted(fit[chosen] & left)))
@@ -89,9 +90,9 @@ def _one(equal: list[Part]) -> Part | None:
     A link is meant only where its ends are not, a node where its rack is not: what a wider part explains
     as well is the narrower one's; two of the same kind are not told apart.
     """
-    nodes = [part for part in equal if part.kind == "node"]
-    links = [part for part in equal if part.kind == "link"]
-    racks = [part for part in equal if part.kind == "rack"]
+    nodes = [part for part in equal if part.kind is Place.NODE]
+    links = [part for part in equal if part.kind is Place.LINK]
+    racks = [part for part in equal if part.kind is Place.RACK]
     if len(equal) == 1:
         return equal[0]
     if len(nodes) == 1:

@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from convoy_controllers.guard.cells import Cells, within_cells
+from convoy_controllers.guard.channels import Channel
 from convoy_controllers.guard.robust import Sorted, group_medians
 from convoy_controllers.guard.telemetry import Floats, Ints, Table
 
-MODELS = ("peers", "cells", "tokens")
+MODELS = (Channel.PEERS, Channel.CELLS, Channel.TOKENS)
 FEWEST = 4
 """Ranks that a group of peers must have, the one in question included, for any of them to be judged."""
 _SPREAD_OF_TOKENS = 0.01
@@ -55,15 +56,15 @@ def with_tokens(compute: Floats, tokens: Floats, groups: Ints) -> Peers | None:
     return Peers(logs - slope * x - ordered.others(), ordered.counts[groups])
 
 
-def compute_residuals(table: Table, groups: Ints, cells: Cells | None) -> dict[str, Peers]:
+def compute_residuals(table: Table, groups: Ints, cells: Cells | None) -> dict[Channel, Peers]:
     """By model, those that this table allows. `groups`: of peers, as the layout numbers them."""
     plain = against_peers(table.compute, groups)
-    found = {"peers": plain}
+    found = {Channel.PEERS: plain}
     if cells is not None and table.micro is not None:
-        found["cells"] = Peers(within_cells(table.micro, cells), plain.known)
+        found[Channel.CELLS] = Peers(within_cells(table.micro, cells), plain.known)
     tokens = with_tokens(table.compute, table.tokens, groups)
     if tokens is not None:
-        found["tokens"] = tokens
+        found[Channel.TOKENS] = tokens
     return found
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from convoy_controllers.guard.channels import Place
 from convoy_controllers.guard.findings import Cause, Finding
 
 CAUSES = frozenset((Cause.COMPUTE, Cause.THERMAL, Cause.COMMUNICATION))
 NOTICED = frozenset((Cause.INPUT, Cause.HOST))
 """What a node may be at fault for, and is not found to be by this alone: tests of it would tell."""
-PLACES = frozenset(("rank", "node", "inside"))
+PLACES = frozenset((Place.RANK, Place.NODE, Place.INSIDE))
 _SMOOTH = 0.2
 """Weight of the last window."""
 GAP_SECONDS = 120.0

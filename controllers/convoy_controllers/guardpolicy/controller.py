@@ -28,14 +28,13 @@ from convoy_controllers.resources import HEALTH_SWEEPS, NODE_HEALTHS, NODES
 from convoy_crds import nodehealth
 from convoy_crds.guardpolicy import KIND, GuardPolicy, GuardPolicyStatus
 from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus
-from convoy_crds.reasons.catalogue import Reasons
-from convoy_crds.reasons.reason import Reason
+from convoy_crds.reasons.catalogue import Reasons, all_reasons
 
 BUSY_SECONDS = 1.0
 """Seconds between two reconciles while something is suspected or on its way back: no event ends a wait."""
 MADE_SECONDS = 0.2
 """Seconds until hardware whose NodeHealth was just created is looked at."""
-_REASONS = {one.name: one for one in vars(Reasons).values() if isinstance(one, Reason)}
+_REASONS = {one.name: one for one in all_reasons()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,7 @@ CONTROLLER = Controller(
     observe=observe,
     plan=plan,
     validity=None,
-    makes=(Makes(NODE_HEALTHS, (Create, PatchStatus)),),
+    makes=(Makes(NODE_HEALTHS, (Create, PatchStatus), owned=False),),
     watches=(
         every(KIND, NODES, sources.concern, own=False),
         every(KIND, NODE_HEALTHS, own=False),

@@ -121,7 +121,7 @@ CONTROLLER = Controller(
     observe=observe,
     plan=plan,
     validity=None,
-    makes=(Makes(HARDWARE_CLASSES, (PatchStatus,)),),
+    makes=(Makes(HARDWARE_CLASSES, (PatchStatus,), owned=False),),
     watches=(Watch(NODES, _running, sources.concern, own=False),),
     waits_for=_all_nodes,
     deletes=True,

@@ -128,7 +128,7 @@ CONTROLLER = Controller(
     observe=observe,
     plan=plan,
     validity=None,
-    makes=(Makes(HEALTH_SWEEPS, (Create,)),),
+    makes=(Makes(HEALTH_SWEEPS, (Create,), owned=False),),
     watches=(
         Watch(NODE_HEALTHS, _itself, _asked),
         Watch(NODES, _bound, sources.concern, index="status.nodeRef.name"),

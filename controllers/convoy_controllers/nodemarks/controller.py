@@ -81,7 +81,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 def _marks(observed: Observed, now: datetime) -> Iterable[Child]:
     health, policy, qualified = observed.health, observed.policy, None
-    if health is None:
+    if health is None or health.status.since is None:
+        # Nothing is decided about it yet.
         wanted = marks_of_unknown(policy, observed.facts)
     else:
         wanted = marks(health.status, policy)
@@ -158,7 +159,7 @@ CONTROLLER = Controller(
     NODES,
     observe=observe,
     plan=plan,
-    makes=(Makes(NODES, (Patch, Apply)), Makes(PODS, (EvictPod,))),
+    makes=(Makes(NODES, (Patch,)), Makes(NODES, (Apply,), subresource="status"), Makes(PODS, (EvictPod,))),
     watches=(
         Watch(NODES, _itself, sources.concern),
         Watch(NODE_HEALTHS, _nodes_of, _shown, urgent=_state_changed),

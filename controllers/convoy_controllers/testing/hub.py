@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from convoy_controllers.liveness.timings import SILENT_SECONDS
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_controllers.views import AgentHardware, GuardView, NodeView, SlotView
@@ -15,6 +16,7 @@ class FakeHub:
 
     def __init__(self) -> None:
         self.silent: set[str] = set()
+        self.silent_seconds = SILENT_SECONDS
         self.held: dict[str, tuple[Suspicion, ...]] = {}
         self.seen: dict[str, tuple[Suspicion, ...]] = {}
         self.pace: dict[str, JobPace] = {}

@@ -89,7 +89,7 @@ class Cluster(Operator):
 
     def look(self, later: timedelta = timedelta(0)) -> None:
         self.now += later
-        self.time += max(2.0, later.total_seconds())
+        self.time += max(1.0, later.total_seconds())
         self.sync()
         asyncio.run(self.reconcile_all("GuardPolicy", "NodeHealth", "Node"))
         self.sync()
@@ -306,7 +306,9 @@ def test_nobody_is_evicted_from_a_node_that_is_not_tainted_yet(api: FakeApi) -> 
     assert it.state() == "Draining" and it.ours() == {} and it.evicted() == []
     api.fail = lambda verb, plural, name: None
     it.look()
-    assert it.ours() == {"convoy.dev/quarantined": "NoSchedule"} and it.evicted() == ["job-worker-0"]
+    assert it.ours() == {"convoy.dev/quarantined": "NoSchedule"} and it.evicted() == []
+    it.look()
+    assert it.evicted() == ["job-worker-0"]
 
 
 def kept_by_a_budget(api: FakeApi) -> Cluster:

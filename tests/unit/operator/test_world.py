@@ -141,7 +141,7 @@ def test_an_engine_wakes_itself_and_the_jobs_that_name_it(world: World, queue: Q
     world.objects(engine.KIND).upsert(
         views.parent({"metadata": {"name": "odb", "uid": "e", "resourceVersion": "2"}})
     )
-    assert queue.take() == [(Key("Engine", "", "odb"), 0.0, True), (JOB, 0.15, True)]
+    assert set(queue.take()) == {(Key("Engine", "", "odb"), 0.0, True), (JOB, 0.15, True)}
     world.objects(engine.KIND).upsert(
         views.parent({"metadata": {"name": "else", "uid": "f", "resourceVersion": "3"}})
     )
@@ -163,7 +163,7 @@ def test_a_store_wakes_itself_and_the_jobs_that_name_it_when_it_concerns_them(
 
     itself = Key("CheckpointStore", "", "s3")
     upsert(2)
-    assert queue.take() == [(itself, 0.0, True), (JOB, 0.15, True)]
+    assert set(queue.take()) == {(itself, 0.0, True), (JOB, 0.15, True)}
     upsert(3, own=True, conditions=[{"type": "Ready", "status": "True"}])
     assert queue.take() == [(JOB, 0.15, True)], "what we found out ourselves is news to jobs"
     upsert(4, own=True, conditions=[{"type": "Ready", "status": "True"}], probedAt="2026-01-01T00:00:00Z")
@@ -172,7 +172,7 @@ def test_a_store_wakes_itself_and_the_jobs_that_name_it_when_it_concerns_them(
     assert queue.take() == [(Key("CheckpointStore", "", "else"), 0.0, True)]
     (found,) = (one for one in world.objects(checkpointstore.KIND) if one.name == "s3")
     world.objects(checkpointstore.KIND).remove(found)
-    assert queue.take() == [(itself, 0.0, True), (JOB, 0.15, True)]
+    assert set(queue.take()) == {(itself, 0.0, True), (JOB, 0.15, True)}
 
 
 def test_the_first_agent_node_wakes_all_jobs_that_are_not_over(world: World, queue: Queue) -> None:

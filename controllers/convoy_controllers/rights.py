@@ -1,0 +1,69 @@
+"""The operator's rights, derived from its controllers. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from convoy_controllers.children import Apply, Child, Create, Delete, EndPod, EvictPod, Patch, PatchStatus
+from convoy_controllers.controller import Controller, Makes
+from convoy_controllers.resources import PODS, Resource
+
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
+"""The order in which rules name verbs."""
+_CHILDREN: Mapping[type[Child], tuple[str, ...]] = {
+    Create: ("create",),
+    Apply: ("get", "list", "watch", "create", "patch", "delete"),
+    Delete: ("delete",),
+    Patch: ("patch",),
+    PatchStatus: ("get", "create"),
+    EndPod: ("patch", "delete"),
+    EvictPod: (),
+}
+"""Verbs on the resource itself that each type of child needs."""
+
+Wanted = dict[tuple[str, str], set[str]]
+"""By API group and resource, the verbs."""
+
+
+def rules(controllers: Iterable[Controller[Any]]) -> list[dict[str, Any]]:
+    """Return the rules of the operator's ClusterRole that its controllers need, by group and resource."""
+    wanted: Wanted = defaultdict(set)
+    for one in controllers:
+        _grant(wanted, one.resource, "list", "watch")
+        if one.kind is not None:
+            _grant(wanted, one.resource, "patch", subresource="status")
+        if one.deletes:
+            _grant(wanted, one.resource, "delete")
+        for watch in one.watches:
+            _grant(wanted, watch.resource, "list", "watch")
+        for made in one.makes:
+            _made(wanted, one, made)
+    return [
+        {"apiGroups": [group], "resources": [resource], "verbs": [verb for verb in VERBS if verb in verbs]}
+        for (group, resource), verbs in sorted(wanted.items())
+    ]
+
+
+def _made(wanted: Wanted, controller: Controller[Any], made: Makes) -> None:
+    if made.subresource:
+        _grant(wanted, made.resource, "patch", subresource=made.subresource)
+        return
+    for child in made.children:
+        _grant(wanted, made.resource, *_CHILDREN[child])
+    if PatchStatus in made.children:
+        _grant(wanted, made.resource, "patch", subresource="status")
+    if EvictPod in made.children:
+        _grant(wanted, PODS, "create", subresource="eviction")
+    if made.owned and {Create, Apply} & set(made.children):
+        # An object of the parent's may have the name already, from a lost response.
+        _grant(wanted, made.resource, "get")
+        # An owner reference that blocks the owner's deletion needs this where the admission plugin is on.
+        _grant(wanted, controller.resource, "update", subresource="finalizers")
+
+
+def _grant(wanted: Wanted, resource: Resource, *verbs: str, subresource: str = "") -> None:
+    if verbs:
+        name = f"{resource.plural}/{subresource}" if subresource else resource.plural
+        wanted[resource.group, name] |= set(verbs)
