@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from convoy.cli.engine import describe
 from convoy_crds.parameters import kind_of, parameters
 from convoy_workloads.engines.catalogue import catalogue
 
@@ -34,3 +35,14 @@ def test_every_parameter_of_the_catalogue_has_a_default_and_a_meaning() -> None:
 def test_a_parameter_without_default_may_be_required() -> None:
     schema = {"properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "required": ["a"]}
     assert [line[2] for line in parameters(schema)] == ["required", "-"]
+
+
+def test_the_metrics_that_an_engine_declares_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    describe(catalogue()["gpt"])
+    assert capsys.readouterr().out.split("METRIC")[1].split()[:5] == [
+        "UNIT",
+        "MEANING",
+        "held_out_loss",
+        "nats",
+        "Mean",
+    ]

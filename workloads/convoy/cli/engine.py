@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
@@ -20,7 +21,7 @@ def engine(
 ) -> None:
     """Show what an engine does and takes.
 
-    Its parameters with their type, default and meaning.
+    Its parameters with their type, default and meaning, and its metrics.
     """
     known = {one.metadata.name: one for one in connect(None, context).engines.list()}
     if name not in known:
@@ -29,15 +30,21 @@ def engine(
 
 
 def describe(found: Engine) -> None:
-    """Prints one engine."""
+    """Print one engine."""
     typer.echo(f"{found.metadata.name}: {found.spec.description or 'no description'}")
     typer.echo(f"image {found.spec.image}, command {' '.join(found.spec.command)}\n")
-    lines = parameters(found.spec.params_schema)
-    if not lines:
+    if lines := parameters(found.spec.params_schema):
+        _print(("PARAMETER", "TYPE", "DEFAULT", "MEANING"), lines)
+    else:
         typer.echo("It takes no parameters.")
-        return
+    if found.spec.metrics:
+        typer.echo("")
+        _print(("METRIC", "UNIT", "MEANING"), [(one.name, one.unit, one.help) for one in found.spec.metrics])
+
+
+def _print(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
     table = plain()
-    for head in ("PARAMETER", "TYPE", "DEFAULT", "MEANING"):
+    for head in heads:
         table.add_column(head, overflow="fold")
     for line in lines:
         table.add_row(*map(Text, line))
