@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from convoy_crds import meta
-from convoy_crds.conditions import Carrier, carriers, pages
+from convoy_crds.conditions import CARRIERS, Carrier, carriers, pages
 from convoy_crds.generate import definition
 from convoy_crds.generated import with_block, write_or_check
 from convoy_crds.kind import Kind
@@ -217,6 +217,11 @@ def navigation(kinds: Sequence[Kind[Any]] = KINDS) -> list[str]:
     return [f"- {kind.name}: {FOLDER.name}/{kind.name.lower()}.md" for kind in kinds]
 
 
+def condition_pages() -> list[str]:
+    """Return the navigation's entries of the pages that explain conditions; each page brings its title."""
+    return [f"- runbooks/conditions/{page}.md" for page in dict.fromkeys(one.page for one in CARRIERS)]
+
+
 def overview(kinds: Sequence[Kind[Any]] = KINDS) -> str:
     """Return the page that lists the kinds."""
     lines = [HEAD, "# Kinds\n", "| kind | scope | |", "|---|---|---|"]
@@ -230,6 +235,7 @@ def rendered(kinds: Sequence[Kind[Any]] = KINDS) -> dict[Path, str]:
     """Return every page and the site's configuration, each with its content."""
     pages = {FOLDER / f"{kind.name.lower()}.md": page(kind) for kind in kinds}
     site = with_block(SITE.read_text(), "kinds", navigation(kinds))
+    site = with_block(site, "conditions", condition_pages())
     return {**pages, FOLDER / "index.md": overview(kinds), SITE: site}
 
 

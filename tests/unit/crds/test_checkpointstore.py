@@ -11,7 +11,6 @@ from convoy.cli.rules import broken_rules
 from convoy_crds import checkpointstore, trainingjob
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.generate import definition
-from convoy_crds.kinds import KINDS
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_checkpoint import Tiers
 
@@ -138,12 +137,11 @@ def test_a_claim_has_a_name(claim: str) -> None:
     [("s3", ("bucket", "endpoint", "prefix")), ("volume", ("claimName", "path"))],
 )
 def test_where_it_is_may_never_change(place: str, fields: tuple[str, ...]) -> None:
-    (kind,) = (kind for kind in KINDS if kind.name == "CheckpointStore")
-    schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema = definition(checkpointstore.KIND)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     rules = schema["properties"]["spec"]["properties"][place]["x-kubernetes-validations"]
     (fixed,) = (rule["rule"] for rule in rules if "oldSelf" in rule["rule"])
     assert all(f"self.{name} == oldSelf.{name}" in fixed for name in fields)
-    assert kind.scope == "Cluster"
+    assert checkpointstore.KIND.scope == "Cluster"
 
 
 MEMORY = "what goes to a store is read from memory: add local: {}"

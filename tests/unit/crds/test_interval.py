@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from convoy.cli.rules import broken_rules
 from convoy_crds import trainingjob
 from convoy_crds.generate import definition
-from convoy_crds.kinds import KINDS
 from convoy_crds.trainingjob import TrainingJob
 
 LOCAL: dict[str, Any] = {"local": {}}
@@ -67,8 +66,7 @@ def test_auto_needs_memory_to_measure(checkpoint: Any, good: bool) -> None:
 
 
 def test_the_schema_has_it_as_plain_text() -> None:
-    (kind,) = (kind for kind in KINDS if kind.name == "TrainingJob")
-    schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema = definition(trainingjob.KIND)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     spec = schema["properties"]["spec"]["properties"]["checkpoint"]["properties"]["interval"]
     assert (spec["type"], spec["default"]) == ("string", "5m")
     assert spec["pattern"] == r"^(Auto|[1-9][0-9]*(s|m|h))$"
