@@ -1,0 +1,34 @@
+"""The dashboard watches every kind of the list, one that only tests know included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.unit.crds import toyserver
+
+from convoy_crds.kinds import KINDS
+from convoy_operator.dashboard.core.objects import keeper
+from convoy_operator.dashboard.feed import Feed
+from convoy_operator.dashboard.world import World
+from convoy_operator.metrics import Metrics
+
+TOY = {
+    "apiVersion": "convoy.dev/v1alpha1",
+    "kind": "ToyServer",
+    "metadata": {"namespace": "team", "name": "toy", "uid": "u", "resourceVersion": "1"},
+    "spec": {"replicas": 3},
+}
+
+
+async def test_a_toy_kind_is_watched_and_a_change_of_its_objects_wakes_the_pages() -> None:
+    feed = Feed()
+    gateway: Any = None
+    world = World(feed, (*KINDS, toyserver.KIND))
+    reflectors = world.reflectors(gateway, Metrics())
+    assert set(reflectors) == {"pods", "nodes", "toyservers", *(kind.plural for kind in KINDS)}
+    toys = world.objects(toyserver.KIND)
+    with feed.bell() as bell:
+        toys.upsert(keeper(toyserver.ToyServer)(TOY))
+        assert await bell.wait(1) is not None
+    (kept,) = toys
+    assert kept.model is not None and kept.model.spec.replicas == 3
