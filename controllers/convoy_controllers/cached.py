@@ -69,6 +69,12 @@ class Parent:
         return int(self.raw["metadata"].get("generation", 0))
 
     @property
+    def owner(self) -> Mapping[str, Any]:
+        """The owner reference of the object's controller; empty without one."""
+        found = self.raw["metadata"].get("ownerReferences") or ()
+        return next((one for one in found if one.get("controller")), {})
+
+    @property
     def status(self) -> Mapping[str, Any]:
         """The stored status; empty before the first."""
         return self.raw.get("status") or {}

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from convoy_controllers.cached import Parent
-from convoy_controllers.children import Child
+from convoy_controllers.children import Apply, Child
 from convoy_controllers.keys import Key
 from convoy_controllers.plan import Plan
 from convoy_controllers.reader import Reader
@@ -75,12 +75,13 @@ def by_field(
     return Watch(resource, keys, concern, index=path)
 
 
-def by_owner(resource: Resource, concern: Callable[[Any], Hashable] = _any_change) -> Watch:
-    """Wake the object that owns the changed one as its controller."""
+def by_owner(kind: Kind[Any], resource: Resource, concern: Callable[[Any], Hashable] = _any_change) -> Watch:
+    """Wake the object of `kind` that owns the changed one, an applied object, as its controller."""
 
     def keys(reader: Reader, before: Any | None, after: Any | None) -> Iterable[Name]:
         item: Any = after if after is not None else before
-        return [(item.namespace, item.owner_name)] if item.owner_name else []
+        owner = item.owner
+        return [(item.namespace, owner["name"])] if owner.get("kind") == kind.name else []
 
     return Watch(resource, keys, concern)
 
@@ -126,6 +127,11 @@ class Makes:
     """`status` if the children apply fields of the status."""
     owned: bool = True
     """False for objects that outlive the object that had them made."""
+
+    @property
+    def applied(self) -> bool:
+        """True for a resource whose objects are applied whole. They are cached by the operator's label."""
+        return Apply in self.children and not self.subresource
 
 
 @dataclass(frozen=True, slots=True)

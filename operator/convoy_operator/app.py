@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import uuid
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -17,6 +17,7 @@ from kubernetes.aio.client import ApiClient
 
 from convoy_controllers.cached import Parent
 from convoy_controllers.commands import CancelSweep, Command
+from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.healthsweep.observed import Order
 from convoy_controllers.keys import Key
@@ -73,15 +74,23 @@ connection of one that was given up is not free yet."""
 class Operator:
     """One replica."""
 
-    def __init__(self, settings: Settings, client: ApiClient, aside: ApiClient, lease: ApiClient) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        client: ApiClient,
+        aside: ApiClient,
+        lease: ApiClient,
+        controllers: Sequence[Controller[Any]] = CONTROLLERS,
+    ) -> None:
         """`aside`: for what must not wait for a connection behind the pods of a huge job. `lease`: for the
         Lease alone, which must not wait behind the labels of many nodes either.
         """
         self.settings = settings
-        self.metrics = metrics = Metrics(package_version())
+        self.controllers = controllers
+        self.metrics = metrics = Metrics(package_version(), controllers)
         self.gateway = gateway = KubernetesGateway(client, settings, metrics)
         urgent = KubernetesGateway(aside, replace(settings, qps=min(settings.qps, URGENT_QPS)), metrics)
-        self.world = world = World()
+        self.world = world = World(controllers)
         self.queue: WorkQueue[Key] = WorkQueue(
             settings.backoff_min_seconds,
             settings.backoff_max_seconds,
@@ -99,7 +108,7 @@ class Operator:
         )
         refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
         self.reader = reader = ClusterReader(world, hub.reader, refusals.standing)
-        Triggers(world, reader, self.queue, settings.debounce_seconds, CONTROLLERS)
+        Triggers(world, reader, self.queue, settings.debounce_seconds, controllers)
         self.pod_events = PodEvents(gateway, world, self.queue.add)
         # Nodes that fail together are marked together: one bucket for this, which is full when it is needed.
         marking = KubernetesGateway(client, replace(settings, burst=max(settings.burst, MARKS)), metrics)
@@ -117,13 +126,13 @@ class Operator:
             lookups={checkpointstore.KIND.name: hub.stores.resolve},
             meters={trainingjob.KIND.name: RecoveryMeter(metrics, world, hub.reader.slots)},
         )
-        self.reconciler = Reconciler(means, reader, refusals)
+        self.reconciler = Reconciler(means, reader, refusals, controllers)
         hub.detectors.on_suspicion = partial(self._wake, guardpolicy.KIND)
         hub.sweeps.on_news = partial(self._wake, healthsweep.KIND)
         SweepMeter(world, metrics)
         self.tidier = SweepTidier(reader, hub.sweeps)
         self.labeler = Labeler(urgent, world, hub.monitor, settings.agent_unready_seconds)
-        self.caches = Caches(gateway, world, metrics, settings.resync_seconds)
+        self.caches = Caches(gateway, world, metrics, settings.resync_seconds, controllers)
         identity = identity_of(settings.name, uuid.uuid4().hex[:8], settings.hub_address)
         self.watchdog = Watchdog(settings.lease_seconds - 1.0)
         self.elector = Elector(
@@ -160,7 +169,7 @@ class Operator:
         parts: list[Awaitable[None]] = [
             self.caches.run(),
             self.recorder.run(),
-            kopf_watch.run(self.world, self.settings, self.kopf_ready),
+            kopf_watch.run(self.world, self.settings, self.kopf_ready, self.controllers),
             self.elector.run(self._lead),
         ]
         try:
@@ -218,7 +227,7 @@ class Operator:
             self._enqueue_all()
 
     def _enqueue_all(self) -> None:
-        for controller in CONTROLLERS:
+        for controller in self.controllers:
             for item in self.world.store(controller.resource):
                 self.queue.add(controller.key(item.namespace, item.name), high=False)
 

@@ -76,13 +76,18 @@ def kopf_settings(settings: Settings) -> kopf.OperatorSettings:
     return chosen
 
 
-async def run(world: World, settings: Settings, ready: asyncio.Event) -> None:
+async def run(
+    world: World,
+    settings: Settings,
+    ready: asyncio.Event,
+    controllers: Iterable[Controller[Any]] = CONTROLLERS,
+) -> None:
     """Runs kopf until cancelled, or until SIGTERM or SIGINT, which it takes for itself; raises its errors.
 
     Its tasks are spawned and ended here: `kopf.operator` would cancel every task of the process with its own.
     """
     tasks: Collection[asyncio.Task[None]] = await kopf.spawn_tasks(
-        registry=registry(world),
+        registry=registry(world, controllers),
         settings=kopf_settings(settings),
         standalone=True,
         clusterwide=True,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import platform
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.metrics import MetricWrapperBase
@@ -13,6 +13,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.guard.canary import Sight
 from convoy_controllers.resources import NODES, PODS
@@ -40,7 +41,7 @@ M = TypeVar("M", bound=MetricWrapperBase)
 class Metrics:
     """All metrics of one operator process, in a registry of their own."""
 
-    def __init__(self, version: str = "") -> None:
+    def __init__(self, version: str = "", controllers: Sequence[Controller[Any]] = CONTROLLERS) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -51,16 +52,18 @@ class Metrics:
             registry=self.registry,
         )
         self.build_info.labels(version, platform.python_version()).set(1)
-        self._process()
+        self._process(controllers)
         self._hub()
         self._jobs()
         self._guard()
 
-    def _process(self) -> None:
+    def _process(self, controllers: Sequence[Controller[Any]]) -> None:
         """Reconciles, the API server, watches, the event loop."""
-        registry, kinds = self.registry, [one.resource.kind for one in CONTROLLERS]
-        own = [one for one in CONTROLLERS if one.kind is not None]
-        watched = [PODS.plural, NODES.plural, *(one.resource.plural for one in own if one.reflector)]
+        registry, kinds = self.registry, [one.resource.kind for one in controllers]
+        own = [one for one in controllers if one.kind is not None]
+        applied = {made.resource.plural for one in controllers for made in one.makes if made.applied}
+        reflected = [one.resource.plural for one in own if one.reflector]
+        watched = [PODS.plural, NODES.plural, *reflected, *sorted(applied)]
         listed = [*watched, *(one.resource.plural for one in own if not one.reflector)]
         self.leader = Gauge("convoy_leader", "1 while this replica leads.", registry=registry)
         self.loop_late_seconds = Histogram(

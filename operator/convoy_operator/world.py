@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any
 
 from convoy_controllers.cached import Node, Parent, Pod
-from convoy_controllers.children import Apply
-from convoy_controllers.controller import Controller, Makes
+from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.keys import Key
 from convoy_controllers.resources import NODES, PODS, Resource
@@ -35,7 +34,7 @@ class World:
         }
         """Objects of the kinds that are reconciled, by kind."""
         self.applied: Mapping[Resource, Store[Parent]] = {
-            made.resource: Store() for one in controllers for made in one.makes if kept(made)
+            made.resource: Store() for one in controllers for made in one.makes if made.applied
         }
         """Objects that plans apply, by resource."""
         self._views: Mapping[Resource, tuple[Store[Any], Callable[[Mapping[str, Any]], Any]]] = {
@@ -159,11 +158,6 @@ class World:
             self._ready_nodes.discard(before.name)
         if after is not None and after.agent_ready:
             self._ready_nodes.add(after.name)
-
-
-def kept(made: Makes) -> bool:
-    """Return True for a resource whose applied objects are cached: they carry the operator's label."""
-    return Apply in made.children and not made.subresource
 
 
 def ended(job: Parent) -> bool:

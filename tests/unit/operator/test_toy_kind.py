@@ -1,0 +1,128 @@
+"""A kind that one controller folder and one entry of a list add: the operator's half is derived."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.crds.toyserver import KIND
+
+from convoy_controllers.controllers import CONTROLLERS
+from convoy_controllers.keys import Key
+from convoy_controllers.resources import SERVICES, of
+from convoy_controllers.rights import rules
+from convoy_operator import errors, views
+
+from .conftest import FakeApi
+from .reconciling import Operator
+from .toycontroller import CONTROLLER
+
+WITH_TOY = (*CONTROLLERS, CONTROLLER)
+KEY = Key("ToyServer", "ns", "toy")
+
+
+class Toy(Operator):
+    """One ToyServer, reconciled with all other kinds."""
+
+    def __init__(self, api: FakeApi, **spec: Any) -> None:
+        super().__init__(api, controllers=WITH_TOY)
+        self.put(1, **spec)
+
+    def put(self, generation: int, **spec: Any) -> None:
+        """Store the object as its author does."""
+        old = self.api.objects.get((KIND.plural, "ns", "toy"), {"metadata": {}})
+        metadata = {**old["metadata"], "name": "toy", "generation": generation}
+        body = {**old, "apiVersion": KIND.api_version, "kind": KIND.name, "metadata": metadata, "spec": spec}
+        self.world.upsert(of(KIND), self.api.put(of(KIND), body, "ns"))
+
+    @property
+    def service(self) -> dict[str, Any] | None:
+        return self.api.objects.get((SERVICES.plural, "ns", "toy"))
+
+    @property
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.api.objects[KIND.plural, "ns", "toy"].get("status", {})
+        return found
+
+
+@pytest.fixture
+async def it(api: FakeApi) -> Toy:
+    return Toy(api, replicas=2)
+
+
+async def test_its_service_is_applied_once_and_its_status_stored(it: Toy) -> None:
+    for _ in range(3):
+        await it.reconciler.handle(KEY)
+    assert it.service is not None
+    owner = it.api.objects[KIND.plural, "ns", "toy"]["metadata"]["uid"]
+    assert it.service["metadata"]["ownerReferences"][0]["uid"] == owner
+    assert it.service["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "convoy-operator"}
+    assert it.status == {"replicas": 2}
+    assert it.api.count("create", "services") == 1 and it.api.count("apply") == 0
+    assert it.api.count("patch_status", "toyservers") == 1
+
+
+async def test_a_service_that_is_not_wanted_any_more_is_deleted(it: Toy) -> None:
+    await it.reconciler.handle(KEY)
+    it.put(2, replicas=0)
+    await it.reconciler.handle(KEY)
+    assert it.service is None and it.status == {"replicas": 0}
+
+
+async def test_a_changed_intent_is_applied(it: Toy) -> None:
+    await it.reconciler.handle(KEY)
+    known = dict(it.service or {})
+    known["metadata"] = {**known["metadata"], "annotations": {"convoy.dev/intent-hash": "another"}}
+    it.world.upsert(SERVICES, it.api.put(SERVICES, known, "ns"))
+    await it.reconciler.handle(KEY)
+    assert it.api.count("apply", "services") == 1
+
+
+async def test_a_service_of_somebody_else_is_left_alone(it: Toy) -> None:
+    it.api.put(SERVICES, {"metadata": {"name": "toy"}, "spec": {"ports": [{"port": 1}]}}, "ns")
+    await it.reconciler.handle(KEY)
+    assert (it.service or {})["spec"] == {"ports": [{"port": 1}]}
+    assert KEY in it.queue, "it is tried again later"
+
+
+async def test_a_service_that_goes_wakes_its_owner(it: Toy) -> None:
+    await it.reconciler.handle(KEY)
+    it.trigger()
+    (known,) = it.world.store(SERVICES)
+    assert KEY not in it.queue
+    it.world.drop(SERVICES, known.uid)
+    assert KEY in it.queue
+
+
+async def test_an_invalid_object_gets_a_condition(it: Toy) -> None:
+    it.put(2, replicas=99)
+    await it.reconciler.handle(KEY)
+    (condition,) = it.status["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("Ready", "False", "InvalidSpec")
+    assert condition["message"].startswith("spec.replicas: ")
+    assert it.service is None
+
+
+async def test_a_server_that_is_down_is_waited_for(it: Toy) -> None:
+    it.api.fail = lambda verb, plural, name: errors.Unavailable(503, "away") if plural == "services" else None
+    await it.reconciler.handle(KEY)
+    assert it.status == {} and KEY in it.queue
+
+
+def test_the_operator_may_do_what_its_plans_ask_and_no_more() -> None:
+    before, after = rules(CONTROLLERS), rules(WITH_TOY)
+    added = {one["resources"][0]: one["verbs"] for one in after if one not in before}
+    assert added == {
+        "services": ["get", "list", "watch", "create", "patch", "delete"],
+        "toyservers": ["list", "watch"],
+        "toyservers/finalizers": ["update"],
+        "toyservers/status": ["patch"],
+    }
+    assert all(one in after for one in before)
+
+
+def test_what_is_watched_is_kept(api: FakeApi) -> None:
+    it = Toy(api)
+    kept = views.parent(api.put(SERVICES, {"metadata": {"name": "s"}}, "ns"))
+    it.world.store(SERVICES).upsert(kept)
+    assert it.world.child(SERVICES, "ns", "s") is kept
