@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -25,43 +26,22 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from e2e import rights
 from e2e.cluster.control_plane import audit_policy
+from tests.integration import grouping
 from tests.integration.ports import free_ports
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 180.0
-LONGEST = (
-    "dashboard",
-    "operator/test_leadership.py",
-    "agents/test_memory_training.py",
-    "agents/test_store_faults.py",
-    "workloads/test_training.py",
-    "agents/test_kills.py",
-    "agents/test_dcp.py",
-    "workloads/test_warm_and_cold.py",
-    "workloads/test_local.py",
-    "operator/test_template_fuzz.py",
-    "chart/test_effects.py",
-)
-"""Groups of tests that take longest: they start first, so that no worker ends long after the others."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives each module to one worker, and all that share a browser and a dashboard to the same one."""
+    """Those that take longest come first."""
+    items.sort(key=grouping.rank)
 
-    def group(item: pytest.Item) -> str:
-        path = item.path.relative_to(HERE)
-        return path.parts[0] if path.parts[0] in LONGEST else path.as_posix()
 
-    def rank(item: pytest.Item) -> int:
-        found = group(item) if item.path.is_relative_to(HERE) else ""
-        return LONGEST.index(found) if found in LONGEST else len(LONGEST)
-
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.xdist_group(group(item)))
-    items.sort(key=rank)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Groups of our own with `--dist loadgroup`."""
+    return grouping.Scheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def binaries() -> Path:
