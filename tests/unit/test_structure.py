@@ -99,17 +99,14 @@ def test_benches_and_helpers_import_no_test() -> None:
     assert {one for one in chains if not one.startswith("e2e.tests")} == set()
 
 
-@pytest.mark.xfail(strict=False, reason="files are being split")
 def test_no_file_is_too_long() -> None:
     assert too_long(sources(), MOST_LINES) == {}
 
 
-@pytest.mark.xfail(strict=False, reason="files are being split")
 def test_no_file_of_tests_is_too_long() -> None:
     assert too_long(files_of_tests(), MOST_TEST_LINES) == {}
 
 
-@pytest.mark.xfail(strict=False, reason="constructors are being reworked")
 def test_few_functions_take_many_parameters() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line} {name}"
