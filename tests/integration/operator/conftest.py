@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,10 @@ from kubernetes.aio.config import load_kube_config
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc, warrants
+from convoy_controllers.controller import Controller
+from convoy_controllers.controllers import CONTROLLERS
+from convoy_controllers.resources import of
+from convoy_crds.kinds import KINDS
 from convoy_crds.terms import CA_CONFIG_MAP, HUB_AUDIENCE, HUB_SERVER_NAME, LABEL_AGENT_READY
 from convoy_operator import kopf_watch
 from convoy_operator.app import Operator
@@ -177,11 +181,12 @@ def _forget_others(control_plane: Any) -> None:
     """Deletes what other tests left: work for every operator, with nodes without agents and no Secrets.
     No node is said to have an agent.
     """
-    for plural in ("checkpointstores", "guardpolicies", "nodehealths"):
-        path = f"/apis/convoy.dev/v1alpha1/{plural}"
+    cluster = [kind for kind in KINDS if not kind.namespaced and kind.name != "Engine"]
+    for path in (of(kind).path() for kind in cluster):
         for left in control_plane.request("GET", path)["items"]:
             control_plane.request("DELETE", f"{path}/{left['metadata']['name']}")
-    for collection in ("/apis/convoy.dev/v1alpha1/trainingjobs", "/api/v1/pods?labelSelector=convoy.dev/job"):
+    namespaced = [of(kind).path() for kind in KINDS if kind.namespaced]
+    for collection in (*namespaced, "/api/v1/pods?labelSelector=convoy.dev/job"):
         group, _, kind = collection.partition("?")[0].rpartition("/")
         for left in control_plane.request("GET", collection)["items"]:
             meta = left["metadata"]
@@ -229,7 +234,10 @@ def _of_a_process_that_goes_on(settings: Settings, original: Any = kopf_watch.ko
 
 @asynccontextmanager
 async def running(
-    installation: Installation, monkeypatch: pytest.MonkeyPatch, **more: Any
+    installation: Installation,
+    monkeypatch: pytest.MonkeyPatch,
+    controllers: Sequence[Controller[Any]] = CONTROLLERS,
+    **more: Any,
 ) -> AsyncIterator[Operator]:
     """A whole replica in this process."""
     monkeypatch.setenv("KUBECONFIG", str(installation.plane.kubeconfig(installation.token)))
@@ -240,7 +248,7 @@ async def running(
         await client_of(plane, token) as aside,
         await client_of(plane, token) as lease,
     ):
-        operator = Operator(settings_for(installation, **more), client, aside, lease)
+        operator = Operator(settings_for(installation, **more), client, aside, lease, controllers)
         task = asyncio.create_task(operator.run())
         try:
             await eventually(lambda: task.done() or operator.leads, what="operator leads")

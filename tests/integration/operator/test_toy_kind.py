@@ -1,0 +1,93 @@
+"""A toy kind on a real API server: its definition, its rights, and its Service child."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+from tests.unit.crds.toyserver import KIND
+from tests.unit.operator.toycontroller import CONTROLLER
+
+from convoy_controllers.controllers import CONTROLLERS
+from convoy_controllers.resources import SERVICES, of
+from convoy_controllers.rights import rules
+from convoy_crds.generate import definition
+
+from .conftest import Installation, eventually, running
+
+WITH_TOY = (*CONTROLLERS, CONTROLLER)
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+async def installed(installation: Installation) -> None:
+    """Define the kind, and give the operator the rights that its controller asks for."""
+    name = f"toy-{installation.namespace}"
+    role = {"metadata": {"name": name}, "rules": rules(WITH_TOY)}
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [
+            {"kind": "ServiceAccount", "name": "convoy-operator", "namespace": installation.namespace}
+        ],
+    }
+    with contextlib.suppress(HTTPError):
+        await installation.call("POST", CRDS, definition(KIND))
+    await installation.call("POST", f"{RBAC}/clusterroles", role)
+    await installation.call("POST", f"{RBAC}/clusterrolebindings", binding)
+    await eventually(lambda: _served(installation), what="the kind is served")
+
+
+async def _served(installation: Installation) -> bool:
+    found = await installation.call("GET", f"{CRDS}/{KIND.crd}")
+    conditions = found.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+
+
+async def _found(installation: Installation, path: str) -> dict[str, Any]:
+    try:
+        return await installation.call("GET", path)
+    except HTTPError as error:
+        if error.code != 404:
+            raise
+        return {}
+
+
+async def test_a_service_is_made_mended_and_deleted(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await installed(installation)
+    namespace = installation.namespace
+    toys, services = of(KIND).path(namespace), SERVICES.path(namespace)
+    async with running(installation, monkeypatch, controllers=WITH_TOY):
+        body = {
+            "apiVersion": KIND.api_version,
+            "kind": KIND.name,
+            "metadata": {"name": "toy"},
+            "spec": {"replicas": 2},
+        }
+        made = await installation.call("POST", toys, body)
+
+        async def served() -> bool:
+            found = await _found(installation, f"{services}/toy")
+            owners = found.get("metadata", {}).get("ownerReferences", [])
+            return bool(owners) and owners[0]["uid"] == made["metadata"]["uid"]
+
+        await eventually(served, what="the Service is there")
+
+        async def stored() -> bool:
+            return (await _found(installation, f"{toys}/toy"))["status"].get("replicas") == 2
+
+        await eventually(stored, what="the status is stored")
+        await installation.call("DELETE", f"{services}/toy")
+        await eventually(served, what="the Service is made again")
+        change = {"spec": {"replicas": 0}}
+        merge = "application/merge-patch+json"
+        await installation.call("PATCH", f"{toys}/toy", change, content_type=merge)
+
+        async def gone() -> bool:
+            return not await _found(installation, f"{services}/toy")
+
+        await eventually(gone, what="the Service is gone")
