@@ -1,0 +1,36 @@
+"""Specs of jobs that tests on a cluster create."""
+
+from __future__ import annotations
+
+from e2e.drive.job_specs import apart, single_threaded
+
+ONE = {"name": "OMP_NUM_THREADS", "value": "1"}
+
+
+def test_a_role_without_a_template_gets_one() -> None:
+    role = single_threaded({"name": "worker", "replicas": 2})
+    containers = [{"name": "worker", "env": [ONE]}]
+    assert role == {"name": "worker", "replicas": 2, "template": {"spec": {"containers": containers}}}
+
+
+def test_all_else_of_a_template_stays() -> None:
+    template = apart("job")
+    found = single_threaded({"name": "worker", "template": {"metadata": {"labels": {"a": "b"}}, **template}})
+    assert found["template"]["metadata"] == {"labels": {"a": "b"}}
+    assert found["template"]["spec"]["affinity"] == template["spec"]["affinity"]
+
+
+def test_the_first_container_keeps_its_variables() -> None:
+    other = {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    containers = [{"name": "worker", "env": [other]}, {"name": "sidecar"}]
+    found = single_threaded({"template": {"spec": {"containers": containers}}})
+    assert found["template"]["spec"]["containers"] == [
+        {"name": "worker", "env": [ONE, other]},
+        {"name": "sidecar"},
+    ]
+
+
+def test_a_number_of_threads_that_is_given_stays() -> None:
+    given = {"name": "OMP_NUM_THREADS", "value": "2"}
+    found = single_threaded({"template": {"spec": {"containers": [{"name": "worker", "env": [given]}]}}})
+    assert found["template"]["spec"]["containers"][0]["env"] == [given]
