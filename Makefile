@@ -35,6 +35,7 @@ generate: venv ## Write the CRDs, the chart's copies, the Engines, the gRPC stub
 	@$(BIN)/python -m convoy_crds.generate
 	@$(BIN)/python -m convoy_crds.reference
 	@$(BIN)/python -m convoy_operator.rights
+	@$(BIN)/python -m convoy_controllers.reference
 	@$(BIN)/python -m convoy.cli.reference
 	@$(BIN)/python -m e2e.bench.report
 	@$(BIN)/python -m convoy_agents.wire.generate
@@ -54,6 +55,7 @@ lint-checks:
 	@$(BIN)/python -m convoy_crds.generate --check
 	@$(BIN)/python -m convoy_crds.reference --check
 	@$(BIN)/python -m convoy_operator.rights --check
+	@$(BIN)/python -m convoy_controllers.reference --check
 	@$(BIN)/python -m convoy.cli.reference --check
 	@$(BIN)/python -m e2e.bench.report --check
 	@$(BIN)/python -m convoy_agents.wire.generate --check

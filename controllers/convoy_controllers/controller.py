@@ -155,6 +155,8 @@ class Controller(Generic[O]):
     """The kind of the objects, or the resource where they are not of a kind of Convoy's."""
     observe: Callable[[Reader, Key], O | None]
     """None for an object that the controller has no say over."""
+    summary: str
+    """One sentence for the reference: what the controller decides."""
     plan: Callable[[O, datetime], Plan]
     makes: tuple[Makes, ...] = ()
     watches: tuple[Watch, ...] = ()

@@ -16,4 +16,9 @@ def observe(reader: Reader, key: Key) -> Observed | None:
     return reader.hub.store(store) if store is not None else None
 
 
-CONTROLLER = Controller(KIND, observe=observe, plan=plan)
+CONTROLLER = Controller(
+    KIND,
+    summary="Says whether checkpoints can be committed to a store, and if not, what to do about it.",
+    observe=observe,
+    plan=plan,
+)

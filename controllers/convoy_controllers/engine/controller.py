@@ -14,4 +14,6 @@ def observe(reader: Reader, key: Key) -> Engine | None:
     return reader.get(KIND, key.name)
 
 
-CONTROLLER = Controller(KIND, observe=observe, plan=plan)
+CONTROLLER = Controller(
+    KIND, summary="Says whether a catalogue entry can be used.", observe=observe, plan=plan
+)

@@ -125,6 +125,7 @@ def _verdicts(sweep: Parent) -> Hashable:
 
 CONTROLLER = Controller(
     KIND,
+    summary="Decides the state of all hardware under a policy together, within its budgets.",
     observe=observe,
     plan=plan,
     validity=None,

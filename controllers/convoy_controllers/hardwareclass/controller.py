@@ -29,4 +29,12 @@ def plan(known: HardwareClass, now: datetime) -> Plan:
     return Plan(requeue_after=left) if left > 0 else Plan(delete_parent=True)
 
 
-CONTROLLER = Controller(KIND, observe=observe, plan=plan, validity=None, deletes=True, reflector=True)
+CONTROLLER = Controller(
+    KIND,
+    summary="Deletes classes of hardware that no node belongs to any more.",
+    observe=observe,
+    plan=plan,
+    validity=None,
+    deletes=True,
+    reflector=True,
+)

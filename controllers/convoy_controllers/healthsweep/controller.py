@@ -118,6 +118,7 @@ def _running(reader: Reader, before: Any | None, after: Any | None) -> Iterable[
 
 CONTROLLER = Controller(
     KIND,
+    summary="Orders tests from nodes, judges them, and stores what classes of hardware learn.",
     observe=observe,
     plan=plan,
     validity=None,

@@ -125,6 +125,7 @@ def _rules(policy: Parent) -> Hashable:
 
 CONTROLLER = Controller(
     KIND,
+    summary="Makes the sweep that hardware waits for, and keeps the status of hardware under no policy.",
     observe=observe,
     plan=plan,
     validity=None,

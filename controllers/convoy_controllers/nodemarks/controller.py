@@ -157,6 +157,7 @@ def _rules(policy: Parent) -> Hashable:
 
 CONTROLLER = Controller(
     NODES,
+    summary="Shows the stored health of hardware on its Node, and evicts pods of jobs from a drained node.",
     observe=observe,
     plan=plan,
     makes=(Makes(NODES, (Patch,)), Makes(NODES, (Apply,), subresource="status"), Makes(PODS, (EvictPod,))),

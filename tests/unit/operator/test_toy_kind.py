@@ -9,6 +9,7 @@ from tests.unit.crds.toyserver import KIND
 
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.keys import Key
+from convoy_controllers.reference import page
 from convoy_controllers.resources import SERVICES, of
 from convoy_controllers.rights import rules
 from convoy_operator import errors, views
@@ -126,3 +127,9 @@ def test_what_is_watched_is_kept(api: FakeApi) -> None:
     kept = views.parent(api.put(SERVICES, {"metadata": {"name": "s"}}, "ns"))
     it.world.store(SERVICES).upsert(kept)
     assert it.world.child(SERVICES, "ns", "s") is kept
+
+
+def test_the_page_of_controllers_has_it() -> None:
+    assert "## ToyServer\n\nServes a toy.\n\n- Also woken by: Service.\n- A plan applies: Service." in page(
+        WITH_TOY
+    )

@@ -51,5 +51,10 @@ def service(server: ToyServer) -> dict[str, Any]:
 
 
 CONTROLLER = Controller(
-    KIND, observe=observe, plan=plan, makes=(Makes(SERVICES, (Apply,)),), watches=(by_owner(KIND, SERVICES),)
+    KIND,
+    summary="Serves a toy.",
+    observe=observe,
+    plan=plan,
+    makes=(Makes(SERVICES, (Apply,)),),
+    watches=(by_owner(KIND, SERVICES),),
 )
