@@ -46,7 +46,9 @@ def _rules(kind: str, number: int = 0) -> list[dict[str, Any]]:
     return [{name: value for name, value in rule.items() if value is not None} for rule in role["rules"]]
 
 
-CLUSTER_RULES, NAMESPACE_RULES, NODE_LEASE_RULES = _rules("ClusterRole"), _rules("Role"), _rules("Role", 1)
+OF_CONTROLLERS = yaml.safe_load((ROOT / "charts/convoy/files/operator-rules.yaml").read_text())["rules"]
+CLUSTER_RULES = [*OF_CONTROLLERS, *_rules("ClusterRole")]
+NAMESPACE_RULES, NODE_LEASE_RULES = _rules("Role"), _rules("Role", 1)
 NODE_LEASES = "kube-node-lease"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
