@@ -82,7 +82,7 @@ def _of_node(reader: Reader, before: Node | None, after: Node | None) -> Iterabl
 
 CONTROLLER = Controller(
     KIND,
-    summary="Creates and replaces the pods of a job, forms and restarts its process group, reports its progress.",
+    summary="Creates and replaces the pods of a job, forms and restarts its group, and reports its progress.",
     observe=observe,
     plan=plan,
     makes=(Makes(PODS, (Create, Delete, EndPod)),),
