@@ -247,7 +247,7 @@ def _slow(job: JobDetector, finding: Finding, steps: int) -> SlowView:
     whole = job.step_seconds * steps
     return SlowView(
         cause=finding.cause.value,
-        place=finding.place,
+        place=finding.place.value,
         ranks=finding.ranks,
         nodes=tuple(job.standing.by_node(finding.ranks)),
         since=finding.since,
