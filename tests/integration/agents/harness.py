@@ -25,7 +25,7 @@ from convoy_agents.wire import csi_pb2, csi_pb2_grpc, hub_pb2, hub_pb2_grpc, war
 from convoy_agents.wire.warrants import Warrant
 from convoy_crds import terms
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds any single expectation may take."""
 
 

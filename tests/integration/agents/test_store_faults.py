@@ -299,7 +299,7 @@ async def test_what_goes_from_the_store_before_the_commit_is_sent_again(
     there.proxy.heal()
     for rank in ranks:
         # Each slot looks again after some fruitless tries, which come ever more seldom.
-        await rank.stands(Tier.REMOTE, 1, 20, 6 * PATIENCE)
+        await rank.stands(Tier.REMOTE, 1, 20, 3 * PATIENCE)
     await one.stop()
     await two.stop()
     await restores(job, [(C, three), (D, four)], 20)

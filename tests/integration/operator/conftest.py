@@ -59,7 +59,7 @@ def quiet_logs() -> None:
 
 
 async def eventually(
-    check: Callable[[], Any] | Callable[[], Awaitable[Any]], seconds: float = 20.0, what: str = ""
+    check: Callable[[], Any] | Callable[[], Awaitable[Any]], seconds: float = 45.0, what: str = ""
 ) -> Any:
     """Waits until `check` gives something true; what it gave."""
     deadline = time.monotonic() + seconds
