@@ -127,6 +127,6 @@ def test_a_planted_bug_is_found(
     plant(monkeypatch)
     with pytest.raises(AssertionError, match=words):
         life = machine(SHAPES[shape], without)
-        # The lives of this seed come to that bug soon; without one, examples are drawn from the test's own text.
+        # The lives of this seed come to that bug soon; the other bugs are found soon without one.
         chosen = seed(0)(life) if plant is an_echo_waits_for_ever else life
         run_state_machine_as_test(chosen, settings=SETTINGS)
