@@ -12,6 +12,7 @@ import yaml
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.trainingjob.timeline import RecoveryPhase
+from convoy_crds.metric_names import MAX_OWN_METRICS
 from convoy_crds.terms import LABEL_AGENT_READY
 
 from .conftest import FakeAgent, Installation, eventually, running
@@ -73,6 +74,13 @@ def ranks(state: str, rank: int, **more: Any) -> list[wire.RankReport]:
     return [wire.RankReport(rank=rank, state=getattr(wire.RankReport.State, state), **more)]
 
 
+def figures(rank: int) -> wire.Progress:
+    """A first step, with one figure more than are kept."""
+    found = [wire.Metric(name="held_out_loss", value=2.5 + rank, step=1), wire.Metric(name="ratio", step=1)]
+    found += [wire.Metric(name=f"m{number}", value=1.0) for number in range(MAX_OWN_METRICS - 1)]
+    return wire.Progress(step=1, time_unix_ms=1_000, metrics=found)
+
+
 async def test_a_job_is_formed_trains_and_succeeds(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,10 +137,18 @@ async def test_a_job_is_formed_trains_and_succeeds(
                     incarnation=1,
                     master_port=29500 if position == 0 else 0,
                     port_incarnation=1 if position == 0 else 0,
-                    ranks=ranks("RUNNING", position, progress=wire.Progress(step=1, time_unix_ms=1_000)),
+                    ranks=ranks("RUNNING", position, progress=figures(position)),
                 )
             )
         await eventually(lambda: _phase(status, "Running"), what="running")
+        progress = (await status())["progress"]
+        assert progress["metrics"][:2] == [
+            {"name": "held_out_loss", "value": 2.5, "step": 1},
+            {"name": "ratio", "step": 1},
+        ]
+        assert len(progress["metrics"]) == MAX_OWN_METRICS
+        dropped = [one for one in (await status())["conditions"] if one["type"] == "MetricsDropped"]
+        assert [one["reason"] for one in dropped] == ["TooManyMetrics"]
 
         for position, agent in enumerate(agents):
             await agent.send(
