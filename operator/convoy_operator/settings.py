@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
-from convoy_controllers import progress_throttle
+from convoy_controllers import progress_throttle, queue_timings
 from convoy_controllers.liveness import timings
 
 PREFIX = "CONVOY_"
@@ -37,11 +37,11 @@ class Settings:
     """Reconciles at a time. They wait on the API server most of the time; 16 keep its round trips busy."""
     resync_seconds: float = 600.0
     """Time between two LISTs of everything. A LIST heals whatever a watch lost; ten minutes keep it cheap."""
-    debounce_seconds: float = 0.15
+    debounce_seconds: float = queue_timings.DEBOUNCE_SECONDS
     """How long news of children is gathered: a job's pods change together, and no user sees 0.15 s."""
-    backoff_min_seconds: float = 0.5
+    backoff_min_seconds: float = queue_timings.BACKOFF_MIN_SECONDS
     """First wait after a failed reconcile."""
-    backoff_max_seconds: float = 60.0
+    backoff_max_seconds: float = queue_timings.BACKOFF_MAX_SECONDS
     """Longest wait after failed reconciles in a row."""
     parallel_creates: int = 50
     """Pods of one job created at a time, so that one large job leaves room for others."""

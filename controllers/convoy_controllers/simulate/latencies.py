@@ -12,6 +12,7 @@ from pydantic import Field
 
 from convoy_controllers.liveness import timings
 from convoy_controllers.progress_throttle import PROGRESS_SECONDS
+from convoy_controllers.queue_timings import DEBOUNCE_SECONDS
 from convoy_crds.meta import Model
 
 Seconds = Annotated[float, Field(ge=0, le=86_400)]
@@ -24,7 +25,7 @@ class Latencies(Model):
     """One request to the API server."""
     watch: Seconds = 0.02
     """From a change at the API server to those that watch it."""
-    debounce: Seconds = 0.15
+    debounce: Seconds = DEBOUNCE_SECONDS
     """For which the operator gathers news of pods before it looks."""
     schedule: Seconds = 0.05
     """The scheduler's choice of a node."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from convoy_controllers.merge_patch import merge_patch
 from convoy_controllers.plan import Plan
 from convoy_controllers.progress_throttle import WRITES_PER_SECOND, ProgressThrottle
+from convoy_controllers.queue_timings import BACKOFF_MAX_SECONDS, BACKOFF_MIN_SECONDS
 from convoy_controllers.simulate import stores
 from convoy_controllers.simulate.api import Api, ApiError, Refused, Stored
 from convoy_controllers.simulate.happenings import Planned, Tell
@@ -27,7 +28,6 @@ from convoy_crds.engine import Engine
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import Phase
 
-LEAST_BACKOFF, MOST_BACKOFF = 0.5, 60.0
 LEAST_REQUEUE = 0.05
 
 
@@ -283,7 +283,7 @@ class OperatorModel:
 
     def _backoff(self, tries: int) -> float:
         """Seconds until the next try after so many that failed in a row."""
-        longest = min(LEAST_BACKOFF * 2.0 ** (tries - 1), MOST_BACKOFF)
+        longest = min(BACKOFF_MIN_SECONDS * 2.0 ** (tries - 1), BACKOFF_MAX_SECONDS)
         return longest * self._kernel.rng.uniform(0.5, 1.0)
 
     def _store(self, hands: Hands, stored: Stored, made: Plan, decided: float) -> Effects:

@@ -16,10 +16,10 @@ from convoy_agents.backoff import Backoff
 from convoy_agents.channels import Identity, dial
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
+from convoy_controllers.liveness.timings import HEARTBEAT_SECONDS
 from convoy_crds.terms import HUB_SERVER_NAME
 from e2e.bench.rig.fake_pod import FakePod
 
-HEARTBEAT_SECONDS = 1.0
 _WELCOME_SECONDS = 5.0
 _VERSION = "bench"
 

@@ -145,7 +145,7 @@ class Life(RuleBasedStateMachine):
         elif how == "delete":
             self.faults.delete_node(name)
         elif self.cluster.machines[name].agent:
-            # An agent that is away while its node is cut off stops nothing: fence.py says so.
+            # An agent that is away while its node is cut off stops nothing: liveness/fence.py says so.
             self.faults.cut_node(name, control_only=how == "control")
 
     @rule(node=st.integers(0, NODES - 1))

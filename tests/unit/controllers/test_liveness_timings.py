@@ -8,9 +8,10 @@ import pytest
 
 from convoy_agents import hub as hub_link
 from convoy_agents import isolation, outbox
+from convoy_controllers import queue_timings
 from convoy_controllers.liveness import attestation, fence, timings
 from convoy_controllers.progress_throttle import PROGRESS_SECONDS
-from convoy_controllers.simulate import fences
+from convoy_controllers.simulate import fences, operator_model
 from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob import nodes, pod_changes, recovering
@@ -34,6 +35,8 @@ def test_settings_and_latencies_take_their_defaults_from_the_timings() -> None:
     assert settings.agent_unready_seconds == latencies.farewell == timings.UNREADY_SECONDS
     assert settings.progress_seconds == latencies.progress_write == PROGRESS_SECONDS
     assert hub_link.HEARTBEAT_SECONDS == latencies.heartbeat == timings.HEARTBEAT_SECONDS
+    assert settings.debounce_seconds == latencies.debounce == queue_timings.DEBOUNCE_SECONDS
+    assert settings.backoff_min_seconds == operator_model.BACKOFF_MIN_SECONDS
     assert outbox.REPORT_SECONDS == timings.REPORT_SECONDS
 
 
