@@ -133,7 +133,7 @@ class AgentsHarness:
         its = Sessions(
             self.hub, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
         )
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             with suppress(Aborted):
                 await its.Session(None, context)
         return context

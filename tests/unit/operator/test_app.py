@@ -205,7 +205,7 @@ async def test_probes_are_answered_while_strangers_hold_connections(
     running = asyncio.create_task(operator.run())
     held: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
     try:
-        async with asyncio.timeout(30), aiohttp.ClientSession() as client:
+        async with asyncio.timeout(150), aiohttp.ClientSession() as client:
             for port, path in ((probes, "/healthz"), (metrics, "/metrics")):
                 assert (await asked(client, port, path))[0] == 200
                 held += [
