@@ -256,7 +256,9 @@ class OperatorModel:
             yield from hands.delete_job(name)
             return None
         if stored.job.status.phase is Phase.RUNNING:
-            waits.append(self._latencies.progress_write)
+            # Agents report steps all the time: their job is woken at its turn to store them.
+            turn = self._throttle.turn(name, len(self.sight.jobs), self._kernel.now)
+            waits.append(turn or self._latencies.progress_write)
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _plan(self, stored: Stored, desk: Desk) -> Plan:
