@@ -17,7 +17,7 @@ MOST_PRINTED = 8
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Measurement:
     """A value and the step at which the program reported it."""
 
