@@ -12,7 +12,7 @@ import pytest
 from convoy_agents.guard.sweep.probes.memory_copy import last_level_cache
 from e2e.cluster.cluster import Cluster
 from e2e.drive.job_progress import pace, step
-from e2e.drive.job_specs import ENDLESS, apart, memory
+from e2e.drive.job_specs import ENDLESS, apart, memory, one_role
 from e2e.drive.jobs import Jobs
 from e2e.drive.node_health import POLICY, health, judged, policy, sweep, swept, taints, touched
 from e2e.drive.straggler_drill import CORES, RANKS, SLOW, compared, hold, straggler
@@ -70,7 +70,9 @@ def test_what_lasts_is_an_event_and_who_recovers_is_named_no_more(cluster: Clust
 
 def test_of_two_ranks_nobody_is_judged(cluster: Cluster, jobs: Jobs) -> None:
     name = "pair"
-    jobs.create(name, engine={"name": "gpt", "params": ENDLESS})
+    # With one thread a rank, whose steps take milliseconds, the condition is not there within a minute.
+    threads = {"name": "worker", "env": [{"name": "OMP_NUM_THREADS", "value": "2"}]}
+    jobs.create(name, engine={"name": "gpt", "params": ENDLESS}, roles=one_role(threads, 2))
     jobs.wait_phase(name, "Running", 120)
     hold(cluster, jobs.pods(name)[1], CORES)
     jobs.wait(lambda: straggler(jobs, name).get("reason") == "TooFewPeers", 60, "it is said")
