@@ -18,6 +18,7 @@ from convoy_agents.wire import http
 from convoy_crds.terms import MANAGED_BY
 from convoy_operator import app, views
 from convoy_operator.app import Operator
+from convoy_operator.caches import Caches
 from convoy_operator.connection import lean
 from convoy_operator.hub.ca import Authority, make_authority
 from convoy_operator.settings import CA_MAKERS, Settings
@@ -171,7 +172,7 @@ async def test_by_default_probes_metrics_and_hub_are_there_for_ipv4_and_for_ipv6
     )  # fmt: skip
     operator = Operator(settings, Mock(), Mock(), Mock())
     operator.gateway = api  # type: ignore[assignment]  # in memory
-    hub = operator._hub(Authority(make_authority(datetime.now(UTC))))
+    hub = operator._hub_server(Authority(make_authority(datetime.now(UTC))))
     await hub.start()
     running = asyncio.create_task(operator.run())
     try:
@@ -231,8 +232,8 @@ class Takeover:
         async def listed(_: Any) -> None:
             pass
 
-        monkeypatch.setattr(app, "_list", listed)
-        monkeypatch.setattr(app, "together", self.lead)
+        monkeypatch.setattr(Caches, "list_all", listed)
+        monkeypatch.setattr(app, "run_until_first_exit", self.lead)
         self.operator = Operator(Settings(namespace="sys"), Mock(), Mock(), Mock())
         self.seen: dict[str, float | None] = {}
         self.taken = ""

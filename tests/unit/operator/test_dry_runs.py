@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.cached import Parent
+from convoy_controllers.trainingjob.controller import explain
 from convoy_controllers.trainingjob.pods import pod
 from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.layout import slots
@@ -19,16 +21,26 @@ UNKNOWN = 'Pod in version "v1" cannot be handled as a Pod: strict decoding error
 SPEC_X = Refusal("there is no such field", "spec.roles[0].template.spec.x")
 
 
-def parent(image: str = "a", name: str = "job", namespace: str = "ns") -> views.Parent:
+def parent(image: str = "a", name: str = "job", namespace: str = "ns") -> Parent:
     container = {"name": "worker", "image": image, "command": ["a"]}
     roles = [{"name": "worker", "replicas": 2, "template": {"spec": {"containers": [container]}}}]
     metadata = {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1"}
     return views.parent({"metadata": metadata, "spec": {"roles": roles}})
 
 
-def bodies(job: views.Parent, number: int = 0) -> list[dict[str, Any]]:
+def bodies(job: Parent, number: int = 0) -> list[dict[str, Any]]:
     model = TrainingJob.model_validate(job.raw)
     return [pod(model, None, slots(model)[number])]
+
+
+async def refused(tried: DryRuns, job: Parent, pods: list[dict[str, Any]]) -> dict[str, Refusal]:
+    """What the reconciler asks for a job."""
+    model = TrainingJob.model_validate(job.raw)
+
+    def explained(body: Any, fault: errors.Invalid) -> Refusal | None:
+        return explain(model, body, fault.message, fault.causes)
+
+    return await tried.refused(job.namespace, pods, explained)
 
 
 async def test_a_template_is_tried_once_in_a_namespace(api: FakeApi) -> None:
@@ -40,7 +52,7 @@ async def test_a_template_is_tried_once_in_a_namespace(api: FakeApi) -> None:
         (parent(image="b"), 1),
         (parent(image="b", namespace="apart"), 0),
     ):
-        assert await tried.refused(job, bodies(job, number)) == {}
+        assert await refused(tried, job, bodies(job, number)) == {}
     assert api.count("dry_run", "pods") == 3
 
 
@@ -50,12 +62,12 @@ async def test_the_templates_that_are_remembered_are_bounded(
     monkeypatch.setattr(dry_runs, "REMEMBERED", 2)
     tried = DryRuns(api)
     for image in ("a", "b", "a", "c", "a", "b"):
-        await tried.refused(parent(image=image), bodies(parent(image=image)))
+        await refused(tried, parent(image=image), bodies(parent(image=image)))
     assert api.count("dry_run", "pods") == 4, "a, b, c, and b that was the least recently used"
 
 
 async def test_nothing_is_asked_where_nothing_is_untried(api: FakeApi) -> None:
-    assert await DryRuns(api).refused(parent(), []) == {}
+    assert await refused(DryRuns(api), parent(), []) == {}
     assert api.calls == []
 
 
@@ -72,11 +84,11 @@ async def test_nothing_is_asked_where_nothing_is_untried(api: FakeApi) -> None:
 )
 async def test_what_a_refusal_means(api: FakeApi, fault: errors.ApiError, found: Refusal | None) -> None:
     api.fail = lambda verb, plural, name: fault
-    verdict = await DryRuns(api).refused(parent(), bodies(parent()))
+    verdict = await refused(DryRuns(api), parent(), bodies(parent()))
     assert verdict == ({"job-worker-0": found} if found else {})
 
 
 async def test_a_server_that_is_away_is_no_verdict(api: FakeApi) -> None:
     api.fail = lambda verb, plural, name: errors.Unavailable(503, "down")
     with pytest.raises(errors.Unavailable):
-        await DryRuns(api).refused(parent(), bodies(parent()))
+        await refused(DryRuns(api), parent(), bodies(parent()))

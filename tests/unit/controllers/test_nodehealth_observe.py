@@ -1,15 +1,25 @@
-"""Whose hardware is where, under which policy, and what a look is told of it."""
+"""Observations of hardware: where it is, under which policy, and what is reported of it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from convoy_controllers.nodehealth.observed import Suspicion
-from convoy_controllers.nodehealth.seeing import Seen, SeenJob, SeenNode, hardware_name, see
+from convoy_controllers.nodehealth.binding import SeenNode, bind, hardware_name
+from convoy_controllers.nodehealth.observe import (
+    Hardware,
+    SeenJob,
+    by_node,
+    fleet,
+    in_order,
+    member,
+    unknown,
+)
+from convoy_controllers.nodehealth.observed import Fleet, Member, Suspicion
 from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.nodehealth import NodeHealth
 
@@ -28,6 +38,20 @@ def health(name: str, **status: Any) -> NodeHealth:
     return NodeHealth.model_validate({"metadata": {"name": name}, "status": status})
 
 
+@dataclass(frozen=True)
+class Seen:
+    """All hardware, sorted by who decides about it."""
+
+    hardware: Mapping[str, str]
+    """By node, the NodeHealth that speaks for it."""
+    fleets: tuple[Fleet, ...]
+    alone: tuple[Member, ...]
+    """Hardware of no policy."""
+    unknown: Mapping[str, str]
+    strangers: frozenset[str]
+    """Nodes that no NodeHealth speaks for."""
+
+
 def looked(
     policies: list[GuardPolicy] | None = None,
     healths: list[NodeHealth] | None = None,
@@ -36,16 +60,24 @@ def looked(
     noticed: dict[str, tuple[Suspicion, ...]] | None = None,
     **suspicions: tuple[Suspicion, ...],
 ) -> Seen:
-    return see(
-        policies if policies is not None else [policy("p")],
-        healths or [],
-        nodes if nodes is not None else [N1, N2],
-        jobs or [],
-        suspicions,
-        noticed or {},
-        {},
-        {},
-        NOW,
+    stored, there = healths or [], nodes if nodes is not None else [N1, N2]
+    bindings = bind(there, stored)
+    rules = in_order(policies if policies is not None else [policy("p")])
+    found = Hardware(
+        policies=rules,
+        healths={one.metadata.name: one for one in stored},
+        bindings=bindings,
+        jobs=by_node(jobs or []),
+        suspicions=suspicions,
+        noticed=noticed or {},
+    )
+    alone = [name for name in found.healths if found.policy_of(name) is None]
+    return Seen(
+        hardware=bindings.hardware,
+        fleets=tuple(fleet(one, found, NOW) for one in rules),
+        alone=tuple(member(name, None, found, NOW) for name in alone),
+        unknown={name: node for one in rules for name, node in unknown(one, found).items()},
+        strangers=frozenset(node.name for node in there if node.name not in bindings.hardware),
     )
 
 
@@ -68,14 +100,12 @@ def test_a_node_that_has_not_told_yet_keeps_the_hardware_that_is_stored_of_it() 
     found = looked(healths=[stored], nodes=[replace(N1, accelerators=None)])
     assert found.hardware == {"n1": "ab12"} and found.unknown == {}
     stranger = looked(healths=[stored], nodes=[replace(N1, accelerators=None, uid="made anew")])
-    assert stranger.hardware == {} and stranger.strangers.keys() == {"n1"}
+    assert stranger.hardware == {} and stranger.strangers == {"n1"}
 
 
 def test_the_highest_policy_rules_then_the_first_by_name() -> None:
     several = [policy("b"), policy("a"), policy("high", 5, pool="a"), policy("other", 9, pool="b")]
     found = looked(several, [health("ab12"), health("cd34")], [N1, replace(N2, labels={})])
-    rules = {node: one.metadata.name for node, one in found.policies.items() if one is not None}
-    assert rules == {"n1": "high", "n2": "a"}
     members = {one.policy.metadata.name: [each.name for each in one.members] for one in found.fleets}
     assert members == {"other": [], "high": ["ab12"], "a": ["cd34"], "b": []}
 
@@ -83,15 +113,15 @@ def test_the_highest_policy_rules_then_the_first_by_name() -> None:
 def test_hardware_whose_node_is_away_stays_with_its_policy_and_without_one_it_is_alone() -> None:
     away, nobodys = health("gone", policy="p"), health("lone", policy="deleted")
     found = looked(healths=[away, nobodys], nodes=[])
-    assert [member.name for member in found.fleets[0].members] == ["gone"]
-    assert [member.name for member in found.alone] == ["lone"]
+    assert [each.name for each in found.fleets[0].members] == ["gone"]
+    assert [each.name for each in found.alone] == ["lone"]
     assert found.fleets[0].members[0].facts.node is None
 
 
 def test_of_two_nodes_with_the_same_hardware_one_speaks_for_it() -> None:
     twin = replace(N2, machine_id=N1.machine_id, heard=False)
     found = looked(healths=[health("ab12")], nodes=[N1, twin])
-    assert found.hardware == {"n1": "ab12"} and found.strangers.keys() == {"n2"}
+    assert found.hardware == {"n1": "ab12"} and found.strangers == {"n2"}
 
 
 @pytest.mark.parametrize(
@@ -109,8 +139,8 @@ def test_jobs_are_saved_when_the_last_of_them_is(
         SeenJob(f"ns/{i}", {"n1": 1}, saved=None if ago is None else NOW - ago * MINUTE)
         for i, ago in enumerate(saved)
     ]
-    (member, *_) = looked(healths=[health("ab12")], nodes=[N1], jobs=jobs).fleets[0].members
-    assert member.facts.saved == expected
+    (one, *_) = looked(healths=[health("ab12")], nodes=[N1], jobs=jobs).fleets[0].members
+    assert one.facts.saved == expected
 
 
 def test_what_jobs_would_lose_and_who_stays() -> None:
@@ -122,7 +152,7 @@ def test_what_jobs_would_lose_and_who_stays() -> None:
     late = Suspicion("ns/a", NOW - MINUTE, NOW, 1.1, 2.0, "Input")
     healths = [health("ab12"), health("cd34")]
     found = looked(healths=healths, jobs=jobs, noticed={"n2": (late,)}, n1=(suspicion,))
-    facts = {member.name: member.facts for member in found.fleets[0].members}
+    facts = {each.name: each.facts for each in found.fleets[0].members}
     first = facts["ab12"]
     assert first.node is not None
     assert (first.node.pods, first.node.jobs, first.node.gpus) == (3, ("ns/a", "ns/b"), 32)
@@ -137,7 +167,7 @@ def test_what_jobs_would_lose_and_who_stays() -> None:
 def test_the_rack_is_the_label_that_the_policy_names() -> None:
     rack = GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": {"budgets": {"rackLabel": "room"}}})
     node = replace(N1, labels={"room": "r7", "topology.kubernetes.io/rack": "x"})
-    (member,) = looked([rack], [health("ab12")], [node]).fleets[0].members
-    assert member.facts.node is not None and member.facts.node.rack == "r7"
+    (one,) = looked([rack], [health("ab12")], [node]).fleets[0].members
+    assert one.facts.node is not None and one.facts.node.rack == "r7"
     (bare,) = looked([], [health("ab12")], [node]).alone
     assert bare.facts.node is not None and bare.facts.node.rack == "x"
