@@ -120,7 +120,8 @@ def compare(
             _control(bench, arms, trials, measure, figures)
     compared = [one for arm in arms.all[:-1] for one in trials[arm.name]]
     for equality in bench.equal:
-        metric = Metric(f"equality: {equality.name}", "difference", equality.tolerance, kind=bench.label)
+        name, runs = f"equality: {equality.name}", f"{len(compared)} runs"
+        metric = Metric(name, "difference", equality.tolerance, kind=bench.label, spread=runs)
         figures.add(metric, difference(equality, compared))
     return figures
 
