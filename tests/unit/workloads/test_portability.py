@@ -50,6 +50,21 @@ def test_a_module_is_python_3_9_and_imports_only_the_standard_library(path: Path
         assert first.module == "__future__"
 
 
+@pytest.mark.parametrize(
+    "path",
+    sorted(path for folder in FOLDERS[:2] for path in folder.rglob("*.py")),
+    ids=lambda path: path.relative_to(PACKAGE).as_posix(),
+)
+def test_a_module_evaluates_nothing_that_python_3_9_lacks(path: Path) -> None:
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    for call in calls:
+        name = call.func.id if isinstance(call.func, ast.Name) else ""
+        if name in ("isinstance", "issubclass"):
+            assert not isinstance(call.args[1], ast.BinOp), f"line {call.lineno}: a union of types"
+        if name == "dataclass":
+            assert not {"slots", "kw_only"} & {one.arg for one in call.keywords}, f"line {call.lineno}"
+
+
 def test_any_python_3_can_parse_the_entry_which_refuses_those_that_are_too_old() -> None:
     tree = ast.parse((PACKAGE / "launcher" / ENTRY).read_text(), feature_version=(3, 4))
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr | ast.AnnAssign)]

@@ -82,7 +82,7 @@ def _checked_name(name: Any) -> str:
 
 def _checked_value(name: Any, value: Any) -> float:
     try:
-        if isinstance(value, str | bytes):
+        if isinstance(value, (str, bytes)):  # Python 3.9 evaluates no `str | bytes`
             raise TypeError  # "1.5" converts, but a program that reports text has mixed something up
         return float(value)
     except OverflowError:
