@@ -159,8 +159,9 @@ def test_a_policy_that_is_gone_lets_go(state: str) -> None:
 
 
 def test_of_nodes_that_claim_the_same_hardware_one_that_is_heard_has_it() -> None:
-    old, young = NODE, replace(NODE, name="m", uid="v", created=NOW)
-    silent = replace(old, telemetry=False)
+    old = binding.SeenNode(NODE.name, NODE.uid, NODE.created, heard=True)
+    young = replace(old, name="m", uid="v", created=NOW)
+    silent = replace(old, heard=False)
     ref = NodeRef(name="n", uid="u")
     assert binding.chosen(ref, [old, young]) == old
     assert binding.chosen(ref, [silent, young]) == young
