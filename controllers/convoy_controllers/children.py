@@ -93,7 +93,8 @@ class PatchStatus:
     name: str
     status: Mapping[str, Any]
     version: str = ""
-    """The resourceVersion that the decision was made on; empty for the cached one."""
+    """The resourceVersion that the decision was made on; empty if there was no object. A status that was
+    stored meanwhile is kept: the decision is then made again."""
     events: tuple[Event, ...] = ()
     """Events on the object, recorded once the status is stored."""
 

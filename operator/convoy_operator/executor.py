@@ -202,6 +202,8 @@ class Executor:
             parent = views.parent(raw)
             self._cache(resource, raw, own=True)
             log.info("created", kind=resource.kind, name=child.name)
+        if parent.status and not child.version:
+            raise errors.Conflict(409, f"{resource.kind} {child.name} has a status meanwhile")
         if patch := merge_patch(parent.status, child.status):
             version = child.version or str(parent.version)
             raw = await self._gateway.patch_status(resource, namespace, child.name, version, patch)

@@ -41,6 +41,8 @@ class Observed:
     nodes: Sequence[SweepNode] = ()
     classes: Mapping[str, HardwareClassStatus] = field(default_factory=dict)
     """By name, what each HardwareClass has learned."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """By name, the resourceVersion of each HardwareClass: another sweep may teach a class meanwhile."""
 
 
 def observe(reader: Reader, key: Key) -> Observed | None:
@@ -56,6 +58,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         told=reader.hub.sweeps,
         nodes=tuple(_node(reader, node, policies) for node in reader.nodes()),
         classes={one.metadata.name: one.status for one in reader.all(hardwareclass.KIND)},
+        versions={one.name: str(one.version) for one in reader.live(hardwareclass.KIND)},
     )
 
 
@@ -69,7 +72,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
     return Plan(
         status=status.to_dict() if status is not None else None,
         children=tuple(
-            PatchStatus(HARDWARE_CLASSES, name, learned.to_dict()) for name, learned in step.classes.items()
+            PatchStatus(HARDWARE_CLASSES, name, learned.to_dict(), observed.versions.get(name, ""))
+            for name, learned in step.classes.items()
         ),
         events=tuple(_events(sweep.status, status)) if status is not None else (),
         commands=(*(CancelSweep(one.node, one.name) for one in step.cancels), *step.orders),

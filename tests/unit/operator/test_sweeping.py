@@ -375,6 +375,35 @@ def test_a_sweep_that_cannot_be_looked_at_holds_no_other_up(
     assert "status" not in it.sweep("a-bad") and it.sweep("b-good")["status"]["message"] == "1 pass"
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["a known class", "a class of its own making"])
+def test_what_another_sweep_has_taught_a_class_meanwhile_stays(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    it = Cluster(api, 2)
+    api.objects.pop((GUARD_POLICIES.plural, "", "p"))
+    row = {"name": "other", "at": "2026-01-01T12:00:00Z", "levels": [99.0] * 9}
+    metric = {"name": "cpu-gemm", "unit": "GFLOP/s", "higherIsBetter": True, "recent": [row]}
+    if known:
+        api.put(HARDWARE_CLASSES, {"metadata": {"name": CLASS}, "spec": {}, "status": {"facts": {"a": "b"}}})
+    api.put(HEALTH_SWEEPS, {"metadata": {"name": "mine"}, "spec": {"nodes": ["n0"], "tiers": ["L0", "L1"]}})
+    taught: list[str] = []
+
+    def look(*observed: Any) -> Any:
+        step = advance(*observed)
+        if step.classes and not taught:
+            # The other sweep's write comes between this one's decision and its own write.
+            taught.append(CLASS)
+            body = {"metadata": {"name": CLASS}, "spec": {}, "status": {"nodes": 1, "metrics": [metric]}}
+            it.world.upsert(HARDWARE_CLASSES, api.put(HARDWARE_CLASSES, body))
+        return step
+
+    monkeypatch.setattr(controller, "advance", look)
+    it.look(12)
+    assert taught and it.sweep("mine")["status"]["phase"] == "Complete"
+    (stored,) = api.objects[HARDWARE_CLASSES.plural, "", CLASS]["status"]["metrics"]
+    assert [one["name"] for one in stored["recent"]] == ["hw-n0", "other"]
+
+
 def test_an_old_verdict_is_nobody_s_who_came_after_it(api: FakeApi) -> None:
     it = Cluster(api)
     it.look(20)
