@@ -175,7 +175,8 @@ class Controller(Generic[O]):
     in_thread: bool = False
     """True for plans that take long: the leader's Lease must be renewed meanwhile."""
     reflector: bool = False
-    """True for kinds with as many objects as there are nodes. kopf's watches would cost too much."""
+    """True for objects of which there are as many as nodes. kopf's watches would cost too much, and requests
+    for nodes that fail together must not wait behind the pods of jobs."""
 
     @property
     def resource(self) -> Resource:

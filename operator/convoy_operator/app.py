@@ -124,12 +124,14 @@ class Operator:
             send=partial(_send, hub),
             unsettled=hub.monitor.unsettled,
             lookups={checkpointstore.KIND.name: hub.stores.resolve},
-            meters={trainingjob.KIND.name: RecoveryMeter(metrics, world, hub.reader.slots)},
+            meters={
+                trainingjob.KIND.name: RecoveryMeter(metrics, world, hub.reader.slots),
+                healthsweep.KIND.name: SweepMeter(world, metrics),
+            },
         )
         self.reconciler = Reconciler(means, reader, refusals, controllers)
         hub.detectors.on_suspicion = partial(self._wake, guardpolicy.KIND)
         hub.sweeps.on_news = partial(self._wake, healthsweep.KIND)
-        SweepMeter(world, metrics)
         self.tidier = SweepTidier(reader, hub.sweeps)
         self.labeler = Labeler(urgent, world, hub.monitor, settings.agent_unready_seconds)
         self.caches = Caches(gateway, world, metrics, settings.resync_seconds, controllers)

@@ -197,12 +197,13 @@ class Reconciler:
         if plan.status_first:
             parent, wait = await self._store(controller, key, parent, plan)
             waits.append(wait)
+            # Recorded here: if a child fails, the next plan finds the status stored and has no events.
+            self._record(controller, parent, plan)
+            plan = replace(plan, events=())
         if refused := await self._children(controller, parent, plan):
             log.warning("objects refused", names=refused)
             # Said in this very status: written before, it would change with every try.
-            told = plan.events if plan.status_first else ()
-            plan = await self._plan(controller, key, parent)
-            plan = replace(plan, events=(*told, *plan.events), status_first=False)
+            plan = replace(await self._plan(controller, key, parent), status_first=False)
             waits.append(plan.requeue_after)
         waits.append(self._retry(parent, plan))
         if not plan.status_first:

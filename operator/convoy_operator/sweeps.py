@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 import structlog
 
 from convoy_controllers.cached import Parent
 from convoy_controllers.healthsweep.observed import Stand
 from convoy_controllers.healthsweep.participant import prefix
+from convoy_controllers.plan import Plan
 from convoy_controllers.reader import Reader
 from convoy_crds import healthsweep
 from convoy_operator.hub.sweeps import Sweeps
@@ -48,21 +51,36 @@ class SweepTidier:
 
 
 class SweepMeter:
-    """Counts the verdicts that this operator has stored."""
+    """Counts the verdicts that this operator has decided, once they are seen to be stored."""
 
     def __init__(self, world: World, metrics: Metrics) -> None:
         self._metrics = metrics
+        self._deciding: dict[str, frozenset[str]] = {}
+        """By uid of a sweep, the nodes whose verdicts are being stored."""
         world.objects(healthsweep.KIND).listen(self._changed)
 
+    def deciding(self, sweep: Parent, plan: Plan) -> None:
+        """Note the verdicts of a plan. The watch may bring them before the response to the write comes."""
+        known = {one["node"] for one in _verdicts(sweep.status)}
+        fresh = frozenset(one["node"] for one in _verdicts(plan.status or {})) - known
+        if fresh:
+            self._deciding[sweep.uid] = fresh
+
+    def observe(self, sweep: Parent) -> None:
+        """Counts nothing: verdicts are counted as they are stored."""
+
     def _changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
-        if not own or after is None:
+        if before is not None and (after is None or after.uid != before.uid):
+            self._deciding.pop(before.uid, None)
+        if after is None or not (waiting := self._deciding.get(after.uid)):
             return
-        judged = {one["node"] for one in _verdicts(before)} if before is not None else set()
-        for one in _verdicts(after):
-            if one["node"] not in judged:
-                self._metrics.guard_sweeps.labels(one["verdict"]).inc()
-                log.info("swept", node=one["node"], verdict=one["verdict"], message=one.get("message", ""))
+        stored = [one for one in _verdicts(after.status) if one["node"] in waiting]
+        for one in stored:
+            self._metrics.guard_sweeps.labels(one["verdict"]).inc()
+            log.info("swept", node=one["node"], verdict=one["verdict"], message=one.get("message", ""))
+        if stored:
+            del self._deciding[after.uid]
 
 
-def _verdicts(sweep: Parent) -> list[dict[str, str]]:
-    return [one for one in sweep.status.get("nodes") or () if one.get("verdict")]
+def _verdicts(status: Mapping[str, Any]) -> list[Mapping[str, str]]:
+    return [one for one in status.get("nodes") or () if one.get("verdict")]

@@ -168,4 +168,5 @@ CONTROLLER = Controller(
         Watch(GUARD_POLICIES, _all_nodes, _rules),
     ),
     waits_for=_own_agent,
+    reflector=True,
 )

@@ -10,7 +10,7 @@ from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.keys import Key
 from convoy_controllers.testing.hub import FakeHub
-from convoy_crds import trainingjob
+from convoy_crds import healthsweep, trainingjob
 from convoy_operator.events import Recorder
 from convoy_operator.metrics import Metrics
 from convoy_operator.pod_events import PodEvents
@@ -20,6 +20,7 @@ from convoy_operator.reconcile import Means, Reconciler
 from convoy_operator.recovery_meter import RecoveryMeter
 from convoy_operator.refusals import Refusals
 from convoy_operator.settings import Settings
+from convoy_operator.sweeps import SweepMeter
 from convoy_operator.triggers import Triggers
 from convoy_operator.world import World
 
@@ -35,6 +36,7 @@ class Operator:
         hub: Any = None,
         controllers: Iterable[Controller[Any]] = CONTROLLERS,
         send: Callable[[Any], None] | None = None,
+        node_api: FakeApi | None = None,
         **settings: Any,
     ) -> None:
         self.api = api
@@ -58,7 +60,7 @@ class Operator:
         )
         means = Means(
             gateway=api,
-            node_gateway=api,
+            node_gateway=node_api or api,
             world=self.world,
             queue=self.queue,
             recorder=self.recorder,
@@ -67,7 +69,10 @@ class Operator:
             pod_events=PodEvents(api, self.world, self.queue.add),
             send=send or self.sent.append,
             unsettled=lambda nodes: self.wait,
-            meters={trainingjob.KIND.name: RecoveryMeter(self.metrics, self.world, self.hub.slots)},
+            meters={
+                trainingjob.KIND.name: RecoveryMeter(self.metrics, self.world, self.hub.slots),
+                healthsweep.KIND.name: SweepMeter(self.world, self.metrics),
+            },
             clock=lambda: self.time,
         )
         self.reconciler = Reconciler(means, self.reader, self.refusals, self.controllers)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.nodehealth import fleet as fleets
+from convoy_controllers.nodehealth.fleet import FleetPlan
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace, Slow
 from convoy_controllers.nodehealth.patches import patches
@@ -16,7 +18,9 @@ from convoy_controllers.nodehealth.wanted import Marks
 from convoy_controllers.resources import GUARD_POLICIES, HEALTH_SWEEPS, NODE_HEALTHS, NODES, PODS
 from convoy_controllers.testing.builders import make_job
 from convoy_crds import guardpolicy
+from convoy_crds.guardpolicy import BreakerState, BreakerStatus, GuardPolicyStatus
 from convoy_crds.meta import Condition
+from convoy_crds.nodehealth import NodeHealthStatus
 from convoy_operator import errors, views
 
 from .conftest import FakeApi
@@ -393,6 +397,38 @@ def test_nothing_is_done_to_nodes_before_it_is_stored(api: FakeApi) -> None:
         it.accuse("n0")
         it.look(MINUTE)
     assert it.ours() == {} and it.evicted() == []
+
+
+async def test_nodes_are_marked_beside_the_requests_of_jobs(api: FakeApi) -> None:
+    nodes = FakeApi()
+    it = Operator(api, node_api=nodes)
+    body = {"metadata": {"name": "n", "labels": {"convoy.dev/node-health": "Suspect"}}, "spec": {}}
+    it.world.upsert(NODES, nodes.put(NODES, body))
+    await it.reconcile_all("Node")
+    assert [verb for verb, _, _ in nodes.calls] == ["patch"] and not api.calls
+
+
+async def test_a_breaker_s_event_is_recorded_though_a_node_s_status_is_not_stored(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = Cluster(api)
+    recorded: list[str] = []
+    monkeypatch.setattr(it.recorder, "record", lambda resource, parent, event: recorded.append(event.message))
+    await it.reconcile_all("GuardPolicy")
+    after = GuardPolicyStatus(breaker=BreakerStatus(state=BreakerState.OPEN, message="too many"))
+
+    def opened(fleet: Any, now: datetime) -> FleetPlan:
+        same = fleet.policy.status.breaker.state is BreakerState.OPEN
+        return FleetPlan(None if same else after, {"hw0": NodeHealthStatus()})
+
+    monkeypatch.setattr(fleets, "look", opened)
+    api.fail = lambda verb, plural, name: (
+        errors.Conflict(409, "changed") if (verb, plural) == ("patch_status", NODE_HEALTHS.plural) else None
+    )
+    it.sync()
+    await it.reconcile_all("GuardPolicy")
+    await it.reconcile_all("GuardPolicy")
+    assert recorded == ["breaker Closed -> Open: too many"]
 
 
 def test_a_policy_that_cannot_be_stored_grants_nothing(api: FakeApi) -> None:

@@ -27,7 +27,7 @@ from convoy_controllers.resources import (
 from convoy_controllers.testing.hub import FakeHub
 from convoy_operator import errors
 from convoy_operator.hub.sweeps import AGAIN_SECONDS, Sweeps
-from convoy_operator.sweeps import SweepMeter, SweepTidier
+from convoy_operator.sweeps import SweepTidier
 
 from .conftest import FakeApi
 from .reconciling import Operator
@@ -73,7 +73,6 @@ class Cluster(Operator):
         self.now = now
         self.silent = self.hub.silent
         self.tidier = SweepTidier(self.reader, self.sweeps)
-        SweepMeter(self.world, self.metrics)
 
     def command(self, command: Any) -> None:
         match command:
@@ -402,6 +401,27 @@ def test_what_another_sweep_has_taught_a_class_meanwhile_stays(
     assert taught and it.sweep("mine")["status"]["phase"] == "Complete"
     (stored,) = api.objects[HARDWARE_CLASSES.plural, "", CLASS]["status"]["metrics"]
     assert [one["name"] for one in stored["recent"]] == ["hw-n0", "other"]
+
+
+@pytest.mark.parametrize("watch_first", [False, True], ids=["the response first", "the watch first"])
+def test_a_stored_verdict_is_counted_once(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, watch_first: bool
+) -> None:
+    it = Cluster(api, 2)
+    api.objects.pop((GUARD_POLICIES.plural, "", "p"))
+    api.put(HEALTH_SWEEPS, {"metadata": {"name": "a"}, "spec": {"selector": {}, "tiers": ["L0"]}})
+    store = api.patch_status
+
+    async def patch_status(*arguments: Any) -> Any:
+        raw = await store(*arguments)
+        if watch_first:
+            it.world.upsert(arguments[0], raw)
+        return raw
+
+    monkeypatch.setattr(api, "patch_status", patch_status)
+    it.look(6)
+    assert it.sweep("a")["status"]["message"] == "2 pass"
+    assert it.metrics.registry.get_sample_value("convoy_guard_sweeps_total", {"verdict": "Pass"}) == 2
 
 
 def test_an_old_verdict_is_nobody_s_who_came_after_it(api: FakeApi) -> None:
