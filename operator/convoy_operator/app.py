@@ -234,8 +234,10 @@ class Operator:
                 self.queue.add(controller.key(item.namespace, item.name), high=False)
 
     def _wake(self, kind: Kind[Any]) -> None:
-        """Agents have reported something that concerns all objects of a kind."""
+        """Agents have reported something that concerns all objects of a kind, but for sweeps that are over."""
         for item in self.reader.live(kind):
+            if item.status.get("completionTime"):
+                continue
             self.queue.add(Key(kind.name, item.namespace, item.name), self.settings.debounce_seconds)
 
     async def _authority(self) -> Authority:

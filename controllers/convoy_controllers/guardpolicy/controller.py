@@ -24,7 +24,7 @@ from convoy_controllers.nodehealth.observed import Fleet
 from convoy_controllers.nodehealth.record import ACCUSED
 from convoy_controllers.plan import Plan
 from convoy_controllers.reader import Reader
-from convoy_controllers.resources import HEALTH_SWEEPS, NODE_HEALTHS, NODES
+from convoy_controllers.resources import GUARD_POLICIES, HEALTH_SWEEPS, NODE_HEALTHS, NODES
 from convoy_crds import nodehealth
 from convoy_crds.guardpolicy import KIND, GuardPolicy, GuardPolicyStatus
 from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus
@@ -134,6 +134,8 @@ CONTROLLER = Controller(
         every(KIND, NODES, sources.concern, own=False),
         every(KIND, NODE_HEALTHS, own=False),
         every(KIND, HEALTH_SWEEPS, _verdicts),
+        # Nodes change hands when the selector or the priority of another policy changes, or that policy goes.
+        every(KIND, GUARD_POLICIES, lambda policy: policy.generation),
     ),
     waits_for=_all_nodes,
     pace=Pace(least=0.2, most=2.0),

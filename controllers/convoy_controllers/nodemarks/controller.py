@@ -75,8 +75,10 @@ def observe(reader: Reader, key: Key) -> Observed | None:
 
 def plan(observed: Observed, now: datetime) -> Plan:
     """Patch what the node lacks, and evict the pods of a node that is being drained."""
-    leaving = tuple(_leaving(observed))
-    return Plan(children=(*_marks(observed, now), *leaving), requeue_after=EVICT_SECONDS if leaving else None)
+    # Whether a job may be moved is not announced: its spec, and what it has saved, change meanwhile.
+    waits = bool(observed.members) and _drains(observed)
+    children = (*_marks(observed, now), *_leaving(observed))
+    return Plan(children=children, requeue_after=EVICT_SECONDS if waits else None)
 
 
 def _marks(observed: Observed, now: datetime) -> Iterable[Child]:
@@ -95,11 +97,14 @@ def _marks(observed: Observed, now: datetime) -> Iterable[Child]:
         yield Apply(NODES, {"metadata": {"name": observed.node.name}, **change.status}, subresource="status")
 
 
+def _drains(observed: Observed) -> bool:
+    return observed.health is not None and evicts(observed.health.status, observed.policy)
+
+
 def _leaving(observed: Observed) -> Iterable[EvictPod]:
-    health = observed.health
     # Without its taint, what is evicted could be placed there again.
     tainted = any(taint.get("key") == TAINT_QUARANTINED for taint in observed.node.taints)
-    if health is None or not tainted or not evicts(health.status, observed.policy):
+    if not tainted or not _drains(observed):
         return
     for pod in observed.members:
         # People may have changed their mind since the drain began.

@@ -15,6 +15,8 @@ import pytest
 from kubernetes.aio.client import Configuration
 
 from convoy_agents.wire import http
+from convoy_controllers.keys import Key
+from convoy_controllers.resources import HEALTH_SWEEPS
 from convoy_crds.terms import MANAGED_BY
 from convoy_operator import app, views
 from convoy_operator.app import Operator
@@ -73,6 +75,17 @@ def test_an_authority_that_others_make_is_waited_for(
     assert virtual(start()) is (maker == "Operator")
     assert api.count("create", "secrets") == (maker == "Operator")
     assert maker == "Operator" or api.count("get", "secrets") > 3
+
+
+async def test_news_of_sweeps_wakes_those_that_run() -> None:
+    operator = Operator(Settings(namespace="sys"), Mock(), Mock(), Mock())
+    for name, status in (("fresh", {}), ("over", {"completionTime": "2026-01-01T00:00:00Z"})):
+        metadata = {"name": name, "uid": name, "resourceVersion": "1"}
+        operator.world.upsert(HEALTH_SWEEPS, {"metadata": metadata, "spec": {}, "status": status})
+    operator.queue.open = True
+    operator.hub.sweeps.on_news()
+    assert Key("HealthSweep", "", "fresh") in operator.queue
+    assert Key("HealthSweep", "", "over") not in operator.queue
 
 
 async def asked(
