@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from convoy_agents.pods.messages import parse_progress
 from convoy_crds.engine import EngineMetric, EngineSpec
+from convoy_crds.metric_names import MAX_METRIC_NAME, MAX_METRICS
 from convoy_workloads.runtime.metrics import MOST_METRICS, MOST_NAME, MOST_PRINTED, Metrics, words
 from convoy_workloads.runtime.progress import Meter
 
@@ -80,6 +81,7 @@ def test_what_is_no_number_is_refused_by_name(value: Any) -> None:
 
 
 def test_a_rank_has_a_bounded_number_of_names() -> None:
+    assert (MOST_METRICS, MOST_NAME) == (MAX_METRICS, MAX_METRIC_NAME), "an agent ends a session over more"
     metrics = Metrics()
     metrics.record(1, {f"m{number}": 1.0 for number in range(MOST_METRICS)})
     metrics.record(2, {"m0": 2.0})
