@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,17 +72,22 @@ async def agents(place: Installation, operator: Any, root: Path, count: int) -> 
             await host.stop()
 
 
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder whose sockets have names that the kernel takes."""
+    with tempfile.TemporaryDirectory(prefix="cv-") as name:
+        yield Path(name)
+
+
 async def test_no_agent_is_missed_while_its_sessions_end_and_begin(
-    installation: Installation,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path_factory: pytest.TempPathFactory,
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, short_path: Path
 ) -> None:
     dialled: list[str] = []
     # A third of it is left for each renewal.
     life = 2 * LIFE
     async with (
         running(installation, monkeypatch, certificate_hours=life / 3600) as operator,
-        agents(installation, operator, tmp_path_factory.mktemp("n"), 3) as hosts,
+        agents(installation, operator, short_path, 3) as hosts,
     ):
         join = operator.hub.streams.join
         monkeypatch.setattr(

@@ -12,15 +12,27 @@ import pytest
 
 from convoy.cli.manifest import parse, problems
 from convoy_controllers.resources import TRAINING_JOBS
+from convoy_controllers.trainingjob.controller import explain
 from convoy_controllers.trainingjob.pods import pod
+from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.layout import slots
 from convoy_crds.trainingjob import TrainingJob
-from convoy_operator import errors, views
+from convoy_operator import errors
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.dry_runs import DryRuns
 
 WORKER: dict[str, Any] = {"name": "worker", "image": "example.com/a:1", "command": ["python", "a.py"]}
 DISK = {"name": "d", "emptyDir": {}}
+
+
+async def tried(gateway: KubernetesGateway, raw: dict[str, Any], pods: list[dict[str, Any]]) -> Any:
+    """The refusals that the reconciler is told of, by pod."""
+    model = TrainingJob.model_validate(raw)
+
+    def explained(body: Any, fault: errors.Invalid) -> Refusal | None:
+        return explain(model, body, fault.message, fault.causes)
+
+    return await DryRuns(gateway).refused(raw["metadata"]["namespace"], pods, explained)
 
 
 def job(spec: Any, metadata: Any = None) -> dict[str, Any]:
@@ -78,7 +90,7 @@ async def test_nulls_are_fields_left_out_as_in_a_deployment(
     raw = await gateway.create(TRAINING_JOBS, namespace, body)
     model = TrainingJob.model_validate(raw)
     made = pod(model, None, slots(model)[0])
-    assert await DryRuns(gateway).refused(views.parent(raw), [made]) == {}
+    assert await tried(gateway, raw, [made]) == {}
 
 
 AT_THE_DOOR = [
@@ -212,7 +224,7 @@ async def test_all_else_is_checked_by_a_dry_run_of_the_pod(
     raw = await gateway.create(TRAINING_JOBS, namespace, job(template))
     model = TrainingJob.model_validate(raw)
     made = pod(model, None, slots(model)[0])
-    (refusal,) = (await DryRuns(gateway).refused(views.parent(raw), [made])).values()
+    (refusal,) = (await tried(gateway, raw, [made])).values()
     assert refusal.path.startswith("spec.roles[0].template.spec.") and refusal.path.endswith(path), refusal
     assert words in refusal.message
 
@@ -220,9 +232,7 @@ async def test_all_else_is_checked_by_a_dry_run_of_the_pod(
 async def test_what_may_heal_is_no_fault_of_the_template(gateway: KubernetesGateway, namespace: str) -> None:
     raw = await gateway.create(TRAINING_JOBS, namespace, job(spec(priorityClassName="none")))
     model = TrainingJob.model_validate(raw)
-    (refusal,) = (
-        await DryRuns(gateway).refused(views.parent(raw), [pod(model, None, slots(model)[0])])
-    ).values()
+    (refusal,) = (await tried(gateway, raw, [pod(model, None, slots(model)[0])])).values()
     assert refusal.path == "" and "no PriorityClass with name none" in refusal.message
 
 
@@ -260,7 +270,7 @@ async def test_a_webhook_that_nobody_runs_is_named(gateway: KubernetesGateway, g
     made = pod(model, None, slots(model)[0])
     async with asyncio.timeout(30):
         # The API server takes a moment to load a webhook.
-        while not (refused := await DryRuns(gateway).refused(views.parent(raw), [made])):  # noqa: ASYNC110
+        while not (refused := await tried(gateway, raw, [made])):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     (refusal,) = refused.values()
     assert refusal.path == "" and 'failed calling webhook "pods.example.com"' in refusal.message
