@@ -234,7 +234,7 @@ class Operator:
                 self.queue.add(controller.key(item.namespace, item.name), high=False)
 
     def _wake(self, kind: Kind[Any]) -> None:
-        """Agents have reported something that concerns all objects of a kind, but for sweeps that are over."""
+        """Agents have reported something that concerns the objects of a kind that are not over."""
         for item in self.reader.live(kind):
             if item.status.get("completionTime"):
                 continue

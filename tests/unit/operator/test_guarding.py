@@ -349,23 +349,6 @@ def test_a_job_that_stays_on_a_drained_node_is_looked_at_again(api: FakeApi) -> 
     assert [name for name in ("n0", "n1") if Key("Node", "", name) in it.queue] == ["n0"]
 
 
-@pytest.mark.parametrize("change", ["made", "changed", "deleted"])
-async def test_a_policy_is_reconciled_when_another_changes(api: FakeApi, change: str) -> None:
-    other = {"metadata": {"name": "q", "generation": 1}, "spec": {"priority": 5}}
-    it = Operator(api)
-    key = Key("GuardPolicy", "", "p")
-    it.world.upsert(GUARD_POLICIES, api.put(GUARD_POLICIES, {"metadata": {"name": "p"}, "spec": {}}))
-    if change != "made":
-        it.world.upsert(GUARD_POLICIES, api.put(GUARD_POLICIES, other))
-    it.trigger()
-    if change == "deleted":
-        it.world.drop(GUARD_POLICIES, api.objects[GUARD_POLICIES.plural, "", "q"]["metadata"]["uid"])
-    else:
-        other["metadata"] = {"name": "q", "generation": 2}
-        it.world.upsert(GUARD_POLICIES, api.put(GUARD_POLICIES, other))
-    assert key in it.queue
-
-
 def test_a_pod_that_its_budget_keeps_is_asked_now_and_then(api: FakeApi) -> None:
     it = kept_by_a_budget(api)
     tries = len(it.evicted())

@@ -1,0 +1,109 @@
+"""The changes that wake the controllers of the guard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_controllers.keys import Key
+from convoy_controllers.resources import GUARD_POLICIES, HEALTH_SWEEPS, NODE_HEALTHS, NODES, Resource
+
+from .conftest import FakeApi
+from .reconciling import Operator
+
+NODE: dict[str, Any] = {
+    "metadata": {"name": "n", "uid": "n", "labels": {"convoy.dev/agent-ready": "true"}},
+    "status": {"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"machineID": "hw"}},
+}
+POLICY: dict[str, Any] = {"metadata": {"name": "p", "uid": "p", "generation": 1}, "spec": {"mode": "Act"}}
+STATUS = {"state": "Suspect", "policy": "p", "nodeRef": {"name": "n"}, "sweep": {"name": "s"}}
+HEALTH: dict[str, Any] = {
+    "metadata": {"name": "hw", "uid": "hw", "generation": 1},
+    "spec": {},
+    "status": STATUS,
+}
+SWEEP: dict[str, Any] = {"metadata": {"name": "s", "uid": "s", "generation": 1}, "spec": {"nodes": ["n"]}}
+KEYS = (
+    Key("GuardPolicy", "", "p"),
+    Key("NodeHealth", "", "hw"),
+    Key("Node", "", "n"),
+    Key("HealthSweep", "", "s"),
+)
+
+
+class Guard(Operator):
+    """A policy, a node, its hardware and a sweep, known before changes wake anything."""
+
+    def __init__(self, api: FakeApi) -> None:
+        super().__init__(api)
+        known = (GUARD_POLICIES, POLICY), (NODES, NODE), (NODE_HEALTHS, HEALTH), (HEALTH_SWEEPS, SWEEP)
+        for resource, body in known:
+            self.world.upsert(resource, api.put(resource, body))
+        self.trigger()
+
+    def woken(self, resource: Resource, body: dict[str, Any], *, own: bool = False) -> set[str]:
+        """The kinds of the keys that a change wakes."""
+        self.queue._entries.clear()
+        self.world.upsert(resource, self.api.put(resource, body), own=own)
+        return {key.kind for key in KEYS if key in self.queue}
+
+    def woken_by_removal(self, resource: Resource, name: str) -> set[str]:
+        self.queue._entries.clear()
+        self.world.drop(resource, self.api.objects[resource.plural, "", name]["metadata"]["uid"])
+        return {key.kind for key in KEYS if key in self.queue}
+
+
+async def test_a_node_wakes_its_marks_its_hardware_policies_and_sweeps(api: FakeApi) -> None:
+    it = Guard(api)
+    cordoned = NODE | {"spec": {"unschedulable": True}}
+    assert it.woken(NODES, cordoned) == {"GuardPolicy", "NodeHealth", "Node", "HealthSweep"}
+    assert it.woken(NODES, cordoned) == set(), "a heartbeat of its kubelet changes nothing"
+    assert it.woken(NODES, NODE, own=True) == {"NodeHealth", "Node"}
+    assert it.woken_by_removal(NODES, "n") == {"GuardPolicy", "NodeHealth", "HealthSweep"}
+
+
+async def test_hardware_wakes_its_node_and_the_policies(api: FakeApi) -> None:
+    it = Guard(api)
+    turned = HEALTH | {"status": STATUS | {"state": "Quarantined"}}
+    assert it.woken(NODE_HEALTHS, turned) == {"GuardPolicy", "NodeHealth", "Node"}
+    assert it.woken(NODE_HEALTHS, HEALTH, own=True) == {"Node"}
+    swept = HEALTH | {"status": STATUS | {"sweep": {"name": "t"}}}
+    assert it.woken(NODE_HEALTHS, swept, own=True) == {"NodeHealth"}, "it wants another sweep made"
+    assert it.woken_by_removal(NODE_HEALTHS, "hw") == {"GuardPolicy", "NodeHealth", "Node"}
+
+
+async def test_a_state_is_shown_without_debounce(api: FakeApi) -> None:
+    it = Guard(api)
+    it.woken(NODE_HEALTHS, HEALTH | {"status": STATUS | {"state": "Quarantined"}}, own=True)
+    assert await it.queue.get() == Key("Node", "", "n") and it.queue.depth == 0
+
+
+async def test_a_sweep_wakes_itself_its_hardware_and_with_verdicts_the_policies(api: FakeApi) -> None:
+    it = Guard(api)
+    assert it.woken(HEALTH_SWEEPS, SWEEP | {"status": {"done": 1}}, own=True) == {"GuardPolicy"}
+    assert it.woken(HEALTH_SWEEPS, SWEEP | {"status": {"done": 1, "message": "m"}}) == {"HealthSweep"}
+    assert it.woken_by_removal(HEALTH_SWEEPS, "s") == {"GuardPolicy", "NodeHealth", "HealthSweep"}
+
+
+@pytest.mark.parametrize("change", ["made", "changed", "deleted"])
+async def test_a_policy_wakes_the_other_policies_all_hardware_and_all_nodes(
+    api: FakeApi, change: str
+) -> None:
+    it = Guard(api)
+    other = {"metadata": {"name": "q", "uid": "q", "generation": 1}, "spec": {"priority": 5}}
+    if change == "made":
+        woken = it.woken(GUARD_POLICIES, other)
+    else:
+        it.woken(GUARD_POLICIES, other)
+        changed = other | {"metadata": {"name": "q", "uid": "q", "generation": 2}}
+        removed = change == "deleted"
+        woken = it.woken_by_removal(GUARD_POLICIES, "q") if removed else it.woken(GUARD_POLICIES, changed)
+    assert woken == {"GuardPolicy", "NodeHealth", "Node"}
+
+
+async def test_the_status_of_a_policy_wakes_nodes_if_its_breaker_turns(api: FakeApi) -> None:
+    it = Guard(api)
+    assert it.woken(GUARD_POLICIES, POLICY | {"status": {"nodes": 3}}, own=True) == set()
+    opened = POLICY | {"status": {"nodes": 3, "breaker": {"state": "Open"}}}
+    assert it.woken(GUARD_POLICIES, opened, own=True) == {"Node"}
