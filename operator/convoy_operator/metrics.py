@@ -62,6 +62,7 @@ class Metrics:
         registry, kinds = self.registry, [one.resource.kind for one in controllers]
         own = [one for one in controllers if one.kind is not None]
         applied = {made.resource.plural for one in controllers for made in one.makes if made.applied}
+        applied -= {one.resource.plural for one in own}
         reflected = [one.resource.plural for one in own if one.reflector]
         watched = [PODS.plural, NODES.plural, *reflected, *sorted(applied)]
         listed = [*watched, *(one.resource.plural for one in own if not one.reflector)]

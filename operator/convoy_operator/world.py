@@ -15,6 +15,7 @@ from convoy_controllers.resources import NODES, PODS, Resource
 from convoy_controllers.views import ENDED_PHASES, PodWarning
 from convoy_crds import trainingjob
 from convoy_crds.kind import Kind
+from convoy_crds.terms import LABEL_MANAGED, OPERATOR
 from convoy_crds.trainingjob_status import TERMINAL, Phase
 from convoy_operator import views
 from convoy_operator.cache import Store
@@ -33,19 +34,19 @@ class World:
             one.resource.kind: Store() for one in controllers if one.kind is not None
         }
         """Objects of the kinds that are reconciled, by kind."""
+        own = {one.resource: self.kinds[one.resource.kind] for one in controllers if one.kind is not None}
+        made = {made.resource for one in controllers for made in one.makes if made.applied}
         self.applied: Mapping[Resource, Store[Parent]] = {
-            made.resource: Store() for one in controllers for made in one.makes if made.applied
+            resource: Store() for resource in sorted(made - own.keys(), key=lambda one: one.plural)
         }
-        """Objects that plans apply, by resource."""
+        """Objects that plans apply and that no controller reconciles, by resource."""
+        self._children = {**self.applied, **{one: own[one] for one in made & own.keys()}}
         self._views: Mapping[Resource, tuple[Store[Any], Callable[[Mapping[str, Any]], Any]]] = {
             PODS: (self.pods, views.pod),
             NODES: (self.nodes, views.node),
-            **{
-                one.resource: (self.kinds[one.resource.kind], views.parent) for one in controllers if one.kind
-            },
-            **{resource: (store, views.parent) for resource, store in self.applied.items()},
+            **{resource: (store, views.parent) for resource, store in (own | self.applied).items()},
         }
-        for store in self.applied.values():
+        for store in self._children.values():
             store.add_index(_OWNER, lambda item: views.controller_uid(item.raw) or "")
         for one in controllers:
             for watch in one.watches:
@@ -71,8 +72,11 @@ class World:
         return self._views[resource][0]
 
     def children(self, resource: Resource, owner_uid: str) -> list[Parent]:
-        """Return the applied objects of a resource that an object owns."""
-        return self.applied[resource].by_index(_OWNER, owner_uid)
+        """Return the objects of a resource that an object owns and that the operator has applied."""
+        found = self._children[resource].by_index(_OWNER, owner_uid)
+        return [
+            one for one in found if (one.raw["metadata"].get("labels") or {}).get(LABEL_MANAGED) == OPERATOR
+        ]
 
     def child(self, resource: Resource, namespace: str, name: str) -> Parent | None:
         """Return a cached object by its name; None for one that is not cached."""

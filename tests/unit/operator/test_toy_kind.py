@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
 from tests.unit.crds.toyserver import KIND
 
+from convoy_controllers.children import Apply, owner_reference
+from convoy_controllers.controller import Makes, by_owner
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.keys import Key
+from convoy_controllers.plan import Plan
 from convoy_controllers.reference import page
-from convoy_controllers.resources import SERVICES, of
+from convoy_controllers.resources import SERVICES, TRAINING_JOBS, of
 from convoy_controllers.rights import rules
+from convoy_controllers.testing.builders import make_job
 from convoy_operator import errors, views
+from convoy_operator.caches import Caches
 
 from .conftest import FakeApi
 from .reconciling import Operator
@@ -127,6 +134,33 @@ def test_what_is_watched_is_kept(api: FakeApi) -> None:
     kept = views.parent(api.put(SERVICES, {"metadata": {"name": "s"}}, "ns"))
     it.world.store(SERVICES).upsert(kept)
     assert it.world.child(SERVICES, "ns", "s") is kept
+
+
+def job(name: str, uid: str, owner: str, **labels: str) -> dict[str, Any]:
+    raw = make_job(name=name).to_dict()
+    owners = [owner_reference(KIND.api_version, KIND.name, "toy", owner)]
+    raw["metadata"] |= {"namespace": "ns", "uid": uid, "labels": labels, "ownerReferences": owners}
+    return raw
+
+
+async def test_children_of_a_kind_that_is_reconciled_are_in_the_cache_of_that_kind(api: FakeApi) -> None:
+    def plan(observed: object, now: datetime) -> Plan:
+        return Plan(prune=(TRAINING_JOBS,))
+
+    makes = (Makes(TRAINING_JOBS, (Apply,)),)
+    parent = replace(CONTROLLER, plan=plan, makes=makes, watches=(by_owner(KIND, TRAINING_JOBS),))
+    it = Operator(api, controllers=(*CONTROLLERS, parent))
+    toy = {"apiVersion": KIND.api_version, "kind": KIND.name, "metadata": {"name": "toy"}, "spec": {}}
+    it.world.upsert(of(KIND), api.put(of(KIND), toy, "ns"))
+    (owner,) = it.world.objects(KIND)
+    managed = {"app.kubernetes.io/managed-by": "convoy-operator"}
+    for name, labels in (("applied", managed), ("a-person-s", {})):
+        it.world.upsert(TRAINING_JOBS, api.put(TRAINING_JOBS, job(name, name, owner.uid, **labels), "ns"))
+    assert it.world.store(TRAINING_JOBS) is it.world.jobs and len(it.world.jobs) == 2
+    await it.reconciler.handle(KEY)
+    assert [name for plural, _, name in api.objects if plural == TRAINING_JOBS.plural] == ["a-person-s"]
+    kept = Caches(api, it.world, it.metrics, 600.0, it.controllers)
+    assert not kept._applied
 
 
 def test_the_page_of_controllers_has_it() -> None:
