@@ -16,7 +16,7 @@ from convoy_controllers.controller import Controller, Makes, Watch, by_field, ev
 from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth import fleet as fleets
 from convoy_controllers.nodehealth import sources
-from convoy_controllers.nodehealth.binding import Bindings
+from convoy_controllers.nodehealth.binding import Bindings, hardware_name
 from convoy_controllers.nodehealth.observe import Hardware, by_node, in_order, member, results
 from convoy_controllers.nodehealth.observed import Member
 from convoy_controllers.nodehealth.sweeping import UNASKED
@@ -27,6 +27,8 @@ from convoy_crds import guardpolicy, healthsweep
 from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.nodehealth import KIND
 
+ON_NODE = "status.nodeRef.name"
+"""Path of the name of the node that hardware was last seen on."""
 _KEPT_SECONDS, _KEPT_UNASKED_SECONDS = 86_400, 3_600
 """Life of a finished sweep that was made for a node. What it came to is in the NodeHealth."""
 
@@ -108,11 +110,14 @@ def _itself(reader: Reader, before: Any | None, after: Any | None) -> Iterable[t
 
 
 def _bound(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
-    """Return the hardware of a node, and the hardware that was last seen there."""
+    """Return the hardware that a node reports, and the hardware that was last seen there.
+
+    Nothing is bound here: a thousand nodes change together, and each would bind all of them.
+    """
     item: Any = after if after is not None else before
-    names = {one.name for one in reader.referring(KIND, "status.nodeRef.name", item.name)}
-    names.add(reader.bindings().hardware.get(item.name, ""))
-    return [("", name) for name in sorted(names) if name]
+    names = {one.name for one in reader.referring(KIND, ON_NODE, item.name)}
+    reported = hardware_name(reader.seen_node(item))
+    return [("", name) for name in sorted({*names, reported}) if reader.exists(KIND, name)]
 
 
 def _asked(health: Parent) -> Hashable:
@@ -132,7 +137,7 @@ CONTROLLER = Controller(
     makes=(Makes(HEALTH_SWEEPS, (Create,), owned=False),),
     watches=(
         Watch(NODE_HEALTHS, _itself, _asked),
-        Watch(NODES, _bound, sources.concern, index="status.nodeRef.name"),
+        Watch(NODES, _bound, sources.concern, index=ON_NODE),
         by_field(KIND, HEALTH_SWEEPS, "status.sweep.name", lambda sweep: sweep.uid),
         every(KIND, GUARD_POLICIES, _rules),
     ),

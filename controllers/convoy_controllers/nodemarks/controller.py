@@ -17,6 +17,7 @@ from convoy_controllers.children import Apply, Child, EvictPod, Patch
 from convoy_controllers.controller import Controller, Makes, Watch
 from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth import sources
+from convoy_controllers.nodehealth.controller import ON_NODE
 from convoy_controllers.nodehealth.fleet import evicts
 from convoy_controllers.nodehealth.observe import in_order, node_facts, policy_for
 from convoy_controllers.nodehealth.observed import Facts
@@ -121,11 +122,8 @@ def _itself(reader: Reader, before: Any | None, after: Any | None) -> Iterable[t
 
 
 def _nodes_of(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
-    """Return the node that has the hardware, and those that had it."""
+    """Return the node that the status names, and the one that it named. A node shows what is stored."""
     found = {(one.status.get("nodeRef") or {}).get("name", "") for one in (before, after) if one is not None}
-    for one in (before, after):
-        if one is not None and (node := reader.bindings().chosen.get(one.name)) is not None:
-            found.add(node.name)
     return [("", name) for name in sorted(found) if name]
 
 
@@ -133,9 +131,8 @@ def _drained(reader: Reader, before: Any | None, after: Any | None) -> Iterable[
     """Return the node of a pod while the node is being drained."""
     for one in (before, after):
         if one is not None and one.view.node:
-            name = reader.bindings().hardware.get(one.view.node, "")
-            health = reader.get(nodehealth.KIND, name) if name else None
-            if health is not None and health.status.state is State.DRAINING:
+            there = reader.referring(nodehealth.KIND, ON_NODE, one.view.node)
+            if any(health.status.get("state") == State.DRAINING for health in there):
                 yield "", one.view.node
 
 

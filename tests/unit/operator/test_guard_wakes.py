@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from convoy_controllers.keys import Key
-from convoy_controllers.resources import GUARD_POLICIES, HEALTH_SWEEPS, NODE_HEALTHS, NODES, Resource
+from convoy_controllers.resources import GUARD_POLICIES, HEALTH_SWEEPS, NODE_HEALTHS, NODES, PODS, Resource
 
 from .conftest import FakeApi
 from .reconciling import Operator
@@ -107,3 +107,32 @@ async def test_the_status_of_a_policy_wakes_nodes_if_its_breaker_turns(api: Fake
     assert it.woken(GUARD_POLICIES, POLICY | {"status": {"nodes": 3}}, own=True) == set()
     opened = POLICY | {"status": {"nodes": 3, "breaker": {"state": "Open"}}}
     assert it.woken(GUARD_POLICIES, opened, own=True) == {"Node"}
+
+
+async def test_a_pod_wakes_its_node_while_that_is_drained(api: FakeApi) -> None:
+    it = Guard(api)
+    pod = {
+        "metadata": {"name": "w", "uid": "w", "labels": {"convoy.dev/job": "j"}},
+        "spec": {"nodeName": "n"},
+    }
+    assert it.woken(PODS, pod | {"status": {"phase": "Running"}}) == set()
+    it.woken(NODE_HEALTHS, HEALTH | {"status": STATUS | {"state": "Draining"}})
+    assert it.woken_by_removal(PODS, "w") == {"Node"}
+
+
+async def test_hardware_that_comes_to_another_node_is_woken(api: FakeApi) -> None:
+    it = Guard(api)
+    other = NODE | {"metadata": {"name": "m", "uid": "m"}}
+    assert it.woken(NODES, other) >= {"NodeHealth"}
+
+
+async def test_changes_of_nodes_and_hardware_bind_nothing(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = Guard(api)
+    bound: list[str] = []
+    monkeypatch.setattr(it.reader, "bindings", lambda: bound.append("bound"))
+    it.woken(NODES, NODE | {"spec": {"unschedulable": True}})
+    it.woken(NODE_HEALTHS, HEALTH | {"status": STATUS | {"state": "Draining"}})
+    it.woken(PODS, {"metadata": {"name": "w", "labels": {"convoy.dev/job": "j"}}, "spec": {"nodeName": "n"}})
+    assert not bound
