@@ -65,11 +65,12 @@ def plan(observed: Observed, now: datetime) -> Plan:
     found = fleets.look(fleet, now)
     unknown = observing.unknown(policy, observed.hardware)
     created = [_created(name) for name in unknown if name not in observed.unreadable]
+    members = {member.name: member.health for member in fleet.members}
     status = found.policy
     return Plan(
         status=status.to_dict() if status is not None else None,
         status_first=True,
-        children=(*created, *(_stored(fleet, name, after) for name, after in found.statuses.items())),
+        children=(*created, *(_stored(members[name], after) for name, after in found.statuses.items())),
         events=_breaker(policy, status) if status is not None else (),
         requeue_after=MADE_SECONDS if created else BUSY_SECONDS if _busy(fleet) else fleets.LOOK_SECONDS,
     )
@@ -85,10 +86,9 @@ def _created(name: str) -> Create:
     return Create(NODE_HEALTHS, body)
 
 
-def _stored(fleet: Fleet, name: str, after: NodeHealthStatus) -> PatchStatus:
-    health = next(member.health for member in fleet.members if member.name == name)
+def _stored(health: NodeHealth, after: NodeHealthStatus) -> PatchStatus:
     version = health.metadata.resource_version or ""
-    return PatchStatus(NODE_HEALTHS, name, after.to_dict(), version, turns(health, after))
+    return PatchStatus(NODE_HEALTHS, health.metadata.name, after.to_dict(), version, turns(health, after))
 
 
 def turns(health: NodeHealth, after: NodeHealthStatus) -> tuple[Event, ...]:
