@@ -40,7 +40,7 @@ class EngineEntry:
     example: str
     """File name of a manifest in the engine's folder; `examples/` has a copy."""
     small: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters under which two ranks end within a second, for tests."""
+    """Parameters under which a few ranks end within a second, for tests."""
     metrics: tuple[Metric, ...] = ()
     paper: str = ""
     """The publication whose method the engine has, as title and address; empty for the house's own."""
