@@ -211,6 +211,7 @@ class KubernetesGateway:
         body: Mapping[str, Any],
         *,
         subresource: str | None = None,
+        force: bool = True,
     ) -> Object:
         """See ApiGateway."""
         return await self._call(
@@ -218,7 +219,7 @@ class KubernetesGateway:
             resource,
             resource.path(namespace, name, subresource),
             body={"apiVersion": resource.api_version, "kind": resource.kind, **body},
-            params={"fieldManager": FIELD_MANAGER, "force": "true"},
+            params={"fieldManager": FIELD_MANAGER, "force": str(force).lower()},
             content_type=APPLY_PATCH,
         )
 

@@ -171,10 +171,13 @@ class Executor:
         known = self._world.child(resource, owner.namespace, child.name)
         if known is None:
             try:
-                self._cache(resource, await self._gateway.create(resource, namespace, body), own=True)
-                return
-            except errors.AlreadyExists:
                 known = views.parent(await self._gateway.get(resource, namespace, child.name))
+            except errors.NotFound:
+                # Not by POST: an apply never takes off the fields of a POST. Not by force: if somebody else
+                # is faster, the fields in common are theirs, and that is a Conflict.
+                raw = await self._gateway.apply(resource, namespace, child.name, body, force=False)
+                self._cache(resource, raw, own=True)
+                return
         if views.controller_uid(known.raw) != views.controller_uid(body):
             raise errors.Invalid(409, APPLIED_TAKEN.format(kind=resource.kind, name=child.name))
         if _intent(known.raw) != _intent(body):

@@ -82,8 +82,12 @@ class ApiGateway(Protocol):
         body: Mapping[str, Any],
         *,
         subresource: str | None = None,
+        force: bool = True,
     ) -> Object:
-        """Server-side apply of the fields in `body`, which become the operator's."""
+        """Server-side apply of the fields in `body`, which become the operator's.
+
+        Without `force`, Conflict if another manager owns one of the fields with another value.
+        """
         ...
 
     async def evict(self, namespace: str, name: str, *, uid: str) -> None:

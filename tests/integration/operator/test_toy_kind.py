@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from urllib.error import HTTPError
 
 import pytest
 from tests.unit.crds.toyserver import KIND
-from tests.unit.operator.toycontroller import CONTROLLER
+from tests.unit.operator.toycontroller import CONTROLLER, service
 
+from convoy_controllers.children import Apply
 from convoy_controllers.controllers import CONTROLLERS
+from convoy_controllers.plan import Plan
 from convoy_controllers.resources import SERVICES, of
 from convoy_controllers.rights import rules
 from convoy_crds.generate import definition
@@ -53,6 +57,38 @@ async def _found(installation: Installation, path: str) -> dict[str, Any]:
         if error.code != 404:
             raise
         return {}
+
+
+async def test_what_an_intent_lacks_goes(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    await installed(installation)
+    toys, services = of(KIND).path(installation.namespace), SERVICES.path(installation.namespace)
+    labels: dict[str, str] = {"a": "b"}
+
+    def plan(observed: Any, now: datetime) -> Plan:
+        manifest = service(observed.server)
+        manifest["metadata"]["labels"] = dict(labels)
+        return Plan(children=(Apply(SERVICES, manifest),))
+
+    labelled = (*CONTROLLERS, replace(CONTROLLER, plan=plan))
+    async with running(installation, monkeypatch, controllers=labelled):
+        body = {"apiVersion": KIND.api_version, "kind": KIND.name, "metadata": {"name": "bare"}, "spec": {}}
+        await installation.call("POST", toys, body)
+
+        async def labels_of() -> set[str]:
+            found = await _found(installation, f"{services}/bare")
+            return set(found.get("metadata", {}).get("labels", ()))
+
+        async def made() -> bool:
+            return "a" in await labels_of()
+
+        async def bare() -> bool:
+            return "a" not in await labels_of()
+
+        await eventually(made, what="the Service is there")
+        labels.clear()
+        change = {"spec": {"replicas": 3}}
+        await installation.call("PATCH", f"{toys}/bare", change, content_type="application/merge-patch+json")
+        await eventually(bare, what="the label is taken off")
 
 
 async def test_a_service_is_made_mended_and_deleted(

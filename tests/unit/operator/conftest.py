@@ -171,6 +171,7 @@ class FakeApi:
         body: Mapping[str, Any],
         *,
         subresource: str | None = None,
+        force: bool = True,
     ) -> Object:
         self._note("apply", resource, name, body)
         if subresource:
@@ -181,6 +182,8 @@ class FakeApi:
             ]
             status["conditions"] = [*others, *body["status"]["conditions"]]
             return self.put(resource, {**raw, "status": status}, namespace or "")
+        if not force and (resource.plural, namespace or "", name) in self.objects:
+            raise errors.Conflict(409, "another manager owns a field")
         return self.put(resource, {**body, "kind": resource.kind}, namespace or "")
 
     async def evict(self, namespace: str, name: str, *, uid: str) -> None:
