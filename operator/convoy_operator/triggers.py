@@ -56,9 +56,11 @@ class Triggers:
             return
         if before is not None and after is not None and watch.concern(before) == watch.concern(after):
             return
-        delay = 0.0 if watch.urgent(before, after) else self._debounce
+        urgent = watch.urgent(before, after)
+        # Nodes come in thousands, and their requests wait for the budget of nodes: jobs go first.
+        high = urgent or not controller.reflector
         for namespace, name in watch.keys(self._reader, before, after):
-            self._queue.add(controller.key(namespace, name), delay)
+            self._queue.add(controller.key(namespace, name), 0.0 if urgent else self._debounce, high=high)
 
 
 def _spec(parent: Parent) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -136,3 +137,15 @@ async def test_changes_of_nodes_and_hardware_bind_nothing(
     it.woken(NODE_HEALTHS, HEALTH | {"status": STATUS | {"state": "Draining"}})
     it.woken(PODS, {"metadata": {"name": "w", "labels": {"convoy.dev/job": "j"}}, "spec": {"nodeName": "n"}})
     assert not bound
+
+
+async def test_a_job_goes_before_all_nodes_that_a_policy_has_woken(api: FakeApi) -> None:
+    it = Guard(api)
+    for number in range(50):
+        it.world.upsert(NODES, api.put(NODES, NODE | {"metadata": {"name": f"n{number}"}}))
+    it.woken_by_removal(GUARD_POLICIES, "p")
+    await asyncio.sleep(0.2)
+    assert it.queue.depth > 50
+    job = Key("TrainingJob", "ns", "j")
+    it.queue.add(job)
+    assert await it.queue.get() == job
