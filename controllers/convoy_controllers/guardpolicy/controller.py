@@ -32,8 +32,6 @@ from convoy_crds.reasons.catalogue import Reasons, all_reasons
 
 BUSY_SECONDS = 1.0
 """Seconds between two reconciles while something is suspected or on its way back: no event ends a wait."""
-MADE_SECONDS = 0.2
-"""Seconds until hardware whose NodeHealth was just created is looked at."""
 _REASONS = {one.name: one for one in all_reasons()}
 
 
@@ -72,7 +70,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         status_first=True,
         children=(*created, *(_stored(members[name], after) for name, after in found.statuses.items())),
         events=_breaker(policy, status) if status is not None else (),
-        requeue_after=MADE_SECONDS if created else BUSY_SECONDS if _busy(fleet) else fleets.LOOK_SECONDS,
+        requeue_after=BUSY_SECONDS if created or _busy(fleet) else fleets.LOOK_SECONDS,
     )
 
 

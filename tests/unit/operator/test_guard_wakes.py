@@ -9,6 +9,7 @@ import pytest
 
 from convoy_controllers.keys import Key
 from convoy_controllers.resources import GUARD_POLICIES, HEALTH_SWEEPS, NODE_HEALTHS, NODES, PODS, Resource
+from convoy_operator import errors
 
 from .conftest import FakeApi
 from .reconciling import Operator
@@ -150,3 +151,14 @@ async def test_a_job_goes_before_all_nodes_that_a_policy_has_woken(api: FakeApi)
     it.queue.add(job)
     first = [await it.queue.get(), await it.queue.get()]
     assert first == [Key("GuardPolicy", "", "p"), job], "the policy itself has changed"
+
+
+async def test_hardware_that_may_not_be_written_down_is_tried_at_leisure(api: FakeApi) -> None:
+    it = Operator(api)
+    for resource, body in ((GUARD_POLICIES, POLICY), (NODES, NODE)):
+        it.world.upsert(resource, api.put(resource, body))
+    api.fail = lambda verb, plural, name: errors.Forbidden(403, "a webhook") if verb == "create" else None
+    await it.reconcile_all("GuardPolicy")
+    due = it.queue._entries[KEYS[0]].due
+    assert due is not None and due - asyncio.get_running_loop().time() > 0.4
+    assert api.count("create", "nodehealths") == 1
