@@ -34,11 +34,12 @@ _RACK = Budgets().rack_label
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A sweep, the nodes, and what they have reported."""
+    """A sweep, its nodes, and what they have reported."""
 
     sweep: HealthSweep
     told: Heard
     nodes: Sequence[SweepNode] = ()
+    """The nodes of the sweep; all nodes while its selector is still to choose."""
     classes: Mapping[str, HardwareClassStatus] = field(default_factory=dict)
     """By name, what each HardwareClass has learned."""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -56,7 +57,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
     return Observed(
         sweep=sweep,
         told=reader.hub.sweeps,
-        nodes=tuple(_node(reader, node, policies) for node in reader.nodes()),
+        nodes=tuple(_node(reader, node, policies) for node in _concerned(reader, sweep)),
         classes={one.metadata.name: one.status for one in reader.all(hardwareclass.KIND)},
         versions={one.name: str(one.version) for one in reader.live(hardwareclass.KIND)},
     )
@@ -96,6 +97,16 @@ def _events(before: HealthSweepStatus, after: HealthSweepStatus) -> Iterable[Eve
     if after.phase is not before.phase and after.phase in (SweepPhase.COMPLETE, SweepPhase.FAILED):
         reason = Reasons.SWEPT if after.phase is SweepPhase.COMPLETE else Reasons.SWEEP_NOT_RUN
         yield Event(reason, after.message)
+
+
+def _concerned(reader: Reader, sweep: HealthSweep) -> Iterable[Node]:
+    """Return the nodes of a sweep; all nodes while its selector is still to choose."""
+    begun = sweep.status.start_time is not None
+    names = [one.node for one in sweep.status.nodes] if begun else sweep.spec.nodes
+    if names is None:
+        return reader.nodes()
+    found = (reader.node(name) for name in sorted(set(names)))
+    return [node for node in found if node is not None]
 
 
 def _node(reader: Reader, node: Node, policies: Sequence[GuardPolicy]) -> SweepNode:

@@ -17,6 +17,7 @@ from convoy_controllers.commands import CancelSweep
 from convoy_controllers.healthsweep import controller
 from convoy_controllers.healthsweep.observed import BANDWIDTH, INVENTORY, METRICS, Order, Told
 from convoy_controllers.healthsweep.plan import advance
+from convoy_controllers.keys import Key
 from convoy_controllers.resources import (
     GUARD_POLICIES,
     HARDWARE_CLASSES,
@@ -422,6 +423,24 @@ def test_a_stored_verdict_is_counted_once(
     it.look(6)
     assert it.sweep("a")["status"]["message"] == "2 pass"
     assert it.metrics.registry.get_sample_value("convoy_guard_sweeps_total", {"verdict": "Pass"}) == 2
+
+
+def test_a_sweep_sees_its_own_nodes_alone(api: FakeApi) -> None:
+    it = Cluster(api, 5)
+    api.objects.pop((GUARD_POLICIES.plural, "", "p"))
+    api.put(HEALTH_SWEEPS, {"metadata": {"name": "two"}, "spec": {"nodes": ["n3", "n1", "gone"]}})
+    api.put(HEALTH_SWEEPS, {"metadata": {"name": "all"}, "spec": {"selector": {}}})
+
+    def seen(name: str) -> list[str]:
+        observed = controller.observe(it.reader, Key("HealthSweep", "", name))
+        return [one.name for one in observed.nodes] if observed is not None else []
+
+    it.sync()
+    assert (seen("two"), len(seen("all"))) == (["n1", "n3"], 5)
+    it.look()
+    it.join("n5")
+    it.sync()
+    assert (seen("two"), len(seen("all"))) == (["n1", "n3"], 5), "a node that came later takes no part"
 
 
 def test_an_old_verdict_is_nobody_s_who_came_after_it(api: FakeApi) -> None:
