@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -84,7 +84,7 @@ def test_the_rows_of_a_comparison() -> None:
         "rate: ours",
         "rate: theirs",
         "rate: ours, times better than theirs",
-        "negative control: theirs again, distance from theirs",
+        "negative control: theirs again, gain over theirs",
         "time: ours",
         "time: theirs",
         "time: ours, times better than theirs",
@@ -94,7 +94,7 @@ def test_the_rows_of_a_comparison() -> None:
     gain = rows["rate: ours, times better than theirs"]
     assert (gain["value"], gain["met"], gain["kind"]) == (2, True, "measured")
     assert gain["spread"] == "95%: 2.000 to 2.000, 3 rounds"
-    assert rows["negative control: theirs again, distance from theirs"]["met"] is True
+    assert rows["negative control: theirs again, gain over theirs"]["met"] is True
     assert rows["rate: ours"]["spread"] == "0.444 to 1.0, n=3"
     assert broken(figures) == []
 
@@ -104,13 +104,34 @@ def test_the_rows_of_a_comparison() -> None:
     [
         (result(1, total=1.1), result(2), ["equality: sum"]),
         (result(1, bits="b"), result(2), ["equality: bits"]),
-        (result(1), result(1), ["negative control: theirs again, distance from theirs"]),
+        (result(1), result(1), ["negative control: theirs again, gain over theirs"]),
     ],
     ids=["another number", "other bits", "a gain without the mechanism"],
 )
 def test_a_figure_is_not_published_when(ours: Any, again: Any, missed: list[str]) -> None:
     answers = {"ours": ours, "theirs": result(2), "theirs again": again}
     assert broken(compare(bench(), run_once=Scripted(answers))) == missed
+
+
+@pytest.mark.parametrize(
+    ("size", "seconds", "gain", "met"),
+    [
+        ("full", 2.4, -0.167, True),
+        ("full", 2.0, 0.0, True),
+        ("full", 1.85, 0.0811, True),
+        ("full", 1.8, 0.111, False),
+        ("small", 1.0, 1.0, None),
+    ],
+    ids=["worse", "equal", "within the tolerance", "a gain", "a small run is not judged"],
+)
+def test_the_control_fails_for_a_gain_alone_and_in_full_runs_alone(
+    size: Literal["small", "full"], seconds: float, gain: float, met: bool | None
+) -> None:
+    answers = {"ours": result(1), "theirs": result(2), "theirs again": result(seconds)}
+    figures = compare(bench(), size, run_once=Scripted(answers))
+    (row,) = [row for row in figures.rows() if row["metric"].startswith("negative control: ")]
+    assert (row["value"], row["met"]) == (pytest.approx(gain), met)
+    assert broken(figures) == ([row["metric"]] if met is False else [])
 
 
 def test_numbers_are_equal_within_their_tolerance() -> None:
