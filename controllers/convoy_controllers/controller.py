@@ -168,6 +168,8 @@ class Controller(Generic[O]):
     """Nodes whose agents must have had time to report before the object is judged."""
     progress: frozenset[str] = frozenset()
     """Fields of the status that move while nothing else happens. They are written as rarely as etcd asks."""
+    over: Callable[[Parent], bool] = lambda parent: False
+    """True for an object that nothing wakes any more but its own changes."""
     deletes: bool = False
     """True if plans may delete the object itself."""
     explain: Explain = lambda model, manifest, message, causes: Refusal(message)

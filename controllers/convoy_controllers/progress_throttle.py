@@ -56,15 +56,23 @@ class ProgressThrottle(Generic[K]):
         self._reserved.discard(self._turns.pop(key, -1))
 
     def wait(
-        self, key: K, stored: Mapping[str, Any], patch: Mapping[str, Any], jobs: int, now: float
+        self,
+        key: K,
+        stored: Mapping[str, Any],
+        patch: Mapping[str, Any],
+        jobs: int,
+        now: float,
+        fields: frozenset[str] = PROGRESS_FIELDS,
     ) -> float:
         """Return the seconds until `patch` of the `stored` status may be written; 0 for now.
+
+        `fields` are those that move while nothing else happens.
 
         The first progress and the first checkpoint are news and go at once; so does the last progress of a
         job that comes up or goes away, since its pods may not be there to report it again.
         """
         turned = "cause" in patch.get("goodput", ())
-        known = patch.keys() <= PROGRESS_FIELDS & stored.keys()
+        known = patch.keys() <= fields & stored.keys()
         steady = stored.get("phase") == "Running" and known and not turned
         return self.turn(key, jobs, now) if steady else 0.0
 

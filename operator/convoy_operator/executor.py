@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import orjson
 import structlog
 
+from convoy_controllers.cached import Parent
 from convoy_controllers.children import Apply, Child, Create, Delete, EndPod, EvictPod, Patch, PatchStatus
 from convoy_controllers.merge_patch import merge_patch
 from convoy_controllers.resources import PODS, Resource
@@ -81,22 +82,31 @@ class Executor:
             EvictPod: self._evict,
         }
 
-    async def carry_out(
-        self, owner: Owner, children: Sequence[Child], *, create: bool = True
-    ) -> Mapping[str, Refusal]:
+    async def carry_out(self, owner: Owner, children: Sequence[Child]) -> Mapping[str, Refusal]:
         """Carry out children in their order; return, by name, why the API server refused some of them.
 
-        Neighbours of one type go side by side. `create=False` leaves out what is to be created. Raises
+        Neighbours of one type go side by side. After a refusal the next type is not begun. Raises
         errors.ApiError for what may heal by itself, once all of that type have been tried.
         """
-        refused: dict[str, Refusal] = {}
         for kind, group in itertools.groupby(children, type):
-            if kind is not Create:
-                await self._side_by_side(self._verbs[kind](owner, child) for child in group)
-            elif create:
+            refused: dict[str, Refusal] = {}
+            if kind is Create:
                 creations = [child for child in group if isinstance(child, Create)]
-                refused |= await self._create_all(owner, creations)
-        return refused
+                refused = await self._create_all(owner, creations)
+            else:
+                await self._side_by_side(self._child(owner, child, refused) for child in group)
+            if refused:
+                return refused
+        return {}
+
+    async def _child(self, owner: Owner, child: Child, refused: dict[str, Refusal]) -> None:
+        """Carry out one child. A refusal to apply a whole object is noted, for the status to name it."""
+        try:
+            await self._verbs[type(child)](owner, child)
+        except (errors.Invalid, errors.Forbidden, errors.WebhookFailed) as fault:
+            if not isinstance(child, Apply) or child.subresource:
+                raise
+            refused[child.name] = Refusal(fault.message)
 
     async def prune(self, owner: Owner, resources: Iterable[Resource], children: Sequence[Child]) -> None:
         """Delete what the owner owns of these resources and does not apply any more."""
@@ -129,7 +139,7 @@ class Executor:
 
     async def _create(self, owner: Owner, child: Create) -> None:
         raw: Mapping[str, Any]
-        namespace = owner.namespace or None
+        namespace = _namespace(owner, child.resource)
         try:
             raw = await self._gateway.create(child.resource, namespace, child.manifest)
             lacks = mutated.lacking(child.manifest, raw)
@@ -149,7 +159,7 @@ class Executor:
 
         Raises errors.Invalid if it had to be the parent's and is another's.
         """
-        raw = await self._gateway.get(child.resource, owner.namespace or None, child.name)
+        raw = await self._gateway.get(child.resource, _namespace(owner, child.resource), child.name)
         if views.controller_uid(raw) != views.controller_uid(child.manifest):
             raise errors.Invalid(409, NAME_TAKEN)
         if _intent(raw) != _intent(child.manifest):
@@ -159,7 +169,7 @@ class Executor:
 
     async def _apply(self, owner: Owner, child: Apply) -> None:
         """Apply fields; raise errors.Invalid if an object of that name belongs to somebody else."""
-        resource, namespace = child.resource, owner.namespace or None
+        resource, namespace = child.resource, _namespace(owner, child.resource)
         if child.subresource:
             fields = {name: value for name, value in child.manifest.items() if name != "metadata"}
             raw = await self._gateway.apply(
@@ -168,7 +178,7 @@ class Executor:
             self._cache(resource, raw, own=True)
             return
         body = _marked(child.manifest)
-        known = self._world.child(resource, owner.namespace, child.name)
+        known = self._world.child(resource, namespace or "", child.name)
         if known is None:
             try:
                 known = views.parent(await self._gateway.get(resource, namespace, child.name))
@@ -180,11 +190,13 @@ class Executor:
                 return
         if views.controller_uid(known.raw) != views.controller_uid(body):
             raise errors.Invalid(409, APPLIED_TAKEN.format(kind=resource.kind, name=child.name))
-        if _intent(known.raw) != _intent(body):
+        if _intent(known.raw) != _intent(body) or not _labelled(known):
             self._cache(resource, await self._gateway.apply(resource, namespace, child.name, body), own=True)
 
     async def _patch(self, owner: Owner, child: Patch) -> None:
-        raw = await self._gateway.patch(child.resource, owner.namespace or None, child.name, child.body)
+        raw = await self._gateway.patch(
+            child.resource, _namespace(owner, child.resource), child.name, child.body
+        )
         self._cache(child.resource, raw, own=True)
         log.info("patched", kind=child.resource.kind, name=child.name)
 
@@ -198,8 +210,8 @@ class Executor:
             log.warning("status not stored", kind=child.resource.kind, name=child.name, error=str(fault))
 
     async def _store_status(self, owner: Owner, child: PatchStatus) -> None:
-        resource, namespace = child.resource, owner.namespace or None
-        parent = self._world.child(resource, owner.namespace, child.name)
+        resource, namespace = child.resource, _namespace(owner, child.resource)
+        parent = self._world.child(resource, namespace or "", child.name)
         if parent is None:
             raw = await ensure(self._gateway, resource, child.name)
             parent = views.parent(raw)
@@ -233,7 +245,7 @@ class Executor:
         try:
             raw = await self._gateway.delete(
                 child.resource,
-                owner.namespace or None,
+                _namespace(owner, child.resource),
                 child.name,
                 uid=child.uid,
                 grace_seconds=child.grace_seconds,
@@ -280,6 +292,16 @@ class Executor:
 def _gone(deleted: Mapping[str, Any]) -> bool:
     """Return True if the response to a DELETE, by its metadata, says that nobody waits for anything more."""
     return deleted.get("deletionGracePeriodSeconds") == 0 and not deleted.get("finalizers")
+
+
+def _namespace(owner: Owner, resource: Resource) -> str | None:
+    """Return the namespace of a child: the owner's, or none for a resource without namespaces."""
+    return (owner.namespace or None) if resource.namespaced else None
+
+
+def _labelled(known: Parent) -> bool:
+    labels = known.raw["metadata"].get("labels") or {}
+    return bool(labels.get(LABEL_MANAGED) == OPERATOR)
 
 
 def _intent(body: Mapping[str, Any]) -> str | None:

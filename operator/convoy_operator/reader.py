@@ -18,7 +18,7 @@ from convoy_controllers.views import PodView, PodWarning
 from convoy_crds import nodehealth
 from convoy_crds.kind import Kind
 from convoy_crds.meta import Model
-from convoy_operator.world import World, ended
+from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 
@@ -107,11 +107,13 @@ class ClusterReader:
 
     def referring(self, kind: Kind[Any], path: str, value: str) -> Iterable[Parent]:
         """Return the objects of a kind that are not over, and whose field at `path` has that value."""
-        return [one for one in self._world.objects(kind).by_index(path, value) if not ended(one)]
+        return [
+            one for one in self._world.objects(kind).by_index(path, value) if not self._world.over(kind, one)
+        ]
 
     def live(self, kind: Kind[Any]) -> Iterable[Parent]:
         """Return the objects of a kind that are not over."""
-        return [one for one in self._world.objects(kind) if not ended(one)]
+        return [one for one in self._world.objects(kind) if not self._world.over(kind, one)]
 
     def pods(self, namespace: str, job: str) -> tuple[PodView, ...]:
         """Return the pods that carry a job's name in the job label, that job's own and others'."""

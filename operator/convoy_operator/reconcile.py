@@ -12,7 +12,7 @@ import structlog
 from pydantic import ValidationError
 
 from convoy_controllers.cached import Parent
-from convoy_controllers.children import Create
+from convoy_controllers.children import Apply, Child, Create
 from convoy_controllers.commands import Command
 from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
@@ -227,6 +227,7 @@ class Reconciler:
             try:
                 self._reader.read(controller.kind, parent)
             except ValidationError as error:
+                log.warning("object is invalid", error=str(error))
                 return invalid.plan(controller.validity, parent.raw, error, now)
         observed = controller.observe(self._reader, key)
         if observed is None:
@@ -238,17 +239,18 @@ class Reconciler:
     async def _children(self, controller: Controller[Any], parent: Any, plan: Plan) -> Mapping[str, Refusal]:
         """Carry out children; return, by name, why the API server would not create some of them."""
         executor = self._executors[controller.resource.kind]
-        creations = plan.creations
         generation = parent.generation if isinstance(parent, Parent) else 0
-        standing = self._refusals.standing(parent.uid, generation)
-        create = bool(creations) and not standing
-        before = [child for child in plan.children if not isinstance(child, Create)]
-        await executor.carry_out(parent, before)
+        children = [child for child in plan.children if not isinstance(child, Create)]
+        creations = plan.creations
+        if self._refusals.standing(parent.uid, generation):
+            # What was refused is tried again when its time has come, and all that would be made with it.
+            children, creations = [child for child in children if not _whole(child)], ()
+        refused = await executor.carry_out(parent, children)
         await executor.prune(parent, plan.prune, plan.children)
-        if not create:
-            return {}
-        refused = await self._dry_run(controller, parent, creations)
+        refused = refused or await self._dry_run(controller, parent, creations)
         refused = refused or await executor.carry_out(parent, creations)
+        if not refused and not (creations or any(map(_whole, children))):
+            return {}
         if refused and self._world.store(controller.resource).by_uid(parent.uid):
             self._refusals.record(parent.uid, generation, refused)
         else:
@@ -271,7 +273,7 @@ class Reconciler:
     def _retry(self, parent: Any, plan: Plan) -> float | None:
         """Seconds until refused objects may be tried again; None if none was, or none is wanted any more."""
         wait = self._refusals.wait(parent.uid)
-        if wait == 0 and not plan.creations:
+        if wait == 0 and not any(map(_whole, plan.children)):
             self._refusals.clear(parent.uid)
             return None
         return wait
@@ -299,7 +301,9 @@ class Reconciler:
         if not patch:
             return parent, None
         if controller.progress and (
-            wait := self._throttle.wait(key, parent.status, patch, self._world.active, self._clock())
+            wait := self._throttle.wait(
+                key, parent.status, patch, self._world.active, self._clock(), controller.progress
+            )
         ):
             return parent, wait
         if (meter := self._means.meters.get(key.kind)) is not None:
@@ -325,3 +329,8 @@ class Reconciler:
         except (errors.NotFound, errors.Conflict):
             log.info("already deleted")
         self._world.store(controller.resource).remove(parent)
+
+
+def _whole(child: Child) -> bool:
+    """Return True for a child that makes a whole object, which the API server may refuse."""
+    return isinstance(child, Create) or (isinstance(child, Apply) and not child.subresource)

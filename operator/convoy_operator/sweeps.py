@@ -35,7 +35,10 @@ class SweepTidier:
         """Tidy again and again until cancelled."""
         while True:
             await asyncio.sleep(TIDY_SECONDS)
-            self.tidy()
+            try:
+                self.tidy()
+            except Exception:
+                log.exception("orders of sweeps not tidied")
 
     def tidy(self) -> None:
         """Cancel and drop orders once."""

@@ -52,6 +52,7 @@ class World:
             for watch in one.watches:
                 if watch.index:
                     self.kinds[one.resource.kind].add_index(watch.index, partial(views.text_at, watch.index))
+        self._over = {one.resource.kind: one.over for one in controllers}
         self.jobs = self.kinds[trainingjob.KIND.name]
         self.pod_warnings: dict[str, PodWarning] = {}
         """The newest Warning of each late pod, by pod uid (pod_events.py)."""
@@ -66,6 +67,10 @@ class World:
     def objects(self, kind: Kind[Any]) -> Store[Parent]:
         """Return the store of a reconciled kind."""
         return self.kinds[kind.name]
+
+    def over(self, kind: Kind[Any], item: Parent) -> bool:
+        """Return True for an object that nothing wakes any more but its own changes."""
+        return self._over[kind.name](item)
 
     def store(self, resource: Resource) -> Store[Any]:
         """Return the store of a resource."""
@@ -162,8 +167,3 @@ class World:
             self._ready_nodes.discard(before.name)
         if after is not None and after.agent_ready:
             self._ready_nodes.add(after.name)
-
-
-def ended(job: Parent) -> bool:
-    """Whether a job's phase is terminal."""
-    return job.status.get("phase") in TERMINAL

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
-from convoy_controllers.cached import Node
+from convoy_controllers.cached import Node, Parent
 from convoy_controllers.children import Event, PatchStatus
 from convoy_controllers.commands import CancelSweep
-from convoy_controllers.controller import Controller, Makes, Pace, Watch
+from convoy_controllers.controller import Controller, Makes, Pace, every
 from convoy_controllers.healthsweep.observed import SweepNode
 from convoy_controllers.healthsweep.participant import Heard
 from convoy_controllers.healthsweep.plan import Step, advance
@@ -127,8 +126,8 @@ def _all_nodes(reader: Reader, key: Key) -> Iterable[str]:
     return [node.name for node in reader.nodes()]
 
 
-def _running(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
-    return [(one.namespace, one.name) for one in reader.live(KIND) if not one.status.get("completionTime")]
+def _over(sweep: Parent) -> bool:
+    return bool(sweep.status.get("completionTime"))
 
 
 CONTROLLER = Controller(
@@ -138,8 +137,9 @@ CONTROLLER = Controller(
     plan=plan,
     validity=None,
     makes=(Makes(HARDWARE_CLASSES, (PatchStatus,), owned=False),),
-    watches=(Watch(NODES, _running, sources.concern, own=False),),
+    watches=(every(KIND, NODES, sources.concern, own=False),),
     waits_for=_all_nodes,
+    over=_over,
     deletes=True,
     pace=Pace(least=0.5, most=BUSY_SECONDS),
     in_thread=True,

@@ -61,7 +61,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
     )
     policy = seen.policy_of(key.name)
     if policy is None:
-        swept = results(reader.all(healthsweep.KIND))
+        swept = results(reader.all(healthsweep.KIND), key.name)
         seen = Hardware(seen.policies, seen.healths, seen.bindings, seen.jobs, swept=swept)
     return Observed(
         member=member(key.name, policy, seen, reader.now()),

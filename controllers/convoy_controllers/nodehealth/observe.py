@@ -119,11 +119,16 @@ def member(name: str, policy: GuardPolicy | None, hardware: Hardware, now: datet
     return Member(health, facts)
 
 
-def results(sweeps: Iterable[HealthSweep]) -> dict[str, list[SweepResult]]:
-    """All verdicts of sweeps, by hardware, the oldest first. An inventory alone makes nobody pass."""
+def results(sweeps: Iterable[HealthSweep], hardware: str = "") -> dict[str, list[SweepResult]]:
+    """Sort verdicts of sweeps by hardware, the oldest first. An inventory alone makes nobody pass.
+
+    `hardware` takes the verdicts on that hardware alone.
+    """
     found: dict[str, list[SweepResult]] = defaultdict(list)
     for sweep in sweeps:
         for one in sweep.status.nodes:
+            if hardware and one.hardware != hardware:
+                continue
             shallow = one.verdict is Verdict.PASS and one.tier is Tier.L0
             if one.verdict is not None and one.at is not None and one.hardware and not shallow:
                 name = sweep.metadata.name

@@ -128,11 +128,15 @@ def _nodes_of(reader: Reader, before: Any | None, after: Any | None) -> Iterable
 
 
 def _drained(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
-    """Return the node of a pod while the node is being drained."""
+    """Return the node of a pod while the node is being drained, or its hardware is not stored yet.
+
+    A node that joins is gated only while it has no pods of jobs.
+    """
     for one in (before, after):
         if one is not None and one.view.node:
-            there = reader.referring(nodehealth.KIND, ON_NODE, one.view.node)
-            if any(health.status.get("state") == State.DRAINING for health in there):
+            there = [*reader.referring(nodehealth.KIND, ON_NODE, one.view.node)]
+            drained = any(health.status.get("state") == State.DRAINING for health in there)
+            if drained or (not there and reader.live(guardpolicy.KIND)):
                 yield "", one.view.node
 
 

@@ -17,7 +17,7 @@ from convoy_controllers.trainingjob.refusal import Refusal, findings, refusal
 from convoy_controllers.views import ENDED_PHASES
 from convoy_crds.terms import LABEL_ROLE, MANAGED_BY, ConditionType
 from convoy_crds.trainingjob import KIND, TrainingJob
-from convoy_crds.trainingjob_status import Phase
+from convoy_crds.trainingjob_status import TERMINAL, Phase
 
 STORE_FIELD = "spec.checkpoint.tiers.remote.store"
 """Path of the name of a job's CheckpointStore."""
@@ -26,6 +26,11 @@ STORE_FIELD = "spec.checkpoint.tiers.remote.store"
 def managed(job: Mapping[str, Any]) -> bool:
     """Return True if a TrainingJob is this operator's: spec.managedBy may give it to another controller."""
     return (job.get("spec") or {}).get("managedBy") in (None, MANAGED_BY)
+
+
+def ended(job: Parent) -> bool:
+    """Return True for a job whose phase is terminal."""
+    return job.status.get("phase") in TERMINAL
 
 
 def explain(
@@ -97,6 +102,7 @@ CONTROLLER = Controller(
     manages=managed,
     waits_for=waits_for,
     progress=PROGRESS_FIELDS,
+    over=ended,
     deletes=True,
     explain=explain,
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 
 from convoy_controllers.cached import Parent
+from convoy_controllers.trainingjob.controller import ended
 from convoy_operator import views
 from convoy_operator.hub.agent_record import AgentRecord
-from convoy_operator.world import World, ended
+from convoy_operator.world import World
 
 RELEASE_SECONDS = 10.0
 """Seconds between two polls."""

@@ -21,7 +21,7 @@ from convoy_controllers.cached import Parent
 from convoy_controllers.checkpointstore.observed import Observed, Probe, Secret
 from convoy_controllers.keys import Key
 from convoy_controllers.resources import SECRETS
-from convoy_controllers.trainingjob.controller import STORE_FIELD
+from convoy_controllers.trainingjob.controller import STORE_FIELD, ended
 from convoy_controllers.views import ENDED_PHASES
 from convoy_crds import storekeys
 from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
@@ -32,7 +32,7 @@ from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub import credentials
 from convoy_operator.queue import WorkQueue
 from convoy_operator.views import text_at
-from convoy_operator.world import World, ended
+from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 

@@ -23,6 +23,7 @@ from convoy_controllers.guard.telemetry import Collective, Window, members
 from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
+from convoy_controllers.trainingjob.controller import ended
 from convoy_controllers.views import GuardView, SlowView
 from convoy_crds.layout import present, world_size
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
@@ -31,7 +32,7 @@ from convoy_operator.hub.job_detector import JobDetector
 from convoy_operator.limits import TokenBucket
 from convoy_operator.metrics import Metrics
 from convoy_operator.queue import WorkQueue
-from convoy_operator.world import World, ended
+from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 

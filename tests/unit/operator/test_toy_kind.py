@@ -105,6 +105,12 @@ async def test_a_service_of_somebody_else_is_left_alone(it: Toy) -> None:
     it.api.put(SERVICES, {"metadata": {"name": "toy"}, "spec": {"ports": [{"port": 1}]}}, "ns")
     await it.reconciler.handle(KEY)
     assert (it.service or {})["spec"] == {"ports": [{"port": 1}]}
+    assert it.status["conditions"][0]["message"] == (
+        "Service toy exists and belongs to somebody else; delete it or rename the parent"
+    )
+    tries = it.api.count("get", "services")
+    await it.reconciler.handle(KEY)
+    assert it.api.count("get", "services") == tries, "not at every reconcile"
     assert KEY in it.queue, "it is tried again later"
 
 

@@ -20,19 +20,24 @@ from convoy_crds.reasons.catalogue import Reasons
 @dataclass(frozen=True)
 class Observed:
     server: ToyServer
+    refused: str = ""
 
 
 def observe(reader: Reader, key: Key) -> Observed | None:
     server = reader.get(KIND, key.name, key.namespace)
-    return Observed(server) if server is not None else None
+    if server is None:
+        return None
+    refused = reader.refused(server.metadata.uid or "", server.metadata.generation or 0)
+    return Observed(server, "; ".join(one.message for one in refused.values()))
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
     server = observed.server
     wanted = server.spec.replicas
     ready = Event(Reasons.ACCEPTED, "it is served")
+    told = {"conditions": [{"type": "Served", "message": observed.refused}]} if observed.refused else {}
     return Plan(
-        status={"replicas": wanted},
+        status={"replicas": wanted, **told},
         children=(Apply(SERVICES, service(server)),) if wanted else (),
         prune=(SERVICES,),
         events=(ready,) if server.status.replicas != wanted else (),
