@@ -28,6 +28,7 @@ from convoy_crds.terms import LEASE_NAME
 from convoy_operator import catalogue, errors, http, kopf_watch
 from convoy_operator.caches import Caches
 from convoy_operator.client import KubernetesGateway
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.connection import connect, package_version
 from convoy_operator.events import Recorder
 from convoy_operator.gauges import show_engine_metrics, show_fleet, show_jobs
@@ -53,7 +54,6 @@ from convoy_operator.run_until_first_exit import run_until_first_exit
 from convoy_operator.settings import Settings
 from convoy_operator.sweeps import SweepMeter, SweepTidier
 from convoy_operator.triggers import Triggers
-from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 
@@ -90,7 +90,7 @@ class Operator:
         self.metrics = metrics = Metrics(package_version(), controllers)
         self.gateway = gateway = KubernetesGateway(client, settings, metrics)
         urgent = KubernetesGateway(aside, replace(settings, qps=min(settings.qps, URGENT_QPS)), metrics)
-        self.world = world = World(controllers)
+        self.world = world = ClusterCache(controllers)
         self.queue: WorkQueue[Key] = WorkQueue(
             settings.backoff_min_seconds,
             settings.backoff_max_seconds,

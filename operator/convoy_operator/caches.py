@@ -14,12 +14,12 @@ from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.resources import NODES, PODS
 from convoy_crds.terms import LABEL_JOB, LABEL_MANAGED, OPERATOR
 from convoy_operator import errors, views
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.limits import backoff
 from convoy_operator.metrics import Metrics
 from convoy_operator.reflector import Reflector, Source
 from convoy_operator.run_until_first_exit import run_until_first_exit
-from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 
@@ -30,7 +30,7 @@ class Caches:
     def __init__(
         self,
         gateway: ApiGateway,
-        world: World,
+        world: ClusterCache,
         metrics: Metrics,
         resync_seconds: float,
         controllers: Iterable[Controller[Any]] = CONTROLLERS,

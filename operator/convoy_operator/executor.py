@@ -19,10 +19,10 @@ from convoy_controllers.resources import PODS, Resource
 from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.terms import ANNOTATION_INTENT, LABEL_MANAGED, OPERATOR
 from convoy_operator import errors, mutated, views
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.events import Recorder
 from convoy_operator.gateway import ApiGateway, ensure
 from convoy_operator.metrics import Metrics
-from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +59,7 @@ class Executor:
     def __init__(
         self,
         gateway: ApiGateway,
-        world: World,
+        world: ClusterCache,
         recorder: Recorder,
         metrics: Metrics,
         parallel: int,

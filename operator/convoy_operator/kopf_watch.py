@@ -19,15 +19,17 @@ from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_operator import views
 from convoy_operator.cache import Store
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.settings import Settings
-from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 
 _STOP_SECONDS = 5.0
 
 
-def registry(world: World, controllers: Iterable[Controller[Any]] = CONTROLLERS) -> kopf.OperatorRegistry:
+def registry(
+    world: ClusterCache, controllers: Iterable[Controller[Any]] = CONTROLLERS
+) -> kopf.OperatorRegistry:
     """The handlers: every event of a custom resource goes into its store."""
     handlers = kopf.OperatorRegistry()
 
@@ -77,7 +79,7 @@ def kopf_settings(settings: Settings) -> kopf.OperatorSettings:
 
 
 async def run(
-    world: World,
+    world: ClusterCache,
     settings: Settings,
     ready: asyncio.Event,
     controllers: Iterable[Controller[Any]] = CONTROLLERS,

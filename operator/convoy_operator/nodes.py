@@ -14,10 +14,10 @@ from convoy_controllers.liveness.timings import POLL_SECONDS
 from convoy_controllers.resources import NODES
 from convoy_crds.terms import LABEL_AGENT_READY
 from convoy_operator import errors, views
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub.agent_monitor import AgentMonitor
 from convoy_operator.limits import backoff
-from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +31,7 @@ class Labeler:
     def __init__(
         self,
         gateway: ApiGateway,
-        world: World,
+        world: ClusterCache,
         monitor: AgentMonitor,
         unready_seconds: float,
         clock: Callable[[], float] = time.monotonic,

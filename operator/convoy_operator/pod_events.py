@@ -23,9 +23,9 @@ from convoy_controllers.keys import Key
 from convoy_controllers.plan import Inspect
 from convoy_controllers.views import PodWarning
 from convoy_operator import errors
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.gateway import Object
 from convoy_operator.limits import TokenBucket
-from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 
@@ -74,12 +74,12 @@ class _Turn:
 
 
 class PodEvents:
-    """Takes questions at once and asks in the background; what is found stands in `World.pod_warnings`."""
+    """Takes questions at once and asks in the background; what is found stands in `ClusterCache.pod_warnings`."""
 
     def __init__(
         self,
         source: Source,
-        world: World,
+        world: ClusterCache,
         wake: Callable[[Key], None],
         clock: Callable[[], float] = monotonic,
     ) -> None:

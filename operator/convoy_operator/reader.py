@@ -18,7 +18,7 @@ from convoy_controllers.views import PodView, PodWarning
 from convoy_crds import nodehealth
 from convoy_crds.kind import Kind
 from convoy_crds.meta import Model
-from convoy_operator.world import World
+from convoy_operator.cluster_cache import ClusterCache
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +59,7 @@ class ClusterReader:
 
     def __init__(
         self,
-        world: World,
+        world: ClusterCache,
         hub: HubView,
         refused: Callable[[str, int], Mapping[str, Refusal]] = lambda uid, generation: {},
         now: Callable[[], datetime] = lambda: datetime.now(UTC),

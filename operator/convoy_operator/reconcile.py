@@ -22,6 +22,7 @@ from convoy_controllers.plan import Plan
 from convoy_controllers.progress_throttle import ProgressThrottle
 from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_operator import errors, invalid, views
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.dry_runs import DryRuns
 from convoy_operator.events import Recorder
 from convoy_operator.executor import Executor
@@ -33,7 +34,6 @@ from convoy_operator.queue import WorkQueue
 from convoy_operator.reader import ClusterReader
 from convoy_operator.refusals import Refusals
 from convoy_operator.settings import Settings
-from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 
@@ -63,7 +63,7 @@ class Means:
     """For what a status or a deletion needs, and for children."""
     node_gateway: ApiGateway
     """The same for controllers that span a fleet: nodes that fail together are marked together."""
-    world: World
+    world: ClusterCache
     queue: WorkQueue[Key]
     recorder: Recorder
     metrics: Metrics

@@ -22,8 +22,8 @@ from convoy_controllers.trainingjob.timeline import Placing, Timeline
 from convoy_controllers.views import PodView, SlotView
 from convoy_crds.trainingjob_status import TERMINAL, Phase, TrainingJobStatus
 from convoy_operator import views
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.metrics import Metrics
-from convoy_operator.world import World
 
 _OVER = frozenset({*TERMINAL, Phase.SUSPENDING, Phase.SUSPENDED})
 """Phases in which nothing is waited for any more."""
@@ -46,7 +46,7 @@ class RecoveryMeter:
     def __init__(
         self,
         metrics: Metrics,
-        world: World,
+        world: ClusterCache,
         slots: Callable[[tuple[PodView, ...]], Mapping[str, SlotView]],
         wall: Callable[[], float] = time.time,
     ) -> None:

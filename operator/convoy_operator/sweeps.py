@@ -14,9 +14,9 @@ from convoy_controllers.healthsweep.participant import prefix
 from convoy_controllers.plan import Plan
 from convoy_controllers.reader import Reader
 from convoy_crds import healthsweep
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.hub.sweeps import Sweeps
 from convoy_operator.metrics import Metrics
-from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +56,7 @@ class SweepTidier:
 class SweepMeter:
     """Counts the verdicts that this operator has decided, once they are seen to be stored."""
 
-    def __init__(self, world: World, metrics: Metrics) -> None:
+    def __init__(self, world: ClusterCache, metrics: Metrics) -> None:
         self._metrics = metrics
         self._deciding: dict[str, frozenset[str]] = {}
         """By uid of a sweep, the nodes whose verdicts are being stored."""

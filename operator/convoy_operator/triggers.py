@@ -10,8 +10,8 @@ from convoy_controllers.cached import Parent
 from convoy_controllers.controller import Controller, Watch
 from convoy_controllers.keys import Key
 from convoy_controllers.reader import Reader
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.queue import WorkQueue
-from convoy_operator.world import World
 
 
 class Triggers:
@@ -19,7 +19,7 @@ class Triggers:
 
     def __init__(
         self,
-        world: World,
+        world: ClusterCache,
         reader: Reader,
         queue: WorkQueue[Key],
         debounce: float,

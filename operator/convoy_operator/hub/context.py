@@ -7,18 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from convoy_controllers.keys import Key
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.metrics import Metrics
 from convoy_operator.queue import WorkQueue
 from convoy_operator.settings import Settings
-from convoy_operator.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubContext:
     """Caches, queue, API server, metrics, settings and clocks."""
 
-    world: World
+    world: ClusterCache
     queue: WorkQueue[Key]
     gateway: ApiGateway
     metrics: Metrics

@@ -7,8 +7,8 @@ from collections.abc import Callable, Container, Iterable
 from convoy_controllers.cached import Parent
 from convoy_controllers.trainingjob.controller import ended
 from convoy_operator import views
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.hub.agent_record import AgentRecord
-from convoy_operator.world import World
 
 RELEASE_SECONDS = 10.0
 """Seconds between two polls."""
@@ -17,7 +17,7 @@ RELEASE_SECONDS = 10.0
 class MemoryRelease:
     """Finds checkpoints in memory that are of no use. `release`: (node, job uid) orders the node's agent."""
 
-    def __init__(self, world: World, release: Callable[[str, str], object]) -> None:
+    def __init__(self, world: ClusterCache, release: Callable[[str, str], object]) -> None:
         self._world = world
         self._release = release
         self._due = 0.0

@@ -28,11 +28,11 @@ from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
 from convoy_crds.checkpointstore import CheckpointStore, CheckpointStoreSpec
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import errors
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub import credentials
 from convoy_operator.queue import WorkQueue
 from convoy_operator.views import text_at
-from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 
@@ -91,7 +91,7 @@ class Stores:
 
     def __init__(
         self,
-        world: World,
+        world: ClusterCache,
         queue: WorkQueue[Key],
         gateway: ApiGateway,
         namespace: str,

@@ -28,11 +28,11 @@ from convoy_controllers.views import GuardView, SlowView
 from convoy_crds.layout import present, world_size
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_crds.trainingjob import TrainingJob
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.hub.job_detector import JobDetector
 from convoy_operator.limits import TokenBucket
 from convoy_operator.metrics import Metrics
 from convoy_operator.queue import WorkQueue
-from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +56,7 @@ class StragglerDetectors:
 
     def __init__(
         self,
-        world: World,
+        world: ClusterCache,
         queue: WorkQueue[Key],
         metrics: Metrics,
         *,

@@ -18,12 +18,12 @@ from convoy_controllers.resources import CONFIG_MAPS, PODS, TRAINING_JOBS
 from convoy_operator import errors, views
 from convoy_operator.cache import Store
 from convoy_operator.client import KubernetesGateway
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.events import Recorder
 from convoy_operator.executor import Executor
 from convoy_operator.metrics import Metrics
 from convoy_operator.reflector import Reflector, Source
 from convoy_operator.settings import Settings
-from convoy_operator.world import World
 
 from .conftest import eventually
 from .test_operator import job
@@ -81,7 +81,7 @@ async def test_a_delete_spares_a_pod_of_another_uid(gateway: KubernetesGateway, 
         await gateway.delete(PODS, namespace, "p", uid=made["metadata"]["uid"])
 
 
-def executing(gateway: KubernetesGateway, world: World) -> Executor:
+def executing(gateway: KubernetesGateway, world: ClusterCache) -> Executor:
     metrics = Metrics()
     return Executor(gateway, world, Recorder(gateway, metrics, "test"), metrics, 4)
 
@@ -90,7 +90,7 @@ async def test_a_pod_that_is_being_deleted_is_deleted_at_once_when_its_node_is_l
     gateway: KubernetesGateway, control_plane: Any
 ) -> None:
     namespace = control_plane.namespace()
-    world = World()
+    world = ClusterCache()
     executor = executing(gateway, world)
     body = pod("p")
     body["spec"] |= {"nodeName": "dead", "terminationGracePeriodSeconds": 300}
@@ -122,7 +122,7 @@ async def test_a_pod_that_somebody_holds_is_still_there(
     gateway: KubernetesGateway, control_plane: Any
 ) -> None:
     namespace = control_plane.namespace()
-    world = World()
+    world = ClusterCache()
     made = await gateway.create(PODS, namespace, pod("p", finalizers=["example.com/held"]))
     parent = views.parent({"metadata": {**made["metadata"], "name": "j", "uid": "j"}})
     delete = delete_pod("p", made["metadata"]["uid"], grace_seconds=0)

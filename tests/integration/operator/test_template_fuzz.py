@@ -26,6 +26,7 @@ from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import errors, views
 from convoy_operator.client import KubernetesGateway
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.events import Recorder
 from convoy_operator.metrics import Metrics
 from convoy_operator.pod_events import PodEvents
@@ -34,7 +35,6 @@ from convoy_operator.reader import ClusterReader
 from convoy_operator.reconcile import Means, Reconciler
 from convoy_operator.refusals import Refusals
 from convoy_operator.settings import Settings
-from convoy_operator.world import World
 from convoy_workloads.engines.catalogue import catalogue
 
 from .conftest import client_of
@@ -54,7 +54,7 @@ class Trial:
         self.gateway, self.namespace = KubernetesGateway(client, settings, self.metrics), namespace
         self.outcomes: Counter[str] = Counter()
         self.faults: list[str] = []
-        self.world = World()
+        self.world = ClusterCache()
         entry = {"metadata": {"name": "gpt", "uid": "e", "resourceVersion": "1"}}
         self.world.objects(engine.KIND).upsert(views.parent({**catalogue()["gpt"].to_dict(), **entry}))
         queue: WorkQueue[Key] = WorkQueue()

@@ -15,6 +15,7 @@ from convoy_agents.wire.callers import Caller
 from convoy_controllers.keys import Key
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import views
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.hub import sessions
 from convoy_operator.hub.assembly import assemble
 from convoy_operator.hub.ca import Authority, make_authority
@@ -22,7 +23,6 @@ from convoy_operator.hub.context import HubContext
 from convoy_operator.hub.sessions import Sessions
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
-from convoy_operator.world import World
 
 from .conftest import FakeApi
 
@@ -89,7 +89,7 @@ class AgentsHarness:
     @pytest.fixture(autouse=True)
     async def made(self, api: FakeApi) -> None:
         self.now = 100.0
-        self.world = World()
+        self.world = ClusterCache()
         self.queue = Queue()
         self.hub = assemble(
             HubContext(

@@ -11,6 +11,7 @@ from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.keys import Key
 from convoy_controllers.testing.hub import FakeHub
 from convoy_crds import healthsweep, trainingjob
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.events import Recorder
 from convoy_operator.metrics import Metrics
 from convoy_operator.pod_events import PodEvents
@@ -22,7 +23,6 @@ from convoy_operator.refusals import Refusals
 from convoy_operator.settings import Settings
 from convoy_operator.sweeps import SweepMeter
 from convoy_operator.triggers import Triggers
-from convoy_operator.world import World
 
 from .conftest import FakeApi
 
@@ -47,7 +47,7 @@ class Operator:
         self.sent: list[Any] = []
         self.controllers = tuple(controllers)
         self.hub = hub if hub is not None else FakeHub()
-        self.world = World(self.controllers)
+        self.world = ClusterCache(self.controllers)
         self.queue: WorkQueue[Key] = WorkQueue()
         self.metrics = Metrics()
         self.recorder = Recorder(api, self.metrics, "test")

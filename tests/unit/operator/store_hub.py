@@ -12,11 +12,11 @@ from convoy_controllers.resources import CHECKPOINT_STORES, SECRETS
 from convoy_controllers.testing.builders import make_job, make_store
 from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
 from convoy_operator import views
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.hub.assembly import assemble
 from convoy_operator.hub.context import HubContext
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
-from convoy_operator.world import World
 
 from .conftest import FakeApi
 
@@ -46,7 +46,7 @@ class Harness:
     def __init__(self, api: FakeApi) -> None:
         self.api = api
         self.now = 1000.0
-        self.world = World()
+        self.world = ClusterCache()
         self.queue = Queue()
         self.hub = assemble(
             HubContext(

@@ -11,11 +11,11 @@ import pytest
 from convoy_controllers.keys import Key
 from convoy_controllers.views import NodeView, PodView
 from convoy_operator import views
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.hub.agent_monitor import AgentMonitor
 from convoy_operator.hub.context import HubContext
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
-from convoy_operator.world import World
 
 from .conftest import FakeApi
 
@@ -30,7 +30,7 @@ class Harness:
     def __init__(self, api: FakeApi) -> None:
         self.loop = asyncio.get_running_loop()
         self.start = self.loop.time()
-        self.world = World()
+        self.world = ClusterCache()
         self.metrics = Metrics()
         self.added: list[tuple[float, str, float]] = []
         self.dead: set[str] = set()

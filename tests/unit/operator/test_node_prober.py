@@ -13,12 +13,12 @@ import pytest
 from convoy_controllers.liveness.judge import Liveness
 from convoy_controllers.resources import LEASES
 from convoy_operator import errors, views
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.hub.context import HubContext
 from convoy_operator.hub.node_prober import ABSENT, NodeProber
 from convoy_operator.metrics import Metrics
 from convoy_operator.queue import WorkQueue
 from convoy_operator.settings import Settings
-from convoy_operator.world import World
 
 from .conftest import FakeApi
 
@@ -35,7 +35,7 @@ class Harness:
 
     def __init__(self, api: FakeApi) -> None:
         self.loop = asyncio.get_running_loop()
-        self.world = World()
+        self.world = ClusterCache()
         self.liveness = Liveness(5, 10, 15)
         self.dead: set[str] = set()
         self.asked: list[tuple[float, str, int]] = []

@@ -7,8 +7,8 @@ import asyncio
 from convoy_controllers.liveness.judge import Liveness
 from convoy_controllers.resources import NODES
 from convoy_operator import errors, views
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.nodes import Labeler
-from convoy_operator.world import World
 
 from .conftest import FakeApi
 
@@ -32,7 +32,7 @@ class Harness:
 
     def __init__(self, api: FakeApi, *nodes: str) -> None:
         self.api, self.now = api, 101.0
-        self.world = World()
+        self.world = ClusterCache()
         self.monitor = Monitor(Liveness(5, 10, 15))
         self.alive = self.monitor.liveness
         self.alive.start_leading(0.0)

@@ -18,8 +18,8 @@ from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_controllers.views import NodeView
 from convoy_crds import checkpointstore, engine
 from convoy_operator import views
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.reader import ClusterReader
-from convoy_operator.world import World
 
 from .conftest import FakeApi
 from .reconciling import Operator
@@ -101,7 +101,7 @@ def test_a_job_of_another_manager_is_left_alone_even_when_invalid(api: FakeApi) 
 
 
 def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names() -> None:
-    world, hub = World(), Hub()
+    world, hub = ClusterCache(), Hub()
     entry = {
         "metadata": {"name": "odb", "uid": "e", "resourceVersion": "1"},
         "spec": {"image": "i", "command": ["python3", "x"]},
@@ -154,7 +154,7 @@ def store(name: str, *namespaces: str, **s3: Any) -> Parent:
 def test_the_plan_sees_the_store_that_the_job_names_and_those_it_may_name(
     named: str | None, found: str | None
 ) -> None:
-    world = World()
+    world = ClusterCache()
     for one in (store("mine", "ns"), store("all", "*"), store("others", "else"), store("broken", "*", x=1)):
         world.objects(checkpointstore.KIND).upsert(one)
     tiers = {"local": {}, "remote": {"store": named}} if named else {}

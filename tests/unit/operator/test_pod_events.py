@@ -12,8 +12,8 @@ from convoy_controllers.plan import Inspect
 from convoy_controllers.views import PodWarning
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import errors, views
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.pod_events import AT_ONCE, LEAST_SECONDS, PodEvents, same, warning
-from convoy_operator.world import World
 
 KEY = Key(TRAINING_JOB.name, "ns", "job")
 MISSING = 'MountVolume.SetUp failed for volume "scripts" : configmap "scritps" not found'
@@ -154,7 +154,7 @@ class Bench:
     """Questions about pods of one job, at times that the test says."""
 
     def __init__(self) -> None:
-        self.server, self.world, self.now = Server(), World(), 0.0
+        self.server, self.world, self.now = Server(), ClusterCache(), 0.0
         self.woken: list[Key] = []
         self.events = PodEvents(self.server, self.world, self.woken.append, lambda: self.now)
 

@@ -13,9 +13,9 @@ from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob.timeline import RecoveryPhase
 from convoy_controllers.views import PodView, RankView, SlotView
 from convoy_crds.terms import ANNOTATION_BORN
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.metrics import Metrics
 from convoy_operator.recovery_meter import RecoveryMeter
-from convoy_operator.world import World
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -25,7 +25,7 @@ class Harness:
 
     def __init__(self) -> None:
         self.metrics = Metrics()
-        self.world = World()
+        self.world = ClusterCache()
         self.time = 0.0
         self.slots: dict[str, SlotView] = {}
         self.version = 0

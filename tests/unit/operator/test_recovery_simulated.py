@@ -19,9 +19,9 @@ from convoy_controllers.trainingjob.timeline import RecoveryPhase
 from convoy_controllers.views import PodView
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import views
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.metrics import Metrics
 from convoy_operator.recovery_meter import RecoveryMeter
-from convoy_operator.world import World
 
 OWN_IMAGE = {"spec": {"containers": [{"image": "mine", "command": ["python", "train.py"]}]}}
 STRICT = {"engine": None, "roles": [{"name": "worker", "replicas": 2, "template": OWN_IMAGE}]}
@@ -35,7 +35,7 @@ class Watched:
         self.cluster = Cluster(machines, engines=[make_engine()])
         self.faults = Faults(self.cluster)
         self.metrics = Metrics()
-        self.world = World()
+        self.world = ClusterCache()
         self.versions = itertools.count(1)
         self.seen: Planned | None = None
         self.steps: list[float] = []

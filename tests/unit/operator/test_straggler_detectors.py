@@ -12,10 +12,10 @@ from convoy_controllers.keys import Key
 from convoy_controllers.testing.builders import make_job
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import views
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.hub import job_detector
 from convoy_operator.hub.straggler_detectors import StragglerDetectors
 from convoy_operator.metrics import Metrics
-from convoy_operator.world import World
 
 KEY = Key(TRAINING_JOB.name, "default", "job")
 RANKS = 6
@@ -33,7 +33,7 @@ class Hub:
     """A job of six pods on six nodes."""
 
     def __init__(self, replicas: int = RANKS) -> None:
-        self.world, self.queue = World(), Queue()
+        self.world, self.queue = ClusterCache(), Queue()
         self.replicas = replicas
         queue: Any = self.queue
         self.now, self.metrics = 0.0, Metrics()

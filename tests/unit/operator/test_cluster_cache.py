@@ -12,9 +12,9 @@ from convoy_controllers.keys import Key
 from convoy_controllers.testing.hub import FakeHub
 from convoy_crds import checkpointstore, engine
 from convoy_operator import views
+from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.reader import ClusterReader
 from convoy_operator.triggers import Triggers
-from convoy_operator.world import World
 
 JOB = Key("TrainingJob", "ns", "j")
 
@@ -31,7 +31,7 @@ class Queue:
         return taken
 
 
-def triggered(world: World) -> Queue:
+def triggered(world: ClusterCache) -> Queue:
     """The queue of the controllers that jobs depend on."""
     queue = Queue()
     found = [one for one in CONTROLLERS if one.resource.kind in ("TrainingJob", "Engine", "CheckpointStore")]
@@ -40,12 +40,12 @@ def triggered(world: World) -> Queue:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> ClusterCache:
+    return ClusterCache()
 
 
 @pytest.fixture
-def queue(world: World) -> Queue:
+def queue(world: ClusterCache) -> Queue:
     return triggered(world)
 
 
@@ -106,7 +106,7 @@ def node(
     return views.node({"metadata": metadata, "spec": {"unschedulable": cordoned}, "status": status})
 
 
-def test_a_spec_change_is_looked_at_at_once_a_status_change_soon(world: World, queue: Queue) -> None:
+def test_a_spec_change_is_looked_at_at_once_a_status_change_soon(world: ClusterCache, queue: Queue) -> None:
     world.jobs.upsert(job(1))
     assert queue.take() == [(JOB, 0.0, True)]
     world.jobs.upsert(job(2, phase="Running"))
@@ -115,14 +115,14 @@ def test_a_spec_change_is_looked_at_at_once_a_status_change_soon(world: World, q
     assert queue.take() == [(JOB, 0.0, True)]
 
 
-def test_our_own_status_write_wakes_nobody(world: World, queue: Queue) -> None:
+def test_our_own_status_write_wakes_nobody(world: ClusterCache, queue: Queue) -> None:
     world.jobs.upsert(job(1))
     queue.take()
     world.jobs.upsert(job(2, phase="Running"), own=True)
     assert queue.take() == []
 
 
-def test_pods_wake_their_job_soon_and_at_once_when_they_end(world: World, queue: Queue) -> None:
+def test_pods_wake_their_job_soon_and_at_once_when_they_end(world: ClusterCache, queue: Queue) -> None:
     world.pods.upsert(pod(1))
     assert queue.take() == [(JOB, 0.15, True)]
     world.pods.upsert(pod(2))
@@ -135,7 +135,7 @@ def test_pods_wake_their_job_soon_and_at_once_when_they_end(world: World, queue:
     assert queue.take() == [(JOB, 0.0, True)]
 
 
-def test_an_engine_wakes_itself_and_the_jobs_that_name_it(world: World, queue: Queue) -> None:
+def test_an_engine_wakes_itself_and_the_jobs_that_name_it(world: ClusterCache, queue: Queue) -> None:
     world.jobs.upsert(job(1, named="odb"))
     queue.take()
     world.objects(engine.KIND).upsert(
@@ -149,7 +149,7 @@ def test_an_engine_wakes_itself_and_the_jobs_that_name_it(world: World, queue: Q
 
 
 def test_a_store_wakes_itself_and_the_jobs_that_name_it_when_it_concerns_them(
-    world: World, queue: Queue
+    world: ClusterCache, queue: Queue
 ) -> None:
     tiers = {"local": {}, "remote": {"store": "s3"}}
     named = job(1).raw | {"spec": {"checkpoint": {"tiers": tiers}}}
@@ -175,7 +175,7 @@ def test_a_store_wakes_itself_and_the_jobs_that_name_it_when_it_concerns_them(
     assert set(queue.take()) == {(itself, 0.0, True), (JOB, 0.15, True)}
 
 
-def test_the_first_agent_node_wakes_all_jobs_that_are_not_over(world: World, queue: Queue) -> None:
+def test_the_first_agent_node_wakes_all_jobs_that_are_not_over(world: ClusterCache, queue: Queue) -> None:
     world.jobs.upsert(job(1))
     queue.take()
 
@@ -196,7 +196,7 @@ def test_the_first_agent_node_wakes_all_jobs_that_are_not_over(world: World, que
     assert queue.take() == []
 
 
-def test_pods_are_known_by_their_node_until_it_is_not_needed(world: World) -> None:
+def test_pods_are_known_by_their_node_until_it_is_not_needed(world: ClusterCache) -> None:
     world.pods.upsert(pod(1))
     assert not list(world.occupied) and world.pods_on("n") == ()
     world.pods.upsert(pod(2, on="n"))
@@ -225,7 +225,7 @@ def test_pods_are_known_by_their_node_until_it_is_not_needed(world: World) -> No
     ],
 )
 def test_a_node_wakes_the_jobs_on_it_and_no_others(change: Any) -> None:
-    world = World()
+    world = ClusterCache()
     queue = triggered(world)
     world.nodes.upsert(node(1, name="other", uid="o"))
     world.nodes.upsert(node(1))
@@ -238,7 +238,7 @@ def test_a_node_wakes_the_jobs_on_it_and_no_others(change: Any) -> None:
     assert queue.take() == [(JOB, 0.15, True)]
 
 
-def test_a_node_that_comes_back_wakes_the_jobs_that_were_on_it(world: World, queue: Queue) -> None:
+def test_a_node_that_comes_back_wakes_the_jobs_that_were_on_it(world: ClusterCache, queue: Queue) -> None:
     world.nodes.upsert(node(1, label=""))
     world.pods.upsert(pod(2, on="n"))
     world.nodes.remove(node(3))
@@ -248,7 +248,7 @@ def test_a_node_that_comes_back_wakes_the_jobs_that_were_on_it(world: World, que
 
 
 def test_all_nodes_of_a_cluster_turning_look_at_no_job_that_is_not_on_them(
-    world: World, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    world: ClusterCache, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.nodes.upsert(node(1))
     world.jobs.upsert(job(2))
@@ -258,7 +258,7 @@ def test_all_nodes_of_a_cluster_turning_look_at_no_job_that_is_not_on_them(
     assert queue.take() == []
 
 
-def test_jobs_are_counted_by_phase(world: World) -> None:
+def test_jobs_are_counted_by_phase(world: ClusterCache) -> None:
     world.jobs.upsert(job(1))
     assert (world.active, world.phases["Pending"]) == (1, 1)
     world.jobs.upsert(job(2, phase="Running"), own=True)
@@ -269,7 +269,7 @@ def test_jobs_are_counted_by_phase(world: World) -> None:
     assert world.phases.total() == 0
 
 
-def test_a_job_wakes_those_that_are_to_begin_with_its_state(world: World, queue: Queue) -> None:
+def test_a_job_wakes_those_that_are_to_begin_with_its_state(world: ClusterCache, queue: Queue) -> None:
     waiting: dict[str, Any] = {
         "metadata": {"name": "next", "namespace": "ns", "uid": "n", "resourceVersion": "1", "generation": 1},
         "spec": {"checkpoint": {"resumeFrom": {"job": "j"}}},

@@ -24,7 +24,7 @@ _OWNER = "owner"
 """Index of applied objects by the uid of their owner."""
 
 
-class World:
+class ClusterCache:
     """The stores of all resources."""
 
     def __init__(self, controllers: Sequence[Controller[Any]] = CONTROLLERS) -> None:
