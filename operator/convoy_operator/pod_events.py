@@ -74,7 +74,7 @@ class _Turn:
 
 
 class PodEvents:
-    """Takes questions at once and asks in the background; what is found stands in `ClusterCache.pod_warnings`."""
+    """Takes questions at once and asks in the background; `ClusterCache.pod_warnings` has the results."""
 
     def __init__(
         self,
