@@ -49,7 +49,8 @@ class Watch:
     own: bool = True
     """False ignores what the operator itself has written."""
     index: str = ""
-    """Path of the field that `Reader.referring` looks objects of the controller up by."""
+    """Path of the field that `Reader.referring` looks objects of the controller up by, `[]` behind each list:
+    `spec.engine.name`, `spec.arms[].engine`."""
 
 
 def by_field(

@@ -50,7 +50,7 @@ class Store(Generic[T]):
         self._by_uid: dict[str, T] = {}
         self._index = index
         self._indexed: dict[tuple[str, str], dict[str, T]] = {}
-        self._indexes: dict[str, tuple[Callable[[T], str], dict[str, dict[str, T]]]] = {}
+        self._indexes: dict[str, tuple[Callable[[T], Iterable[str]], dict[str, dict[str, T]]]] = {}
         self._dead: OrderedDict[str, None] = OrderedDict()
         self._listeners: list[Listener[T]] = []
         self.newest = 0
@@ -72,9 +72,9 @@ class Store(Generic[T]):
         """Objects with that index key, by name."""
         return sorted(self._indexed.get(key, {}).values(), key=lambda item: item.name)
 
-    def add_index(self, name: str, key: Callable[[T], str]) -> None:
-        """Index objects by `key`, which is empty for those that the index leaves out."""
-        self._indexes[name] = key, {}
+    def add_index(self, name: str, keys: Callable[[T], Iterable[str]]) -> None:
+        """Index objects by `keys`. An object may have several, or none."""
+        self._indexes[name] = keys, {}
         for item in self:
             self._link(item)
 
@@ -157,15 +157,16 @@ class Store(Generic[T]):
             if not group:
                 self._indexed.pop(key, None)
 
-        for key_of, groups in self._indexes.values():
-            members = groups.get(value := key_of(item), {})
-            members.pop(item.uid, None)
-            if not members:
-                groups.pop(value, None)
+        for keys_of, groups in self._indexes.values():
+            for value in keys_of(item):
+                members = groups.get(value, {})
+                members.pop(item.uid, None)
+                if not members:
+                    groups.pop(value, None)
 
     def _link(self, item: T) -> None:
-        for key_of, groups in self._indexes.values():
-            if value := key_of(item):
+        for keys_of, groups in self._indexes.values():
+            for value in keys_of(item):
                 groups.setdefault(value, {})[item.uid] = item
 
     def _bury(self, uid: str) -> None:

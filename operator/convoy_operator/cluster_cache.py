@@ -47,11 +47,11 @@ class ClusterCache:
             **{resource: (store, views.parent) for resource, store in (own | self.applied).items()},
         }
         for store in self._children.values():
-            store.add_index(_OWNER, lambda item: views.controller_uid(item.raw) or "")
+            store.add_index(_OWNER, lambda item: (views.controller_uid(item.raw) or "",))
         for one in controllers:
             for watch in one.watches:
                 if watch.index:
-                    self.kinds[one.resource.kind].add_index(watch.index, partial(views.text_at, watch.index))
+                    self.kinds[one.resource.kind].add_index(watch.index, partial(views.texts_at, watch.index))
         self._over = {one.resource.kind: one.over for one in controllers}
         self.jobs = self.kinds[trainingjob.KIND.name]
         self.pod_warnings: dict[str, PodWarning] = {}

@@ -45,12 +45,15 @@ def strict(job: Mapping[str, Any]) -> bool:
         return False
 
 
-def text_at(path: str, parent: Parent) -> str:
-    """Return the text in a field, such as `spec.engine.name`; empty where there is none."""
-    found: Any = parent.raw
+def texts_at(path: str, parent: Parent) -> frozenset[str]:
+    """Return the texts in a field, such as `spec.engine.name`; `[]` stands behind each list on the path."""
+    found: list[Any] = [parent.raw]
     for part in path.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return str(found or "")
+        name = part.removesuffix("[]")
+        found = [one[name] for one in found if isinstance(one, Mapping) and name in one]
+        if part.endswith("[]"):
+            found = [item for one in found if isinstance(one, list) for item in one]
+    return frozenset(one for one in found if isinstance(one, str) and one)
 
 
 def version_of(raw: Mapping[str, Any]) -> int:

@@ -32,7 +32,7 @@ from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub import credentials
 from convoy_operator.queue import WorkQueue
-from convoy_operator.views import text_at
+from convoy_operator.views import texts_at
 
 log = structlog.get_logger(__name__)
 
@@ -287,7 +287,7 @@ class Stores:
         pods = (pod for pod in self._world.members_on(node) if pod.view.phase not in ENDED_PHASES)
         for key in sorted({Key(TRAINING_JOB.name, pod.namespace, pod.job) for pod in pods}):
             job = self._world.jobs.get(key.namespace, key.name)
-            name = text_at(STORE_FIELD, job) if job is not None else ""
+            name = next(iter(texts_at(STORE_FIELD, job)), "") if job is not None else ""
             known = self._known.get(name)
             if known is None or not known.spec.allows(key.namespace):
                 continue

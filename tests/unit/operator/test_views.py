@@ -201,3 +201,22 @@ def test_a_parent_keeps_no_managed_fields() -> None:
     )
     assert "managedFields" not in parent.raw["metadata"]
     assert (parent.version, parent.generation, parent.status) == (3, 4, {})
+
+
+@pytest.mark.parametrize(
+    ("path", "texts"),
+    [
+        ("spec.engine.name", {"odb"}),
+        ("spec.arms[].engine", {"a", "b"}),
+        ("spec.arms[].none", set()),
+        ("spec.none.name", set()),
+        ("spec.engine[].name", set()),
+        ("spec.engine", set()),
+        ("spec.names[]", {"x"}),
+    ],
+)
+def test_texts_of_a_field(path: str, texts: set[str]) -> None:
+    arms = [{"engine": "a"}, {"engine": "b"}, {"engine": "a"}, {}, None]
+    spec = {"engine": {"name": "odb"}, "arms": arms, "names": ["x", 1, ""]}
+    raw = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}, "spec": spec}
+    assert views.texts_at(path, views.parent(raw)) == texts
