@@ -1,11 +1,18 @@
-"""Engines on the cluster with their small parameters: CI runs the first of each kind of job, e2e-full all."""
+"""Engines on the cluster with their small parameters: CI runs the first of each kind of job, e2e-full all.
+
+The benches of engines need no cluster; e2e-full runs each once at its small size.
+"""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 
+from convoy_workloads.bench.comparison import Bench
+from convoy_workloads.bench.figures import FOLDER
 from convoy_workloads.engines.entry import EngineEntry
 from convoy_workloads.engines.registry import ENGINES
 from e2e.drive.jobs import Jobs
@@ -33,3 +40,20 @@ def test_it_trains_to_its_end_and_status_has_the_metrics_that_it_declares(
     assert reported == {metric.name for metric in entry.metrics}
     assert jobs.condition(name, "MetricsDropped") == ("", "")
     assert END.findall(jobs.log(f"{name}-worker-0")) == [str(steps)]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1300)
+@pytest.mark.parametrize("entry", ENGINES, ids=lambda entry: entry.name)
+def test_a_small_run_of_its_bench_has_all_rows_and_publishes_nothing(entry: EngineEntry) -> None:
+    published = FOLDER / f"engine-{entry.name}.json"
+    before = published.read_bytes() if published.exists() else None
+    command = [sys.executable, "-m", "convoy_workloads.bench", entry.name, "--size", "small", "--rounds", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    bench: Bench = entry.module("bench").BENCH
+    names = [f"{measure.name}: " for measure in bench.measures(bench.sizes["small"])]
+    names += [f"equality: {equality.name}" for equality in bench.equal]
+    for name in [*names, "negative control: "]:
+        assert f"\n{name}" in f"\n{done.stdout}"
+    assert (published.read_bytes() if published.exists() else None) == before
