@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class _JobCommits:
-    """What is known of one job's commits in its store."""
+    """One job's commits in its store, as far as this agent knows them."""
 
     chosen: tuple[Generation, float] | None = None
     """The newest generation that is to go to the store, and when it was chosen (monotonic seconds)."""
@@ -43,7 +43,7 @@ class KeptLedger:
         self._remotes = remotes
         self._alarms = alarms
         self._jobs: dict[str, _JobCommits] = {}
-        """By job uid."""
+        """Commits by job uid."""
         self._sweeping: set[asyncio.Task[None]] = set()
 
     async def stands(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
@@ -98,8 +98,8 @@ class KeptLedger:
         self._jobs.pop(job_uid, None)
 
     async def _goes_remote(self, plan: Assignment, generation: Generation, last: bool) -> bool:
-        """Whether it is time, and the one before has got there, or has had its time. What the job ends with
-        goes in any case: its memory is given back.
+        """Return whether a generation goes to the job's store. It does once it is due and the one before has
+        arrived or used up its time. The job's last generation always goes: its memory is given back.
         """
         use = plan.memory.store if plan.memory else None
         if use is None:

@@ -48,11 +48,11 @@ from convoy_controllers.checkpoint.records import Record
 T = TypeVar("T")
 
 SLOTS = 2
-"""Of each rank: one holds what the watermarks stand on while the other is written. One more where shards
-go to a store: they stay until they are there.
+"""Slots of each rank: one holds the shard that the watermarks stand on while the other is written. With a
+store each rank has one more, since a shard stays until the store has it.
 """
 LOOK_SECONDS = 5.0
-"""After which a rank hears how things stand although nothing has changed."""
+"""Seconds after which a rank gets the state again although nothing has changed."""
 WAIT_SECONDS = 5.0
 """A rank whose question takes long is told so this often."""
 _OUTCOMES = {
@@ -61,7 +61,7 @@ _OUTCOMES = {
     hub_pb2.ResumeReply.LOST: "lost",
 }
 SAVING, READING = "saving", "reading"
-"""What a rank's share of the memory is for."""
+"""Purposes of a rank's share of the memory."""
 
 log = structlog.get_logger()
 
@@ -77,7 +77,7 @@ class _RestoredShards:
 
 
 class Ranks:
-    """Of one node."""
+    """The server of one node's ranks."""
 
     def __init__(
         self,
@@ -93,10 +93,10 @@ class Ranks:
         self._pods = pods
         self._alarms = alarms
         self._readings: dict[str, Reading] = {}
-        """By pod."""
+        """Readings by pod."""
         self._turns: dict[tuple[str, int], asyncio.Lock] = {}
         self._restored_shards: dict[str, _RestoredShards] = {}
-        """By job."""
+        """Restored shards by job."""
 
     async def serve(self, pod: Callable[[], PodState], line: Line) -> None:
         """Answers a rank until it hangs up, or its incarnation is over. MessageError for what is no question.
@@ -342,7 +342,7 @@ class Ranks:
             self._restored_shards.pop(plan.job_uid, None)
 
     def _plans(self, plan: Assignment) -> list[Assignment]:
-        """Of all pods of the job that are here, in this incarnation."""
+        """Return the assignments of the job's pods on this node, in this incarnation."""
         plans = [one.assignment for one in self._pods() if one.assignment]
         return [one for one in plans if (one.job_uid, one.incarnation) == (plan.job_uid, plan.incarnation)]
 

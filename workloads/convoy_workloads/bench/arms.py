@@ -29,7 +29,7 @@ class Arms:
 
     engine: Arm
     baselines: tuple[Arm, ...]
-    """What users would take instead, the strongest first."""
+    """Programs that users would run instead, the strongest first."""
     control: Arm
     """The negative control. It must be no better than the first baseline: that baseline once more, or
     the engine with its mechanism switched off."""

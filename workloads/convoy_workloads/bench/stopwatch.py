@@ -28,7 +28,7 @@ WARM_UP = 10
 
 
 class Stopwatch:
-    """What the hooks have seen."""
+    """Times of the steps, the optimizer and the last loss that the hooks have recorded."""
 
     def __init__(self) -> None:
         self._wall: list[float] = []

@@ -32,7 +32,7 @@ class Trial:
     processor_seconds: float
     """Processor time of the whole process tree."""
     result: Mapping[str, Any]
-    """What the arm wrote."""
+    """The JSON object that the arm wrote."""
 
 
 def run(arm: Arm, deadline: float = DEADLINE_SECONDS) -> Trial:

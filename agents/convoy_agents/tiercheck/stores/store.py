@@ -39,8 +39,8 @@ class CommitRules:
     """The rules that keep a commit whole while other agents commit and delete."""
 
     conditional: bool = True
-    """Whether of several `Blobs.create` one wins, as `probe` finds out. Where not, the store is read, and
-    nothing is committed."""
+    """True if exactly one of several `Blobs.create` of a key wins, as `probe` finds out. Otherwise the store
+    is read, and nothing is committed."""
     grace_seconds: float = GRACE_SECONDS
     """Seconds for which nothing that was written is deleted."""
     clock: Callable[[], float] = time.monotonic
@@ -108,11 +108,11 @@ class Store:
         return whole
 
     def chunks(self) -> Mapping[str, float]:
-        """When each was last written or promised, in Unix seconds, by digest."""
+        """Return the time at which each chunk was last written or promised, in Unix seconds, by digest."""
         return self._part.names("chunks").written
 
     def kept(self, folder: str) -> Listing:
-        """What lies in one of FOLDERS, by digest, id or name."""
+        """Return the objects in one of FOLDERS, by digest, id or name."""
         return self._part.names(folder)
 
     def promised(self, names: Collection[str]) -> Mapping[str, bool]:
@@ -205,7 +205,7 @@ class Store:
         return now - written < self._grace / 2
 
     def _once(self, key: str, text: bytes) -> bool:
-        """Whether this is what stands there for good."""
+        """Write an object unless its key exists; return whether its text is the one that stands for good."""
         if not self._conditional:
             raise StoreError(
                 f"{self.where}: it does not honour conditional writes, or has not been tried yet: nothing is "
