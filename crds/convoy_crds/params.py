@@ -8,22 +8,27 @@ from typing import Any
 
 import jsonschema
 from jsonschema.exceptions import ValidationError, best_match
+from referencing import Registry
 from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012, SchemaRegistry, SchemaResource
 
 from convoy_crds.suggest import suggestion
+
+_ITSELF: SchemaRegistry = Registry()
+"""Leads a `$ref` within its own schema alone. The registry that is the default reads any file and any URL."""
 
 
 def schema_error(schema: Mapping[str, Any]) -> str | None:
     """Why `schema` is no JSON Schema (2020-12), or None when it is one."""
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
-        jsonschema.Draft202012Validator(schema).is_valid({})
+        _validator(schema).is_valid({})
+        whole = DRAFT202012.create_resource(dict(schema))
+        _follow_references(whole, _ITSELF.resolver_with_root(whole))
     except jsonschema.SchemaError as error:
         return f"{error.json_path}: {error.message}"
-    except Unresolvable as error:
-        return f"$ref: {error.ref} leads nowhere"
-    except RecursionError:
-        return "it is nested too deeply, or a $ref in it leads back to itself"
+    except (Unresolvable, RecursionError) as error:
+        return _misled(error)
     return None
 
 
@@ -34,16 +39,39 @@ def params_error(schema: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[
     """
     strict = {"additionalProperties": False, "type": "object", **schema}
     try:
-        error = best_match(jsonschema.Draft202012Validator(strict).iter_errors(dict(params)))
+        error = best_match(_validator(strict).iter_errors(dict(params)))
         if error is None:
             return None
         return "spec.engine.params" + error.json_path[1:], _unknown(error) or error.message
-    except Exception:
+    except Exception as fault:
         # A schema that is none may fail in any way. It costs too much to check it each time.
-        why = schema_error(schema)
+        why = schema_error(schema) or _misled(fault)
         if why is None:
             raise
         return "spec.engine.params", f"the engine's schema is broken: {why}"
+
+
+def _validator(schema: Mapping[str, Any]) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(schema, registry=_ITSELF)
+
+
+def _follow_references(part: SchemaResource, resolver: Any) -> None:
+    """Raise Unresolvable for the first reference of a schema that leads nowhere, however deep it is."""
+    if isinstance(part.contents, Mapping):
+        for word in ("$ref", "$dynamicRef"):
+            if word in part.contents:
+                resolver.lookup(part.contents[word])
+    for inner in part.subresources():
+        _follow_references(inner, resolver.in_subresource(inner))
+
+
+def _misled(fault: Exception) -> str | None:
+    """Where a schema's references went astray; None for a fault of another kind."""
+    if isinstance(fault, Unresolvable):
+        return f"$ref: {fault.ref} leads nowhere in this schema"
+    if isinstance(fault, RecursionError):
+        return "it is nested too deeply, or a $ref in it leads back to itself"
+    return None
 
 
 def _unknown(error: ValidationError) -> str:

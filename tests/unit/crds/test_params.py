@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,6 +56,8 @@ def test_a_broken_schema_is_explained() -> None:
     assert schema_error(SCHEMA) is None
     assert "$.type" in (schema_error({"type": "nonsense"}) or "")
     assert "leads nowhere" in (schema_error({"$ref": "#/$defs/missing"}) or "")
+    deep = {"properties": {"a": {"items": {"$ref": "#/$defs/missing"}}}}
+    assert "leads nowhere" in (schema_error(deep) or "")
 
 
 @pytest.mark.parametrize(
@@ -71,6 +74,7 @@ def test_a_broken_schema_is_explained() -> None:
         {"$id": 5},
         {"properties": {"a": {"multipleOf": 0}}},
         {"patternProperties": {"[": {}}, "additionalProperties": False},
+        {"properties": {"a": {"$ref": "#/$defs/missing"}}},
     ],
     ids=str,
 )
@@ -78,3 +82,43 @@ def test_an_engine_s_broken_schema_is_no_fault_of_ours(schema: dict[str, Any]) -
     assert schema_error(schema)
     path, why = params_error(schema, {"a": 1}) or ("", "")
     assert path == "spec.engine.params" and why.startswith("the engine's schema is broken: ")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"$ref": "#/properties/a"}}},
+        {"properties": {"a": {"$ref": "#/parts/a"}}, "parts": {"a": {"$ref": "#/missing"}}},
+    ],
+    ids=str,
+)
+def test_a_reference_that_only_parameters_lead_into_is_the_engine_s_fault(schema: dict[str, Any]) -> None:
+    path, why = params_error(schema, {"a": 1}) or ("", "")
+    assert path == "spec.engine.params" and why.startswith("the engine's schema is broken: ")
+
+
+def test_a_schema_is_read_from_nowhere_but_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PrefectHQ/prefect#22252: the operator must open no URL, and no file, that a schema names."""
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_: pytest.fail("it was opened"))
+    other = tmp_path / "schema.json"
+    other.write_text('{"type": "integer"}')
+    for reference in (other.as_uri(), "http://127.0.0.1:1/schema.json", "other.json"):
+        schema = {"properties": {"a": {"$ref": reference}}}
+        assert "leads nowhere in this schema" in (schema_error(schema) or "")
+        assert params_error(schema, {"a": 1})
+
+
+def test_a_schema_may_refer_to_itself_by_its_id() -> None:
+    schema = {
+        "$id": "https://example.com/params",
+        "$defs": {"count": {"type": "integer"}},
+        "properties": {"a": {"$ref": "https://example.com/params#/$defs/count"}},
+    }
+    assert schema_error(schema) is None and params_error(schema, {"a": 1}) is None
+    assert (params_error(schema, {"a": "x"}) or ("",))[0] == "spec.engine.params.a"
+
+
+def test_a_value_that_has_the_form_of_a_reference_is_none() -> None:
+    assert schema_error({"properties": {"a": {"enum": [{"$ref": "#/missing"}]}, "$ref": {}}}) is None
