@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from convoy_controllers.resources import NODES, PODS, TRAINING_JOBS, Resource
+from convoy_controllers.resources import NODES, PODS, Resource, of
+from convoy_crds.kinds import KINDS
 from convoy_crds.terms import LABEL_NODE_HEALTH, OPERATOR, TAINTS
 from convoy_operator import errors
 from convoy_operator.client import KubernetesGateway
@@ -25,6 +26,7 @@ from convoy_operator.settings import from_environment
 
 WORKERS = f"app.kubernetes.io/part-of=convoy,app.kubernetes.io/managed-by={OPERATOR}"
 """Selects the pods that the operator made."""
+POD_KINDS = tuple(kind for kind in KINDS if kind.makes_pods)
 MOMENT_SECONDS, LOOK_SECONDS = 15.0, 1.0
 _COLUMNS = "'NODE:.metadata.name,HEALTH:.metadata.labels.convoy\\.dev/node-health,TAINTS:.spec.taints[*].key'"
 NAMED = 5
@@ -32,20 +34,25 @@ NAMED = 5
 
 
 def objection(
-    jobs: Sequence[str], pods: Sequence[str], nodes: Sequence[str] = (), undo: str = ""
+    jobs: Mapping[str, Sequence[str]], pods: Sequence[str], nodes: Sequence[str] = (), undo: str = ""
 ) -> str | None:
-    """What stands in the way of the uninstallation and what to do about it; None when nothing does.
+    """Return what stands in the way of the uninstallation, and what to do about it; None if nothing does.
 
-    `nodes`: those that are `marked`: nobody else takes that away.
+    `jobs`: by kind, the objects that have pods. `nodes`: those that are `marked`, which nobody else mends.
     """
-    if not jobs and not pods and not nodes:
+    holders = {kind: jobs[kind.name] for kind in POD_KINDS if jobs.get(kind.name)}
+    if not holders and not pods and not nodes:
         return None
-    found = [_some("TrainingJob", jobs), _some("worker pod", pods), _some("marked node", nodes)]
+    found = [
+        *(_some(kind.name, names) for kind, names in holders.items()),
+        _some("worker pod", pods),
+        _some("marked node", nodes),
+    ]
     lines = ["Convoy is still in use, nothing was removed. It has " + _list_of(filter(None, found)) + "."]
-    if jobs or pods:
+    if holders or pods:
         lines += [
             "Without the agent of its node a worker pod cannot be deleted. First:",
-            "  kubectl delete trainingjobs --all -A --cascade=foreground",
+            *(f"  kubectl delete {kind.plural} --all -A --cascade=foreground" for kind in POD_KINDS),
             f"  kubectl wait --for=delete pod -A -l {WORKERS} --timeout=5m",
         ]
     if nodes:
@@ -88,10 +95,10 @@ async def ask(gateway: ApiGateway, undo: str) -> str | None:
     """
     deadline = time.monotonic() + MOMENT_SECONDS
     while True:
-        jobs = await _names(gateway, TRAINING_JOBS)
+        jobs = {kind.name: await _names(gateway, of(kind)) for kind in POD_KINDS}
         pods = await _names(gateway, PODS, WORKERS)
         nodes = await _names(gateway, NODES, kept=marked)
-        if jobs or not (pods or nodes) or time.monotonic() >= deadline:
+        if any(jobs.values()) or not (pods or nodes) or time.monotonic() >= deadline:
             return objection(jobs, pods, nodes, undo)
         await asyncio.sleep(LOOK_SECONDS)
 

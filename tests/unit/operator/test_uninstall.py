@@ -17,13 +17,19 @@ from convoy_operator.uninstall import objection, settled
 from .conftest import FakeApi
 
 
+def jobs(*names: str) -> dict[str, list[str]]:
+    return {"TrainingJob": [*names]}
+
+
 def test_nothing_left_is_no_objection() -> None:
-    assert objection([], []) is None
+    assert objection({}, []) is None
 
 
 def test_a_few_are_named_and_all_are_counted() -> None:
     words = (
-        objection([f"team/job-{number}" for number in range(7)], ["team/job-0-worker-0"], undo="undo it")
+        objection(
+            jobs(*(f"team/job-{number}" for number in range(7))), ["team/job-0-worker-0"], undo="undo it"
+        )
         or ""
     )
     assert "7 TrainingJobs (team/job-0, team/job-1, team/job-2, team/job-3, team/job-4, ...)" in words
@@ -33,11 +39,11 @@ def test_a_few_are_named_and_all_are_counted() -> None:
 
 
 def test_marked_nodes_are_to_be_let_go_first() -> None:
-    words = objection([], [], ["n1"]) or ""
+    words = objection({}, [], ["n1"]) or ""
     assert words.splitlines()[0].endswith("It has 1 marked node (n1).")
     assert "kubectl delete guardpolicies --all" in words and "trainingjobs" not in words
     assert "1 TrainingJob (a/b), 1 worker pod (a/p) and 1 marked node (n1)." in (
-        objection(["a/b"], ["a/p"], ["n1"]) or ""
+        objection(jobs("a/b"), ["a/p"], ["n1"]) or ""
     )
 
 
