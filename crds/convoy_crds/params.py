@@ -8,14 +8,13 @@ from typing import Any
 
 import jsonschema
 from jsonschema.exceptions import ValidationError, best_match
-from referencing import Registry
 from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012, SchemaRegistry, SchemaResource
+from referencing.jsonschema import DRAFT202012, SchemaResource
 
+from convoy_crds.schema_parts import ITSELF, parts
 from convoy_crds.suggest import suggestion
 
-_ITSELF: SchemaRegistry = Registry()
-"""Leads a `$ref` within its own schema alone. The registry that is the default reads any file and any URL."""
+_UNNAMED = ("additionalProperties", "unevaluatedProperties")
 
 
 def schema_error(schema: Mapping[str, Any]) -> str | None:
@@ -24,7 +23,7 @@ def schema_error(schema: Mapping[str, Any]) -> str | None:
         jsonschema.Draft202012Validator.check_schema(schema)
         _validator(schema).is_valid({})
         whole = DRAFT202012.create_resource(dict(schema))
-        _follow_references(whole, _ITSELF.resolver_with_root(whole))
+        _follow_references(whole, ITSELF.resolver_with_root(whole))
     except jsonschema.SchemaError as error:
         return f"{error.json_path}: {error.message}"
     except (Unresolvable, RecursionError) as error:
@@ -35,14 +34,18 @@ def schema_error(schema: Mapping[str, Any]) -> str | None:
 def params_error(schema: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[str, str] | None:
     """The field path and reason of the most telling violation, or None when the parameters are valid.
 
-    Parameters the schema does not name are refused unless it says `additionalProperties` itself.
+    Parameters that the schema does not name, in none of its parts, are refused unless it allows them.
     """
-    strict = {"additionalProperties": False, "type": "object", **schema}
+    strict = {"unevaluatedProperties": False, "type": "object", **schema}
     try:
-        error = best_match(_validator(strict).iter_errors(dict(params)))
-        if error is None:
+        errors = list(_validator(strict).iter_errors(dict(params)))
+        if not errors:
             return None
-        return "spec.engine.params" + error.json_path[1:], _unknown(error) or error.message
+        unknown = {id(one): words for one in errors if (words := _unknown(one, strict))}
+        # A part that fails for one parameter counts as if it named none.
+        told = [one for one in errors if one.validator != "unevaluatedProperties" or id(one) in unknown]
+        error = best_match(told or errors)
+        return "spec.engine.params" + error.json_path[1:], unknown.get(id(error)) or error.message
     except Exception as fault:
         # A schema that is none may fail in any way. It costs too much to check it each time.
         why = schema_error(schema) or _misled(fault)
@@ -52,7 +55,7 @@ def params_error(schema: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[
 
 
 def _validator(schema: Mapping[str, Any]) -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(schema, registry=_ITSELF)
+    return jsonschema.Draft202012Validator(schema, registry=ITSELF)
 
 
 def _follow_references(part: SchemaResource, resolver: Any) -> None:
@@ -74,14 +77,16 @@ def _misled(fault: Exception) -> str | None:
     return None
 
 
-def _unknown(error: ValidationError) -> str:
-    """Which parameters there are not, and what they may have meant; empty for an error of another kind."""
-    schema, given = error.schema, error.instance
-    if error.validator != "additionalProperties" or not isinstance(schema, Mapping):
+def _unknown(error: ValidationError, schema: Mapping[str, Any]) -> str:
+    """Name the parameters that there are not, and what they may have meant; empty for another error."""
+    if error.validator not in _UNNAMED or not isinstance(error.schema, Mapping):
         return ""
-    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    # With additionalProperties a part counts what it names itself.
+    here = [error.schema] if error.validator == _UNNAMED[0] else parts(error.schema, schema)
+    known = {name for one in here for name in one.get("properties") or ()}
+    patterns = {pattern for one in here for pattern in one.get("patternProperties") or ()}
     return "; ".join(
         f"{name!r} was unexpected{suggestion(name, known)}"
-        for name in (given if isinstance(given, Mapping) else ())
+        for name in (error.instance if isinstance(error.instance, Mapping) else ())
         if name not in known and not any(re.search(pattern, name) for pattern in patterns)
     )

@@ -122,3 +122,49 @@ def test_a_schema_may_refer_to_itself_by_its_id() -> None:
 
 def test_a_value_that_has_the_form_of_a_reference_is_none() -> None:
     assert schema_error({"properties": {"a": {"enum": [{"$ref": "#/missing"}]}, "$ref": {}}}) is None
+
+
+_STEPS = {"type": "object", "properties": {"steps": {"type": "integer"}}}
+_RATE = {"properties": {"rate": {"type": "number"}}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {
+            "$defs": {
+                "Params": {**_STEPS, **_RATE, "properties": {**_STEPS["properties"], **_RATE["properties"]}}
+            }
+        }
+        | {"$ref": "#/$defs/Params"},
+        {"allOf": [_STEPS, _RATE]},
+        {"$defs": {"steps": _STEPS}, "allOf": [{"$ref": "#/$defs/steps"}], **_RATE},
+        {**_STEPS, "if": {"required": ["steps"]}, "then": _RATE},
+        {**_STEPS, "dependentSchemas": {"steps": _RATE}},
+    ],
+    ids=["$ref", "allOf", "inherited", "if", "dependentSchemas"],
+)
+def test_a_parameter_may_be_named_by_any_part_of_the_schema(schema: dict[str, Any]) -> None:
+    """tdegrunt/jsonschema#406. The first form is pydantic's for a model that refers to itself."""
+    assert params_error(schema, {"steps": 1, "rate": 0.5}) is None
+    error = params_error(schema, {"steps": 1, "rte": 0.5})
+    assert error == ("spec.engine.params", "'rte' was unexpected; did you mean 'rate'?")
+    path, words = params_error(schema, {"steps": 1, "rate": "high"}) or ("", "")
+    assert path == "spec.engine.params.rate" and "is not of type 'number'" in words
+
+
+def test_a_parameter_of_another_choice_is_unexpected() -> None:
+    choices = [
+        {"properties": {"kind": {"const": kind}, only: {"type": "integer"}}, "required": ["kind"]}
+        for kind, only in (("adam", "beta"), ("sgd", "momentum"))
+    ]
+    schema = {"oneOf": choices}
+    assert params_error(schema, {"kind": "adam", "beta": 1}) is None
+    assert (
+        "'momentum' was unexpected" in (params_error(schema, {"kind": "adam", "momentum": 1}) or ("", ""))[1]
+    )
+    assert "'bta' was unexpected" in (params_error(schema, {"kind": "adam", "bta": 1}) or ("", ""))[1]
+
+
+def test_a_part_may_allow_unknown_parameters() -> None:
+    assert params_error({"allOf": [{**_STEPS, "additionalProperties": True}]}, {"more": 2}) is None

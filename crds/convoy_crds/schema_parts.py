@@ -1,0 +1,62 @@
+"""The parts of a JSON Schema that hold of one value: `$ref`, `allOf` and their like are followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012, SchemaRegistry
+
+Part = Mapping[str, Any]
+
+ITSELF: SchemaRegistry = Registry()
+"""Leads a `$ref` within its own schema alone. The registry that is the default reads any file and any URL."""
+_SOME = ("allOf", "anyOf", "oneOf")
+_ONE = ("if", "then", "else")
+
+
+def parts(entry: Any, schema: Part) -> list[Part]:
+    """Return the part `entry` of `schema`, then those that it applies to the same value, each once."""
+    found: dict[int, Part] = {}
+    _gather(entry, schema, found)
+    return list(found.values())
+
+
+def target(entry: Part, schema: Part) -> Part:
+    """Return a part with what its `$ref` leads to, if anything. Its own words count before those."""
+    found, words = entry, dict(entry)
+    seen: set[str] = set()
+    while isinstance(ref := found.get("$ref"), str) and ref not in seen:
+        seen.add(ref)
+        found = _lookup(ref, schema)
+        words = {**found, **words}
+    return words
+
+
+def _gather(entry: Any, schema: Part, found: dict[int, Part]) -> None:
+    if not isinstance(entry, Mapping) or id(entry) in found:
+        return
+    found[id(entry)] = entry
+    for inner in _applied(entry, schema):
+        _gather(inner, schema, found)
+
+
+def _applied(entry: Part, schema: Part) -> Iterator[Any]:
+    if isinstance(ref := entry.get("$ref"), str):
+        yield _lookup(ref, schema)
+    for word in _SOME:
+        yield from entry.get(word) or ()
+    for word in _ONE:
+        yield entry.get(word)
+    yield from (entry.get("dependentSchemas") or {}).values()
+
+
+def _lookup(ref: str, schema: Part) -> Part:
+    resolver = ITSELF.resolver_with_root(DRAFT202012.create_resource(schema))
+    try:
+        found = resolver.lookup(ref).contents
+    except Unresolvable:
+        return {}
+    return found if isinstance(found, Mapping) else {}
