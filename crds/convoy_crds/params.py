@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 import jsonschema
@@ -54,8 +56,29 @@ def params_error(schema: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[
         return "spec.engine.params", f"the engine's schema is broken: {why}"
 
 
-def _validator(schema: Mapping[str, Any]) -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(schema, registry=ITSELF)
+def _multiple_of(
+    validator: Any, factor: float, number: Any, schema: Mapping[str, Any]
+) -> Iterator[ValidationError]:
+    """Check `multipleOf` by the decimals that were written: 0.3 is a multiple of 0.1."""
+    if not validator.is_type(number, "number"):
+        return
+    finite = isinstance(number, int) or math.isfinite(number)
+    if not finite or _written(number) % _written(factor):
+        yield ValidationError(f"{number!r} is not a multiple of {factor}")
+
+
+def _written(number: float) -> Fraction:
+    return Fraction(number) if isinstance(number, int) else Fraction(repr(number))
+
+
+_Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
+    jsonschema.Draft202012Validator, {"multipleOf": _multiple_of}
+)
+
+
+def _validator(schema: Mapping[str, Any]) -> jsonschema.protocols.Validator:
+    found: jsonschema.protocols.Validator = _Validator(schema, registry=ITSELF)
+    return found
 
 
 def _follow_references(part: SchemaResource, resolver: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -124,19 +125,15 @@ def test_a_value_that_has_the_form_of_a_reference_is_none() -> None:
     assert schema_error({"properties": {"a": {"enum": [{"$ref": "#/missing"}]}, "$ref": {}}}) is None
 
 
-_STEPS = {"type": "object", "properties": {"steps": {"type": "integer"}}}
-_RATE = {"properties": {"rate": {"type": "number"}}}
+_STEPS: dict[str, Any] = {"type": "object", "properties": {"steps": {"type": "integer"}}}
+_RATE: dict[str, Any] = {"properties": {"rate": {"type": "number"}}}
+_BOTH = {"type": "object", "properties": {**_STEPS["properties"], **_RATE["properties"]}}
 
 
 @pytest.mark.parametrize(
     "schema",
     [
-        {
-            "$defs": {
-                "Params": {**_STEPS, **_RATE, "properties": {**_STEPS["properties"], **_RATE["properties"]}}
-            }
-        }
-        | {"$ref": "#/$defs/Params"},
+        {"$defs": {"Params": _BOTH}, "$ref": "#/$defs/Params"},
         {"allOf": [_STEPS, _RATE]},
         {"$defs": {"steps": _STEPS}, "allOf": [{"$ref": "#/$defs/steps"}], **_RATE},
         {**_STEPS, "if": {"required": ["steps"]}, "then": _RATE},
@@ -168,3 +165,23 @@ def test_a_parameter_of_another_choice_is_unexpected() -> None:
 
 def test_a_part_may_allow_unknown_parameters() -> None:
     assert params_error({"allOf": [{**_STEPS, "additionalProperties": True}]}, {"more": 2}) is None
+
+
+@pytest.mark.parametrize(
+    ("factor", "multiple", "other"),
+    [(0.1, 0.3, 0.35), (0.01, 4.02, 4.025), (0.001, 0.95, 0.0005), (1e-4, 360.57, 1e-5), (5, 1e3, 7)],
+)
+def test_multiples_are_counted_in_the_decimals_that_were_written(
+    factor: float, multiple: float, other: float
+) -> None:
+    """python-jsonschema/jsonschema#1234, #810, #687, #818: in binary, 0.3 / 0.1 is no whole number."""
+    schema = {"properties": {"a": {"type": "number", "multipleOf": factor}}}
+    assert params_error(schema, {"a": multiple}) is None
+    error = params_error(schema, {"a": other})
+    assert error == ("spec.engine.params.a", f"{other!r} is not a multiple of {factor}")
+
+
+def test_multiples_of_any_size_are_counted() -> None:
+    schema = {"properties": {"a": {"multipleOf": 1e-300}}}
+    assert params_error(schema, {"a": 10**5000}) is None and params_error(schema, {"a": math.inf})
+    assert params_error(schema, {"a": 1e300}) is None and params_error(schema, {"a": "text"}) is None
