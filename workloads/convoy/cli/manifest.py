@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from convoy.cli.kubernetes_yaml import load_all
 from convoy.cli.rules import broken_rules, schema_of, without_nulls
 from convoy.cli.words import name_error, violation
 from convoy_controllers.launching.jobs import misfits
@@ -63,7 +64,7 @@ class Manifest:
 def documents(text: str) -> list[dict[str, Any]]:
     """The objects in a text; NoYaml when it is none."""
     try:
-        return [body for body in yaml.safe_load_all(text) if isinstance(body, dict)]
+        return [body for body in load_all(text) if isinstance(body, dict)]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
