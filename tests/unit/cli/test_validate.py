@@ -259,7 +259,7 @@ def of_health(kind: str, **spec: Any) -> dict[str, Any]:
         (of_health("GuardPolicy", mode="Act"), "1 object valid"),
         (of_health("GuardPolicy", mode="Watch"), "spec.mode"),
         (of_health("GuardPolicy", budget={}), "spec.budget: there is no such field; did you mean"),
-        (of_health("NodeHealth", condemned={"reason": "x", "user": "y"}), "1 object valid"),
+        (of_health("NodeHealth", condemned={"reason": "x", "user": "z"}), "1 object valid"),
         (of_health("NodeHealth", condemned={"reason": "x"}), "spec.condemned.user: is required"),
         (of_health("HealthSweep", nodes=["a"]), "1 object valid"),
         (of_health("HealthSweep"), "spec: a HealthSweep needs exactly one of nodes (by name) and selector"),
