@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, Field
 
 from convoy.cli.engine import describe
 from convoy_crds.parameters import kind_of, parameters
@@ -20,10 +22,14 @@ from convoy_workloads.engines.catalogue import catalogue
         ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "string or null"),
         ({"type": ["string", "null"]}, "string or null"),
         ({}, "anything"),
+        (True, "anything"),
+        ({"const": "cosine", "type": "string"}, "cosine"),
+        ({"enum": [4, True, None]}, "4 or true or null"),
+        ({"oneOf": [{"type": "object"}, {"type": "object", "properties": {}}]}, "object"),
     ],
 )
-def test_a_type_is_told_with_its_bounds(entry: dict[str, Any], words: str) -> None:
-    assert kind_of(entry) == words
+def test_a_type_is_told_with_its_bounds(entry: Any, words: str) -> None:
+    assert kind_of(entry, {}) == words
 
 
 def test_every_parameter_of_the_catalogue_has_a_default_and_a_meaning() -> None:
@@ -35,6 +41,45 @@ def test_every_parameter_of_the_catalogue_has_a_default_and_a_meaning() -> None:
 def test_a_parameter_without_default_may_be_required() -> None:
     schema = {"properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "required": ["a"]}
     assert [line[2] for line in parameters(schema)] == ["required", "-"]
+
+
+class Optimizer(Enum):
+    ADAM = "adam"
+    SGD = "sgd"
+
+
+class Schedule(BaseModel):
+    warmup: int = 10
+
+
+class Params(BaseModel):
+    """As a user writes it: pydantic makes a `$ref` of each class, and of the whole because of `inner`."""
+
+    steps: int
+    optimizer: Optimizer = Field(Optimizer.ADAM, description="Rule.")
+    schedule: Schedule | None = None
+    compile: bool = True
+    inner: Params | None = None
+
+
+def test_parameters_of_a_pydantic_model_are_shown_as_they_are_written() -> None:
+    schema = Params.model_json_schema()
+    assert "$ref" in schema and "properties" not in schema
+    assert parameters(schema) == [
+        ("steps", "integer", "required", ""),
+        ("optimizer", "adam or sgd", "adam", "Rule."),
+        ("schedule", "object or null", "null", ""),
+        ("compile", "boolean", "true", ""),
+        ("inner", "object or null", "null", ""),
+    ]
+
+
+def test_parameters_of_all_parts_of_a_schema_are_shown() -> None:
+    choice = [{"properties": {"rule": {"const": one}}, "required": [one]} for one in ("adam", "sgd")]
+    base = {"properties": {"rate": {"type": "number"}}, "required": ["rate"]}
+    schema = {"$defs": {"base": base}, "allOf": [{"$ref": "#/$defs/base"}], "oneOf": choice}
+    assert parameters(schema) == [("rate", "number", "required", ""), ("rule", "adam or sgd", "-", "")]
+    assert parameters({"allOf": [{"$ref": "#"}]}) == [], "of a schema that leads back to itself"
 
 
 def test_the_metrics_that_an_engine_declares_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
