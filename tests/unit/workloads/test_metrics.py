@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from convoy_agents.pods.messages import parse_progress
 from convoy_crds.engine import EngineMetric, EngineSpec
 from convoy_crds.metric_names import MAX_METRIC_NAME, MAX_METRICS
-from convoy_workloads.runtime.metrics import MOST_METRICS, MOST_NAME, MOST_PRINTED, Metrics, words
+from convoy_workloads.runtime.metrics import MOST_METRICS, MOST_NAME, MOST_PRINTED, Metrics, number, words
 from convoy_workloads.runtime.progress import Meter
 
 
@@ -20,6 +20,20 @@ class OneElement:
 
     def __float__(self) -> float:
         return 0.5
+
+
+class Array:
+    """As an array of NumPy that has axes: no float by conversion, though it may have one element."""
+
+    def __init__(self, *elements: complex) -> None:
+        self._elements = elements
+
+    def __float__(self) -> float:
+        raise TypeError("only 0-dimensional arrays can be converted to Python scalars")
+
+    def item(self) -> complex:
+        (only,) = self._elements
+        return only
 
 
 class ManyElements:
@@ -74,10 +88,22 @@ def test_a_bad_name_is_refused_by_name(name: Any, error: str) -> None:
     assert not metrics.message(), "nothing of such a report counts"
 
 
-@pytest.mark.parametrize("value", ["1.5", b"1", None, [1.0, 2.0], {}, 1j, ManyElements()])
+@pytest.mark.parametrize(
+    "value", ["1.5", b"1", None, [1.0, 2.0], {}, 1j, ManyElements(), Array(1, 2), Array(1j)]
+)
 def test_what_is_no_number_is_refused_by_name(value: Any) -> None:
     with pytest.raises(TypeError, match=r"^metrics\['ratio'\]: .* is no number"):
         Metrics().record(1, {"ratio": value})
+
+
+def test_an_array_of_one_element_is_a_number() -> None:
+    """huggingface/transformers#10632."""
+    metrics = Metrics()
+    metrics.record(1, {"ratio": Array(0.25)})
+    assert metrics.message()["ratio"]["value"] == 0.25
+    assert number("loss", Array(0.5)) == 0.5
+    with pytest.raises(TypeError, match=r"^loss: 'nan' is no number and no tensor of one element"):
+        number("loss", "nan")
 
 
 def test_a_rank_has_a_bounded_number_of_names() -> None:

@@ -22,6 +22,7 @@ from convoy_workloads.runtime.generation import Generation, Record
 from convoy_workloads.runtime.interruption import Interruption
 from convoy_workloads.runtime.leaving import leave
 from convoy_workloads.runtime.link import RankLink
+from convoy_workloads.runtime.metrics import number
 from convoy_workloads.runtime.place import Place, from_environment
 from convoy_workloads.runtime.processes import Processes, form
 from convoy_workloads.runtime.progress import Meter
@@ -263,14 +264,15 @@ class Job(Generic[P]):
         `{"held_out_loss": 1.9}`; each keeps its newest value, with the step, until it is reported again, and
         of two ranks that report one name the lower one counts. A name has at most 63 lower-case letters,
         digits and `_`, and a rank at most 64 names: ValueError otherwise, TypeError for what is no number.
-        Loss and metrics may be tensors of one element.
+        Loss and metrics may be tensors and arrays of one element.
         """
         if tokens is not None:
             self._recorder.tokens(tokens)
         # A figure of the restored state, such as its held-out loss, is no step of this incarnation.
         first = step > self.restored.step and self._beat.step(step)
         now = time.monotonic()
-        rare = self._meter.observe(step, now, None if loss is None else float(loss), samples, metrics)
+        known = None if loss is None else number("loss", loss)
+        rare = self._meter.observe(step, now, known, samples, metrics)
         self._tell(urgent=first)
         pause = PRINT_SECONDS if self._link is not None else 1.0
         due = rare or step == self._meter.total

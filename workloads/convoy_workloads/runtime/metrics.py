@@ -37,7 +37,9 @@ class Metrics:
 
         ValueError or TypeError names the figure at fault; nothing of the report is then recorded.
         """
-        checked = {_checked_name(name): _checked_value(name, value) for name, value in values.items()}
+        checked = {
+            _checked_name(name): number(f"metrics[{_quoted(name)}]", value) for name, value in values.items()
+        }
         if len(self._newest.keys() | checked.keys()) > MOST_METRICS:
             extra = next(name for name in reversed(checked) if name not in self._newest)
             raise ValueError(f"metrics[{extra!r}]: a rank may report at most {MOST_METRICS} names")
@@ -80,17 +82,21 @@ def _checked_name(name: Any) -> str:
     return name
 
 
-def _checked_value(name: Any, value: Any) -> float:
+def number(what: str, value: Any) -> float:
+    """Return a number, or the one of an array or tensor of one element; TypeError names `what` otherwise."""
     try:
         if isinstance(value, (str, bytes)):  # Python 3.9 evaluates no `str | bytes`
             raise TypeError  # "1.5" converts, but a program that reports text has mixed something up
-        return float(value)
+        try:
+            return float(value)
+        except TypeError:
+            if not callable(item := getattr(value, "item", None)):
+                raise
+            return float(item())  # NumPy converts no array that has axes, though it has one element
     except OverflowError:
         return math.inf
     except (TypeError, ValueError, RuntimeError):  # the last one: a tensor with more than one element
-        raise TypeError(
-            f"metrics[{_quoted(name)}]: {_quoted(value)} is no number and no tensor of one element"
-        ) from None
+        raise TypeError(f"{what}: {_quoted(value)} is no number and no tensor of one element") from None
 
 
 def _quoted(value: Any) -> str:
