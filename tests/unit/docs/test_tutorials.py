@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -107,8 +108,9 @@ def test_commands_and_files_are_there(page: Path) -> None:
     files = {one.title for one in blocks(page.read_text())}
     found = commands(page)
     assert len(found) >= 3
+    files |= {after for words in found for before, after in pairwise(words) if before == ">"}
     for words in found:
-        assert re.fullmatch(r"kubectl|convoy|timeout|\w+=\$\(kubectl", words[0]), words
+        assert re.fullmatch(r"kubectl|convoy|timeout|cat|\w+=\$\(kubectl", words[0]), words
         if words[0] == "convoy":
             command = root.commands[words[1]]  # type: ignore[attr-defined]
             below = getattr(command, "commands", None)
