@@ -99,6 +99,11 @@ def test_benches_and_helpers_import_no_test() -> None:
     assert {one for one in chains if not one.startswith("e2e.tests")} == set()
 
 
+def test_every_folder_is_a_package() -> None:
+    """import-linter, and so the contracts, pass over a folder without __init__.py."""
+    assert {path.parent for path in sources() if not (path.parent / "__init__.py").exists()} == set()
+
+
 def test_no_file_is_too_long() -> None:
     assert too_long(sources(), MOST_LINES) == {}
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.trainingjob.checkpointing import GRAVEST_FIRST
 from convoy_controllers.trainingjob.policy import POLICIES
 from convoy_crds.conditions import BREAKER, CARRIERS, EVENTS, HISTORY, pages
 from convoy_crds.kinds import KINDS
-from convoy_crds.reasons.catalogue import all_reasons
+from convoy_crds.reasons.catalogue import Reasons, all_reasons
 from convoy_crds.terms import ConditionType
 
 RUNBOOKS = Path(__file__).parents[3] / "docs" / "runbooks" / "conditions"
@@ -34,6 +35,14 @@ def test_every_condition_is_there_and_every_kind_is_one() -> None:
     assert {one.name for one in CARRIERS} == types | {EVENTS, HISTORY, BREAKER}
     assert {one.kind for one in CARRIERS} < {kind.name for kind in KINDS}
     assert len({(one.kind, one.name) for one in CARRIERS}) == len(CARRIERS)
+
+
+def test_the_condition_of_an_invalid_object_is_there() -> None:
+    found = {(one.kind, one.name): one.reasons for one in CARRIERS}
+    for controller in CONTROLLERS:
+        if controller.kind is not None and controller.validity is not None:
+            where = (controller.kind.name, controller.validity.condition)
+            assert Reasons.INVALID_SPEC in found.get(where, ()), where
 
 
 def test_the_operator_s_own_tables_agree() -> None:
