@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from convoy_crds.kinds import KINDS
 from convoy_operator.dashboard.settings import LOCAL_NAMES, from_environment
 
 from .conftest import of_kind, one, render
@@ -82,8 +83,7 @@ def test_it_reads_and_asks_and_can_do_nothing_else(helm: Path, logs: bool) -> No
     bodies = render(helm, ON, f"dashboard.logs={str(logs).lower()}")
     rules = one(bodies, "ClusterRole", "convoy-dashboard")["rules"]
     may = {(verb, one) for rule in rules for one in rule["resources"] for verb in rule["verbs"]}
-    kinds = {"trainingjobs", "nodehealths", "healthsweeps", "hardwareclasses", "guardpolicies",
-             "checkpointstores", "engines", "nodes", "pods", "events"}  # fmt: skip
+    kinds = {kind.plural for kind in KINDS} | {"nodes", "pods", "events"}
     read = {(verb, kind) for kind in kinds for verb in ("list", "watch")} - {("watch", "events")}
     asked = {("create", "tokenreviews"), ("create", "subjectaccessreviews")}
     assert may == read | asked | {("get", "guardpolicies")} | ({("get", "pods/log")} if logs else set())

@@ -181,7 +181,7 @@ async def test_children_of_a_kind_that_is_reconciled_are_in_the_cache_of_that_ki
     await it.reconciler.handle(KEY)
     assert [name for plural, _, name in api.objects if plural == TRAINING_JOBS.plural] == ["a-person-s"]
     kept = Caches(api, it.world, it.metrics, 600.0, it.controllers)
-    assert not kept._applied
+    assert TRAINING_JOBS not in it.world.applied and len(kept._applied) == len(it.world.applied)
 
 
 def test_the_page_of_controllers_has_it() -> None:
