@@ -17,10 +17,12 @@ def main() -> None:
     """
     known = {entry.name: entry for entry in ENGINES}
     parser = argparse.ArgumentParser(prog="convoy_workloads.bench", description="Engines against baselines.")
-    parser.add_argument("engines", nargs="*", choices=[*known, []], help="Default: all.")
+    parser.add_argument("engines", nargs="*", help=f"Default: all of {', '.join(known)}.")
     parser.add_argument("--size", choices=("small", "full"), default="full")
     parser.add_argument("--rounds", type=int, help="Default: the bench's own.")
     options = parser.parse_args()
+    if unknown := [name for name in options.engines if name not in known]:
+        parser.error(f"no engine {', '.join(unknown)}; there are: {', '.join(known)}")
     failed = []
     for name in options.engines or known:
         bench = known[name].module("bench").BENCH
