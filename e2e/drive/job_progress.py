@@ -54,9 +54,14 @@ def copied(jobs: Jobs, name: str, incarnation: int = 1) -> dict[str, Any]:
     return found
 
 
-def held_out(log: str) -> dict[int, str]:
-    """Return the held-out loss by step, as printed; both must agree where a step was made twice."""
+def held_out(log: str, every: int) -> dict[int, str]:
+    """Return the held-out loss by step, as printed, of the steps at which it is measured.
+
+    Both must agree where a step was made twice. Lines of other steps repeat the last value.
+    """
     found: dict[int, str] = {}
-    for step, loss in re.findall(r"step (\d+)/\d+.*held_out_loss ([0-9.]+)", log):
-        assert found.setdefault(int(step), loss) == loss
+    for text, loss in re.findall(r"step (\d+)/\d+.*held_out_loss ([0-9.]+)", log):
+        step = int(text)
+        if step % every == 0:
+            assert found.setdefault(step, loss) == loss
     return found
