@@ -12,7 +12,12 @@ from convoy_crds.generate import definition
 from convoy_crds.kind import Kind
 from convoy_crds.kinds import KINDS
 from convoy_crds.meanings import meanings
-from convoy_crds.reference import LONGEST_RULE, default_of, page, type_of, words
+from convoy_crds.reference import LONGEST_RULE, ROOT, default_of, page, type_of, words
+
+
+def test_the_page_of_installation_deletes_every_definition() -> None:
+    lines = re.findall("^kubectl delete crd (.+)$", (ROOT / "README.md").read_text(), re.M)
+    assert sorted(" ".join(lines).split()) == sorted(kind.crd for kind in KINDS)
 
 
 @pytest.mark.parametrize(
