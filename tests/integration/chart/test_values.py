@@ -92,6 +92,7 @@ def test_every_setting_is_described_in_both() -> None:
         "images.tagg=x",
         "images.tag=a b",
         "images.registry=example.com/",
+        "images.registry=https://example.com",
         "images.pullPolicy=Sometimes",
         "images.digests.operator=sha256:7",
         "images.digests.agent=v7",
