@@ -105,7 +105,7 @@ def wrong(example: str, entry: EngineEntry) -> list[str]:
 
 
 def test_engines_have_names_of_their_own_and_families_that_there_are() -> None:
-    assert len(catalogue()) == len(ENGINES)
+    assert len(catalogue()) == len(ENGINES) == len({entry.example for entry in ENGINES})
     assert {entry.family for entry in ENGINES} == {family.name for family in FAMILIES}
 
 
