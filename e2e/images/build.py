@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,12 @@ from e2e.cluster.oci import Store
 from e2e.cluster.progress import Progress
 from e2e.images import base, buildah, wheelhouse
 from e2e.images.recipes import RECIPES, Recipe, wanted
+from e2e.setup.torch_source import wants_cuda
 
 DOCKERFILES = files.CHECKOUT / "images"
 CONTEXTS = files.CHECKOUT / "build" / "images"
+MOST_MB = 1800.0
+"""Largest size of an image's layers; CONVOY_CUDA=1 lifts the limit."""
 
 
 class Builder:
@@ -35,7 +38,10 @@ class Builder:
         self._project = project["project"]
 
     def build(self, names: Sequence[str] = ()) -> list[str]:
-        """Build these images (default: all) and those they stand on; returns the references that changed."""
+        """Build these images (default: all) and those they stand on; returns the references that changed.
+
+        ClusterError if one of them is larger than MOST_MB, unless CONVOY_CUDA=1.
+        """
         recipes = self._chosen(names)
         changed = []
         with files.locked(self.store.folder / ".build.lock", deadline=3600, what="image builds"):
@@ -53,6 +59,8 @@ class Builder:
                 with self.store.lock():
                     self.store.prune()
                 buildah.prune()
+        if not wants_cuda():
+            check_sizes(self.store, [recipe.reference(self.tag) for recipe in recipes])
         self.progress.say(f"{len(changed)} of {len(recipes)} images changed")
         return changed
 
@@ -128,6 +136,17 @@ class Builder:
                 if source:
                     shutil.copytree(source, folder / name, copy_function=_link_or_copy)
         return context
+
+
+def check_sizes(store: Store, references: Iterable[str], most_mb: float = MOST_MB) -> None:
+    """Compare images of the store with a limit; ClusterError names those over it with their sizes."""
+    sizes = {reference: store.bytes_of(store.get(reference)) / 1e6 for reference in references}
+    large = [f"{reference} has {size:,.0f} MB" for reference, size in sizes.items() if size > most_mb]
+    if large:
+        raise ClusterError(
+            f"{', '.join(large)}: an image may have {most_mb:,.0f} MB."
+            " Take a dependency out of the image, or set CONVOY_CUDA=1 if it shall hold CUDA"
+        )
 
 
 def _link_or_copy(source: str, target: str) -> None:

@@ -16,8 +16,8 @@ from e2e.cluster import files
 from e2e.cluster.oci import Store
 from e2e.cluster.run import run
 from e2e.images import buildah
+from e2e.images.build import MOST_MB
 
-MOST_MB = 1800.0
 REPEATS = 5
 PREFIX = "image "
 IMPORT = "import time, torch, convoy; print(time.process_time())"

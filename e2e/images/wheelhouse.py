@@ -12,11 +12,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from e2e.cluster import files
+from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
 from e2e.cluster.run import run, stream
-from e2e.setup.torch_source import pip_arguments
+from e2e.setup.torch_source import no_cpu_build, pip_arguments
 
 PYTHON = "3.11"
+PYTHON_TAG = "cp311"
 BACKEND = "hatchling>=1.27"
 
 
@@ -32,21 +34,19 @@ def digest(parts: Iterable[str | bytes]) -> str:
 def dependencies(requirements: Sequence[str], progress: Progress) -> tuple[str, Path]:
     """Key and folder of the wheels for these requirements and pip, at the versions of constraints.txt.
 
-    `requirements.txt` in the folder lists what to install.
+    `requirements.txt` in the folder lists what to install. ClusterError if torch is one of the requirements
+    and its build for CPUs can be had from nowhere, unless CONVOY_CUDA=1.
     """
     constraints = files.CHECKOUT / "constraints.txt"
     pins = constraints.read_text() if constraints.exists() else ""
     needs_torch = any(re.match(r"torch\b", one) for one in requirements)
-    sources = pip_arguments() if needs_torch else []
+    sources = pip_arguments(PYTHON_TAG) if needs_torch else []
+    if needs_torch and not sources:
+        raise ClusterError(no_cpu_build(PYTHON_TAG))
     key = digest([PYTHON, *requirements, pins, *sources])
     final = files.cache_root() / "wheelhouses" / key
     with files.locked(final.parent / ".lock", deadline=1800, what="the wheelhouses"):
         if not final.exists():
-            if needs_torch and not sources:
-                progress.say(
-                    "no folder in CONVOY_WHEELS or PIP_FIND_LINKS has a torch wheel, and PyTorch's index"
-                    " of CPU builds is closed: taking the registry's torch, which brings gigabytes of CUDA"
-                )
             with (
                 progress.long(f"fetching wheels for {', '.join(requirements)}"),
                 files.building(final) as folder,

@@ -1,4 +1,4 @@
-"""Where pip takes PyTorch from: the registry's own wheel brings gigabytes of CUDA that no CPU run needs.
+"""PyTorch's source for pip: the registry's own wheel brings gigabytes of CUDA that no CPU run needs.
 
 Used with the standard library alone, before any environment exists.
 """
@@ -6,11 +6,38 @@ Used with the standard library alone, before any environment exists.
 from __future__ import annotations
 
 import os
+import re
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+CONSTRAINTS = Path(__file__).resolve().parents[2] / "constraints.txt"
+THIS_PYTHON = f"cp{sys.version_info.major}{sys.version_info.minor}"
+
+
+def wants_cuda() -> bool:
+    """Return whether CONVOY_CUDA=1 asks for PyTorch's build with CUDA."""
+    return os.environ.get("CONVOY_CUDA") == "1"
+
+
+def pinned_version() -> str:
+    """Return PyTorch's version in constraints.txt."""
+    found = re.search(r"^torch==(\S+)", CONSTRAINTS.read_text(), re.MULTILINE)
+    if not found:
+        raise ValueError(f"{CONSTRAINTS.name} does not pin torch")
+    return found[1]
+
+
+def no_cpu_build(python_tag: str = THIS_PYTHON) -> str:
+    """Return the message for a machine where PyTorch's build for CPUs can be had from nowhere."""
+    return (
+        f"there is no PyTorch for CPUs: no folder in CONVOY_WHEELS or PIP_FIND_LINKS has"
+        f" torch-{pinned_version()}+cpu-{python_tag}-*.whl, and {CPU_INDEX} does not answer."
+        " Set CONVOY_WHEELS to a folder with that wheel, or give this machine access to the index;"
+        " CONVOY_CUDA=1 takes the build with CUDA, which adds gigabytes to each image"
+    )
 
 
 def wheel_folders() -> list[Path]:
@@ -19,13 +46,34 @@ def wheel_folders() -> list[Path]:
     return [Path(folder).resolve() for folder in named if Path(folder).is_dir()]
 
 
-def pip_arguments(timeout_seconds: float = 5.0) -> list[str]:
-    """Arguments for pip: a wheel folder that holds torch, else the CPU index if it answers, else none."""
+def pip_arguments(python_tag: str = THIS_PYTHON, timeout_seconds: float = 5.0) -> list[str]:
+    """Return pip's arguments for PyTorch's build for CPUs, or for that with CUDA if `wants_cuda()`.
+
+    The build comes from a wheel folder, else from its index. Empty without a build for CPUs: pip would take
+    the registry's own wheel.
+    """
     for folder in wheel_folders():
-        if any(folder.glob("torch-*.whl")):
-            return ["--find-links", str(folder)]
+        for version in _builds(folder, python_tag):
+            if version.endswith("+cpu") != wants_cuda():
+                return ["--find-links", str(folder), f"torch==={version}"]
+    if wants_cuda():
+        return [f"torch==={pinned_version()}"]
+    if index_answers(timeout_seconds):
+        return ["--extra-index-url", CPU_INDEX, f"torch==={pinned_version()}+cpu"]
+    return []
+
+
+def _builds(folder: Path, python_tag: str) -> list[str]:
+    """Return the pinned version's builds in a folder that fit a Python: `2.13.0+cpu`."""
+    pinned = pinned_version()
+    versions = {wheel.name.split("-")[1] for wheel in folder.glob(f"torch-*-{python_tag}-*.whl")}
+    return sorted(one for one in versions if one.partition("+")[0] == pinned)
+
+
+def index_answers(timeout_seconds: float) -> bool:
+    """Return whether PyTorch's index of builds for CPUs can be reached."""
     try:
         with urllib.request.urlopen(f"{CPU_INDEX}/torch/", timeout=timeout_seconds):
-            return ["--extra-index-url", CPU_INDEX]
+            return True
     except (urllib.error.URLError, TimeoutError, OSError):
-        return []
+        return False

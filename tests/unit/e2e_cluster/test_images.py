@@ -13,6 +13,7 @@ import pytest
 from e2e.cluster import downloads
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.oci import CONTAINERD_NAME, REF_NAME, Image, Store, full_name, layer
+from e2e.images.build import check_sizes
 from e2e.images.recipes import RECIPES, Recipe, chart_values, distribution, requirements, wanted
 from e2e.setup import host
 
@@ -194,3 +195,16 @@ def test_a_python_without_ensurepip_gets_the_package_that_has_it(
 )
 def test_the_chart_finds_what_was_pushed(prefix: str, values: str) -> None:
     assert chart_values(prefix, "v1") == values
+
+
+def test_images_over_the_limit_are_named_with_their_sizes(tmp_path: Path) -> None:
+    store = Store(tmp_path, Path("/checkout"))
+    store.create()
+    for name, size in (("small", 1_000_000), ("large", 3_000_000)):
+        store.add(f"convoy/{name}:1", {"os": "linux"}, [layer({"f": (b"0" * size, 0o644)})])
+    names = ["convoy/small:1", "convoy/large:1"]
+    check_sizes(store, names, most_mb=4)
+    with pytest.raises(
+        ClusterError, match=r"^convoy/large:1 has 3 MB: an image may have 2 MB\..*CONVOY_CUDA"
+    ):
+        check_sizes(store, names, most_mb=2)
