@@ -3,11 +3,13 @@
 Each store takes news from two sides: from watches, late and in order, and from answers to the operator's
 own writes, at once. The higher resourceVersion wins, so that a reconcile sees what it wrote (the
 expectations of other controllers) and a slow watch cannot undo it. Uids of deleted objects are remembered
-for a while, so that the answer to a create cannot bring back what its watch has already seen go.
+for a while, so that the answer to a create cannot bring back what its watch has already seen go. To a watch
+by labels an object that loses its label goes too, and may come back at a later version.
 """
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
@@ -51,7 +53,8 @@ class Store(Generic[T]):
         self._index = index
         self._indexed: dict[tuple[str, str], dict[str, T]] = {}
         self._indexes: dict[str, tuple[Callable[[T], Iterable[str]], dict[str, dict[str, T]]]] = {}
-        self._dead: OrderedDict[str, None] = OrderedDict()
+        self._dead: OrderedDict[str, float] = OrderedDict()
+        """By uid, the version up to which an object is known to be gone."""
         self._listeners: list[Listener[T]] = []
         self.newest = 0
         """The highest resourceVersion of any object taken in."""
@@ -91,21 +94,25 @@ class Store(Generic[T]):
 
     def upsert(self, item: T, *, own: bool = False) -> bool:
         """Takes an object in unless it is older than what is known; whether it was news."""
-        if item.uid in self._dead:
+        if item.version <= self._dead.get(item.uid, -1):
             return False
         key = (item.namespace, item.name)
         before = self._items.get(key)
         if before is not None and before.version >= item.version:
             return False
+        self._dead.pop(item.uid, None)
         self._put(key, before, item, own)
         return True
 
-    def remove(self, item: T) -> bool:
-        """Forgets a deleted object; a newer one of the same name stays. Whether it was known."""
-        self._bury(item.uid)
+    def remove(self, item: T, *, final: bool = True) -> bool:
+        """Forgets a deleted object; a newer one of the same name stays. Whether it was known.
+
+        `final`: False if the object may be there still, without the label that is watched, and come back.
+        """
+        self._bury(item.uid, math.inf if final else item.version)
         key = (item.namespace, item.name)
         before = self._items.get(key)
-        if before is None or before.uid != item.uid:
+        if before is None or before.uid != item.uid or not (final or before.version <= item.version):
             return False
         self._drop(key, before)
         return True
@@ -127,14 +134,14 @@ class Store(Generic[T]):
             self.upsert(item)
         for key, item in list(self._items.items()):
             if item.uid not in listed and item.version <= version:
-                self._bury(item.uid)
+                self._bury(item.uid, version)
                 self._drop(key, item)
 
     def _put(self, key: tuple[str, str], before: T | None, item: T, own: bool) -> None:
         if before is not None:
             self._unlink(before)
             if before.uid != item.uid:
-                self._bury(before.uid)
+                self._bury(before.uid, math.inf)
         self.newest = max(self.newest, item.version)
         self._items[key] = item
         self._by_uid[item.uid] = item
@@ -169,8 +176,8 @@ class Store(Generic[T]):
             for value in keys_of(item):
                 groups.setdefault(value, {})[item.uid] = item
 
-    def _bury(self, uid: str) -> None:
-        self._dead[uid] = None
+    def _bury(self, uid: str, version: float) -> None:
+        self._dead[uid] = max(version, self._dead.get(uid, -1))
         self._dead.move_to_end(uid)
         while len(self._dead) > _TOMBSTONES:
             self._dead.popitem(last=False)

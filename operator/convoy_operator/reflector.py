@@ -134,4 +134,5 @@ class Reflector(Generic[T]):
         if kind in ("ADDED", "MODIFIED"):
             self._store.upsert(self._view(raw))
         elif kind == "DELETED":
-            self._store.remove(self._view(raw))
+            # An object that loses its label leaves a selection, and comes back with it.
+            self._store.remove(self._view(raw), final=not self._selector)

@@ -39,6 +39,19 @@ def test_the_answer_to_a_create_does_not_bring_back_what_was_seen_to_go() -> Non
     assert items.get("ns", "a") is None and items.by_uid("1") is None
 
 
+def test_what_loses_its_label_may_come_back_with_it() -> None:
+    items = store()
+    items.upsert(Item("a", "1", 10))
+    assert items.remove(Item("a", "1", 12), final=False)
+    assert not items.upsert(Item("a", "1", 11)), "news of the time before"
+    assert items.upsert(Item("a", "1", 13)) and items.by_uid("1") == Item("a", "1", 13)
+    assert not items.remove(Item("a", "1", 12), final=False), "it has come back since"
+    items.replace([], 20)
+    assert not items.upsert(Item("a", "1", 20)) and items.upsert(Item("a", "1", 21)), "nor by a LIST"
+    items.remove(Item("a", "1", 21))
+    assert not items.upsert(Item("a", "1", 22)), "the operator has deleted it"
+
+
 def test_a_deletion_seen_before_the_creation_is_remembered() -> None:
     items = store()
     assert not items.remove(Item("a", "1", 12))

@@ -52,9 +52,10 @@ class Script:
             yield step
 
 
-async def follow(script: Script, metrics: Metrics | None = None) -> Store[Node]:
+async def follow(script: Script, metrics: Metrics | None = None, selector: str = "") -> Store[Node]:
     store: Store[Node] = Store()
-    reflector = Reflector(script, Source(NODES, store, views.node), metrics or Metrics())  # type: ignore[arg-type]
+    source = Source(NODES, store, views.node, selector)
+    reflector = Reflector(script, source, metrics or Metrics())  # type: ignore[arg-type]
     task = asyncio.create_task(reflector.run())
     await asyncio.wait_for(script.over.wait(), 600)
     assert reflector.synced.is_set()
@@ -77,6 +78,15 @@ def test_a_watch_that_ends_goes_on_from_the_last_bookmark(virtual: Any) -> None:
         assert script.watched_from == ["10", "40", "41"]
 
     virtual(scenario())
+
+
+def test_an_object_may_lose_the_label_that_is_watched_and_get_it_back(virtual: Any) -> None:
+    async def scenario(selector: str) -> set[str]:
+        events = [("DELETED", node("a", 11)), ("ADDED", node("a", 12))]
+        return names(await follow(Script([([node("a", 5)], "10")], [events]), selector=selector))
+
+    assert virtual(scenario("a=b")) == {"a"}
+    assert virtual(scenario("")) == set()
 
 
 def test_a_compacted_version_lists_again_and_drops_what_is_gone(virtual: Any) -> None:
