@@ -25,8 +25,9 @@ class Carrier:
     true_means: str
     """What it says when it is True; of another place, what stands there."""
     reasons: tuple[Reason, ...]
-    page: str
-    """Of docs/runbooks/conditions, without `.md`, that explains those reasons that no earlier carrier has."""
+    page: str = ""
+    """File of docs/runbooks/conditions, without `.md`. It explains the reasons that no earlier carrier has; empty
+    where earlier carriers have all of them."""
 
 
 _CONTAINERS = (

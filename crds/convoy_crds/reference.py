@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from convoy_crds import meta
-from convoy_crds.conditions import CARRIERS, Carrier, carriers, pages
+from convoy_crds.conditions import Carrier, carriers, pages
 from convoy_crds.generate import definition
 from convoy_crds.generated import with_block, write_or_check
 from convoy_crds.kind import Kind
@@ -219,7 +219,7 @@ def navigation(kinds: Sequence[Kind[Any]] = KINDS) -> list[str]:
 
 def condition_pages() -> list[str]:
     """Return the navigation's entries of the pages that explain conditions; each page brings its title."""
-    return [f"- runbooks/conditions/{page}.md" for page in dict.fromkeys(one.page for one in CARRIERS)]
+    return [f"- runbooks/conditions/{page}.md" for page in dict.fromkeys(pages().values())]
 
 
 def overview(kinds: Sequence[Kind[Any]] = KINDS) -> str:
