@@ -26,8 +26,8 @@ class Carrier:
     """What it says when it is True; of another place, what stands there."""
     reasons: tuple[Reason, ...]
     page: str = ""
-    """File of docs/runbooks/conditions, without `.md`. It explains the reasons that no earlier carrier has; empty
-    where earlier carriers have all of them."""
+    """File of docs/runbooks/conditions, without `.md`, that explains the reasons that no earlier carrier has.
+    Empty where earlier carriers have all of them."""
 
 
 _CONTAINERS = (
