@@ -96,6 +96,28 @@ def test_what_is_no_number_is_refused_by_name(value: Any) -> None:
         Metrics().record(1, {"ratio": value})
 
 
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("val/loss", "val_loss"),
+        ("rewards/Margins (%)", "rewards_margins"),
+        ("eval.grad-norm", "eval_grad_norm"),
+        ("_x", "x"),
+    ],
+)
+def test_a_name_of_another_framework_is_told_what_it_may_be_here(name: str, near: str) -> None:
+    """ray-project/ray#12553, #50443: names with slashes, dots and dashes are those of other frameworks."""
+    with pytest.raises(ValueError, match=rf"begins with a letter; '{near}' is one$"):
+        Metrics().record(1, {name: 1.0})
+    Metrics().record(1, {near: 1.0})
+
+
+@pytest.mark.parametrize("name", ["9", "", "%", "é", "a" * (MOST_NAME + 1), 3])
+def test_a_name_may_be_like_none(name: Any) -> None:
+    with pytest.raises(ValueError, match=r"begins with a letter$"):
+        Metrics().record(1, {name: 1.0})
+
+
 def test_an_array_of_one_element_is_a_number() -> None:
     """huggingface/transformers#10632."""
     metrics = Metrics()

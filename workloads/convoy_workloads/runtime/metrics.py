@@ -74,12 +74,22 @@ def words(values: Mapping[str, float | None]) -> list[str]:
 
 
 def _checked_name(name: Any) -> str:
-    if not isinstance(name, str) or len(name) > MOST_NAME or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _valid(name):
         raise ValueError(
             f"metrics[{_quoted(name)}]: a name has at most {MOST_NAME} lower-case letters, digits and _, "
-            "and begins with a letter"
+            f"and begins with a letter{_near(name)}"
         )
     return name
+
+
+def _valid(name: str) -> bool:
+    return len(name) <= MOST_NAME and _NAME.fullmatch(name) is not None
+
+
+def _near(name: Any) -> str:
+    """Return a name that may be used in place of one such as `val/loss`; empty without one."""
+    near = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") if isinstance(name, str) else ""
+    return f"; {near!r} is one" if _valid(near) else ""
 
 
 def number(what: str, value: Any) -> float:
