@@ -62,6 +62,8 @@ class Parent:
     uid: str
     version: int
     raw: Mapping[str, Any]
+    held: int = 0
+    """Differs if the operator holds other fields by server-side apply: who writes to one takes it."""
 
     @property
     def generation(self) -> int:

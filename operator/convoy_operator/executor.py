@@ -23,6 +23,7 @@ from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.events import Recorder
 from convoy_operator.gateway import ApiGateway, ensure
 from convoy_operator.metrics import Metrics
+from convoy_operator.taken import Taken
 
 log = structlog.get_logger(__name__)
 
@@ -71,6 +72,7 @@ class Executor:
         self._metrics = metrics
         self._parallel = parallel
         self._clock = clock
+        self.taken = Taken(clock)
         self._evicted: dict[str, float] = {}
         """By uid, when pods were last asked to leave."""
         self._verbs: Mapping[type[Child], Callable[[Owner, Any], Awaitable[None]]] = {
@@ -186,12 +188,17 @@ class Executor:
                 # Not by POST: an apply never takes off the fields of a POST. Not by force: if somebody else
                 # is faster, the fields in common are theirs, and that is a Conflict.
                 raw = await self._gateway.apply(resource, namespace, child.name, body, force=False)
-                self._cache(resource, raw, own=True)
+                self._applied(owner, resource, raw)
                 return
         if views.controller_uid(known.raw) != views.controller_uid(body):
             raise errors.Invalid(409, APPLIED_TAKEN.format(kind=resource.kind, name=child.name))
-        if _intent(known.raw) != _intent(body) or not _labelled(known):
-            self._cache(resource, await self._gateway.apply(resource, namespace, child.name, body), own=True)
+        wanted = _intent(known.raw) == _intent(body) and _labelled(known)
+        if not wanted or self.taken.due(owner.uid, known):
+            self._applied(owner, resource, await self._gateway.apply(resource, namespace, child.name, body))
+
+    def _applied(self, owner: Owner, resource: Resource, raw: Mapping[str, Any]) -> None:
+        self.taken.record(owner.uid, views.parent(raw))
+        self._cache(resource, raw, own=True)
 
     async def _patch(self, owner: Owner, child: Patch) -> None:
         raw = await self._gateway.patch(
@@ -242,6 +249,7 @@ class Executor:
 
     async def _delete(self, owner: Owner, child: Delete) -> None:
         """Delete exactly the object that was seen; one that is gone or replaced is as good as deleted."""
+        self.taken.drop(owner.uid, child.uid)
         try:
             raw = await self._gateway.delete(
                 child.resource,

@@ -205,7 +205,7 @@ class Reconciler:
             # Said in this very status: written before, it would change with every try.
             plan = replace(await self._plan(controller, key, parent), status_first=False)
             waits.append(plan.requeue_after)
-        waits.append(self._retry(parent, plan))
+        waits += [self._retry(parent, plan), self._executors[key.kind].taken.wait(parent.uid)]
         if not plan.status_first:
             parent, wait = await self._store(controller, key, parent, plan)
             waits.append(wait)
@@ -281,6 +281,8 @@ class Reconciler:
     def _removed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._refusals.clear(before.uid)
+            for executor in self._executors.values():
+                executor.taken.drop(before.uid)
 
     def _record(self, controller: Controller[Any], parent: Any, plan: Plan) -> None:
         for event in plan.events:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+import orjson
 from pydantic import ValidationError
 
 from convoy_controllers.cached import Node, Parent, Pod
 from convoy_controllers.trainingjob import nodes
-from convoy_crds.terms import LABEL_AGENT_READY, LABEL_JOB, NODE_CONDITION_QUALIFIED
+from convoy_crds.terms import FIELD_MANAGER, LABEL_AGENT_READY, LABEL_JOB, NODE_CONDITION_QUALIFIED
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.decoding import bounded
 from convoy_operator.pod_views import condition, controller_uid, pod_view
@@ -106,4 +107,16 @@ def parent(raw: Mapping[str, Any]) -> Parent:
         uid=metadata["uid"],
         version=version_of(raw),
         raw=bounded({**raw, "metadata": metadata}),
+        held=_held(raw["metadata"].get("managedFields") or ()),
     )
+
+
+def _held(managed: Iterable[Mapping[str, Any]]) -> int:
+    fields = [
+        orjson.dumps(one.get("fieldsV1"), option=orjson.OPT_SORT_KEYS)
+        for one in managed
+        if one.get("manager") == FIELD_MANAGER
+        and one.get("operation") == "Apply"
+        and not one.get("subresource")
+    ]
+    return hash(b"".join(fields)) if fields else 0

@@ -117,10 +117,22 @@ async def test_a_service_is_made_mended_and_deleted(
             return (await _found(installation, f"{toys}/toy"))["status"].get("replicas") == 2
 
         await eventually(stored, what="the status is stored")
+        merge = "application/merge-patch+json"
+        edit = {"metadata": {"labels": {"app.kubernetes.io/managed-by": "me", "mine": "kept"}}}
+        for change in ({"spec": {"selector": {"toy": "another"}}}, edit):
+            await installation.call("PATCH", f"{services}/toy", change, content_type=merge)
+
+            async def put_back() -> bool:
+                found = await _found(installation, f"{services}/toy")
+                managed = found["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "convoy-operator"
+                return managed and bool(found["spec"]["selector"] == {"toy": "toy"})
+
+            await eventually(put_back, what="the Service is put back")
+        labels = (await _found(installation, f"{services}/toy"))["metadata"]["labels"]
+        assert labels["mine"] == "kept", "what nobody else wants is left alone"
         await installation.call("DELETE", f"{services}/toy")
         await eventually(served, what="the Service is made again")
         change = {"spec": {"replicas": 0}}
-        merge = "application/merge-patch+json"
         await installation.call("PATCH", f"{toys}/toy", change, content_type=merge)
 
         async def gone() -> bool:

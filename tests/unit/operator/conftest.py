@@ -184,7 +184,10 @@ class FakeApi:
             return self.put(resource, {**raw, "status": status}, namespace or "")
         if not force and (resource.plural, namespace or "", name) in self.objects:
             raise errors.Conflict(409, "another manager owns a field")
-        return self.put(resource, {**body, "kind": resource.kind}, namespace or "")
+        known = self.objects.get((resource.plural, namespace or "", name), {"metadata": {}})["metadata"]
+        same = {"uid": known["uid"]} if "uid" in known else {}
+        metadata = {**body["metadata"], **same}
+        return self.put(resource, {**body, "kind": resource.kind, "metadata": metadata}, namespace or "")
 
     async def evict(self, namespace: str, name: str, *, uid: str) -> None:
         self._note("evict", PODS, name)

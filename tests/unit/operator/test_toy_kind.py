@@ -87,6 +87,45 @@ async def test_a_changed_intent_is_applied(it: Toy) -> None:
     assert it.api.count("apply", "services") == before + 1
 
 
+async def test_fields_that_somebody_else_changes_are_put_back(it: Toy) -> None:
+    """kubernetes-sigs/mcp-lifecycle-operator#276. Two that insist do not write for ever without rest."""
+
+    def taken_by(who: str) -> None:
+        ours = {"manager": "convoy-operator", "operation": "Apply", "fieldsV1": {"f:less": {who: {}}}}
+        known = {**(it.service or {}), "spec": {"selector": {"somebody": who}}}
+        known["metadata"] = {**known["metadata"], "managedFields": [ours]}
+        it.world.upsert(SERVICES, it.api.put(SERVICES, known, "ns"))
+
+    await it.reconciler.handle(KEY)
+    intended, applies = (it.service or {})["spec"], it.api.count("apply", "services")
+    for number in range(1, 4):
+        taken_by(f"f:{number}")
+        it.time += 1000.0
+        await it.reconciler.handle(KEY)
+        assert (it.service or {})["spec"] == intended and it.api.count(
+            "apply", "services"
+        ) == applies + number
+        assert KEY not in it.queue
+    taken_by("f:again")
+    await it.reconciler.handle(KEY)
+    assert it.api.count("apply", "services") == applies + 3, "too early"
+    assert KEY in it.queue, "it is tried again later"
+    it.put(2, replicas=0)
+    await it.reconciler.handle(KEY)
+    assert it.service is None
+
+
+async def test_an_object_of_a_process_before_is_applied_once(it: Toy) -> None:
+    await it.reconciler.handle(KEY)
+    after = Operator(it.api, controllers=WITH_TOY)
+    for resource in (of(KIND), SERVICES):
+        after.world.upsert(resource, it.api.objects[resource.plural, "ns", "toy"])
+    before = it.api.count("apply", "services")
+    for _ in range(3):
+        await after.reconciler.handle(KEY)
+    assert it.api.count("apply", "services") == before + 1
+
+
 async def test_a_service_that_somebody_else_makes_meanwhile_is_left_alone(it: Toy) -> None:
     found = it.api.get
 

@@ -197,10 +197,30 @@ def test_a_node_is_cordoned_when_it_says_unschedulable() -> None:
 
 def test_a_parent_keeps_no_managed_fields() -> None:
     parent = views.parent(
-        {"metadata": {"name": "j", "uid": "u", "resourceVersion": "3", "generation": 4, "managedFields": [1]}}
+        {
+            "metadata": {
+                "name": "j",
+                "uid": "u",
+                "resourceVersion": "3",
+                "generation": 4,
+                "managedFields": [{}],
+            }
+        }
     )
     assert "managedFields" not in parent.raw["metadata"]
     assert (parent.version, parent.generation, parent.status) == (3, 4, {})
+
+
+def test_a_parent_knows_when_a_field_that_was_applied_is_another_s() -> None:
+    def held(**changes: Any) -> int:
+        ours = {"manager": "convoy-operator", "operation": "Apply", "fieldsV1": {"f:spec": {"f:a": {}}}}
+        theirs = {"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {"f:spec": {"f:b": {}}}}
+        metadata = {"name": "j", "uid": "u", "resourceVersion": "3"}
+        return views.parent({"metadata": {**metadata, "managedFields": [theirs, {**ours, **changes}]}}).held
+
+    assert held() == held(time="2026-01-01T00:00:00Z") != 0
+    assert held(fieldsV1={"f:spec": {}}) not in (held(), 0)
+    assert held(manager="kubectl") == held(operation="Update") == held(subresource="status") == 0
 
 
 @pytest.mark.parametrize(
