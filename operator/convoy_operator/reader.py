@@ -46,7 +46,8 @@ class Models:
                 found = error
             self._known[parent.uid] = parent.version, found
         if isinstance(found, ValidationError):
-            raise found
+            # Raised again and again, it would keep the frames of every reader.
+            raise found.with_traceback(None)
         return found  # type: ignore[no-any-return]
 
     def drop(self, uid: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from convoy_controllers.cached import Parent
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
@@ -19,7 +20,7 @@ from convoy_controllers.views import NodeView
 from convoy_crds import checkpointstore, engine
 from convoy_operator import views
 from convoy_operator.cluster_cache import ClusterCache
-from convoy_operator.reader import ClusterReader
+from convoy_operator.reader import ClusterReader, Models
 
 from .conftest import FakeApi
 from .reconciling import Operator
@@ -180,3 +181,12 @@ def test_a_store_says_what_is_wrong_with_it(api: FakeApi, parent: Parent, reason
     (condition,) = made.status["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("Ready", "False", reason)
     assert condition["observedGeneration"] == 2 and words in condition["message"]
+
+
+def test_the_error_of_an_invalid_object_keeps_no_frames_of_its_readers() -> None:
+    models, broken, depths = Models(), store("broken", "*", x=1), []
+    for _ in range(3):
+        with pytest.raises(ValidationError) as found:
+            models.read(checkpointstore.KIND, broken)
+        depths.append(len(found.traceback))
+    assert depths[1] == depths[2]
