@@ -124,6 +124,16 @@ def delete_pod(name: str, uid: str, grace_seconds: int | None = None) -> Delete:
     return Delete(PODS, name, uid, grace_seconds)
 
 
+def manifest(resource: Resource, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the manifest of an object of a cluster-scoped kind."""
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
 def owner_reference(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
     """Return the owner reference by which an object is the child of its one controller."""
     return {

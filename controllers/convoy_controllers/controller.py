@@ -102,6 +102,21 @@ def every(
     return Watch(resource, keys, concern, own=own)
 
 
+def itself(reader: Reader, before: Any | None, after: Any | None) -> Iterable[Name]:
+    """Return the changed object, which is the controller's own; nothing for one that is gone."""
+    return [(after.namespace, after.name)] if after is not None else []
+
+
+def every_node(reader: Reader, before: Any | None, after: Any | None) -> Iterable[Name]:
+    """Return all nodes."""
+    return [("", node.name) for node in reader.nodes()]
+
+
+def all_agents(reader: Reader, key: Key) -> Iterable[str]:
+    """Return all nodes, to wait for: one whose agent has not dialled yet would seem to be silent."""
+    return [node.name for node in reader.nodes()]
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """The rest of a key after a reconcile, as a multiple of the processor time that this took."""

@@ -136,7 +136,7 @@ class Executor:
                 except (errors.Invalid, errors.Forbidden, errors.WebhookFailed) as fault:
                     refused[child.name] = Refusal(fault.message)
 
-        await _together([work() for _ in range(min(self._parallel, len(children)))])
+        await _run_all([work() for _ in range(min(self._parallel, len(children)))])
         return refused
 
     async def _create(self, owner: Owner, child: Create) -> None:
@@ -263,7 +263,7 @@ class Executor:
             return
         if raw.get("kind") != child.resource.kind:
             return
-        if _gone(raw["metadata"]):
+        if _removed_at_once(raw["metadata"]):
             # Its name is free from now on; the watch says so later.
             self._world.drop(child.resource, child.uid)
         else:
@@ -294,10 +294,10 @@ class Executor:
             async with slots:
                 await attempt
 
-        await _together([one(attempt) for attempt in work])
+        await _run_all([one(attempt) for attempt in work])
 
 
-def _gone(deleted: Mapping[str, Any]) -> bool:
+def _removed_at_once(deleted: Mapping[str, Any]) -> bool:
     """Return True if the response to a DELETE, by its metadata, says that nobody waits for anything more."""
     return deleted.get("deletionGracePeriodSeconds") == 0 and not deleted.get("finalizers")
 
@@ -326,7 +326,7 @@ def _marked(manifest: Mapping[str, Any]) -> dict[str, Any]:
     return {**manifest, "metadata": {**metadata, "labels": labels, "annotations": annotations}}
 
 
-async def _together(work: Sequence[Awaitable[None]]) -> None:
+async def _run_all(work: Sequence[Awaitable[None]]) -> None:
     """Run all to their end, then raise the first error: half a batch must not be left unaccounted for."""
     results = await asyncio.gather(*work, return_exceptions=True)
     for result in results:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
+from convoy_controllers.children import manifest
 from convoy_controllers.resources import Resource
 from convoy_operator import errors
 
@@ -97,13 +98,7 @@ class ApiGateway(Protocol):
 
 async def ensure(gateway: ApiGateway, resource: Resource, name: str) -> Object:
     """The object of that name, of a kind without namespaces; an empty one is made if there is none."""
-    body = {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "metadata": {"name": name},
-        "spec": {},
-    }
     try:
-        return await gateway.create(resource, None, body)
+        return await gateway.create(resource, None, manifest(resource, name, {}))
     except errors.AlreadyExists:
         return await gateway.get(resource, None, name)

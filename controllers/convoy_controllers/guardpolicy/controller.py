@@ -7,14 +7,14 @@ that dies in between has granted nothing that the next one does not count.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from convoy_controllers.cached import Parent
-from convoy_controllers.children import Create, Event, PatchStatus
-from convoy_controllers.controller import Controller, Makes, Pace, every
+from convoy_controllers.children import Create, Event, PatchStatus, manifest
+from convoy_controllers.controller import Controller, Makes, Pace, all_agents, every
 from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth import fleet as fleets
 from convoy_controllers.nodehealth import observe as observing
@@ -75,13 +75,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 
 def _created(name: str) -> Create:
-    body = {
-        "apiVersion": NODE_HEALTHS.api_version,
-        "kind": NODE_HEALTHS.kind,
-        "metadata": {"name": name},
-        "spec": {},
-    }
-    return Create(NODE_HEALTHS, body)
+    return Create(NODE_HEALTHS, manifest(NODE_HEALTHS, name, {}))
 
 
 def _stored(health: NodeHealth, after: NodeHealthStatus) -> PatchStatus:
@@ -111,11 +105,6 @@ def _busy(fleet: Fleet) -> bool:
     return any(member.facts.suspicions or member.health.status.state in ACCUSED for member in fleet.members)
 
 
-def _all_nodes(reader: Reader, key: Key) -> Iterable[str]:
-    """All nodes: one whose agent has not dialled yet would seem to be silent."""
-    return [node.name for node in reader.nodes()]
-
-
 def _verdicts(sweep: Parent) -> Hashable:
     status: Mapping[str, Any] = sweep.status
     return status.get("done"), status.get("phase")
@@ -135,7 +124,7 @@ CONTROLLER = Controller(
         # Nodes change hands when the selector or the priority of another policy changes, or that policy goes.
         every(KIND, GUARD_POLICIES, lambda policy: policy.generation),
     ),
-    waits_for=_all_nodes,
+    waits_for=all_agents,
     pace=Pace(least=0.2, most=2.0),
     reflector=True,
 )

@@ -9,7 +9,7 @@ from datetime import datetime
 from convoy_controllers.cached import Node, Parent
 from convoy_controllers.children import Event, PatchStatus
 from convoy_controllers.commands import CancelSweep
-from convoy_controllers.controller import Controller, Makes, Pace, every
+from convoy_controllers.controller import Controller, Makes, Pace, all_agents, every
 from convoy_controllers.healthsweep.observed import SweepNode
 from convoy_controllers.healthsweep.participant import Heard
 from convoy_controllers.healthsweep.plan import Step, advance
@@ -122,10 +122,6 @@ def _node(reader: Reader, node: Node, policies: Sequence[GuardPolicy]) -> SweepN
     )
 
 
-def _all_nodes(reader: Reader, key: Key) -> Iterable[str]:
-    return [node.name for node in reader.nodes()]
-
-
 def _over(sweep: Parent) -> bool:
     return bool(sweep.status.get("completionTime"))
 
@@ -138,7 +134,7 @@ CONTROLLER = Controller(
     validity=None,
     makes=(Makes(HARDWARE_CLASSES, (PatchStatus,), owned=False),),
     watches=(every(KIND, NODES, sources.concern, own=False),),
-    waits_for=_all_nodes,
+    waits_for=all_agents,
     over=_over,
     deletes=True,
     pace=Pace(least=0.5, most=BUSY_SECONDS),

@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from convoy_controllers.cached import Parent
-from convoy_controllers.children import Child, Create
-from convoy_controllers.controller import Controller, Makes, Watch, by_field, every
+from convoy_controllers.children import Child, Create, manifest
+from convoy_controllers.controller import Controller, Makes, Watch, by_field, every, itself
 from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth import fleet as fleets
 from convoy_controllers.nodehealth import sources
@@ -91,22 +91,12 @@ def _sweep(observed: Observed) -> Iterable[Child]:
         "deadline": policy.spec.sweeps.deadline,
         "ttlSecondsAfterFinished": _KEPT_UNASKED_SECONDS if ref.cause in UNASKED else _KEPT_SECONDS,
     }
-    body = {
-        "apiVersion": HEALTH_SWEEPS.api_version,
-        "kind": HEALTH_SWEEPS.kind,
-        "metadata": {"name": ref.name},
-        "spec": spec,
-    }
-    yield Create(HEALTH_SWEEPS, body)
+    yield Create(HEALTH_SWEEPS, manifest(HEALTH_SWEEPS, ref.name, spec))
 
 
 def _own_agent(reader: Reader, key: Key) -> Iterable[str]:
     node = reader.bindings().chosen.get(key.name)
     return [node.name] if node is not None else []
-
-
-def _itself(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
-    return [("", after.name)] if after is not None else []
 
 
 def _bound(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
@@ -136,7 +126,7 @@ CONTROLLER = Controller(
     validity=None,
     makes=(Makes(HEALTH_SWEEPS, (Create,), owned=False),),
     watches=(
-        Watch(NODE_HEALTHS, _itself, _asked),
+        Watch(NODE_HEALTHS, itself, _asked),
         Watch(NODES, _bound, sources.concern, index=ON_NODE),
         by_field(KIND, HEALTH_SWEEPS, "status.sweep.name", lambda sweep: sweep.uid),
         every(KIND, GUARD_POLICIES, _rules),

@@ -14,7 +14,7 @@ from typing import Any
 
 from convoy_controllers.cached import Node, Parent, Pod
 from convoy_controllers.children import Apply, Child, EvictPod, Patch
-from convoy_controllers.controller import Controller, Makes, Watch
+from convoy_controllers.controller import Controller, Makes, Watch, every_node, itself
 from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth import sources
 from convoy_controllers.nodehealth.controller import ON_NODE
@@ -117,10 +117,6 @@ def _own_agent(reader: Reader, key: Key) -> Iterable[str]:
     return [key.name]
 
 
-def _itself(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
-    return [("", after.name)] if after is not None else []
-
-
 def _nodes_of(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
     """Return the node that the status names, and the one that it named. A node shows what is stored."""
     found = {(one.status.get("nodeRef") or {}).get("name", "") for one in (before, after) if one is not None}
@@ -138,10 +134,6 @@ def _drained(reader: Reader, before: Any | None, after: Any | None) -> Iterable[
             drained = any(health.status.get("state") == State.DRAINING for health in there)
             if drained or (not there and reader.live(guardpolicy.KIND)):
                 yield "", one.view.node
-
-
-def _all_nodes(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
-    return [("", node.name) for node in reader.nodes()]
 
 
 def _shown(health: Parent) -> Hashable:
@@ -168,10 +160,10 @@ CONTROLLER = Controller(
     plan=plan,
     makes=(Makes(NODES, (Patch,)), Makes(NODES, (Apply,), subresource="status"), Makes(PODS, (EvictPod,))),
     watches=(
-        Watch(NODES, _itself, sources.concern),
+        Watch(NODES, itself, sources.concern),
         Watch(NODE_HEALTHS, _nodes_of, _shown, urgent=_state_changed),
         Watch(PODS, _drained, lambda pod: (pod.view.node, pod.view.deleting, pod.view.needs_node)),
-        Watch(GUARD_POLICIES, _all_nodes, _rules),
+        Watch(GUARD_POLICIES, every_node, _rules),
     ),
     waits_for=_own_agent,
     reflector=True,
