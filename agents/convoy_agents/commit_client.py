@@ -81,7 +81,7 @@ class CommitClient:
             step=generation.step,
             slot=plan.slot,
             tier=tier.value,
-            warrant=plan.warrant,
+            slot_token=plan.slot_token,
         )
         if vote is not None:
             request.world_size, request.torch, request.plan, request.last = vote.metadata

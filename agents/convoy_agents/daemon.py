@@ -48,8 +48,8 @@ from convoy_agents.tiercheck.restoring import Restores, ShardSources
 from convoy_agents.tiercheck.scrubbing import Scrubber
 from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.serving import Ranks
+from convoy_agents.tiercheck.slot_token_check import SlotTokenCheck
 from convoy_agents.tiercheck.surveying import Surveys
-from convoy_agents.tiercheck.warranting import WarrantCheck
 from convoy_agents.wire import http, hub_pb2
 
 LEAVE_SECONDS = 8.0
@@ -137,10 +137,10 @@ class Agent:
         self.hub = HubLink(settings.node, settings.session_address, self.enrolment, node, version())
         self.pods.wake = self.hub.wake
         self.pods.left = self._pod_left
-        warrants = WarrantCheck(self.enrolment)
+        slot_tokens = SlotTokenCheck(self.enrolment)
         services = PeerServices(
-            PeerService(self.commit_coordinator, attestation, warrants),
-            ShardService(self.memory_manager, self._surveys, decisions, links, warrants),
+            PeerService(self.commit_coordinator, attestation, slot_tokens),
+            ShardService(self.memory_manager, self._surveys, decisions, links, slot_tokens),
             PairService(pairing.answering),
         )
         self._peer_server = PeerServer(services, self.enrolment, settings.peer_port)

@@ -58,7 +58,7 @@ class Node:
     reached: Callable[[float], None]
     """The hub has answered what was sent at this time (seconds of CLOCK_BOOTTIME)."""
     held: Callable[[], list[tuple[str, str]]]
-    """(uid, warrant) of the jobs whose checkpoints lie in this node's memory."""
+    """(uid, slot token) of the jobs whose checkpoints lie in this node's memory."""
     forget: Callable[[str], None]
     """A job is over: its memory is given back."""
     store: Callable[[hub_pb2.Store], None]
@@ -146,7 +146,9 @@ class HubLink:
 
     def _holdings(self) -> hub_pb2.Holdings:
         held = self._pods.held()
-        return hub_pb2.Holdings(held=[hub_pb2.Held(job_uid=uid, warrant=warrant) for uid, warrant in held])
+        return hub_pb2.Holdings(
+            held=[hub_pb2.Held(job_uid=uid, slot_token=slot_token) for uid, slot_token in held]
+        )
 
     def _after_failure(self, address: str) -> str:
         """Whom to dial next: the leader once more where only its stream broke, else whoever answers."""

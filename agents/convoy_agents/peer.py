@@ -18,7 +18,7 @@ from convoy_agents.peer_attestation import PeerAttestation
 from convoy_agents.pods.assignment import Member, Place
 from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.shard_record import ShardMetadata
-from convoy_agents.tiercheck.warranting import WarrantCheck
+from convoy_agents.tiercheck.slot_token_check import SlotTokenCheck
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 from convoy_agents.wire.bounds import Bounds
 from convoy_agents.wire.callers import agent_of
@@ -51,11 +51,11 @@ class PeerService:
     """Answers Vouch; for jobs whose slot 0 is here Prepare and Abandon. Callers speak for their own node."""
 
     def __init__(
-        self, coordinator: CommitCoordinator, attestation: PeerAttestation, warrants: WarrantCheck
+        self, coordinator: CommitCoordinator, attestation: PeerAttestation, slot_tokens: SlotTokenCheck
     ) -> None:
         self._coordinator = coordinator
         self._attestation = attestation
-        self._warrants = warrants
+        self._slot_tokens = slot_tokens
 
     async def Vouch(
         self,
@@ -121,7 +121,7 @@ class PeerService:
             if isinstance(request, hub_pb2.Abandoned):
                 return hub_pb2.CommitReply(verdict=hub_pb2.CommitReply.UNKNOWN)
             # That it has begun ends what goes on here.
-            shown = await self._warrants.shown(request.warrant, request.job_uid, context)
+            shown = await self._slot_tokens.shown(request.slot_token, request.job_uid, context)
             if (shown.incarnation, shown.slot) != (request.incarnation, request.slot):
                 text = f"not slot {request.slot} of incarnation {request.incarnation}"
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)

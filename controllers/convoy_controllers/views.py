@@ -241,5 +241,5 @@ class SlotView:
     """With checkpoints: each kind, as Trouble of hub.proto has them, and what is said of it."""
     interval_seconds: int = 0
     """Between two saves, as its agent was last told; 0: what the pod began with."""
-    warranted: bool = True
+    slot_token_valid: bool = True
     """Whether other agents believe what its agent shows to say that the slot is its node's."""

@@ -94,8 +94,8 @@ class Assignment:
     strict: bool = False
     """Fencing `Strict`: this agent stops the ranks when it is cut off (convoy_controllers.liveness.fence)."""
     memory: MemoryTiers | None = None
-    warrant: str = ""
-    """What proves it to other agents (wire/warrants.py)."""
+    slot_token: str = ""
+    """What proves it to other agents (wire/slot_tokens.py)."""
     slots: int = 0
     """Pods of the incarnation; 0 from an operator that does not send it."""
 
@@ -167,7 +167,7 @@ def from_wire(message: hub_pb2.Assignment) -> Assignment:
         ),
         strict=message.strict,
         memory=_memory(message.memory) if message.HasField("memory") else None,
-        warrant=message.warrant,
+        slot_token=message.slot_token,
         slots=message.slots,
     )
     _check(assignment)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from convoy_agents.pods.assignment import Assignment, Place
 from convoy_agents.pods.messages import Progress
 from convoy_agents.pods.state import PodState, RankState
-from convoy_agents.wire import hub_pb2, warrants
+from convoy_agents.wire import hub_pb2, slot_tokens
 from convoy_crds.metric_names import MAX_METRICS
 
 MAX_TROUBLE = 1024
@@ -38,7 +38,7 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
     if state.assignment:
         report.asks.extend(_asks(state.assignment))
         report.interval_seconds = state.assignment.interval_seconds
-        report.authority = warrants.signer(state.assignment.warrant)
+        report.authority = slot_tokens.signer(state.assignment.slot_token)
     if informed == state.current:
         report.ranks.extend(_ranks(state))
     for tier, commit in state.committed.items():

@@ -35,8 +35,8 @@ class JobMemory(StoreAccess):
         """The uses for which shards stay although no watermark stands on them."""
         self.seen = 0
         """The latest incarnation that any agent has asked about; earlier ones are refused."""
-        self.warrant = ""
-        """The newest warrant by which anything came here."""
+        self.slot_token = ""
+        """The newest slot token by which anything came here."""
         self.closed = False
         self.sealer = ShardSealer(self, folder / "slots", pool)
         self._folder = folder
@@ -51,7 +51,7 @@ class JobMemory(StoreAccess):
             self._share.recover(found)
             store = await self._open()
             self.seen = max(store.seen, store.incarnation, max(store.branches, default=0))
-            self.warrant = store.warrant
+            self.slot_token = store.slot_token
 
     async def close(self) -> None:
         """Give all memory back."""
@@ -234,10 +234,10 @@ class JobMemory(StoreAccess):
             self.seen = incarnation
             await self.use(lambda store: store.record_seen(incarnation))
 
-    async def set_warrant(self, warrant: str) -> None:
-        """Note the warrant by which the shards lie here. OSError."""
-        await self.use(lambda store: store.set_warrant(warrant))
-        self.warrant = warrant
+    async def set_slot_token(self, slot_token: str) -> None:
+        """Note the slot token by which the shards lie here. OSError."""
+        await self.use(lambda store: store.set_slot_token(slot_token))
+        self.slot_token = slot_token
 
     # What stays.
 

@@ -43,8 +43,8 @@ class MemoryManager:
 
     @property
     def held(self) -> list[tuple[str, str]]:
-        """(uid, warrant) of these jobs; the warrant is empty where nothing has come by any yet."""
-        return [(uid, self._jobs[uid].warrant) for uid in self.jobs]
+        """(uid, slot token) of these jobs; the slot token is empty where nothing has come by any yet."""
+        return [(uid, self._jobs[uid].slot_token) for uid in self.jobs]
 
     def get(self, job_uid: str) -> JobMemory | None:
         """Return the job's memory; None when it has none here."""
@@ -61,10 +61,10 @@ class MemoryManager:
             self._changed()
         return job_memory
 
-    async def set_warrant(self, job_memory: JobMemory, warrant: str) -> None:
-        """Note the warrant by which the job's shards lie here, and report it to the hub. OSError."""
-        if warrant != job_memory.warrant:
-            await job_memory.set_warrant(warrant)
+    async def set_slot_token(self, job_memory: JobMemory, slot_token: str) -> None:
+        """Note the slot token by which the job's shards lie here, and report it to the hub. OSError."""
+        if slot_token != job_memory.slot_token:
+            await job_memory.set_slot_token(slot_token)
             self._changed()
 
     async def recover(self) -> None:

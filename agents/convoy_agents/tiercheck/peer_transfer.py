@@ -87,7 +87,7 @@ class PeerTransfer:
     async def survey(self, place: Place, plan: Assignment, member: bool) -> Surveyed:
         """Return all that a node's agent holds of a job. `plan`: slot 0's. Unreachable."""
         request = hub_pb2.SurveyRequest(
-            job_uid=plan.job_uid, incarnation=plan.incarnation, member=member, warrant=plan.warrant
+            job_uid=plan.job_uid, incarnation=plan.incarnation, member=member, slot_token=plan.slot_token
         )
         parts = []
         with _reaching(place):
@@ -126,7 +126,7 @@ class PeerTransfer:
                     incarnation=plan.incarnation,
                     manifest=manifest.text,
                     withdrawn=withdrawn,
-                    warrant=plan.warrant,
+                    slot_token=plan.slot_token,
                 ),
                 timeout=CALL_SECONDS,
             )
@@ -166,7 +166,7 @@ class PeerTransfer:
         raised, it would look to the caller like a cancellation.
         """
         packs = hub_pb2.Piece.PLANES in offer.encodings
-        warrant = plan.warrant
+        slot_token = plan.slot_token
         try:
             for index in offer.chunks:
                 data = await job_memory.read(key, index)
@@ -176,9 +176,9 @@ class PeerTransfer:
                     await asyncio.sleep(delay)
                 metrics.COPIED_BYTES.labels("sent").inc(len(data))
                 yield hub_pb2.Piece(
-                    job_uid=job_memory.job_uid, id=key, index=index, data=body, warrant=warrant
+                    job_uid=job_memory.job_uid, id=key, index=index, data=body, slot_token=slot_token
                 )
-                warrant = ""
+                slot_token = ""
                 # The stream goes on here when there is room for the next chunk.
                 link.sent(len(data), len(body), time.monotonic() - began)
         except Exception as error:
@@ -195,7 +195,7 @@ class PeerTransfer:
                     id=key,
                     chunks=wanted,
                     encodings=ENCODINGS,
-                    warrant=plan.warrant,
+                    slot_token=plan.slot_token,
                 )
                 call = stub.Take(request, timeout=PIECE_SECONDS * len(wanted))
                 async for piece in call:
@@ -207,7 +207,7 @@ class PeerTransfer:
         self, stub: hub_pb2_grpc.ShardsStub, place: Place, job_memory: JobMemory, plan: Assignment, key: str
     ) -> Collection[int]:
         """Read the manifest, and make room for the shard. Return the chunks that are wanted."""
-        request = hub_pb2.TakeRequest(job_uid=job_memory.job_uid, id=key, warrant=plan.warrant)
+        request = hub_pb2.TakeRequest(job_uid=job_memory.job_uid, id=key, slot_token=plan.slot_token)
         text = b""
         async for piece in stub.Take(request, timeout=CALL_SECONDS):
             text = piece.manifest

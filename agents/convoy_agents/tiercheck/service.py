@@ -1,6 +1,6 @@
 """The Shards service: other agents ask here what is held, bring copies, and fetch shards.
 
-Whoever calls holds an agent's certificate, and shows by a warrant that its node has a slot of the job.
+Whoever calls holds an agent's certificate, and shows by a slot token that its node has a slot of the job.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from convoy_agents.tiercheck.memory_manager import MemoryManager
 from convoy_agents.tiercheck.peer_transfer import ENCODINGS, PIECE_SECONDS, Shortage, Surveyed, marks_to_wire
 from convoy_agents.tiercheck.shard_store import MAX_WITHDRAWN, ShardStore
 from convoy_agents.tiercheck.shares import OTHERS
+from convoy_agents.tiercheck.slot_token_check import SlotTokenCheck
 from convoy_agents.tiercheck.surveying import Surveys
-from convoy_agents.tiercheck.warranting import WarrantCheck
 from convoy_agents.wire import hub_pb2
 from convoy_agents.wire.callers import agent_of
 from convoy_controllers.checkpoint import records
@@ -51,11 +51,11 @@ class ShardService:
         surveys: Surveys,
         decisions: Decisions,
         links: Links,
-        warrants: WarrantCheck,
+        slot_tokens: SlotTokenCheck,
     ) -> None:
         self._memory_manager = memory_manager
         self._links = links
-        self._warrants = warrants
+        self._slot_tokens = slot_tokens
         self._surveys = surveys
         self._decisions = decisions
         self._gives = ConcurrencyLimits(MAX_GIVES, MOST_OF_ONE)
@@ -65,7 +65,7 @@ class ShardService:
         self, request: hub_pb2.SurveyRequest, context: Context
     ) -> AsyncIterator[hub_pb2.SurveyPart]:
         """All that this node holds of a job."""
-        shown = await self._warrants.shown(request.warrant, request.job_uid, context)
+        shown = await self._slot_tokens.shown(request.slot_token, request.job_uid, context)
         if (shown.slot, shown.incarnation) != (0, request.incarnation):
             # Whoever is believed to have begun an incarnation ends all earlier ones.
             text = f"not slot 0 of incarnation {request.incarnation}"
@@ -93,7 +93,7 @@ class ShardService:
         """Whether a copy is taken, and which of its chunks are not here yet. What the caller has withdrawn
         makes room first.
         """
-        shown = await self._warrants.shown(request.warrant, request.job_uid, context)
+        shown = await self._slot_tokens.shown(request.slot_token, request.job_uid, context)
         if shown.incarnation != request.incarnation:
             text = f"not of incarnation {request.incarnation}"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
@@ -130,7 +130,7 @@ class ShardService:
             first = None
         if first is None:
             return hub_pb2.GiveReply(whole=False, reason="nothing came")
-        shown = await self._warrants.shown(first.warrant, first.job_uid, context)
+        shown = await self._slot_tokens.shown(first.slot_token, first.job_uid, context)
         job_memory = self._memory_manager.get(first.job_uid)
         if job_memory is None:
             return hub_pb2.GiveReply(whole=False, reason="the job is not here")
@@ -152,7 +152,7 @@ class ShardService:
 
     async def Take(self, request: hub_pb2.TakeRequest, context: Context) -> None:
         """Sends a shard's manifest, or the chunks that are asked for."""
-        shown = await self._warrants.shown(request.warrant, request.job_uid, context)
+        shown = await self._slot_tokens.shown(request.slot_token, request.job_uid, context)
         job_memory = self._memory_manager.get(request.job_uid)
         if job_memory is not None and shown.incarnation < job_memory.seen:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "a later incarnation has begun")

@@ -54,8 +54,8 @@ class ShardStore:
         """The latest incarnation this node has a part in."""
         self.seen = 0
         """The latest incarnation that has asked for an inventory: nothing is committed for earlier ones."""
-        self.warrant = ""
-        """The newest warrant by which anything came here."""
+        self.slot_token = ""
+        """The newest slot token by which anything came here."""
         self.sealing: set[str] = set()
         """Buffers whose digests are being computed: nobody writes there."""
         self.withdrawn: list[str] = []
@@ -286,9 +286,9 @@ class ShardStore:
             self.seen = incarnation
             self._save_state()
 
-    def set_warrant(self, warrant: str) -> None:
-        """Note the warrant by which the shards lie here."""
-        self.warrant = warrant
+    def set_slot_token(self, slot_token: str) -> None:
+        """Note the slot token by which the shards lie here."""
+        self.slot_token = slot_token
         self._save_state()
 
     def advance(self, tier: Tier, generation: Generation) -> None:
@@ -358,7 +358,7 @@ class ShardStore:
             self.incarnation, self.seen = int(state["incarnation"]), int(state["seen"])
             self.marks = {Tier(tier): Generation(*pair) for tier, pair in state["marks"].items()}
             # An agent that ended before it had given something up goes on with it.
-            self.warrant = str(state.get("warrant", ""))
+            self.slot_token = str(state.get("slotToken", ""))
             self.withdrawn = [key for key in state.get("withdrawn", ()) if key not in self._shards]
 
     def _texts(self, kind: str) -> Iterator[tuple[Path, bytes]]:
@@ -374,6 +374,6 @@ class ShardStore:
             "seen": self.seen,
             "marks": {tier.value: list(generation) for tier, generation in self.marks.items()},
             "withdrawn": self.withdrawn,
-            "warrant": self.warrant,
+            "slotToken": self.slot_token,
         }
         write_atomic(self._folder / "state.json", records.seal(json.dumps(state).encode()))

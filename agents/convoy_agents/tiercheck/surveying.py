@@ -12,7 +12,7 @@ from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.memory_manager import MemoryManager
 from convoy_agents.tiercheck.peer_transfer import Surveyed
 from convoy_agents.tiercheck.shard_store import ShardStore
-from convoy_agents.wire import warrants
+from convoy_agents.wire import slot_tokens
 from convoy_controllers.checkpoint.records import Branch, Inventory
 
 log = structlog.get_logger()
@@ -37,19 +37,19 @@ class Surveys:
         return now if now is not None and now.incarnation == plan.incarnation else plan
 
     async def renew(self, job_memory: JobMemory) -> None:
-        """What lies here by a warrant of another authority lies here by this one's, as soon as the job has a
+        """What lies here by a slot token of another authority lies here by this one's, as soon as the job has a
         slot here by one.
         """
         plan = self.plan(job_memory.job_uid)
         if (
             plan
-            and job_memory.warrant
-            and warrants.signer(plan.warrant) != warrants.signer(job_memory.warrant)
+            and job_memory.slot_token
+            and slot_tokens.signer(plan.slot_token) != slot_tokens.signer(job_memory.slot_token)
         ):
             try:
-                await self._memory_manager.set_warrant(job_memory, plan.warrant)
+                await self._memory_manager.set_slot_token(job_memory, plan.slot_token)
             except OSError as error:
-                log.warning("warrant not renewed", job=plan.job, why=str(error))
+                log.warning("slot token not renewed", job=plan.job, why=str(error))
 
     async def answer(self, job_uid: str, incarnation: int, member: bool) -> Surveyed:
         """All that is held. From then on earlier incarnations are refused here: nobody commits behind the
@@ -65,7 +65,7 @@ class Surveys:
             return Surveyed(False, seen, {}, Inventory())
         job_memory.seen = incarnation
         if member and plan is not None:
-            await self._memory_manager.set_warrant(job_memory, plan.warrant)
+            await self._memory_manager.set_slot_token(job_memory, plan.slot_token)
 
         def note(store: ShardStore) -> Surveyed:
             store.record_seen(incarnation)

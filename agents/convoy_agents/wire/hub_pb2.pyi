@@ -245,19 +245,19 @@ class Held(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_UID_FIELD_NUMBER: _builtins.int
-    WARRANT_FIELD_NUMBER: _builtins.int
+    SLOT_TOKEN_FIELD_NUMBER: _builtins.int
     job_uid: _builtins.str
-    warrant: _builtins.str
+    slot_token: _builtins.str
     """The newest by which they came there. Without one nobody asks this node for them; they are given back."""
     def __init__(
         self,
         *,
         job_uid: _builtins.str = ...,
-        warrant: _builtins.str = ...,
+        slot_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_uid", b"job_uid", "warrant", b"warrant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_uid", b"job_uid", "slot_token", b"slot_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -573,7 +573,7 @@ class PodReport(_message.Message):
     interval_seconds: _builtins.int
     """of the assignment's MemoryTiers; 0 without"""
     authority: _builtins.str
-    """the key that has signed the assignment's warrant; empty without assignment"""
+    """the key that has signed the assignment's slot token; empty without assignment"""
     @_builtins.property
     def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankReport]:
         """of `incarnation`"""
@@ -1543,7 +1543,7 @@ class Assignment(_message.Message):
     REPLICA_FIELD_NUMBER: _builtins.int
     STRICT_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
-    WARRANT_FIELD_NUMBER: _builtins.int
+    SLOT_TOKEN_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     job_uid: _builtins.str
@@ -1563,8 +1563,8 @@ class Assignment(_message.Message):
     """Fencing `Strict`: an agent that for 20 s has reached neither hub, nor API server, nor a majority of the
     members' other agents stops the ranks.
     """
-    warrant: _builtins.str
-    """Signed by the authority: that this node has this slot in this incarnation (wire/warrants.py)."""
+    slot_token: _builtins.str
+    """Signed by the authority: that this node has this slot in this incarnation (wire/slot_tokens.py)."""
     slots: _builtins.int
     """pods of the incarnation"""
     @_builtins.property
@@ -1599,12 +1599,12 @@ class Assignment(_message.Message):
         replica: _builtins.int = ...,
         strict: _builtins.bool = ...,
         memory: Global___MemoryTiers | None = ...,
-        warrant: _builtins.str = ...,
+        slot_token: _builtins.str = ...,
         slots: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "hang_seconds", b"hang_seconds", "incarnation", b"incarnation", "job", b"job", "job_uid", b"job_uid", "master_addr", b"master_addr", "master_port", b"master_port", "members", b"members", "memory", b"memory", "pod_uid", b"pod_uid", "processes", b"processes", "rank_offset", b"rank_offset", "replica", b"replica", "role", b"role", "slot", b"slot", "slots", b"slots", "strict", b"strict", "warrant", b"warrant", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "hang_seconds", b"hang_seconds", "incarnation", b"incarnation", "job", b"job", "job_uid", b"job_uid", "master_addr", b"master_addr", "master_port", b"master_port", "members", b"members", "memory", b"memory", "pod_uid", b"pod_uid", "processes", b"processes", "rank_offset", b"rank_offset", "replica", b"replica", "role", b"role", "slot", b"slot", "slot_token", b"slot_token", "slots", b"slots", "strict", b"strict", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1836,7 +1836,7 @@ class Prepared(_message.Message):
     TORCH_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
-    WARRANT_FIELD_NUMBER: _builtins.int
+    SLOT_TOKEN_FIELD_NUMBER: _builtins.int
     job_uid: _builtins.str
     incarnation: _builtins.int
     step: _builtins.int
@@ -1850,7 +1850,7 @@ class Prepared(_message.Message):
     """digest of who writes what: shards of two plans make no generation"""
     last: _builtins.bool
     """the state that the job ends with"""
-    warrant: _builtins.str
+    slot_token: _builtins.str
     """of the slot in this incarnation; wanted where it is not heard of yet"""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardName]:
@@ -1869,11 +1869,11 @@ class Prepared(_message.Message):
         torch: _builtins.str = ...,
         plan: _builtins.str = ...,
         last: _builtins.bool = ...,
-        warrant: _builtins.str = ...,
+        slot_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "last", b"last", "plan", b"plan", "shards", b"shards", "slot", b"slot", "step", b"step", "tier", b"tier", "torch", b"torch", "warrant", b"warrant", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "last", b"last", "plan", b"plan", "shards", b"shards", "slot", b"slot", "slot_token", b"slot_token", "step", b"step", "tier", b"tier", "torch", b"torch", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1983,12 +1983,12 @@ class SurveyRequest(_message.Message):
     JOB_UID_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     MEMBER_FIELD_NUMBER: _builtins.int
-    WARRANT_FIELD_NUMBER: _builtins.int
+    SLOT_TOKEN_FIELD_NUMBER: _builtins.int
     job_uid: _builtins.str
     incarnation: _builtins.int
     member: _builtins.bool
     """whether a slot of the incarnation is on the node that is asked"""
-    warrant: _builtins.str
+    slot_token: _builtins.str
     """of slot 0 in this incarnation"""
     def __init__(
         self,
@@ -1996,11 +1996,11 @@ class SurveyRequest(_message.Message):
         job_uid: _builtins.str = ...,
         incarnation: _builtins.int = ...,
         member: _builtins.bool = ...,
-        warrant: _builtins.str = ...,
+        slot_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "member", b"member", "warrant", b"warrant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "member", b"member", "slot_token", b"slot_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2293,11 +2293,11 @@ class OfferRequest(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
     WITHDRAWN_FIELD_NUMBER: _builtins.int
-    WARRANT_FIELD_NUMBER: _builtins.int
+    SLOT_TOKEN_FIELD_NUMBER: _builtins.int
     job_uid: _builtins.str
     incarnation: _builtins.int
     manifest: _builtins.bytes
-    warrant: _builtins.str
+    slot_token: _builtins.str
     """of any slot in this incarnation"""
     @_builtins.property
     def withdrawn(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -2312,11 +2312,11 @@ class OfferRequest(_message.Message):
         incarnation: _builtins.int = ...,
         manifest: _builtins.bytes = ...,
         withdrawn: _abc.Iterable[_builtins.str] | None = ...,
-        warrant: _builtins.str = ...,
+        slot_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "manifest", b"manifest", "warrant", b"warrant", "withdrawn", b"withdrawn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "manifest", b"manifest", "slot_token", b"slot_token", "withdrawn", b"withdrawn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2401,7 +2401,7 @@ class Piece(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
-    WARRANT_FIELD_NUMBER: _builtins.int
+    SLOT_TOKEN_FIELD_NUMBER: _builtins.int
     job_uid: _builtins.str
     id: _builtins.str
     index: _builtins.int
@@ -2409,7 +2409,7 @@ class Piece(_message.Message):
     """of a chunk, encoded or as they are"""
     manifest: _builtins.bytes
     """alone, when no chunk was asked for"""
-    warrant: _builtins.str
+    slot_token: _builtins.str
     """of any slot, with the first piece that is given"""
     def __init__(
         self,
@@ -2419,11 +2419,11 @@ class Piece(_message.Message):
         index: _builtins.int = ...,
         data: _builtins.bytes = ...,
         manifest: _builtins.bytes = ...,
-        warrant: _builtins.str = ...,
+        slot_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "id", b"id", "index", b"index", "job_uid", b"job_uid", "manifest", b"manifest", "warrant", b"warrant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "id", b"id", "index", b"index", "job_uid", b"job_uid", "manifest", b"manifest", "slot_token", b"slot_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2460,10 +2460,10 @@ class TakeRequest(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     ENCODINGS_FIELD_NUMBER: _builtins.int
-    WARRANT_FIELD_NUMBER: _builtins.int
+    SLOT_TOKEN_FIELD_NUMBER: _builtins.int
     job_uid: _builtins.str
     id: _builtins.str
-    warrant: _builtins.str
+    slot_token: _builtins.str
     """of any slot, in no incarnation before the latest that the answering agent has seen"""
     @_builtins.property
     def chunks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -2480,11 +2480,11 @@ class TakeRequest(_message.Message):
         id: _builtins.str = ...,
         chunks: _abc.Iterable[_builtins.int] | None = ...,
         encodings: _abc.Iterable[Global___Piece.Encoding.ValueType] | None = ...,
-        warrant: _builtins.str = ...,
+        slot_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "encodings", b"encodings", "id", b"id", "job_uid", b"job_uid", "warrant", b"warrant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "encodings", b"encodings", "id", b"id", "job_uid", b"job_uid", "slot_token", b"slot_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -60,37 +60,37 @@ def participants(
     names = {slot.pod for slot in up}
     missing = [slot for slot in layout if slot.pod not in names]
     limit = observed.job.spec.recovery.schedule_seconds
-    if not all(_excused(observed, status, limit, pods.get(slot.pod), now) for slot in missing):
+    if not all(_may_be_left_out(observed, status, limit, pods.get(slot.pod), now) for slot in missing):
         return ()
     if nodes.strict(observed.job) and any(_may_run(observed, status, pods.get(slot.pod)) for slot in missing):
         return ()
     return without(layout, {(slot.role, slot.replica) for slot in missing})
 
 
-def _excused(
+def _may_be_left_out(
     observed: Observed, status: TrainingJobStatus, limit: int, pod: PodView | None, now: datetime
 ) -> bool:
     """Whether a pod that is not up need not be waited for: it has no node, or has had its time."""
     if pod is not None and pod.unschedulable and not pod.node and not pod.gated:
         return True
-    if pod is not None and _saves(observed, pod, now):
+    if pod is not None and _may_save(observed, pod, now):
         return False
     since = status.pending_since
-    if status.phase is Phase.RESTARTING and (until := patience(status)) is not None:
+    if status.phase is Phase.RESTARTING and (until := shrink_deadline(status)) is not None:
         return now >= until
     return since is not None and now >= since + timedelta(seconds=limit)
 
 
-def _saves(observed: Observed, pod: PodView, now: datetime) -> bool:
+def _may_save(observed: Observed, pod: PodView, now: datetime) -> bool:
     """Whether the ranks of a pod that was told to go may still save their state, with all others."""
     if not pod.deleting or ended(pod) or pod.phase != "Running" or now.timestamp() >= pod.leaves_by:
         return False
     node, view = observed.nodes.get(pod.node or ""), observed.slots.get(pod.uid)
-    heard = node is None or not node.silent_seconds
-    return heard and view is not None and any(rank.state != "EXITED" for rank in view.ranks)
+    connected = node is None or not node.silent_seconds
+    return connected and view is not None and any(rank.state != "EXITED" for rank in view.ranks)
 
 
-def patience(status: TrainingJobStatus) -> datetime | None:
+def shrink_deadline(status: TrainingJobStatus) -> datetime | None:
     """Until when, after a fault, an elastic job waits for its pods; None without a fault."""
     last = status.restarts.last
     if last is None:
@@ -186,7 +186,7 @@ def commands(
         return ()
     if view.port_incarnation != incarnation or not view.master_port:
         return (PickPort(first.node, first.uid, incarnation),)
-    every = interval.told(job, status)
+    every = interval.assigned_seconds(job, status)
     behind = [
         (slot, pod)
         for slot, pod in placed
@@ -220,7 +220,9 @@ def commands(
             command=command(job, observed.engine, slot),
             members=members if strict or slot.position == 0 else members[:1],
             strict=strict,
-            memory=memory.get(pod.node or "") if slot.position else _first(memory, members, observed, every),
+            memory=memory.get(pod.node or "")
+            if slot.position
+            else _slot0_memory(memory, members, observed, every),
             slots=len(layout),
         )
         for slot, pod in behind
@@ -228,11 +230,11 @@ def commands(
 
 
 def _outdated(known: SlotView, incarnation: int, every: int | None) -> bool:
-    """Whether a slot's agent knows the incarnation, but has a warrant that nobody believes any more, or
+    """Whether a slot's agent knows the incarnation, but has a slot token that nobody believes any more, or
     another interval, which slot 0 alone is told.
     """
     other = every is not None and known.interval_seconds != every
-    return known.incarnation == incarnation and (other or not known.warranted)
+    return known.incarnation == incarnation and (other or not known.slot_token_valid)
 
 
 def _memory(observed: Observed, members: Collection[Member]) -> dict[str, MemoryTiers]:
@@ -270,7 +272,7 @@ def _store(observed: Observed) -> StoreUse | None:
     return replace(use, resume_uid=uid, resume_step=other.step)
 
 
-def _first(
+def _slot0_memory(
     memory: Mapping[str, MemoryTiers], members: tuple[Member, ...], observed: Observed, every: int
 ) -> MemoryTiers | None:
     """For slot 0, which asks everybody who may hold something of the job, and saves `every` so many seconds

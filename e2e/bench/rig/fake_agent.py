@@ -52,7 +52,7 @@ class FakeAgent:
     _gone: list[str] = field(default_factory=list)
     _told: list[wire.PodTelemetry] = field(default_factory=list)
     _held: dict[str, str] = field(default_factory=dict)
-    """Newest warrant of each job that has checkpoints in this node's memory."""
+    """Newest slot token of each job that has checkpoints in this node's memory."""
     _held_anew: bool = False
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _boot: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -160,7 +160,7 @@ class FakeAgent:
             crew.add(self.node)
             pod.assign(told, crew, time.time())
             if pod.interval:
-                self._hold(told.job_uid, told.warrant)
+                self._hold(told.job_uid, told.slot_token)
         elif kind == "pick_port":
             pod.pick(told)
         else:
@@ -210,17 +210,17 @@ class FakeAgent:
                 if self.telemetry:
                     self._told.append(pod.telemetry())
 
-    def _hold(self, job_uid: str, warrant: str | None) -> None:
-        """The node's memory has checkpoints of this job by this warrant; none of it without."""
-        if self._held.get(job_uid) != warrant:
+    def _hold(self, job_uid: str, slot_token: str | None) -> None:
+        """The node's memory has checkpoints of this job by this slot token; none of it without."""
+        if self._held.get(job_uid) != slot_token:
             self._held.pop(job_uid, None)
-            if warrant is not None:
-                self._held[job_uid] = warrant
+            if slot_token is not None:
+                self._held[job_uid] = slot_token
             self._held_anew = True
             self._wake.set()
 
     def _holdings(self) -> wire.Holdings:
-        return wire.Holdings(held=[wire.Held(job_uid=uid, warrant=one) for uid, one in self._held.items()])
+        return wire.Holdings(held=[wire.Held(job_uid=uid, slot_token=one) for uid, one in self._held.items()])
 
     def _mark_changed(self, uid: str) -> None:
         self._changed[uid] = None

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_agents.wire import warrants
+from convoy_agents.wire import slot_tokens
 
 # A free port is what a launcher picks; any will do where nobody listens.
 _PORT = 29500
@@ -36,7 +36,7 @@ class FakePod:
     coordinator: tuple[str, str] = ("", "")
     """Node and peer address of slot 0's agent."""
     authority: str = ""
-    """The key that has signed the assignment's warrant."""
+    """The key that has signed the assignment's slot token."""
     interval: int = 0
     """Seconds, and steps, between two checkpoints in memory; 0 where the job keeps none."""
     crew: set[str] = field(default_factory=set)
@@ -59,7 +59,7 @@ class FakePod:
         self.rank_offset, self.processes = given.rank_offset, given.processes
         self.world_size = given.world_size
         self.coordinator = (given.members[0].node, given.members[0].peer_address)
-        self.authority = warrants.signer(given.warrant)
+        self.authority = slot_tokens.signer(given.slot_token)
         self.crew = crew
         self.step = 0
         self.began_ms = int(now * 1000)

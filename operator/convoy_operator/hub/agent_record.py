@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_agents.wire import warrants
+from convoy_agents.wire import slot_tokens
 from convoy_controllers.views import SlotView
 from convoy_operator.hub.messages import MOST_NAME, MOST_RANKS
 from convoy_operator.hub.streams import Stream
@@ -42,9 +42,9 @@ class AgentRecord:
     asks: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     """By pod uid the nodes and addresses that are asked for its sake, as reported."""
     holdings: Mapping[str, str] = field(default_factory=dict)
-    """By uid the warrants, as reported, of the jobs whose checkpoints its memory holds."""
+    """By uid the slot tokens, as reported, of the jobs whose checkpoints its memory holds."""
     believed: dict[str, tuple[str, bool]] = field(default_factory=dict)
-    """By uid, of these that were asked about, the warrant and whether it holds."""
+    """By uid, of these that were asked about, the slot token and whether it holds."""
     hardware: wire.Hardware = field(default_factory=wire.Hardware)
     crowded: bool = False
     """More was reported on its stream than is remembered."""
@@ -83,6 +83,6 @@ class AgentRecord:
     def hold(self, report: wire.Holdings) -> None:
         """Record the jobs whose checkpoints its memory holds; it holds no others."""
         self.holdings = {
-            one.job_uid[:MOST_NAME]: one.warrant[: warrants.LONGEST] for one in report.held[:MOST_PODS]
+            one.job_uid[:MOST_NAME]: one.slot_token[: slot_tokens.LONGEST] for one in report.held[:MOST_PODS]
         }
         self.believed = {uid: one for uid, one in self.believed.items() if uid in self.holdings}

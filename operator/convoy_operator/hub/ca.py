@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from convoy_agents.wire import warrants
-from convoy_agents.wire.warrants import PrivateKey, PublicKey, Warrant
+from convoy_agents.wire import slot_tokens
+from convoy_agents.wire.slot_tokens import PrivateKey, PublicKey, SlotToken
 from convoy_controllers.resources import CONFIG_MAPS, SECRETS
 from convoy_crds.terms import CA_CONFIG_MAP, CA_SECRET, HUB_SERVER_NAME, agent_names
 from convoy_operator import errors
@@ -60,8 +60,8 @@ class Authority:
             raise ValueError("the certificate is not a CA's")
         if key.public_key() != self._certificate.public_key():
             raise ValueError("the key does not belong to the CA's certificate")
-        self.key_id = warrants.key_id(key.public_key())
-        self.warrant(Warrant("", 0, 0, ""))
+        self.key_id = slot_tokens.key_id(key.public_key())
+        self.sign_slot_token(SlotToken("", 0, 0, ""))
 
     @property
     def ends(self) -> datetime:
@@ -97,9 +97,9 @@ class Authority:
         certificate = self._sign(key, node, agent_names(node), uses, life, now)
         return certificate.public_bytes(serialization.Encoding.PEM), certificate.not_valid_after_utc
 
-    def warrant(self, warrant: Warrant) -> str:
+    def sign_slot_token(self, slot_token: SlotToken) -> str:
         """What shows to agents that a node has a slot of a job. ValueError for a key that signs no tokens."""
-        return warrants.sign(warrant, self._key)
+        return slot_tokens.sign(slot_token, self._key)
 
     def _sign(
         self,

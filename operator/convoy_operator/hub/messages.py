@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_agents.wire.warrants import Warrant
+from convoy_agents.wire.slot_tokens import SlotToken
 from convoy_controllers.commands import Assign, JobCommand, MemoryTiers, PickPort, StoreUse
 from convoy_controllers.views import CommitView, MetricView, RankView, SlotView
 from convoy_crds.metric_names import MAX_METRICS, is_metric_name
@@ -78,8 +78,8 @@ def _metrics(progress: wire.Progress) -> tuple[MetricView, ...]:
     )
 
 
-def slot_view(report: wire.PodReport, node: str, *, warranted: bool = True) -> SlotView:
-    """One pod as the agent of `node` reported it. `warranted`: other agents believe its warrant."""
+def slot_view(report: wire.PodReport, node: str, *, slot_token_valid: bool = True) -> SlotView:
+    """One pod as the agent of `node` reported it. `slot_token_valid`: other agents believe its slot token."""
     return SlotView(
         pod_uid=report.pod_uid,
         node=node,
@@ -94,7 +94,7 @@ def slot_view(report: wire.PodReport, node: str, *, warranted: bool = True) -> S
         },
         troubles=tuple(_trouble(one) for one in report.troubles[:MOST_TROUBLES]),
         interval_seconds=report.interval_seconds,
-        warranted=warranted,
+        slot_token_valid=slot_token_valid,
     )
 
 
@@ -112,7 +112,7 @@ def skeleton(view: SlotView) -> tuple[object, ...]:
         view.master_port,
         view.port_incarnation,
         view.troubles,
-        view.warranted,
+        view.slot_token_valid,
         tuple(sorted((tier, one.incarnation, one.step) for tier, one in view.committed.items())),
         tuple(
             (
@@ -154,13 +154,13 @@ def _stepping(view: SlotView) -> set[int]:
 
 
 def command(
-    given: JobCommand, peer_address: Callable[[str], str], warrant: Callable[[Warrant], str]
+    given: JobCommand, peer_address: Callable[[str], str], slot_token: Callable[[SlotToken], str]
 ) -> wire.HubMessage:
     """A command of a plan; `peer_address` knows where each node's agent serves its peers."""
     if isinstance(given, PickPort):
         return wire.HubMessage(pick_port=wire.PickPort(pod_uid=given.pod_uid, incarnation=given.incarnation))
     if isinstance(given, Assign):
-        return wire.HubMessage(assignment=_assignment(given, peer_address, warrant))
+        return wire.HubMessage(assignment=_assignment(given, peer_address, slot_token))
     return wire.HubMessage(
         shutdown=wire.Shutdown(
             pod_uid=given.pod_uid,
@@ -182,7 +182,7 @@ def peer_moved(pod_uid: str, node: str, address: str) -> wire.HubMessage:
 
 
 def _assignment(
-    given: Assign, peer_address: Callable[[str], str], warrant: Callable[[Warrant], str]
+    given: Assign, peer_address: Callable[[str], str], slot_token: Callable[[SlotToken], str]
 ) -> wire.Assignment:
     return wire.Assignment(
         pod_uid=given.pod_uid,
@@ -212,7 +212,7 @@ def _assignment(
         strict=given.strict,
         memory=_memory(given.memory, peer_address) if given.memory else None,
         slots=given.slots,
-        warrant=warrant(Warrant(given.job_uid, given.incarnation, given.slot, given.node)),
+        slot_token=slot_token(SlotToken(given.job_uid, given.incarnation, given.slot, given.node)),
     )
 
 

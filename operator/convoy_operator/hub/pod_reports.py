@@ -55,8 +55,8 @@ class PodReports:
             record.crowded = True
             return
         # A pod without an incarnation has no slot token yet.
-        warranted = not report.incarnation or self._tokens.current(report.authority)
-        after = messages.slot_view(report, node, warranted=warranted)
+        slot_token_valid = not report.incarnation or self._tokens.current(report.authority)
+        after = messages.slot_view(report, node, slot_token_valid=slot_token_valid)
         if before is not None:
             stepped = self._wall() if messages.progressed(before, after) else before.stepped
             after = replace(after, stepped=stepped)

@@ -1,11 +1,11 @@
-"""The slot tokens (warrants on the wire) that the hub signs for agents to show to one another, and to it."""
+"""The slot tokens that the hub signs for agents to show to one another, and to it."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
-from convoy_agents.wire import warrants
-from convoy_agents.wire.warrants import Forged, Warrant
+from convoy_agents.wire import slot_tokens
+from convoy_agents.wire.slot_tokens import Forged, SlotToken
 from convoy_operator.hub.ca import Authority
 
 _MOST = 16_384
@@ -17,19 +17,19 @@ class SlotTokenIssuer:
 
     def __init__(self) -> None:
         self._authority: Authority | None = None
-        self._signed: OrderedDict[Warrant, str] = OrderedDict()
+        self._signed: OrderedDict[SlotToken, str] = OrderedDict()
 
     def start(self, authority: Authority) -> None:
         """Sign by this authority from now on."""
         self._authority = authority
         self._signed.clear()
 
-    def sign(self, warrant: Warrant) -> str:
+    def sign(self, slot_token: SlotToken) -> str:
         """Return the token of a slot; empty without an authority."""
         if self._authority is None:
             return ""
-        token = self._signed.pop(warrant, "") or self._authority.warrant(warrant)
-        self._signed[warrant] = token
+        token = self._signed.pop(slot_token, "") or self._authority.sign_slot_token(slot_token)
+        self._signed[slot_token] = token
         while len(self._signed) > _MOST:
             self._signed.popitem(last=False)
         return token
@@ -43,7 +43,7 @@ class SlotTokenIssuer:
         if self._authority is None:
             return False
         try:
-            found = warrants.read(token, self._authority.certificate_pem)
+            found = slot_tokens.read(token, self._authority.certificate_pem)
         except Forged:
             return False
         return (found.job_uid, found.node) == (job_uid, node)

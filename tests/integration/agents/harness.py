@@ -21,8 +21,8 @@ from convoy_agents.channels import Identity
 from convoy_agents.csi.library import Sources
 from convoy_agents.daemon import Agent
 from convoy_agents.settings import Settings
-from convoy_agents.wire import csi_pb2, csi_pb2_grpc, hub_pb2, hub_pb2_grpc, warrants
-from convoy_agents.wire.warrants import Warrant
+from convoy_agents.wire import csi_pb2, csi_pb2_grpc, hub_pb2, hub_pb2_grpc, slot_tokens
+from convoy_agents.wire.slot_tokens import SlotToken
 from convoy_crds import terms
 
 PATIENCE = 30.0
@@ -168,14 +168,14 @@ class FakeHub:
             self.heard.append((node, message))
             self._news.notify_all()
 
-    def warrant(self, node: str, job_uid: str, incarnation: int, slot: int) -> str:
+    def slot_token(self, node: str, job_uid: str, incarnation: int, slot: int) -> str:
         """What the agent of a node may show to others."""
-        return warrants.sign(Warrant(job_uid, incarnation, slot, node), self.authority.key)
+        return slot_tokens.sign(SlotToken(job_uid, incarnation, slot, node), self.authority.key)
 
     def send(self, node: str, **body: Any) -> None:
-        if "assignment" in body and not body["assignment"].warrant:
+        if "assignment" in body and not body["assignment"].slot_token:
             plan = body["assignment"]
-            plan.warrant = self.warrant(node, plan.job_uid, plan.incarnation, plan.slot)
+            plan.slot_token = self.slot_token(node, plan.job_uid, plan.incarnation, plan.slot)
         if "store" in body:
             self._stores.setdefault(node, {})[body["store"].name] = body["store"]
         self._outgoing[node].put_nowait(hub_pb2.HubMessage(**body))

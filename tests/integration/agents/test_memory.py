@@ -25,8 +25,8 @@ from tests.integration.agents.memory_job import (
 
 from convoy_agents.csi import mounts
 from convoy_agents.tiercheck import restoring
-from convoy_agents.wire import hub_pb2, warrants
-from convoy_agents.wire.warrants import Warrant
+from convoy_agents.wire import hub_pb2, slot_tokens
+from convoy_agents.wire.slot_tokens import SlotToken
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
 A, B, C = "aaaa-1111", "bbbb-2222", "cccc-3333"
@@ -311,10 +311,13 @@ async def test_memory_goes_with_the_job(make_host: HostMaker, hub: FakeHub, job:
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     told = await hub.until(
-        lambda node, said: node == "one" and any(one.warrant for one in said.holdings.held)
+        lambda node, said: node == "one" and any(one.slot_token for one in said.holdings.held)
     )
     (told,) = told.holdings.held
-    assert warrants.read(told.warrant, hub.authority.pem) == Warrant(JOB, 1, 0, "one") and told.job_uid == JOB
+    assert (
+        slot_tokens.read(told.slot_token, hub.authority.pem) == SlotToken(JOB, 1, 0, "one")
+        and told.job_uid == JOB
+    )
     ranks[0].line.close()
     hub.send("one", forget=hub_pb2.Forget(job_uid=JOB))
     folder = one.settings.run_dir / "memory" / JOB
@@ -342,7 +345,9 @@ async def test_an_agent_that_leaves_takes_its_files_only_where_no_pod_and_no_che
         await one.start()
     again = await hub.until(lambda node, said: node == "one" and said.HasField("hello"), told)
     (kept,) = again.hello.holdings.held
-    assert warrants.read(kept.warrant, hub.authority.pem).node == "one", "it lies beside what came by it"
+    assert slot_tokens.read(kept.slot_token, hub.authority.pem).node == "one", (
+        "it lies beside what came by it"
+    )
     hub.send("one", forget=hub_pb2.Forget(job_uid=JOB))
     await eventually(lambda: not one.agent.memory_manager.jobs)
     await one.stop()

@@ -33,7 +33,7 @@ async def taken(host: Host, hub: FakeHub, node: str, *encodings: int) -> list[by
             id=key,
             chunks=[0, 1, 2],
             encodings=encodings,  # type: ignore[arg-type]
-            warrant=hub.warrant(node, JOB, 1, 1),
+            slot_token=hub.slot_token(node, JOB, 1, 1),
         )
         call = hub_pb2_grpc.ShardsStub(channel).Take(request, timeout=10)
         return [piece.data async for piece in call]

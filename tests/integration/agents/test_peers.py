@@ -138,7 +138,7 @@ async def test_an_agent_answers_what_it_can_at_once(
     reply = await ask(one, two, incarnation=1)
     assert (reply.verdict, reply.seen_incarnation) == (hub_pb2.CommitReply.STALE, 2)
     # News of a later incarnation ends the commits of this one.
-    reply = await ask(one, two, incarnation=3, warrant=hub.warrant("two", "uid-of-job", 3, 1))
+    reply = await ask(one, two, incarnation=3, slot_token=hub.slot_token("two", "uid-of-job", 3, 1))
     assert reply.verdict == hub_pb2.CommitReply.UNKNOWN
     reply = await ask(one, two, incarnation=2)
     assert (reply.verdict, reply.seen_incarnation) == (hub_pb2.CommitReply.STALE, 3)
@@ -149,14 +149,14 @@ async def test_a_stranger_cannot_end_a_job_s_commits_with_news(
 ) -> None:
     one, _ = await coordinator(make_host, hub)
     shown = {
-        "three": ["", hub.warrant("two", "uid-of-job", 9, 1)],
+        "three": ["", hub.slot_token("two", "uid-of-job", 9, 1)],
         # Who has a slot now says nothing of later ones either, but what the hub has said.
-        "two": ["", hub.warrant("two", "uid-of-job", 2, 1), hub.warrant("two", "uid-of-job", 9, 0)],
+        "two": ["", hub.slot_token("two", "uid-of-job", 2, 1), hub.slot_token("two", "uid-of-job", 9, 0)],
     }
     for node, tokens in shown.items():
         for token in tokens:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await ask(one, authority.identity(node), incarnation=9, warrant=token)
+                await ask(one, authority.identity(node), incarnation=9, slot_token=token)
             assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
     assert one.agent.commit_coordinator.seen("uid-of-job") == 2
 

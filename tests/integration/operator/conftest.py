@@ -22,7 +22,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import load_kube_config
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_agents.wire import hub_pb2_grpc, warrants
+from convoy_agents.wire import hub_pb2_grpc, slot_tokens
 from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.resources import of
@@ -320,13 +320,13 @@ class FakeAgent:
     async def dial(self, *pods: wire.PodReport) -> None:
         """Opens the stream with a Hello of these pods, and is let in."""
         ca = await self.installation.ca()
-        self.authority = warrants.key_id(x509.load_pem_x509_certificate(ca).public_key())
+        self.authority = slot_tokens.key_id(x509.load_pem_x509_certificate(ca).public_key())
         # Whoever is faster than the hub's watch of nodes dials again.
         await eventually(lambda: self._let_in(ca, pods), what="let in")
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._beat())]
 
     async def send(self, **body: Any) -> None:
-        """One message. Whoever runs an incarnation has a warrant for it."""
+        """One message. Whoever runs an incarnation has a slot token for it."""
         for report in (*body.get("hello", wire.Hello()).pods, *([body["pod"]] if "pod" in body else [])):
             if report.incarnation and not report.authority:
                 report.authority = self.authority

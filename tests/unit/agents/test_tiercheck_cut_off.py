@@ -18,7 +18,7 @@ from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 
 PLACE = Place("two", "two:1")
 SHARD = named(noise(1), 1)
-PLAN: Any = SimpleNamespace(job_uid="job", incarnation=1, warrant="", memory_limit=0)
+PLAN: Any = SimpleNamespace(job_uid="job", incarnation=1, slot_token="", memory_limit=0)
 
 
 class Two(hub_pb2_grpc.ShardsServicer):

@@ -46,8 +46,8 @@ async def test_whoever_offers_a_copy_hears_to_come_later_and_why(memory_manager:
 
     plan = SimpleNamespace(incarnation=1, memory_limit=0)
     surveys: Any = SimpleNamespace(plan=lambda uid: plan)
-    warrants: Any = SimpleNamespace(shown=shown)
-    service = ShardService(memory_manager, surveys, NOBODY, NOBODY, warrants)
+    slot_tokens: Any = SimpleNamespace(shown=shown)
+    service = ShardService(memory_manager, surveys, NOBODY, NOBODY, slot_tokens)
     request = hub_pb2.OfferRequest(job_uid="job-1", incarnation=1, manifest=named(noise(1), 1).text)
     reply = await service.Offer(request, NOBODY)
     assert reply.answer == hub_pb2.OfferReply.LATER and "the node may have 0" in reply.reason

@@ -70,15 +70,15 @@ def test_there_are_no_more_copies_than_other_nodes(replicas: int, tiers: Any, co
         assert memory is not None and memory.copies == copies == len(memory.hosts)
 
 
-def test_a_slot_whose_warrant_nobody_believes_is_told_again_and_no_other() -> None:
+def test_a_slot_whose_slot_token_nobody_believes_is_told_again_and_no_other() -> None:
     cluster = job().settle()
     uid = next(uid for uid, view in cluster.views.items() if any(one.rank == 1 for one in view.ranks))
-    cluster.views[uid] = replace(cluster.views[uid], warranted=False)
+    cluster.views[uid] = replace(cluster.views[uid], slot_token_valid=False)
     made = cluster.step()
     told = [(one.incarnation, one.slot) for one in made.commands if isinstance(one, Assign)]
     assert told == [(1, 1)] and len(made.commands) == 1
     assert cluster.job.status.incarnation == 1 and cluster.step().commands == made.commands
-    cluster.views[uid] = replace(cluster.views[uid], warranted=True)
+    cluster.views[uid] = replace(cluster.views[uid], slot_token_valid=True)
     assert cluster.step().commands == ()
 
 

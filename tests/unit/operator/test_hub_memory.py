@@ -9,7 +9,7 @@ import pytest
 from tests.unit.operator.hub_agents import AgentsHarness, report
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_agents.wire.warrants import Warrant
+from convoy_agents.wire.slot_tokens import SlotToken
 from convoy_operator import views
 from convoy_operator.hub.ca import Authority, make_authority
 from convoy_operator.hub.slot_tokens import SlotTokenIssuer
@@ -17,12 +17,12 @@ from convoy_operator.hub.slot_tokens import SlotTokenIssuer
 
 class TestMemory(AgentsHarness):
     def holding(self, node: str, *uids: str) -> Any:
-        held = [wire.Held(job_uid=uid, warrant=self.warrant(node, uid)) for uid in uids]
+        held = [wire.Held(job_uid=uid, slot_token=self.slot_token(node, uid)) for uid in uids]
         hello = wire.Hello(node=node, peer_address=f"{node}:8472", holdings=wire.Holdings(held=held))
         return self.hub.streams.join(hello)
 
-    def warrant(self, node: str, uid: str) -> str:
-        return self.hub.tokens.sign(Warrant(uid, 1, 0, node))
+    def slot_token(self, node: str, uid: str) -> str:
+        return self.hub.tokens.sign(SlotToken(uid, 1, 0, node))
 
     def run_job(self, **status: Any) -> None:
         self.now += 1
@@ -106,13 +106,13 @@ class TestMemory(AgentsHarness):
         theirs.start(Authority(make_authority()))
         shown = {
             "none": "",
-            "another-s": self.warrant("n1", "j"),
-            "of-another-job": self.warrant("of-another-job", "k"),
-            "signed-by-others": theirs.sign(Warrant("j", 1, 0, "signed-by-others")),
+            "another-s": self.slot_token("n1", "j"),
+            "of-another-job": self.slot_token("of-another-job", "k"),
+            "signed-by-others": theirs.sign(SlotToken("j", 1, 0, "signed-by-others")),
         }
         streams = {}
         for node, token in shown.items():
-            held = wire.Holdings(held=[wire.Held(job_uid="j", warrant=token)])
+            held = wire.Holdings(held=[wire.Held(job_uid="j", slot_token=token)])
             streams[node] = self.hub.streams.join(wire.Hello(node=node, peer_address=node, holdings=held))
         self.holding("n0", "j")
         assert self.hub.reader.holders("j") == ("n0",)
@@ -121,17 +121,17 @@ class TestMemory(AgentsHarness):
 
     async def test_what_another_authority_has_signed_is_told_again(self) -> None:
         self.join("n0", report())
-        known = [self.hub.reader.slots((self.pod,))["u"].warranted]
+        known = [self.hub.reader.slots((self.pod,))["u"].slot_token_valid]
         # An agent that has taken over an assignment from one of before names none.
         for key in (self.authority.key_id, "another", self.authority.key_id, ""):
             self.hub.reports.record("n0", report(authority=key, incarnation=1))
-            known.append(self.hub.reader.slots((self.pod,))["u"].warranted)
+            known.append(self.hub.reader.slots((self.pod,))["u"].slot_token_valid)
         assert known == [True, True, False, True, False]
         assert self.queue.take()[-1] == 0.15, "that is news to the job"
 
-    async def test_an_assignment_that_is_told_again_has_the_same_warrant(self) -> None:
-        once = self.warrant("n0", "j")
-        assert self.warrant("n0", "j") == once and self.warrant("n1", "j") != once
+    async def test_an_assignment_that_is_told_again_has_the_same_slot_token(self) -> None:
+        once = self.slot_token("n0", "j")
+        assert self.slot_token("n0", "j") == once and self.slot_token("n1", "j") != once
 
     async def test_a_gone_pod_is_forgotten(self) -> None:
         self.join("n0", report())

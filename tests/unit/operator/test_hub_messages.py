@@ -10,7 +10,7 @@ import pytest
 from tests.unit.operator.hub_agents import STATE, rank, report
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_agents.wire.warrants import Warrant
+from convoy_agents.wire.slot_tokens import SlotToken
 from convoy_controllers.commands import Assign, Member, MemoryTiers, PickPort, Shutdown
 from convoy_controllers.views import CommitView, MetricView
 from convoy_crds.metric_names import MAX_METRICS
@@ -192,7 +192,7 @@ class TestMessages:
         assert (made.incarnation, made.world_size, list(made.command)) == (3, 4, ["python3", "t.py"])
         assert made.slots == 2
         assert [member.peer_address for member in made.members] == ["n0:1", "n1:1"]
-        assert made.strict and made.warrant == repr(Warrant(given.job_uid, 3, given.slot, given.node))
+        assert made.strict and made.slot_token == repr(SlotToken(given.job_uid, 3, given.slot, given.node))
         assert not messages.command(replace(given, strict=False), str, repr).assignment.strict
 
     def test_the_other_commands(self) -> None:

@@ -45,7 +45,7 @@ class TestStreams(AgentsHarness):
         long = "x" * 10_000
         ranks = [rank(stderr_tail=long) for _ in range(200)]
         asks = [wire.Place(node=long, peer_address=long)] * 100
-        held = [wire.Held(job_uid=f"{number}{long}", warrant=long) for number in range(1000)]
+        held = [wire.Held(job_uid=f"{number}{long}", slot_token=long) for number in range(1000)]
         hardware = wire.Hardware(known=True, accelerators=[long] * 1000, driver=long)
         hello = wire.Hello(node="n0", peer_address=long, holdings=wire.Holdings(held=held), hardware=hardware)
         self.hub.streams.join(hello)

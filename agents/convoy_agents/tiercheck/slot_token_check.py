@@ -7,18 +7,18 @@ from typing import Any
 import grpc
 
 from convoy_agents.enrol import Enrolment
-from convoy_agents.wire import warrants
+from convoy_agents.wire import slot_tokens
 from convoy_agents.wire.callers import agent_of
-from convoy_agents.wire.warrants import Forged, Warrant
+from convoy_agents.wire.slot_tokens import Forged, SlotToken
 
 
-class WarrantCheck:
+class SlotTokenCheck:
     """As callers show them to this agent."""
 
     def __init__(self, enrolment: Enrolment) -> None:
         self._enrolment = enrolment
 
-    async def shown(self, token: str, job_uid: str, context: Any) -> Warrant:
+    async def shown(self, token: str, job_uid: str, context: Any) -> SlotToken:
         """The caller's for a job, in whichever incarnation. Aborts UNAUTHENTICATED for who is no agent,
         PERMISSION_DENIED for one whose node has no slot by it, UNAVAILABLE while this agent has no identity
         itself.
@@ -29,10 +29,10 @@ class WarrantCheck:
         if not authority:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "this agent's own certificate has run out")
         try:
-            warrant = warrants.read(token, authority)
+            slot_token = slot_tokens.read(token, authority)
         except Forged as error:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
-        if (warrant.job_uid, warrant.node) != (job_uid, node):
-            text = f"the warrant is not of job {job_uid}, or not of node {node}"
+        if (slot_token.job_uid, slot_token.node) != (job_uid, node):
+            text = f"the slot token is not of job {job_uid}, or not of node {node}"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
-        return warrant
+        return slot_token

@@ -12,13 +12,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from tests.integration.agents.harness import Authority
 
-from convoy_agents.wire import warrants
-from convoy_agents.wire.warrants import Forged, Warrant
+from convoy_agents.wire import slot_tokens
+from convoy_agents.wire.slot_tokens import Forged, SlotToken
 
 OURS, OTHERS = Authority(), Authority()
-WARRANT = Warrant("uid-of-job", 3, 7, "node-1")
+TOKEN = SlotToken("uid-of-job", 3, 7, "node-1")
 CLAIMS = {"aud": "convoy-agents", "sub": "node-1", "job": "uid-of-job", "incarnation": 3, "slot": 7}
-KID = {"kid": warrants.key_id(OURS.key.public_key())}
+KID = {"kid": slot_tokens.key_id(OURS.key.public_key())}
 
 
 def encoded(claims: dict[str, Any], key: Any = OURS.key, algorithm: str | None = "ES256") -> str:
@@ -45,19 +45,19 @@ def altered(token: str, **claims: Any) -> str:
 )
 def test_what_an_authority_signs_is_read_whatever_its_key(key: Any) -> None:
     authority = Authority(key)
-    token = warrants.sign(WARRANT, key)
-    assert warrants.read(token, authority.pem) == WARRANT
-    assert warrants.signer(token) == warrants.key_id(key.public_key())
+    token = slot_tokens.sign(TOKEN, key)
+    assert slot_tokens.read(token, authority.pem) == TOKEN
+    assert slot_tokens.signer(token) == slot_tokens.key_id(key.public_key())
     # A certificate that was renewed stands beside the one before.
-    assert warrants.read(token, OTHERS.pem + authority.pem) == WARRANT
+    assert slot_tokens.read(token, OTHERS.pem + authority.pem) == TOKEN
 
 
 def test_no_key_of_another_kind_signs() -> None:
     with pytest.raises(ValueError, match="secp256k1"):
-        warrants.sign(WARRANT, ec.generate_private_key(ec.SECP256K1()))
+        slot_tokens.sign(TOKEN, ec.generate_private_key(ec.SECP256K1()))
 
 
-GOOD = warrants.sign(WARRANT, OURS.key)
+GOOD = slot_tokens.sign(TOKEN, OURS.key)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ GOOD = warrants.sign(WARRANT, OURS.key)
             for name, value in (("sub", "node-2"), ("job", "else"), ("slot", 0))
         ),
         altered(GOOD, incarnation=4),
-        warrants.sign(WARRANT, OTHERS.key),
+        slot_tokens.sign(TOKEN, OTHERS.key),
         encoded(CLAIMS, OTHERS.key),
         encoded(CLAIMS, None, "none"),
         encoded(CLAIMS, "a secret that is as long as it has to be", "HS256"),
@@ -84,24 +84,24 @@ GOOD = warrants.sign(WARRANT, OURS.key)
 )
 def test_what_does_not_hold_is_forged(token: str) -> None:
     with pytest.raises(Forged):
-        warrants.read(token, OURS.pem)
-    assert warrants.read(GOOD, OURS.pem) == WARRANT
+        slot_tokens.read(token, OURS.pem)
+    assert slot_tokens.read(GOOD, OURS.pem) == TOKEN
 
 
 @pytest.mark.parametrize("authority", [b"", b"no certificate", OTHERS.pem])
 def test_nothing_holds_without_its_authority(authority: bytes) -> None:
     with pytest.raises(Forged, match="of another authority"):
-        warrants.read(GOOD, authority)
+        slot_tokens.read(GOOD, authority)
 
 
 def test_every_word_is_signed() -> None:
     tokens = {
-        warrants.read(warrants.sign(replace(WARRANT, **{field: value}), OURS.key), OURS.pem)
+        slot_tokens.read(slot_tokens.sign(replace(TOKEN, **{field: value}), OURS.key), OURS.pem)
         for field, value in (("job_uid", "b"), ("incarnation", 4), ("slot", 8), ("node", "node-2"))
     }
-    assert len(tokens | {WARRANT}) == 5
+    assert len(tokens | {TOKEN}) == 5
 
 
 @pytest.mark.parametrize("token", ["", "nonsense", "a.b.c", "x" * 10_000])
 def test_what_is_no_token_names_no_key(token: str) -> None:
-    assert warrants.signer(token) == ""
+    assert slot_tokens.signer(token) == ""

@@ -1,6 +1,6 @@
 """The hub's word that a node has a slot in an incarnation of a job, which its agent shows to other agents.
 
-A certificate says which node speaks, a warrant for which job: a JSON Web Token (RFC 7519) that the hub signs
+A certificate says which node speaks, a slot token for which job: a JSON Web Token (RFC 7519) that the hub signs
 with the authority's key. It outlives changes of leader, and nobody has to ask the hub whether it is true.
 """
 
@@ -16,23 +16,23 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 AUDIENCE = "convoy-agents"
-"""Says that a token is a warrant, whatever else its key may come to sign."""
+"""Says that a token is a slot token, whatever else its key may come to sign."""
 LONGEST = 4096
 """Characters of a token; longer ones are not looked at."""
 _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 _KNOWN = 8192
-"""Warrants that were looked at and are remembered: a shard's two calls show the same."""
+"""Slot tokens that were looked at and are remembered: a shard's two calls show the same."""
 
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
 
 
 class Forged(ValueError):
-    """No warrant of this authority's."""
+    """No slot token of this authority's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Warrant:
+class SlotToken:
     """That a node has a slot."""
 
     job_uid: str
@@ -41,29 +41,29 @@ class Warrant:
     node: str
 
 
-def sign(warrant: Warrant, key: PrivateKey) -> str:
+def sign(slot_token: SlotToken, key: PrivateKey) -> str:
     """The token. ValueError for a key of a kind that no token is signed with."""
     public = key.public_key()
     claims = {
         "aud": AUDIENCE,
-        "sub": warrant.node,
-        "job": warrant.job_uid,
-        "incarnation": warrant.incarnation,
-        "slot": warrant.slot,
+        "sub": slot_token.node,
+        "job": slot_token.job_uid,
+        "incarnation": slot_token.incarnation,
+        "slot": slot_token.slot,
     }
     return jwt.encode(claims, key, _algorithm(public), headers={"kid": key_id(public)})
 
 
 @lru_cache(_KNOWN)
-def read(token: str, authority: bytes) -> Warrant:
+def read(token: str, authority: bytes) -> SlotToken:
     """What a token says, if one of these certificates' keys (PEM) has signed it. Forged."""
     if not token or len(token) > LONGEST:
-        raise Forged("there is no warrant")
+        raise Forged("there is no slot token")
     wanted = signer(token)
     for key in _keys(authority):
         if key_id(key) == wanted:
             return _read(token, key)
-    raise Forged("the warrant is of another authority")
+    raise Forged("the slot token is of another authority")
 
 
 def signer(token: str) -> str:
@@ -80,7 +80,7 @@ def key_id(key: PublicKey) -> str:
     return hashlib.sha256(der).hexdigest()[:32]
 
 
-def _read(token: str, key: PublicKey) -> Warrant:
+def _read(token: str, key: PublicKey) -> SlotToken:
     try:
         claims = jwt.decode(
             token,
@@ -89,11 +89,11 @@ def _read(token: str, key: PublicKey) -> Warrant:
             audience=AUDIENCE,
             options={"require": ["aud", "sub", "job", "incarnation", "slot"]},
         )
-        return Warrant(
+        return SlotToken(
             str(claims["job"]), int(claims["incarnation"]), int(claims["slot"]), str(claims["sub"])
         )
     except (jwt.InvalidTokenError, TypeError, ValueError) as error:
-        raise Forged(f"the warrant does not hold: {error}") from None
+        raise Forged(f"the slot token does not hold: {error}") from None
 
 
 @lru_cache(8)

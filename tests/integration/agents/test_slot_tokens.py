@@ -18,7 +18,7 @@ from tests.integration.agents.test_memory import A, B, C, folder, job, saved
 from convoy_agents.channels import dial
 from convoy_agents.tiercheck.digest import digest
 from convoy_agents.tiercheck.service import MAX_GIVES, MAX_TAKES
-from convoy_agents.wire import hub_pb2, hub_pb2_grpc, warrants
+from convoy_agents.wire import hub_pb2, hub_pb2_grpc, slot_tokens
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import MAX_CHUNK, Chunk, Manifest
 from convoy_crds import terms
@@ -60,27 +60,29 @@ async def code(
         return str((await made.code()).name)
 
 
-def survey(warrant: str, incarnation: int, *, member: bool) -> Callable[[Any], Any]:
-    request = hub_pb2.SurveyRequest(job_uid=JOB, incarnation=incarnation, member=member, warrant=warrant)
+def survey(slot_token: str, incarnation: int, *, member: bool) -> Callable[[Any], Any]:
+    request = hub_pb2.SurveyRequest(
+        job_uid=JOB, incarnation=incarnation, member=member, slot_token=slot_token
+    )
     return lambda stub: stub.Survey(request, timeout=5)
 
 
-def offer(warrant: str, incarnation: int, manifest: Manifest) -> Callable[[Any], Any]:
+def offer(slot_token: str, incarnation: int, manifest: Manifest) -> Callable[[Any], Any]:
     request = hub_pb2.OfferRequest(
-        job_uid=JOB, incarnation=incarnation, manifest=manifest.text, warrant=warrant
+        job_uid=JOB, incarnation=incarnation, manifest=manifest.text, slot_token=slot_token
     )
     return lambda stub: stub.Offer(request, timeout=5)
 
 
-def take(warrant: str, manifest: Manifest) -> Callable[[Any], Any]:
+def take(slot_token: str, manifest: Manifest) -> Callable[[Any], Any]:
     return lambda stub: stub.Take(
-        hub_pb2.TakeRequest(job_uid=JOB, id=manifest.id, warrant=warrant), timeout=5
+        hub_pb2.TakeRequest(job_uid=JOB, id=manifest.id, slot_token=slot_token), timeout=5
     )
 
 
-def give(warrant: str, manifest: Manifest) -> Callable[[Any], Any]:
+def give(slot_token: str, manifest: Manifest) -> Callable[[Any], Any]:
     async def pieces() -> AsyncIterator[hub_pb2.Piece]:
-        yield hub_pb2.Piece(job_uid=JOB, id=manifest.id, index=0, data=b"x", warrant=warrant)
+        yield hub_pb2.Piece(job_uid=JOB, id=manifest.id, index=0, data=b"x", slot_token=slot_token)
 
     return lambda stub: stub.Give(pieces(), timeout=5)
 
@@ -89,20 +91,25 @@ Signed = Callable[[FakeHub], str]
 ANY_SLOT: dict[str, tuple[str, Signed]] = {
     "none": ("two", lambda hub: ""),
     "nonsense": ("two", lambda hub: "a.b.c"),
-    "of another job": ("two", lambda hub: hub.warrant("two", "uid-of-another", 1, 0)),
-    "of another node, by that node": ("three", lambda hub: hub.warrant("two", JOB, 1, 0)),
-    "of another authority": ("two", lambda hub: FakeHub(OTHERS).warrant("two", JOB, 1, 0)),
+    "of another job": ("two", lambda hub: hub.slot_token("two", "uid-of-another", 1, 0)),
+    "of another node, by that node": ("three", lambda hub: hub.slot_token("two", JOB, 1, 0)),
+    "of another authority": ("two", lambda hub: FakeHub(OTHERS).slot_token("two", JOB, 1, 0)),
 }
 
 
 @pytest.mark.parametrize("shown", ANY_SLOT.values(), ids=ANY_SLOT)
-async def test_a_warrant_that_is_none_opens_nothing(
+async def test_a_slot_token_that_is_none_opens_nothing(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, shown: tuple[str, Signed]
 ) -> None:
     one, manifest = await running(make_host, job)
-    caller, warrant = shown[0], shown[1](hub)
-    calls = [survey(warrant, 1, member=member) for member in (True, False)]
-    for call in (*calls, offer(warrant, 1, manifest), take(warrant, manifest), give(warrant, manifest)):
+    caller, slot_token = shown[0], shown[1](hub)
+    calls = [survey(slot_token, 1, member=member) for member in (True, False)]
+    for call in (
+        *calls,
+        offer(slot_token, 1, manifest),
+        take(slot_token, manifest),
+        give(slot_token, manifest),
+    ):
         assert await code(one, hub, caller, call) == "PERMISSION_DENIED"
 
 
@@ -110,7 +117,7 @@ async def test_a_slot_of_the_job_opens_what_slots_need(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, manifest = await running(make_host, job)
-    first, other = hub.warrant("two", JOB, 1, 0), hub.warrant("two", JOB, 1, 1)
+    first, other = hub.slot_token("two", JOB, 1, 0), hub.slot_token("two", JOB, 1, 1)
     for call in (survey(first, 1, member=True), offer(other, 1, manifest), take(other, manifest)):
         assert await code(one, hub, "two", call) == "OK"
 
@@ -124,8 +131,8 @@ async def test_nobody_ends_an_incarnation_without_the_hub_s_word_that_a_later_on
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.begin(1, [(A, one), (B, two)])
-    warrant = hub.warrant("two", JOB, incarnation, slot)
-    assert await code(one, hub, "two", survey(warrant, 2, member=member)) == "PERMISSION_DENIED"
+    slot_token = hub.slot_token("two", JOB, incarnation, slot)
+    assert await code(one, hub, "two", survey(slot_token, 2, member=member)) == "PERMISSION_DENIED"
     await saved(ranks, 1, 10)
 
 
@@ -138,7 +145,7 @@ async def test_a_node_that_a_job_has_left_reads_nothing_of_it_any_more_and_bring
     for rank in ranks:
         for number in (await rank.restore())["shards"]:
             assert await rank.read(number) == state(10, int(number))
-    left = hub.warrant("two", JOB, 1, 1)
+    left = hub.slot_token("two", JOB, 1, 1)
     for call in (take(left, manifest), offer(left, 2, manifest)):
         assert await code(one, hub, "two", call) == "PERMISSION_DENIED"
     said: list[Any] = []
@@ -154,7 +161,7 @@ async def test_who_brings_nothing_keeps_nobody_s_copies_out(
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
-    mine = hub.warrant("three", JOB, 1, 7)
+    mine = hub.slot_token("three", JOB, 1, 7)
     parts = (b"x" * MAX_CHUNK, b"y")
     length = sum(map(len, parts))
     endless = Manifest(
@@ -170,7 +177,7 @@ async def test_who_brings_nothing_keeps_nobody_s_copies_out(
         assert (await offer(mine, 1, endless)(stub)).answer == hub_pb2.OfferReply.WANTED
         stalled = [stub.Give() for _ in range(2 * MAX_GIVES)]
         for call in stalled:
-            piece = hub_pb2.Piece(job_uid=JOB, id=endless.id, index=0, data=parts[0], warrant=mine)
+            piece = hub_pb2.Piece(job_uid=JOB, id=endless.id, index=0, data=parts[0], slot_token=mine)
             await call.write(piece)
         await eventually(lambda: limits.full("three") and not limits.full("two"))
         await saved(ranks, 1, 20)
@@ -184,7 +191,7 @@ async def test_a_copy_ends_with_the_certificate_of_who_brings_it(
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
     await saved(await job.begin(1, [(A, one), (B, two)]), 1, 10)
-    mine, parts = hub.warrant("three", JOB, 1, 7), (b"x" * MAX_CHUNK, b"y")
+    mine, parts = hub.slot_token("three", JOB, 1, 7), (b"x" * MAX_CHUNK, b"y")
     chunks = tuple(Chunk(digest(part), len(part)) for part in parts)
     copy = Manifest(Generation(1, 20), "7", chunks, sum(map(len, parts)))
     stolen = hub.authority.identity("three", seconds=3)
@@ -193,7 +200,7 @@ async def test_a_copy_ends_with_the_certificate_of_who_brings_it(
         stub = hub_pb2_grpc.ShardsStub(channel)
         assert (await offer(mine, 1, copy)(stub)).answer == hub_pb2.OfferReply.WANTED
         call = stub.Give()
-        await call.write(hub_pb2.Piece(job_uid=JOB, id=copy.id, index=0, data=parts[0], warrant=mine))
+        await call.write(hub_pb2.Piece(job_uid=JOB, id=copy.id, index=0, data=parts[0], slot_token=mine))
         limits = one.agent._peer_server._services.shards._gives
         await eventually(lambda: "three" in limits._nodes and limits._nodes["three"].users == 1)
         await eventually(lambda: time.time() > stolen.expires)
@@ -209,7 +216,7 @@ async def test_what_is_read_ends_with_the_certificate_of_who_reads_it(
     address, name = f"127.0.0.1:{one.agent.peer_port}", terms.agent_server_name("one")
     async with dial(address, name, one.settings.ca_file.read_bytes(), stolen) as channel:
         request = hub_pb2.TakeRequest(
-            job_uid=JOB, id=manifest.id, chunks=[0, 1, 2] * 20, warrant=hub.warrant("two", JOB, 1, 1)
+            job_uid=JOB, id=manifest.id, chunks=[0, 1, 2] * 20, slot_token=hub.slot_token("two", JOB, 1, 1)
         )
         call = hub_pb2_grpc.ShardsStub(channel).Take(request, timeout=60)
         assert await call.read() != grpc.aio.EOF
@@ -229,7 +236,7 @@ async def test_who_reads_nothing_keeps_nobody_from_reading(
 
     def take_all(node: str) -> Any:
         request = hub_pb2.TakeRequest(
-            job_uid=JOB, id=manifest.id, chunks=[0, 1, 2] * 20, warrant=hub.warrant(node, JOB, 1, 1)
+            job_uid=JOB, id=manifest.id, chunks=[0, 1, 2] * 20, slot_token=hub.slot_token(node, JOB, 1, 1)
         )
         return hub_pb2_grpc.ShardsStub(channels[node]).Take(request, timeout=60)
 
@@ -245,21 +252,21 @@ async def test_who_reads_nothing_keeps_nobody_from_reading(
             await channel.close()
 
 
-async def test_what_lies_here_is_told_by_the_warrant_of_an_authority_that_has_followed(
+async def test_what_lies_here_is_told_by_the_slot_token_of_an_authority_that_has_followed(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
     await saved(await job.begin(1, [(A, one), (B, two)]), 1, 10)
     plan = assignment("job", 1, 1, [(A, one, 1), (B, two, 1)])
     plan.memory.copies = 1
-    plan.warrant = FakeHub(OTHERS).warrant("two", JOB, 1, 1)
+    plan.slot_token = FakeHub(OTHERS).slot_token("two", JOB, 1, 1)
 
     def renewed(node: str, said: Any) -> bool:
-        return any(one.warrant == plan.warrant for one in said.holdings.held)
+        return any(one.slot_token == plan.slot_token for one in said.holdings.held)
 
     hub.send("two", assignment=plan)
     await hub.until(renewed)
-    told = await hub.report(B, lambda report: report.authority == warrants.signer(plan.warrant))
+    told = await hub.report(B, lambda report: report.authority == slot_tokens.signer(plan.slot_token))
     assert told.incarnation == 1
     count = len(hub.heard)
     await two.stop()
