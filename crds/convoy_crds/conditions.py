@@ -17,7 +17,7 @@ BREAKER = "status.breaker"
 
 
 @dataclass(frozen=True, slots=True)
-class Carrier:
+class ConditionDoc:
     """A condition of a kind, or another place where reasons stand."""
 
     kind: str
@@ -58,7 +58,7 @@ _FAULTS = (
     Reasons.ENDED_EARLY,
     Reasons.PEER_LOST,
     Reasons.PREEMPTED,
-    Reasons.STORE_AWAY,
+    Reasons.STORE_UNAVAILABLE,
     Reasons.POD_LOST,
     Reasons.INIT_FAILED,
     Reasons.CONTAINER_FAILED,
@@ -91,44 +91,44 @@ _REFUSED = (
 _ENDS = (Reasons.MAX_RESTARTS, Reasons.REPEATED_ERROR, Reasons.DEADLINE_EXCEEDED, *_INCURABLE)
 _JOB, _HEALTH = "TrainingJob", "NodeHealth"
 
-CARRIERS: tuple[Carrier, ...] = (
-    Carrier(
+CONDITION_DOCS: tuple[ConditionDoc, ...] = (
+    ConditionDoc(
         _JOB,
         ConditionType.VALID,
         "The spec was understood, and is what runs.",
         (Reasons.ACCEPTED, *_REFUSED, Reasons.SPEC_CHANGED),
         "trainingjob-valid",
     ),
-    Carrier(
+    ConditionDoc(
         _JOB,
         ConditionType.SCHEDULED,
         "Every pod has a node.",
         (Reasons.ALL_SCHEDULED, *_CONTAINERS),
         "trainingjob-scheduled",
     ),
-    Carrier(
+    ConditionDoc(
         _JOB,
         ConditionType.RESTARTING,
         "A fault was answered by a further incarnation that does not run yet. Absent otherwise.",
         _FAULTS,
         "trainingjob-restarting",
     ),
-    Carrier(
+    ConditionDoc(
         _JOB,
         ConditionType.SUSPENDED,
         "Its pods were given back. Absent while `spec.suspend` is false.",
         (Reasons.SUSPENDING, Reasons.SUSPENDED, Reasons.SUSPENDED_UNSAVED),
         "trainingjob-ending",
     ),
-    Carrier(
+    ConditionDoc(
         _JOB,
         ConditionType.COMPLETE,
         "It ended well. Absent before.",
         (Reasons.COMPLETED,),
         "trainingjob-ending",
     ),
-    Carrier(_JOB, ConditionType.FAILED, "It ended badly. Absent before.", _ENDS, "trainingjob-ending"),
-    Carrier(
+    ConditionDoc(_JOB, ConditionType.FAILED, "It ended badly. Absent before.", _ENDS, "trainingjob-ending"),
+    ConditionDoc(
         _JOB,
         ConditionType.RUNNING,
         "Every rank of the incarnation runs. While it is False it has the reason of what is in the way: one "
@@ -143,7 +143,7 @@ CARRIERS: tuple[Carrier, ...] = (
         ),
         "trainingjob-running",
     ),
-    Carrier(
+    ConditionDoc(
         _JOB,
         ConditionType.CHECKPOINTING,
         "Its state is saved as `spec.checkpoint.tiers` wants it. Absent without tiers, and until an "
@@ -160,13 +160,13 @@ CARRIERS: tuple[Carrier, ...] = (
             Reasons.OVERDUE,
             Reasons.NOT_STORED,
             Reasons.STORE_NOT_READY,
-            Reasons.STORE_AWAY,
+            Reasons.STORE_UNAVAILABLE,
             Reasons.UNKNOWN_STORE,
             Reasons.STORE_NOT_ALLOWED,
         ),
         "trainingjob-checkpointing",
     ),
-    Carrier(
+    ConditionDoc(
         _JOB,
         ConditionType.STRAGGLER_DETECTED,
         "A rank keeps the others waiting. Absent until the ranks of an incarnation have told of their steps.",
@@ -179,28 +179,28 @@ CARRIERS: tuple[Carrier, ...] = (
         ),
         "trainingjob-straggler",
     ),
-    Carrier(
+    ConditionDoc(
         _JOB,
         ConditionType.METRICS_DROPPED,
         "The ranks report metrics that Convoy does not keep. Absent otherwise.",
         (Reasons.UNDECLARED_METRICS, Reasons.TOO_MANY_METRICS),
         "trainingjob-metrics",
     ),
-    Carrier(
+    ConditionDoc(
         _JOB,
         EVENTS,
         "What happens to the job besides.",
         (Reasons.RESUMED, Reasons.EXPIRED, Reasons.RECONCILE_FAILED),
         "trainingjob-ending",
     ),
-    Carrier(
+    ConditionDoc(
         "Engine",
         ConditionType.READY,
         "Jobs may name it.",
         (Reasons.ACCEPTED, Reasons.INVALID_SCHEMA, Reasons.INVALID_SPEC),
         "engine-ready",
     ),
-    Carrier(
+    ConditionDoc(
         "CheckpointStore",
         ConditionType.READY,
         "Checkpoints can be committed there.",
@@ -217,7 +217,7 @@ CARRIERS: tuple[Carrier, ...] = (
         ),
         "checkpointstore-ready",
     ),
-    Carrier(
+    ConditionDoc(
         _HEALTH,
         ConditionType.QUALIFIED,
         "A sweep that still counts has passed the hardware, and nothing speaks against it.",
@@ -234,7 +234,7 @@ CARRIERS: tuple[Carrier, ...] = (
         ),
         "nodehealth-qualified",
     ),
-    Carrier(
+    ConditionDoc(
         _HEALTH,
         ConditionType.ACTING,
         "What is wanted is done, or nothing is wanted. False says what is in the way.",
@@ -256,7 +256,7 @@ CARRIERS: tuple[Carrier, ...] = (
         ),
         "nodehealth-acting",
     ),
-    Carrier(
+    ConditionDoc(
         _HEALTH,
         HISTORY,
         "From one state to the next, and why.",
@@ -283,7 +283,7 @@ CARRIERS: tuple[Carrier, ...] = (
         ),
         "nodehealth-history",
     ),
-    Carrier(
+    ConditionDoc(
         "GuardPolicy",
         BREAKER,
         "Why the breaker is as it is.",
@@ -297,7 +297,7 @@ CARRIERS: tuple[Carrier, ...] = (
         ),
         "guardpolicy-breaker",
     ),
-    Carrier(
+    ConditionDoc(
         "HealthSweep",
         EVENTS,
         "What the run came to.",
@@ -307,15 +307,15 @@ CARRIERS: tuple[Carrier, ...] = (
 )
 
 
-def carriers(kind: str) -> list[Carrier]:
+def condition_docs(kind: str) -> list[ConditionDoc]:
     """Those of one kind."""
-    return [one for one in CARRIERS if one.kind == kind]
+    return [one for one in CONDITION_DOCS if one.kind == kind]
 
 
-def pages() -> dict[str, str]:
+def reason_pages() -> dict[str, str]:
     """By name of each reason, the page that explains it."""
     found: dict[str, str] = {}
-    for carrier in CARRIERS:
-        for reason in carrier.reasons:
-            found.setdefault(reason.name, carrier.page)
+    for doc in CONDITION_DOCS:
+        for reason in doc.reasons:
+            found.setdefault(reason.name, doc.page)
     return found

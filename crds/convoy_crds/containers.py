@@ -14,7 +14,7 @@ UNNAMED = "worker"
 """Name of the ranks' container where the template has none."""
 
 
-def of_pod(annotations: Mapping[str, str] | None, names: Sequence[str]) -> str:
+def rank_container(annotations: Mapping[str, str] | None, names: Sequence[str]) -> str:
     """Name of the ranks' container in a pod with these annotations and, in their order, containers.
 
     A pod that was made before pods had the annotation has `worker`, or has its ranks in the first.

@@ -66,21 +66,21 @@ class EvidenceKind(StrEnum):
     """From tests."""
 
 
-class Said(Model):
+class ManualDecision(Model):
     """A decision of people: why, and by whom."""
 
     reason: _Words
     user: Annotated[str, Field(min_length=1, max_length=253)]
 
 
-class Exempt(Said):
+class Exempt(ManualDecision):
     """Leaves the node alone for a while: nothing is done about it, and nothing is held against it."""
 
     until: datetime
     """At most 72 hours after it was asked for; later is cut short."""
 
 
-class Release(Said):
+class Release(ManualDecision):
     """Puts the node back into service, on probation, and forgets what was held against it. It acts once."""
 
     at: datetime
@@ -98,7 +98,7 @@ class NodeHealthSpec(Model):
     )
 
     exempt: Exempt | None = None
-    condemned: Said | None = None
+    condemned: ManualDecision | None = None
     """Takes it out of service until this is removed; then it is retested."""
     release: Release | None = None
 

@@ -13,7 +13,7 @@ from jsonschema.exceptions import ValidationError, best_match
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, SchemaResource
 
-from convoy_crds.schema_parts import ITSELF, parts
+from convoy_crds.schema_parts import LOCAL_REGISTRY, parts
 from convoy_crds.suggest import suggestion
 
 _UNNAMED = ("additionalProperties", "unevaluatedProperties")
@@ -25,11 +25,11 @@ def schema_error(schema: Mapping[str, Any]) -> str | None:
         jsonschema.Draft202012Validator.check_schema(schema)
         _validator(schema).is_valid({})
         whole = DRAFT202012.create_resource(dict(schema))
-        _follow_references(whole, ITSELF.resolver_with_root(whole))
+        _follow_references(whole, LOCAL_REGISTRY.resolver_with_root(whole))
     except jsonschema.SchemaError as error:
         return f"{error.json_path}: {error.message}"
     except (Unresolvable, RecursionError) as error:
-        return _misled(error)
+        return _reference_error(error)
     return None
 
 
@@ -45,12 +45,12 @@ def params_error(schema: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[
             return None
         unknown = {id(one): words for one in errors if (words := _unknown(one, strict))}
         # A part that fails for one parameter counts as if it named none.
-        told = [one for one in errors if one.validator != "unevaluatedProperties" or id(one) in unknown]
-        error = best_match(told or errors)
+        reported = [one for one in errors if one.validator != "unevaluatedProperties" or id(one) in unknown]
+        error = best_match(reported or errors)
         return "spec.engine.params" + error.json_path[1:], unknown.get(id(error)) or error.message
     except Exception as fault:
         # A schema that is none may fail in any way. It costs too much to check it each time.
-        why = schema_error(schema) or _misled(fault)
+        why = schema_error(schema) or _reference_error(fault)
         if why is None:
             raise
         return "spec.engine.params", f"the engine's schema is broken: {why}"
@@ -77,7 +77,7 @@ _Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
 
 
 def _validator(schema: Mapping[str, Any]) -> jsonschema.protocols.Validator:
-    found: jsonschema.protocols.Validator = _Validator(schema, registry=ITSELF)
+    found: jsonschema.protocols.Validator = _Validator(schema, registry=LOCAL_REGISTRY)
     return found
 
 
@@ -91,7 +91,7 @@ def _follow_references(part: SchemaResource, resolver: Any) -> None:
         _follow_references(inner, resolver.in_subresource(inner))
 
 
-def _misled(fault: Exception) -> str | None:
+def _reference_error(fault: Exception) -> str | None:
     """Where a schema's references went astray; None for a fault of another kind."""
     if isinstance(fault, Unresolvable):
         return f"$ref: {fault.ref} leads nowhere in this schema"

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from convoy_crds import meta
-from convoy_crds.conditions import Carrier, carriers, pages
+from convoy_crds.conditions import ConditionDoc, condition_docs, reason_pages
+from convoy_crds.enum_docs import enum_docs
 from convoy_crds.generate import definition
 from convoy_crds.generated import with_block, write_or_check
 from convoy_crds.kind import Kind
 from convoy_crds.kinds import KINDS
-from convoy_crds.meanings import meanings
 from convoy_crds.meta import API_VERSION
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Demand:
+class ValidationRule:
     """One CEL rule."""
 
     path: str
@@ -60,7 +60,7 @@ class Demand:
     message: str
 
     @property
-    def of_changes(self) -> bool:
+    def is_transition_rule(self) -> bool:
         """Whether it compares with what was there before."""
         return "oldSelf" in self.rule
 
@@ -79,14 +79,14 @@ def fields(schema: dict[str, Any], path: str) -> Iterator[Field]:
             yield from fields(child, where)
 
 
-def demands(schema: dict[str, Any], path: str = "") -> Iterator[Demand]:
+def validation_rules(schema: dict[str, Any], path: str = "") -> Iterator[ValidationRule]:
     """The CEL rules of an object and of all in it."""
     for rule in schema.get("x-kubernetes-validations", ()):
         where = f"{path}{rule.get('fieldPath', '')}".lstrip(".")
-        yield Demand(where, rule["rule"], rule["message"])
+        yield ValidationRule(where, rule["rule"], rule["message"])
     for name, child in schema.get("properties", {}).items():
         below = child["items"] if child.get("type") == "array" else child
-        yield from demands(below, f"{path}.{name}" + ("[]" if below is not child else ""))
+        yield from validation_rules(below, f"{path}.{name}" + ("[]" if below is not child else ""))
 
 
 def type_of(schema: dict[str, Any]) -> str:
@@ -144,7 +144,7 @@ def default_of(schema: dict[str, Any], required: bool) -> str:
 def words(schema: dict[str, Any]) -> str:
     """What the field means, and each of its values, on one line."""
     text = " ".join(str(schema.get("description", "")).split())
-    values = [f"`{value}`: {said}" for value, said in meanings(schema.get("enum", ())).items()]
+    values = [f"`{value}`: {said}" for value, said in enum_docs(schema.get("enum", ())).items()]
     return "<br>".join([*([text] if text else []), *values]).replace("|", "&#124;")
 
 
@@ -171,8 +171,8 @@ def page(kind: Kind[Any]) -> str:
         rows = list(fields(schema["properties"][part], part))
         if rows:
             text += [f"## {title}: {part}\n", *_table(rows), ""]
-    text += _rules(list(demands(schema)))
-    if found := carriers(kind.name):
+    text += _rules(list(validation_rules(schema)))
+    if found := condition_docs(kind.name):
         text += ["## Conditions and reasons\n", *_conditions(found)]
     return "\n".join(text).rstrip() + "\n"
 
@@ -184,11 +184,11 @@ def _table(rows: list[Field]) -> Iterator[str]:
         yield f"| `{row.path}` | {row.kind} | {row.default} | {row.meaning} |"
 
 
-def _rules(found: list[Demand]) -> list[str]:
+def _rules(found: list[ValidationRule]) -> list[str]:
     text = []
     for title, chosen in (
-        ("## Rules of the API server\n", [one for one in found if not one.of_changes]),
-        ("## What may not change\n", [one for one in found if one.of_changes]),
+        ("## Rules of the API server\n", [one for one in found if not one.is_transition_rule]),
+        ("## What may not change\n", [one for one in found if one.is_transition_rule]),
     ):
         if chosen:
             text.append(title)
@@ -199,14 +199,14 @@ def _rules(found: list[Demand]) -> list[str]:
     return text
 
 
-def _conditions(found: list[Carrier]) -> Iterator[str]:
-    for carrier in found:
-        yield f"### {carrier.name}\n"
-        yield f"{carrier.true_means}\n"
+def _conditions(found: list[ConditionDoc]) -> Iterator[str]:
+    for doc in found:
+        yield f"### {doc.name}\n"
+        yield f"{doc.true_means}\n"
         yield "| reason | trouble | message |"
         yield "|---|---|---|"
-        for reason in carrier.reasons:
-            link = f"../runbooks/conditions/{pages()[reason.name]}.md#{reason.name.lower()}"
+        for reason in doc.reasons:
+            link = f"../runbooks/conditions/{reason_pages()[reason.name]}.md#{reason.name.lower()}"
             trouble = "yes" if reason.warning else ""
             yield f"| [{reason.name}]({link}) | {trouble} | {_escaped(reason.message)} |"
         yield ""
@@ -219,7 +219,7 @@ def navigation(kinds: Sequence[Kind[Any]] = KINDS) -> list[str]:
 
 def condition_pages() -> list[str]:
     """Return the navigation's entries of the pages that explain conditions; each page brings its title."""
-    return [f"- runbooks/conditions/{page}.md" for page in dict.fromkeys(pages().values())]
+    return [f"- runbooks/conditions/{page}.md" for page in dict.fromkeys(reason_pages().values())]
 
 
 def overview(kinds: Sequence[Kind[Any]] = KINDS) -> str:

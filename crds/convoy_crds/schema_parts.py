@@ -11,7 +11,7 @@ from referencing.jsonschema import DRAFT202012, SchemaRegistry
 
 Part = Mapping[str, Any]
 
-ITSELF: SchemaRegistry = Registry()
+LOCAL_REGISTRY: SchemaRegistry = Registry()
 """Leads a `$ref` within its own schema alone. The registry that is the default reads any file and any URL."""
 _SOME = ("allOf", "anyOf", "oneOf")
 _ONE = ("if", "then", "else")
@@ -54,7 +54,7 @@ def _applied(entry: Part, schema: Part) -> Iterator[Any]:
 
 
 def _lookup(ref: str, schema: Part) -> Part:
-    resolver = ITSELF.resolver_with_root(DRAFT202012.create_resource(schema))
+    resolver = LOCAL_REGISTRY.resolver_with_root(DRAFT202012.create_resource(schema))
     try:
         found = resolver.lookup(ref).contents
     except Unresolvable:

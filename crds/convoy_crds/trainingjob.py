@@ -31,7 +31,7 @@ _CONTAINER = (
 """CEL: whether role `r` has a container; a null is none."""
 
 
-def _given(field: str, kind: str) -> str:
+def _has_field(field: str, kind: str) -> str:
     """CEL: whether the first container of role `r` has a field, of a CEL type; a null is none."""
     path = f"r.template.spec.containers[0].{field}"
     return f"has({path}) && type({path}) == {kind}"
@@ -129,19 +129,19 @@ class TrainingJobSpec(Model):
 
     model_config = validated(
         Rule(
-            f"has(self.engine) || self.roles.all(r, {_CONTAINER} && {_given('image', 'string')})",
+            f"has(self.engine) || self.roles.all(r, {_CONTAINER} && {_has_field('image', 'string')})",
             "without spec.engine every role needs template.spec.containers[0].image",
             ".roles",
         ),
         Rule(
-            f"has(self.engine) || self.roles.all(r, {_CONTAINER} && {_given('command', 'list')})",
+            f"has(self.engine) || self.roles.all(r, {_CONTAINER} && {_has_field('command', 'list')})",
             "without spec.engine every role needs template.spec.containers[0].command: Convoy starts the "
             "ranks itself and cannot read the image's entrypoint",
             ".roles",
         ),
         Rule(
             f"!has(self.engine) || self.roles.all(r, !({_CONTAINER})"
-            f" || !({_given('args', 'list')}) || {_given('command', 'list')})",
+            f" || !({_has_field('args', 'list')}) || {_has_field('command', 'list')})",
             "args without command would be dropped: the engine brings its own command line",
             ".roles",
         ),

@@ -28,7 +28,7 @@ def pod_view(raw: Raw) -> PodView:
     spec = raw.get("spec") or {}
     status = raw.get("status") or {}
     specs = {entry.get("name", ""): entry for entry in spec.get("containers") or ()}
-    ranks = containers.of_pod(metadata.get("annotations"), list(specs))
+    ranks = containers.rank_container(metadata.get("annotations"), list(specs))
     waiting = _waiting(spec, status, ranks)
     state = _state(waiting, "waiting")
     ended = _state(_status_of(status, ranks), "terminated")

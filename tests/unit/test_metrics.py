@@ -126,7 +126,7 @@ def test_what_waits_for_a_person_is_no_fault_that_convoy_answers() -> None:
     assert catalogue.keys() >= attention.REASONS
     assert all(catalogue[name].warning for name in attention.REASONS)
     # The ranks wait for the store: it is answered by restarts, and by whoever mends the store.
-    assert attention.REASONS & POLICIES.keys() == {Reasons.STORE_AWAY.name}
+    assert attention.REASONS & POLICIES.keys() == {Reasons.STORE_UNAVAILABLE.name}
 
 
 def test_jobs_by_phase_and_by_what_they_wait_for() -> None:

@@ -154,7 +154,7 @@ class Api:
         if why := self.refuse(name):
             raise Refused(why)
         self._count += 1
-        ranks = containers.of_pod(meta["annotations"], [one["name"] for one in spec["containers"]])
+        ranks = containers.rank_container(meta["annotations"], [one["name"] for one in spec["containers"]])
         self.specs[f"pod-{self._count}"] = spec
         fresh = PodView(
             name=name,

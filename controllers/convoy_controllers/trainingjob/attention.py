@@ -44,7 +44,7 @@ REASONS = frozenset(
         Reasons.NOT_STORED,
         Reasons.NOT_COPIED,
         Reasons.OVERDUE,
-        Reasons.STORE_AWAY,
+        Reasons.STORE_UNAVAILABLE,
         Reasons.STORE_NOT_READY,
         Reasons.SUSPENDED_UNSAVED,
         # It is slow.

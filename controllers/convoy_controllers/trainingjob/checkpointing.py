@@ -16,7 +16,7 @@ from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob_status import CheckpointStatus, Progress, TrainingJobStatus
 
 GRAVEST_FIRST = (
-    Reasons.STORE_AWAY,
+    Reasons.STORE_UNAVAILABLE,
     Reasons.NO_CHECKPOINT_MEMORY,
     Reasons.CHECKPOINTS_LOST,
     # It says why nothing more is saved.
@@ -41,9 +41,9 @@ TROUBLES = {
     "NOT_STORED": Reasons.NOT_STORED,
     "INEXACT": Reasons.INEXACT_JOURNAL,
     "NOT_COPIED": Reasons.NOT_COPIED,
-    "NOT_RESTORED": Reasons.STORE_AWAY,
+    "NOT_RESTORED": Reasons.STORE_UNAVAILABLE,
 }
-"""What agents say, by the names of hub.proto."""
+"""What agents set_condition, by the names of hub.proto."""
 UNSAVED = (Reasons.NO_CHECKPOINT_MEMORY, Reasons.NOT_COPIED, Reasons.OVERDUE)
 """Under which what comes next is not saved."""
 LATE_INTERVALS, LATE_SECONDS, LATE_STEPS = 5, 120.0, 3
@@ -60,7 +60,7 @@ class Finding(NamedTuple):
     message: str
 
 
-def say(draft: Draft) -> None:
+def set_condition(draft: Draft) -> None:
     """Sets the condition once an incarnation has formed; trouble that is news is an Event."""
     found = finding(draft.observed, draft.status)
     if found is None:
@@ -74,20 +74,20 @@ def say(draft: Draft) -> None:
 
 
 def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
-    """The gravest of what there is to say; None while nothing has formed."""
+    """The gravest of what there is to set_condition; None while nothing has formed."""
     if not observed.job.spec.checkpoint.tiers.any or not status.membership:
         return None
     found = [
         *_troubles(observed, status),
         *_store(observed),
-        *_stopped(observed, status),
-        *_worth(observed, status),
+        *_overdue(observed, status),
+        *_saving(observed, status),
     ]
     return min(found, key=lambda one: GRAVEST_FIRST.index(one.reason))
 
 
 def _troubles(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
-    """What agents say of this incarnation, in the order of the slots."""
+    """What agents set_condition of this incarnation, in the order of the slots."""
     point = status.checkpoint
     # Where nothing was saved there is nothing to lose, though agents that are gone might know of more; once
     # something of its own is saved, the loss is history.
@@ -120,7 +120,7 @@ def overdue(point: CheckpointStatus, progress: Progress, began: float, interval_
     return late and progress.step - point.step >= LATE_STEPS
 
 
-def _stopped(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
+def _overdue(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
     """That nothing is saved although it should be, whatever the reason."""
     views = observed.slots.values()
     ranks = [rank for view in views if view.incarnation == status.incarnation for rank in view.ranks]
@@ -130,15 +130,15 @@ def _stopped(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]
         return
     if overdue(point, progress, began, interval.seconds(observed.job, status)):
         facts = {"at": f"{point.time:%Y-%m-%dT%H:%M:%SZ}", "step": point.step}
-        every = interval.words(observed.job, status)
+        every = interval.described(observed.job, status)
         yield Finding(False, Reasons.OVERDUE, Reasons.OVERDUE.format(interval=every, **facts))
 
 
-def _worth(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
+def _saving(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
     """What the saves are worth as long as nothing is wrong with them."""
     tiers = observed.job.spec.checkpoint.tiers
-    every = interval.words(observed.job, status)
-    names = _places(observed, status)
+    every = interval.described(observed.job, status)
+    names = _member_nodes(observed, status)
     if tiers.peer and len(names) == 1:
         yield Finding(False, Reasons.NO_PEER, Reasons.NO_PEER.format(node=names[0]))
     if status.checkpoint is None:
@@ -154,7 +154,7 @@ def _worth(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
     yield Finding(True, Reasons.SAVING, Reasons.SAVING.format(**facts))
 
 
-def _places(observed: Observed, status: TrainingJobStatus) -> list[str]:
+def _member_nodes(observed: Observed, status: TrainingJobStatus) -> list[str]:
     """Names of the nodes that the incarnation is on; none while one of its pods is gone or on its way.
 
     By the pods and not by what agents report: while an incarnation begins, one of them is the first.

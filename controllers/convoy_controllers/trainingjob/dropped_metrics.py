@@ -5,7 +5,7 @@ from __future__ import annotations
 from convoy_controllers.trainingjob.status import Draft
 from convoy_crds.metric_names import MAX_OWN_METRICS
 from convoy_crds.reasons.catalogue import Reasons
-from convoy_crds.telling import few
+from convoy_crds.summaries import shorten_list
 from convoy_crds.terms import ConditionType
 
 NAMED = 8
@@ -34,7 +34,7 @@ def set_condition(draft: Draft) -> None:
     if not dropped:
         draft.drop(ConditionType.METRICS_DROPPED)
         return
-    names = few(dropped, NAMED)
+    names = shorten_list(dropped, NAMED)
     if engine is not None:
         reason = Reasons.UNDECLARED_METRICS
         message = reason.format(engine=engine.name, count=len(dropped), names=names)

@@ -29,7 +29,7 @@ _CRASHES = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV"}
 _BY_CODE = {
     BAD_PARAMS: Reasons.BAD_PARAMS_EXIT,
     BAD_DATA: Reasons.DATA_ERROR,
-    STORE_AWAY: Reasons.STORE_AWAY,
+    STORE_AWAY: Reasons.STORE_UNAVAILABLE,
     PREEMPTED: Reasons.PREEMPTED,
     PEER_LOST: Reasons.PEER_LOST,
 }
@@ -160,7 +160,7 @@ def rank_fault(
     if leaving and rank.exit_code in (ASKED_TO_END, 128 + SIGKILL) and not (rank.oom or rank.hung):
         return None  # its pod's going away is the fault
     reason = _rank_reason(rank)
-    if reason is Reasons.STORE_AWAY and not store_away:
+    if reason is Reasons.STORE_UNAVAILABLE and not store_away:
         reason = Reasons.RANK_FAILED
     last = gist(rank.stderr)
     by_kernel = rank.signal == SIGKILL and not rank.hung

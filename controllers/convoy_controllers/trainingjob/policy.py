@@ -58,7 +58,7 @@ POLICIES: Mapping[str, Policy] = {
         Reasons.RANK_NOT_ENDING: Policy(user_error=True, lead=_ABORT),
         Reasons.ENDED_EARLY: Policy(user_error=True, without_steps=True),
         Reasons.PEER_LOST: Policy(echo=True),
-        Reasons.STORE_AWAY: Policy(counted=False),
+        Reasons.STORE_UNAVAILABLE: Policy(counted=False),
         Reasons.PREEMPTED: Policy(echo=True),
         Reasons.BAD_PARAMS_EXIT: Policy(terminal=True),
         Reasons.DATA_ERROR: Policy(terminal=True),

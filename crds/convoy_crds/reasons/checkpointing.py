@@ -62,7 +62,7 @@ class CheckpointingReasons:
         "(step {step}); see what the ranks say, and the convoy-agents of their nodes",
         warning=True,
     )
-    STORE_AWAY = Reason(
+    STORE_UNAVAILABLE = Reason(
         "StoreUnavailable",
         "the ranks on node {node} wait to begin: memory does not have all that is known of the job, and its "
         "CheckpointStore does not answer: {why}. They begin once it does, and no restart for it counts; see "

@@ -10,7 +10,7 @@ import pytest
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.trainingjob.checkpointing import GRAVEST_FIRST
 from convoy_controllers.trainingjob.policy import POLICIES
-from convoy_crds.conditions import BREAKER, CARRIERS, EVENTS, HISTORY, pages
+from convoy_crds.conditions import BREAKER, CONDITION_DOCS, EVENTS, HISTORY, reason_pages
 from convoy_crds.kinds import KINDS
 from convoy_crds.reasons.catalogue import Reasons, all_reasons
 from convoy_crds.terms import ConditionType
@@ -27,18 +27,18 @@ def sections(page: str) -> dict[str, str]:
 
 
 def test_every_reason_stands_somewhere() -> None:
-    assert set(pages()) == {reason.name for reason in all_reasons()}
+    assert set(reason_pages()) == {reason.name for reason in all_reasons()}
 
 
 def test_every_condition_is_there_and_every_kind_is_one() -> None:
     types = {value for name, value in vars(ConditionType).items() if name.isupper()}
-    assert {one.name for one in CARRIERS} == types | {EVENTS, HISTORY, BREAKER}
-    assert {one.kind for one in CARRIERS} < {kind.name for kind in KINDS}
-    assert len({(one.kind, one.name) for one in CARRIERS}) == len(CARRIERS)
+    assert {one.name for one in CONDITION_DOCS} == types | {EVENTS, HISTORY, BREAKER}
+    assert {one.kind for one in CONDITION_DOCS} < {kind.name for kind in KINDS}
+    assert len({(one.kind, one.name) for one in CONDITION_DOCS}) == len(CONDITION_DOCS)
 
 
 def test_the_condition_of_an_invalid_object_is_there() -> None:
-    found = {(one.kind, one.name): one.reasons for one in CARRIERS}
+    found = {(one.kind, one.name): one.reasons for one in CONDITION_DOCS}
     for controller in CONTROLLERS:
         if controller.kind is not None and controller.validity is not None:
             where = (controller.kind.name, controller.validity.condition)
@@ -47,7 +47,9 @@ def test_the_condition_of_an_invalid_object_is_there() -> None:
 
 def test_the_operator_s_own_tables_agree() -> None:
     by_name = {
-        one.name: {reason.name for reason in one.reasons} for one in CARRIERS if one.kind == "TrainingJob"
+        one.name: {reason.name for reason in one.reasons}
+        for one in CONDITION_DOCS
+        if one.kind == "TrainingJob"
     }
     assert by_name["Checkpointing"] == {reason.name for reason in GRAVEST_FIRST}
     incurable = {name for name, policy in POLICIES.items() if policy.terminal}
@@ -55,9 +57,9 @@ def test_the_operator_s_own_tables_agree() -> None:
     assert incurable < by_name["Failed"]
 
 
-@pytest.mark.parametrize("page", sorted(set(pages().values())))
+@pytest.mark.parametrize("page", sorted(set(reason_pages().values())))
 def test_every_reason_has_a_runbook(page: str) -> None:
-    wanted = {reason for reason, where in pages().items() if where == page}
+    wanted = {reason for reason, where in reason_pages().items() if where == page}
     found = sections(page)
     assert set(found) == wanted
     for reason, text in found.items():
@@ -67,13 +69,13 @@ def test_every_reason_has_a_runbook(page: str) -> None:
 
 
 def test_no_runbook_is_left_over() -> None:
-    assert {path.stem for path in RUNBOOKS.glob("*.md")} == set(pages().values())
+    assert {path.stem for path in RUNBOOKS.glob("*.md")} == set(reason_pages().values())
 
 
 def test_every_page_is_led_to() -> None:
     root = RUNBOOKS.parents[2]
     site = (root / "mkdocs.yml").read_text()
     overview = (RUNBOOKS.parent / "conditions.md").read_text()
-    for page in set(pages().values()):
+    for page in set(reason_pages().values()):
         assert f"runbooks/conditions/{page}.md" in site
         assert f"(conditions/{page}.md)" in overview

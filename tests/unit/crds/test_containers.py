@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from convoy_crds.containers import of_pod
+from convoy_crds.containers import rank_container
 from convoy_crds.terms import ANNOTATION_CONTAINER
 
 
@@ -19,4 +19,4 @@ from convoy_crds.terms import ANNOTATION_CONTAINER
     ],
 )
 def test_it_is_the_one_that_is_named_there(named: str | None, names: list[str], name: str) -> None:
-    assert of_pod({ANNOTATION_CONTAINER: named} if named else None, names) == name
+    assert rank_container({ANNOTATION_CONTAINER: named} if named else None, names) == name

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from convoy_crds.enum_docs import enum_docs
 from convoy_crds.generate import definition
 from convoy_crds.kind import Kind
 from convoy_crds.kinds import KINDS
-from convoy_crds.meanings import meanings
 from convoy_crds.reference import LONGEST_RULE, ROOT, default_of, page, type_of, words
 
 
@@ -71,10 +71,10 @@ def test_defaults_are_said(schema: dict[str, Any], required: bool, words: str) -
 
 
 def test_values_are_explained_where_the_model_does() -> None:
-    assert meanings(["Observe", "Act"]) == {
+    assert enum_docs(["Observe", "Act"]) == {
         "Observe": "States and conditions of NodeHealth alone: no taint, no drain, no repair."
     }
-    assert meanings(["True", "False"]) == {} == meanings(())
+    assert enum_docs(["True", "False"]) == {} == enum_docs(())
     schema = {"description": "Whether.\nOr not.", "enum": ["Process", "Pod", "Job"]}
     assert words(schema) == (
         "Whether. Or not.<br>`Process`: The ranks, in their pods.<br>`Pod`: The pod at fault."

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from convoy.cli.cluster import Context, Namespace, connect
 from convoy.cli.table import fit, plain, room, show
-from convoy_crds.telling import age, step, trouble
+from convoy_crds.summaries import age, step, warning_message
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
 
@@ -49,7 +49,7 @@ def row(job: TrainingJob, now: datetime) -> dict[str, str]:
         "RESTARTS": str(status.restarts.total),
         "AGE": age(job.metadata.creation_timestamp, now),
         "REASON": status.reason or "-",
-        MESSAGE: trouble(job),
+        MESSAGE: warning_message(job),
     }
 
 

@@ -12,7 +12,15 @@ import typer
 from convoy.cli.cluster import Context, Name, Namespace, connect
 from convoy.client.reading import container_of
 from convoy_crds.goodput import Cause, totals
-from convoy_crds.telling import NEW, age, few, in_the_way, metrics, restarts_in_window, straggler
+from convoy_crds.summaries import (
+    NOT_RECONCILED,
+    age,
+    is_unwanted,
+    metrics,
+    restarts_in_window,
+    shorten_list,
+    straggler,
+)
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
@@ -64,13 +72,13 @@ def explanation(job: TrainingJob, now: datetime, said: Said) -> list[str]:
     """The answer but for pods and events."""
     status = job.status
     lines = [f"{job.metadata.name} is {status.phase or 'new'}: {status.reason or 'not looked at yet'}"]
-    lines += _indented(said.once(status.message if status.phase else NEW), 2)
+    lines += _indented(said.once(status.message if status.phase else NOT_RECONCILED), 2)
     for condition in status.conditions:
-        mark = "!" if in_the_way(condition, status.phase) else " "
+        mark = "!" if is_unwanted(condition, status.phase) else " "
         since = age(condition.last_transition_time, now)
         lines.append(f"{mark} {condition.type}={condition.status} for {since}: {condition.reason}")
         lines += _indented(said.once(condition.message), 4)
-    if any(in_the_way(condition, status.phase) for condition in status.conditions):
+    if any(is_unwanted(condition, status.phase) for condition in status.conditions):
         lines.append("  (! is in the way of the job)")
     lines += _faults(job, now, said)
     lines += _stragglers(job)
@@ -101,7 +109,7 @@ def _stragglers(job: TrainingJob) -> Iterator[str]:
 
 def _metrics(job: TrainingJob) -> list[str]:
     found = metrics(job.status.progress) if job.status.progress else []
-    return [f"Metrics: {few(found, METRICS)}"] if found else []
+    return [f"Metrics: {shorten_list(found, METRICS)}"] if found else []
 
 
 def _checkpoint(job: TrainingJob, now: datetime) -> list[str]:

@@ -16,7 +16,7 @@ from convoy.client.errors import ApiError, ConvoyError, Forbidden, Unreachable
 from convoy.client.reading import Log, Tell
 from convoy.client.seam import Seam, stamped
 from convoy.client.watch import BUSY
-from convoy_crds.telling import few
+from convoy_crds.summaries import shorten_list
 
 LOOK_SECONDS = 3.0
 """Between two looks."""
@@ -175,7 +175,7 @@ class Follower:
     def _await(self, waits: Mapping[str, str]) -> None:
         """Tells once of each log that has not begun; names by uid."""
         if names := [name for uid, name in waits.items() if uid not in self._waited_for]:
-            self._tell(f"not started yet, and read as soon as they are: {few(names, NAMED)}")
+            self._tell(f"not started yet, and read as soon as they are: {shorten_list(names, NAMED)}")
         self._waited_for = set(waits)
 
     def _read(self, log: Log) -> None:
@@ -221,7 +221,7 @@ class Follower:
         """Says and raises what has not been read at the end."""
         readings = [self._readings[log.uid] for log in self._seen.logs]
         if cut := [reading.name for reading in readings if reading.running]:
-            self._tell(f"not read to the end {END_SECONDS:g} s after the job's: {few(cut, NAMED)}")
+            self._tell(f"not read to the end {END_SECONDS:g} s after the job's: {shorten_list(cut, NAMED)}")
         failed = [reading for reading in readings if reading.error]
         for reading in failed[1:]:
             self._tell(f"the log of {reading.name} could not be read: {reading.error}")

@@ -45,7 +45,7 @@ def log_of(api: Api, pod: Any) -> Log:
 
 def container_of(pod: Any) -> str:
     """Name of the container that runs a pod's ranks."""
-    return containers.of_pod(pod.metadata.annotations, [one.name for one in pod.spec.containers])
+    return containers.rank_container(pod.metadata.annotations, [one.name for one in pod.spec.containers])
 
 
 def log_lines(api: Api, pod: Any, follow: bool = False) -> Iterator[str]:

@@ -11,7 +11,7 @@ from convoy_crds.guardpolicy import BreakerState, GuardPolicy
 from convoy_crds.meta import Condition
 from convoy_crds.nodehealth import NodeHealth, State
 from convoy_crds.reasons.catalogue import Reasons
-from convoy_crds.telling import NEW, TROUBLE
+from convoy_crds.summaries import NOT_RECONCILED, WARNING_REASONS
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
@@ -101,12 +101,12 @@ def _of_life(kept: Kept[TrainingJob], job: TrainingJob, now: datetime) -> Concer
         return None  # who manages it knows how long it may take
     since = _not_running_since(job)
     if status.phase is None and long(created):
-        return _concern(kept, "Job stuck", Tone.BAD, created, NEW, "see that the operator runs")
-    if status.phase in _COMING_UP and (status.reason in TROUBLE or long(since or created)):
+        return _concern(kept, "Job stuck", Tone.BAD, created, NOT_RECONCILED, "see that the operator runs")
+    if status.phase in _COMING_UP and (status.reason in WARNING_REASONS or long(since or created)):
         return _concern(kept, "Job stuck", Tone.WARN, since or created, said)
     if status.phase is Phase.SUSPENDING and long(since):
         return _concern(kept, "Suspension stuck", Tone.WARN, since, said)
-    if status.phase is Phase.SUSPENDED and status.reason in TROUBLE:
+    if status.phase is Phase.SUSPENDED and status.reason in WARNING_REASONS:
         return _concern(kept, "Job suspended unsaved", Tone.WARN, None, said)
     return None
 
@@ -117,7 +117,7 @@ def _of_conditions(kept: Kept[TrainingJob], job: TrainingJob) -> Iterator[Concer
         if (
             condition.type == ConditionType.CHECKPOINTING
             and condition.status == "False"
-            and condition.reason in TROUBLE
+            and condition.reason in WARNING_REASONS
         ):
             said = f"{condition.reason}: {condition.message}"
             yield _concern(kept, "Checkpoints at risk", Tone.WARN, since, said)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from convoy_crds.telling import TROUBLE
+from convoy_crds.summaries import WARNING_REASONS
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.core.restarts import Restart, latest
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
@@ -69,7 +69,7 @@ def of_event(raw: Mapping[str, Any]) -> Happening | None:
     if at is None:
         return None
     reason = str(raw.get("reason") or "")
-    warning = raw.get("type") == "Warning" or reason in TROUBLE
+    warning = raw.get("type") == "Warning" or reason in WARNING_REASONS
     times = max(int(raw.get("count") or 1), int(series.get("count") or 1))
     return Happening(at, reason, str(raw.get("message") or ""), Tone.WARN if warning else Tone.PLAIN, times)
 

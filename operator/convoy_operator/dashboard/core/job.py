@@ -11,7 +11,7 @@ from convoy_controllers.trainingjob.pod_ends import how
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.layout import present
 from convoy_crds.nodehealth import NodeHealth
-from convoy_crds.telling import few, in_the_way, restarts_in_window
+from convoy_crds.summaries import is_unwanted, restarts_in_window, shorten_list
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Progress
 from convoy_operator.dashboard.core.jobs import done, goodput
@@ -130,8 +130,8 @@ def condition_rows(job: TrainingJob, now: datetime) -> list[Row]:
             (
                 Cell(one.type),
                 Cell(
-                    f"{one.status} (in the way)" if in_the_way(one, job.status.phase) else one.status,
-                    Tone.WARN if in_the_way(one, job.status.phase) else Tone.PLAIN,
+                    f"{one.status} (in the way)" if is_unwanted(one, job.status.phase) else one.status,
+                    Tone.WARN if is_unwanted(one, job.status.phase) else Tone.PLAIN,
                 ),
                 Cell(ago(one.last_transition_time, now), order=-one.last_transition_time.timestamp()),
                 Cell(f"{one.reason}: {one.message}" if one.message else one.reason),
@@ -179,7 +179,10 @@ def straggler_rows(job: TrainingJob) -> list[Row]:
             f"{number}",
             (
                 Cell(f"rank {ranges(one.ranks)}" if one.ranks else f"{one.place}: nobody to blame"),
-                Cell(few(one.nodes, 4) or "-", href=node_link(one.nodes[0]) if len(one.nodes) == 1 else ""),
+                Cell(
+                    shorten_list(one.nodes, 4) or "-",
+                    href=node_link(one.nodes[0]) if len(one.nodes) == 1 else "",
+                ),
                 Cell(one.cause, Tone.WARN),
                 Cell(f"{one.slowdown:+.0%}", order=one.slowdown),
                 Cell(f"{one.lost:.0%}" if one.lost else "-", order=one.lost),

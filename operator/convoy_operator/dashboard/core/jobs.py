@@ -7,7 +7,7 @@ from datetime import datetime
 from shlex import quote
 
 from convoy_crds.goodput import Cause, totals
-from convoy_crds.telling import NEW, TROUBLE, age, restarts_in_window, step
+from convoy_crds.summaries import NOT_RECONCILED, WARNING_REASONS, age, restarts_in_window, step
 from convoy_crds.terms import MANAGED_BY
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
@@ -65,7 +65,11 @@ def phase_tone(job: TrainingJob) -> Tone:
         return Tone.QUIET
     if phase is None:
         return Tone.WARN if ours(job) else Tone.QUIET
-    if phase not in TERMINAL and TONES[phase] in (Tone.BUSY, Tone.GOOD) and job.status.reason in TROUBLE:
+    if (
+        phase not in TERMINAL
+        and TONES[phase] in (Tone.BUSY, Tone.GOOD)
+        and job.status.reason in WARNING_REASONS
+    ):
         return Tone.WARN
     return TONES[phase]
 
@@ -92,7 +96,7 @@ def why(job: TrainingJob) -> str:
     if leaves is not None:
         said = "; ".join(part for part in (f"to be deleted since {clock(leaves)}", said) if part)
     elif status.phase is None and ours(job):
-        said = NEW
+        said = NOT_RECONCILED
     if not ours(job):
         said = "; ".join(part for part in (f"managed by {job.spec.managed_by}", said) if part)
     return said or "-"

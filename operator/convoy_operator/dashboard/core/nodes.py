@@ -8,7 +8,7 @@ from datetime import datetime
 from convoy_controllers.cached import Node
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy
 from convoy_crds.nodehealth import NodeHealth, State
-from convoy_crds.telling import age
+from convoy_crds.summaries import age
 from convoy_operator.dashboard.core.objects import Kept
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 from convoy_operator.dashboard.core.words import node_link

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from nicegui import ui
 
-from convoy_crds.telling import age
+from convoy_crds.summaries import age
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.core.words import account, clock

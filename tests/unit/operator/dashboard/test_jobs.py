@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.dashboard.builders import NOW, ago, kept, raw
 
-from convoy_crds.telling import NEW
+from convoy_crds.summaries import NOT_RECONCILED
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.core import jobs
 from convoy_operator.dashboard.core.objects import keeper
@@ -76,7 +76,7 @@ def test_phases(status: dict[str, Any], phase: str, tone: Tone) -> None:
 def test_what_is_unknown_is_a_dash_and_a_new_job_says_who_should_look() -> None:
     row = jobs.row(kept(), NOW)
     assert {row.cells[number].text for number in (2, 3, 4, 5, 7)} == {"-"}
-    assert row.cells[-1].text == NEW
+    assert row.cells[-1].text == NOT_RECONCILED
 
 
 def test_a_job_that_cannot_be_read_is_shown_with_its_flaw() -> None:
@@ -138,7 +138,7 @@ def test_where_there_are_no_jobs_it_is_said_why(user: str, everywhere: bool, sai
             "Running",
             "managed by example.com/other; Training",
         ),
-        ("convoy.dev/operator", False, {}, jobs.UNKNOWN, NEW),
+        ("convoy.dev/operator", False, {}, jobs.UNKNOWN, NOT_RECONCILED),
         (
             None,
             True,

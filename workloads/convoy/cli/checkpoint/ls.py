@@ -25,7 +25,7 @@ from convoy.cli.checkpoint.reach import (
 from convoy.cli.cluster import Context, Name, Namespace
 from convoy.cli.simulate import Output
 from convoy_controllers.checkpoint.restore import Restore
-from convoy_crds.telling import age
+from convoy_crds.summaries import age
 from convoy_crds.trainingjob import TrainingJob
 
 DISPENSABLE = ("STEP", "TORCH", "SAVED", "SHARDS", "WORLD", "LINE", "NEW", "WHOLE")

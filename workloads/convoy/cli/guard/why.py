@@ -11,7 +11,7 @@ import typer
 from convoy.cli.cluster import Context, Failure, connect
 from convoy_controllers.nodehealth.people import left_alone_until
 from convoy_crds.nodehealth import EvidenceKind, NodeHealth, NodeHealthStatus
-from convoy_crds.telling import age
+from convoy_crds.summaries import age
 
 NEWEST = 8
 """Turns and actions that are shown."""

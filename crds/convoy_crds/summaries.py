@@ -11,9 +11,9 @@ from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import Phase, Progress, Straggler
 
-TROUBLE = frozenset(reason.name for reason in all_reasons() if reason.warning)
+WARNING_REASONS = frozenset(reason.name for reason in all_reasons() if reason.warning)
 """Names of the reasons that are trouble for the user."""
-NEW = "no operator has looked at it: kubectl get pods -A -l app.kubernetes.io/name=convoy"
+NOT_RECONCILED = "no operator has looked at it: kubectl get pods -A -l app.kubernetes.io/name=convoy"
 WANTED = frozenset({Phase.SUCCEEDED, Phase.SUSPENDING, Phase.SUSPENDED})
 """Phases in which a job that does not run is as its owner wants it."""
 _BAD_WHEN_TRUE = frozenset(
@@ -26,7 +26,7 @@ _BAD_WHEN_TRUE = frozenset(
 )
 
 
-def few(names: Sequence[str], most: int) -> str:
+def shorten_list(names: Sequence[str], most: int) -> str:
     """`a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
@@ -59,14 +59,14 @@ def restarts_in_window(job: TrainingJob, now: datetime) -> int:
     return len(job.status.restarts.within(job.spec.recovery.window_seconds, now))
 
 
-def trouble(job: TrainingJob) -> str:
+def warning_message(job: TrainingJob) -> str:
     """What is the matter with a job; empty when nothing is."""
     if job.status.phase is None:
-        return NEW
-    return job.status.message if job.status.reason in TROUBLE else ""
+        return NOT_RECONCILED
+    return job.status.message if job.status.reason in WARNING_REASONS else ""
 
 
-def in_the_way(condition: Condition, phase: Phase | None) -> bool:
+def is_unwanted(condition: Condition, phase: Phase | None) -> bool:
     """Whether a condition is what the job's owner does not want it to be."""
     if condition.type == ConditionType.SUSPENDED or phase in WANTED:
         return False

@@ -11,7 +11,7 @@ from functools import cache
 from itertools import pairwise
 
 
-def meanings(values: Sequence[str]) -> dict[str, str]:
+def enum_docs(values: Sequence[str]) -> dict[str, str]:
     """By member, those that say what they mean; empty for values that are no enumeration of the models."""
     found = _enumerations().get(tuple(values))
     return dict(_documented(found)) if found is not None else {}

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from convoy_crds.telling import few, restarts_in_window
+from convoy_crds.summaries import restarts_in_window, shorten_list
 from convoy_crds.trainingjob import TrainingJob
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -38,4 +38,4 @@ def test_restarts_are_counted_while_the_window_holds_them(seconds_ago: list[int]
     ],
 )
 def test_of_many_names_a_few_are_told(names: list[str], most: int, said: str) -> None:
-    assert few(names, most) == said
+    assert shorten_list(names, most) == said
