@@ -90,7 +90,7 @@ class Operator:
         self.metrics = metrics = Metrics(package_version(), controllers)
         self.gateway = gateway = KubernetesGateway(client, settings, metrics)
         urgent = KubernetesGateway(aside, replace(settings, qps=min(settings.qps, URGENT_QPS)), metrics)
-        self.world = world = ClusterCache(controllers)
+        self.cache = cache = ClusterCache(controllers)
         self.queue: WorkQueue[Key] = WorkQueue(
             settings.backoff_min_seconds,
             settings.backoff_max_seconds,
@@ -100,22 +100,22 @@ class Operator:
         )
         self.recorder = Recorder(gateway, metrics, settings.name)
         context = HubContext(
-            world=world, queue=self.queue, gateway=urgent, metrics=metrics, settings=settings
+            cache=cache, queue=self.queue, gateway=urgent, metrics=metrics, settings=settings
         )
         self.hub = hub = assemble(
             context,
             progress_delay=lambda key: self.reconciler.progress_delay(key),  # noqa: PLW0108 - made below
         )
         refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
-        self.reader = reader = ClusterReader(world, hub.reader, refusals.standing)
-        Triggers(world, reader, self.queue, settings.debounce_seconds, controllers)
-        self.pod_events = PodEvents(gateway, world, self.queue.add)
+        self.reader = reader = ClusterReader(cache, hub.reader, refusals.standing)
+        Triggers(cache, reader, self.queue, settings.debounce_seconds, controllers)
+        self.pod_events = PodEvents(gateway, cache, self.queue.add)
         # Nodes that fail together are marked together: one bucket for this, which is full when it is needed.
         marking = KubernetesGateway(client, replace(settings, burst=max(settings.burst, MARKS)), metrics)
         means = Means(
             gateway=gateway,
             node_gateway=marking,
-            world=world,
+            cache=cache,
             queue=self.queue,
             recorder=self.recorder,
             metrics=metrics,
@@ -125,16 +125,16 @@ class Operator:
             unsettled=hub.monitor.unsettled,
             lookups={checkpointstore.KIND.name: hub.stores.resolve},
             meters={
-                trainingjob.KIND.name: RecoveryMeter(metrics, world, hub.reader.slots),
-                healthsweep.KIND.name: SweepMeter(world, metrics),
+                trainingjob.KIND.name: RecoveryMeter(metrics, cache, hub.reader.slots),
+                healthsweep.KIND.name: SweepMeter(cache, metrics),
             },
         )
         self.reconciler = Reconciler(means, reader, refusals, controllers)
         hub.detectors.on_suspicion = partial(self._wake, guardpolicy.KIND)
         hub.sweeps.on_news = partial(self._wake, healthsweep.KIND)
         self.tidier = SweepTidier(reader, hub.sweeps)
-        self.labeler = Labeler(urgent, world, hub.monitor, settings.agent_unready_seconds)
-        self.caches = Caches(gateway, world, metrics, settings.resync_seconds, controllers)
+        self.labeler = Labeler(urgent, cache, hub.monitor, settings.agent_unready_seconds)
+        self.caches = Caches(gateway, cache, metrics, settings.resync_seconds, controllers)
         identity = identity_of(settings.name, uuid.uuid4().hex[:8], settings.hub_address)
         self.watchdog = Watchdog(settings.lease_seconds - 1.0)
         self.elector = Elector(
@@ -145,7 +145,7 @@ class Operator:
             watchdog=self.watchdog,
         )
         self.goodput = GoodputMeter(metrics.goodput_seconds)
-        world.jobs.listen(self._forget)
+        cache.jobs.listen(self._forget)
         self.leads = False
         self.server: HubServer | None = None
         self.kopf_ready = asyncio.Event()
@@ -171,7 +171,7 @@ class Operator:
         parts: list[Awaitable[None]] = [
             self.caches.run(),
             self.recorder.run(),
-            kopf_watch.run(self.world, self.settings, self.kopf_ready, self.controllers),
+            kopf_watch.run(self.cache, self.settings, self.kopf_ready, self.controllers),
             self.elector.run(self._lead),
         ]
         try:
@@ -187,7 +187,7 @@ class Operator:
         self.queue.open = True
         self.hub.monitor.start_leading()
         now = datetime.now(UTC)
-        self.goodput.begin(self.world.jobs, min(self.elector.before or now, now))
+        self.goodput.begin(self.cache.jobs, min(self.elector.before or now, now))
         self.leads = True
         self.metrics.leader.set(1)
         self._enqueue_all()
@@ -218,7 +218,7 @@ class Operator:
     async def _count_goodput(self) -> None:
         """Counts the jobs' seconds, whether or not anybody asks for them."""
         while True:
-            self.goodput.count(self.world.jobs, datetime.now(UTC))
+            self.goodput.count(self.cache.jobs, datetime.now(UTC))
             await asyncio.sleep(GOODPUT_SECONDS)
 
     async def _resync(self) -> None:
@@ -230,7 +230,7 @@ class Operator:
 
     def _enqueue_all(self) -> None:
         for controller in self.controllers:
-            for item in self.world.store(controller.resource):
+            for item in self.cache.store(controller.resource):
                 self.queue.add(controller.key(item.namespace, item.name), high=False)
 
     def _wake(self, kind: Kind[Any]) -> None:
@@ -282,10 +282,10 @@ class Operator:
     def _refresh(self) -> None:
         """Of the leader alone, so that a sum over replicas counts each job once."""
         if self.leads:
-            self.goodput.count(self.world.jobs, datetime.now(UTC))
-        counted = [job.raw for job in self.world.jobs if managed(job.raw)] if self.leads else []
+            self.goodput.count(self.cache.jobs, datetime.now(UTC))
+        counted = [job.raw for job in self.cache.jobs if managed(job.raw)] if self.leads else []
         show_jobs(self.metrics, (raw.get("status") or {} for raw in counted))
-        engines = self.world.objects(engine.KIND)
+        engines = self.cache.objects(engine.KIND)
         show_engine_metrics(self.metrics, (one.raw for one in engines), counted)
         show_fleet(
             self.metrics,

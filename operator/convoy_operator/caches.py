@@ -30,19 +30,19 @@ class Caches:
     def __init__(
         self,
         gateway: ApiGateway,
-        world: ClusterCache,
+        cache: ClusterCache,
         metrics: Metrics,
         resync_seconds: float,
         controllers: Iterable[Controller[Any]] = CONTROLLERS,
     ) -> None:
         self.pods: Reflector[Pod] = Reflector(
             gateway,
-            Source(PODS, world.pods, views.pod, LABEL_JOB),
+            Source(PODS, cache.pods, views.pod, LABEL_JOB),
             metrics,
             resync_seconds=resync_seconds,
         )
         self.nodes: Reflector[Node] = Reflector(
-            gateway, Source(NODES, world.nodes, views.node), metrics, resync_seconds=resync_seconds
+            gateway, Source(NODES, cache.nodes, views.node), metrics, resync_seconds=resync_seconds
         )
         self._kinds: list[Reflector[Parent]] = []
         self._kopf: list[Reflector[Parent]] = []
@@ -50,7 +50,7 @@ class Caches:
             if one.kind is not None:
                 reflector: Reflector[Parent] = Reflector(
                     gateway,
-                    Source(one.resource, world.store(one.resource), views.parent),
+                    Source(one.resource, cache.store(one.resource), views.parent),
                     metrics,
                     resync_seconds=resync_seconds,
                 )
@@ -62,7 +62,7 @@ class Caches:
                 metrics,
                 resync_seconds=resync_seconds,
             )
-            for resource, store in world.applied.items()
+            for resource, store in cache.applied.items()
         ]
 
     async def run(self) -> None:

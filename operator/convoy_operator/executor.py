@@ -60,14 +60,14 @@ class Executor:
     def __init__(
         self,
         gateway: ApiGateway,
-        world: ClusterCache,
+        cache: ClusterCache,
         recorder: Recorder,
         metrics: Metrics,
         parallel: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gateway = gateway
-        self._world = world
+        self._cache = cache
         self._recorder = recorder
         self._metrics = metrics
         self._parallel = parallel
@@ -116,7 +116,7 @@ class Executor:
         left = [
             Delete(resource, one.name, one.uid)
             for resource in resources
-            for one in self._world.children(resource, owner.uid)
+            for one in self._cache.children(resource, owner.uid)
             if (resource, one.name) not in wanted
         ]
         await self._side_by_side(self._delete(owner, one) for one in left)
@@ -154,7 +154,7 @@ class Executor:
         if lacks:
             await self._delete(owner, Delete(child.resource, child.name, raw["metadata"]["uid"]))
             raise errors.Invalid(422, TAKEN_OFF.format(what=lacks))
-        self._cache(child.resource, raw)
+        self._upsert(child.resource, raw)
 
     async def _existing(self, owner: Owner, child: Create) -> Mapping[str, Any]:
         """Return the object that has the name already, from a lost response or another life.
@@ -177,10 +177,10 @@ class Executor:
             raw = await self._gateway.apply(
                 resource, namespace, child.name, fields, subresource=child.subresource
             )
-            self._cache(resource, raw, own=True)
+            self._upsert(resource, raw, own=True)
             return
         body = _marked(child.manifest)
-        known = self._world.child(resource, namespace or "", child.name)
+        known = self._cache.child(resource, namespace or "", child.name)
         if known is None:
             try:
                 known = views.parent(await self._gateway.get(resource, namespace, child.name))
@@ -198,13 +198,13 @@ class Executor:
 
     def _applied(self, owner: Owner, resource: Resource, raw: Mapping[str, Any]) -> None:
         self.taken.record(owner.uid, views.parent(raw))
-        self._cache(resource, raw, own=True)
+        self._upsert(resource, raw, own=True)
 
     async def _patch(self, owner: Owner, child: Patch) -> None:
         raw = await self._gateway.patch(
             child.resource, _namespace(owner, child.resource), child.name, child.body
         )
-        self._cache(child.resource, raw, own=True)
+        self._upsert(child.resource, raw, own=True)
         log.info("patched", kind=child.resource.kind, name=child.name)
 
     async def _patch_status(self, owner: Owner, child: PatchStatus) -> None:
@@ -218,18 +218,18 @@ class Executor:
 
     async def _store_status(self, owner: Owner, child: PatchStatus) -> None:
         resource, namespace = child.resource, _namespace(owner, child.resource)
-        parent = self._world.child(resource, namespace or "", child.name)
+        parent = self._cache.child(resource, namespace or "", child.name)
         if parent is None:
             raw = await ensure(self._gateway, resource, child.name)
             parent = views.parent(raw)
-            self._cache(resource, raw, own=True)
+            self._upsert(resource, raw, own=True)
             log.info("created", kind=resource.kind, name=child.name)
         if parent.status and not child.version:
             raise errors.Conflict(409, f"{resource.kind} {child.name} has a status meanwhile")
         if patch := merge_patch(parent.status, child.status):
             version = child.version or str(parent.version)
             raw = await self._gateway.patch_status(resource, namespace, child.name, version, patch)
-            self._cache(resource, raw, own=True)
+            self._upsert(resource, raw, own=True)
         for event in child.events:
             log.info("status stored", kind=resource.kind, name=child.name, reason=event.reason.name)
             self._recorder.record(resource, dict(parent.raw), event)
@@ -243,9 +243,9 @@ class Executor:
             log.warning("pod not ended, so it is deleted", pod=pod.name, error=fault.message)
             await self._delete(owner, Delete(PODS, pod.name, pod.uid))
         except (errors.NotFound, errors.Conflict):
-            self._world.drop(PODS, pod.uid)
+            self._cache.drop(PODS, pod.uid)
         else:
-            self._cache(PODS, raw)
+            self._upsert(PODS, raw)
 
     async def _delete(self, owner: Owner, child: Delete) -> None:
         """Delete exactly the object that was seen; one that is gone or replaced is as good as deleted."""
@@ -259,15 +259,15 @@ class Executor:
                 grace_seconds=child.grace_seconds,
             )
         except (errors.NotFound, errors.Conflict):
-            self._world.drop(child.resource, child.uid)
+            self._cache.drop(child.resource, child.uid)
             return
         if raw.get("kind") != child.resource.kind:
             return
         if _removed_at_once(raw["metadata"]):
             # Its name is free from now on; the watch says so later.
-            self._world.drop(child.resource, child.uid)
+            self._cache.drop(child.resource, child.uid)
         else:
-            self._cache(child.resource, raw)
+            self._upsert(child.resource, raw)
 
     async def _evict(self, owner: Owner, pod: EvictPod) -> None:
         """Evict a pod unless it was asked to leave a while ago. A refusal is tried again by a later plan."""
@@ -284,8 +284,8 @@ class Executor:
         self._metrics.guard_evictions.inc()
         log.info("evicted", pod=f"{pod.namespace}/{pod.name}")
 
-    def _cache(self, resource: Resource, raw: Mapping[str, Any], *, own: bool = False) -> None:
-        self._world.upsert(resource, raw, own=own)
+    def _upsert(self, resource: Resource, raw: Mapping[str, Any], *, own: bool = False) -> None:
+        self._cache.upsert(resource, raw, own=own)
 
     async def _side_by_side(self, work: Iterable[Awaitable[None]]) -> None:
         slots = asyncio.Semaphore(self._parallel)

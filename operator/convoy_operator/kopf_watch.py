@@ -28,7 +28,7 @@ _STOP_SECONDS = 5.0
 
 
 def registry(
-    world: ClusterCache, controllers: Iterable[Controller[Any]] = CONTROLLERS
+    cache: ClusterCache, controllers: Iterable[Controller[Any]] = CONTROLLERS
 ) -> kopf.OperatorRegistry:
     """The handlers: every event of a custom resource goes into its store."""
     handlers = kopf.OperatorRegistry()
@@ -57,7 +57,7 @@ def registry(
     for controller in controllers:
         if controller.kind is not None and not controller.reflector:
             resource = controller.resource
-            watch(resource.group, resource.version, resource.plural, world.store(resource))
+            watch(resource.group, resource.version, resource.plural, cache.store(resource))
     return handlers
 
 
@@ -79,7 +79,7 @@ def kopf_settings(settings: Settings) -> kopf.OperatorSettings:
 
 
 async def run(
-    world: ClusterCache,
+    cache: ClusterCache,
     settings: Settings,
     ready: asyncio.Event,
     controllers: Iterable[Controller[Any]] = CONTROLLERS,
@@ -89,7 +89,7 @@ async def run(
     Its tasks are spawned and ended here: `kopf.operator` would cancel every task of the process with its own.
     """
     tasks: Collection[asyncio.Task[None]] = await kopf.spawn_tasks(
-        registry=registry(world, controllers),
+        registry=registry(cache, controllers),
         settings=kopf_settings(settings),
         standalone=True,
         clusterwide=True,

@@ -15,7 +15,7 @@ from prometheus_client.process_collector import ProcessCollector
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
-from convoy_controllers.guard.canary import Sight
+from convoy_controllers.guard.canary import CanaryResult
 from convoy_controllers.resources import NODES, PODS
 from convoy_controllers.trainingjob import attention
 from convoy_controllers.trainingjob.policy import POLICIES
@@ -287,7 +287,7 @@ class Metrics:
                 ["sight"],
                 registry=registry,
             ),
-            [*Sight],
+            [*CanaryResult],
         )
         self.guard_nodes = _all(
             Gauge(

@@ -31,13 +31,13 @@ class Labeler:
     def __init__(
         self,
         gateway: ApiGateway,
-        world: ClusterCache,
+        cache: ClusterCache,
         monitor: AgentMonitor,
         unready_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gateway = gateway
-        self._world = world
+        self._cache = cache
         self._monitor = monitor
         self._unready = unready_seconds
         self._clock = clock
@@ -59,14 +59,14 @@ class Labeler:
     def look(self) -> None:
         """Begins to set the label right on every node where it is wrong."""
         now = self._clock()
-        for node in self._world.nodes:
+        for node in self._cache.nodes:
             if node.name in self._patching or self._failed.get(node.name, (0, 0.0))[1] > now:
                 continue
             ready = self._wanted(node, now)
             if ready == node.agent_ready or (ready and len(self._patching) >= _GIVEN_AT_ONCE):
                 continue
             self._patching[node.name] = asyncio.create_task(self._label(node, ready))
-        for name in [name for name in self._failed if self._world.nodes.get("", name) is None]:
+        for name in [name for name in self._failed if self._cache.nodes.get("", name) is None]:
             del self._failed[name]
 
     def _wanted(self, node: Node, now: float) -> bool:
@@ -90,5 +90,5 @@ class Labeler:
             log.warning("node not labelled", node=node.name, error=str(fault), retry_seconds=round(wait, 1))
             return
         self._failed.pop(node.name, None)
-        self._world.nodes.upsert(views.node(raw))
+        self._cache.nodes.upsert(views.node(raw))
         log.info("node labelled", node=node.name, agent_ready=ready)

@@ -79,16 +79,16 @@ class PodEvents:
     def __init__(
         self,
         source: Source,
-        world: ClusterCache,
+        cache: ClusterCache,
         wake: Callable[[Key], None],
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """`wake`: called for a job about whose pods something else is known now."""
-        self._source, self._world, self._wake, self._clock = source, world, wake, clock
+        self._source, self._cache, self._wake, self._clock = source, cache, wake, clock
         self._turns: OrderedDict[Key, _Turn] = OrderedDict()
         self._waiting: asyncio.Queue[tuple[Key, Inspect]] = asyncio.Queue(_QUEUED)
         self._bucket = TokenBucket(PER_SECOND, AT_ONCE, clock)
-        world.pods.listen(self._on_pod)
+        cache.pods.listen(self._on_pod)
 
     def request(self, key: Key, asked: Inspect | None) -> None:
         """Asks about a pod soon, unless its job was asked about a moment ago. None where none is late."""
@@ -118,8 +118,8 @@ class PodEvents:
             self._learn(key, asked.uid, warning(found))
 
     def _learn(self, key: Key, uid: str, fresh: PodWarning | None) -> None:
-        known, before = self._world.pod_warnings, self._world.pod_warnings.get(uid)
-        if self._world.pods.by_uid(uid) is None or same(before, fresh):
+        known, before = self._cache.pod_warnings, self._cache.pod_warnings.get(uid)
+        if self._cache.pods.by_uid(uid) is None or same(before, fresh):
             self._slow_down(key)
             return
         self._turns[key] = _Turn(self._clock() + LEAST_SECONDS, LEAST_SECONDS)
@@ -136,7 +136,7 @@ class PodEvents:
 
     def _on_pod(self, before: Pod | None, after: Pod | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):
-            self._world.pod_warnings.pop(before.uid, None)
+            self._cache.pod_warnings.pop(before.uid, None)
 
 
 def same(one: PodWarning | None, other: PodWarning | None) -> bool:

@@ -60,24 +60,24 @@ class ClusterReader:
 
     def __init__(
         self,
-        world: ClusterCache,
+        cache: ClusterCache,
         hub: HubView,
         refused: Callable[[str, int], Mapping[str, Refusal]] = lambda uid, generation: {},
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`refused`: by a parent's uid and generation, why the API server refused its children."""
-        self._world = world
+        self._cache = cache
         self._hub = hub
         self._refused = refused
         self._now = now
         self._clock = clock
         self._models = Models()
         self._bindings: tuple[float, Bindings] | None = None
-        for store in world.kinds.values():
+        for store in cache.kinds.values():
             store.listen(self._changed)
-        world.nodes.listen(self._node_changed)
-        world.objects(nodehealth.KIND).listen(self._health_changed)
+        cache.nodes.listen(self._node_changed)
+        cache.objects(nodehealth.KIND).listen(self._health_changed)
 
     def now(self) -> datetime:
         """Return the time."""
@@ -94,51 +94,51 @@ class ClusterReader:
 
     def get(self, kind: Kind[M], name: str, namespace: str = "") -> M | None:
         """Return an object; None if there is none, or if its model refuses it."""
-        parent = self._world.objects(kind).get(namespace, name)
+        parent = self._cache.objects(kind).get(namespace, name)
         return self._valid(kind, parent) if parent is not None else None
 
     def all(self, kind: Kind[M]) -> Sequence[M]:
         """Return all valid objects of a kind."""
-        found = (self._valid(kind, parent) for parent in self._world.objects(kind))
+        found = (self._valid(kind, parent) for parent in self._cache.objects(kind))
         return [model for model in found if model is not None]
 
     def exists(self, kind: Kind[Any], name: str, namespace: str = "") -> bool:
         """Return True if there is an object of that name, valid or not."""
-        return self._world.objects(kind).get(namespace, name) is not None
+        return self._cache.objects(kind).get(namespace, name) is not None
 
     def referring(self, kind: Kind[Any], path: str, value: str) -> Iterable[Parent]:
         """Return the objects of a kind that are not over, and whose field at `path` has that value."""
         return [
-            one for one in self._world.objects(kind).by_index(path, value) if not self._world.over(kind, one)
+            one for one in self._cache.objects(kind).by_index(path, value) if not self._cache.over(kind, one)
         ]
 
     def live(self, kind: Kind[Any]) -> Iterable[Parent]:
         """Return the objects of a kind that are not over."""
-        return [one for one in self._world.objects(kind) if not self._world.over(kind, one)]
+        return [one for one in self._cache.objects(kind) if not self._cache.over(kind, one)]
 
     def pods(self, namespace: str, job: str) -> tuple[PodView, ...]:
         """Return the pods that carry a job's name in the job label, that job's own and others'."""
-        return tuple(pod.view for pod in self._world.pods.indexed((namespace, job)))
+        return tuple(pod.view for pod in self._cache.pods.indexed((namespace, job)))
 
     def members_on(self, node: str) -> Sequence[Pod]:
         """Return the pods of jobs that need a node."""
-        return self._world.members_on(node)
+        return self._cache.members_on(node)
 
     def jobs_on(self, node: str) -> Iterable[tuple[str, str]]:
         """Return namespace and name of the jobs that the pods needing a node claim to be of."""
-        return [(key.namespace, key.name) for key in self._world.jobs_on(node)]
+        return [(key.namespace, key.name) for key in self._cache.jobs_on(node)]
 
     def warning(self, pod_uid: str) -> PodWarning | None:
         """Return the newest Event that says what keeps a pod from coming up."""
-        return self._world.pod_warnings.get(pod_uid)
+        return self._cache.pod_warnings.get(pod_uid)
 
     def nodes(self) -> Iterable[Node]:
         """Return all nodes."""
-        return self._world.nodes
+        return self._cache.nodes
 
     def node(self, name: str) -> Node | None:
         """Return a node."""
-        return self._world.nodes.get("", name)
+        return self._cache.nodes.get("", name)
 
     def seen_node(self, node: Node) -> SeenNode:
         """Return a node with what its agent has reported of it."""
@@ -160,14 +160,14 @@ class ClusterReader:
         """Return which hardware is where."""
         now = self._clock()
         if self._bindings is None or now - self._bindings[0] >= BOUND_SECONDS:
-            nodes = [self.seen_node(node) for node in self._world.nodes]
+            nodes = [self.seen_node(node) for node in self._cache.nodes]
             self._bindings = now, bind(nodes, self.all(nodehealth.KIND))
         return self._bindings[1]
 
     @property
     def agent_nodes(self) -> frozenset[str]:
         """The names of the nodes that carry the agent-ready label."""
-        return self._world.ready_nodes
+        return self._cache.ready_nodes
 
     def refused(self, parent_uid: str, generation: int) -> Mapping[str, Refusal]:
         """Return, by name, why the API server refused to create a parent's children at the last try."""

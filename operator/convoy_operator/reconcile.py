@@ -63,7 +63,7 @@ class Means:
     """For what a status or a deletion needs, and for children."""
     node_gateway: ApiGateway
     """The same for controllers that span a fleet: nodes that fail together are marked together."""
-    world: ClusterCache
+    cache: ClusterCache
     queue: WorkQueue[Key]
     recorder: Recorder
     metrics: Metrics
@@ -94,7 +94,7 @@ class Reconciler:
     ) -> None:
         """`refusals` are those that `reader` reads."""
         self._means = means
-        self._world = means.world
+        self._cache = means.cache
         self._queue = means.queue
         self._metrics = means.metrics
         self._clock = means.clock
@@ -105,7 +105,7 @@ class Reconciler:
         self._executors = {
             kind: Executor(
                 self._gateway(one),
-                means.world,
+                means.cache,
                 means.recorder,
                 means.metrics,
                 settings.parallel_creates,
@@ -117,7 +117,7 @@ class Reconciler:
         self._throttle: ProgressThrottle[Key] = ProgressThrottle(
             settings.progress_seconds, settings.progress_writes_per_second
         )
-        for store in means.world.kinds.values():
+        for store in means.cache.kinds.values():
             store.listen(self._removed)
 
     def _gateway(self, controller: Controller[Any]) -> ApiGateway:
@@ -136,7 +136,7 @@ class Reconciler:
 
     def progress_delay(self, key: Key) -> float:
         """Return the seconds until an object may report its progress again."""
-        return self._throttle.turn(key, self._world.active, self._clock())
+        return self._throttle.turn(key, self._cache.active, self._clock())
 
     async def handle(self, key: Key) -> None:
         """One reconcile of one key; whatever goes wrong stays with that key."""
@@ -171,7 +171,7 @@ class Reconciler:
 
     async def _confess(self, controller: Controller[Any], key: Key, fault: Exception) -> None:
         """Report a fault of the operator's own: by an Event, and by the status of an object without phase."""
-        parent = self._world.store(controller.resource).get(key.namespace, key.name)
+        parent = self._cache.store(controller.resource).get(key.namespace, key.name)
         if not isinstance(parent, Parent):
             return
         why = f"{type(fault).__name__}: {fault}"[:512]
@@ -184,7 +184,7 @@ class Reconciler:
 
     async def _reconcile(self, controller: Controller[Any], key: Key) -> float | None:
         """Return the seconds until time alone makes another reconcile worth while."""
-        parent = self._world.store(controller.resource).get(key.namespace, key.name)
+        parent = self._cache.store(controller.resource).get(key.namespace, key.name)
         if parent is None:
             self._throttle.drop(key)
             return None
@@ -251,7 +251,7 @@ class Reconciler:
         refused = refused or await executor.carry_out(parent, creations)
         if not refused and not (creations or any(map(_whole, children))):
             return {}
-        if refused and self._world.store(controller.resource).by_uid(parent.uid):
+        if refused and self._cache.store(controller.resource).by_uid(parent.uid):
             self._refusals.record(parent.uid, generation, refused)
         else:
             self._refusals.clear(parent.uid)
@@ -304,13 +304,13 @@ class Reconciler:
             return parent, None
         if controller.progress and (
             wait := self._throttle.wait(
-                key, parent.status, patch, self._world.active, self._clock(), controller.progress
+                key, parent.status, patch, self._cache.active, self._clock(), controller.progress
             )
         ):
             return parent, wait
         if (meter := self._means.meters.get(key.kind)) is not None:
             meter.deciding(parent, plan)
-        store = self._world.kinds[controller.resource.kind]
+        store = self._cache.kinds[controller.resource.kind]
         try:
             raw = await self._gateway(controller).patch_status(
                 controller.resource, parent.namespace or None, parent.name, str(parent.version), patch
@@ -330,7 +330,7 @@ class Reconciler:
             )
         except (errors.NotFound, errors.Conflict):
             log.info("already deleted")
-        self._world.store(controller.resource).remove(parent)
+        self._cache.store(controller.resource).remove(parent)
 
 
 def _whole(child: Child) -> bool:

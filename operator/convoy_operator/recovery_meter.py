@@ -46,21 +46,21 @@ class RecoveryMeter:
     def __init__(
         self,
         metrics: Metrics,
-        world: ClusterCache,
+        cache: ClusterCache,
         slots: Callable[[tuple[PodView, ...]], Mapping[str, SlotView]],
         wall: Callable[[], float] = time.time,
     ) -> None:
         """`slots`: by pod uid, what agents report of these pods."""
         self._metrics = metrics
-        self._world = world
+        self._cache = cache
         self._slots = slots
         self._wall = wall
         self._open: dict[str, _Open] = {}
         """By uid of the job."""
         self._deciding: dict[str, tuple[int, float]] = {}
         """By uid of the job: the number of the restart that is being stored, and when its fault happened."""
-        world.jobs.listen(self._job)
-        world.pods.listen(self._placed)
+        cache.jobs.listen(self._job)
+        cache.pods.listen(self._placed)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -69,10 +69,10 @@ class RecoveryMeter:
         """The plan's status is about to be stored. It counts once it is seen to be: answers get lost."""
         total = _restarts(plan.status or {})
         if total > _restarts(job.status):
-            self._deciding[job.uid] = total, plan.struck
+            self._deciding[job.uid] = total, plan.fault_at
 
-    def _decided(self, job: Parent, struck: float) -> None:
-        """A restart has been stored; `struck`: Unix seconds of its fault, 0 where that is not known."""
+    def _decided(self, job: Parent, fault_at: float) -> None:
+        """A restart has been stored; `fault_at`: Unix seconds of its fault, 0 where that is not known."""
         try:
             status = TrainingJobStatus.model_validate(job.status)
         except ValidationError:
@@ -82,18 +82,18 @@ class RecoveryMeter:
             return
         counted = "true" if last.counted else "false"
         self._metrics.restarts.labels(last.reason, counted).inc()
-        at = datetime.fromtimestamp(struck, UTC) if struck else last.at
+        at = datetime.fromtimestamp(fault_at, UTC) if fault_at else last.at
         loss = lost(status, views.saves(job.raw), at)
         if loss.steps is not None:
             self._metrics.lost_steps.observe(loss.steps)
         if loss.seconds is not None:
             self._metrics.checkpoint_age.observe(loss.seconds)
         known, pause = self._open.get(job.uid), status.restarts.not_before
-        line = timeline.begin(
+        line = timeline.start(
             known.line if known is not None else None,
             incarnation=status.incarnation,
             decided=last.at.timestamp(),
-            struck=struck,
+            fault_at=fault_at,
             not_before=pause.timestamp() if pause is not None else 0.0,
         )
         self._count({}, line)
@@ -106,19 +106,19 @@ class RecoveryMeter:
             return
         status = job.status
         if status.get("membership"):
-            pods = self._world.pods.indexed((job.namespace, job.name))
+            pods = self._cache.pods.indexed((job.namespace, job.name))
             own = tuple(pod.view for pod in pods if pod.view.owner_uid == job.uid)
             incarnation = status.get("incarnation", 0)
             told = self._slots(own)
             running = status.get("phase") == Phase.RUNNING
-            line = timeline.seen(known.line, incarnation, running, told, known.placings)
-            self._count(timeline.lengths(known.line), line)
+            line = timeline.merge_reports(known.line, incarnation, running, told, known.placings)
+            self._count(timeline.durations(known.line), line)
             known.line = line
         if known.line.stepped or status.get("phase") in _OVER:
             del self._open[job.uid]
 
     def _count(self, before: Mapping[timeline.RecoveryPhase, float], line: Timeline) -> None:
-        for phase, seconds in timeline.lengths(line).items():
+        for phase, seconds in timeline.durations(line).items():
             if phase not in before:
                 self._metrics.recovery_seconds.labels(phase.value).observe(seconds)
 
@@ -129,7 +129,9 @@ class RecoveryMeter:
         if after is None or (known := self._recovery(after)) is None:
             return
         if birth(after.view) >= known.line.incarnation:
-            placing = timeline.placed(known.placings.get(after.uid), bool(after.view.node), self._wall())
+            placing = timeline.record_placing(
+                known.placings.get(after.uid), bool(after.view.node), self._wall()
+            )
             known.placings[after.uid] = placing
 
     def _recovery(self, pod: Pod) -> _Open | None:
@@ -142,10 +144,10 @@ class RecoveryMeter:
             self._open.pop(before.uid, None)
             self._deciding.pop(before.uid, None)
         if after is not None and (waits := self._deciding.get(after.uid)) is not None:
-            total, struck = waits
+            total, fault_at = waits
             if _restarts(after.status) >= total:
                 del self._deciding[after.uid]
-                self._decided(after, struck)
+                self._decided(after, fault_at)
 
 
 def _restarts(status: Mapping[str, Any]) -> int:

@@ -56,11 +56,11 @@ class SweepTidier:
 class SweepMeter:
     """Counts the verdicts that this operator has decided, once they are seen to be stored."""
 
-    def __init__(self, world: ClusterCache, metrics: Metrics) -> None:
+    def __init__(self, cache: ClusterCache, metrics: Metrics) -> None:
         self._metrics = metrics
         self._deciding: dict[str, frozenset[str]] = {}
         """By uid of a sweep, the nodes whose verdicts are being stored."""
-        world.objects(healthsweep.KIND).listen(self._changed)
+        cache.objects(healthsweep.KIND).listen(self._changed)
 
     def deciding(self, sweep: Parent, plan: Plan) -> None:
         """Note the verdicts of a plan. The watch may bring them before the response to the write comes."""

@@ -19,7 +19,7 @@ class Triggers:
 
     def __init__(
         self,
-        world: ClusterCache,
+        cache: ClusterCache,
         reader: Reader,
         queue: WorkQueue[Key],
         debounce: float,
@@ -31,9 +31,9 @@ class Triggers:
         self._debounce = debounce
         for controller in controllers:
             if controller.kind is not None:
-                world.store(controller.resource).listen(partial(self._object, controller))
+                cache.store(controller.resource).listen(partial(self._object, controller))
             for watch in controller.watches:
-                world.store(watch.resource).listen(partial(self._watched, controller, watch))
+                cache.store(watch.resource).listen(partial(self._watched, controller, watch))
 
     def _object(
         self, controller: Controller[Any], before: Parent | None, after: Parent | None, own: bool

@@ -37,7 +37,7 @@ class AgentMonitor:
     ) -> None:
         """`agent_address`: the address of a node's Peer service; empty when its agent never reported one."""
         settings = context.settings
-        self._world = context.world
+        self._cache = context.cache
         self._queue = context.queue
         self._metrics = context.metrics
         self._debounce = settings.debounce_seconds
@@ -59,7 +59,7 @@ class AgentMonitor:
             flipped=self._flipped,
             connect=connect,
         )
-        context.world.nodes.listen(self._node_changed)
+        context.cache.nodes.listen(self._node_changed)
 
     # Signs of agents
 
@@ -78,7 +78,7 @@ class AgentMonitor:
     def record_attestations(self, voter: str, requests: Iterable[tuple[str, float]]) -> None:
         """Record which nodes' agents have asked the agent of `voter` to attest them, and seconds since."""
         # Names are the agent's word: only nodes that the word could matter for are remembered.
-        believed = ((node, age) for node, age in requests if self._world.pods_on(node))
+        believed = ((node, age) for node, age in requests if self._cache.pods_on(node))
         self._attestations.record(voter, believed, self._clock())
 
     def record_farewell(self, node: str) -> None:
@@ -104,7 +104,7 @@ class AgentMonitor:
             silent = self.liveness.silent(name, now)
             found[name] = node_view(
                 name,
-                self._world.nodes.get("", name),
+                self._cache.nodes.get("", name),
                 silent=silent,
                 since=wall - silent,
                 probe=self.prober.probe(name),
@@ -129,7 +129,7 @@ class AgentMonitor:
     def poll(self) -> None:
         """Find the agents that fell silent or came back since the last poll, and wake their jobs."""
         now = self._clock()
-        changes = self._changes.poll(frozenset(self._world.occupied), now)
+        changes = self._changes.poll(frozenset(self._cache.occupied), now)
         for node in changes.departed:
             log.info("agent is gone for good", node=node)
             self._clocks.pop(node, None)
@@ -164,7 +164,7 @@ class AgentMonitor:
             await self.prober.stop()
 
     def _wake(self, node: str, delay: float) -> None:
-        for key in self._world.jobs_on(node):
+        for key in self._cache.jobs_on(node):
             self._queue.add(key, delay)
 
     def _node_changed(self, before: Node | None, after: Node | None, own: bool) -> None:

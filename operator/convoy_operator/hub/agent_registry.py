@@ -20,7 +20,7 @@ class AgentRegistry:
     """All agents that have dialled. Used from the event loop alone."""
 
     def __init__(self, context: HubContext) -> None:
-        self._world = context.world
+        self._cache = context.cache
         self._metrics = context.metrics
         self._clock = context.clock
         self._records: dict[str, AgentRecord] = {}
@@ -29,7 +29,7 @@ class AgentRegistry:
         """Return whether a node exists, as far as the watch has reported: the certificate of a deleted node
         may still be valid. An agent that is faster than the watch dials again.
         """
-        return self._world.nodes.get("", node) is not None
+        return self._cache.nodes.get("", node) is not None
 
     def get(self, node: str) -> AgentRecord | None:
         """Return the record of a node's agent; None if it never dialled."""
@@ -58,7 +58,7 @@ class AgentRegistry:
         return [
             node
             for node, record in self._records.items()
-            if record.stream is None and self._world.nodes.get("", node) is None
+            if record.stream is None and self._cache.nodes.get("", node) is None
         ]
 
     def charge(self, node: str, message: wire.AgentMessage) -> None:

@@ -69,17 +69,17 @@ def assemble(
     context: HubContext, *, progress_delay: Callable[[Key], float], connect: Connect = answers
 ) -> Hub:
     """Compose the hub. `progress_delay`: seconds until the turn of a job to store its progress."""
-    world, queue, clock = context.world, context.queue, context.clock
+    cache, queue, clock = context.cache, context.queue, context.clock
     registry, tokens = AgentRegistry(context), SlotTokenIssuer()
     monitor = AgentMonitor(context, agent_address=registry.peer_address, connect=connect)
     directory = PeerDirectory(context, registry)
     namespace = context.settings.namespace
-    stores = Stores(world, queue, context.gateway, namespace, clock=clock, wall=context.wall)
+    stores = Stores(cache, queue, context.gateway, namespace, clock=clock, wall=context.wall)
     sweeps = Sweeps(registry.send, registry.peer_address, clock=clock)
-    detectors = StragglerDetectors(world, queue, context.metrics)
+    detectors = StragglerDetectors(cache, queue, context.metrics)
     reports = PodReports(context, registry, directory, tokens, progress_delay)
     streams = AgentStreams(registry, directory, reports, monitor, stores, sweeps)
-    world.nodes.listen(streams.node_changed)
+    cache.nodes.listen(streams.node_changed)
     return Hub(
         context=context,
         registry=registry,
@@ -93,5 +93,5 @@ def assemble(
         tokens=tokens,
         commands=CommandSender(context, registry, stores, tokens),
         reader=HubReader(registry, monitor, detectors, stores, sweeps, tokens),
-        release=MemoryRelease(world, lambda node, uid: registry.send(node, messages.forget(uid))),
+        release=MemoryRelease(cache, lambda node, uid: registry.send(node, messages.forget(uid))),
     )

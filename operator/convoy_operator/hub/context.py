@@ -18,7 +18,7 @@ from convoy_operator.settings import Settings
 class HubContext:
     """Caches, queue, API server, metrics, settings and clocks."""
 
-    world: ClusterCache
+    cache: ClusterCache
     queue: WorkQueue[Key]
     gateway: ApiGateway
     metrics: Metrics

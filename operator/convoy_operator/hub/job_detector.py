@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from convoy_controllers.guard.canary import Canary, Sight
+from convoy_controllers.guard.canary import Canary, CanaryResult
 from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.findings import Report
-from convoy_controllers.guard.gather import Gather
-from convoy_controllers.guard.placing import Standing
-from convoy_controllers.guard.state import State, begin
-from convoy_controllers.guard.suspicions import Held, held, noticeable
+from convoy_controllers.guard.rank_placement import RankPlacement
+from convoy_controllers.guard.state import State, initial_state
+from convoy_controllers.guard.suspicions import SuspicionRecord, held, noticeable
 from convoy_controllers.guard.telemetry import Window
+from convoy_controllers.guard.window_collector import WindowCollector
 from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import FEWEST_WINDOWS, JobPace, Slow, error
@@ -33,19 +33,19 @@ class JobDetector:
     """One incarnation of a job."""
 
     def __init__(
-        self, key: Key, uid: str, incarnation: int, standing: Standing, clock: Callable[[], float]
+        self, key: Key, uid: str, incarnation: int, standing: RankPlacement, clock: Callable[[], float]
     ) -> None:
         self.key = key
         self.uid = uid
         self.incarnation = incarnation
         self.standing = standing
-        self.gather = Gather(standing.layout.size, incarnation)
-        self.state: State = begin(standing.layout)
+        self.gather = WindowCollector(standing.layout.size, incarnation)
+        self.state: State = initial_state(standing.layout)
         self.view: GuardView | None = None
         """The view that its plan was shown last."""
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, SuspicionRecord] = {}
         """Lasting suspicions, by node."""
-        self.noticed: dict[str, Held] = {}
+        self.noticed: dict[str, SuspicionRecord] = {}
         """Findings that may lie in a node and need not, by node."""
         self.canary = Canary()
         self._tables = TokenBucket(_TABLES_PER_SECOND, _TABLES_AT_ONCE, clock)
@@ -58,7 +58,7 @@ class JobDetector:
     @property
     def blind(self) -> bool:
         """True if the injected slow canary was not detected."""
-        return self.canary.last is Sight.BLIND
+        return self.canary.last is CanaryResult.BLIND
 
     @property
     def tired(self) -> bool:
@@ -106,7 +106,7 @@ class JobDetector:
             ),
         )
 
-    def suspicion(self, node: str, one: Held) -> Suspicion:
+    def suspicion(self, node: str, one: SuspicionRecord) -> Suspicion:
         """Return what is held against a node, in the terms of its life cycle."""
         since, seen = (datetime.fromtimestamp(time, UTC) for time in (one.since, one.seen))
         job = f"{self.key.namespace}/{self.key.name}"

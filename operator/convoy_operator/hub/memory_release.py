@@ -17,8 +17,8 @@ RELEASE_SECONDS = 10.0
 class MemoryRelease:
     """Finds checkpoints in memory that are of no use. `release`: (node, job uid) orders the node's agent."""
 
-    def __init__(self, world: ClusterCache, release: Callable[[str, str], object]) -> None:
-        self._world = world
+    def __init__(self, cache: ClusterCache, release: Callable[[str, str], object]) -> None:
+        self._cache = cache
         self._release = release
         self._due = 0.0
         self._over: set[tuple[str, str]] = set()
@@ -33,7 +33,7 @@ class MemoryRelease:
 
     def poll(self, agents: Iterable[tuple[str, AgentRecord]]) -> None:
         """Release the memory of jobs that are over or gone, and on nodes that jobs have left."""
-        alive = {job.uid: job for job in self._world.jobs if not ended(job)}
+        alive = {job.uid: job for job in self._cache.jobs if not ended(job)}
         before, self._over = self._over, set()
         # A job's pods are searched once, not once for each of its nodes.
         places: dict[str, Container[str] | None] = {}
@@ -53,6 +53,6 @@ class MemoryRelease:
         """Return the nodes whose memory of a job is needed; None for all."""
         if job is None:
             return ()
-        pods = self._world.pods.indexed((job.namespace, job.name))
+        pods = self._cache.pods.indexed((job.namespace, job.name))
         nodes = {pod.view.node for pod in pods if pod.view.node}
         return nodes if views.settled(job.raw, len(nodes)) else None

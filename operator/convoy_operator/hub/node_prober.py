@@ -85,7 +85,7 @@ class NodeProber:
         Unix time of a node for a time of our clock that is not earlier; None when its agent never dialled.
         """
         self._gateway = context.gateway
-        self._world = context.world
+        self._cache = context.cache
         self._liveness = liveness
         self._quiet_seconds = context.settings.agent_quiet_seconds
         self._agent_address = agent_address
@@ -137,8 +137,8 @@ class NodeProber:
         if not self.answers(node):
             # A pod may still be given to it, and must not find its death forgotten.
             return True
-        known = self._world.nodes.get("", node)
-        return (known is not None and known.agent_ready) or bool(self._world.pods_on(node))
+        known = self._cache.nodes.get("", node)
+        return (known is not None and known.agent_ready) or bool(self._cache.pods_on(node))
 
     async def _connect_again(self, node: str, probe: Probe) -> None:
         """Try to connect again and again."""
@@ -174,14 +174,14 @@ class NodeProber:
 
     def _pods(self, node: str) -> list[tuple[str, int]]:
         """Return where up to three of a node's pods can be probed."""
-        return _addresses(pod for pod in self._world.pods_on(node) if pod.view.phase not in ENDED_PHASES)
+        return _addresses(pod for pod in self._cache.pods_on(node) if pod.view.phase not in ENDED_PHASES)
 
     def _controls(self, node: str) -> list[tuple[str, int]]:
         """Return where up to three pods can be probed that answer as the node's own do, if they live."""
-        pods = self._world.pods_on(node)
+        pods = self._cache.pods_on(node)
         jobs, namespaces = {(pod.namespace, pod.job) for pod in pods}, {pod.namespace for pod in pods}
-        siblings = (pod for job in jobs for pod in self._world.pods.indexed(job))
-        neighbours = (pod for pod in self._world.pods if pod.namespace in namespaces)
+        siblings = (pod for job in jobs for pod in self._cache.pods.indexed(job))
+        neighbours = (pod for pod in self._cache.pods if pod.namespace in namespaces)
         return _addresses(filter(self._speaks, siblings)) or _addresses(filter(self._speaks, neighbours))
 
     def _speaks(self, pod: Pod) -> bool:
@@ -191,7 +191,7 @@ class NodeProber:
     async def _read_lease(self, node: str, probe: Probe) -> None:
         """Read the Lease of the node's kubelet again and again, while pods make it matter."""
         while True:
-            if self._world.pods_on(node):
+            if self._cache.pods_on(node):
                 async with self._leases:
                     await self._lease_rate.take()
                     await self._age(node, probe)

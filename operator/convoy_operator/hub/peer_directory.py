@@ -22,7 +22,7 @@ class PeerDirectory:
     """Corrects agents that have a wrong address of another."""
 
     def __init__(self, context: HubContext, registry: AgentRegistry) -> None:
-        self._world = context.world
+        self._cache = context.cache
         self._clock = context.clock
         self._registry = registry
         self._moved: set[str] = set()
@@ -68,11 +68,11 @@ class PeerDirectory:
         """Send the agents of Strict jobs the address of a node's agent: when they are cut off from the hub,
         the attestations of one another keep their ranks alive."""
         address = self._registry.peer_address(moved)
-        for key in self._world.jobs_on(moved):
-            job = self._world.jobs.get(key.namespace, key.name)
+        for key in self._cache.jobs_on(moved):
+            job = self._cache.jobs.get(key.namespace, key.name)
             if job is None or not views.strict(job.raw):
                 continue
-            for pod in self._world.pods.indexed((key.namespace, key.name)):
+            for pod in self._cache.pods.indexed((key.namespace, key.name)):
                 record = self._registry.get(pod.view.node or "")
                 if record is not None and record.stream is not None and pod.uid in record.slots:
                     self._registry.put(record.stream, messages.peer_moved(pod.uid, moved, address))

@@ -35,7 +35,7 @@ class PodReports:
         progress_delay: Callable[[Key], float],
     ) -> None:
         """`progress_delay`: seconds until the turn of a job to store its progress."""
-        self._world = context.world
+        self._cache = context.cache
         self._queue = context.queue
         self._wall = context.wall
         self._debounce = context.settings.debounce_seconds
@@ -78,7 +78,7 @@ class PodReports:
 
     def wake(self, node: str, uid: str, delay: float | None) -> None:
         """Queue a pod's job within so many seconds; None for its next turn to store progress."""
-        pod = self._world.pods.by_uid(uid)
+        pod = self._cache.pods.by_uid(uid)
         if pod is not None and pod.view.node == node:
             key = Key(TRAINING_JOB.name, pod.namespace, pod.job)
             self._queue.add(key, self._progress_delay(key) if delay is None else delay)

@@ -91,7 +91,7 @@ class Stores:
 
     def __init__(
         self,
-        world: ClusterCache,
+        cache: ClusterCache,
         queue: WorkQueue[Key],
         gateway: ApiGateway,
         namespace: str,
@@ -100,7 +100,7 @@ class Stores:
         wall: Callable[[], float] = time.time,
     ) -> None:
         """`namespace`: the operator's, where the Secrets are."""
-        self._world = world
+        self._cache = cache
         self._queue = queue
         self._gateway = gateway
         self._namespace = namespace
@@ -108,7 +108,7 @@ class Stores:
         self._wall = wall
         self._known: dict[str, _Known] = {}
         self._lines: dict[str, _Line] = {}
-        world.objects(CHECKPOINT_STORE).listen(self._gone)
+        cache.objects(CHECKPOINT_STORE).listen(self._gone)
 
     # What reconciles ask.
 
@@ -120,7 +120,7 @@ class Stores:
             self._known.pop(parent.name, None)
             return
         secret, message = await self._read(store)
-        current = self._world.objects(CHECKPOINT_STORE).get("", parent.name)
+        current = self._cache.objects(CHECKPOINT_STORE).get("", parent.name)
         if current is None or current.uid != parent.uid:
             return
         known = self._known.get(parent.name)
@@ -276,17 +276,17 @@ class Stores:
         """Nodes with pods of the jobs that use a store and may."""
         return {
             pod.view.node
-            for job in self._world.jobs.by_index(STORE_FIELD, name)
+            for job in self._cache.jobs.by_index(STORE_FIELD, name)
             if spec.allows(job.namespace) and not ended(job)
-            for pod in self._world.own_pods(Key(TRAINING_JOB.name, job.namespace, job.name))
+            for pod in self._cache.own_pods(Key(TRAINING_JOB.name, job.namespace, job.name))
             if pod.view.node
         }
 
     def _used_on(self, node: str) -> Iterable[str]:
         """Stores of the jobs that have pods on a node and may use them."""
-        pods = (pod for pod in self._world.members_on(node) if pod.view.phase not in ENDED_PHASES)
+        pods = (pod for pod in self._cache.members_on(node) if pod.view.phase not in ENDED_PHASES)
         for key in sorted({Key(TRAINING_JOB.name, pod.namespace, pod.job) for pod in pods}):
-            job = self._world.jobs.get(key.namespace, key.name)
+            job = self._cache.jobs.get(key.namespace, key.name)
             name = next(iter(texts_at(STORE_FIELD, job)), "") if job is not None else ""
             known = self._known.get(name)
             if known is None or not known.spec.allows(key.namespace):

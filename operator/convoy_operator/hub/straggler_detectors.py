@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.cached import Parent, Pod
 from convoy_controllers.guard.findings import Finding, Report, Verdict
-from convoy_controllers.guard.placing import standing
-from convoy_controllers.guard.suspicions import Held
+from convoy_controllers.guard.rank_placement import standing
+from convoy_controllers.guard.suspicions import SuspicionRecord
 from convoy_controllers.guard.telemetry import Collective, Window, members
 from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth.observed import Suspicion
@@ -56,7 +56,7 @@ class StragglerDetectors:
 
     def __init__(
         self,
-        world: ClusterCache,
+        cache: ClusterCache,
         queue: WorkQueue[Key],
         metrics: Metrics,
         *,
@@ -64,7 +64,7 @@ class StragglerDetectors:
         wall: Callable[[], float] = time.time,
         cpu: Callable[[], float] = time.thread_time,
     ) -> None:
-        self._world = world
+        self._cache = cache
         self._queue = queue
         self._metrics = metrics
         self._clock = clock
@@ -78,7 +78,7 @@ class StragglerDetectors:
         """By job uid, the time of the last failed try to make its detector."""
         self._spent = TokenBucket(_SHARE, _SECONDS_AT_ONCE, clock)
         """Seconds of a processor."""
-        world.jobs.listen(self._changed)
+        cache.jobs.listen(self._changed)
 
     def view(self, uid: str) -> GuardView | None:
         """Return what the telemetry of a job's ranks shows; None before they have reported a step."""
@@ -94,11 +94,11 @@ class StragglerDetectors:
         return self._suspicions(lambda job: job.noticed)
 
     def _suspicions(
-        self, which: Callable[[JobDetector], Mapping[str, Held]]
+        self, which: Callable[[JobDetector], Mapping[str, SuspicionRecord]]
     ) -> Mapping[str, tuple[Suspicion, ...]]:
         found: dict[str, list[Suspicion]] = defaultdict(list)
         for uid, job in self._jobs.items():
-            known = self._world.jobs.get(job.key.namespace, job.key.name)
+            known = self._cache.jobs.get(job.key.namespace, job.key.name)
             if known is None or known.uid != uid or known.status.get("incarnation") != job.incarnation:
                 continue
             for node, one in which(job).items():
@@ -116,7 +116,7 @@ class StragglerDetectors:
 
         Ends after one detection, or some windows; returns where to go on, or 0 when all was processed.
         """
-        pod = self._world.pods.by_uid(told.pod_uid)
+        pod = self._cache.pods.by_uid(told.pod_uid)
         if pod is None or pod.view.node != node:
             return 0
         if (job := self._job(pod, told.incarnation)) is None:
@@ -159,7 +159,7 @@ class StragglerDetectors:
 
     def _job(self, pod: Pod, incarnation: int) -> JobDetector | None:
         """Return the detector of a pod's job, if that incarnation of it has formed."""
-        parent = self._world.jobs.get(pod.namespace, pod.job)
+        parent = self._cache.jobs.get(pod.namespace, pod.job)
         if parent is None or parent.uid != pod.view.owner_uid or ended(parent):
             return None
         status = parent.status
@@ -182,13 +182,13 @@ class StragglerDetectors:
             slots = present(TrainingJob.model_validate(parent.raw))
         except ValidationError:
             return None  # its own reconcile says what is wrong with it
-        pods = self._world.pods.indexed((parent.namespace, parent.name))
+        pods = self._cache.pods.indexed((parent.namespace, parent.name))
         nodes = {
             pod.name: pod.view.node for pod in pods if pod.view.node and pod.view.owner_uid == parent.uid
         }
         if any(slot.pod not in nodes for slot in slots) or not world_size(slots):
             return None  # a pod has gone, and so does this incarnation
-        found = (self._world.nodes.get("", name) for name in set(nodes.values()))
+        found = (self._cache.nodes.get("", name) for name in set(nodes.values()))
         labels = {node.name: node.labels for node in found if node is not None}
         key = Key(TRAINING_JOB.name, parent.namespace, parent.name)
         return JobDetector(key, parent.uid, incarnation, standing(slots, nodes, labels), self._clock)

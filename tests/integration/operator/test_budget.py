@@ -50,8 +50,8 @@ async def test_one_status_write_per_job_one_create_per_pod_and_none_at_rest(
         await asyncio.gather(*(gateway.create(TRAINING_JOBS, namespace, job(f"j{n}", 3)) for n in range(20)))
 
         def settled() -> bool:
-            stored = [item for item in operator.world.jobs if item.namespace == namespace and item.status]
-            pods = [item for item in operator.world.pods if item.namespace == namespace]
+            stored = [item for item in operator.cache.jobs if item.namespace == namespace and item.status]
+            pods = [item for item in operator.cache.pods if item.namespace == namespace]
             return len(stored) == 20 and len(pods) == 60 and operator.queue.depth == 0
 
         await eventually(settled)
@@ -116,7 +116,7 @@ async def test_a_deleted_job_is_forgotten_and_one_of_the_same_name_starts_afresh
 
         await eventually(lambda: owned(first["metadata"]["uid"]))
         await installation.call("DELETE", f"{path}/again")
-        await eventually(lambda: operator.world.jobs.get(namespace, "again") is None)
+        await eventually(lambda: operator.cache.jobs.get(namespace, "again") is None)
         second = await installation.call("POST", path, job("again", 1))
 
         async def refused() -> bool:

@@ -81,26 +81,26 @@ async def test_a_delete_spares_a_pod_of_another_uid(gateway: KubernetesGateway, 
         await gateway.delete(PODS, namespace, "p", uid=made["metadata"]["uid"])
 
 
-def executing(gateway: KubernetesGateway, world: ClusterCache) -> Executor:
+def executing(gateway: KubernetesGateway, cache: ClusterCache) -> Executor:
     metrics = Metrics()
-    return Executor(gateway, world, Recorder(gateway, metrics, "test"), metrics, 4)
+    return Executor(gateway, cache, Recorder(gateway, metrics, "test"), metrics, 4)
 
 
 async def test_a_pod_that_is_being_deleted_is_deleted_at_once_when_its_node_is_lost(
     gateway: KubernetesGateway, control_plane: Any
 ) -> None:
     namespace = control_plane.namespace()
-    world = ClusterCache()
-    executor = executing(gateway, world)
+    cache = ClusterCache()
+    executor = executing(gateway, cache)
     body = pod("p")
     body["spec"] |= {"nodeName": "dead", "terminationGracePeriodSeconds": 300}
     made = await gateway.create(PODS, namespace, body)
-    world.pods.upsert(views.pod(made))
+    cache.pods.upsert(views.pod(made))
     parent = views.parent({"metadata": {**made["metadata"], "name": "j", "uid": "j"}})
     uid = made["metadata"]["uid"]
 
     await executor.carry_out(parent, [delete_pod("p", uid)])
-    (waiting,) = world.pods
+    (waiting,) = cache.pods
     assert waiting.view.deleting
     assert (await gateway.get(PODS, namespace, "p"))["metadata"]["deletionGracePeriodSeconds"] == 300
 
@@ -111,7 +111,7 @@ async def test_a_pod_that_is_being_deleted_is_deleted_at_once_when_its_node_is_l
     await executor.carry_out(parent, [delete_pod("p", uid, grace_seconds=0)])
     with pytest.raises(errors.NotFound):
         await gateway.get(PODS, namespace, "p")
-    assert not list(world.pods), "known before any watch says so"
+    assert not list(cache.pods), "known before any watch says so"
     again = await gateway.create(PODS, namespace, pod("p"))
     assert again["metadata"]["uid"] != uid
     await executor.carry_out(parent, [delete_pod("p", uid, grace_seconds=0)])
@@ -122,12 +122,12 @@ async def test_a_pod_that_somebody_holds_is_still_there(
     gateway: KubernetesGateway, control_plane: Any
 ) -> None:
     namespace = control_plane.namespace()
-    world = ClusterCache()
+    cache = ClusterCache()
     made = await gateway.create(PODS, namespace, pod("p", finalizers=["example.com/held"]))
     parent = views.parent({"metadata": {**made["metadata"], "name": "j", "uid": "j"}})
     delete = delete_pod("p", made["metadata"]["uid"], grace_seconds=0)
-    await executing(gateway, world).carry_out(parent, [delete])
-    (held,) = world.pods
+    await executing(gateway, cache).carry_out(parent, [delete])
+    (held,) = cache.pods
     assert held.view.deleting
     await gateway.patch(PODS, namespace, "p", {"metadata": {"finalizers": None}})
 

@@ -21,7 +21,7 @@ OWN = {"key": "example.com/own", "effect": "NoSchedule"}
 ACT = {
     "mode": "Act",
     "detection": {"lasting": "1s"},
-    "drain": {"moveCost": "1s"},
+    "drain": {"swapCost": "1s"},
     "budgets": {"poolPercent": 50},
 }
 
@@ -30,7 +30,7 @@ def resource(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "convoy.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-class World:
+class GuardedCluster:
     """Three nodes with agents, and a job's pod on the first of them."""
 
     def __init__(self, installation: Installation, operator: Operator) -> None:
@@ -121,9 +121,11 @@ class World:
 
 
 @pytest.fixture
-async def world(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+async def cluster(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[GuardedCluster]:
     async with running(installation, monkeypatch) as operator:
-        it = World(installation, operator)
+        it = GuardedCluster(installation, operator)
         try:
             yield it
         finally:
@@ -131,32 +133,32 @@ async def world(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> 
                 await agent.hang_up()
 
 
-async def test_a_slow_node_is_marked_and_its_pod_leaves(world: World) -> None:
-    await world.begin()
-    await eventually(world.known, what="all hardware is known and shown")
-    assert await world.taints() == {OWN["key"]: "NoSchedule"}
-    await world.work()
-    world.accused = world.nodes[0]
-    world.operator.hub.detectors.on_suspicion()
+async def test_a_slow_node_is_marked_and_its_pod_leaves(cluster: GuardedCluster) -> None:
+    await cluster.begin()
+    await eventually(cluster.known, what="all hardware is known and shown")
+    assert await cluster.taints() == {OWN["key"]: "NoSchedule"}
+    await cluster.work()
+    cluster.accused = cluster.nodes[0]
+    cluster.operator.hub.detectors.on_suspicion()
 
     async def leaving() -> bool:
-        path = f"/api/v1/namespaces/{world.installation.namespace}/pods/job-w-0"
-        pod = await world.installation.call("GET", path)
+        path = f"/api/v1/namespaces/{cluster.installation.namespace}/pods/job-w-0"
+        pod = await cluster.installation.call("GET", path)
         return "deletionTimestamp" in pod["metadata"]
 
     await eventually(leaving, seconds=30, what="the pod is evicted")
-    assert await world.state() == "Draining"
-    assert await world.taints() == {OWN["key"]: "NoSchedule", "convoy.dev/quarantined": "NoSchedule"}
-    node = await world.node()
+    assert await cluster.state() == "Draining"
+    assert await cluster.taints() == {OWN["key"]: "NoSchedule", "convoy.dev/quarantined": "NoSchedule"}
+    node = await cluster.node()
     assert node["metadata"]["labels"]["convoy.dev/node-health"] == "Draining"
     assert "unschedulable" not in node["spec"], "nobody is cordoned"
-    shown = await world.qualified()
+    shown = await cluster.qualified()
     assert shown is not None and (shown["status"], shown["reason"]) == ("False", "ConfirmedSlow")
     assert {one["type"] for one in node["status"]["conditions"]} >= {"Ready", "convoy.dev/Qualified"}
-    health = await world.health()
+    health = await cluster.health()
 
     async def told() -> bool:
-        events = await world.installation.call("GET", "/api/v1/namespaces/default/events?limit=500")
+        events = await cluster.installation.call("GET", "/api/v1/namespaces/default/events?limit=500")
         reasons = {
             one["reason"]
             for one in events["items"]
@@ -165,47 +167,49 @@ async def test_a_slow_node_is_marked_and_its_pod_leaves(world: World) -> None:
         return {"SlowerThanPeers", "ConfirmedSlow", "DrainingNode"} <= reasons
 
     await eventually(told, what="events of all three")
-    assert await world.taints(1) == {OWN["key"]: "NoSchedule"}
+    assert await cluster.taints(1) == {OWN["key"]: "NoSchedule"}
 
 
-async def test_taints_that_others_add_meanwhile_stay_and_all_of_ours_go_with_the_policy(world: World) -> None:
-    await world.begin()
-    await eventually(world.known, what="all hardware is known and shown")
-    world.accused = world.nodes[1]
-    world.operator.hub.detectors.on_suspicion()
+async def test_taints_that_others_add_meanwhile_stay_and_all_of_ours_go_with_the_policy(
+    cluster: GuardedCluster,
+) -> None:
+    await cluster.begin()
+    await eventually(cluster.known, what="all hardware is known and shown")
+    cluster.accused = cluster.nodes[1]
+    cluster.operator.hub.detectors.on_suspicion()
 
     async def tainted() -> bool:
-        return "convoy.dev/quarantined" in await world.taints(1)
+        return "convoy.dev/quarantined" in await cluster.taints(1)
 
     await eventually(tainted, what="the node is quarantined")
-    name = world.nodes[1]
-    taints = (await world.node(1))["spec"]["taints"]
+    name = cluster.nodes[1]
+    taints = (await cluster.node(1))["spec"]["taints"]
     more = {"spec": {"taints": [*taints, {"key": "example.com/late", "effect": "NoSchedule"}]}}
-    await world.installation.call("PATCH", f"/api/v1/nodes/{name}", more, content_type=MERGE)
-    policy = f"{API}/guardpolicies/{world.installation.namespace}"
-    await world.installation.call("DELETE", policy)
+    await cluster.installation.call("PATCH", f"/api/v1/nodes/{name}", more, content_type=MERGE)
+    policy = f"{API}/guardpolicies/{cluster.installation.namespace}"
+    await cluster.installation.call("DELETE", policy)
 
     async def clean() -> bool:
-        node = await world.node(1)
+        node = await cluster.node(1)
         label = "convoy.dev/node-health" in node["metadata"]["labels"]
-        return not label and await world.qualified(1) is None and not await tainted()
+        return not label and await cluster.qualified(1) is None and not await tainted()
 
     await eventually(clean, what="nothing of ours is left on the node")
-    assert set(await world.taints(1)) == {OWN["key"], "example.com/late"}
+    assert set(await cluster.taints(1)) == {OWN["key"], "example.com/late"}
 
 
 async def test_what_people_say_of_a_node_is_obeyed_at_once(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    cluster: GuardedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fleet, "LOOK_SECONDS", 600.0)
-    await world.begin()
-    await eventually(world.known, what="all hardware is known and shown")
-    path = f"{API}/nodehealths/machine-of-{world.nodes[2]}"
+    await cluster.begin()
+    await eventually(cluster.known, what="all hardware is known and shown")
+    path = f"{API}/nodehealths/machine-of-{cluster.nodes[2]}"
     said = {"spec": {"condemned": {"reason": "smoke", "user": "ops"}}}
-    await world.installation.call("PATCH", path, said, content_type=MERGE)
+    await cluster.installation.call("PATCH", path, said, content_type=MERGE)
 
     async def condemned() -> bool:
-        return await world.state(2) == "Condemned" and "convoy.dev/quarantined" in await world.taints(2)
+        return await cluster.state(2) == "Condemned" and "convoy.dev/quarantined" in await cluster.taints(2)
 
     await eventually(condemned, what="it is condemned")
 

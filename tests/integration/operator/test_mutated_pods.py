@@ -121,7 +121,7 @@ async def test_a_sidecar_is_ended_with_the_job_and_its_pod_stays(
         await kubelet.status("j-worker-0", facts)
 
         await eventually(
-            lambda: any(one.namespace == namespace and one.view.exit_code == 0 for one in operator.world.pods)
+            lambda: any(one.namespace == namespace and one.view.exit_code == 0 for one in operator.cache.pods)
         )
         monkeypatch.setattr(finished, "LET_GO_SECONDS", 0)
         again = {"metadata": {"annotations": {"reconcile": "again"}}}

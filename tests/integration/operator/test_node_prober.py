@@ -155,17 +155,17 @@ async def test_a_node_whose_object_is_deleted_is_seen_to_be_gone(
     node = f"{installation.namespace}-gone"
     await installation.node(node)
     async with running(installation, monkeypatch) as operator:
-        await eventually(lambda: operator.world.nodes.get("", node))
-        assert operator.world.nodes.get("", node).ready
+        await eventually(lambda: operator.cache.nodes.get("", node))
+        assert operator.cache.nodes.get("", node).ready
         await installation.call(
             "PATCH",
             f"/api/v1/nodes/{node}",
             {"spec": {"unschedulable": True}},
             content_type="application/merge-patch+json",
         )
-        await eventually(lambda: operator.world.nodes.get("", node).cordoned, what="cordon")
+        await eventually(lambda: operator.cache.nodes.get("", node).cordoned, what="cordon")
         await installation.call("DELETE", f"/api/v1/nodes/{node}")
-        await eventually(lambda: operator.world.nodes.get("", node) is None, what="gone")
+        await eventually(lambda: operator.cache.nodes.get("", node) is None, what="gone")
 
 
 async def _neighbour(installation: Installation, operator: Any, namespace: str, node: str) -> FakeAgent:
@@ -187,5 +187,5 @@ async def _pods(kubelet: Kubelet, count: int) -> list[dict[str, Any]]:
 
 
 async def _placed(operator: Any, namespace: str) -> Any:
-    pods = operator.world.pods.indexed((namespace, "train"))
+    pods = operator.cache.pods.indexed((namespace, "train"))
     return pods[0].view if pods and pods[0].view.ip else None

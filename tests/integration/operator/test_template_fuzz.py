@@ -54,24 +54,24 @@ class Trial:
         self.gateway, self.namespace = KubernetesGateway(client, settings, self.metrics), namespace
         self.outcomes: Counter[str] = Counter()
         self.faults: list[str] = []
-        self.world = ClusterCache()
+        self.cache = ClusterCache()
         entry = {"metadata": {"name": "gpt", "uid": "e", "resourceVersion": "1"}}
-        self.world.objects(engine.KIND).upsert(views.parent({**catalogue()["gpt"].to_dict(), **entry}))
+        self.cache.objects(engine.KIND).upsert(views.parent({**catalogue()["gpt"].to_dict(), **entry}))
         queue: WorkQueue[Key] = WorkQueue()
         refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
         means = Means(
             gateway=self.gateway,
             node_gateway=self.gateway,
-            world=self.world,
+            cache=self.cache,
             queue=queue,
             recorder=Recorder(self.gateway, self.metrics, "fuzz"),
             metrics=self.metrics,
             settings=settings,
-            pod_events=PodEvents(self.gateway, self.world, queue.add),
+            pod_events=PodEvents(self.gateway, self.cache, queue.add),
             send=lambda command: None,
             unsettled=lambda nodes: 0.0,
         )
-        reader = ClusterReader(self.world, FakeHub(), refusals.standing)
+        reader = ClusterReader(self.cache, FakeHub(), refusals.standing)
         self.reconciler = Reconciler(means, reader, refusals)
 
     async def run(self, number: int) -> None:
@@ -84,7 +84,7 @@ class Trial:
             self.outcomes["refused by the API server" + (", not by validate" if not found else "")] += 1
             return
         stored = views.parent(raw)
-        self.world.jobs.upsert(stored)
+        self.cache.jobs.upsert(stored)
         await self.reconciler.handle(Key(TRAINING_JOB.name, self.namespace, stored.name))
         await self._judge(number, stored.name, found)
         await self._remove(stored)
@@ -99,7 +99,7 @@ class Trial:
         reason = status.get("reason")
         if not status.get("phase") or not reason or reason == "ReconcileFailed":
             self.faults.append(f"{number}: status {str(status)[:300]}")
-        made = self.world.pods.get(self.namespace, f"{name}-worker-0") is not None
+        made = self.cache.pods.get(self.namespace, f"{name}-worker-0") is not None
         if reason == "InvalidSpec" and "spec." not in str(status.get("message")):
             self.faults.append(f"{number}: no path in {status.get('message')}")
         # The server drops unknown fields of such a client, whatever is in them.
@@ -120,11 +120,11 @@ class Trial:
                 json.dumps(born(pod(model, engine, slot), 2, {"node-a"}))
                 if model.spec.engine is None or model.spec.engine.name == "gpt":
                     command(model, engine, slot)
-        for one in list(self.world.pods.indexed((stored.namespace, stored.name))):
+        for one in list(self.cache.pods.indexed((stored.namespace, stored.name))):
             await self.gateway.delete(PODS, self.namespace, one.name, uid=one.uid, grace_seconds=0)
-            self.world.pods.remove(one)
+            self.cache.pods.remove(one)
         await self.gateway.delete(TRAINING_JOBS, self.namespace, stored.name, uid=stored.uid)
-        self.world.jobs.remove(stored)
+        self.cache.jobs.remove(stored)
 
 
 @pytest.fixture

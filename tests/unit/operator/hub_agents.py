@@ -89,11 +89,11 @@ class AgentsHarness:
     @pytest.fixture(autouse=True)
     async def made(self, api: FakeApi) -> None:
         self.now = 100.0
-        self.world = ClusterCache()
+        self.cache = ClusterCache()
         self.queue = Queue()
         self.hub = assemble(
             HubContext(
-                world=self.world,
+                cache=self.cache,
                 queue=self.queue,  # type: ignore[arg-type]
                 gateway=api,
                 metrics=Metrics(),
@@ -119,12 +119,12 @@ class AgentsHarness:
             },
             "spec": {"nodeName": node},
         }
-        self.world.pods.upsert(views.pod(raw))
+        self.cache.pods.upsert(views.pod(raw))
         return views.pod(raw).view
 
     def add_node(self, name: str) -> None:
         raw = {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"}}
-        self.world.nodes.upsert(views.node(raw))
+        self.cache.nodes.upsert(views.node(raw))
 
     async def session(self, monkeypatch: pytest.MonkeyPatch, node: str, left: float) -> Silent:
         """A stream of an agent that says Hello and nothing more, with a certificate for so many seconds."""

@@ -47,7 +47,7 @@ class Operator:
         self.sent: list[Any] = []
         self.controllers = tuple(controllers)
         self.hub = hub if hub is not None else FakeHub()
-        self.world = ClusterCache(self.controllers)
+        self.cache = ClusterCache(self.controllers)
         self.queue: WorkQueue[Key] = WorkQueue()
         self.metrics = Metrics()
         self.recorder = Recorder(api, self.metrics, "test")
@@ -56,22 +56,22 @@ class Operator:
             self.settings.backoff_min_seconds, self.settings.backoff_max_seconds, lambda: self.time
         )
         self.reader = ClusterReader(
-            self.world, self.hub, self.refusals.standing, lambda: self.now, lambda: self.time
+            self.cache, self.hub, self.refusals.standing, lambda: self.now, lambda: self.time
         )
         means = Means(
             gateway=api,
             node_gateway=node_api or api,
-            world=self.world,
+            cache=self.cache,
             queue=self.queue,
             recorder=self.recorder,
             metrics=self.metrics,
             settings=self.settings,
-            pod_events=PodEvents(api, self.world, self.queue.add),
+            pod_events=PodEvents(api, self.cache, self.queue.add),
             send=send or self.sent.append,
             unsettled=lambda nodes: self.wait,
             meters={
-                trainingjob.KIND.name: RecoveryMeter(self.metrics, self.world, self.hub.slots),
-                healthsweep.KIND.name: SweepMeter(self.world, self.metrics),
+                trainingjob.KIND.name: RecoveryMeter(self.metrics, self.cache, self.hub.slots),
+                healthsweep.KIND.name: SweepMeter(self.cache, self.metrics),
             },
             clock=lambda: self.time,
         )
@@ -79,11 +79,11 @@ class Operator:
 
     def trigger(self, debounce: float = 0.1) -> Triggers:
         """Let changes of the caches fill the queue."""
-        return Triggers(self.world, self.reader, self.queue, debounce, self.controllers)
+        return Triggers(self.cache, self.reader, self.queue, debounce, self.controllers)
 
     async def reconcile_all(self, *kinds: str) -> None:
         """Reconcile every object of these kinds, one kind after the other; of all kinds without any."""
         for controller in self.controllers:
             if not kinds or controller.resource.kind in kinds:
-                for item in list(self.world.store(controller.resource)):
+                for item in list(self.cache.store(controller.resource)):
                     await self.reconciler.handle(controller.key(item.namespace, item.name))

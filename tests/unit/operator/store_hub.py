@@ -46,11 +46,11 @@ class Harness:
     def __init__(self, api: FakeApi) -> None:
         self.api = api
         self.now = 1000.0
-        self.world = ClusterCache()
+        self.cache = ClusterCache()
         self.queue = Queue()
         self.hub = assemble(
             HubContext(
-                world=self.world,
+                cache=self.cache,
                 queue=self.queue,  # type: ignore[arg-type]
                 gateway=api,
                 metrics=Metrics(),
@@ -80,16 +80,16 @@ class Harness:
         self._put({"volume": {"claimName": "disk", **volume}, "allowedNamespaces": ["*"]})
 
     def _put(self, spec: dict[str, Any]) -> None:
-        old = self.world.objects(CHECKPOINT_STORE).get("", "s3")
+        old = self.cache.objects(CHECKPOINT_STORE).get("", "s3")
         metadata = {"name": "s3", "uid": old.uid if old else "uid-s3"}
         raw = self.api.put(CHECKPOINT_STORES, {"metadata": metadata, "spec": spec})
-        self.world.objects(CHECKPOINT_STORE).upsert(views.parent(raw))
+        self.cache.objects(CHECKPOINT_STORE).upsert(views.parent(raw))
 
     def job(self, node: str, name: str = "job", store: str = "s3", owner: str = "") -> None:
         tiers = {"local": {}, "remote": {"store": store}}
         raw = make_job(name, checkpoint={"tiers": tiers}).to_dict()
         raw["metadata"]["resourceVersion"] = "1"
-        self.world.jobs.upsert(views.parent(raw))
+        self.cache.jobs.upsert(views.parent(raw))
         metadata = {
             "name": f"{name}-{node}",
             "namespace": "default",
@@ -98,7 +98,7 @@ class Harness:
             "labels": {"convoy.dev/job": name},
             "ownerReferences": [{"uid": owner or f"uid-{name}", "controller": True}],
         }
-        self.world.pods.upsert(views.pod({"metadata": metadata, "spec": {"nodeName": node}}))
+        self.cache.pods.upsert(views.pod({"metadata": metadata, "spec": {"nodeName": node}}))
 
     def dial(self, node: str) -> list[wire.Store]:
         """An agent dials; what it is told of stores at once."""
@@ -114,7 +114,7 @@ class Harness:
         return [box.get_nowait() for _ in range(box.qsize())]
 
     async def resolve(self) -> None:
-        found = self.world.objects(CHECKPOINT_STORE).get("", "s3")
+        found = self.cache.objects(CHECKPOINT_STORE).get("", "s3")
         assert found is not None
         await self.hub.stores.resolve(found)
 

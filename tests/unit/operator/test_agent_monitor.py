@@ -30,12 +30,12 @@ class Harness:
     def __init__(self, api: FakeApi) -> None:
         self.loop = asyncio.get_running_loop()
         self.start = self.loop.time()
-        self.world = ClusterCache()
+        self.cache = ClusterCache()
         self.metrics = Metrics()
         self.added: list[tuple[float, str, float]] = []
         self.dead: set[str] = set()
         context = HubContext(
-            world=self.world,
+            cache=self.cache,
             queue=self,  # type: ignore[arg-type]
             gateway=api,
             metrics=self.metrics,
@@ -75,14 +75,14 @@ class Harness:
     def node(self, name: str) -> None:
         status = {"conditions": [{"type": "Ready", "status": "True"}]}
         metadata = {"name": name, "uid": name, "resourceVersion": "1", "labels": LABELS}
-        self.world.nodes.upsert(views.node({"metadata": metadata, "status": status}))
+        self.cache.nodes.upsert(views.node({"metadata": metadata, "status": status}))
 
     def pod(self, name: str, job: str, node: str, ip: str, phase: str = "Running") -> PodView:
         parent = {
             "metadata": {"name": job, "namespace": "ns", "uid": job, "resourceVersion": "1"},
             "spec": {},
         }
-        self.world.jobs.upsert(views.parent(parent))
+        self.cache.jobs.upsert(views.parent(parent))
         metadata = {
             "name": name,
             "namespace": "ns",
@@ -94,7 +94,7 @@ class Harness:
         item = views.pod(
             {"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": phase, "podIP": ip}}
         )
-        self.world.pods.upsert(item)
+        self.cache.pods.upsert(item)
         return item.view
 
     async def stop(self) -> None:
@@ -217,9 +217,9 @@ def test_a_node_whose_object_goes_is_shown_to_be_gone(virtual: Virtual, api: Fak
         it.beating = {"n"}
         await it.until(12.0)
         it.beating.clear()
-        known = it.world.nodes.get("", "n")
+        known = it.cache.nodes.get("", "n")
         assert known is not None
-        it.world.nodes.remove(known)
+        it.cache.nodes.remove(known)
         assert not it.monitor.nodes((pod,))["n"].exists
         assert not it.monitor.connected("n")
         await it.stop()

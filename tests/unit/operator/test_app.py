@@ -81,7 +81,7 @@ async def test_news_of_sweeps_wakes_those_that_run() -> None:
     operator = Operator(Settings(namespace="sys"), Mock(), Mock(), Mock())
     for name, status in (("fresh", {}), ("over", {"completionTime": "2026-01-01T00:00:00Z"})):
         metadata = {"name": name, "uid": name, "resourceVersion": "1"}
-        operator.world.upsert(HEALTH_SWEEPS, {"metadata": metadata, "spec": {}, "status": status})
+        operator.cache.upsert(HEALTH_SWEEPS, {"metadata": metadata, "spec": {}, "status": status})
     operator.queue.open = True
     operator.hub.sweeps.on_news()
     assert Key("HealthSweep", "", "fresh") in operator.queue
@@ -262,7 +262,7 @@ class Takeover:
     def make(self, name: str, phase: str, **spec: str) -> None:
         metadata = {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}
         raw = {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
-        self.operator.world.jobs.upsert(views.parent(raw))
+        self.operator.cache.jobs.upsert(views.parent(raw))
 
     def value(self, name: str, **labels: str) -> float | None:
         self.operator._refresh()

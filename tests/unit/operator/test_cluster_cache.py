@@ -31,22 +31,22 @@ class Queue:
         return taken
 
 
-def triggered(world: ClusterCache) -> Queue:
+def triggered(cache: ClusterCache) -> Queue:
     """The queue of the controllers that jobs depend on."""
     queue = Queue()
     found = [one for one in CONTROLLERS if one.resource.kind in ("TrainingJob", "Engine", "CheckpointStore")]
-    Triggers(world, ClusterReader(world, FakeHub()), queue, 0.15, found)  # type: ignore[arg-type]
+    Triggers(cache, ClusterReader(cache, FakeHub()), queue, 0.15, found)  # type: ignore[arg-type]
     return queue
 
 
 @pytest.fixture
-def world() -> ClusterCache:
+def cache() -> ClusterCache:
     return ClusterCache()
 
 
 @pytest.fixture
-def queue(world: ClusterCache) -> Queue:
-    return triggered(world)
+def queue(cache: ClusterCache) -> Queue:
+    return triggered(cache)
 
 
 def job(version: int, generation: int = 1, phase: str = "", named: str = "") -> Parent:
@@ -106,60 +106,60 @@ def node(
     return views.node({"metadata": metadata, "spec": {"unschedulable": cordoned}, "status": status})
 
 
-def test_a_spec_change_is_looked_at_at_once_a_status_change_soon(world: ClusterCache, queue: Queue) -> None:
-    world.jobs.upsert(job(1))
+def test_a_spec_change_is_looked_at_at_once_a_status_change_soon(cache: ClusterCache, queue: Queue) -> None:
+    cache.jobs.upsert(job(1))
     assert queue.take() == [(JOB, 0.0, True)]
-    world.jobs.upsert(job(2, phase="Running"))
+    cache.jobs.upsert(job(2, phase="Running"))
     assert queue.take() == [(JOB, 0.15, False)]
-    world.jobs.upsert(job(3, generation=2))
+    cache.jobs.upsert(job(3, generation=2))
     assert queue.take() == [(JOB, 0.0, True)]
 
 
-def test_our_own_status_write_wakes_nobody(world: ClusterCache, queue: Queue) -> None:
-    world.jobs.upsert(job(1))
+def test_our_own_status_write_wakes_nobody(cache: ClusterCache, queue: Queue) -> None:
+    cache.jobs.upsert(job(1))
     queue.take()
-    world.jobs.upsert(job(2, phase="Running"), own=True)
+    cache.jobs.upsert(job(2, phase="Running"), own=True)
     assert queue.take() == []
 
 
-def test_pods_wake_their_job_soon_and_at_once_when_they_end(world: ClusterCache, queue: Queue) -> None:
-    world.pods.upsert(pod(1))
+def test_pods_wake_their_job_soon_and_at_once_when_they_end(cache: ClusterCache, queue: Queue) -> None:
+    cache.pods.upsert(pod(1))
     assert queue.take() == [(JOB, 0.15, True)]
-    world.pods.upsert(pod(2))
+    cache.pods.upsert(pod(2))
     assert queue.take() == [], "nothing that a plan would see has changed"
-    world.pods.upsert(pod(3, "Running", podIP="10.0.0.1"))
+    cache.pods.upsert(pod(3, "Running", podIP="10.0.0.1"))
     assert queue.take() == [(JOB, 0.15, True)]
-    world.pods.upsert(pod(4, "Failed"))
+    cache.pods.upsert(pod(4, "Failed"))
     assert queue.take() == [(JOB, 0.0, True)]
-    world.pods.remove(pod(5, "Failed"))
+    cache.pods.remove(pod(5, "Failed"))
     assert queue.take() == [(JOB, 0.0, True)]
 
 
-def test_an_engine_wakes_itself_and_the_jobs_that_name_it(world: ClusterCache, queue: Queue) -> None:
-    world.jobs.upsert(job(1, named="odb"))
+def test_an_engine_wakes_itself_and_the_jobs_that_name_it(cache: ClusterCache, queue: Queue) -> None:
+    cache.jobs.upsert(job(1, named="odb"))
     queue.take()
-    world.objects(engine.KIND).upsert(
+    cache.objects(engine.KIND).upsert(
         views.parent({"metadata": {"name": "odb", "uid": "e", "resourceVersion": "2"}})
     )
     assert set(queue.take()) == {(Key("Engine", "", "odb"), 0.0, True), (JOB, 0.15, True)}
-    world.objects(engine.KIND).upsert(
+    cache.objects(engine.KIND).upsert(
         views.parent({"metadata": {"name": "else", "uid": "f", "resourceVersion": "3"}})
     )
     assert queue.take() == [(Key("Engine", "", "else"), 0.0, True)]
 
 
 def test_a_store_wakes_itself_and_the_jobs_that_name_it_when_it_concerns_them(
-    world: ClusterCache, queue: Queue
+    cache: ClusterCache, queue: Queue
 ) -> None:
     tiers = {"local": {}, "remote": {"store": "s3"}}
     named = job(1).raw | {"spec": {"checkpoint": {"tiers": tiers}}}
-    world.jobs.upsert(views.parent(named))
+    cache.jobs.upsert(views.parent(named))
     queue.take()
 
     def upsert(version: int, own: bool = False, name: str = "s3", **status: Any) -> None:
         metadata = {"name": name, "uid": name, "resourceVersion": str(version), "generation": 1}
         raw = {"metadata": metadata, "spec": {"allowedNamespaces": ["*"]}, "status": status}
-        world.objects(checkpointstore.KIND).upsert(views.parent(raw), own=own)
+        cache.objects(checkpointstore.KIND).upsert(views.parent(raw), own=own)
 
     itself = Key("CheckpointStore", "", "s3")
     upsert(2)
@@ -170,13 +170,13 @@ def test_a_store_wakes_itself_and_the_jobs_that_name_it_when_it_concerns_them(
     assert queue.take() == []
     upsert(5, name="else")
     assert queue.take() == [(Key("CheckpointStore", "", "else"), 0.0, True)]
-    (found,) = (one for one in world.objects(checkpointstore.KIND) if one.name == "s3")
-    world.objects(checkpointstore.KIND).remove(found)
+    (found,) = (one for one in cache.objects(checkpointstore.KIND) if one.name == "s3")
+    cache.objects(checkpointstore.KIND).remove(found)
     assert set(queue.take()) == {(itself, 0.0, True), (JOB, 0.15, True)}
 
 
-def test_the_first_agent_node_wakes_all_jobs_that_are_not_over(world: ClusterCache, queue: Queue) -> None:
-    world.jobs.upsert(job(1))
+def test_the_first_agent_node_wakes_all_jobs_that_are_not_over(cache: ClusterCache, queue: Queue) -> None:
+    cache.jobs.upsert(job(1))
     queue.take()
 
     def node(version: int, ready: str) -> Node:
@@ -185,106 +185,106 @@ def test_the_first_agent_node_wakes_all_jobs_that_are_not_over(world: ClusterCac
             {"metadata": {"name": "n", "uid": "n", "resourceVersion": str(version), "labels": labels}}
         )
 
-    world.nodes.upsert(node(1, "false"))
+    cache.nodes.upsert(node(1, "false"))
     assert queue.take() == []
-    world.nodes.upsert(node(2, "true"))
+    cache.nodes.upsert(node(2, "true"))
     assert queue.take() == [(JOB, 0.15, True)]
-    assert world.agent_nodes == 1
-    world.jobs.upsert(job(3, phase="Succeeded"))
+    assert cache.agent_nodes == 1
+    cache.jobs.upsert(job(3, phase="Succeeded"))
     queue.take()
-    world.nodes.upsert(node(4, "false"))
+    cache.nodes.upsert(node(4, "false"))
     assert queue.take() == []
 
 
-def test_pods_are_known_by_their_node_until_it_is_not_needed(world: ClusterCache) -> None:
-    world.pods.upsert(pod(1))
-    assert not list(world.occupied) and world.pods_on("n") == ()
-    world.pods.upsert(pod(2, on="n"))
-    assert not list(world.occupied), "anybody can give a pod the label of a job"
-    world.jobs.upsert(job(1))
-    world.pods.upsert(pod(3, on="n", job="k"))
-    assert list(world.occupied) == ["n"]
-    assert {item.uid for item in world.pods_on("n")} == {"j-p", "k-p"}
-    assert world.jobs_on("n") == {JOB, Key("TrainingJob", "ns", "k")}
-    world.pods.upsert(pod(4, "Failed", on="n"))
-    assert world.jobs_on("n") == {Key("TrainingJob", "ns", "k")}
-    world.pods.upsert(pod(5, "Failed", on="n", deleting=True))
-    assert world.jobs_on("n") == {JOB, Key("TrainingJob", "ns", "k")}, "its kubelet has to remove it"
-    world.pods.remove(pod(6, "Failed", on="n"))
-    world.pods.remove(pod(5, on="n", job="k"))
-    assert not list(world.occupied) and world.jobs_on("n") == set()
+def test_pods_are_known_by_their_node_until_it_is_not_needed(cache: ClusterCache) -> None:
+    cache.pods.upsert(pod(1))
+    assert not list(cache.occupied) and cache.pods_on("n") == ()
+    cache.pods.upsert(pod(2, on="n"))
+    assert not list(cache.occupied), "anybody can give a pod the label of a job"
+    cache.jobs.upsert(job(1))
+    cache.pods.upsert(pod(3, on="n", job="k"))
+    assert list(cache.occupied) == ["n"]
+    assert {item.uid for item in cache.pods_on("n")} == {"j-p", "k-p"}
+    assert cache.jobs_on("n") == {JOB, Key("TrainingJob", "ns", "k")}
+    cache.pods.upsert(pod(4, "Failed", on="n"))
+    assert cache.jobs_on("n") == {Key("TrainingJob", "ns", "k")}
+    cache.pods.upsert(pod(5, "Failed", on="n", deleting=True))
+    assert cache.jobs_on("n") == {JOB, Key("TrainingJob", "ns", "k")}, "its kubelet has to remove it"
+    cache.pods.remove(pod(6, "Failed", on="n"))
+    cache.pods.remove(pod(5, on="n", job="k"))
+    assert not list(cache.occupied) and cache.jobs_on("n") == set()
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param(lambda world: world.nodes.remove(node(9)), id="its Node object is gone"),
-        pytest.param(lambda world: world.nodes.upsert(node(9, ready="Unknown")), id="its kubelet is silent"),
-        pytest.param(lambda world: world.nodes.upsert(node(9, cordoned=True)), id="it is cordoned"),
-        pytest.param(lambda world: world.nodes.upsert(node(9, label="")), id="it has no agent any more"),
+        pytest.param(lambda cache: cache.nodes.remove(node(9)), id="its Node object is gone"),
+        pytest.param(lambda cache: cache.nodes.upsert(node(9, ready="Unknown")), id="its kubelet is silent"),
+        pytest.param(lambda cache: cache.nodes.upsert(node(9, cordoned=True)), id="it is cordoned"),
+        pytest.param(lambda cache: cache.nodes.upsert(node(9, label="")), id="it has no agent any more"),
     ],
 )
 def test_a_node_wakes_the_jobs_on_it_and_no_others(change: Any) -> None:
-    world = ClusterCache()
-    queue = triggered(world)
-    world.nodes.upsert(node(1, name="other", uid="o"))
-    world.nodes.upsert(node(1))
-    world.pods.upsert(pod(2, on="n"))
-    world.pods.upsert(pod(3, on="other", job="k"))
+    cache = ClusterCache()
+    queue = triggered(cache)
+    cache.nodes.upsert(node(1, name="other", uid="o"))
+    cache.nodes.upsert(node(1))
+    cache.pods.upsert(pod(2, on="n"))
+    cache.pods.upsert(pod(3, on="other", job="k"))
     queue.take()
-    world.nodes.upsert(node(4))
+    cache.nodes.upsert(node(4))
     assert queue.take() == [], "a node says every so often that it is as it was"
-    change(world)
+    change(cache)
     assert queue.take() == [(JOB, 0.15, True)]
 
 
-def test_a_node_that_comes_back_wakes_the_jobs_that_were_on_it(world: ClusterCache, queue: Queue) -> None:
-    world.nodes.upsert(node(1, label=""))
-    world.pods.upsert(pod(2, on="n"))
-    world.nodes.remove(node(3))
+def test_a_node_that_comes_back_wakes_the_jobs_that_were_on_it(cache: ClusterCache, queue: Queue) -> None:
+    cache.nodes.upsert(node(1, label=""))
+    cache.pods.upsert(pod(2, on="n"))
+    cache.nodes.remove(node(3))
     queue.take()
-    world.nodes.upsert(node(4, label="", uid="born again"))
+    cache.nodes.upsert(node(4, label="", uid="born again"))
     assert queue.take() == [(JOB, 0.15, True)]
 
 
 def test_all_nodes_of_a_cluster_turning_look_at_no_job_that_is_not_on_them(
-    world: ClusterCache, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    cache: ClusterCache, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.nodes.upsert(node(1))
-    world.jobs.upsert(job(2))
+    cache.nodes.upsert(node(1))
+    cache.jobs.upsert(job(2))
     queue.take()
     monkeypatch.setattr(ClusterReader, "live", lambda *asked: pytest.fail("a scan"))
-    world.nodes.upsert(node(3, ready="False"))
+    cache.nodes.upsert(node(3, ready="False"))
     assert queue.take() == []
 
 
-def test_jobs_are_counted_by_phase(world: ClusterCache) -> None:
-    world.jobs.upsert(job(1))
-    assert (world.active, world.phases["Pending"]) == (1, 1)
-    world.jobs.upsert(job(2, phase="Running"), own=True)
-    assert (world.active, world.phases["Pending"], world.phases["Running"]) == (1, 0, 1)
-    world.jobs.upsert(job(3, phase="Failed"))
-    assert world.active == 0
-    world.jobs.remove(job(4))
-    assert world.phases.total() == 0
+def test_jobs_are_counted_by_phase(cache: ClusterCache) -> None:
+    cache.jobs.upsert(job(1))
+    assert (cache.active, cache.phases["Pending"]) == (1, 1)
+    cache.jobs.upsert(job(2, phase="Running"), own=True)
+    assert (cache.active, cache.phases["Pending"], cache.phases["Running"]) == (1, 0, 1)
+    cache.jobs.upsert(job(3, phase="Failed"))
+    assert cache.active == 0
+    cache.jobs.remove(job(4))
+    assert cache.phases.total() == 0
 
 
-def test_a_job_wakes_those_that_are_to_begin_with_its_state(world: ClusterCache, queue: Queue) -> None:
+def test_a_job_wakes_those_that_are_to_begin_with_its_state(cache: ClusterCache, queue: Queue) -> None:
     waiting: dict[str, Any] = {
         "metadata": {"name": "next", "namespace": "ns", "uid": "n", "resourceVersion": "1", "generation": 1},
         "spec": {"checkpoint": {"resumeFrom": {"job": "j"}}},
     }
     following = Key("TrainingJob", "ns", "next")
-    world.jobs.upsert(views.parent(waiting))
+    cache.jobs.upsert(views.parent(waiting))
     queue.take()
-    world.jobs.upsert(job(2))
+    cache.jobs.upsert(job(2))
     assert following in {key for key, *_ in queue.take()}, "it exists now"
     saved = job(3)
     marked = {**saved.raw, "status": {"checkpoint": {"watermarks": {"remote": {"step": 5}}}}}
-    world.jobs.upsert(views.parent(marked), own=True)
+    cache.jobs.upsert(views.parent(marked), own=True)
     assert [key for key, *_ in queue.take()] == [following], "it has something in the store now"
     metadata = {**waiting["metadata"], "resourceVersion": "4"}
-    world.jobs.upsert(views.parent({**waiting, "metadata": metadata, "status": {"incarnation": 1}}))
+    cache.jobs.upsert(views.parent({**waiting, "metadata": metadata, "status": {"incarnation": 1}}))
     queue.take()
-    world.jobs.upsert(job(5, generation=2))
+    cache.jobs.upsert(job(5, generation=2))
     assert following not in {key for key, *_ in queue.take()}, "it has begun"

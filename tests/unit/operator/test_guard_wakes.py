@@ -41,18 +41,18 @@ class Guard(Operator):
         super().__init__(api)
         known = (GUARD_POLICIES, POLICY), (NODES, NODE), (NODE_HEALTHS, HEALTH), (HEALTH_SWEEPS, SWEEP)
         for resource, body in known:
-            self.world.upsert(resource, api.put(resource, body))
+            self.cache.upsert(resource, api.put(resource, body))
         self.trigger()
 
     def woken(self, resource: Resource, body: dict[str, Any], *, own: bool = False) -> set[str]:
         """The kinds of the keys that a change wakes."""
         self.queue._entries.clear()
-        self.world.upsert(resource, self.api.put(resource, body), own=own)
+        self.cache.upsert(resource, self.api.put(resource, body), own=own)
         return {key.kind for key in KEYS if key in self.queue}
 
     def woken_by_removal(self, resource: Resource, name: str) -> set[str]:
         self.queue._entries.clear()
-        self.world.drop(resource, self.api.objects[resource.plural, "", name]["metadata"]["uid"])
+        self.cache.drop(resource, self.api.objects[resource.plural, "", name]["metadata"]["uid"])
         return {key.kind for key in KEYS if key in self.queue}
 
 
@@ -143,7 +143,7 @@ async def test_changes_of_nodes_and_hardware_bind_nothing(
 async def test_a_job_goes_before_all_nodes_that_a_policy_has_woken(api: FakeApi) -> None:
     it = Guard(api)
     for number in range(50):
-        it.world.upsert(NODES, api.put(NODES, NODE | {"metadata": {"name": f"n{number}"}}))
+        it.cache.upsert(NODES, api.put(NODES, NODE | {"metadata": {"name": f"n{number}"}}))
     it.woken_by_removal(GUARD_POLICIES, "p")
     await asyncio.sleep(0.2)
     assert it.queue.depth > 50
@@ -156,7 +156,7 @@ async def test_a_job_goes_before_all_nodes_that_a_policy_has_woken(api: FakeApi)
 async def test_hardware_that_may_not_be_written_down_is_tried_at_leisure(api: FakeApi) -> None:
     it = Operator(api, backoff_min_seconds=10.0)
     for resource, body in ((GUARD_POLICIES, POLICY), (NODES, NODE)):
-        it.world.upsert(resource, api.put(resource, body))
+        it.cache.upsert(resource, api.put(resource, body))
     api.fail = lambda verb, plural, name: errors.Forbidden(403, "a webhook") if verb == "create" else None
     await it.reconcile_all("GuardPolicy")
     due = it.queue._entries[KEYS[0]].due

@@ -30,7 +30,7 @@ from .reconciling import Operator
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 FOREIGN = {"key": "example.com/own", "effect": "NoExecute"}
-LASTING = {"detection": {"lasting": "1m"}, "drain": {"moveCost": "1m"}, "budgets": {"poolPercent": 50}}
+LASTING = {"detection": {"lasting": "1m"}, "drain": {"swapCost": "1m"}, "budgets": {"poolPercent": 50}}
 
 
 class Cluster(Operator):
@@ -70,7 +70,7 @@ class Cluster(Operator):
             raw["status"]["checkpoint"] = {"incarnation": 1, "step": 5, "tier": "peer", "time": at}
         self.api._version += 1
         raw["metadata"]["resourceVersion"] = str(self.api._version)
-        self.world.jobs.upsert(views.parent(raw))
+        self.cache.jobs.upsert(views.parent(raw))
         for number in range(2):
             pod = {
                 "metadata": {
@@ -90,7 +90,7 @@ class Cluster(Operator):
         for (plural, _, _), raw in self.api.objects.items():
             for resource in (NODES, PODS, GUARD_POLICIES, NODE_HEALTHS, HEALTH_SWEEPS):
                 if plural == resource.plural:
-                    self.world.upsert(resource, raw)
+                    self.cache.upsert(resource, raw)
 
     def look(self, later: timedelta = timedelta(0)) -> None:
         self.now += later
@@ -165,7 +165,7 @@ def test_a_slow_node_is_suspected_quarantined_and_left_by_its_job(api: FakeApi) 
     assert it.state() == "Draining" and it.evicted() == ["job-worker-0"]
     assert it.node()["metadata"]["labels"]["convoy.dev/node-health"] == "Draining"
     api.objects.pop((PODS.plural, "default", "job-worker-0"))
-    it.world.pods.remove(next(pod for pod in it.world.pods if pod.name == "job-worker-0"))
+    it.cache.pods.remove(next(pod for pod in it.cache.pods if pod.name == "job-worker-0"))
     it.hub.held.clear()
     it.look(MINUTE)
     assert it.state() == "Requalifying" and it.evicted() == ["job-worker-0"]
@@ -192,9 +192,9 @@ def test_of_nodes_a_label_a_condition_and_taints_of_ours_are_changed_and_no_more
     for _ in range(2):
         it.look(timedelta(seconds=5))
     assert it.state() == "Draining"
-    gone = it.world.objects(guardpolicy.KIND).get("", "p")
+    gone = it.cache.objects(guardpolicy.KIND).get("", "p")
     assert gone is not None
-    it.world.objects(guardpolicy.KIND).remove(gone)
+    it.cache.objects(guardpolicy.KIND).remove(gone)
     api.objects.pop((GUARD_POLICIES.plural, "", "p"))
     for _ in range(2):
         it.look(MINUTE)
@@ -258,7 +258,7 @@ def moved(api: FakeApi) -> Cluster:
     it.look()
     assert it.state() == "Draining" and it.evicted() == ["job-worker-0"]
     api.objects.pop((PODS.plural, "default", "job-worker-0"))
-    it.world.pods.remove(next(pod for pod in it.world.pods if pod.name == "job-worker-0"))
+    it.cache.pods.remove(next(pod for pod in it.cache.pods if pod.name == "job-worker-0"))
     it.hub.held.clear()
     it.look(MINUTE)
     assert it.state() == "Requalifying"
@@ -340,9 +340,9 @@ def test_who_changes_their_mind_during_a_drain_is_left_alone(api: FakeApi) -> No
 def test_a_job_that_stays_on_a_drained_node_is_looked_at_again(api: FakeApi) -> None:
     it = kept_by_a_budget(api)
     it.job(saved=timedelta(0), action="Observe")
-    jobs = list(it.world.jobs)
+    jobs = list(it.cache.jobs)
     it.restart()
-    it.world.jobs.upsert(*jobs)
+    it.cache.jobs.upsert(*jobs)
     it.sync()
     asyncio.run(it.reconcile_all("Node"))
     assert it.state() == "Draining"
@@ -373,10 +373,10 @@ def test_when_the_policy_goes_so_do_its_marks(api: FakeApi) -> None:
         it.accuse("n0")
         it.look(MINUTE)
     assert it.ours()
-    gone = it.world.objects(guardpolicy.KIND).get("", "p")
+    gone = it.cache.objects(guardpolicy.KIND).get("", "p")
     assert gone is not None
     api.objects.pop((GUARD_POLICIES.plural, "", "p"))
-    it.world.objects(guardpolicy.KIND).remove(gone)
+    it.cache.objects(guardpolicy.KIND).remove(gone)
     it.look(MINUTE)
     it.look()
     assert it.ours() == {} and FOREIGN in it.node()["spec"]["taints"]
@@ -416,7 +416,7 @@ async def test_nodes_are_marked_beside_the_requests_of_jobs(api: FakeApi) -> Non
     nodes = FakeApi()
     it = Operator(api, node_api=nodes)
     body = {"metadata": {"name": "n", "labels": {"convoy.dev/node-health": "Suspect"}}, "spec": {}}
-    it.world.upsert(NODES, nodes.put(NODES, body))
+    it.cache.upsert(NODES, nodes.put(NODES, body))
     await it.reconcile_all("Node")
     assert [verb for verb, _, _ in nodes.calls] == ["patch"] and not api.calls
 

@@ -32,7 +32,7 @@ class TestMemory(AgentsHarness):
             "spec": {"checkpoint": {"tiers": {"local": {}, "peer": {}}}},
             "status": status,
         }
-        self.world.jobs.upsert(views.parent(raw))
+        self.cache.jobs.upsert(views.parent(raw))
 
     def forgotten(self, stream: Any) -> list[str]:
         """What a node is told to forget at the next two looks."""
@@ -57,8 +57,8 @@ class TestMemory(AgentsHarness):
         for node in ("n0", "n1", "n2"):
             self.holding(node, "j")
         self.run_job(phase="Running")
-        looks = Mock(wraps=self.world.pods.indexed)
-        monkeypatch.setattr(self.world.pods, "indexed", looks)
+        looks = Mock(wraps=self.cache.pods.indexed)
+        monkeypatch.setattr(self.cache.pods, "indexed", looks)
         self.now += 11
         self.hub.release_memory()
         assert looks.call_count == 1
@@ -142,15 +142,15 @@ class TestMemory(AgentsHarness):
     async def test_a_deleted_node_is_forgotten(self) -> None:
         self.join("n0", report())
         raw = {"metadata": {"name": "n0", "uid": "x", "resourceVersion": "1"}}
-        self.world.nodes.upsert(views.node(raw))
-        self.world.nodes.remove(views.node(raw))
+        self.cache.nodes.upsert(views.node(raw))
+        self.cache.nodes.remove(views.node(raw))
         assert self.hub.reader.slots((self.pod,)) == {} and not self.hub.monitor.liveness.known("n0")
 
     async def test_an_agent_that_dials_once_more_after_its_node_is_deleted_is_forgotten(self) -> None:
         raw = {"metadata": {"name": "n2", "uid": "x", "resourceVersion": "1"}}
-        self.world.nodes.upsert(views.node(raw))
+        self.cache.nodes.upsert(views.node(raw))
         first = self.join("n2")
-        self.world.nodes.remove(views.node(raw))
+        self.cache.nodes.remove(views.node(raw))
         assert first.superseded.is_set()
         again = self.join("n2")
         self.hub.release_memory()

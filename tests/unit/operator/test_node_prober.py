@@ -35,7 +35,7 @@ class Harness:
 
     def __init__(self, api: FakeApi) -> None:
         self.loop = asyncio.get_running_loop()
-        self.world = ClusterCache()
+        self.cache = ClusterCache()
         self.liveness = Liveness(5, 10, 15)
         self.dead: set[str] = set()
         self.asked: list[tuple[float, str, int]] = []
@@ -45,7 +45,7 @@ class Harness:
         self.clocks: dict[str, float] = {}
         self.start = self.loop.time()
         context = HubContext(
-            world=self.world,
+            cache=self.cache,
             queue=WorkQueue(),
             gateway=api,
             metrics=Metrics(),
@@ -77,7 +77,7 @@ class Harness:
         return address not in self.dead
 
     def pod(self, name: str, node: str, ip: str = "", phase: str = "Running", job: str = "j") -> None:
-        self.world.pods.upsert(
+        self.cache.pods.upsert(
             views.pod(
                 {
                     "metadata": {
@@ -95,7 +95,7 @@ class Harness:
     def node(self, name: str, labelled: bool = True) -> None:
         labels = {"convoy.dev/agent-ready": "true" if labelled else ""}
         raw = {"metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": labels}}
-        self.world.nodes.upsert(views.node(raw))
+        self.cache.nodes.upsert(views.node(raw))
 
     def heard(self, *nodes: str) -> None:
         for node in nodes:
@@ -341,7 +341,7 @@ def test_a_pod_that_is_given_to_a_dead_node_does_not_bring_it_back_to_life(
         it.dead = {"10.0.0.1", "10.0.1.1"}
         await it.until(5.0)
         it.node("n", labelled=False)
-        it.world.pods.remove(it.world.pods.by_uid("a"))  # type: ignore[arg-type]
+        it.cache.pods.remove(it.cache.pods.by_uid("a"))  # type: ignore[arg-type]
         await it.until(8.0)
         it.pod("b", "n", "", phase="Pending")
         await it.until(11.0)

@@ -32,7 +32,7 @@ class Harness:
 
     def __init__(self, api: FakeApi, *nodes: str) -> None:
         self.api, self.now = api, 101.0
-        self.world = ClusterCache()
+        self.cache = ClusterCache()
         self.monitor = Monitor(Liveness(5, 10, 15))
         self.alive = self.monitor.liveness
         self.alive.start_leading(0.0)
@@ -41,8 +41,8 @@ class Harness:
                 "metadata": {"name": name},
                 "status": {"conditions": [{"type": "Ready", "status": "True"}]},
             }
-            self.world.nodes.upsert(views.node(api.put(NODES, body)))
-        self.labeler = Labeler(api, self.world, self.monitor, 15, clock=lambda: self.now)  # type: ignore[arg-type]
+            self.cache.nodes.upsert(views.node(api.put(NODES, body)))
+        self.labeler = Labeler(api, self.cache, self.monitor, 15, clock=lambda: self.now)  # type: ignore[arg-type]
 
     async def look(self) -> None:
         self.labeler.look()
@@ -59,7 +59,7 @@ async def test_one_patch_per_change_and_none_when_right(api: FakeApi) -> None:
         await it.look()
     assert api.count("patch") == 1
     assert it.labels("n") == {LABEL: "true"}
-    assert it.world.agent_nodes == 1
+    assert it.cache.agent_nodes == 1
     it.now = 106.0
     await it.look()
     assert api.count("patch") == 1
@@ -70,7 +70,7 @@ async def test_one_patch_per_change_and_none_when_right(api: FakeApi) -> None:
     assert LABEL not in it.labels("n")
     asked = [body for (verb, _, _), body in zip(api.calls, api.bodies, strict=True) if verb == "patch"]
     assert asked == [{"metadata": {"labels": {LABEL: value}}} for value in ("true", None)]
-    assert it.world.agent_nodes == 0
+    assert it.cache.agent_nodes == 0
 
 
 async def test_a_node_that_cannot_be_patched_is_tried_ever_more_rarely(api: FakeApi) -> None:

@@ -59,7 +59,7 @@ def planned(api: FakeApi, parent: Parent) -> Plan:
     """The plan that the reconciler carries out for an object."""
     it = Operator(api, Hub())
     controller = next(one for one in it.controllers if one.resource.kind == parent.raw["kind"])
-    it.world.store(controller.resource).upsert(parent)
+    it.cache.store(controller.resource).upsert(parent)
     key = controller.key(parent.namespace, parent.name)
     return asyncio.run(it.reconciler._plan(controller, key, parent))
 
@@ -102,19 +102,19 @@ def test_a_job_of_another_manager_is_left_alone_even_when_invalid(api: FakeApi) 
 
 
 def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names() -> None:
-    world, hub = ClusterCache(), Hub()
+    cache, hub = ClusterCache(), Hub()
     entry = {
         "metadata": {"name": "odb", "uid": "e", "resourceVersion": "1"},
         "spec": {"image": "i", "command": ["python3", "x"]},
     }
-    world.objects(engine.KIND).upsert(views.parent(entry))
+    cache.objects(engine.KIND).upsert(views.parent(entry))
     for name, label, namespace, owner in (
         ("a", "j", "ns", "u"),
         ("b", "other", "ns", "u"),
         ("c", "j", "elsewhere", "u"),
         ("d", "j", "ns", "another"),
     ):
-        world.pods.upsert(
+        cache.pods.upsert(
             views.pod(
                 {
                     "metadata": {
@@ -129,8 +129,8 @@ def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names() -> None:
             )
         )
     parent = job({"roles": [{"name": "w", "replicas": 1}], "engine": {"name": "odb"}})
-    world.jobs.upsert(parent)
-    reader = ClusterReader(world, hub, lambda uid, generation: {"a": Refusal("why")})
+    cache.jobs.upsert(parent)
+    reader = ClusterReader(cache, hub, lambda uid, generation: {"a": Refusal("why")})
     observed = observe(reader, Key("TrainingJob", "ns", "j"))
     assert observed is not None and observed.engine is not None
     assert [pod.name for pod in observed.pods] == ["a", "d"]
@@ -155,13 +155,13 @@ def store(name: str, *namespaces: str, **s3: Any) -> Parent:
 def test_the_plan_sees_the_store_that_the_job_names_and_those_it_may_name(
     named: str | None, found: str | None
 ) -> None:
-    world = ClusterCache()
+    cache = ClusterCache()
     for one in (store("mine", "ns"), store("all", "*"), store("others", "else"), store("broken", "*", x=1)):
-        world.objects(checkpointstore.KIND).upsert(one)
+        cache.objects(checkpointstore.KIND).upsert(one)
     tiers = {"local": {}, "remote": {"store": named}} if named else {}
     roles = [{"name": "w", "replicas": 1}]
-    world.jobs.upsert(job({"roles": roles, "checkpoint": {"tiers": tiers}}))
-    observed = observe(ClusterReader(world, Hub()), Key("TrainingJob", "ns", "j"))
+    cache.jobs.upsert(job({"roles": roles, "checkpoint": {"tiers": tiers}}))
+    observed = observe(ClusterReader(cache, Hub()), Key("TrainingJob", "ns", "j"))
     assert observed is not None
     assert (observed.store.metadata.name if observed.store else None) == found
     assert observed.known_stores == (("all", "mine") if named else ())

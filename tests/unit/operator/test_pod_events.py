@@ -154,13 +154,13 @@ class Bench:
     """Questions about pods of one job, at times that the test says."""
 
     def __init__(self) -> None:
-        self.server, self.world, self.now = Server(), ClusterCache(), 0.0
+        self.server, self.cache, self.now = Server(), ClusterCache(), 0.0
         self.woken: list[Key] = []
-        self.events = PodEvents(self.server, self.world, self.woken.append, lambda: self.now)
+        self.events = PodEvents(self.server, self.cache, self.woken.append, lambda: self.now)
 
     def pod(self, uid: str) -> None:
         metadata = {"name": f"p-{uid}", "namespace": "ns", "uid": uid, "resourceVersion": "1"}
-        self.world.pods.upsert(views.pod({"metadata": metadata}))
+        self.cache.pods.upsert(views.pod({"metadata": metadata}))
 
     async def request(self, *uids: str, key: Key = KEY) -> list[tuple[str, str]]:
         """The requests that reach the server."""
@@ -194,7 +194,7 @@ async def test_what_is_found_is_kept_and_wakes_the_job_when_it_changes() -> None
     bench.pod("u")
     bench.server.events["u"] = [event("FailedMount", MISSING, 1)]
     await bench.request("u")
-    assert bench.world.pod_warnings == {"u": PodWarning("FailedMount", MISSING)} and bench.woken == [KEY]
+    assert bench.cache.pod_warnings == {"u": PodWarning("FailedMount", MISSING)} and bench.woken == [KEY]
     for _ in range(2):
         bench.now += 1000
         await bench.request("u")
@@ -202,7 +202,7 @@ async def test_what_is_found_is_kept_and_wakes_the_job_when_it_changes() -> None
     bench.server.events["u"].append(normal("Pulling", 4))
     bench.now += 1000
     await bench.request("u")
-    assert bench.world.pod_warnings == {} and bench.woken == [KEY, KEY]
+    assert bench.cache.pod_warnings == {} and bench.woken == [KEY, KEY]
 
 
 async def test_what_is_known_of_a_pod_goes_with_it() -> None:
@@ -210,12 +210,12 @@ async def test_what_is_known_of_a_pod_goes_with_it() -> None:
     bench.pod("u")
     bench.server.events["u"] = bench.server.events["late"] = [event("FailedMount", MISSING, 1)]
     await bench.request("u")
-    pod = bench.world.pods.by_uid("u")
+    pod = bench.cache.pods.by_uid("u")
     assert pod is not None
-    bench.world.pods.remove(pod)
+    bench.cache.pods.remove(pod)
     bench.now += 1000
     assert await bench.request("late") == [("ns", "late")], "a pod that is gone by the time of the answer"
-    assert bench.world.pod_warnings == {}
+    assert bench.cache.pod_warnings == {}
 
 
 async def test_an_api_server_that_does_not_answer_is_asked_again_later() -> None:

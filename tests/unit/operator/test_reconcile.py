@@ -50,19 +50,19 @@ class Harness(Operator):
             waits_for=lambda reader, key: (),
         )
         super().__init__(api, controllers=(controller, *CONTROLLERS[1:]), **settings)
-        self.world.jobs.upsert(
+        self.cache.jobs.upsert(
             views.parent(
                 api.put(TRAINING_JOBS, {"metadata": {"name": "job", "generation": 1}, "spec": {}}, "ns")
             )
         )
 
     def _observed(self, reader: Any, key: Key) -> tuple[Any, Mapping[str, Refusal]] | None:
-        parent = self.world.jobs.get(key.namespace, key.name)
+        parent = self.cache.jobs.get(key.namespace, key.name)
         return (parent, reader.refused(parent.uid, parent.generation)) if parent is not None else None
 
     @property
     def uid(self) -> str:
-        job = self.world.jobs.get("ns", "job")
+        job = self.cache.jobs.get("ns", "job")
         assert job is not None
         return job.uid
 
@@ -141,7 +141,7 @@ async def test_a_risen_incarnation_is_stored_before_children_and_commands(it: Ha
 async def test_created_pods_are_seen_at_once(it: Harness) -> None:
     it.plan = lambda parent, refused: Plan(children=creations(*(it.pod(f"job-worker-{n}") for n in range(3))))
     await it.reconciler.handle(KEY)
-    assert [pod.name for pod in it.world.pods.indexed(("ns", "job"))] == [f"job-worker-{n}" for n in range(3)]
+    assert [pod.name for pod in it.cache.pods.indexed(("ns", "job"))] == [f"job-worker-{n}" for n in range(3)]
 
 
 async def test_at_most_so_many_creates_at_a_time(api: FakeApi) -> None:
@@ -162,14 +162,14 @@ async def test_at_most_so_many_creates_at_a_time(api: FakeApi) -> None:
         children=creations(*(it.pod(f"job-worker-{n}") for n in range(20)))
     )
     await it.reconciler.handle(KEY)
-    assert most == 5 and len(it.world.pods) == 20
+    assert most == 5 and len(it.cache.pods) == 20
 
 
 async def test_a_pod_of_ours_that_exists_already_counts_as_created(it: Harness) -> None:
     it.api.put(PODS, it.pod("job-worker-0"), "ns")
     it.plan = lambda parent, refused: Plan(children=creations(it.pod("job-worker-0")))
     await it.reconciler.handle(KEY)
-    assert it.world.pods.get("ns", "job-worker-0") is not None
+    assert it.cache.pods.get("ns", "job-worker-0") is not None
     assert it.errors("api") == 0
 
 
@@ -177,10 +177,10 @@ async def test_nothing_is_remembered_of_a_job_that_goes_while_its_pods_are_refus
     def refuse(verb: str, plural: str, name: str) -> Exception | None:
         if (verb, plural) != ("create", "pods"):
             return None
-        it.world.jobs.remove(job)
+        it.cache.jobs.remove(job)
         return errors.Invalid(422, "the namespace is being terminated")
 
-    job = it.world.jobs.get("ns", "job")
+    job = it.cache.jobs.get("ns", "job")
     assert job is not None
     it.api.fail = refuse
     pod = it.pod("job-worker-0")
@@ -198,7 +198,7 @@ async def test_a_strangers_pod_of_that_name_is_refused_and_said(it: Harness) -> 
     )
     await it.reconciler.handle(KEY)
     assert "is not this job's" in it.stored()["said"]["job-worker-0"]
-    assert it.world.pods.get("ns", "job-worker-0") is None
+    assert it.cache.pods.get("ns", "job-worker-0") is None
 
 
 async def test_a_refused_pod_is_said_in_one_write_and_tried_ever_more_rarely(it: Harness) -> None:
@@ -227,7 +227,7 @@ async def test_a_new_generation_is_tried_at_once(it: Harness) -> None:
     assert it.api.count("create", "pods") == 1
     raw = it.api.objects["trainingjobs", "ns", "job"]
     raw["metadata"]["generation"] = 2
-    it.world.jobs.upsert(views.parent(it.api.put(TRAINING_JOBS, raw, "ns")))
+    it.cache.jobs.upsert(views.parent(it.api.put(TRAINING_JOBS, raw, "ns")))
     await it.reconciler.handle(KEY)
     assert it.api.count("create", "pods") == 2
 
@@ -270,7 +270,7 @@ async def test_a_deleted_pod_is_seen_as_the_answer_says(
     it: Harness, answer: dict[str, Any], known: bool
 ) -> None:
     raw = it.api.put(PODS, it.pod("job-worker-0"), "ns")
-    it.world.pods.upsert(views.pod(raw))
+    it.cache.pods.upsert(views.pod(raw))
 
     async def delete(resource: Any, namespace: Any, name: str, **asked: Any) -> Any:
         assert asked == {"uid": raw["metadata"]["uid"], "grace_seconds": 0}
@@ -281,7 +281,7 @@ async def test_a_deleted_pod_is_seen_as_the_answer_says(
         children=(delete_pod("job-worker-0", raw["metadata"]["uid"], grace_seconds=0),)
     )
     await it.reconciler.handle(KEY)
-    seen = it.world.pods.get("ns", "job-worker-0")
+    seen = it.cache.pods.get("ns", "job-worker-0")
     assert (seen is not None and seen.view.deleting) is known
 
 
@@ -347,15 +347,15 @@ async def test_the_parent_is_deleted_by_its_uid(it: Harness) -> None:
     it.plan = lambda parent, refused: Plan(delete_parent=True, requeue_after=5)
     await it.reconciler.handle(KEY)
     assert ("trainingjobs", "ns", "job") not in it.api.objects
-    assert it.world.jobs.get("ns", "job") is None
+    assert it.cache.jobs.get("ns", "job") is None
     await it.reconciler.handle(KEY)
     assert it.api.count("delete") == 1
 
 
 async def test_a_deleted_job_is_forgotten(it: Harness) -> None:
-    job = it.world.jobs.get("ns", "job")
+    job = it.cache.jobs.get("ns", "job")
     assert job is not None
-    it.world.jobs.remove(job)
+    it.cache.jobs.remove(job)
     it.plan = lambda parent, refused: pytest.fail("planned")
     await it.reconciler.handle(KEY)
     assert KEY not in it.queue
@@ -376,9 +376,9 @@ async def test_the_refusals_of_a_deleted_job_are_forgotten(it: Harness) -> None:
     it.api.fail = lambda verb, plural, name: errors.Forbidden(403, "quota") if plural == "pods" else None
     it.plan = lambda parent, refused: Plan(children=() if refused else creations(it.pod("job-worker-0")))
     await it.reconciler.handle(KEY)
-    uid, parent = it.uid, it.world.jobs.get("ns", "job")
+    uid, parent = it.uid, it.cache.jobs.get("ns", "job")
     assert parent is not None
-    it.world.jobs.remove(parent)
+    it.cache.jobs.remove(parent)
     assert it.refusals.wait(uid) is None
 
 
@@ -386,7 +386,7 @@ async def test_a_restart_is_observed_once_it_is_stored(it: Harness) -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     restarts = {"total": 1, "last": {"reason": "RankKilled", "at": at.isoformat()}}
     status = {"phase": "Restarting", "incarnation": 2, "restarts": restarts}
-    it.plan = lambda parent, refused: Plan(status=status, status_first=True, struck=at.timestamp() - 0.5)
+    it.plan = lambda parent, refused: Plan(status=status, status_first=True, fault_at=at.timestamp() - 0.5)
     value = it.metrics.registry.get_sample_value
     for _ in range(2):
         await it.reconciler.handle(KEY)
@@ -484,5 +484,5 @@ async def test_admission_may_change_all_else(it: Harness) -> None:
     it.api.create = mutating  # type: ignore[method-assign]
     it.plan = lambda parent, refused: Plan(children=creations(wanted))
     await it.reconciler.handle(KEY)
-    found = it.world.pods.get("ns", "job-worker-0")
+    found = it.cache.pods.get("ns", "job-worker-0")
     assert found is not None and (found.view.container, found.view.image) == ("w", "mirror/i")

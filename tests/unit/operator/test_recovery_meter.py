@@ -25,7 +25,7 @@ class Harness:
 
     def __init__(self) -> None:
         self.metrics = Metrics()
-        self.world = ClusterCache()
+        self.cache = ClusterCache()
         self.time = 0.0
         self.slots: dict[str, SlotView] = {}
         self.version = 0
@@ -35,7 +35,7 @@ class Harness:
         def slots(pods: tuple[PodView, ...]) -> Mapping[str, SlotView]:
             return {pod.uid: self.slots[pod.uid] for pod in pods if pod.uid in self.slots}
 
-        return RecoveryMeter(self.metrics, self.world, slots, lambda: self.at(self.time))
+        return RecoveryMeter(self.metrics, self.cache, slots, lambda: self.at(self.time))
 
     @staticmethod
     def at(seconds: float) -> float:
@@ -49,16 +49,16 @@ class Harness:
             "status": {"phase": phase, "incarnation": incarnation, **status},
         }
         made = Parent("ns", "job", uid, self.version, raw)
-        self.world.jobs.upsert(made)
+        self.cache.jobs.upsert(made)
         return made
 
-    def restarts(self, decided: float, struck: float = 0.0, **more: Any) -> None:
+    def restarts(self, decided: float, fault_at: float = 0.0, **more: Any) -> None:
         """A restart to incarnation 2 is stored."""
         last = {"reason": "RankKilled", "at": (BEGIN + timedelta(seconds=decided)).isoformat()}
         self.time = decided
         restarts = {"total": 1, "last": last}
         before = self.job("Running", 1, **more)
-        plan = Plan(status={"restarts": restarts}, struck=self.at(struck) if struck else 0.0)
+        plan = Plan(status={"restarts": restarts}, fault_at=self.at(fault_at) if fault_at else 0.0)
         self.meter.deciding(before, plan)
         self.job("Restarting", 2, restarts=restarts, **more)
 
@@ -67,7 +67,7 @@ class Harness:
         view = PodView(
             f"pod-{uid}", uid, "Running", node, annotations={ANNOTATION_BORN: str(born)}, owner_uid=owner
         )
-        self.world.pods.upsert(Pod(namespace, self.version, "job", view))
+        self.cache.pods.upsert(Pod(namespace, self.version, "job", view))
 
     def rank(self, uid: str, incarnation: int, **moments: float) -> None:
         known = {name: self.at(moment) for name, moment in moments.items() if name != "restore_seconds"}
@@ -94,7 +94,7 @@ def approx(**phases: float) -> dict[str, Any]:
 def test_a_restart_in_place_schedules_nothing() -> None:
     it = Harness()
     it.pod("u0", 1, "n0")
-    it.restarts(10.25, struck=10.0)
+    it.restarts(10.25, fault_at=10.0)
     assert it.found() == approx(detect=0.25)
     it.pod("u0", 1, "n0")
     it.meter.observe(it.job("Restarting", 2))
@@ -113,7 +113,7 @@ def test_a_restart_in_place_schedules_nothing() -> None:
 def test_a_pod_that_is_replaced_is_fenced_and_scheduled() -> None:
     it = Harness()
     it.pod("u0", 1, "n0")
-    it.restarts(10.5, struck=4.5)
+    it.restarts(10.5, fault_at=4.5)
     it.time = 12.0
     it.pod("u1", 2, None)
     it.pod("forged", 2, None, namespace="elsewhere")
@@ -132,7 +132,7 @@ def test_a_pod_that_is_replaced_is_fenced_and_scheduled() -> None:
 def test_a_leader_that_has_not_seen_the_fault_observes_nothing() -> None:
     it = Harness()
     it.pod("u0", 1, "n0")
-    it.restarts(10.5, struck=10.0)
+    it.restarts(10.5, fault_at=10.0)
     before, it.meter = it.found(), it.another()
     it.time = 12.0
     it.pod("u1", 2, "n1")
@@ -144,18 +144,18 @@ def test_a_leader_that_has_not_seen_the_fault_observes_nothing() -> None:
 @pytest.mark.parametrize("phase", ["Suspending", "Suspended", "Failed", "Succeeded"])
 def test_a_job_that_comes_to_no_step_is_not_waited_for(phase: str) -> None:
     it = Harness()
-    it.restarts(10.5, struck=10.0)
+    it.restarts(10.5, fault_at=10.0)
     it.meter.observe(it.job(phase, 2))
     assert len(it.meter) == 0 and it.found() == approx(detect=0.5)
 
 
 def test_a_job_that_is_gone_or_made_anew_leaves_nothing() -> None:
     it = Harness()
-    it.restarts(10.5, struck=10.0)
-    it.world.jobs.remove(it.job("Restarting", 2))
+    it.restarts(10.5, fault_at=10.0)
+    it.cache.jobs.remove(it.job("Restarting", 2))
     assert len(it.meter) == 0
     it = Harness()
-    it.restarts(10.5, struck=10.0)
+    it.restarts(10.5, fault_at=10.0)
     it.job("Pending", 0, uid="another")
     assert len(it.meter) == 0
 
@@ -164,7 +164,7 @@ def test_a_restart_that_is_not_stored_is_none_and_one_whose_answer_is_lost_count
     it = Harness()
     before = it.job("Running", 1)
     last = {"reason": "RankKilled", "at": BEGIN.isoformat()}
-    plan = Plan(status={"restarts": {"total": 1, "last": last}}, struck=it.at(-1))
+    plan = Plan(status={"restarts": {"total": 1, "last": last}}, fault_at=it.at(-1))
     value = it.metrics.registry.get_sample_value
     killed = {"reason": "RankKilled", "counted": "true"}
     for _ in range(2):
@@ -175,7 +175,7 @@ def test_a_restart_that_is_not_stored_is_none_and_one_whose_answer_is_lost_count
         it.job("Restarting", 2, restarts={"total": 1, "last": last})
     assert value("convoy_restarts_total", killed) == 1
     it.meter.deciding(before, plan)
-    it.world.jobs.remove(before)
+    it.cache.jobs.remove(before)
     it.job("Restarting", 2, restarts={"total": 1, "last": last}, uid="another")
     assert value("convoy_restarts_total", killed) == 1
 
@@ -183,7 +183,7 @@ def test_a_restart_that_is_not_stored_is_none_and_one_whose_answer_is_lost_count
 def test_a_restart_is_counted_with_what_it_throws_away() -> None:
     it = Harness()
     saved = {"incarnation": 1, "step": 30, "tier": "local", "time": BEGIN.isoformat()}
-    it.restarts(100.0, struck=90.0, progress={"step": 42}, checkpoint=saved)
+    it.restarts(100.0, fault_at=90.0, progress={"step": 42}, checkpoint=saved)
     value = it.metrics.registry.get_sample_value
     assert value("convoy_restarts_total", {"reason": "RankKilled", "counted": "true"}) == 1
     assert value("convoy_restart_lost_steps_sum") == 12

@@ -35,11 +35,11 @@ class Watched:
         self.cluster = Cluster(machines, engines=[make_engine()])
         self.faults = Faults(self.cluster)
         self.metrics = Metrics()
-        self.world = ClusterCache()
+        self.cache = ClusterCache()
         self.versions = itertools.count(1)
         self.seen: Planned | None = None
         self.steps: list[float] = []
-        self.meter = RecoveryMeter(self.metrics, self.world, self.slots, lambda: self.cluster.kernel.now)
+        self.meter = RecoveryMeter(self.metrics, self.cache, self.slots, lambda: self.cluster.kernel.now)
         self.cluster.listeners.append(self.hear)
         self.cluster.operator.lead()
         self.cluster.submit(make_job(**spec), Program())
@@ -55,7 +55,7 @@ class Watched:
         one, version = job.metadata, str(next(self.versions))
         metadata = {"name": one.name, "namespace": one.namespace, "uid": one.uid, "resourceVersion": version}
         parent = views.parent({**job.to_dict(), "metadata": metadata})
-        self.world.jobs.upsert(parent)
+        self.cache.jobs.upsert(parent)
         return parent
 
     def hear(self, happening: Happening) -> None:
@@ -71,11 +71,11 @@ class Watched:
                 self.steps.append(self.cluster.kernel.now)
 
     def pods(self, found: tuple[PodView, ...]) -> None:
-        gone = [pod for pod in self.world.pods if pod.uid not in {view.uid for view in found}]
+        gone = [pod for pod in self.cache.pods if pod.uid not in {view.uid for view in found}]
         for pod in gone:
-            self.world.pods.remove(pod)
+            self.cache.pods.remove(pod)
         for view in found:
-            self.world.pods.upsert(Pod("default", next(self.versions), "job", view))
+            self.cache.pods.upsert(Pod("default", next(self.versions), "job", view))
 
     def phases(self) -> dict[str, float]:
         """By phase, the sum of what was observed; each but once."""

@@ -125,22 +125,22 @@ class TestSecret:
         assert asked == [("secrets", "convoy-system", "keys")]
 
     async def test_a_store_that_went_meanwhile_is_not_taken_up(self, it: Harness) -> None:
-        found = it.world.objects(CHECKPOINT_STORE).get("", "s3")
+        found = it.cache.objects(CHECKPOINT_STORE).get("", "s3")
         assert found is not None
-        it.world.objects(CHECKPOINT_STORE).remove(found)
+        it.cache.objects(CHECKPOINT_STORE).remove(found)
         await it.hub.stores.resolve(found)
         assert it.seen() is None
         again = it.api.put(CHECKPOINT_STORES, {"metadata": {"name": "s3", "uid": "new"}, "spec": {}})
-        it.world.objects(CHECKPOINT_STORE).upsert(views.parent(again))
+        it.cache.objects(CHECKPOINT_STORE).upsert(views.parent(again))
         await it.hub.stores.resolve(found)
         assert it.seen() is None, "this one is another"
 
     async def test_a_deleted_store_is_forgotten(self, it: Harness) -> None:
         it.job("n0")
         await it.resolve()
-        found = it.world.objects(CHECKPOINT_STORE).get("", "s3")
+        found = it.cache.objects(CHECKPOINT_STORE).get("", "s3")
         assert found is not None
-        it.world.objects(CHECKPOINT_STORE).remove(found)
+        it.cache.objects(CHECKPOINT_STORE).remove(found)
         assert it.seen() is None and it.dial("n0") == [] and it.look(60) == {}
 
 

@@ -126,8 +126,8 @@ class TestTrying:
             it.dial("n0")
         else:
             raw = {"metadata": {"name": "n0", "uid": "x", "resourceVersion": "1"}}
-            it.world.nodes.upsert(views.node(raw))
-            it.world.nodes.remove(views.node(raw))
+            it.cache.nodes.upsert(views.node(raw))
+            it.cache.nodes.remove(views.node(raw))
         it.answer("n0", asked)
         assert it.seen().probe is None
         assert list(it.look(5)) == ["n1"]
@@ -189,17 +189,17 @@ async def test_a_store_is_resolved_before_it_is_planned(it: Harness) -> None:
     means = Means(
         gateway=it.api,
         node_gateway=it.api,
-        world=it.world,
+        cache=it.cache,
         queue=queue,
         recorder=Recorder(it.api, metrics, "test"),
         metrics=metrics,
         settings=settings,
-        pod_events=PodEvents(it.api, it.world, queue.add),
+        pod_events=PodEvents(it.api, it.cache, queue.add),
         send=it.hub.commands.send,
         unsettled=it.hub.monitor.unsettled,
         lookups={CHECKPOINT_STORE.name: it.hub.stores.resolve},
     )
-    reconciler = Reconciler(means, ClusterReader(it.world, it.hub.reader, refusals.standing), refusals)
+    reconciler = Reconciler(means, ClusterReader(it.cache, it.hub.reader, refusals.standing), refusals)
     key = Key(CHECKPOINT_STORE.name, "", "s3")
     it.dial("n0")
 

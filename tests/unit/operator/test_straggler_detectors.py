@@ -33,14 +33,14 @@ class Hub:
     """A job of six pods on six nodes."""
 
     def __init__(self, replicas: int = RANKS) -> None:
-        self.world, self.queue = ClusterCache(), Queue()
+        self.cache, self.queue = ClusterCache(), Queue()
         self.replicas = replicas
         queue: Any = self.queue
         self.now, self.metrics = 0.0, Metrics()
-        self.detectors = StragglerDetectors(self.world, queue, self.metrics, clock=self.time, cpu=self.time)
+        self.detectors = StragglerDetectors(self.cache, queue, self.metrics, clock=self.time, cpu=self.time)
         for number in range(replicas):
-            self.world.nodes.upsert(views.node({"metadata": {"name": f"n{number}", "uid": f"n{number}"}}))
-            self.world.pods.upsert(views.pod(self._pod(number)))
+            self.cache.nodes.upsert(views.node({"metadata": {"name": f"n{number}", "uid": f"n{number}"}}))
+            self.cache.pods.upsert(views.pod(self._pod(number)))
         self.form(1)
 
     def time(self) -> float:
@@ -48,7 +48,7 @@ class Hub:
 
     def beside(self, name: str) -> None:
         """Another job, of one pod on the first node."""
-        self.world.pods.upsert(views.pod(self._pod(0, name, f"{name}-p")))
+        self.cache.pods.upsert(views.pod(self._pod(0, name, f"{name}-p")))
         self.form(1, name, replicas=1)
 
     def _pod(self, number: int, job: str = "job", uid: str = "p") -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Hub:
         raw = make_job(name, roles=[role]).to_dict()
         raw["status"] = {"incarnation": incarnation, "membership": "m", "phase": "Running", **status}
         raw["metadata"]["resourceVersion"] = str(100 + incarnation)
-        self.world.jobs.upsert(views.parent(raw))
+        self.cache.jobs.upsert(views.parent(raw))
 
     def tell(
         self,
@@ -172,7 +172,7 @@ def test_what_is_not_the_jobs_own_is_not_believed(fault: str) -> None:
         for number in range(RANKS):
             raw = hub._pod(number)
             raw["metadata"]["ownerReferences"] = []
-            hub.world.pods.upsert(views.pod({**raw, "metadata": {**raw["metadata"], "resourceVersion": "9"}}))
+            hub.cache.pods.upsert(views.pod({**raw, "metadata": {**raw["metadata"], "resourceVersion": "9"}}))
         hub.tell(1)
     else:
         hub.form(2, membership="")
@@ -237,9 +237,9 @@ def test_what_lasts_is_held_against_the_node_until_the_job_is_over() -> None:
     assert pace.nodes == {f"n{number}" for number in range(RANKS)}
     assert found.gain == pytest.approx(0.5, rel=0.2) and found.beside == ()
     hub.form(1, phase="Succeeded")
-    raw = next(iter(hub.world.jobs)).raw
+    raw = next(iter(hub.cache.jobs)).raw
     raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": "999"}}
-    hub.world.jobs.upsert(views.parent({**raw, "status": {**raw["status"], "phase": "Succeeded"}}))
+    hub.cache.jobs.upsert(views.parent({**raw, "status": {**raw["status"], "phase": "Succeeded"}}))
     assert hub.detectors.suspicions() == {}
 
 

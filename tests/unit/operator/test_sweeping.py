@@ -133,10 +133,10 @@ class Cluster(Operator):
         for resource in (NODES, GUARD_POLICIES, NODE_HEALTHS, HEALTH_SWEEPS, HARDWARE_CLASSES):
             for (plural, _, _), raw in list(self.api.objects.items()):
                 if plural == resource.plural:
-                    self.world.upsert(resource, raw)
-            for one in list(self.world.store(resource)):
+                    self.cache.upsert(resource, raw)
+            for one in list(self.cache.store(resource)):
                 if one.uid not in there:
-                    self.world.drop(resource, one.uid)
+                    self.cache.drop(resource, one.uid)
 
     def look(self, times: int = 1, later: timedelta = timedelta(seconds=15)) -> None:
         for _ in range(times):
@@ -394,7 +394,7 @@ def test_what_another_sweep_has_taught_a_class_meanwhile_stays(
             # The other sweep's write comes between this one's decision and its own write.
             taught.append(CLASS)
             body = {"metadata": {"name": CLASS}, "spec": {}, "status": {"nodes": 1, "metrics": [metric]}}
-            it.world.upsert(HARDWARE_CLASSES, api.put(HARDWARE_CLASSES, body))
+            it.cache.upsert(HARDWARE_CLASSES, api.put(HARDWARE_CLASSES, body))
         return step
 
     monkeypatch.setattr(controller, "advance", look)
@@ -416,7 +416,7 @@ def test_a_stored_verdict_is_counted_once(
     async def patch_status(*arguments: Any) -> Any:
         raw = await store(*arguments)
         if watch_first:
-            it.world.upsert(arguments[0], raw)
+            it.cache.upsert(arguments[0], raw)
         return raw
 
     monkeypatch.setattr(api, "patch_status", patch_status)

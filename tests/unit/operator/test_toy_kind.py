@@ -41,7 +41,7 @@ class Toy(Operator):
         old = self.api.objects.get((KIND.plural, "ns", "toy"), {"metadata": {}})
         metadata = {**old["metadata"], "name": "toy", "generation": generation}
         body = {**old, "apiVersion": KIND.api_version, "kind": KIND.name, "metadata": metadata, "spec": spec}
-        self.world.upsert(of(KIND), self.api.put(of(KIND), body, "ns"))
+        self.cache.upsert(of(KIND), self.api.put(of(KIND), body, "ns"))
 
     @property
     def service(self) -> dict[str, Any] | None:
@@ -81,7 +81,7 @@ async def test_a_changed_intent_is_applied(it: Toy) -> None:
     await it.reconciler.handle(KEY)
     known = dict(it.service or {})
     known["metadata"] = {**known["metadata"], "annotations": {"convoy.dev/intent-hash": "another"}}
-    it.world.upsert(SERVICES, it.api.put(SERVICES, known, "ns"))
+    it.cache.upsert(SERVICES, it.api.put(SERVICES, known, "ns"))
     before = it.api.count("apply", "services")
     await it.reconciler.handle(KEY)
     assert it.api.count("apply", "services") == before + 1
@@ -94,7 +94,7 @@ async def test_fields_that_somebody_else_changes_are_put_back(it: Toy) -> None:
         ours = {"manager": "convoy-operator", "operation": "Apply", "fieldsV1": {"f:less": {who: {}}}}
         known = {**(it.service or {}), "spec": {"selector": {"somebody": who}}}
         known["metadata"] = {**known["metadata"], "managedFields": [ours]}
-        it.world.upsert(SERVICES, it.api.put(SERVICES, known, "ns"))
+        it.cache.upsert(SERVICES, it.api.put(SERVICES, known, "ns"))
 
     await it.reconciler.handle(KEY)
     intended, applies = (it.service or {})["spec"], it.api.count("apply", "services")
@@ -119,7 +119,7 @@ async def test_an_object_of_a_process_before_is_applied_once(it: Toy) -> None:
     await it.reconciler.handle(KEY)
     after = Operator(it.api, controllers=WITH_TOY)
     for resource in (of(KIND), SERVICES):
-        after.world.upsert(resource, it.api.objects[resource.plural, "ns", "toy"])
+        after.cache.upsert(resource, it.api.objects[resource.plural, "ns", "toy"])
     before = it.api.count("apply", "services")
     for _ in range(3):
         await after.reconciler.handle(KEY)
@@ -156,9 +156,9 @@ async def test_a_service_of_somebody_else_is_left_alone(it: Toy) -> None:
 async def test_a_service_that_goes_wakes_its_owner(it: Toy) -> None:
     await it.reconciler.handle(KEY)
     it.trigger()
-    (known,) = it.world.store(SERVICES)
+    (known,) = it.cache.store(SERVICES)
     assert KEY not in it.queue
-    it.world.drop(SERVICES, known.uid)
+    it.cache.drop(SERVICES, known.uid)
     assert KEY in it.queue
 
 
@@ -192,8 +192,8 @@ def test_the_operator_may_do_what_its_plans_ask_and_no_more() -> None:
 def test_what_is_watched_is_kept(api: FakeApi) -> None:
     it = Toy(api)
     kept = views.parent(api.put(SERVICES, {"metadata": {"name": "s"}}, "ns"))
-    it.world.store(SERVICES).upsert(kept)
-    assert it.world.child(SERVICES, "ns", "s") is kept
+    it.cache.store(SERVICES).upsert(kept)
+    assert it.cache.child(SERVICES, "ns", "s") is kept
 
 
 def job(name: str, uid: str, owner: str, **labels: str) -> dict[str, Any]:
@@ -211,16 +211,16 @@ async def test_children_of_a_kind_that_is_reconciled_are_in_the_cache_of_that_ki
     parent = replace(CONTROLLER, plan=plan, makes=makes, watches=(by_owner(KIND, TRAINING_JOBS),))
     it = Operator(api, controllers=(*CONTROLLERS, parent))
     toy = {"apiVersion": KIND.api_version, "kind": KIND.name, "metadata": {"name": "toy"}, "spec": {}}
-    it.world.upsert(of(KIND), api.put(of(KIND), toy, "ns"))
-    (owner,) = it.world.objects(KIND)
+    it.cache.upsert(of(KIND), api.put(of(KIND), toy, "ns"))
+    (owner,) = it.cache.objects(KIND)
     managed = {"app.kubernetes.io/managed-by": "convoy-operator"}
     for name, labels in (("applied", managed), ("a-person-s", {})):
-        it.world.upsert(TRAINING_JOBS, api.put(TRAINING_JOBS, job(name, name, owner.uid, **labels), "ns"))
-    assert it.world.store(TRAINING_JOBS) is it.world.jobs and len(it.world.jobs) == 2
+        it.cache.upsert(TRAINING_JOBS, api.put(TRAINING_JOBS, job(name, name, owner.uid, **labels), "ns"))
+    assert it.cache.store(TRAINING_JOBS) is it.cache.jobs and len(it.cache.jobs) == 2
     await it.reconciler.handle(KEY)
     assert [name for plural, _, name in api.objects if plural == TRAINING_JOBS.plural] == ["a-person-s"]
-    kept = Caches(api, it.world, it.metrics, 600.0, it.controllers)
-    assert TRAINING_JOBS not in it.world.applied and len(kept._applied) == len(it.world.applied)
+    kept = Caches(api, it.cache, it.metrics, 600.0, it.controllers)
+    assert TRAINING_JOBS not in it.cache.applied and len(kept._applied) == len(it.cache.applied)
 
 
 def test_the_page_of_controllers_has_it() -> None:
