@@ -137,7 +137,7 @@ class Drain(Model):
     """So long a quarantined node waits for its jobs to save their state."""
     timeout: Duration = "30m"
     """After which a drain that is not over is reported as blocked; nothing is forced."""
-    move_cost: Duration = "10m"
+    swap_cost: Duration = "10m"
     """What moving costs a job, until that was measured. A node whose slowness has cost it more is moved."""
 
 

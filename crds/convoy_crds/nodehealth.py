@@ -156,7 +156,7 @@ class Notice(StatusModel):
     """1.1 for a step that would be a tenth shorter."""
 
 
-class Turn(StatusModel):
+class StateChange(StatusModel):
     """One change of state."""
 
     at: datetime
@@ -177,7 +177,7 @@ class Outcome(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class Pace(StatusModel):
+class PaceRecord(StatusModel):
     """How fast a job was when it was moved, and what that was to bring."""
 
     job: _Name
@@ -207,7 +207,7 @@ class Action(StatusModel):
     at: datetime
     rack: _Name = ""
     jobs: Annotated[list[_Name], Field(max_length=64)] = Field(default_factory=list)
-    paces: Annotated[list[Pace], Field(max_length=16)] = Field(default_factory=list)
+    paces: Annotated[list[PaceRecord], Field(max_length=16)] = Field(default_factory=list)
     """Of those that held something against the node."""
     outcome: Outcome = Outcome.PENDING
     decided: datetime | None = None
@@ -278,7 +278,7 @@ class NodeHealthStatus(StatusModel):
     """Until a sweep has looked into it."""
     looked_at: datetime | None = None
     """When one last did."""
-    history: Annotated[list[Turn], Field(max_length=MOST_HISTORY)] = Field(default_factory=list)
+    history: Annotated[list[StateChange], Field(max_length=MOST_HISTORY)] = Field(default_factory=list)
     """The newest last."""
     quarantines: Annotated[list[datetime], Field(max_length=16)] = Field(default_factory=list)
     actions: Annotated[list[Action], Field(max_length=MOST_ACTIONS)] = Field(default_factory=list)

@@ -13,7 +13,7 @@ from e2e.cluster.cluster import Cluster
 POLICY = {
     "mode": "Act",
     "detection": {"leastSlowdownPercent": 30, "lasting": "5s"},
-    "drain": {"moveCost": "1s"},
+    "drain": {"swapCost": "1s"},
     "budgets": {"poolPercent": 20},
 }
 

@@ -98,7 +98,7 @@ class ControlPlane:
         with urllib.request.urlopen(request, timeout=10, context=context) as answer:
             return bytes(answer.read())
 
-    def asked(self, namespace: str, account: str) -> list[rights.Request]:
+    def audited_requests(self, namespace: str, account: str) -> list[rights.Request]:
         """What a service account has asked for."""
         user = f'"system:serviceaccount:{namespace}:{account}"'.encode()
         lines = (self.folder / "audit.log").read_bytes().splitlines(keepends=True)

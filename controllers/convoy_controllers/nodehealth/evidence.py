@@ -120,7 +120,7 @@ def case(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: dat
         return Case(True, f"{_words(online[-1])}; {sweeps[-1].message or sweeps[-1].source}")
     if len(sweeps) > 1:
         return Case(True, f"HealthSweeps {sweeps[-2].source} and {sweeps[-1].source} failed it")
-    cost = move_cost(facts, spec)
+    cost = swap_cost(facts, spec)
     lasting = [one for one in facts.suspicions if counts(one, spec.detection, now)] if facts.heard else []
     forgiven = {one.source: one.forgiven for one in evidence if one.kind is EvidenceKind.ONLINE}
     for suspicion in lasting:
@@ -130,11 +130,11 @@ def case(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: dat
     return Case(False)
 
 
-def move_cost(facts: Facts, spec: GuardPolicySpec) -> float:
+def swap_cost(facts: Facts, spec: GuardPolicySpec) -> float:
     """GPU-seconds that moving the node's jobs costs: as measured, else as the policy has it."""
-    if facts.move_cost is not None:
-        return facts.move_cost
-    return float(seconds(spec.drain.move_cost) * (facts.node.gpus if facts.node else 1))
+    if facts.swap_cost is not None:
+        return facts.swap_cost
+    return float(seconds(spec.drain.swap_cost) * (facts.node.gpus if facts.node else 1))
 
 
 def _words(one: Evidence) -> str:

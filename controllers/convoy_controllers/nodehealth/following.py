@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace, Slow, as_before, later
-from convoy_crds.nodehealth import Action, NodeHealth, Outcome, Pace
+from convoy_crds.nodehealth import Action, NodeHealth, Outcome, PaceRecord
 
 KEPT = timedelta(days=7)
 """For which it is remembered of a job's ranks; then one node may be tried once more."""
@@ -47,13 +47,13 @@ def of_nodes(
     return {node: several for node, several in kept.items() if several}
 
 
-def _remembered(action: Action, pace: Pace, now: datetime) -> bool:
+def _remembered(action: Action, pace: PaceRecord, now: datetime) -> bool:
     if action.outcome is Outcome.WRONG and action.decided is not None:
         return pace.followed and now - action.decided < KEPT
     return action.outcome is Outcome.PENDING
 
 
-def _same(one: Suspicion, moved: Pace, now: JobPace | None) -> bool:
+def _same(one: Suspicion, moved: PaceRecord, now: JobPace | None) -> bool:
     if one.job != moved.job or now is None or not later(moved, now):
         return False
     return as_before(moved, Slow(frozenset(one.ranks), one.cause, one.gain))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from convoy_crds.guardpolicy import GuardPolicy
-from convoy_crds.nodehealth import NodeHealth, Pace, Provenance, Verdict
+from convoy_crds.nodehealth import NodeHealth, PaceRecord, Provenance, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,9 @@ class Facts:
     """When the owner of a repair last said that it is done."""
     recovered: float | None = None
     """Share of the predicted gain that its jobs have shown since the last action; None while unknown."""
-    paces: tuple[Pace, ...] = ()
+    paces: tuple[PaceRecord, ...] = ()
     """Of jobs that accuse it now: what is remembered when they are moved."""
-    move_cost: float | None = None
+    swap_cost: float | None = None
     """GPU-seconds that moving the node's jobs costs, as measured; None before it was."""
     noticed: tuple[Suspicion, ...] = ()
     """What jobs see of it that may lie in it and need not: nothing is held against it for that."""

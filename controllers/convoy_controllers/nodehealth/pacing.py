@@ -10,7 +10,7 @@ import numpy as np
 
 from convoy_controllers.guard.robust import MEDIAN_ERROR, spread
 from convoy_controllers.nodehealth.observed import Facts
-from convoy_crds.nodehealth import Action, Outcome, Pace
+from convoy_crds.nodehealth import Action, Outcome, PaceRecord
 
 ENOUGH = 0.5
 """Share of the predicted gain from which an action was right."""
@@ -62,14 +62,14 @@ def error(walls: Sequence[float]) -> float:
     return MEDIAN_ERROR * spread(np.asarray(walls, float)) / math.sqrt(len(walls))
 
 
-def paces(facts: Facts, now: Mapping[str, JobPace]) -> list[Pace]:
+def paces(facts: Facts, now: Mapping[str, JobPace]) -> list[PaceRecord]:
     """What is to be remembered of the jobs that hold something against a node when it is left."""
     found = []
     for one in facts.suspicions:
         known = now.get(one.job)
         if known is not None and one.gain >= max(LEAST_GAIN * known.seconds, LEAST_SECONDS):
             found.append(
-                Pace(
+                PaceRecord(
                     job=one.job,
                     uid=known.uid,
                     incarnation=known.incarnation,
@@ -85,7 +85,7 @@ def paces(facts: Facts, now: Mapping[str, JobPace]) -> list[Pace]:
     return found
 
 
-def as_before(moved: Pace, now: Slow) -> bool:
+def as_before(moved: PaceRecord, now: Slow) -> bool:
     """Whether ranks that were moved are slow again for the same cause, and about as much."""
     alike = ENOUGH * moved.gain <= now.gain <= moved.gain / ENOUGH
     return alike and now.cause == moved.cause and bool(now.ranks & set(moved.slow))
@@ -118,12 +118,14 @@ def followed(action: Action | None, node: str, now: Mapping[str, JobPace]) -> fr
     )
 
 
-def later(moved: Pace, now: JobPace) -> bool:
+def later(moved: PaceRecord, now: JobPace) -> bool:
     """Whether it is the same job, and not another of its name, in a later incarnation of the same shape."""
     return now.uid == moved.uid and now.incarnation > moved.incarnation and now.ranks == moved.ranks
 
 
-def _since(action: Action | None, node: str, now: Mapping[str, JobPace]) -> Iterator[tuple[Pace, JobPace]]:
+def _since(
+    action: Action | None, node: str, now: Mapping[str, JobPace]
+) -> Iterator[tuple[PaceRecord, JobPace]]:
     """The jobs of an action whose outcome is asked, as far as they run elsewhere and are known there."""
     if action is None or action.outcome is not Outcome.PENDING:
         return

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from convoy_crds.meta import seconds
-from convoy_crds.nodehealth import MOST_HISTORY, NodeHealthStatus, Provenance, State, Turn
+from convoy_crds.nodehealth import MOST_HISTORY, NodeHealthStatus, Provenance, State, StateChange
 from convoy_crds.reasons.reason import Reason
 
 IN_SERVICE = frozenset((State.UNVERIFIED, State.QUALIFIED, State.SUSPECT, State.PROBATION))
@@ -36,7 +36,7 @@ def turned(
     provenance: Provenance | None = None,
 ) -> NodeHealthStatus:
     """The status in another state, with the turn in its history, without what that state has no use for."""
-    turn = Turn(
+    turn = StateChange(
         at=now,
         before=status.state,
         after=state,

@@ -13,7 +13,7 @@ from convoy_controllers.guard.sweep.selection import Candidate, Stakes, choose
 from convoy_controllers.nodehealth.breaker import Judged
 from convoy_controllers.nodehealth.machine import Want, Wish
 from convoy_crds.guardpolicy import GuardPolicy
-from convoy_crds.nodehealth import NodeHealthStatus, Outcome, State, SweepCause, Turn
+from convoy_crds.nodehealth import NodeHealthStatus, Outcome, State, StateChange, SweepCause
 
 _DAY = timedelta(days=1)
 _STATES = (State.UNVERIFIED, State.QUALIFIED)
@@ -56,7 +56,7 @@ def _age(status: NodeHealthStatus, now: datetime) -> float | None:
     return (now - status.swept).total_seconds() / _HOUR
 
 
-def _accused(turn: Turn) -> bool:
+def _accused(turn: StateChange) -> bool:
     """Whether something spoke against it that had not before."""
     return turn.after is State.SUSPECT and turn.before in (State.UNVERIFIED, State.QUALIFIED, State.PROBATION)
 

@@ -158,7 +158,7 @@ ARMS: dict[str, Callable[[int], Season]] = {
     "no guard": unguarded,
     WELL: lambda seed: unguarded(seed, well=True),
     "min-reference 0.75, acted on": lambda seed: unguarded(seed, nvrx),
-    "Convoy without its loss rule": lambda seed: guarded(seed, drain={"moveCost": "1s"}),
+    "Convoy without its loss rule": lambda seed: guarded(seed, drain={"swapCost": "1s"}),
     "Convoy without sweeps": lambda seed: guarded(seed, onJoin="Accept", sweeps=None),
 }
 

@@ -33,7 +33,7 @@ NAMED = "spec.checkpoint.tiers.local.memory, the most memory of a node for check
 MOST = "spec.checkpoint.tiers.local.memory is at most 8Gi in this namespace"
 PRIVILEGED = {"securityContext": {"privileged": True}}
 TOKEN = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
-Ask = Callable[..., str]
+RefusalOf = Callable[..., str]
 
 
 def job(*templates: Mapping[str, Any], local: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -86,9 +86,9 @@ def refusal(control_plane: Any, method: str, path: str, body: object, kind: str 
     return ""
 
 
-def until_refused(ask: Callable[[], str]) -> str:
+def until_refused(refusal_of: Callable[[], str]) -> str:
     deadline = time.monotonic() + SECONDS
-    while not (words := ask()):
+    while not (words := refusal_of()):
         assert time.monotonic() < deadline, "it is taken"
         time.sleep(0.05)
     return words
@@ -115,11 +115,11 @@ def held(control_plane: Any, helm: Path) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture
-def ask(control_plane: Any, held: dict[str, str]) -> Ask:
-    def ask(body: object, name: str = "plain") -> str:
+def refusal_of(control_plane: Any, held: dict[str, str]) -> RefusalOf:
+    def refusal_of(body: object, name: str = "plain") -> str:
         return refusal(control_plane, "POST", f"{JOBS.format(held[name])}?dryRun=All", body)
 
-    return ask
+    return refusal_of
 
 
 def test_there_is_none_unless_it_is_asked_for(helm: Path) -> None:
@@ -160,11 +160,11 @@ def test_it_denies_in_the_namespaces_that_are_selected(helm: Path) -> None:
     ids=str,
 )
 def test_templates_that_ask_for_more_are_refused_whichever_role_has_them(
-    ask: Ask, template: dict[str, Any], why: str
+    refusal_of: RefusalOf, template: dict[str, Any], why: str
 ) -> None:
     for roles in ([template], [{}, template]):
-        assert why in ask(job(*roles))
-    assert ask(job(template), "free") == "", "another namespace's"
+        assert why in refusal_of(job(*roles))
+    assert refusal_of(job(template), "free") == "", "another namespace's"
 
 
 @pytest.mark.parametrize(
@@ -186,24 +186,27 @@ def test_templates_that_ask_for_more_are_refused_whichever_role_has_them(
     ],
     ids=str,
 )
-def test_others_are_taken(ask: Ask, template: dict[str, Any]) -> None:
-    assert ask(job(template)) == ""
+def test_others_are_taken(refusal_of: RefusalOf, template: dict[str, Any]) -> None:
+    assert refusal_of(job(template)) == ""
 
 
-def test_jobs_without_a_template_our_examples_and_helm_test_s_are_taken(ask: Ask) -> None:
-    assert ask(job()) == ""
+def test_jobs_without_a_template_our_examples_and_helm_test_s_are_taken(refusal_of: RefusalOf) -> None:
+    assert refusal_of(job()) == ""
     for template in (None, {"spec": None}, {"metadata": None}):
         body = job()
         body["spec"]["roles"][0]["template"] = template
-        assert ask(body) == ""
-    assert ask(chart_test.manifest("any", "gpt", {}, {}) | {"metadata": {"name": "asks"}}, "required") == ""
+        assert refusal_of(body) == ""
+    assert (
+        refusal_of(chart_test.manifest("any", "gpt", {}, {}) | {"metadata": {"name": "asks"}}, "required")
+        == ""
+    )
     files = sorted((CHART.parents[1] / "examples").glob("*.yaml"))
     bodies = [body for path in files for body in yaml.safe_load_all(path.read_text())]
     jobs = [body for body in bodies if body["kind"] == "TrainingJob"]
     assert len(jobs) > 3
     for body in jobs:
         body["metadata"].pop("namespace", None)
-        assert ask(body) == ""
+        assert refusal_of(body) == ""
 
 
 @pytest.mark.parametrize(
@@ -221,10 +224,10 @@ def test_jobs_without_a_template_our_examples_and_helm_test_s_are_taken(ask: Ask
     ],
 )
 def test_memory_for_checkpoints_is_named_and_bounded_where_that_is_asked_for(
-    ask: Ask, local: dict[str, Any] | None, plain: str, required: str, capped: str
+    refusal_of: RefusalOf, local: dict[str, Any] | None, plain: str, required: str, capped: str
 ) -> None:
     for name, why in (("plain", plain), ("required", required), ("capped", capped)):
-        words = ask(job(local=local), name)
+        words = refusal_of(job(local=local), name)
         assert (why in words) if why else (words == ""), (name, words)
 
 

@@ -102,7 +102,7 @@ def test_the_operator_reads_secrets_by_name_and_in_its_own_namespace(
     assert {one.namespace for one in secrets} == {NAMESPACE}
 
 
-def told(page: str) -> Iterator[rights.Right]:
+def rights_of_page(page: str) -> Iterator[rights.Right]:
     """The rights that stand in the table of a page. ValueError for a row without what it is for."""
     rows = re.findall(
         r"^\| `(convoy-[a-z]+)` \| ([a-z-]+) \| ([a-z, ]+) \| (.+?) \|(.*)\|$", page, re.MULTILINE
@@ -119,6 +119,6 @@ def told(page: str) -> Iterator[rights.Right]:
 def test_each_right_stands_on_the_page_of_security_with_what_it_is_for(helm: Path) -> None:
     bodies = render(helm, "dashboard.enabled=true")
     accounts = [body["metadata"]["name"] for body in of_kind(bodies, "ServiceAccount")]
-    page = list(told(PAGE.read_text()))
+    page = list(rights_of_page(PAGE.read_text()))
     assert set(map(str, page)) == set(map(str, rights.granted(bodies, accounts)))
     assert len(page) == len(set(page)), "a right stands there twice"

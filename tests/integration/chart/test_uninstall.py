@@ -68,11 +68,11 @@ def bind(
     return rights.granted([role, binding], [name])
 
 
-def asked_for_just_that(control_plane: Any, namespace: str, name: str, may: frozenset[rights.Right]) -> None:
-    """Every right was used, and nothing else was asked for."""
-    asked = control_plane.asked(namespace, name)
-    assert rights.faults(may, rights.used(may, asked)) == []
-    assert [str(one) for one in asked if one.refused] == []
+def assert_exact_rights(control_plane: Any, namespace: str, name: str, may: frozenset[rights.Right]) -> None:
+    """Every right was used, and nothing else was requested."""
+    requested = control_plane.audited_requests(namespace, name)
+    assert rights.faults(may, rights.used(may, requested)) == []
+    assert [str(one) for one in requested if one.refused] == []
 
 
 def run(program: str, kubeconfig: Path, *arguments: str, **environment: str) -> tuple[int, str]:
@@ -86,7 +86,7 @@ def run(program: str, kubeconfig: Path, *arguments: str, **environment: str) -> 
 
 
 @pytest.fixture
-def asks(control_plane: Any, helm: Path) -> Any:
+def run_uninstall(control_plane: Any, helm: Path) -> Any:
     """Runs the program that asks before an uninstallation, as its service account."""
     for item in control_plane.request("GET", f"{JOBS}/trainingjobs")["items"]:  # of other tests
         meta = item["metadata"]
@@ -102,31 +102,32 @@ def asks(control_plane: Any, helm: Path) -> Any:
     kubeconfig = account(control_plane, namespace, name)
     may = bind(control_plane, namespace, name, "ClusterRole", rules(helm, "ClusterRole", name))
 
-    def ask() -> tuple[int, str]:
+    def uninstall() -> tuple[int, str]:
         return run("convoy_operator.uninstall", kubeconfig, "0")
 
-    ask.namespace = namespace  # type: ignore[attr-defined]
-    ask.may = may  # type: ignore[attr-defined]
-    return ask
+    uninstall.namespace = namespace  # type: ignore[attr-defined]
+    uninstall.may = may  # type: ignore[attr-defined]
+    return uninstall
 
 
-def test_jobs_and_their_pods_stand_in_the_way_and_are_named(control_plane: Any, asks: Any) -> None:
-    assert asks() == (0, "")
-    jobs = f"{JOBS}/namespaces/{asks.namespace}/trainingjobs"
+def test_jobs_and_their_pods_stand_in_the_way_and_are_named(control_plane: Any, run_uninstall: Any) -> None:
+    assert run_uninstall() == (0, "")
+    jobs = f"{JOBS}/namespaces/{run_uninstall.namespace}/trainingjobs"
     control_plane.request("POST", jobs, JOB)
-    control_plane.request("POST", f"/api/v1/namespaces/{asks.namespace}/pods", POD)
-    code, words = asks()
+    control_plane.request("POST", f"/api/v1/namespaces/{run_uninstall.namespace}/pods", POD)
+    code, words = run_uninstall()
     assert code == 1
-    assert f"1 TrainingJob ({asks.namespace}/left) and 1 worker pod ({asks.namespace}/left-worker-0)" in words
+    namespace = run_uninstall.namespace
+    assert f"1 TrainingJob ({namespace}/left) and 1 worker pod ({namespace}/left-worker-0)" in words
     assert "kubectl delete trainingjobs --all -A --cascade=foreground" in words
 
     control_plane.request("DELETE", f"{jobs}/left")
-    code, words = asks()
+    code, words = run_uninstall()
     assert code == 1 and "It has 1 worker pod (" in words, words
     control_plane.request(
-        "DELETE", f"/api/v1/namespaces/{asks.namespace}/pods/left-worker-0?gracePeriodSeconds=0"
+        "DELETE", f"/api/v1/namespaces/{run_uninstall.namespace}/pods/left-worker-0?gracePeriodSeconds=0"
     )
-    assert asks() == (0, "")
+    assert run_uninstall() == (0, "")
 
 
 def test_afterwards_no_node_has_an_agent_and_nobody_leads(control_plane: Any, helm: Path) -> None:
@@ -151,7 +152,7 @@ def test_afterwards_no_node_has_an_agent_and_nobody_leads(control_plane: Any, he
                 assert (LABEL_AGENT_READY in left, left["team"]) == (False, "a")
             left = [item["metadata"]["name"] for item in control_plane.request("GET", leases)["items"]]
             assert left == ["of-somebody-else"]
-        asked_for_just_that(control_plane, namespace, name, may)
+        assert_exact_rights(control_plane, namespace, name, may)
     finally:
         for node in nodes:
             control_plane.request("DELETE", f"/api/v1/nodes/{node}")
@@ -166,7 +167,7 @@ def test_what_is_left_is_named(control_plane: Any) -> None:
 
 
 def test_it_uses_every_right_that_the_chart_gives_it_and_asks_for_no_other(
-    control_plane: Any, asks: Any
+    control_plane: Any, run_uninstall: Any
 ) -> None:
-    assert asks() == (0, "")
-    asked_for_just_that(control_plane, asks.namespace, "convoy-uninstall", asks.may)
+    assert run_uninstall() == (0, "")
+    assert_exact_rights(control_plane, run_uninstall.namespace, "convoy-uninstall", run_uninstall.may)

@@ -42,7 +42,7 @@ def test_every_right_is_used_and_nothing_is_refused(
     browser.sees("step 1")
 
     def asked() -> list[rights.Request]:
-        return empty.plane.asked("default", NAME)
+        return empty.plane.audited_requests("default", NAME)
 
     def all_used() -> bool:
         assert rights.faults(granted(), rights.used(granted(), asked())) == []

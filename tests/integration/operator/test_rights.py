@@ -91,4 +91,4 @@ async def test_what_nobody_needs_any_more_is_deleted(
 
 def asked(installation: Installation) -> set[rights.Right]:
     """What the operator has asked for."""
-    return {one.right for one in installation.plane.asked(installation.namespace, "convoy-operator")}
+    return {one.right for one in installation.plane.audited_requests(installation.namespace, "convoy-operator")}

@@ -65,7 +65,7 @@ def test_nothing_is_believed_of_a_node_that_is_not_heard() -> None:
         ([online(), swept()], replace(BUSY, node=replace(NODE, telemetry=False)), State.SUSPECT),
         ([], replace(BUSY, suspicions=(slow(loss=599.0),)), State.SUSPECT),
         ([], replace(BUSY, suspicions=(slow(loss=600.0),)), State.QUARANTINED),
-        ([], replace(BUSY, suspicions=(slow(loss=599.0),), move_cost=500.0), State.QUARANTINED),
+        ([], replace(BUSY, suspicions=(slow(loss=599.0),), swap_cost=500.0), State.QUARANTINED),
         ([], replace(BUSY, suspicions=(slow(loss=9e9, minutes=4),)), State.SUSPECT),
     ],
 )

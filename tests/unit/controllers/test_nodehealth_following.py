@@ -11,10 +11,12 @@ from convoy_controllers.nodehealth.following import KEPT, of_nodes
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_crds.meta import ObjectMeta
-from convoy_crds.nodehealth import Action, NodeHealth, NodeHealthStatus, NodeRef, Outcome, Pace
+from convoy_crds.nodehealth import Action, NodeHealth, NodeHealthStatus, NodeRef, Outcome
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-MOVED = Pace(job="ns/j", uid="u", incarnation=1, ranks=8, seconds=1.5, gain=0.5, cause="Compute", slow=[3, 4])
+MOVED = PaceRecord(
+    job="ns/j", uid="u", incarnation=1, ranks=8, seconds=1.5, gain=0.5, cause="Compute", slow=[3, 4]
+)
 AFTER = JobPace("u", 2, 1.5, 0.01, 50, 8, frozenset("bcdefghi"))
 AGAIN = Suspicion("ns/j", NOW, NOW, 1.5, 100.0, "Compute", gain=0.5, ranks=(3,))
 

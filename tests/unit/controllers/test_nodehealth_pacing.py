@@ -19,7 +19,7 @@ from convoy_controllers.nodehealth.pacing import (
     paces,
     recovered,
 )
-from convoy_crds.nodehealth import Action, Outcome, Pace
+from convoy_crds.nodehealth import Action, Outcome
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BEFORE = JobPace("u", 1, 1.5, 0.01, 100, 8, frozenset("abcdefgh"))
@@ -41,7 +41,7 @@ def action(**more: Any) -> Action:
         "cause": "Compute",
         "slow": [3, 4],
     }
-    return Action(at=NOW, paces=[Pace.model_validate(pace | more)])
+    return Action(at=NOW, paces=[PaceRecord.model_validate(pace | more)])
 
 
 def test_what_is_remembered_is_how_fast_the_job_was_and_whom_else_it_accused() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from convoy_controllers.guard.suspicions import Held
+from convoy_controllers.guard.suspicions import SuspicionRecord
 from convoy_controllers.guard.sweep.verdict import Verdict as Said
 from convoy_controllers.guard.synthetic import Job
 from convoy_controllers.nodehealth.observed import Facts, Suspicion, SweepResult
@@ -25,7 +25,7 @@ JOB = "ns/train"
 PER_RACK = 4
 POLICY: dict[str, Any] = {
     "mode": "Act",
-    "drain": {"moveCost": "2m"},
+    "drain": {"swapCost": "2m"},
     "sweeps": {"timePercent": 1},
     "repair": {"ladder": [{"action": "Reset", "owner": "agent", "timeout": "1h"}]},
 }
@@ -197,7 +197,7 @@ class GuardWorld(HealthWorld):
             return ()
         return self._said(self.training.held.get(one.name))
 
-    def _said(self, known: Held | None) -> tuple[Suspicion, ...]:
+    def _said(self, known: SuspicionRecord | None) -> tuple[Suspicion, ...]:
         if known is None or not known.lasting:
             return ()
         since, seen = (datetime.fromtimestamp(at, UTC) for at in (known.since, known.seen))

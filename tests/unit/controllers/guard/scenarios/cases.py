@@ -20,14 +20,14 @@ LANES = Job(stages=2, replicas=8, lanes=4, per_node=4, seconds=20.0)
 FIVE = frozenset({5})
 NOBODY = Expected()
 IMBALANCE = frozenset({"Imbalance"})
-SLIGHT = {"drain": {"moveCost": "1m"}, "detection": {"leastSlowdownPercent": 3}}
-FAST = {"drain": {"moveCost": "20s"}}
+SLIGHT = {"drain": {"swapCost": "1m"}, "detection": {"leastSlowdownPercent": 3}}
+FAST = {"drain": {"swapCost": "20s"}}
 TWO_AT_A_TIME = {"budgets": {"fleetPercentPerHour": 10, "jobInterval": "10m", "poolPercent": 10}}
 WIDE = {
     "budgets": {
         "poolPercent": 25, "fleetPercentPerHour": 40, "quarantinedPercent": 50, "jobInterval": "1m"
     },
-    "drain": {"moveCost": "1m"},
+    "drain": {"swapCost": "1m"},
 }  # fmt: skip
 
 
@@ -275,7 +275,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "27", "gone before the sweep",
-        Setup((Harm("slow", (5,), 0.2, ends=26),), policy={"drain": {"moveCost": "30m"}}, hours=16),
+        Setup((Harm("slow", (5,), 0.2, ends=26),), policy={"drain": {"swapCost": "30m"}}, hours=16),
         Expected("Compute", suspect=FIVE, besides=swept_once_and_suspect), vanished,
     ),
 )  # fmt: skip

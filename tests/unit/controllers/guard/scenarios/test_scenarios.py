@@ -14,7 +14,7 @@ from convoy_controllers.simulate.guard.harm import Harm
 from convoy_controllers.simulate.guard.world import GuardWorld, Setup, played
 
 LIE = Harm("lie", (2,), 0.5, begins=6)
-ACCUSES = {"drain": {"moveCost": "20s"}}
+ACCUSES = {"drain": {"swapCost": "20s"}}
 
 
 @lru_cache(32)
