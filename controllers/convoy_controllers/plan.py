@@ -41,7 +41,7 @@ class Plan:
     """Seconds until time alone would change the plan."""
     inspect: Inspect | None = None
     """The pod that speaks for those that do not come up; None where none is late, or none need be asked."""
-    struck: float = 0.0
+    fault_at: float = 0.0
     """Unix seconds at which the fault happened that this plan answers; 0 where that is not known."""
 
     @property

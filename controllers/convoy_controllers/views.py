@@ -104,13 +104,13 @@ class NodeView:
     """For which nothing has come from its agent, once that is longer than the limit; 0 before."""
     silent_since: float = 0.0
     """Unix seconds of the last sign of its agent, while `silent_seconds` is not 0."""
-    answers: bool = True
+    pods_reachable: bool = True
     """Whether a pod on it answered when the operator last tried: a connection refused is an answer."""
-    answered: bool = False
+    pods_replied: bool = False
     """Whether a pod on it was asked while its agent is silent, and answered."""
     lease_seconds: float = 0.0
     """Age of the kubelet's last renewal of its Lease, looked up while the agent is silent."""
-    vouched_by: frozenset[str] = frozenset()
+    attested_by: frozenset[str] = frozenset()
     """Nodes whose agents have heard of its agent within the fencing time."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -215,7 +215,7 @@ class GuardView:
     judged: bool
     """Whether enough ranks do the same work to tell who of them is slow."""
     slow: tuple[SlowView, ...] = ()
-    blind: bool = False
+    canary_missed: bool = False
     """Whether a rank that was made up to be slow was not found: what is not told says nothing."""
 
 

@@ -17,7 +17,7 @@ from convoy_controllers.cached import Parent, Pod
 from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob import timeline
 from convoy_controllers.trainingjob.losses import lost
-from convoy_controllers.trainingjob.pods import birth
+from convoy_controllers.trainingjob.pods import pod_incarnation
 from convoy_controllers.trainingjob.timeline import Placing, Timeline
 from convoy_controllers.views import PodView, SlotView
 from convoy_crds.trainingjob_status import TERMINAL, Phase, TrainingJobStatus
@@ -128,7 +128,7 @@ class RecoveryMeter:
             known.placings.pop(before.uid, None)
         if after is None or (known := self._recovery(after)) is None:
             return
-        if birth(after.view) >= known.line.incarnation:
+        if pod_incarnation(after.view) >= known.line.incarnation:
             placing = timeline.record_placing(
                 known.placings.get(after.uid), bool(after.view.node), self._wall()
             )

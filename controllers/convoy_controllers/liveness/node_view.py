@@ -76,10 +76,10 @@ def node_view(
         agent_ready=node is not None and node.agent_ready,
         silent_seconds=silent,
         silent_since=(probed.since if probed else since) if silent else 0.0,
-        answers=probed is None or probed.answers or not probed.pods_asked,
-        answered=probed is not None and probed.answers and probed.pods_asked,
+        pods_reachable=probed is None or probed.answers or not probed.pods_asked,
+        pods_replied=probed is not None and probed.answers and probed.pods_asked,
         lease_seconds=probed.lease_seconds if probed else 0.0,
-        vouched_by=attested_by,
+        attested_by=attested_by,
         labels=node.labels if node is not None else {},
     )
 

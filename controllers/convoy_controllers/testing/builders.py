@@ -270,7 +270,7 @@ class ToyCluster:
         seen = self.nodes[node]
         if node in self._cluster.machines.by_name:
             # A kubelet that lives still takes orders.
-            dead = not (seen.answers and seen.ready) and seen.lease_seconds >= seconds
+            dead = not (seen.pods_reachable and seen.ready) and seen.lease_seconds >= seconds
             self._cluster.machines.set(node, control_cut=dead)
         for uid, view in self.views.items():
             if view.node == node:

@@ -32,7 +32,7 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
-CAUSE = 1024
+MAX_CAUSE_CHARS = 1024
 """Characters of the cause that is kept of pods that were given back."""
 
 
@@ -50,9 +50,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
         # From here on only a suspension changes it.
         status.layout = formation.layout_digest(observed.job)
     status.start_time = status.start_time or draft.now
-    draft.fold(status.incarnation)
-    checkpointing.say(draft)
-    stragglers.say(draft)
+    draft.merge_reports(status.incarnation)
+    checkpointing.set_condition(draft)
+    stragglers.set_condition(draft)
     dropped_metrics.set_condition(draft)
 
     formed = present(observed.job) if status.membership else layout
@@ -61,26 +61,26 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if ended := ending.past_deadline(observed, draft, own):
         return ended
     wrong, lost = violation(observed), nodes.lost(observed)
-    back = _back(observed, layout, formed, own, lost)
+    returned = _returned_pods(observed, layout, formed, own, lost)
     fault = (
         recovering.fault(observed, formed, own, lost)
         # What runs is not torn down for a spec that could not run.
         or recovering.overtaken(observed)
         or (recovering.requested(observed) if wrong is None else None)
-        or recovering.regrowth(observed, draft, layout, back if wrong is None else 0)
+        or recovering.regrowth(observed, draft, layout, returned if wrong is None else 0)
     )
-    gone = recovering.news_due(observed, formed, own)
-    if fault is not None and (wait := recovering.echo_seconds(fault, gone, now)):
+    report_due = recovering.cause_report_due(observed, formed, own)
+    if fault is not None and (wait := recovering.root_cause_wait(fault, report_due, now)):
         return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=wait)
     if wrong is None or not status.membership:
         status.restart_id = observed.job.spec.recovery.restart_id
-    if fault is not None and (ended := recovering.answer(observed, draft, fault, own, now)):
+    if fault is not None and (ended := recovering.handle_fault(observed, draft, fault, own, now)):
         return ended
     made = _form(observed, draft, layout, own, lost, now)
-    return replace(made, struck=fault.at) if fault is not None else made
+    return replace(made, fault_at=fault.at) if fault is not None else made
 
 
-def _back(
+def _returned_pods(
     observed: Observed,
     layout: tuple[Slot, ...],
     formed: tuple[Slot, ...],
@@ -108,7 +108,7 @@ def _form(
     wrong = violation(observed)
     if wrong is not None and not status.membership:
         return _refuse(observed, draft, wrong, own)
-    _say_valid(observed, draft, wrong)
+    _set_valid(observed, draft, wrong)
 
     waits = [_deadline(observed, draft)]
     if status.pending_since is not None and now < status.pending_since:
@@ -129,11 +129,11 @@ def _form(
     if status.membership or chosen or pause or wanted.fencing:
         # What Convoy itself holds up is not late.
         status.pending_since = None
-    elif given_back := _hurry(draft, layout, own, recovery.schedule_seconds, waits):
+    elif given_back := _enforce_schedule_deadline(draft, layout, own, recovery.schedule_seconds, waits):
         return replace(given_back, requeue_after=_earliest(waits))
     found = wanted.fencing or waiting.why(observed, layout, own, observed.slots)
-    _say_scheduled(draft, layout, own, found)
-    asked, later = (None, None) if held or pause else waiting.inspect(observed, layout, own, now)
+    _set_scheduled(draft, layout, own, found)
+    inspected, later = (None, None) if held or pause else waiting.inspect(observed, layout, own, now)
     waits.append(later)
 
     commands: tuple[Command, ...] = ()
@@ -141,21 +141,21 @@ def _form(
     status_first = (status.incarnation, status.restarts) != (stored.incarnation, stored.restarts)
     if pause:
         waits.append(pause)
-    elif chosen and not {slot.pod for slot in chosen} & {gone.name for gone in wanted.delete}:
+    elif chosen and not {slot.pod for slot in chosen} & {deleted.name for deleted in wanted.delete}:
         formation.form(status, observed, layout, chosen, own)
         status.pending_cause = ""
-        asked = None
-        stragglers.forget(draft)
+        inspected = None
+        stragglers.clear(draft)
         status_first = True
     if status.membership:
         commands = formation.commands(observed, status, own) if wrong is None else ()
         waits.append(5.0 if commands else None)
-        _say_formed(observed, draft, own)
+        _set_running(observed, draft, own)
     else:
         found = _back_off(status) if pause else waiting.retried(found, status.pending_cause)
         found = wanted.fencing or found
         if status.phase is Phase.RESTARTING:
-            waits += _patience(status, up, layout, now)
+            waits += _shrink_wait(status, up, layout, now)
         else:
             draft.phase(Phase.PENDING, found.reason, found.message)
         draft.condition(ConditionType.RUNNING, False, found.reason, found.message)
@@ -165,12 +165,12 @@ def _form(
         children=(*wanted.delete, *_creations(observed, wanted)),
         events=tuple(draft.events),
         commands=commands,
-        inspect=asked,
+        inspect=inspected,
         requeue_after=_earliest(waits),
     )
 
 
-def _say_valid(observed: Observed, draft: Draft, wrong: Violation | None) -> None:
+def _set_valid(observed: Observed, draft: Draft, wrong: Violation | None) -> None:
     """Whether the spec could run and is what runs.
 
     The API server's rule against changes misses one field of `params` put in the place of another: CEL does
@@ -186,7 +186,7 @@ def _say_valid(observed: Observed, draft: Draft, wrong: Violation | None) -> Non
         draft.condition(ConditionType.VALID, False, wrong.reason, wrong.message)
 
 
-def _say_scheduled(
+def _set_scheduled(
     draft: Draft, layout: tuple[Slot, ...], own: Mapping[str, PodView], found: Violation
 ) -> None:
     """Whether every pod has a node, and what is in the way."""
@@ -211,11 +211,11 @@ def _refuse(observed: Observed, draft: Draft, wrong: Violation, own: Mapping[str
     )
 
 
-def _patience(
+def _shrink_wait(
     status: TrainingJobStatus, up: tuple[Slot, ...], layout: tuple[Slot, ...], now: datetime
 ) -> list[float | None]:
     """When an elastic job, after a fault, gives up on the pods that are still missing."""
-    until = formation.patience(status)
+    until = formation.shrink_deadline(status)
     if until is None or len(up) == len(layout):
         return []
     left = (until - now).total_seconds()
@@ -240,12 +240,12 @@ def _back_off(status: TrainingJobStatus) -> Violation:
     )
 
 
-def _hurry(
+def _enforce_schedule_deadline(
     draft: Draft, layout: tuple[Slot, ...], own: Mapping[str, PodView], limit: int, waits: list[float | None]
 ) -> Plan | None:
-    """Gives the pods back when they were not all up in time: a part of a gang only blocks others.
+    """Deletes the pods when they were not all up in time: a part of a gang only blocks others.
 
-    Then holds back for a share of the limit that differs from job to job, or two jobs that each hold half of
+    Then pauses for a share of the limit that differs from job to job, or two jobs that each hold half of
     what both need would meet again and again.
     """
     status = draft.status
@@ -261,7 +261,7 @@ def _hurry(
     found = waiting.why(draft.observed, layout, own, draft.observed.slots)
     # A short try may have ended before its cause was seen again.
     known = status.pending_cause if not found.reason.warning else ""
-    status.pending_cause = known or found.message[:CAUSE]
+    status.pending_cause = known or found.message[:MAX_CAUSE_CHARS]
     until = f"{status.pending_since:%H:%M:%SZ}"
     message = Reasons.SCHEDULE_DEADLINE.format(seconds=limit, until=until, why=status.pending_cause)
     draft.phase(Phase.PENDING, Reasons.SCHEDULE_DEADLINE, message)
@@ -273,7 +273,7 @@ def _hurry(
     )
 
 
-def _say_formed(observed: Observed, draft: Draft, own: Mapping[str, PodView]) -> None:
+def _set_running(observed: Observed, draft: Draft, own: Mapping[str, PodView]) -> None:
     """Starting until every rank is up, Running from then on."""
     status = draft.status
     layout = slots(observed.job)

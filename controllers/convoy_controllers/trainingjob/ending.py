@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob import finished
-from convoy_controllers.trainingjob.goodput import Blow
+from convoy_controllers.trainingjob.goodput import FaultMark
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import ended, failed, leaving, overdue
 from convoy_controllers.trainingjob.status import Draft
@@ -32,7 +32,7 @@ def completed(
     ):
         return None
     if last := max((rank.ended for slot in deciding for rank in _ranks(observed, slot, own)), default=0.0):
-        draft.blow = Blow(datetime.fromtimestamp(last, UTC), complete=True)
+        draft.fault_mark = FaultMark(datetime.fromtimestamp(last, UTC), complete=True)
     step = draft.status.progress.step if draft.status.progress else None
     roles = ", ".join(dict.fromkeys(slot.role for slot in deciding))
     what = f"all ranks of {roles} ended well" + (f" after step {step}" if step is not None else "")
@@ -49,7 +49,7 @@ def _ranks(observed: Observed, slot: Slot, own: Mapping[str, PodView]) -> tuple[
 
 def _slot_completed(observed: Observed, slot: Slot, own: Mapping[str, PodView], incarnation: int) -> bool:
     pod = own.get(slot.pod)
-    if pod is None or _told_to_go(observed, pod):
+    if pod is None or _stop_requested(observed, pod):
         return False
     if ended(pod):
         return not failed(pod)
@@ -66,7 +66,7 @@ def _ended_well(rank: RankView) -> bool:
     return rank.state == "EXITED" and not (rank.exit_code or rank.signal or rank.asked)
 
 
-def _told_to_go(observed: Observed, pod: PodView) -> bool:
+def _stop_requested(observed: Observed, pod: PodView) -> bool:
     """Whether the ranks may have ended because they had to: one that saves its state may end with 0 too."""
     view = observed.slots.get(pod.uid)
     if not pod.deleting:

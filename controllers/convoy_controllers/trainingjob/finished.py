@@ -15,10 +15,10 @@ from convoy_controllers.views import ENDED_PHASES, PodView
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
-LET_GO_SECONDS = 30
+LAUNCHER_EXIT_SECONDS = 30
 """A pod whose launcher still runs this long after the end is deleted, and the containers beside one that has
 ended are asked to end."""
-BESIDE_SECONDS = 600
+SIDECAR_EXIT_SECONDS = 600
 """A pod whose launcher has ended, but not its other containers, is deleted this long after the end."""
 
 
@@ -49,9 +49,9 @@ def closing(
         if pod.phase in ENDED_PHASES or pod.deleting:
             continue
         view, over = observed.slots.get(pod.uid), pod.exit_code is not None
-        if past >= (BESIDE_SECONDS if over else LET_GO_SECONDS):
+        if past >= (SIDECAR_EXIT_SECONDS if over else LAUNCHER_EXIT_SECONDS):
             found.delete.append(delete_pod(pod.name, pod.uid))
-        elif over and past >= LET_GO_SECONDS and not overdue(pod, now.timestamp()):
+        elif over and past >= LAUNCHER_EXIT_SECONDS and not overdue(pod, now.timestamp()):
             found.end.append(EndPod(pod.name, pod.uid))
         elif not over and view is not None:
             found.commands.append(Shutdown(view.node, pod.uid, exit_code, "the job has ended"))
@@ -81,7 +81,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     past = (now - ended).total_seconds()
     found = closing(observed, own, exit_code(job.status), now, past)
     if any(pod.phase in ("Pending", "Running") for pod in own):
-        waits += [limit - past for limit in (LET_GO_SECONDS, BESIDE_SECONDS) if limit > past][:1]
+        waits += [limit - past for limit in (LAUNCHER_EXIT_SECONDS, SIDECAR_EXIT_SECONDS) if limit > past][:1]
     return Plan(
         commands=tuple(found.commands),
         children=found.children,

@@ -13,7 +13,7 @@ from convoy_controllers.commands import Assign, Command, Member, MemoryTiers, Pi
 from convoy_controllers.trainingjob import interval, nodes
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import ended
-from convoy_controllers.trainingjob.pods import birth
+from convoy_controllers.trainingjob.pods import pod_incarnation
 from convoy_controllers.views import PodView, SlotView
 from convoy_crds.layout import Slot, command, present, without, world_size
 from convoy_crds.meta import in_bytes, seconds
@@ -103,7 +103,7 @@ def shrink_deadline(status: TrainingJobStatus) -> datetime | None:
 
 def _may_run(observed: Observed, status: TrainingJobStatus, pod: PodView | None) -> bool:
     """Whether ranks of an earlier incarnation may live in a pod: on a lost node it goes once it is fenced."""
-    if pod is None or pod.phase != "Running" or ended(pod) or birth(pod) >= status.incarnation:
+    if pod is None or pod.phase != "Running" or ended(pod) or pod_incarnation(pod) >= status.incarnation:
         return False
     view = observed.slots.get(pod.uid)
     return view is None or view.incarnation > 0

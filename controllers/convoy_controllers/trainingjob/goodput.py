@@ -32,7 +32,7 @@ _QUEUE = frozenset(
         Reasons.POD_CONFLICT,
     )
 )
-_LAST_WORDS = timedelta(seconds=5)
+_LATE_STEPS = timedelta(seconds=5)
 """Ranks that step longer after they were given up are cut off, and nothing comes of their steps."""
 _STALL = timedelta(seconds=3)
 _STEPPING = (Cause.PRODUCTIVE, Cause.RECOMPUTE)
@@ -43,7 +43,7 @@ _RECOVERING = (*_WORKING, Cause.DETECT, Cause.RESTART)
 
 
 @dataclass(frozen=True, slots=True)
-class Blow:
+class FaultMark:
     """A fault that has just been decided on, or the end of all ranks."""
 
     at: datetime
@@ -60,7 +60,7 @@ def account(
     made: datetime | None,
     running: tuple[int, Sequence[SlotView]],
     waiting: str,
-    blow: Blow | None,
+    fault_mark: FaultMark | None,
     resumed: int,
     stepped: bool,
     now: datetime,
@@ -72,22 +72,22 @@ def account(
     `resumed`: the step of the checkpoint that it began from. `stepped`: the status tells of new progress, so
     the ratio may move with it.
     """
-    book = _Book(before, _ms(made or now), _ms(now))
+    ledger = _LedgerUpdate(before, _ms(made or now), _ms(now))
     incarnation, views = running
     ranks = [rank for view in views if view.incarnation == incarnation for rank in view.ranks]
     stepping = [rank for rank in ranks if rank.first_step]
     if incarnation and stepping:
-        book.steps(stepping, resumed)
+        ledger.record_steps(stepping, resumed)
         if all(_made_all(rank) for rank in stepping):
-            book.finish(max(map(_time, stepping)), blow.at if blow else now)
+            ledger.record_finish(max(map(_time, stepping)), fault_mark.at if fault_mark else now)
     else:
-        book.last_words([rank for view in views for rank in view.ranks if rank.step])
-    if blow is not None:
-        book.blow(blow, max((_time(rank) for rank in stepping), default=blow.at))
-    book.turn(_cause(status, waiting, book.cause), _ms(now))
-    book.slowed(_lost(status))
-    moved = book.value != before
-    return book.closed() if moved or stepped else before
+        ledger.record_late_steps([rank for view in views for rank in view.ranks if rank.step])
+    if fault_mark is not None:
+        ledger.record_fault(fault_mark, max((_time(rank) for rank in stepping), default=fault_mark.at))
+    ledger.switch(_cause(status, waiting, ledger.cause), _ms(now))
+    ledger.set_straggler_share(_lost(status))
+    moved = ledger.value != before
+    return ledger.result() if moved or stepped else before
 
 
 def _cause(status: TrainingJobStatus, waiting: str, current: Cause) -> Cause | None:
@@ -113,7 +113,7 @@ def _lost(status: TrainingJobStatus) -> float:
     return max((one.lost for one in status.stragglers if one.persistent and one.ranks), default=0.0)
 
 
-class _Book:
+class _LedgerUpdate:
     """The ledger while one reconcile writes it."""
 
     def __init__(self, before: Goodput, made: datetime, now: datetime) -> None:
@@ -130,7 +130,7 @@ class _Book:
         known = self.value.cause in Cause.__members__.values()
         return Cause(self.value.cause) if known else Cause.SCHEDULE
 
-    def steps(self, ranks: Sequence[RankView], resumed: int) -> None:
+    def record_steps(self, ranks: Sequence[RankView], resumed: int) -> None:
         """Takes in how far those ranks of the incarnation are that tell of steps.
 
         A step that one of them has ended, all have computed: the others told less lately, or have ended.
@@ -139,55 +139,55 @@ class _Book:
         step, at = furthest.step or 0, _time(furthest)
         if self.cause is Cause.FINISH and not all(_made_all(rank) for rank in ranks):
             # A second loop: what seemed to be the end was a pause between its steps.
-            self.turn(Cause.PRODUCTIVE, self._since)
+            self.switch(Cause.PRODUCTIVE, self._since)
         elif self.cause not in _WORKING:
             self.value.checkpoint = 0.0
             first = _ms(datetime.fromtimestamp(max(rank.first_step for rank in ranks), UTC))
             # Looked at late it may be past what was lost; then its first step tells where it began.
             known = (step, at) if step < self.value.best else (min(resumed + 1, step), first)
             self.value.anchor_step, self.value.anchor_at = known
-            self.turn(Cause.RECOMPUTE if known[0] < self.value.best else Cause.PRODUCTIVE, first)
-        self._saving = max(rank.checkpoint_seconds for rank in ranks)
+            self.switch(Cause.RECOMPUTE if known[0] < self.value.best else Cause.PRODUCTIVE, first)
+        self._stalled = max(rank.checkpoint_seconds for rank in ranks)
         if self.cause is Cause.RECOMPUTE and step > self.value.best:
-            self.turn(Cause.PRODUCTIVE, self._crossing(step, at))
+            self.switch(Cause.PRODUCTIVE, self._crossing(step, at))
         if self.cause is Cause.PRODUCTIVE:
             self.value.best = max(self.value.best, step)
 
-    def finish(self, stepped: datetime, end: datetime) -> None:
+    def record_finish(self, stepped: datetime, end: datetime) -> None:
         """All steps are made: what ranks did since the last one, which ended at `stepped`, up to `end`.
 
         Saving that was reported since the last look took place then, as far as there was time for it.
         """
         if self.cause in _STEPPING:
             after = max(0.0, (min(end, self._now) - max(stepped, self._since)).total_seconds())
-            unbooked, self._saving = self._saving, self._saving - after
-            self.turn(Cause.FINISH, stepped)
-            self._saving = unbooked
+            unbooked, self._stalled = self._stalled, self._stalled - after
+            self.switch(Cause.FINISH, stepped)
+            self._stalled = unbooked
 
-    def last_words(self, ranks: Sequence[RankView]) -> None:
+    def record_late_steps(self, ranks: Sequence[RankView]) -> None:
         """Steps that ranks made between the decision to stop them and their end."""
-        heard = self._since + _LAST_WORDS
+        cutoff = self._since + _LATE_STEPS
         if self.cause not in _STEPPING:
-            steps = (rank.step or 0 for rank in ranks if _time(rank) <= heard)
+            steps = (rank.step or 0 for rank in ranks if _time(rank) <= cutoff)
             self.value.best = max([self.value.best, *steps])
 
-    _saving: float = 0.0
+    _stalled: float = 0.0
 
-    def blow(self, blow: Blow, stepped: datetime) -> None:
+    def record_fault(self, mark: FaultMark, stepped: datetime) -> None:
         """A fault: the time since then was lost unknown. Also the time since the last step, which had ended
         at `stepped`, where there was none for longer than reports take: a stall, or a step lost half-way.
         """
-        if blow.node_lost and self.cause is Cause.RESTART:
+        if mark.node_lost and self.cause is Cause.RESTART:
             # The restart that its echo caused could lead nowhere.
-            self.turn(Cause.DETECT, _ms(blow.at))
+            self.switch(Cause.DETECT, _ms(mark.at))
         elif self.cause is Cause.FINISH:
-            self.turn(Cause.DETECT, _ms(blow.at))
+            self.switch(Cause.DETECT, _ms(mark.at))
         elif self.cause in _STEPPING:
-            at = max(blow.at, stepped)
-            stalled = not blow.complete and at - stepped > _STALL
-            self.turn(Cause.DETECT, _ms(stepped if stalled else at))
+            at = max(mark.at, stepped)
+            stalled = not mark.complete and at - stepped > _STALL
+            self.switch(Cause.DETECT, _ms(stepped if stalled else at))
 
-    def turn(self, cause: Cause | None, at: datetime) -> None:
+    def switch(self, cause: Cause | None, at: datetime) -> None:
         """Closes the open account at `at` (no earlier than it began) and opens another."""
         if cause is self.cause:
             return
@@ -195,15 +195,15 @@ class _Book:
         self.value.cause = cause.value if cause else ""
         self.value.straggler = 0.0
 
-    def slowed(self, lost: float) -> None:
+    def set_straggler_share(self, lost: float) -> None:
         """From now on slow ranks cost this share of the time of steps."""
         if self.cause in _STEPPING and lost != self.value.straggler:
             self._close(max(self._now, self._since))
             self.value.straggler = lost
 
-    def closed(self) -> Goodput:
+    def result(self) -> Goodput:
         """The ledger with its ratio as of now."""
-        self._hold(self._now)
+        self._book_stalls(self._now)
         found = totals(self.value, self._now)
         whole = sum(found.values())
         self.value.ratio = round(found.get(Cause.PRODUCTIVE, 0.0) / whole, 4) if whole > 0 else None
@@ -212,14 +212,14 @@ class _Book:
     def _close(self, at: datetime) -> None:
         """Books the open account up to `at`, from when on the next one counts."""
         if self.value.cause:
-            self._hold(at)
+            self._book_stalls(at)
             for cause, length in split(self.value, (at - self._since).total_seconds()).items():
                 self._add(Cause(cause), length)
         self.value.since = self._since = at
 
-    def _hold(self, at: datetime) -> None:
+    def _book_stalls(self, at: datetime) -> None:
         """Books for how long checkpoints have held up the steps; what runs since then began so much later."""
-        unbooked = self._saving - self.value.checkpoint
+        unbooked = self._stalled - self.value.checkpoint
         if self.cause in _WORKING and unbooked > 0:
             held = round(min((at - self._since).total_seconds(), unbooked), 3)
             self._add(Cause.CHECKPOINT, held)

@@ -33,13 +33,13 @@ def decided(job: TrainingJob, status: TrainingJobStatus, views: Iterable[SlotVie
     if not cost:
         return kept
     busy = max(rank.copy_seconds for rank in ranks)
-    found = choose(cost, failure_rate(status.restarts.total, _hours(status)), busy)
+    found = choose(cost, failure_rate(status.restarts.total, _training_hours(status)), busy)
     fresh = ChosenInterval(seconds=math.ceil(found.seconds), reason=found.reason)
     near = fresh.seconds == kept.seconds or abs(found.seconds - kept.seconds) < STEADY * kept.seconds
     return kept if near and kept.reason != UNMEASURED else fresh
 
 
-def told(job: TrainingJob, status: TrainingJobStatus) -> int:
+def assigned_seconds(job: TrainingJob, status: TrainingJobStatus) -> int:
     """Seconds between two saves that the agent of slot 0 is to know of; 0: what the pods began with."""
     kept = _kept(status)
     return kept.seconds if job.spec.checkpoint.automatic and kept.reason != UNMEASURED else 0
@@ -50,7 +50,7 @@ def seconds(job: TrainingJob, status: TrainingJobStatus) -> int:
     return _kept(status).seconds if job.spec.checkpoint.automatic else job.spec.checkpoint.interval_seconds
 
 
-def words(job: TrainingJob, status: TrainingJobStatus) -> str:
+def described(job: TrainingJob, status: TrainingJobStatus) -> str:
     """The interval for people; under `Auto` with its reason."""
     if not job.spec.checkpoint.automatic:
         return job.spec.checkpoint.interval
@@ -63,8 +63,8 @@ def _kept(status: TrainingJobStatus) -> ChosenInterval:
     return known or ChosenInterval(seconds=UNMEASURED_SECONDS, reason=UNMEASURED)
 
 
-def _hours(status: TrainingJobStatus) -> float:
-    """For which ranks have made steps, up to the newest that was told of: time alone does not move it."""
-    told_at = status.progress.time if status.progress else None
-    found = totals(status.goodput, told_at) if told_at else status.goodput.seconds
+def _training_hours(status: TrainingJobStatus) -> float:
+    """Return the hours in which ranks made steps, up to the newest report."""
+    reported_at = status.progress.time if status.progress else None
+    found = totals(status.goodput, reported_at) if reported_at else status.goodput.seconds
     return sum(found.get(cause.value, 0.0) for cause in _RUNNING) / 3600

@@ -34,17 +34,17 @@ def why_lost(node: NodeView, views: Iterable[SlotView]) -> str:
         return "its Node object is gone"
     if not node.silent_seconds:
         return ""
-    if any(_vouches(view, node) for view in views):
+    if any(_proves_alive(view, node) for view in views):
         return ""
-    silence = f"nothing was heard of its agent for {node.silent_seconds:.0f} s"
+    silence = f"its agent has been silent for {node.silent_seconds:.0f} s"
     if not node.ready:
         return f"{silence} and its kubelet does not report"
-    if node.answers:
+    if node.pods_reachable:
         return ""
     return f"{silence} and its pods do not answer"
 
 
-def _vouches(view: SlotView, node: NodeView) -> bool:
+def _proves_alive(view: SlotView, node: NodeView) -> bool:
     """Whether a pod elsewhere has made a step since the node fell silent, and a moment ago: a node that was
     alive then may be dead by now."""
     if view.node == node.name or view.stepped <= node.silent_since + DOUBT_SECONDS:
@@ -78,15 +78,15 @@ def strict(job: TrainingJob) -> bool:
     return job.spec.recovery.fencing is Fencing.STRICT
 
 
-def company(node: NodeView, others: Mapping[str, NodeView]) -> bool:
-    """Whether the agent of a lost node may still have a majority of the incarnation's `others` for company.
+def may_keep_majority(node: NodeView, others: Mapping[str, NodeView]) -> bool:
+    """Whether the agent of a lost node may still have a majority of the incarnation's `others`.
 
     A silent one may vouch for it where the operator cannot hear it: nodes that are cut off together keep one
     another going while they are most of the job. Where most of a job's nodes die, its owner has to delete
     their Node objects.
     """
     silent = {name for name, other in others.items() if other.exists and other.silent_seconds}
-    return 2 * len((node.vouched_by & set(others)) | silent) > len(others) > 0
+    return 2 * len((node.attested_by & set(others)) | silent) > len(others) > 0
 
 
 def unfenced_seconds(node: NodeView, others: Mapping[str, NodeView]) -> float:
@@ -96,8 +96,8 @@ def unfenced_seconds(node: NodeView, others: Mapping[str, NodeView]) -> float:
     """
     if not node.exists:
         return 0.0
-    if node.answered or company(node, others):
+    if node.pods_replied or may_keep_majority(node, others):
         # Whoever answers runs; its agent may still reach whom it needs to go on.
         return REPLACE_SECONDS
-    heard = min(node.silent_seconds, node.lease_seconds)
-    return max(0.0, REPLACE_SECONDS - heard)
+    silence_seconds = min(node.silent_seconds, node.lease_seconds)
+    return max(0.0, REPLACE_SECONDS - silence_seconds)

@@ -12,7 +12,7 @@ from convoy_controllers.liveness.fence import REPLACE_SECONDS
 from convoy_controllers.trainingjob import nodes, offenders
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import ended, failed
-from convoy_controllers.trainingjob.pods import birth, born, pod
+from convoy_controllers.trainingjob.pods import pod, pod_incarnation, with_incarnation
 from convoy_controllers.trainingjob.validity import Violation
 from convoy_controllers.views import NodeView, PodView
 from convoy_crds.layout import Slot, present
@@ -91,7 +91,7 @@ def missing(
     # The label that leads pods to a lost node may still be on its way off.
     avoid = {*offenders.avoided(status.offenders, observed.job.spec.recovery), *lost}
     return [
-        born(pod(observed.job, observed.engine, slot), status.incarnation, avoid)
+        with_incarnation(pod(observed.job, observed.engine, slot), status.incarnation, avoid)
         for slot in layout
         if slot.pod not in names and slot.pod not in observed.create_errors
     ]
@@ -126,7 +126,7 @@ def _misplaced(one: PodView, running: bool, status: TrainingJobStatus, now: date
 
     Its place may be taken there again and again, until the node's label is off it.
     """
-    if running or birth(one) < status.incarnation:
+    if running or pod_incarnation(one) < status.incarnation:
         return 0.0
     return _until_age(one, MISPLACED_SECONDS, now)
 
@@ -167,7 +167,7 @@ def _condemned(one: PodView, status: TrainingJobStatus) -> bool:
         return False
     if last.scope is RestartScope.POD and last.pod != one.name:
         return False
-    return birth(one) < status.incarnation
+    return pod_incarnation(one) < status.incarnation
 
 
 def unfenced_seconds(observed: Observed, own: Mapping[str, PodView], one: PodView) -> float:
@@ -200,9 +200,9 @@ def _others(observed: Observed, own: Mapping[str, PodView], one: PodView) -> dic
 def _fencing(node: NodeView, one: PodView, others: Mapping[str, NodeView]) -> Violation:
     """Why a pod of a lost node is not replaced yet."""
     reason = Reasons.FENCING
-    if node.answered:
+    if node.pods_replied:
         reason = Reasons.FENCING_ANSWERED
-    elif nodes.company(node, others):
+    elif nodes.may_keep_majority(node, others):
         reason = Reasons.FENCING_COMPANY
     limit = round(REPLACE_SECONDS)
     return Violation(reason, reason.format(pod=one.name, node=node.name, seconds=limit))

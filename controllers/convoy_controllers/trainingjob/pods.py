@@ -155,7 +155,7 @@ def _help_readers(body: dict[str, Any]) -> None:
             one.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
 
 
-def born(body: dict[str, Any], incarnation: int, avoid: Collection[str]) -> dict[str, Any]:
+def with_incarnation(body: dict[str, Any], incarnation: int, avoid: Collection[str]) -> dict[str, Any]:
     """The pod as it is created for an incarnation, away from the nodes to `avoid` where that is possible.
 
     Neither is part of the intent: a pod that runs is not replaced for it.
@@ -171,7 +171,7 @@ def born(body: dict[str, Any], incarnation: int, avoid: Collection[str]) -> dict
     return fresh
 
 
-def birth(pod: PodView) -> int:
+def pod_incarnation(pod: PodView) -> int:
     """The incarnation that a pod was created for; 0 when that cannot be read."""
     text = pod.annotations.get(terms.ANNOTATION_BORN, "")
     return int(text) if text.isdecimal() else 0

@@ -1,4 +1,4 @@
-"""How far the job is, folded from its ranks' reports."""
+"""How far the job is, merge_progress from its ranks' reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TIERS = ("local", "peer", "remote")
 """Nearest first."""
 
 
-def folded(
+def merge_progress(
     views: Iterable[SlotView], incarnation: int, stored: Progress | None, allowed: Sequence[str] | None = None
 ) -> Progress | None:
     """The progress of the slowest rank, with loss, rate and metrics of the lowest rank that knows them.

@@ -21,10 +21,10 @@ from convoy_controllers.trainingjob.faults import (
     slot_faults,
 )
 from convoy_controllers.trainingjob.formation import membership
-from convoy_controllers.trainingjob.goodput import Blow
+from convoy_controllers.trainingjob.goodput import FaultMark
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import ended, leaving, overdue
-from convoy_controllers.trainingjob.pods import birth
+from convoy_controllers.trainingjob.pods import pod_incarnation
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.views import PodView, SlotView
 from convoy_crds.layout import Slot, world_size
@@ -77,7 +77,7 @@ def fault(
         if pod is None:
             found += [missing_fault(slot)] if members else []
             continue
-        if pod.node in lost and (members or _echoed(observed, pod)):
+        if pod.node in lost and (members or _loss_already_handled(observed, pod)):
             found.append(node_fault(pod, observed.nodes[pod.node], lost[pod.node]))
             continue
         broken = pod_fault(pod, observed.nodes.get(pod.node or ""), observed.warnings.get(pod.uid))
@@ -101,11 +101,11 @@ def fault(
     return primary(found, early_ends(observed, layout, own), running)
 
 
-def echo_seconds(fault: Fault, gone: bool, now: datetime) -> float:
+def root_cause_wait(fault: Fault, report_due: bool, now: datetime) -> float:
     """Seconds to wait for the cause behind a fault that is mostly another's echo, or a rank's end by a signal
     that the deletion of its pod sends; 0 for all others.
 
-    `gone`: see `news_due`.
+    `report_due`: see `cause_report_due`.
     """
     hung = fault.awaits and (fault.hang or fault.timed_out)
     early = fault.reason is Reasons.ENDED_EARLY
@@ -113,13 +113,13 @@ def echo_seconds(fault: Fault, gone: bool, now: datetime) -> float:
     happened = fault.ended or (0.0 if fault.hang else fault.at)
     if not cause_may_follow or not happened or fault.free:
         return 0.0
-    most = CONTAINER_SECONDS if gone else HANG_SECONDS if hung else ECHO_SECONDS
+    most = CONTAINER_SECONDS if report_due else HANG_SECONDS if hung else ECHO_SECONDS
     left = happened + most - now.timestamp()
     # More than that is the other clock's doing.
     return left if 0 < left <= most + ECHO_SECONDS else 0.0
 
 
-def news_due(observed: Observed, layout: Iterable[Slot], own: Mapping[str, PodView]) -> bool:
+def cause_report_due(observed: Observed, layout: Iterable[Slot], own: Mapping[str, PodView]) -> bool:
     """Return whether the cause of an end is about to be reported.
 
     A launcher of the incarnation has left its agent while its pod seems to run, or a rank's main program is
@@ -145,30 +145,30 @@ def _ending(view: SlotView) -> bool:
 
 def _fails_early(observed: Observed, pod: PodView) -> bool:
     """Return whether a pod ended before its incarnation formed, and is no leftover of an earlier fault."""
-    return ended(pod) and not pod.deleting and birth(pod) >= observed.job.status.incarnation
+    return ended(pod) and not pod.deleting and pod_incarnation(pod) >= observed.job.status.incarnation
 
 
-def _echoed(observed: Observed, pod: PodView) -> bool:
+def _loss_already_handled(observed: Observed, pod: PodView) -> bool:
     """Whether the last restart answered what the loss of this pod's node, not known then, did to others."""
     status, node = observed.job.status, observed.nodes[pod.node or ""]
-    known = birth(pod) < status.incarnation and bool(node.silent_since)
+    known = pod_incarnation(pod) < status.incarnation and bool(node.silent_since)
     return known and budget.forgivable(status.restarts, node.silent_since)
 
 
-def answer(
+def handle_fault(
     observed: Observed, draft: Draft, fault: Fault, own: Mapping[str, PodView], now: datetime
 ) -> Plan | None:
     """Fails the job, or records the restart and raises the incarnation."""
     status, recovery = draft.status, observed.job.spec.recovery
     happened = datetime.fromtimestamp(fault.at, UTC) if fault.at else now
-    draft.blow = Blow(happened, node_lost=fault.reason is Reasons.NODE_LOST)
+    draft.fault_mark = FaultMark(happened, node_lost=fault.reason is Reasons.NODE_LOST)
     if fault.policy.terminal:
         return finish(observed, draft, own, Phase.FAILED, fault.reason, fault.message)
     if fault.reason is Reasons.NODE_LOST:
         status.restarts = budget.forgive(status.restarts, happened.timestamp())
     if verdict := _verdict(status, recovery, fault, now):
         if wait := _verdict_seconds(observed, fault, now):
-            draft.blow = None
+            draft.fault_mark = None
             return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=wait)
         return finish(observed, draft, own, Phase.FAILED, *verdict)
     if fault.node and fault.blames_node:

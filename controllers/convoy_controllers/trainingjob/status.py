@@ -7,16 +7,16 @@ from typing import Any, Literal
 
 from convoy_controllers.children import Event
 from convoy_controllers.trainingjob import interval, metrics
-from convoy_controllers.trainingjob.goodput import Blow, account
+from convoy_controllers.trainingjob.goodput import FaultMark, account
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.progress import folded, newest_checkpoint
+from convoy_controllers.trainingjob.progress import merge_progress, newest_checkpoint
 from convoy_crds.layout import slots
 from convoy_crds.meta import Condition
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob_status import Phase, RoleStatus, TrainingJobStatus
 
-GLANCE = 240
+MAX_SHORT_MESSAGE = 240
 """Characters of `status.message`, which `kubectl get -o wide` shows; the conditions have all of it."""
 
 
@@ -27,7 +27,7 @@ class Draft:
         self.observed = observed
         self.now = now.replace(microsecond=0)
         self.exact = now
-        self.blow: Blow | None = None
+        self.fault_mark: FaultMark | None = None
         """The fault, or the end, that this reconcile answers."""
         self.status: TrainingJobStatus = observed.job.status.model_copy(deep=True)
         self.status.observed_generation = observed.job.metadata.generation
@@ -60,7 +60,9 @@ class Draft:
         changed = (self.status.phase, self.status.reason) != (phase, reason.name)
         self.status.phase = phase
         self.status.reason = reason.name
-        self.status.message = message if len(message) <= GLANCE else message[: GLANCE - 4] + " ..."
+        self.status.message = (
+            message if len(message) <= MAX_SHORT_MESSAGE else message[: MAX_SHORT_MESSAGE - 4] + " ..."
+        )
         if changed:
             self.event(reason, message)
 
@@ -69,10 +71,10 @@ class Draft:
         if Event(reason, message) not in self.events:
             self.events.append(Event(reason, message))
 
-    def fold(self, incarnation: int) -> None:
+    def merge_reports(self, incarnation: int) -> None:
         """Takes over what agents report: progress, checkpoint, pods whose ranks run."""
         status, views = self.status, self.observed.slots
-        status.progress = folded(
+        status.progress = merge_progress(
             views.values(), incarnation, status.progress, metrics.declared(self.observed)
         )
         status.checkpoint = newest_checkpoint(views.values(), status.checkpoint)
@@ -115,7 +117,7 @@ class Draft:
             made=job.metadata.creation_timestamp,
             running=(job.status.incarnation if job.status.membership else 0, [*self.observed.slots.values()]),
             waiting=running.reason if running is not None and running.status == "False" else "",
-            blow=self.blow,
+            fault_mark=self.fault_mark,
             resumed=point.step if point and point.incarnation < job.status.incarnation else 0,
             stepped=self.status.progress != job.status.progress,
             now=self.exact,

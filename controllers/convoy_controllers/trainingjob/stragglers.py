@@ -23,37 +23,37 @@ _SHARED = {
 }
 
 
-def say(draft: Draft) -> None:
+def set_condition(draft: Draft) -> None:
     """Sets the condition and `status.stragglers`, once the incarnation's ranks have told of their steps."""
     status, view = draft.status, draft.observed.guard
     if view is None or not status.membership or view.incarnation != status.incarnation:
         if not status.membership:
-            forget(draft)
+            clear(draft)
         return
     slow = sorted(view.slow, key=lambda one: (not one.ranks, not one.persistent, -one.slowdown, one.ranks))
     status.stragglers = _kept(status.stragglers, slow[:MOST])
     accused = [one for one in slow if one.ranks]
     if accused:
-        message = _words(draft, accused)
-        if accused[0].persistent and not _told(draft):
+        message = _message(draft, accused)
+        if accused[0].persistent and not _already_reported(draft):
             draft.event(Reasons.STRAGGLER, message)
         draft.condition(ConditionType.STRAGGLER_DETECTED, True, Reasons.STRAGGLER, message)
     else:
-        _nobody(draft, view)
+        _set_no_straggler(draft, view)
 
 
-def forget(draft: Draft) -> None:
+def clear(draft: Draft) -> None:
     """Of an incarnation that is over nobody is slow."""
     draft.drop(ConditionType.STRAGGLER_DETECTED)
     draft.status.stragglers = []
 
 
-def _nobody(draft: Draft, view: GuardView) -> None:
+def _set_no_straggler(draft: Draft, view: GuardView) -> None:
     kind = ConditionType.STRAGGLER_DETECTED
     if view.slow:
         what = "; ".join(sorted({_SHARED.get(one.cause, "the cause is unknown") for one in view.slow}))
         draft.condition(kind, False, Reasons.SLOW_TOGETHER, Reasons.SLOW_TOGETHER.format(what=what))
-    elif view.blind:
+    elif view.canary_missed:
         draft.condition(kind, None, Reasons.DETECTOR_DEGRADED, Reasons.DETECTOR_DEGRADED.message)
     elif not view.judged:
         draft.condition(kind, None, Reasons.TOO_FEW_PEERS, Reasons.TOO_FEW_PEERS.message)
@@ -61,12 +61,12 @@ def _nobody(draft: Draft, view: GuardView) -> None:
         draft.condition(kind, False, Reasons.NO_STRAGGLER, Reasons.NO_STRAGGLER.message)
 
 
-def _told(draft: Draft) -> bool:
+def _already_reported(draft: Draft) -> bool:
     """Whether what is stored says already that somebody lastingly keeps the others waiting."""
     return any(one.persistent and one.ranks for one in draft.observed.job.status.stragglers)
 
 
-def _words(draft: Draft, accused: list[SlowView]) -> str:
+def _message(draft: Draft, accused: list[SlowView]) -> str:
     first = accused[0]
     known = next(one for one in draft.status.stragglers if one.ranks == list(first.ranks[:MOST_RANKS]))
     more = f" (and {len(accused) - 1} more)" if len(accused) > 1 else ""

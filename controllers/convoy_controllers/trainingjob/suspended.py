@@ -15,7 +15,7 @@ from convoy_controllers.trainingjob import checkpointing, formation, nodes
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_changes import off_lost_node, stranded, unfenced_seconds
 from convoy_controllers.trainingjob.pod_ends import ended
-from convoy_controllers.trainingjob.pods import birth
+from convoy_controllers.trainingjob.pods import pod_incarnation
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.views import PodView
 from convoy_crds.reasons.catalogue import Reasons
@@ -49,7 +49,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     SIGTERM to the ranks; those that never had ranks at once."""
     draft = Draft(observed, now)
     status = draft.status
-    draft.fold(status.incarnation)
+    draft.merge_reports(status.incarnation)
     own = [pod for pod in observed.pods if pod.owner_uid == observed.job.metadata.uid]
     formation.disband(status)
     status.start_time = status.pending_since = None
@@ -98,7 +98,7 @@ def _deletion(
         return delete_pod(pod.name, pod.uid, grace_seconds=0) if over else None
     # A program that begins as PID 1 does not hear SIGTERM yet, and nobody there has anything to save.
     # No rank of the incarnation that `disband` has just reserved has run.
-    ran = birth(pod) < status.incarnation
+    ran = pod_incarnation(pod) < status.incarnation
     return delete_pod(pod.name, pod.uid, grace_seconds=None if ran else AT_ONCE_SECONDS)
 
 

@@ -51,7 +51,7 @@ class Timeline:
     incarnation: int
     """That it reserved; what forms has this number or a higher one."""
     decided: float
-    struck: float = 0.0
+    fault_at: float = 0.0
     since: float = 0.0
     """The first fault since the last step."""
     not_before: float = 0.0
@@ -66,22 +66,22 @@ class Timeline:
     stepped: float = 0.0
 
 
-def begin(
-    before: Timeline | None, *, incarnation: int, decided: float, struck: float, not_before: float
+def start(
+    before: Timeline | None, *, incarnation: int, decided: float, fault_at: float, not_before: float
 ) -> Timeline:
     """The recovery from a fault that has just been decided on. `before`: one that has come to no step."""
-    since = before.since if before is not None else struck or decided
-    return Timeline(incarnation, decided, struck, min(since, struck or decided), not_before)
+    since = before.since if before is not None else fault_at or decided
+    return Timeline(incarnation, decided, fault_at, min(since, fault_at or decided), not_before)
 
 
-def placed(before: Placing | None, on_node: bool, now: float) -> Placing:
+def record_placing(before: Placing | None, on_node: bool, now: float) -> Placing:
     """A pod that was made for the recovery is seen."""
     known = before or Placing(now)
     return replace(known, bound=now) if on_node and not known.bound else known
 
 
-def seen(
-    line: Timeline,
+def merge_reports(
+    timeline: Timeline,
     incarnation: int,
     running: bool,
     views: Mapping[str, SlotView],
@@ -90,43 +90,49 @@ def seen(
     """What the ranks of the incarnation that has formed tell. `running`: all of them run; by pod uid `views`
     of the job's pods, and `placings` of those that were made for the recovery.
     """
-    if incarnation < line.incarnation:
-        return line
+    if incarnation < timeline.incarnation:
+        return timeline
     members = {uid: view for uid, view in views.items() if view.incarnation == incarnation}
     ranks = [rank for view in members.values() for rank in view.ranks]
     first = max((rank.first_step for rank in ranks), default=0.0)
-    if ranks and not line.started and (running or first):
-        line = _started(line, ranks, [placings[uid] for uid in members if uid in placings])
-    if first and not line.stepped:
+    if ranks and not timeline.started and (running or first):
+        timeline = _started(timeline, ranks, [placings[uid] for uid in members if uid in placings])
+    if first and not timeline.stepped:
         # A step that one rank has ended, all have computed.
-        line = replace(line, stepped=first, restore=max(rank.restore_seconds for rank in ranks))
-    return line
+        timeline = replace(timeline, stepped=first, restore=max(rank.restore_seconds for rank in ranks))
+    return timeline
 
 
-def _started(line: Timeline, ranks: Collection[RankView], made: Collection[Placing]) -> Timeline:
+def _started(timeline: Timeline, ranks: Collection[RankView], made: Collection[Placing]) -> Timeline:
     began = [rank.started for rank in ranks]
     return replace(
-        line,
+        timeline,
         started=max(began) if all(began) else 0.0,
         created=max((one.created for one in made), default=0.0),
         bound=max(one.bound for one in made) if made and all(one.bound for one in made) else 0.0,
     )
 
 
-def lengths(line: Timeline) -> dict[RecoveryPhase, float]:
+def durations(timeline: Timeline) -> dict[RecoveryPhase, float]:
     """Seconds of what is known and happened."""
-    free = max(line.decided, line.not_before)
+    free = max(timeline.decided, timeline.not_before)
     ends = {
-        RecoveryPhase.DETECT: (line.struck, line.decided),
-        RecoveryPhase.BACK_OFF: (line.decided if line.not_before and line.started else 0.0, line.not_before),
-        RecoveryPhase.FENCE: (free if line.created else 0.0, line.created),
-        RecoveryPhase.SCHEDULE: (line.created, line.bound),
+        RecoveryPhase.DETECT: (timeline.fault_at, timeline.decided),
+        RecoveryPhase.BACK_OFF: (
+            timeline.decided if timeline.not_before and timeline.started else 0.0,
+            timeline.not_before,
+        ),
+        RecoveryPhase.FENCE: (free if timeline.created else 0.0, timeline.created),
+        RecoveryPhase.SCHEDULE: (timeline.created, timeline.bound),
         # A replacement without a known node leaves open where the start began.
-        RecoveryPhase.START: (line.bound if line.created else free, line.started),
-        RecoveryPhase.FIRST_STEP: (line.started + line.restore if line.started else 0.0, line.stepped),
-        RecoveryPhase.TOTAL: (line.since, line.stepped),
+        RecoveryPhase.START: (timeline.bound if timeline.created else free, timeline.started),
+        RecoveryPhase.FIRST_STEP: (
+            timeline.started + timeline.restore if timeline.started else 0.0,
+            timeline.stepped,
+        ),
+        RecoveryPhase.TOTAL: (timeline.since, timeline.stepped),
     }
     found = {what: end - start for what, (start, end) in ends.items() if start and end and end >= start}
-    if line.stepped and line.restore:
-        found[RecoveryPhase.RESTORE] = line.restore
+    if timeline.stepped and timeline.restore:
+        found[RecoveryPhase.RESTORE] = timeline.restore
     return found

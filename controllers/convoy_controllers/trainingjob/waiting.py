@@ -45,7 +45,7 @@ SCALER = "NotTriggerScaleUp"
 """Reason of the cluster autoscaler's Events about a pod for which it adds no node."""
 
 
-def _say(reason: Reason, **facts: object) -> Violation:
+def _because(reason: Reason, **facts: object) -> Violation:
     return Violation(reason, reason.format(**facts))
 
 
@@ -55,10 +55,10 @@ def refused(observed: Observed, layout: Sequence[Slot]) -> Violation | None:
     taken = {pod.name for pod in observed.pods if pod.owner_uid != own_uid and not pod.deleting}
     for slot in layout:
         if slot.pod in taken:
-            return _say(Reasons.POD_CONFLICT, pod=slot.pod)
+            return _because(Reasons.POD_CONFLICT, pod=slot.pod)
         if refusal := observed.create_errors.get(slot.pod):
             advice = _refusal_advice(refusal.message.lower(), slot.role)
-            return _say(Reasons.POD_REJECTED, pod=slot.pod, why=refusal.message, advice=advice)
+            return _because(Reasons.POD_REJECTED, pod=slot.pod, why=refusal.message, advice=advice)
     return None
 
 
@@ -85,13 +85,13 @@ def broken(pods: Sequence[PodView]) -> Violation | None:
         if pod.waiting_reason in PULL_FAILURES:
             # The kubelet says the cause in two alternating phrases; every change would be a write.
             why = (pod.waiting_message or pod.waiting_reason).rsplit("ErrImagePull: ", 1)[-1]
-            return _say(Reasons.IMAGE_PULL, image=pod.image, why=why, **facts)
+            return _because(Reasons.IMAGE_PULL, image=pod.image, why=why, **facts)
         if pod.waiting_reason in CONFIG_FAILURES:
             why = pod.waiting_message or pod.waiting_reason
-            return _say(Reasons.CONTAINER_CONFIG, container=container, why=why, **facts)
+            return _because(Reasons.CONTAINER_CONFIG, container=container, why=why, **facts)
         if pod.failure and not ended(pod):
             words = last_words(pod.failure.message)
-            return _say(
+            return _because(
                 Reasons.CONTAINER_FAILING, container=container, how=how(pod.failure), words=words, **facts
             )
     return None
@@ -103,14 +103,14 @@ def unplaced(observed: Observed, pods: Sequence[PodView]) -> Violation | None:
     if stuck is None:
         return None
     if observed.agent_nodes == 0:
-        return _say(Reasons.WAITING_FOR_AGENT)
+        return _because(Reasons.WAITING_FOR_AGENT)
     # What follows the first sentence speaks of preemption, which is no help here.
     why = stuck.unschedulable.split(". ")[0].rstrip(".")
     advice = _advice(why.lower())
-    told = observed.warnings.get(stuck.uid)
-    if told and told.reason == SCALER:
-        advice += f". The cluster autoscaler adds no node: {told.message}"
-    return _say(Reasons.UNSCHEDULABLE, pod=stuck.name, why=why, advice=advice)
+    event = observed.warnings.get(stuck.uid)
+    if event and event.reason == SCALER:
+        advice += f". The cluster autoscaler adds no node: {event.message}"
+    return _because(Reasons.UNSCHEDULABLE, pod=stuck.name, why=why, advice=advice)
 
 
 def _advice(why: str) -> str:
@@ -128,10 +128,10 @@ def _advice(why: str) -> str:
 def warned(observed: Observed, pods: Sequence[PodView], views: Mapping[str, SlotView]) -> Violation | None:
     """A placed pod that its Events say more of than its status."""
     for pod in pods:
-        told = observed.warnings.get(pod.uid)
-        if told and pod.node and not pod.deleting and not _up(pod, views):
-            facts = {"pod": pod.name, "node": pod.node, "event": told.reason, "why": told.message}
-            return _say(Reasons.POD_NOT_STARTING, **facts)
+        event = observed.warnings.get(pod.uid)
+        if event and pod.node and not pod.deleting and not _up(pod, views):
+            facts = {"pod": pod.name, "node": pod.node, "event": event.reason, "why": event.message}
+            return _because(Reasons.POD_NOT_STARTING, **facts)
     return None
 
 
@@ -154,11 +154,11 @@ def why(
         more = f"; pod {others.name} waits for the scheduler {others.scheduler!r}" if others else ""
         if leaving := _leaving(observed, layout):
             more = f"; a pod named {leaving} that is not this job's is being deleted, and frees its name soon"
-        return _say(Reasons.WAITING_FOR_PODS, ready=placed, desired=len(layout), more=more)
+        return _because(Reasons.WAITING_FOR_PODS, ready=placed, desired=len(layout), more=more)
     unmet = [pod for pod in present if not _up(pod, views)]
     first = unmet[0] if unmet else present[0]
     facts = {"pod": first.name, "node": first.node, "state": _state(first)}
-    return _say(Reasons.STARTING_PODS, ready=len(present) - len(unmet), desired=len(layout), **facts)
+    return _because(Reasons.STARTING_PODS, ready=len(present) - len(unmet), desired=len(layout), **facts)
 
 
 def _leaving(observed: Observed, layout: Sequence[Slot]) -> str:
@@ -186,7 +186,7 @@ def retried(found: Violation, cause: str) -> Violation:
     """The reason to show while a further try shows nothing wrong yet: `cause`, of the one before, stands."""
     if found.reason.warning or not cause:
         return found
-    return _say(Reasons.SCHEDULE_RETRY, now=found.message, why=cause)
+    return _because(Reasons.SCHEDULE_RETRY, now=found.message, why=cause)
 
 
 def inspect(

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.cached import Parent, Pod
 from convoy_controllers.guard.findings import Finding, Report, Verdict
-from convoy_controllers.guard.rank_placement import standing
+from convoy_controllers.guard.rank_placement import place_ranks
 from convoy_controllers.guard.suspicions import SuspicionRecord
-from convoy_controllers.guard.telemetry import Collective, Window, members
+from convoy_controllers.guard.telemetry import Collective, Window, parse_members
 from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
@@ -111,7 +111,7 @@ class StragglerDetectors:
         found = ((job.key, job.pace) for job in self._jobs.values())
         return {f"{key.namespace}/{key.name}": pace for key, pace in found if pace is not None}
 
-    def record(self, node: str, told: wire.PodTelemetry, since: int = 0) -> int:
+    def record(self, node: str, telemetry: wire.PodTelemetry, since: int = 0) -> int:
         """Process the windows of a pod's ranks from window `since` on; ignore those of other pods' ranks.
 
         Ends after one detection, or some windows; returns where to go on, or 0 when all was processed.
@@ -126,9 +126,9 @@ class StragglerDetectors:
         self._metrics.guard_seconds.inc(self._clock() - began)
         return end if end < min(len(told.windows), _MOST_WINDOWS) else 0
 
-    def _feed(self, job: JobDetector, pod: str, told: wire.PodTelemetry, since: int) -> int:
-        own = job.standing.ranks.get(pod, range(0))
-        size = job.standing.layout.size
+    def _feed(self, job: JobDetector, pod: str, telemetry: wire.PodTelemetry, since: int) -> int:
+        own = job.placement.ranks.get(pod, range(0))
+        size = job.placement.layout.size
         before, suspected = job.view, _lasting(job)
         seen = job.canary.last
         end = since
@@ -191,7 +191,7 @@ class StragglerDetectors:
         found = (self._cache.nodes.get("", name) for name in set(nodes.values()))
         labels = {node.name: node.labels for node in found if node is not None}
         key = Key(TRAINING_JOB.name, parent.namespace, parent.name)
-        return JobDetector(key, parent.uid, incarnation, standing(slots, nodes, labels), self._clock)
+        return JobDetector(key, parent.uid, incarnation, place_ranks(slots, nodes, labels), self._clock)
 
     def _changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
         if before is not None and (after is None or ended(after)):
@@ -203,11 +203,11 @@ def _lasting(job: JobDetector) -> tuple[set[str], ...]:
     return tuple({node for node, one in which.items() if one.lasting} for which in (job.held, job.noticed))
 
 
-def _sensible(told: wire.StepWindow) -> bool:
+def _sensible(window: wire.StepWindow) -> bool:
     return len(told.micro) <= _MOST_MICRO and len(told.collectives) <= _MOST_COLLECTIVES
 
 
-def _window(told: wire.StepWindow, size: int) -> Window:
+def _window(window: wire.StepWindow, size: int) -> Window:
     return Window(
         rank=told.rank,
         first=told.first,
@@ -230,7 +230,7 @@ def _window(told: wire.StepWindow, size: int) -> Window:
                 seconds=one.seconds,
             )
             for one in told.collectives
-            if (found := members(one.members, size)) is not None
+            if (found := parse_members(one.members, size)) is not None
         ),
     )
 
@@ -240,7 +240,7 @@ def _view(job: JobDetector, report: Report) -> GuardView:
         incarnation=job.incarnation,
         judged=bool((report.verdicts != Verdict.TOO_FEW_PEERS).any()),
         slow=tuple(_slow(job, finding, report.last - report.first + 1) for finding in report.findings),
-        blind=job.blind,
+        canary_missed=job.blind,
     )
 
 
@@ -250,7 +250,7 @@ def _slow(job: JobDetector, finding: Finding, steps: int) -> SlowView:
         cause=finding.cause.value,
         place=finding.place.value,
         ranks=finding.ranks,
-        nodes=tuple(job.standing.by_node(finding.ranks)),
+        nodes=tuple(job.placement.by_node(finding.ranks)),
         since=finding.since,
         slowdown=finding.slowdown,
         lost=min(1.0, max(0.0, finding.lost / whole)) if whole > 0 else 0.0,
@@ -266,4 +266,8 @@ def _is_news(before: GuardView | None, after: GuardView | None) -> bool:
 def _gist(view: GuardView | None) -> object:
     if view is None:
         return None
-    return view.judged, view.blind, {(one.cause, one.place, one.ranks, one.persistent) for one in view.slow}
+    return (
+        view.judged,
+        view.canary_missed,
+        {(one.cause, one.place, one.ranks, one.persistent) for one in view.slow},
+    )

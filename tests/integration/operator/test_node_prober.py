@@ -129,17 +129,17 @@ async def test_a_node_that_falls_silent_is_looked_into_and_loses_its_label_once_
         await agent.hang_up()
         await eventually(lambda: seen().silent_seconds, what="silence")
         await eventually(lambda: seen().lease_seconds > 99, what="the kubelet's Lease")
-        assert seen().lease_seconds < 200 and seen().answers and seen().ready
+        assert seen().lease_seconds < 200 and seen().pods_reachable and seen().ready
         assert await labelled(), "the node lives: its agent may come back"
 
         await kubelet.status(pod["metadata"]["name"], {"podIP": dead, "podIPs": [{"ip": dead}]})
-        await eventually(lambda: not operator.hub.monitor.prober.answers(node), what="no answer")
-        assert seen().answers, "nobody else answers either: the network may forbid it"
+        await eventually(lambda: not operator.hub.monitor.prober.reachable(node), what="no answer")
+        assert seen().pods_reachable, "nobody else answers either: the network may forbid it"
         await installation.call("DELETE", f"{leases}/{node}")
         await eventually(lambda: seen().lease_seconds == ABSENT, what="no Lease")
         # From here on the node may be held to be lost, and its pod with it.
         sibling = await _neighbour(installation, operator, namespace, other)
-        await eventually(lambda: not seen().answers, what="no answer")
+        await eventually(lambda: not seen().pods_reachable, what="no answer")
         await eventually(lambda: not seen().agent_ready, what="label taken")
         assert not await labelled()
         await agent.dial()

@@ -42,17 +42,17 @@ class TestNodeView:
     def test_what_others_say_of_a_silent_one(self) -> None:
         view = self.view(silent=6.0, since=91.0, probe=self.PROBE, attested_by=frozenset({"m"}))
         assert (view.silent_seconds, view.silent_since) == (6.0, 90.0)
-        assert (view.answers, view.lease_seconds, view.vouched_by) == (False, 12.0, {"m"})
+        assert (view.pods_reachable, view.lease_seconds, view.attested_by) == (False, 12.0, {"m"})
 
     def test_a_silence_that_is_not_believed_is_none(self) -> None:
         assert self.view(since=91.0, probe=self.PROBE) == NodeView("n")
 
     def test_a_silent_node_that_nobody_has_asked_yet_counts_as_answering(self) -> None:
         view = self.view(silent=6.0, since=91.0)
-        assert (view.silent_since, view.answers, view.lease_seconds) == (91.0, True, 0.0)
+        assert (view.silent_since, view.pods_reachable, view.lease_seconds) == (91.0, True, 0.0)
 
     def test_that_an_agents_own_address_does_not_answer_is_no_word_on_its_pods(self) -> None:
-        assert self.view(silent=6.0, probe=NodeProbe(90.0, answers=False, pods_asked=False)).answers
+        assert self.view(silent=6.0, probe=NodeProbe(90.0, answers=False, pods_asked=False)).pods_reachable
 
 
 def liveness(heard: float | None) -> Liveness:

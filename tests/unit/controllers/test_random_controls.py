@@ -83,7 +83,7 @@ def an_echo_waits_for_ever(patch: pytest.MonkeyPatch) -> None:
     def wait(fault: Any, gone: bool, now: datetime) -> float:
         return 1.0 if fault.policy.echo else 0.0
 
-    patch.setattr(recovering, "echo_seconds", wait)
+    patch.setattr(recovering, "root_cause_wait", wait)
 
 
 def every_look_is_a_write(patch: pytest.MonkeyPatch) -> None:

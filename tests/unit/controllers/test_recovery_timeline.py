@@ -10,15 +10,22 @@ import pytest
 
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.losses import Loss, lost
-from convoy_controllers.trainingjob.timeline import Placing, Timeline, begin, lengths, placed, seen
+from convoy_controllers.trainingjob.timeline import (
+    Placing,
+    Timeline,
+    durations,
+    merge_reports,
+    record_placing,
+    start,
+)
 from convoy_controllers.views import RankView, SlotView
 from convoy_crds.trainingjob_status import CheckpointStatus, Progress, TrainingJobStatus
 
-IN_PLACE = Timeline(2, decided=100.0, struck=99.5, since=99.5, started=100.25, stepped=101.0)
+IN_PLACE = Timeline(2, decided=100.0, fault_at=99.5, since=99.5, started=100.25, stepped=101.0)
 
 
 def told(**moments: float) -> dict[str, float]:
-    return {phase.value: seconds for phase, seconds in lengths(replace(IN_PLACE, **moments)).items()}
+    return {phase.value: seconds for phase, seconds in durations(replace(IN_PLACE, **moments)).items()}
 
 
 @pytest.mark.parametrize(
@@ -28,7 +35,7 @@ def told(**moments: float) -> dict[str, float]:
         ({"started": 0.0, "stepped": 0.0}, {"detect": 0.5}),
         ({"stepped": 0.0}, {"detect": 0.5, "start": 0.25}),
         # Where nobody knows when it happened, the decision is the beginning.
-        ({"struck": 0.0, "since": 100.0}, {"start": 0.25, "first_step": 0.75, "total": 1.0}),
+        ({"fault_at": 0.0, "since": 100.0}, {"start": 0.25, "first_step": 0.75, "total": 1.0}),
         ({"restore": 0.5}, {"detect": 0.5, "start": 0.25, "restore": 0.5, "first_step": 0.25, "total": 1.5}),
         # The launcher said nothing of its ranks' start: then nobody knows where the first step began.
         ({"started": 0.0}, {"detect": 0.5, "total": 1.5}),
@@ -53,7 +60,7 @@ def told(**moments: float) -> dict[str, float]:
             {"detect": 0.5, "fence": 2.0, "first_step": 1.0, "total": 5.5},
         ),
         # Clocks that differ: of what cannot be, nothing is told.
-        ({"struck": 100.1, "since": 100.0}, {"start": 0.25, "first_step": 0.75, "total": 1.0}),
+        ({"fault_at": 100.1, "since": 100.0}, {"start": 0.25, "first_step": 0.75, "total": 1.0}),
         ({"started": 99.9}, {"detect": 0.5, "first_step": 1.1, "total": 1.5}),
         ({"stepped": 99.0}, {"detect": 0.5, "start": 0.25}),
     ],
@@ -67,13 +74,13 @@ def test_lengths(moments: dict[str, float], expected: dict[str, float]) -> None:
 
 
 def test_a_further_fault_before_the_first_step_goes_on_with_the_first_ones_time() -> None:
-    first = begin(None, incarnation=2, decided=100.0, struck=99.0, not_before=0.0)
-    second = begin(first, incarnation=3, decided=105.0, struck=99.2, not_before=106.0)
-    assert (second.since, second.struck, second.incarnation) == (99.0, 99.2, 3)
-    earlier = begin(first, incarnation=3, decided=105.0, struck=98.0, not_before=0.0)
+    first = start(None, incarnation=2, decided=100.0, fault_at=99.0, not_before=0.0)
+    second = start(first, incarnation=3, decided=105.0, fault_at=99.2, not_before=106.0)
+    assert (second.since, second.fault_at, second.incarnation) == (99.0, 99.2, 3)
+    earlier = start(first, incarnation=3, decided=105.0, fault_at=98.0, not_before=0.0)
     assert earlier.since == 98.0, "a node's loss is known after its echo"
-    unknown = begin(None, incarnation=2, decided=100.0, struck=0.0, not_before=0.0)
-    assert (unknown.since, lengths(unknown)) == (100.0, {})
+    unknown = start(None, incarnation=2, decided=100.0, fault_at=0.0, not_before=0.0)
+    assert (unknown.since, durations(unknown)) == (100.0, {})
 
 
 def rank(number: int, **facts: Any) -> RankView:
@@ -81,31 +88,31 @@ def rank(number: int, **facts: Any) -> RankView:
 
 
 def test_what_ranks_tell_is_taken_in_when_all_run() -> None:
-    line = begin(None, incarnation=3, decided=100.0, struck=99.0, not_before=0.0)
-    made = placed(None, on_node=False, now=101.0)
-    made = placed(made, on_node=True, now=102.0)
-    assert placed(made, on_node=True, now=109.0) == Placing(101.0, 102.0)
+    line = start(None, incarnation=3, decided=100.0, fault_at=99.0, not_before=0.0)
+    made = record_placing(None, on_node=False, now=101.0)
+    made = record_placing(made, on_node=True, now=102.0)
+    assert record_placing(made, on_node=True, now=109.0) == Placing(101.0, 102.0)
     placings = {"u1": made, "elsewhere": Placing(150.0, 160.0)}
     old = {uid: SlotView(uid, "n", True, 2, ranks=(rank(0, started=1.0, first_step=2.0),)) for uid in "ab"}
-    assert seen(line, 2, True, old, {}) is line, "the incarnation before"
+    assert merge_reports(line, 2, True, old, {}) is line, "the incarnation before"
     views = {
         "u0": SlotView("u0", "n", True, 3, ranks=(rank(0, started=103.0),)),
         "u1": SlotView("u1", "n", True, 3, ranks=(rank(1, started=104.0),)),
         "elsewhere": SlotView("elsewhere", "n", True, 0),
     }
-    assert seen(line, 3, False, views, placings) == line
-    up = seen(line, 3, True, views, placings)
+    assert merge_reports(line, 3, False, views, placings) == line
+    up = merge_reports(line, 3, True, views, placings)
     assert (up.created, up.bound, up.started, up.stepped) == (101.0, 102.0, 104.0, 0.0)
     views["u0"] = replace(views["u0"], ranks=(rank(0, started=103.0, first_step=106.0, restore_seconds=0.5),))
-    over = seen(up, 3, True, views, placings)
+    over = merge_reports(up, 3, True, views, placings)
     assert (over.stepped, over.restore) == (106.0, 0.5)
     # Looked at only now, and with a report still on its way.
     late = {uid: replace(views[uid], incarnation=4) for uid in ("u0", "u1")}
-    assert seen(line, 4, False, late, placings) == over
+    assert merge_reports(line, 4, False, late, placings) == over
 
 
 def struck_at(cluster: ToyCluster) -> list[float]:
-    return [made.struck - NOW.timestamp() for made in cluster.plans if made.struck]
+    return [made.fault_at - NOW.timestamp() for made in cluster.plans if made.fault_at]
 
 
 def test_a_plan_that_answers_a_fault_says_when_it_happened() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob import metrics
-from convoy_controllers.trainingjob.progress import folded
+from convoy_controllers.trainingjob.progress import merge_progress
 from convoy_controllers.views import MetricView, RankView, SlotView
 from convoy_crds.meta import Condition
 from convoy_crds.metric_names import MAX_METRICS, MAX_OWN_METRICS
@@ -176,7 +176,7 @@ def test_the_status_stays_bounded_and_has_no_name_twice(
             )
             for rank, one in enumerate(ranks)
         )
-        stored = folded([SlotView("u", "n", True, 1, ranks=views)], 1, stored, allowed)
+        stored = merge_progress([SlotView("u", "n", True, 1, ranks=views)], 1, stored, allowed)
         assert stored is not None
         kept = [one.name for one in stored.metrics]
         assert len(kept) == len(set(kept)) <= (MAX_OWN_METRICS if allowed is None else len(allowed))

@@ -22,7 +22,7 @@ OWN = {
         }
     ],
 }
-SILENT = NodeView("n", silent_seconds=6.0, silent_since=1000.0, answers=False, lease_seconds=8.0)
+SILENT = NodeView("n", silent_seconds=6.0, silent_since=1000.0, pods_reachable=False, lease_seconds=8.0)
 
 
 @pytest.mark.parametrize(
@@ -35,9 +35,9 @@ SILENT = NodeView("n", silent_seconds=6.0, silent_since=1000.0, answers=False, l
         (SILENT, 999.0, True),
         (SILENT, 1002.5, True),
         (SILENT, 1003.5, False),  # a synchronous step needs its ranks
-        (replace(SILENT, answers=True), 0.0, False),
-        (replace(SILENT, answers=True, ready=False), 0.0, True),
-        (replace(SILENT, answers=True, ready=False), 1003.5, False),
+        (replace(SILENT, pods_reachable=True), 0.0, False),
+        (replace(SILENT, pods_reachable=True, ready=False), 0.0, True),
+        (replace(SILENT, pods_reachable=True, ready=False), 1003.5, False),
         (replace(SILENT, silent_seconds=0.0), 0.0, False),
     ],
 )
@@ -54,21 +54,21 @@ def test_steps_reported_by_the_silent_node_itself_prove_nothing() -> None:
     ("node", "others", "left"),
     [
         (replace(SILENT, exists=False), {"a"}, 0.0),
-        (replace(SILENT, silent_seconds=90.0, lease_seconds=90.0, answered=True), set(), 24.0),
+        (replace(SILENT, silent_seconds=90.0, lease_seconds=90.0, pods_replied=True), set(), 24.0),
         (replace(SILENT, silent_seconds=24.0, lease_seconds=30.0), {"a", "b"}, 0.0),
         (replace(SILENT, silent_seconds=24.0, lease_seconds=14.0), {"a", "b"}, 10.0),
         (replace(SILENT, silent_seconds=6.0, lease_seconds=30.0), set(), 18.0),
         (
-            replace(SILENT, silent_seconds=90.0, lease_seconds=90.0, vouched_by=frozenset("ab")),
+            replace(SILENT, silent_seconds=90.0, lease_seconds=90.0, attested_by=frozenset("ab")),
             {"a", "b"},
             24.0,
         ),
         (
-            replace(SILENT, silent_seconds=90.0, lease_seconds=90.0, vouched_by=frozenset("a")),
+            replace(SILENT, silent_seconds=90.0, lease_seconds=90.0, attested_by=frozenset("a")),
             {"a", "b"},
             0.0,
         ),
-        (replace(SILENT, silent_seconds=90.0, lease_seconds=90.0, vouched_by=frozenset("xyz")), {"a"}, 0.0),
+        (replace(SILENT, silent_seconds=90.0, lease_seconds=90.0, attested_by=frozenset("xyz")), {"a"}, 0.0),
     ],
 )
 def test_strict_waits_for_the_last_of_three_witnesses(node: NodeView, others: set[str], left: float) -> None:
@@ -116,7 +116,7 @@ def test_a_pod_of_a_lost_node_is_replaced_at_once() -> None:
 
 def test_a_silent_agent_on_a_node_that_answers_changes_nothing() -> None:
     cluster = running()
-    cluster.silence(on(cluster, "job-worker-1"), 60.0, answers=True).settle()
+    cluster.silence(on(cluster, "job-worker-1"), 60.0, pods_reachable=True).settle()
     assert cluster.job.status.incarnation == 1 and cluster.job.status.phase is Phase.RUNNING
 
 

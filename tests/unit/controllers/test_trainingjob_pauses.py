@@ -138,9 +138,9 @@ def test_a_forming_job_leaves_a_living_node_whose_agent_stays_away() -> None:
     cluster = running()
     node, uid = on(cluster, "job-worker-1"), cluster.pods["job-worker-1"].uid
     cluster.exit(0, 1)
-    cluster.silence(node, 29.0, answers=True, agent_ready=False).settle()
+    cluster.silence(node, 29.0, pods_reachable=True, agent_ready=False).settle()
     assert cluster.job.status.phase is Phase.RESTARTING and cluster.pods["job-worker-1"].uid == uid
-    cluster.wait(2).silence(node, 31.0, answers=True, agent_ready=False).settle()
+    cluster.wait(2).silence(node, 31.0, pods_reachable=True, agent_ready=False).settle()
     assert cluster.pods["job-worker-1"].uid != uid
     gone = [pod for plan in cluster.plans for pod in plan.deletions]
     assert [pod.grace_seconds for pod in gone] == [None], "its kubelet lives"
@@ -149,7 +149,7 @@ def test_a_forming_job_leaves_a_living_node_whose_agent_stays_away() -> None:
 
 def test_a_running_job_stays_with_a_node_whose_agent_stays_away() -> None:
     cluster = running()
-    cluster.silence(on(cluster, "job-worker-1"), 300.0, answers=True, agent_ready=False).settle()
+    cluster.silence(on(cluster, "job-worker-1"), 300.0, pods_reachable=True, agent_ready=False).settle()
     assert cluster.job.status.phase is Phase.RUNNING and restarts(cluster) == (0, 0)
 
 
@@ -235,7 +235,7 @@ STRICT = {"recovery": {"fencing": "Strict"}}
     [
         ({}, "Fencing"),
         ({"ready": False, "answers": True, "answered": True}, "FencingAnswered"),
-        ({"vouched_by": frozenset({"node-0", "node-1", "node-2"})}, "FencingCompany"),
+        ({"attested_by": frozenset({"node-0", "node-1", "node-2"})}, "FencingCompany"),
     ],
 )
 def test_what_a_strict_job_waits_for_is_said_once(facts: dict[str, Any], reason: str) -> None:
@@ -289,7 +289,7 @@ def test_a_stranded_pod_that_has_ended_goes_without_its_kubelet() -> None:
     cluster = running()
     node = on(cluster, "job-worker-1")
     cluster.exit(0, 1)
-    cluster.silence(node, 31.0, answers=True, agent_ready=False)
+    cluster.silence(node, 31.0, pods_reachable=True, agent_ready=False)
     cluster.pod("job-worker-1", deleting=True).step()
     assert not cluster.plans[-1].deletions, "its ranks may still live"
     cluster.pod("job-worker-1", exit_code=143).step()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.trainingjob.progress import folded
+from convoy_controllers.trainingjob.progress import merge_progress
 from convoy_controllers.views import RankView, SlotView
 from convoy_crds.trainingjob_status import Progress
 
@@ -16,7 +16,7 @@ def told(*ranks: dict[str, Any], stored: Progress | None = None) -> Progress:
     views = [
         RankView(number, "RUNNING", **{"step": 7, "time": 70.0, **one}) for number, one in enumerate(ranks)
     ]
-    found = folded([SlotView("u", "n", True, incarnation=1, ranks=tuple(views))], 1, stored)
+    found = merge_progress([SlotView("u", "n", True, incarnation=1, ranks=tuple(views))], 1, stored)
     assert found is not None
     return found
 

@@ -263,7 +263,7 @@ def test_a_suspended_pod_that_has_ended_goes_though_its_node_s_agent_stays_away(
     node = cluster.pods["job-worker-1"].node
     assert node is not None
     leave(cluster)
-    cluster.silence(node, 31.0, answers=True, agent_ready=False).step()
+    cluster.silence(node, 31.0, pods_reachable=True, agent_ready=False).step()
     assert not cluster.plans[-1].deletions, "its ranks may still save"
     assert cluster.plans[-1].requeue_after == pytest.approx(5)
     cluster.pod("job-worker-1", phase="Failed", exit_code=143).step()

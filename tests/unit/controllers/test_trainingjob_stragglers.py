@@ -53,7 +53,7 @@ def test_what_lasts_is_an_event_once() -> None:
 
 def test_a_detector_that_is_blind_clears_nobody() -> None:
     cluster = job()
-    cluster.guard = GuardView(1, judged=True, blind=True)
+    cluster.guard = GuardView(1, judged=True, canary_missed=True)
     cluster.settle()
     (found,) = (c for c in cluster.job.status.conditions if c.type == "StragglerDetected")
     assert (found.status, found.reason) == ("Unknown", "DetectorDegraded")

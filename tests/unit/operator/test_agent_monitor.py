@@ -125,7 +125,7 @@ def test_a_node_that_dies(virtual: Virtual, api: FakeApi) -> None:
         view = it.monitor.nodes((pod,))["n"]
         assert view.silent_seconds == pytest.approx(5.3)
         assert view.silent_since == pytest.approx(WALL + 20.0)
-        assert not view.answers, "which was found out before it mattered"
+        assert not view.pods_reachable, "which was found out before it mattered"
         assert it.metrics.nodes_silent._value.get() == 1
         await it.until(35.3)
         again = it.taken()
@@ -151,12 +151,12 @@ def test_a_silent_node_that_answers_no_more_wakes_its_jobs_at_once(virtual: Virt
         it.beating = {"m"}
         it.monitor.record_sign("n")
         await it.until(15.0)
-        assert it.monitor.nodes((pod,))["n"].answers
+        assert it.monitor.nodes((pod,))["n"].pods_reachable
         it.taken()
         it.dead = {"10.0.0.1"}
         await it.until(17.0)
         assert ("job", 0.0) in {entry[1:] for entry in it.taken()}
-        assert not it.monitor.nodes((pod,))["n"].answers
+        assert not it.monitor.nodes((pod,))["n"].pods_reachable
         await it.stop()
 
     virtual(run())
@@ -180,7 +180,7 @@ def test_an_agent_lost_with_the_leader_before_is_found_silent_by_the_next(
         assert it.monitor.unsettled({"n"}) == 0.0
         assert [(job, delay) for _, job, delay in it.taken() if job == "job"] == [("job", 0.0)]
         view = it.monitor.nodes((pod,))["n"]
-        assert (view.silent_seconds, view.answers) == (pytest.approx(5.7), False)
+        assert (view.silent_seconds, view.pods_reachable) == (pytest.approx(5.7), False)
         await it.stop()
 
     virtual(run())

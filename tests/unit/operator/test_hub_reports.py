@@ -76,7 +76,7 @@ class TestReports(AgentsHarness):
         stream = self.join("n0")
         self.now += 6
         self.hub.streams.heartbeat(stream, wire.Heartbeat(sent_unix_ms=1234))
-        assert stream.outbox.get_nowait().pulse.sent_unix_ms == 1234
+        assert stream.outbox.get_nowait().heartbeat_reply.sent_unix_ms == 1234
         assert self.hub.monitor.connected("n0")
 
     async def test_pulses_that_find_no_room_are_left_out_and_end_no_stream(self) -> None:
@@ -88,19 +88,19 @@ class TestReports(AgentsHarness):
 
     async def test_whom_an_agent_has_heard_of_is_known(self) -> None:
         stream = self.join("n1")
-        self.hub.streams.heartbeat(stream, wire.Heartbeat(vouched=[wire.Vouched(node="n0", age_ms=15_000)]))
-        assert self.hub.reader.nodes((self.pod,))["n0"].vouched_by == {"n1"}
+        self.hub.streams.heartbeat(stream, wire.Heartbeat(attestations=[wire.Attestation(node="n0", age_ms=15_000)]))
+        assert self.hub.reader.nodes((self.pod,))["n0"].attested_by == {"n1"}
         self.now += 5
-        assert self.hub.reader.nodes((self.pod,))["n0"].vouched_by == {"n1"}
+        assert self.hub.reader.nodes((self.pod,))["n0"].attested_by == {"n1"}
         self.now += 1
-        assert self.hub.reader.nodes((self.pod,))["n0"].vouched_by == set(), (
+        assert self.hub.reader.nodes((self.pod,))["n0"].attested_by == set(), (
             "longer ago than the fencing time"
         )
 
     async def test_an_agents_word_on_nodes_without_pods_is_not_kept(self) -> None:
         stream = self.join("n1")
-        made_up = [wire.Vouched(node=f"made-up-{n}") for n in range(1000)]
-        self.hub.streams.heartbeat(stream, wire.Heartbeat(vouched=[*made_up, wire.Vouched(node="n0")]))
+        made_up = [wire.Attestation(node=f"made-up-{n}") for n in range(1000)]
+        self.hub.streams.heartbeat(stream, wire.Heartbeat(attestations=[*made_up, wire.Attestation(node="n0")]))
         assert set(self.hub.monitor._attestations._requested) == {"n0"}
 
     async def test_the_time_of_the_last_step_is_the_operators(self) -> None:

@@ -206,15 +206,15 @@ def test_a_detector_that_sees_nothing_is_found_out() -> None:
     for step in range(1, SETTLE + TABLES + 1):
         hub.tell(step)
     view = hub.detectors.view("uid-job")
-    assert view is not None and not view.blind
+    assert view is not None and not view.canary_missed
     hub = Hub()
     for step in range(1, SETTLE + TABLES + 1):
         hub.tell(step, measured=False)
         if step == SETTLE + TABLES - 1:
             before = hub.detectors.view("uid-job")
-            assert before is not None and not before.blind, "it has not been tried"
+            assert before is not None and not before.canary_missed, "it has not been tried"
     view = hub.detectors.view("uid-job")
-    assert view is not None and view.blind
+    assert view is not None and view.canary_missed
 
 
 def test_what_lasts_is_held_against_the_node_until_the_job_is_over() -> None:
