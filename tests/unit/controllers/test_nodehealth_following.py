@@ -11,7 +11,7 @@ from convoy_controllers.nodehealth.following import KEPT, of_nodes
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_crds.meta import ObjectMeta
-from convoy_crds.nodehealth import Action, NodeHealth, NodeHealthStatus, NodeRef, Outcome
+from convoy_crds.nodehealth import Action, NodeHealth, NodeHealthStatus, NodeRef, Outcome, PaceRecord
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MOVED = PaceRecord(

@@ -19,7 +19,7 @@ from convoy_controllers.nodehealth.pacing import (
     paces,
     recovered,
 )
-from convoy_crds.nodehealth import Action, Outcome
+from convoy_crds.nodehealth import Action, Outcome, PaceRecord
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BEFORE = JobPace("u", 1, 1.5, 0.01, 100, 8, frozenset("abcdefgh"))
