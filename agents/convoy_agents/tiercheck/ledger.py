@@ -44,7 +44,7 @@ class KeptLedger:
         self._alarms = alarms
         self._jobs: dict[str, _JobCommits] = {}
         """Commits by job uid."""
-        self._sweeping: set[asyncio.Task[None]] = set()
+        self._collecting: set[asyncio.Task[None]] = set()
 
     async def stands(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
         """The record of a generation that stands at the tier already."""
@@ -129,9 +129,9 @@ class KeptLedger:
             )
             self._alarms.not_stored(plan, record.generation, error)
             return False
-        task = asyncio.create_task(self._sweep(plan))
-        self._sweeping.add(task)
-        task.add_done_callback(self._sweeping.discard)
+        task = asyncio.create_task(self._collect_garbage(plan))
+        self._collecting.add(task)
+        task.add_done_callback(self._collecting.discard)
         return True
 
     async def _commit(self, plan: Assignment, record: Record) -> bool:
@@ -145,12 +145,12 @@ class KeptLedger:
         # Without memory `drop_job` has been here, and does not come again.
         if self._memory_manager.get(plan.job_uid) is not None:
             self._jobs.setdefault(plan.job_uid, _JobCommits()).made_room = record.generation
-        await self._remotes.sweep(plan)
+        await self._remotes.collect_garbage(plan)
         return await self._remotes.commit(plan, record)
 
-    async def _sweep(self, plan: Assignment) -> None:
+    async def _collect_garbage(self, plan: Assignment) -> None:
         try:
-            await self._remotes.sweep(plan)
+            await self._remotes.collect_garbage(plan)
         except StoreError as error:
             log.warning("store not swept", job=plan.job, why=str(error))
 

@@ -21,7 +21,7 @@ from convoy_agents.tiercheck.link import Encoders, Link
 from convoy_agents.tiercheck.shares import OTHERS
 from convoy_agents.tiercheck.stores.adopt import adopt
 from convoy_agents.tiercheck.stores.blobs import Blobs
-from convoy_agents.tiercheck.stores.calls import Calls, Watch, Watched
+from convoy_agents.tiercheck.stores.calls import Calls, ResponseTimer, TimedBlobs
 from convoy_agents.tiercheck.stores.errors import Damaged, NotMounted, StoreError
 from convoy_agents.tiercheck.stores.probe import probe
 from convoy_agents.tiercheck.stores.s3 import S3, Bucket, Credentials
@@ -64,12 +64,12 @@ class _Call:
 
     known: _Known = field(repr=False)
     plan: Assignment
-    watch: Watch = field(default_factory=Watch)
+    timer: ResponseTimer = field(default_factory=ResponseTimer)
 
     def store(self, job_uid: str = "") -> Store:
         """The part of the plan's job, or of another one of its namespace."""
         return Store(
-            Watched(self.known.blobs, self.watch),
+            TimedBlobs(self.known.blobs, self.timer),
             self.plan.job.partition("/")[0],
             job_uid or self.plan.job_uid,
             rules=CommitRules(conditional=self.known.message.conditional),
@@ -78,7 +78,7 @@ class _Call:
 
     async def run(self, do: Callable[[], T]) -> T:
         """As `Calls.run`."""
-        return await self.known.asking.run(self.watch, do)
+        return await self.known.asking.run(self.timer, do)
 
     async def send(self, do: Callable[[threading.Event], T]) -> T:
         """As `run`, for whole shards; `do` is told when nobody waits for it any more."""
@@ -91,7 +91,7 @@ class _Call:
     async def _move(self, calls: Calls, do: Callable[[threading.Event], T]) -> T:
         stop = threading.Event()
         try:
-            return await calls.run(self.watch, lambda: do(stop))
+            return await calls.run(self.timer, lambda: do(stop))
         finally:
             stop.set()
 
@@ -239,13 +239,13 @@ class Remotes:
 
         return await call.run(write)
 
-    async def sweep(self, plan: Assignment) -> None:
+    async def collect_garbage(self, plan: Assignment) -> None:
         """Deletes what the job need not keep there. StoreError."""
         call = self._call(plan)
         part = call.store()
         use = plan.memory.store if plan.memory else None
         keep = Keep(use.keep_last, use.keep_every_steps) if use else Keep()
-        gone = await call.run(lambda: part.sweep(keep))
+        gone = await call.run(lambda: part.collect_garbage(keep))
         log.info(
             "store swept",
             job=plan.job,
@@ -277,8 +277,8 @@ class Remotes:
         message = known.message
         report = hub_pb2.StoreReport(name=message.name, version=message.version)
         try:
-            watch = Watch()
-            found = await known.asking.run(watch, lambda: probe(Watched(known.blobs, watch)))
+            timer = ResponseTimer()
+            found = await known.asking.run(timer, lambda: probe(TimedBlobs(known.blobs, timer)))
             report.reached, report.message = True, found.summary
             report.conditional, report.checksums = found.conditional, found.checksums
         except (StoreError, OSError, ValueError) as error:

@@ -103,7 +103,7 @@ class Uploads:
                     if full and not swept:
                         # What follows a commit otherwise, and without room there is none.
                         swept = True
-                        await self._remotes.sweep(plan)
+                        await self._remotes.collect_garbage(plan)
                     if (key := work.next) is not None:
                         await self._remotes.upload(plan, job_memory, key)
                         work.sent()

@@ -18,9 +18,9 @@ from tests.integration.agents.test_remote_volume import CLAIM, PART, USE, mount,
 
 from convoy_agents.tiercheck import alarms
 from convoy_agents.tiercheck.stores import calls
+from convoy_agents.tiercheck.stores.garbage_collection import GRACE_SECONDS
 from convoy_agents.tiercheck.stores.part import FOLDERS
 from convoy_agents.tiercheck.stores.store import Store
-from convoy_agents.tiercheck.stores.sweeping import GRACE_SECONDS
 from convoy_agents.tiercheck.stores.volume import Volume
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import Generation, Tier
@@ -63,7 +63,7 @@ def is_clean(disk: Path, *steps: int) -> None:
     for path in (disk / PART).rglob("*"):
         with contextlib.suppress(FileNotFoundError):  # a sweep of an agent's own
             os.utime(path, (old, old))
-    store.sweep(Keep(len(steps)))
+    store.collect_garbage(Keep(len(steps)))
     left = store.inventory()
     assert set(left.records) == {Generation(1, step) for step in steps}
     used = {key for one in left.records.values() for key in one.shards.values()}

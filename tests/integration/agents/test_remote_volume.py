@@ -168,7 +168,7 @@ async def test_what_is_obsolete_goes_and_its_chunks_once_they_are_old(
     for step in (20, 30):
         await saved(ranks, 1, step, Tier.REMOTE)
     await eventually(lambda: names(disk, "records") == {"gen-1-20", "gen-1-30"})
-    await eventually(lambda: not names(disk, "sweeps"))
+    await eventually(lambda: not names(disk, "deletions"))
     assert first <= names(disk, "chunks"), "an upload may just be counting on them"
     for path in files(disk):
         os.utime(path, (path.stat().st_atime - 7200, path.stat().st_mtime - 7200))
@@ -251,7 +251,7 @@ async def two_old_saves(rank: Rank, disk: Path) -> None:
     """Two generations were saved, of which one has become obsolete; all that is left is old."""
     for step in (10, 20):
         await saved([rank], 1, step, Tier.REMOTE)
-    await eventually(lambda: names(disk, "records") == {"gen-1-20"} and not names(disk, "sweeps"))
+    await eventually(lambda: names(disk, "records") == {"gen-1-20"} and not names(disk, "deletions"))
     for path in files(disk):
         os.utime(path, (path.stat().st_atime - 7200, path.stat().st_mtime - 7200))
 

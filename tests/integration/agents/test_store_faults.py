@@ -28,9 +28,9 @@ from tests.unit.agents.fault_proxy import Fault, FaultProxy
 
 from convoy_agents import commit_client
 from convoy_agents.tiercheck import deciding, remote
+from convoy_agents.tiercheck.stores.garbage_collection import GRACE_SECONDS
 from convoy_agents.tiercheck.stores.s3 import S3, Bucket, ClientSettings, Credentials
 from convoy_agents.tiercheck.stores.store import Store
-from convoy_agents.tiercheck.stores.sweeping import GRACE_SECONDS
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.retention import Keep
@@ -116,7 +116,7 @@ class Remote:
         for path in (self.server.bucket / self.prefix).rglob("*"):
             with contextlib.suppress(FileNotFoundError):  # a sweep of an agent's own
                 os.utime(path, (old, old))
-        self.store.sweep(Keep(len(steps)))
+        self.store.collect_garbage(Keep(len(steps)))
         left = self.store.inventory()
         assert set(left.records) == wanted and set(self.store.kept("records").sizes) == {
             one.name for one in wanted

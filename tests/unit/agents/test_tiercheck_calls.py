@@ -17,7 +17,7 @@ from convoy_agents.tiercheck.link import Encoders
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.stores import calls
 from convoy_agents.tiercheck.stores.blobs import Listing
-from convoy_agents.tiercheck.stores.calls import Calls, Watch, Watched
+from convoy_agents.tiercheck.stores.calls import Calls, ResponseTimer, TimedBlobs
 from convoy_agents.tiercheck.stores.errors import StoreError
 from convoy_agents.tiercheck.stores.volume import Volume
 from convoy_agents.wire import hub_pb2
@@ -28,7 +28,7 @@ PLAN = Assignment("pod-1", "uid-1", "team/job", 1, 0, 0, 1, 1, "", 0, 0, "w", 0,
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "ANSWER_SECONDS", 1.0)
-    monkeypatch.setattr(calls, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(calls, "_POLL_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -39,9 +39,9 @@ def over() -> Iterator[threading.Event]:
     event.set()
 
 
-def hangs(watch: Watch, over: threading.Event) -> Callable[[], None]:
+def hangs(timer: ResponseTimer, over: threading.Event) -> Callable[[], None]:
     def do() -> None:
-        with watch.operation():
+        with timer.operation():
             over.wait(60)
 
     return do
@@ -49,31 +49,31 @@ def hangs(watch: Watch, over: threading.Event) -> Callable[[], None]:
 
 def test_the_operation_that_waits_longest_is_what_counts() -> None:
     now = [0.0]
-    watch = Watch(lambda: now[0])
-    assert watch.silent == 0
-    with watch.operation():
+    timer = ResponseTimer(lambda: now[0])
+    assert timer.silent_seconds == 0
+    with timer.operation():
         now[0] = 3
-        with watch.operation() as alive:
+        with timer.operation() as alive:
             now[0] = 5
-            assert watch.silent == 5
+            assert timer.silent_seconds == 5
             alive()
-        assert watch.silent == 5
-    assert watch.silent == 0
-    with pytest.raises(ZeroDivisionError), watch.operation():
+        assert timer.silent_seconds == 5
+    assert timer.silent_seconds == 0
+    with pytest.raises(ZeroDivisionError), timer.operation():
         now[0] = 1 / 0
-    assert watch.silent == 0
+    assert timer.silent_seconds == 0
 
 
 def test_every_operation_of_a_store_is_watched() -> None:
     heard: list[tuple[str, bool]] = []
-    watch = Watch(lambda: 1.0)
+    timer = ResponseTimer(lambda: 1.0)
 
     class Told:
         where = "here"
 
         def __getattr__(self, name: str) -> Any:
             def use(*args: Any) -> Any:
-                heard.append((name, bool(watch._heard)))
+                heard.append((name, bool(timer._last_response)))
                 for one in args:
                     if callable(one):
                         one()
@@ -81,7 +81,7 @@ def test_every_operation_of_a_store_is_watched() -> None:
             return use
 
     names: list[int] = []
-    blobs = Watched(Told(), watch)  # type: ignore[arg-type]
+    blobs = TimedBlobs(Told(), timer)  # type: ignore[arg-type]
     assert blobs.where == "here"
     blobs.put("k", b"")
     blobs.create("k", b"")
@@ -106,7 +106,7 @@ def test_every_operation_of_a_store_is_watched() -> None:
             "refuses_damage",
         )
     ]
-    assert names == [1, 2, 3] and not watch._heard
+    assert names == [1, 2, 3] and not timer._last_response
 
 
 def test_a_volume_says_while_it_lists_that_it_lives(tmp_path: Path) -> None:
@@ -118,26 +118,26 @@ def test_a_volume_says_while_it_lists_that_it_lives(tmp_path: Path) -> None:
 
 async def test_what_a_call_gives_or_raises_comes_through() -> None:
     some = Calls("here")
-    assert await some.run(Watch(), lambda: 7) == 7
+    assert await some.run(ResponseTimer(), lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
-        await some.run(Watch(), lambda: 1 / 0)
+        await some.run(ResponseTimer(), lambda: 1 / 0)
     some.close()
 
 
 async def test_a_call_of_many_operations_may_take_as_long_as_they_need() -> None:
-    some, watch = Calls("here"), Watch()
+    some, timer = Calls("here"), ResponseTimer()
     waits = threading.Event()
 
     def do() -> int:
         for _ in range(8):
-            with watch.operation() as alive:
+            with timer.operation() as alive:
                 waits.wait(0.1)
                 alive()
                 waits.wait(0.1)
         waits.wait(1.5)
         return 7
 
-    assert await some.run(watch, do) == 7
+    assert await some.run(timer, do) == 7
     some.close()
 
 
@@ -145,14 +145,16 @@ async def test_who_waits_for_a_store_that_hangs_hears_of_it_and_so_does_who_wait
     over: threading.Event,
 ) -> None:
     some = Calls("here", threads=2)
-    waiting = [asyncio.create_task(some.run(one, hangs(one, over))) for one in (Watch(), Watch())]
+    waiting = [
+        asyncio.create_task(some.run(one, hangs(one, over))) for one in (ResponseTimer(), ResponseTimer())
+    ]
     for task in waiting:
         with pytest.raises(StoreError, match="here: it does not answer within") as hung:
             await task
         assert hung.value.retriable
     done: list[int] = []
     with pytest.raises(StoreError, match="does not answer"):
-        await some.run(Watch(), lambda: done.append(1))
+        await some.run(ResponseTimer(), lambda: done.append(1))
     assert not done
     # The store is back: its threads are of use again, and what was refused did not begin.
     over.set()
@@ -162,42 +164,42 @@ async def test_who_waits_for_a_store_that_hangs_hears_of_it_and_so_does_who_wait
         await asyncio.sleep(0.01)
     else:
         raise AssertionError("threads still hang")
-    await some.run(Watch(), lambda: done.append(2))
+    await some.run(ResponseTimer(), lambda: done.append(2))
     assert done == [2]
     some.close()
 
 
 async def test_a_call_that_its_caller_has_left_holds_its_thread_until_it_ends(over: threading.Event) -> None:
-    some, watch, begun = Calls("here", threads=1), Watch(), threading.Event()
+    some, timer, begun = Calls("here", threads=1), ResponseTimer(), threading.Event()
 
     def do() -> None:
         begun.set()
-        hangs(watch, over)()
+        hangs(timer, over)()
 
-    task = asyncio.create_task(some.run(watch, do))
+    task = asyncio.create_task(some.run(timer, do))
     assert await asyncio.to_thread(begun.wait, 20)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     with pytest.raises(StoreError, match="does not answer"):
-        await some.run(Watch(), lambda: None)
+        await some.run(ResponseTimer(), lambda: None)
     some.close()
 
 
 async def test_what_waits_for_a_store_that_is_replaced_is_told_so(over: threading.Event) -> None:
-    some, watch, begun = Calls("here", threads=1), Watch(), threading.Event()
+    some, timer, begun = Calls("here", threads=1), ResponseTimer(), threading.Event()
 
     def do() -> int:
         begun.set()
         over.wait(60)
         return 7
 
-    runs = asyncio.create_task(some.run(watch, do))
+    runs = asyncio.create_task(some.run(timer, do))
     assert await asyncio.to_thread(begun.wait, 20)
-    waits = asyncio.create_task(some.run(Watch(), lambda: 8))
+    waits = asyncio.create_task(some.run(ResponseTimer(), lambda: 8))
     await asyncio.sleep(0)
     some.close()
-    for refused in (waits, some.run(Watch(), lambda: 9)):
+    for refused in (waits, some.run(ResponseTimer(), lambda: 9)):
         with pytest.raises(StoreError, match="replaced") as told:
             await refused
         assert told.value.retriable

@@ -64,7 +64,7 @@ class Kept:
             self.ended()
         raise StoreError("no room", retriable=True, errno=errno.ENOSPC)
 
-    async def sweep(self, plan: Any) -> None:
+    async def collect_garbage(self, plan: Any) -> None:
         self.swept += 1
 
 

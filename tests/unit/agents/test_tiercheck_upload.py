@@ -19,7 +19,14 @@ from convoy_agents.tiercheck import digest
 from convoy_agents.tiercheck.stores.errors import Damaged, Stopped, StoreError
 from convoy_agents.tiercheck.stores.s3 import S3, Bucket, ClientSettings, Credentials
 from convoy_agents.tiercheck.stores.store import Store
-from convoy_agents.tiercheck.stores.upload import Rate, Retries, TransferLimits, download, examine, upload
+from convoy_agents.tiercheck.stores.upload import (
+    Rate,
+    Retries,
+    TransferLimits,
+    download,
+    upload,
+    verify_chunks,
+)
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Chunk, Manifest
 
@@ -340,7 +347,7 @@ def test_all_that_is_damaged_is_named_and_all_is_looked_at(
     proxy.inject(fault_proxy.flip, "GET", chunks[5].digest, times=1)
     proxy.inject(fault_proxy.refuse(503), "GET", chunks[0].digest, times=2)
     looked: Counter[Chunk] = Counter()
-    found = examine(
+    found = verify_chunks(
         store,
         [*chunks, *chunks],
         lambda chunk: looked.update([chunk]),
@@ -357,7 +364,7 @@ def test_a_store_that_fails_ends_the_look_and_is_no_damage(store: Store, proxy: 
     send(store, pieces)
     proxy.inject(fault_proxy.refuse(403, "AccessDenied"), "GET", "/chunks/")
     with pytest.raises(StoreError, match="AccessDenied"):
-        examine(
+        verify_chunks(
             store,
             shard(pieces).chunks,
             lambda _: None,
@@ -367,4 +374,4 @@ def test_a_store_that_fails_ends_the_look_and_is_no_damage(store: Store, proxy: 
     over = threading.Event()
     over.set()
     with pytest.raises(Stopped):
-        examine(store, shard(pieces).chunks, lambda _: None, stop=over)
+        verify_chunks(store, shard(pieces).chunks, lambda _: None, stop=over)

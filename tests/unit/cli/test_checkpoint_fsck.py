@@ -12,7 +12,7 @@ from tests.unit.cli.saved import SIZE, Bucket, chunk_of, job, noise, record_of, 
 from tests.unit.cli.test_checkpoint_contents import contents
 
 from convoy.cli.checkpoint.findings import conclude, count
-from convoy_agents.tiercheck.stores.homes import Home, homes
+from convoy_agents.tiercheck.stores.job_folders import JobFolder, job_folders
 from convoy_agents.tiercheck.stores.store import Store
 from convoy_controllers.checkpoint.retention import Doomed, Keep
 
@@ -114,7 +114,11 @@ def test_every_job_of_a_store_is_looked_at(bucket: Bucket) -> None:
     Store(bucket.blobs, "other", "uid-3").put_chunk(chunk_of(noise(8)), noise(8))
     bucket.blobs.put(f"probe-{uuid4()}/plain", b"x")
     bucket.blobs.put("data/set/of-others/file", b"x")
-    assert homes(bucket.blobs) == [Home("other", "uid-3"), Home("team", "uid-1"), Home("team", "uid-2")]
+    assert job_folders(bucket.blobs) == [
+        JobFolder("other", "uid-3"),
+        JobFolder("team", "uid-1"),
+        JobFolder("team", "uid-2"),
+    ]
     found = bucket.run("fsck", "s3", "--deep")
     assert found.exit_code == 0, found.output
     lines = [line.split() for line in found.output.splitlines()]

@@ -105,7 +105,7 @@ def test_a_store_that_fails_says_so_and_the_next_try_finishes(
     assert bucket.keys() == others
 
 
-@pytest.mark.parametrize("left", ["branches/2", f"sweeps/{'0' * 16}", f"chunks/{'0' * 32}"])
+@pytest.mark.parametrize("left", ["branches/2", f"deletions/{'0' * 16}", f"chunks/{'0' * 32}"])
 def test_whatever_is_left_of_a_job_is_seen_and_goes(bucket: Bucket, left: str) -> None:
     bucket.blobs.put(f"team/uid-1/{left}", b"left")
     bucket.cluster.about = None

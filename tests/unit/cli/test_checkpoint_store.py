@@ -313,7 +313,7 @@ def test_what_an_agent_has_encoded_is_read_as_it_was(bucket: Bucket, tmp_path: P
     pieces = [numbers(1), noise(2), numbers(3)]
     bucket.store = Store(bucket.blobs, "team", "uid-1", packer=Always())
     bucket.save((1, 10), {"0": pieces})
-    sizes = bucket.store.kept("chunks").sizes
+    sizes = bucket.store.listing("chunks").sizes
     assert sum(sizes.values()) < 0.95 * sum(map(len, pieces))
     for command in (["verify", "job"], ["fsck", "s3", "--deep"]):
         done = bucket.run(*command)

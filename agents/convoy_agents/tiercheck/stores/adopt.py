@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from convoy_agents.tiercheck.stores.errors import Stopped, StoreError
 from convoy_agents.tiercheck.stores.store import Store
-from convoy_agents.tiercheck.stores.upload import TransferLimits, Wait, upload
+from convoy_agents.tiercheck.stores.upload import StopFlag, TransferLimits, upload
 from convoy_controllers.checkpoint import restore
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Chunk, Inventory, Manifest, Record
@@ -27,7 +27,9 @@ class Adopted(NamedTuple):
     sent_bytes: int
 
 
-def adopt(source: Store, target: Store, step: int, stop: Wait, cap_bytes_per_second: float = 0) -> Adopted:
+def adopt(
+    source: Store, target: Store, step: int, stop: StopFlag, cap_bytes_per_second: float = 0
+) -> Adopted:
     """Copies the newest generation that is whole, or that of `step`, unless 0. Again after any error: it goes
     on. StoreError, Damaged, Stopped; StoreError that is not `retriable` when there is no such generation.
     """

@@ -20,23 +20,23 @@ THREADS = 8
 """For the calls of one kind to one store."""
 ANSWER_SECONDS = 180.0
 """For one operation; longer than the S3 client's own timeouts and tries, and than an NFS server's grace."""
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
-class Watch:
+class ResponseTimer:
     """How long what one call wants of a store is without an answer. Used by several threads at once."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._heard: dict[object, float] = {}
+        self._last_response: dict[object, float] = {}
         """By operation that is under way, when the store last said something."""
 
     @property
-    def silent(self) -> float:
-        """Seconds since the operation was heard of that has waited longest; 0 when none is under way."""
+    def silent_seconds(self) -> float:
+        """Seconds since the operation was responded of that has waited longest; 0 when none is under way."""
         with self._lock:
-            return self._clock() - min(self._heard.values()) if self._heard else 0.0
+            return self._clock() - min(self._last_response.values()) if self._last_response else 0.0
 
     @contextlib.contextmanager
     def operation(self) -> Iterator[Callable[[], None]]:
@@ -45,22 +45,22 @@ class Watch:
 
         def alive() -> None:
             with self._lock:
-                self._heard[this] = self._clock()
+                self._last_response[this] = self._clock()
 
         alive()
         try:
             yield alive
         finally:
             with self._lock:
-                del self._heard[this]
+                del self._last_response[this]
 
 
-class Watched:
+class TimedBlobs:
     """Blobs whose operations are watched."""
 
-    def __init__(self, blobs: Blobs, watch: Watch) -> None:
+    def __init__(self, blobs: Blobs, timer: ResponseTimer) -> None:
         self._blobs = blobs
-        self._watch = watch
+        self._watch = timer
 
     @property
     def where(self) -> str:
@@ -86,13 +86,13 @@ class Watched:
         self, folder: str, alive: Callable[[], None] = lambda: None, wanted: Container[str] | None = None
     ) -> Listing:
         """As `Blobs.names`."""
-        with self._watch.operation() as heard:
-            return self._blobs.names(folder, _both(heard, alive), wanted)
+        with self._watch.operation() as responded:
+            return self._blobs.names(folder, _both(responded, alive), wanted)
 
     def folders(self, folder: str, alive: Callable[[], None] = lambda: None) -> set[str]:
         """As `Blobs.folders`."""
-        with self._watch.operation() as heard:
-            return self._blobs.folders(folder, _both(heard, alive))
+        with self._watch.operation() as responded:
+            return self._blobs.folders(folder, _both(responded, alive))
 
     def touch(self, key: str) -> bool:
         """As `Blobs.touch`."""
@@ -106,8 +106,8 @@ class Watched:
 
     def tidy(self, folder: str, before: float, alive: Callable[[], None] = lambda: None) -> None:
         """As `Blobs.tidy`."""
-        with self._watch.operation() as heard:
-            self._blobs.tidy(folder, before, _both(heard, alive))
+        with self._watch.operation() as responded:
+            self._blobs.tidy(folder, before, _both(responded, alive))
 
     def refuses_damage(self, key: str) -> bool:
         """As `Blobs.refuses_damage`."""
@@ -132,10 +132,10 @@ class Calls:
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "store")
         self._closed = False
-        self._running: set[Watch] = set()
+        self._running: set[ResponseTimer] = set()
 
-    async def run(self, watch: Watch, do: Callable[[], T]) -> T:
-        """What `do` gives, or raises, which looks into the store by a `Watched` of this watch.
+    async def run(self, timer: ResponseTimer, do: Callable[[], T]) -> T:
+        """What `do` gives, or raises, which looks into the store by a `TimedBlobs` of this timer.
 
         StoreError, `retriable`, when the store does not answer: no longer than ANSWER_SECONDS for one
         operation, however many `do` needs. The thread stays where it hangs, since nothing can end it, and is
@@ -146,19 +146,19 @@ class Calls:
         loop = asyncio.get_running_loop()
 
         def call() -> T:
-            loop.call_soon_threadsafe(self._running.add, watch)
+            loop.call_soon_threadsafe(self._running.add, timer)
             try:
                 return do()
             finally:
                 with contextlib.suppress(RuntimeError):  # the loop is closed
-                    loop.call_soon_threadsafe(self._running.discard, watch)
+                    loop.call_soon_threadsafe(self._running.discard, timer)
 
         work = self._pool.submit(call)
         future = asyncio.wrap_future(work)
         try:
             while not future.done():
-                await asyncio.wait({future}, timeout=_LOOK_SECONDS)
-                if not future.done() and self._hangs(watch):
+                await asyncio.wait({future}, timeout=_POLL_SECONDS)
+                if not future.done() and self._hangs(timer):
                     raise StoreError(
                         f"{self._where}: it does not answer within {ANSWER_SECONDS:g} s; it is tried again",
                         retriable=True,
@@ -176,10 +176,10 @@ class Calls:
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _hangs(self, watch: Watch) -> bool:
-        if watch in self._running:
-            return watch.silent > ANSWER_SECONDS
-        return sum(one.silent > ANSWER_SECONDS for one in self._running) >= self._threads
+    def _hangs(self, timer: ResponseTimer) -> bool:
+        if timer in self._running:
+            return timer.silent_seconds > ANSWER_SECONDS
+        return sum(one.silent_seconds > ANSWER_SECONDS for one in self._running) >= self._threads
 
     def _replaced(self) -> StoreError:
         return StoreError(f"{self._where}: the store was replaced meanwhile", retriable=True)

@@ -3,7 +3,7 @@
     chunks/<digest>                 bytes, perhaps encoded (planes.py); the digest is that of the chunk itself
     manifests/<id>                  of a shard; written after its chunks
     records/<generation>            COMMIT; written once, after all it stands on
-    branches/<number>               where an incarnation began; `<number>.looking` while that is undecided
+    branches/<number>               where an incarnation started; `<number>.undecided` while that is undecided
     sweeps/<random>                 somebody is deleting
 
 A chunk that is encoded is shorter than the chunk, and begins with a head of its own. Who puts one that is
@@ -38,15 +38,15 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _THREADS = 8
-LOOKING = ".looking"
+UNDECIDED = ".undecided"
 """Ends the name of a branch that is not decided."""
 FOLDERS: Mapping[str, re.Pattern[str]] = MappingProxyType(
     {
         "records": re.compile(r"gen-[0-9]{1,18}-[0-9]{1,18}"),
-        "branches": re.compile(rf"[0-9]{{1,18}}({re.escape(LOOKING)})?"),
+        "branches": re.compile(rf"[0-9]{{1,18}}({re.escape(UNDECIDED)})?"),
         "manifests": re.compile(r"[0-9a-f]{64}"),
         "chunks": re.compile(r"[0-9a-f]{32}"),
-        "sweeps": re.compile(r"[0-9a-f]{16}"),
+        "deletions": re.compile(r"[0-9a-f]{16}"),
     }
 )
 """Of a job, in the order in which they are deleted: nothing half deleted looks whole. What is in them has
@@ -104,7 +104,7 @@ class Part:
         said = self._read("branches", lambda text: records.branch(records.unseal(text)))
         # A decided one comes last, and stays.
         for name, branch in sorted(said, key=lambda one: one[1].decided):
-            if self._fits("branches", name, f"{branch.incarnation}{'' if branch.decided else LOOKING}"):
+            if self._fits("branches", name, f"{branch.incarnation}{'' if branch.decided else UNDECIDED}"):
                 branches[branch.incarnation] = branch
         manifests = {
             name: manifest

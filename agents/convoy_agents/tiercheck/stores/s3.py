@@ -143,13 +143,13 @@ class S3:
     def put(self, key: str, data: digest.Buffer) -> None:
         """As `Blobs.put`."""
         body = bytes(data)
-        with self._asking("put", key):
+        with self._store_errors("put", key):
             self._put(key, body, body)
 
     def create(self, key: str, data: digest.Buffer) -> bool:
         """As `Blobs.create`, if the store honours If-None-Match."""
         body = bytes(data)
-        with self._asking("create", key):
+        with self._store_errors("create", key):
             try:
                 self._put(key, body, body, IfNoneMatch="*")
             except ClientError as error:
@@ -161,7 +161,7 @@ class S3:
     def get(self, key: str, span: tuple[int, int] | None = None, limit: int = MAX_TEXT) -> bytes | None:
         """As `Blobs.get`."""
         part = {"Range": f"bytes={span[0]}-{span[0] + span[1] - 1}"} if span else {}
-        with self._asking("get", key):
+        with self._store_errors("get", key):
             try:
                 found = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key, **part)
             except ClientError as error:
@@ -205,7 +205,7 @@ class S3:
         """As `Blobs.touch`: a copy onto itself."""
         full = self._prefix + key
         source = {"Bucket": self._bucket, "Key": full}
-        with self._asking("touch", key):
+        with self._store_errors("touch", key):
             try:
                 self._client.copy_object(
                     Bucket=self._bucket, Key=full, CopySource=source, MetadataDirective="REPLACE"
@@ -218,7 +218,7 @@ class S3:
 
     def remove(self, key: str) -> None:
         """As `Blobs.remove`."""
-        with self._asking("delete", key):
+        with self._store_errors("delete", key):
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
 
     def tidy(self, folder: str, before: float, alive: Callable[[], None] = lambda: None) -> None:
@@ -226,7 +226,7 @@ class S3:
 
     def refuses_damage(self, key: str) -> bool:
         """As `Blobs.refuses_damage`."""
-        with self._asking("put", key):
+        with self._store_errors("put", key):
             try:
                 self._put(key, b"as it arrives", b"as it was sent")
             except ClientError as error:
@@ -237,7 +237,7 @@ class S3:
 
     def _pages(self, folder: str, start: str) -> Iterator[Mapping[str, Any]]:
         """What lies right below `start`, for which `folder` stands in messages."""
-        with self._asking("list", folder):
+        with self._store_errors("list", folder):
             pages = self._client.get_paginator("list_objects_v2")
             yield from pages.paginate(Bucket=self._bucket, Prefix=start, Delimiter="/")
 
@@ -263,7 +263,7 @@ class S3:
         self._client.put_object(Bucket=self._bucket, Key=self._prefix + key, Body=body, **more)
 
     @contextlib.contextmanager
-    def _asking(self, operation: str, key: str) -> Iterator[None]:
+    def _store_errors(self, operation: str, key: str) -> Iterator[None]:
         what = f"{self._where}: {operation} {self._prefix}{key}"
         try:
             yield

@@ -1,6 +1,6 @@
 """One job's checkpoints in a remote store, addressed by content: uploading, restoring, committing.
 
-What lies where is in part.py, deleting in sweeping.py.
+What lies where is in part.py, deleting in garbage_collection.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Protocol
 from convoy_agents.tiercheck import digest, planes
 from convoy_agents.tiercheck.stores.blobs import Blobs, Listing
 from convoy_agents.tiercheck.stores.errors import Damaged, Missing, StoreError
-from convoy_agents.tiercheck.stores.part import FOLDERS, LOOKING, Part
-from convoy_agents.tiercheck.stores.sweeping import GRACE_SECONDS, Sweeping, digests
+from convoy_agents.tiercheck.stores.garbage_collection import GRACE_SECONDS, GarbageCollector, digests
+from convoy_agents.tiercheck.stores.part import FOLDERS, UNDECIDED, Part
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Branch, Chunk, Inventory, Manifest, Record
@@ -68,7 +68,7 @@ class Store:
         self._grace = rules.grace_seconds
         self._clock = rules.clock
         self._packer = packer
-        self._sweeping = Sweeping(self._part, rules.grace_seconds, rules.clock)
+        self._garbage = GarbageCollector(self._part, rules.grace_seconds, rules.clock)
 
     @property
     def where(self) -> str:
@@ -87,11 +87,11 @@ class Store:
         _check(chunk, data)
         key = self._part.key("chunks", chunk.digest)
         body = data if self._packer is None else self._packer.pack(data)
-        began = time.monotonic()
+        started = time.monotonic()
         pace(len(body))
         self._part.blobs.put(key, body)
         if self._packer is not None:
-            self._packer.sent(len(data), len(body), time.monotonic() - began)
+            self._packer.sent(len(data), len(body), time.monotonic() - started)
         return len(body)
 
     def get_chunk(self, chunk: Chunk) -> bytes:
@@ -111,11 +111,11 @@ class Store:
         """Return the time at which each chunk was last written or promised, in Unix seconds, by digest."""
         return self._part.names("chunks").written
 
-    def kept(self, folder: str) -> Listing:
+    def listing(self, folder: str) -> Listing:
         """Return the objects in one of FOLDERS, by digest, id or name."""
         return self._part.names(folder)
 
-    def promised(self, names: Collection[str]) -> Mapping[str, bool]:
+    def reusable(self, names: Collection[str]) -> Mapping[str, bool]:
         """Those of these chunks that are there, and whether one may be used again without a touch."""
         found = self._part.names("chunks", names)
         return {name: self._young(found.now, at) for name, at in found.written.items()}
@@ -137,20 +137,20 @@ class Store:
     # What is known.
 
     def put_branch(self, branch: Branch) -> bool:
-        """Where an incarnation began. False when it was decided otherwise before, and that stands.
+        """Where an incarnation started. False when it was decided otherwise before, and that stands.
 
         Undecided and decided ones have names of their own, so that a late undecided one replaces nothing.
         """
         key = self._part.key("branches", str(branch.incarnation))
         text = records.seal(branch.text)
         if branch.decided:
-            if not self._once(key, text):
+            if not self._create_once(key, text):
                 return False
-            self._part.blobs.remove(key + LOOKING)
+            self._part.blobs.remove(key + UNDECIDED)
             return True
         if self._part.blobs.get(key) is not None:
             return False
-        self._part.blobs.put(key + LOOKING, text)
+        self._part.blobs.put(key + UNDECIDED, text)
         return True
 
     def commit(self, record: Record) -> bool:
@@ -171,7 +171,7 @@ class Store:
             self._part.blobs.remove(key)
             raise StoreError(f"{self.where}: {key} was there, and is gone; try again", retriable=True)
         # Also one that stands: who wrote it may have died before it was durable.
-        return self._once(key, text)
+        return self._create_once(key, text)
 
     def inventory(self) -> Inventory:
         """As `Part.inventory`."""
@@ -179,13 +179,13 @@ class Store:
 
     # Deleting.
 
-    def sweep(self, keep: Keep, pinned: Collection[Generation] = ()) -> Doomed:
-        """As `Sweeping.sweep`."""
-        return self._sweeping.sweep(keep, pinned)
+    def collect_garbage(self, keep: Keep, pinned: Collection[Generation] = ()) -> Doomed:
+        """As `GarbageCollector.sweep`."""
+        return self._garbage.collect_garbage(keep, pinned)
 
     def delete(self, doomed: Doomed) -> Doomed:
-        """As `Sweeping.delete`."""
-        return self._sweeping.delete(doomed)
+        """As `GarbageCollector.delete`."""
+        return self._garbage.delete(doomed)
 
     def erase(self) -> int:
         """Deletes all there is of the job, however young; how many objects. For a job that is over: an upload
@@ -204,7 +204,7 @@ class Store:
     def _young(self, now: float, written: float) -> bool:
         return now - written < self._grace / 2
 
-    def _once(self, key: str, text: bytes) -> bool:
+    def _create_once(self, key: str, text: bytes) -> bool:
         """Write an object unless its key exists; return whether its text is the one that stands for good."""
         if not self._conditional:
             raise StoreError(
@@ -222,8 +222,8 @@ class Store:
     def _secure(self, record: Record) -> None:
         """Everything the record stands on is there, and is not deleted before the record can be."""
         for _ in range(_ROUNDS):
-            began = self._clock()
-            self._sweeping.see_none()
+            started = self._clock()
+            self._garbage.check_none_running()
             below, unknown = self._below(record)
             needed = digests(below.values())
             now, manifests, *_ = self._part.names("manifests")
@@ -234,7 +234,7 @@ class Store:
             old_manifests = [one for key, one in below.items() if not self._young(now, manifests[key])]
             old_chunks = [name for name in needed if not self._young(now, chunks[name])]
             if not old_manifests and not old_chunks:
-                if self._clock() - began > self._grace / 4:
+                if self._clock() - started > self._grace / 4:
                     continue
                 return
             self._part.many(self.put_manifest, old_manifests)

@@ -1,4 +1,4 @@
-"""Shards to a store and back: chunks in parallel, each looked at, with limits on rate, memory and retries."""
+"""Transfer shards to and from a store, chunk by chunk, with limits on rate, memory and retries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from convoy_controllers.checkpoint.records import Chunk, Manifest
 
 T = TypeVar("T")
 
-_LOOK_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 """How soon a thread that waits hears that another one has failed."""
 
 
@@ -44,7 +44,7 @@ class TransferLimits:
     retries: Retries = Retries()
 
 
-class Wait(Protocol):
+class StopFlag(Protocol):
     """As `threading.Event`."""
 
     def wait(self, timeout: float) -> bool:
@@ -100,7 +100,7 @@ def upload(
     manifest: Manifest,
     read: Callable[[int], digest.Buffer],
     *,
-    stop: Wait,
+    stop: StopFlag,
     limits: TransferLimits = TransferLimits(),
     broken: Collection[str] = (),
 ) -> Uploaded:
@@ -109,10 +109,10 @@ def upload(
     `read`: a chunk's bytes by its index, from several threads. `broken`: digests of chunks whose bytes in the
     store are known to be damaged. Stopped, StoreError, or Damaged when what is read is not the chunk.
     """
-    began = time.monotonic()
-    work = _Work(stop, limits)
+    started = time.monotonic()
+    work = _Transfer(stop, limits)
     first = {chunk.digest: index for index, chunk in reversed(list(enumerate(manifest.chunks)))}
-    there = work.retried(lambda: store.promised(first))
+    there = work.retried(lambda: store.reusable(first))
     old = [name for name in first if name in there and not there[name] and name not in broken]
     lost = work.retried(lambda: store.touch(old))
     missing = sorted(
@@ -128,7 +128,7 @@ def upload(
     work.each(send, missing)
     work.retried(lambda: store.put_manifest(manifest))
     sent = sum(manifest.chunks[index].length for index in missing)
-    return Uploaded(sent, sum(wire), manifest.size - sent, time.monotonic() - began)
+    return Uploaded(sent, sum(wire), manifest.size - sent, time.monotonic() - started)
 
 
 def download(
@@ -136,17 +136,17 @@ def download(
     manifest: Manifest,
     write: Callable[[int, bytes], None],
     *,
-    stop: Wait,
+    stop: StopFlag,
     limits: TransferLimits = TransferLimits(),
     wanted: Collection[int] | None = None,
 ) -> Downloaded:
-    """Gets the chunks of these indices, or all; each is looked at, and written once or more, in any order.
+    """Gets the chunks of these indices, or all; each is checked at, and written once or more, in any order.
 
     `write`: takes a chunk by its index, from several threads. Stopped, StoreError, or Damaged when a chunk is
     not there or is damaged when read twice.
     """
-    began = time.monotonic()
-    work = _Work(stop, limits)
+    started = time.monotonic()
+    work = _Transfer(stop, limits)
     places: dict[Chunk, list[int]] = {}
     for index in range(len(manifest.chunks)) if wanted is None else sorted(wanted):
         places.setdefault(manifest.chunks[index], []).append(index)
@@ -158,23 +158,23 @@ def download(
             write(index, data)
 
     work.each(receive, list(places))
-    return Downloaded(sum(chunk.length for chunk in places), time.monotonic() - began)
+    return Downloaded(sum(chunk.length for chunk in places), time.monotonic() - started)
 
 
-def examine(
+def verify_chunks(
     store: Store,
     chunks: Iterable[Chunk],
-    looked: Callable[[Chunk], None],
+    checked: Callable[[Chunk], None],
     *,
-    stop: Wait,
+    stop: StopFlag,
     limits: TransferLimits = TransferLimits(),
 ) -> dict[str, str]:
     """Reads these chunks, each once, and looks at them. By digest, what is wrong with those that are not
     there, or damaged when read twice.
 
-    `looked`: takes a chunk that was looked at, from several threads. Stopped, StoreError.
+    `checked`: takes a chunk that was checked at, from several threads. Stopped, StoreError.
     """
-    work = _Work(stop, limits)
+    work = _Transfer(stop, limits)
     found: dict[str, str] = {}
 
     def check(chunk: Chunk) -> None:
@@ -182,16 +182,16 @@ def examine(
             _receive(work, store, chunk)
         except Damaged as error:
             found[chunk.digest] = str(error)
-        looked(chunk)
+        checked(chunk)
 
     work.each(check, list(dict.fromkeys(chunks)))
     return found
 
 
-class _Work:
+class _Transfer:
     """Threads that stop together."""
 
-    def __init__(self, stop: Wait, limits: TransferLimits) -> None:
+    def __init__(self, stop: StopFlag, limits: TransferLimits) -> None:
         self._stop = stop
         self._threads = limits.threads
         self._rate = Rate(limits.bytes_per_second)
@@ -220,7 +220,7 @@ class _Work:
         """Does it, as often as is allowed."""
         backoff = Backoff(self._retries.first_seconds, self._retries.cap_seconds)
         for attempt in range(1, self._retries.attempts + 1):
-            self._see_wanted()
+            self._check_not_stopped()
             try:
                 return do()
             except StoreError as error:
@@ -248,17 +248,17 @@ class _Work:
 
     def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        self._see_wanted()
+        self._check_not_stopped()
         while (left := until - time.monotonic()) > 0:
-            self._stop.wait(min(left, _LOOK_SECONDS))
-            self._see_wanted()
+            self._stop.wait(min(left, _POLL_SECONDS))
+            self._check_not_stopped()
 
-    def _see_wanted(self) -> None:
+    def _check_not_stopped(self) -> None:
         if self._failed or self._stop.is_set():
             raise Stopped
 
 
-def _receive(work: _Work, store: Store, chunk: Chunk) -> bytes:
+def _receive(work: _Transfer, store: Store, chunk: Chunk) -> bytes:
     """The bytes of a chunk. Damaged when they are so twice, StoreError, Stopped."""
     try:
         return work.retried(lambda: store.get_chunk(chunk))

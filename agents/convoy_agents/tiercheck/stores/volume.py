@@ -44,7 +44,7 @@ _ADVICE = {
 _TRIES = 3
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Opens nothing yet: a pipe would keep who opens it waiting, a device may do anything.
-_SEE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATH_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC
 _FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}", re.DOTALL)
@@ -75,14 +75,14 @@ class Volume:
     def put(self, key: str, data: digest.Buffer) -> None:
         """As `Blobs.put`."""
         name = self._parts(key)[-1]
-        with self._doing("write", key), self._written(key, data) as (folder, temporary):
+        with self._store_errors("write", key), self._written(key, data) as (folder, temporary):
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
 
     def create(self, key: str, data: digest.Buffer) -> bool:
         """As `Blobs.create`: of several links to one name one is made."""
         name = self._parts(key)[-1]
-        with self._doing("create", key), self._written(key, data, durable=True) as (folder, temporary):
+        with self._store_errors("create", key), self._written(key, data, durable=True) as (folder, temporary):
             try:
                 os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
                 made = True
@@ -97,12 +97,12 @@ class Volume:
     def get(self, key: str, span: tuple[int, int] | None = None, limit: int = MAX_TEXT) -> bytes | None:
         """As `Blobs.get`."""
         offset, length = span or (0, limit)
-        with self._doing("read", key):
+        with self._store_errors("read", key):
             try:
                 with self._file(key) as fd:
                     return _read(fd, offset, min(length, limit))
             except FileNotFoundError:
-                self._see_root()
+                self._check_mounted()
                 return None
 
     def names(
@@ -113,7 +113,7 @@ class Volume:
         sizes: dict[str, int] = {}
         unfinished: dict[str, int] = {}
         now = time.time()
-        with self._doing("list", folder):
+        with self._store_errors("list", folder):
             for name, found in self._entries(folder, alive, wanted):
                 if not stat.S_ISREG(found.st_mode):
                     continue
@@ -125,17 +125,17 @@ class Volume:
 
     def folders(self, folder: str, alive: Callable[[], None] = lambda: None) -> set[str]:
         """As `Blobs.folders`."""
-        with self._doing("list", folder):
+        with self._store_errors("list", folder):
             return {name for name, found in self._entries(folder, alive) if stat.S_ISDIR(found.st_mode)}
 
     def touch(self, key: str) -> bool:
         """As `Blobs.touch`."""
-        with self._doing("touch", key):
+        with self._store_errors("touch", key):
             try:
                 with self._file(key) as fd:
                     os.utime(fd)
             except FileNotFoundError:
-                self._see_root()
+                self._check_mounted()
                 return False
         return True
 
@@ -143,7 +143,7 @@ class Volume:
         """As `Blobs.remove`; synced, so that what is removed later does not go earlier."""
         *above, name = self._parts(key)
         with (
-            self._doing("delete", key),
+            self._store_errors("delete", key),
             contextlib.suppress(FileNotFoundError),
             self._folder(above) as folder,
         ):
@@ -153,7 +153,7 @@ class Volume:
     def tidy(self, folder: str, before: float, alive: Callable[[], None] = lambda: None) -> None:
         """As `Blobs.tidy`."""
         *above, name = self._parts(folder)
-        with self._doing("tidy", folder):
+        with self._store_errors("tidy", folder):
             old = [
                 one
                 for one, found in self._entries(folder, alive)
@@ -201,7 +201,7 @@ class Volume:
         try:
             return os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
-            self._see_root()
+            self._check_mounted()
             raise
 
     def _step(self, above: int, name: str, make: bool) -> int:
@@ -210,7 +210,7 @@ class Volume:
         except FileNotFoundError:
             if not make:
                 raise
-        self._see_root()
+        self._check_mounted()
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, mode=0o700, dir_fd=above)
             os.fsync(above)
@@ -239,9 +239,9 @@ class Volume:
                     with contextlib.suppress(FileNotFoundError):
                         yield entry.name, entry.stat(follow_symlinks=False)
         except FileNotFoundError:
-            self._see_root()
+            self._check_mounted()
 
-    def _see_root(self) -> None:
+    def _check_mounted(self) -> None:
         """Before a first folder is made, and when something is not there: nothing else can be beside it."""
         if not self._mounted(self._root):
             raise NotMounted(
@@ -255,7 +255,7 @@ class Volume:
         """
         *above, name = self._parts(key)
         temporary = f".{name}.{secrets.token_hex(8)}"
-        with self._begun(above, temporary, durable) as (folder, fd):
+        with self._new_file(above, temporary, durable) as (folder, fd):
             try:
                 left = memoryview(data)
                 while left:
@@ -267,7 +267,7 @@ class Volume:
                     os.unlink(temporary, dir_fd=folder)
 
     @contextlib.contextmanager
-    def _begun(self, above: Sequence[str], name: str, durable: bool) -> Iterator[tuple[int, int]]:
+    def _new_file(self, above: Sequence[str], name: str, durable: bool) -> Iterator[tuple[int, int]]:
         """A folder and a fresh file in it, both open."""
         with contextlib.ExitStack() as stack:
             for left in reversed(range(_TRIES)):
@@ -283,7 +283,7 @@ class Volume:
             yield folder, fd
 
     @contextlib.contextmanager
-    def _doing(self, operation: str, key: str) -> Iterator[None]:
+    def _store_errors(self, operation: str, key: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -299,7 +299,7 @@ class Volume:
 @contextlib.contextmanager
 def _regular(folder: int, name: str) -> Iterator[int]:
     """An open regular file. OSError, ELOOP for anything else."""
-    seen = os.open(name, _SEE, dir_fd=folder)
+    seen = os.open(name, _PATH_ONLY, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(seen).st_mode):
             raise OSError(errno.ELOOP, "no regular file")

@@ -157,7 +157,7 @@ def go_on(store: Store) -> None:
     limits = TransferLimits(threads=1, retries=AT_ONCE)
     upload(store, NEXT, PIECES.__getitem__, stop=threading.Event(), limits=limits)
     assert store.commit(record_of(NEXT, parent=Generation(1, 2)))
-    store.sweep(Keep(last=1))
+    store.collect_garbage(Keep(last=1))
 
 
 def count_operations() -> int:

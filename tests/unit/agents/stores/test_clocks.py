@@ -33,11 +33,11 @@ def test_what_goes_from_a_bucket_is_told_by_the_bucket_s_clock(
     store = there.store()
     for step in (1, 2):
         assert store.commit(record_of(put(store, shard(step, [noise(step)]), [noise(step)])))
-    store.sweep(Keep(last=1))
+    store.collect_garbage(Keep(last=1))
     assert there.held("records") == {"gen-1-2"}
     assert there.held("chunks") == {chunk_of(noise(step)).digest for step in (1, 2)}, "all is young"
     there.age_all()
-    store.sweep(Keep(last=1))
+    store.collect_garbage(Keep(last=1))
     assert there.held("chunks") == {chunk_of(noise(2)).digest}
 
 
@@ -51,12 +51,12 @@ def test_a_volume_is_used_while_clocks_agree_within_half_the_grace(
     for step in (1, 2):
         assert store.commit(record_of(put(store, shard(step, [noise(step)]), [noise(step)])))
     unfinished = put(store, shard(3, [noise(3)]), [noise(3)])
-    store.sweep(Keep(last=1))
+    store.collect_garbage(Keep(last=1))
     assert there.held("records") == {"gen-1-2"}
     assert there.held("chunks") == {chunk_of(noise(step)).digest for step in (1, 2, 3)}, "all is young"
     assert store.commit(record_of(unfinished)), "what was under way is whole"
     there.age_all()
-    store.sweep(Keep(last=1))
+    store.collect_garbage(Keep(last=1))
     assert there.held("chunks") == {chunk_of(noise(3)).digest}
 
 
@@ -68,5 +68,5 @@ def test_the_newest_is_told_by_incarnation_and_step(place: Place) -> None:
             store, shard(generation[1], [noise(generation)], incarnation=generation[0]), [noise(generation)]
         )
         assert store.commit(record_of(one, saved=at))
-    assert store.sweep(Keep(last=1)).records == (Generation(1, 8), Generation(1, 9))
+    assert store.collect_garbage(Keep(last=1)).records == (Generation(1, 8), Generation(1, 9))
     assert place.held("records") == {"gen-2-3"}

@@ -23,7 +23,7 @@ from tests.unit.agents.stores.places import (
 )
 
 from convoy_agents.tiercheck.stores.blobs import MAX_TEXT, Listing
-from convoy_agents.tiercheck.stores.calls import Watch, Watched
+from convoy_agents.tiercheck.stores.calls import ResponseTimer, TimedBlobs
 from convoy_agents.tiercheck.stores.errors import Damaged, Missing, StoreError
 from convoy_agents.tiercheck.stores.part import FOLDERS
 from convoy_agents.tiercheck.stores.store import Store
@@ -70,9 +70,9 @@ def test_what_was_put_is_listed_by_the_time_it_was_put(place: Place) -> None:
     times = store.chunks()
     assert 590 < times[second.digest] - times[first.digest] < 660
     both = [first.digest, second.digest]
-    assert store.promised(both) == {first.digest: False, second.digest: True}
+    assert store.reusable(both) == {first.digest: False, second.digest: True}
     assert store.touch([first.digest, chunk_of(noise(3)).digest]) == {chunk_of(noise(3)).digest}
-    assert store.promised(both) == {first.digest: True, second.digest: True}
+    assert store.reusable(both) == {first.digest: True, second.digest: True}
     assert store.get_chunk(first) == noise(1)
 
 
@@ -80,16 +80,16 @@ def test_of_a_folder_no_more_is_held_than_is_asked_for(place: Place) -> None:
     """A job's other ranks may have brought a thousand times as much as is in one shard."""
     seen: list[Listing] = []
 
-    class Seen(Watched):
+    class Seen(TimedBlobs):
         def names(self, *more: Any, **also: Any) -> Listing:
             seen.append(super().names(*more, **also))
             return seen[-1]
 
-    place.blobs = Seen(place.blobs, Watch())
+    place.blobs = Seen(place.blobs, ResponseTimer())
     store = place.store()
     put(store, shard(1, [noise(number) for number in range(9)]), [noise(number) for number in range(9)])
     one, absent = chunk_of(noise(1)).digest, chunk_of(noise(10)).digest
-    assert store.promised([one, absent]) == {one: True}
+    assert store.reusable([one, absent]) == {one: True}
     assert seen.pop().written.keys() == {one}
     done = upload(
         store, shard(2, [noise(1), noise(10)]), [noise(1), noise(10)].__getitem__, stop=threading.Event()
@@ -106,9 +106,9 @@ def test_folders_and_sizes_are_listed(place: Place) -> None:
     assert place.blobs.folders("a") == {"b", "d"} and place.blobs.folders("a/b") == {"c"}
     assert place.blobs.folders("e") == place.blobs.folders("nothing") == set()
     assert place.blobs.names("a/b/c").sizes == {"x": 3}
-    assert place.store().kept("chunks").sizes == {}
+    assert place.store().listing("chunks").sizes == {}
     place.store().put_chunk(chunk_of(noise(1)), noise(1))
-    assert place.store().kept("chunks").sizes == {chunk_of(noise(1)).digest: 300}
+    assert place.store().listing("chunks").sizes == {chunk_of(noise(1)).digest: 300}
 
 
 def test_a_record_stands_once_all_below_it_is_there_and_for_good(place: Place) -> None:
@@ -160,13 +160,13 @@ def test_a_branch_is_decided_once(place: Place) -> None:
     decided = Branch(3, Generation(2, 5))
     assert store.put_branch(looking)
     assert store.inventory().branches == {3: looking}
-    said = place.blobs.get(f"{HOME}/branches/3.looking") or b""
+    said = place.blobs.get(f"{HOME}/branches/3.undecided") or b""
     assert store.put_branch(decided) and store.put_branch(decided)
     assert not store.put_branch(looking)
     assert not store.put_branch(Branch(3, Generation(1, 1)))
     assert store.inventory().branches == {3: decided}
     # One that was on its way when it was decided.
-    place.blobs.put(f"{HOME}/branches/3.looking", said)
+    place.blobs.put(f"{HOME}/branches/3.undecided", said)
     assert store.inventory().branches == {3: decided}
 
 
@@ -184,7 +184,7 @@ def test_what_is_malformed_is_said_and_passed_over(place: Place) -> None:
         "records/gen-1-3": flipped,
         "records/gen-1-4": text,
         "records/junk": b"\xff\xfe",
-        "branches/1.looking": b"{}",
+        "branches/1.undecided": b"{}",
         "branches/7": place.blobs.get(f"{HOME}/branches/1") or b"",
         f"manifests/{'0' * 64}": b"[" * 100_000,
         f"manifests/{'1' * 64}": shard(1, [noise(1)]).text,
@@ -277,7 +277,7 @@ def test_names_that_are_nobodys_are_left_alone(place: Place) -> None:
     for key in strange:
         place.blobs.put(key, b"x")
     place.age_all()
-    assert all(name not in store.kept(folder).sizes for folder in FOLDERS for name in ("file", "0" * 31))
+    assert all(name not in store.listing(folder).sizes for folder in FOLDERS for name in ("file", "0" * 31))
     store.delete(Doomed(chunks=frozenset({"file", "0" * 31}), manifests=frozenset({"file"})))
     assert strange < place.keys()
     assert store.erase() == 3

@@ -26,7 +26,7 @@ from tests.unit.agents.stores.places import (
     volume_place,
 )
 
-from convoy_agents.tiercheck.stores.sweeping import WORD_SECONDS
+from convoy_agents.tiercheck.stores.garbage_collection import MARKER_SECONDS
 from convoy_controllers.checkpoint.retention import Keep
 
 
@@ -46,11 +46,11 @@ def test_a_crash_between_any_two_operations_leaves_no_record_of_what_is_not_ther
         with pytest.raises(Crash):
             go_on(serial(view))
         assert not memory.broken(), number
-        memory.now += WORD_SECONDS
+        memory.now += MARKER_SECONDS
         go_on(serial(memory))
         assert not memory.broken()
-        memory.now += 2 * WORD_SECONDS + 2 * GRACE
-        serial(memory).sweep(Keep(last=1))
+        memory.now += 2 * MARKER_SECONDS + 2 * GRACE
+        serial(memory).collect_garbage(Keep(last=1))
         names = {key.rpartition("/")[2] for key in memory.found}
         assert names == {"gen-1-3", NEXT.id, *(chunk.digest for chunk in NEXT.chunks)}, number
 
@@ -86,7 +86,7 @@ def test_a_crash_between_any_two_system_calls_on_a_volume(
             left[0] = number
             with contextlib.suppress(Crash):
                 saved(store, 2, noise(2), parent=1)
-                store.sweep(Keep(last=1))
+                store.collect_garbage(Keep(last=1))
                 assert len(place.held("chunks")) == 1
                 total = number
         found = store.inventory()

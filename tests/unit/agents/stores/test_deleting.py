@@ -18,7 +18,7 @@ from tests.unit.agents.stores.places import (
 )
 
 from convoy_agents.tiercheck.stores.errors import StoreError
-from convoy_agents.tiercheck.stores.sweeping import SWEEP_SECONDS, WORD_SECONDS
+from convoy_agents.tiercheck.stores.garbage_collection import DELETE_SECONDS, MARKER_SECONDS
 from convoy_agents.tiercheck.stores.upload import upload
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Branch
@@ -32,10 +32,10 @@ def test_a_sweep_deletes_all_that_is_obsolete_and_old_and_nothing_else(place: Pl
     saved(store, 3, noise(4), parent=2, extends=base.shards["0"])
     put(store, shard(9, [noise(9)], incarnation=0), [noise(9)])
     before = place.keys()
-    assert store.sweep(Keep(last=1)).records == (Generation(1, 1), Generation(1, 2))
+    assert store.collect_garbage(Keep(last=1)).records == (Generation(1, 1), Generation(1, 2))
     assert place.keys() == before - {f"{HOME}/records/gen-1-1", f"{HOME}/records/gen-1-2"}, "all is young"
     place.age_all()
-    store.sweep(Keep(last=1))
+    store.collect_garbage(Keep(last=1))
     kept = {chunk_of(noise(number)).digest for number in (2, 3, 4)}
     assert place.held("chunks") == kept, "the base of a journal stays"
     assert len(place.held("manifests")) == 2
@@ -46,7 +46,7 @@ def test_a_sweep_deletes_all_that_is_obsolete_and_old_and_nothing_else(place: Pl
     }
     saved(store, 4, noise(5), parent=3)
     place.age_all()
-    store.sweep(Keep(last=1))
+    store.collect_garbage(Keep(last=1))
     assert place.held("records") == {"gen-1-4"}
     assert place.held("chunks") == {chunk_of(noise(5)).digest}
     assert len(place.keys()) == 3, "nothing else stays"
@@ -81,7 +81,7 @@ def test_a_commit_makes_young_what_it_stands_on(place: Place) -> None:
     manifest = put(store, shard(1, [noise(1), noise(2)]), [noise(1), noise(2)])
     place.age_all()
     assert store.commit(record_of(manifest))
-    assert set(store.promised(store.chunks()).values()) == {True}
+    assert set(store.reusable(store.chunks()).values()) == {True}
     assert store.delete(Doomed(manifests=frozenset({manifest.id}))).manifests == set()
 
 
@@ -103,7 +103,7 @@ def test_chunks_stay_while_a_manifest_in_use_cannot_be_read(place: Place) -> Non
     key = f"{HOME}/manifests/{record.shards['0']}"
     place.spoil(key, b"{")
     place.age_all()
-    store.sweep(Keep(last=1))
+    store.collect_garbage(Keep(last=1))
     assert place.held("chunks")
     store.put_manifest(shard(1, [noise(1)]))
     assert store.get_chunk(chunk_of(noise(1))) == noise(1)
@@ -112,16 +112,16 @@ def test_chunks_stay_while_a_manifest_in_use_cannot_be_read(place: Place) -> Non
 def test_no_commit_while_somebody_deletes_unless_he_has_long_gone(place: Place) -> None:
     store = place.store()
     manifest = put(store, shard(1, [noise(1)]), [noise(1)])
-    word = f"{HOME}/sweeps/0123456789abcdef"
+    word = f"{HOME}/deletions/0123456789abcdef"
     place.blobs.put(word, b"")
     with pytest.raises(StoreError, match="being deleted") as refused:
         store.commit(record_of(manifest))
     assert refused.value.retriable and not place.held("records")
-    place.age(word, WORD_SECONDS + 2)
+    place.age(word, MARKER_SECONDS + 2)
     assert store.commit(record_of(manifest))
-    place.age(word, WORD_SECONDS)
+    place.age(word, MARKER_SECONDS)
     store.delete(Doomed())
-    assert not place.held("sweeps")
+    assert not place.held("deletions")
 
 
 def test_who_finds_nothing_to_delete_keeps_nobody_from_committing(place: Place) -> None:
@@ -138,15 +138,15 @@ def test_who_finds_nothing_to_delete_keeps_nobody_from_committing(place: Place) 
         manifest = put(store, shard(step, [noise(step)]), [noise(step)])
         assert store.commit(record_of(manifest))
     place.blobs.__class__ = Told
-    assert place.store().sweep(Keep(last=1)).records == (Generation(1, 1),)
+    assert place.store().collect_garbage(Keep(last=1)).records == (Generation(1, 1),)
     assert not said
     place.age_all()
-    place.store().sweep(Keep(last=1))
-    assert [key for key in said if "/sweeps/" in key]
+    place.store().collect_garbage(Keep(last=1))
+    assert [key for key in said if "/deletions/" in key]
 
 
 def test_a_sweep_whose_listings_outlast_its_word_deletes_nothing(place: Place) -> None:
-    ticks = iter([0.0, WORD_SECONDS / 2 + 1])
+    ticks = iter([0.0, MARKER_SECONDS / 2 + 1])
     store = place.store(clock=lambda: next(ticks))
     store.put_chunk(chunk_of(noise(1)), noise(1))
     place.age_all()
@@ -156,7 +156,7 @@ def test_a_sweep_whose_listings_outlast_its_word_deletes_nothing(place: Place) -
 
 
 def test_a_sweep_that_takes_too_long_stops_and_the_next_goes_on(place: Place) -> None:
-    ticks = iter([0.0, 0.0, 1.0, SWEEP_SECONDS, SWEEP_SECONDS])
+    ticks = iter([0.0, 0.0, 1.0, DELETE_SECONDS, DELETE_SECONDS])
     store = place.store(clock=lambda: next(ticks))
     for number in range(3):
         store.put_chunk(chunk_of(noise(number)), noise(number))

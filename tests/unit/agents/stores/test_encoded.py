@@ -22,7 +22,7 @@ from convoy_agents.tiercheck import digest, planes
 from convoy_agents.tiercheck.stores.adopt import adopt
 from convoy_agents.tiercheck.stores.errors import Damaged, StoreError
 from convoy_agents.tiercheck.stores.store import Store
-from convoy_agents.tiercheck.stores.upload import TransferLimits, download, examine, upload
+from convoy_agents.tiercheck.stores.upload import TransferLimits, download, upload, verify_chunks
 
 STOP = threading.Event()
 
@@ -102,7 +102,7 @@ def test_damage_where_an_encoded_chunk_lies_is_seen(place: Place, at: int) -> No
         place.spoil(key, spoilt)
         with pytest.raises(Damaged, match=chunk.digest):
             store.get_chunk(chunk)
-    assert examine(store, [chunk], lambda _: None, stop=STOP).keys() == {chunk.digest}
+    assert verify_chunks(store, [chunk], lambda _: None, stop=STOP).keys() == {chunk.digest}
 
 
 def test_another_chunk_that_is_encoded_is_not_taken_for_it(place: Place) -> None:

@@ -82,7 +82,7 @@ def uploads(step: int, pieces: list[bytes], parent: int) -> Callable[[Store], No
 
 def sweeps(store: Store) -> None:
     for _ in range(2):
-        store.sweep(Keep(last=1))
+        store.collect_garbage(Keep(last=1))
 
 
 def race(seed: int, kind: type[Store]) -> list[str]:
@@ -125,7 +125,7 @@ class Blind(Serial):
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
-        self._sweeping.see_none = lambda: None  # type: ignore[method-assign]
+        self._garbage.check_none_running = lambda: None  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("kind", [Careless, Blind])

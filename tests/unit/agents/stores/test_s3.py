@@ -159,7 +159,7 @@ def test_a_store_that_cannot_copy_has_chunks_sent_again(proxy: FaultProxy) -> No
     )
     done = upload(store, shard(1, [noise(1)]), lambda index: noise(1), stop=threading.Event())
     assert done.sent_bytes == 300
-    assert store.promised(store.chunks()) == {chunk_of(noise(1)).digest: True}
+    assert store.reusable(store.chunks()) == {chunk_of(noise(1)).digest: True}
 
 
 def test_credentials_can_be_renewed(proxy: FaultProxy) -> None:

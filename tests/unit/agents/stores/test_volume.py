@@ -155,8 +155,8 @@ def test_what_broke_off_on_a_volume_is_cleared_up(tmp_path: Path) -> None:
     for name in (torn, foreign):
         place.age(f"{HOME}/chunks/{name}", 2 * GRACE)
     assert len(store.chunks()) == 1
-    assert store.kept("chunks").unfinished == {torn: 4, going_on: 4}
-    store.sweep(Keep())
+    assert store.listing("chunks").unfinished == {torn: 4, going_on: 4}
+    store.collect_garbage(Keep())
     assert place.held("chunks") == {chunk_of(noise(1)).digest, going_on, foreign}
     store.erase()
     assert place.held("chunks") == {foreign}

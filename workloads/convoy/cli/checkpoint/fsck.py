@@ -55,11 +55,11 @@ def fsck(
     """
     client = connect_cluster(None, context)
     blobs = connect(client, name, operator, endpoint, folder)
-    from convoy_agents.tiercheck.stores.homes import homes  # noqa: PLC0415
-    from convoy_agents.tiercheck.stores.sweeping import GRACE_SECONDS  # noqa: PLC0415
+    from convoy_agents.tiercheck.stores.garbage_collection import GRACE_SECONDS  # noqa: PLC0415
+    from convoy_agents.tiercheck.stores.job_folders import job_folders  # noqa: PLC0415
 
     with asking():
-        found = homes(blobs)
+        found = job_folders(blobs)
     jobs = every_job(client)
     known = None if jobs is None else {job.metadata.uid: job for job in jobs}
     parts: list[Part] = []

@@ -88,8 +88,8 @@ class Part:
             for _ in range(_ROUNDS):
                 self.said.clear()
                 inventory = self.store.inventory()
-                manifests, chunks = self.store.kept("manifests"), self.store.kept("chunks")
-                left = self.store.kept("records").written
+                manifests, chunks = self.store.listing("manifests"), self.store.listing("chunks")
+                left = self.store.listing("records").written
                 if all(one.name in left for one in inventory.records):
                     break
         return Contents(inventory, chunks, manifests, tuple(self.said))

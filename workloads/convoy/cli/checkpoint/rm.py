@@ -87,6 +87,6 @@ def amount(part: Part) -> tuple[int, int, int]:
     from convoy_agents.tiercheck.stores.part import FOLDERS  # noqa: PLC0415
 
     with asking():
-        found = {folder: part.store.kept(folder) for folder in FOLDERS}
+        found = {folder: part.store.listing(folder) for folder in FOLDERS}
     sizes = [size for one in found.values() for size in (*one.sizes.values(), *one.unfinished.values())]
     return len(sizes), sum(sizes), len(found["records"].written)

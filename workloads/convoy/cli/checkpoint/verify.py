@@ -91,12 +91,12 @@ def unread(contents: Contents, everything: bool) -> list[str]:
 
 def examined(part: Part, chunks: Sequence[Chunk]) -> dict[str, str]:
     """Reads chunks; by digest what is wrong with those that are damaged. Failure when the store fails."""
-    from convoy_agents.tiercheck.stores.upload import Retries, TransferLimits, examine  # noqa: PLC0415
+    from convoy_agents.tiercheck.stores.upload import Retries, TransferLimits, verify_chunks  # noqa: PLC0415
 
     stop = threading.Event()
     with asking(), moving(f"reading {part.name}", sum(chunk.length for chunk in chunks)) as advance:
         try:
-            return examine(
+            return verify_chunks(
                 part.store,
                 chunks,
                 lambda chunk: advance(chunk.length),

@@ -8,17 +8,17 @@ from convoy_agents.tiercheck.stores.blobs import Blobs
 from convoy_agents.tiercheck.stores.part import FOLDERS, NAME
 
 
-class Home(NamedTuple):
+class JobFolder(NamedTuple):
     """A job's folder."""
 
     namespace: str
     uid: str
 
 
-def homes(blobs: Blobs) -> list[Home]:
+def job_folders(blobs: Blobs) -> list[JobFolder]:
     """All that look like a job's, by name. StoreError."""
     return [
-        Home(namespace, uid)
+        JobFolder(namespace, uid)
         for namespace in sorted(filter(NAME.fullmatch, blobs.folders("")))
         for uid in sorted(filter(NAME.fullmatch, blobs.folders(namespace)))
         if not blobs.folders(f"{namespace}/{uid}").isdisjoint(FOLDERS)

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from convoy_agents.tiercheck.stores.errors import StoreError
-from convoy_agents.tiercheck.stores.part import FOLDERS, LOOKING, Part
+from convoy_agents.tiercheck.stores.part import FOLDERS, UNDECIDED, Part
 from convoy_controllers.checkpoint import retention
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Manifest
@@ -15,15 +15,15 @@ from convoy_controllers.checkpoint.retention import Doomed, Keep
 
 GRACE_SECONDS = 1800.0
 """What was written within it is not deleted; an upload that takes longer may send some chunks twice."""
-SWEEP_SECONDS = 60.0
+DELETE_SECONDS = 60.0
 """For which a sweep deletes what it has found to be old; the next one goes on."""
-WORD_SECONDS = 300.0
-"""For which the word that a sweep is on counts, from when it was last said: a deletion that was begun within
-SWEEP_SECONDS may take until then. Who sweeps may die, and nothing is committed until its word counts no more.
+MARKER_SECONDS = 300.0
+"""Seconds for which a deletion marker counts after its last renewal. A deletion that starts within
+DELETE_SECONDS may take until then. If the collector dies, nothing is committed until its marker expires.
 """
 
 
-class Sweeping:
+class GarbageCollector:
     """In one job's part. Blocking; for several threads at once. All raise StoreError."""
 
     def __init__(self, part: Part, grace_seconds: float, clock: Callable[[], float]) -> None:
@@ -33,7 +33,7 @@ class Sweeping:
         self._grace = grace_seconds
         self._clock = clock
 
-    def sweep(self, keep: Keep, pinned: Collection[Generation] = ()) -> Doomed:
+    def collect_garbage(self, keep: Keep, pinned: Collection[Generation] = ()) -> Doomed:
         """Deletes what the store need not keep; what that was."""
         stored = self._part.inventory()
         chunks = self._part.names("chunks")
@@ -42,14 +42,14 @@ class Sweeping:
     def delete(self, doomed: Doomed) -> Doomed:
         """Deletes these, but nothing that is in use or was written within the grace; what went.
 
-        Breaks off after SWEEP_SECONDS each of manifests and chunks: the next sweep finds the rest.
+        Breaks off after DELETE_SECONDS each of manifests and chunks: the next sweep finds the rest.
         """
         self._part.remove("records", (one.name for one in doomed.records))
-        self._part.remove("branches", (f"{one}{end}" for one in doomed.branches for end in (LOOKING, "")))
+        self._part.remove("branches", (f"{one}{end}" for one in doomed.branches for end in (UNDECIDED, "")))
         self._tidy()
         if not doomed.chunks and not self._aged("manifests", doomed.manifests)[0]:
             return Doomed(doomed.records, doomed.branches)
-        with self._sweeping() as said:
+        with self._marked() as said:
             left = self._part.inventory()
             heads = {head for one in left.records.values() for head in one.shards.values()}
             alive = retention.reachable(heads, left.manifests)
@@ -60,40 +60,40 @@ class Sweeping:
             chunks = frozenset() if lost else self._expire("chunks", doomed.chunks - used, said)
         return Doomed(doomed.records, doomed.branches, manifests, chunks)
 
-    def see_none(self) -> None:
+    def check_none_running(self) -> None:
         """StoreError while somebody deletes."""
-        now, sweeps, *_ = self._part.names("sweeps")
-        if any(now - at < WORD_SECONDS for at in sweeps.values()):
+        now, sweeps, *_ = self._part.names("deletions")
+        if any(now - at < MARKER_SECONDS for at in sweeps.values()):
             raise StoreError(f"{self._where}: commit: what is obsolete is just being deleted", retriable=True)
 
     @contextlib.contextmanager
-    def _sweeping(self) -> Iterator[Callable[[], float]]:
+    def _marked(self) -> Iterator[Callable[[], float]]:
         """Says so meanwhile; after an error too, until that lapses: what failed may still be under way. Gives
         what says it again, and until when that allows to delete: listings of many names take long.
         """
         name, last = secrets.token_hex(8), self._clock()
-        self._part.blobs.put(self._part.key("sweeps", name), b"")
+        self._part.blobs.put(self._part.key("deletions", name), b"")
 
         def again() -> float:
             nonlocal last
             now = self._clock()
-            if now - last > WORD_SECONDS / 2:
+            if now - last > MARKER_SECONDS / 2:
                 raise StoreError(
                     f"{self._where}: sweep: looking through the store takes {now - last:.0f} s, too long for "
                     "anything to be deleted",
                     retriable=True,
                 )
-            self._part.blobs.put(self._part.key("sweeps", name), b"")
+            self._part.blobs.put(self._part.key("deletions", name), b"")
             last = now
-            return now + SWEEP_SECONDS
+            return now + DELETE_SECONDS
 
         yield again
-        self._part.remove("sweeps", [name])
+        self._part.remove("deletions", [name])
 
     def _tidy(self) -> None:
         """Clears up after what has broken off."""
-        now, sweeps, *_ = self._part.names("sweeps")
-        self._part.remove("sweeps", [one for one, at in sweeps.items() if now - at > 2 * WORD_SECONDS])
+        now, sweeps, *_ = self._part.names("deletions")
+        self._part.remove("deletions", [one for one, at in sweeps.items() if now - at > 2 * MARKER_SECONDS])
         for folder in FOLDERS:
             self._part.tidy(folder, now - self._grace)
 
@@ -106,7 +106,7 @@ class Sweeping:
         return old, set(names) - written.keys()
 
     def _expire(self, folder: str, names: Collection[str], said: Callable[[], float]) -> frozenset[str]:
-        """Those of them that are not there any more. `said`: as `_sweeping` gives it."""
+        """Those of them that are not there any more. `said`: as `_marked` gives it."""
         old, gone = self._aged(folder, names)
         if not old:
             return frozenset(gone)
