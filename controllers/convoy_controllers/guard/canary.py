@@ -26,7 +26,7 @@ PERIOD_SECONDS = 3600.0
 """Between two tries."""
 
 
-class Sight(StrEnum):
+class CanaryResult(StrEnum):
     """What came of it."""
 
     SEES = "Sees"
@@ -39,42 +39,46 @@ class Sight(StrEnum):
 class Canary:
     """The tries of one job: it keeps some tables now and then, and says what came of them."""
 
-    seen: int = 0
+    tables_seen: int = 0
     due: float = 0.0
     before: State | None = None
     """The detector's state before the tables that are kept; None between tries."""
     tables: list[Table] = field(default_factory=list)
-    last: Sight = Sight.UNTRIED
+    last: CanaryResult = CanaryResult.UNTRIED
 
-    def take(self, state: State, table: Table, now: float) -> bool:
+    def add(self, state: State, table: Table, now: float) -> bool:
         """Takes in a table, and the state before it; whether a try has come to its end."""
-        self.seen += 1
+        self.tables_seen += 1
         if self.before is None:
             # Tables of small jobs are many, and would be kept for nothing.
-            if self.seen <= SETTLE or now < self.due or np.bincount(state.setting.peers).max() < FEWEST:
+            if (
+                self.tables_seen <= SETTLE
+                or now < self.due
+                or np.bincount(state.setting.peers).max() < FEWEST
+            ):
                 return False
             self.before = state
         self.tables.append(table)
         if len(self.tables) < TABLES:
             return False
-        self.last = sight(self.before, self.tables)
+        self.last = run_canary(self.before, self.tables)
         self.before, self.tables, self.due = None, [], now + PERIOD_SECONDS
         return True
 
 
-def sight(state: State, tables: Sequence[Table], slowdown: float = SLOWDOWN) -> Sight:
+def run_canary(state: State, tables: Sequence[Table], slowdown: float = SLOWDOWN) -> CanaryResult:
     """Whether a rank that takes `slowdown` longer in these tables (four or more) would be told.
 
     `state`: before the tables. Neither is changed. The rank is one that nobody suspects.
     """
     rank = _healthy(state, tables)
     if rank is None:
-        return Sight.UNTRIED
+        return CanaryResult.UNTRIED
     for table in tables:
         state, report = advance(state, slowed(table, rank, slowdown))
         if any(rank in finding.ranks for finding in report.findings):
-            return Sight.SEES
-    return Sight.BLIND
+            return CanaryResult.SEES
+    return CanaryResult.BLIND
 
 
 def slowed(table: Table, rank: int, slowdown: float) -> Table:
@@ -91,9 +95,9 @@ def slowed(table: Table, rank: int, slowdown: float) -> Table:
 def _healthy(state: State, tables: Sequence[Table]) -> int | None:
     """The unsuspected rank with the most peers that was heard throughout."""
     peers = state.setting.peers
-    heard = np.all([table.heard for table in tables], axis=0) & ~state.compute.alarmed
-    if not heard.any():
+    reported = np.all([table.reported for table in tables], axis=0) & ~state.compute.alarmed
+    if not reported.any():
         return None
-    counts = np.where(heard, np.bincount(peers[heard], minlength=peers.max() + 1)[peers], 0)
+    counts = np.where(reported, np.bincount(peers[reported], minlength=peers.max() + 1)[peers], 0)
     rank = int(counts.argmax())
     return rank if counts[rank] >= FEWEST else None

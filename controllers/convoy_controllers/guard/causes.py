@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from convoy_controllers.guard.channels import Channel, Division, Place
+from convoy_controllers.guard.channel_state import ChannelState
+from convoy_controllers.guard.channels import Channel, Division, FindingPlace
 from convoy_controllers.guard.findings import Cause, Finding, Report, Verdict
 from convoy_controllers.guard.links import Part, explain, nodes_of
 from convoy_controllers.guard.loss import IMBALANCED, mended
@@ -18,7 +19,6 @@ from convoy_controllers.guard.robust import others_median
 from convoy_controllers.guard.signals import busy, stepping
 from convoy_controllers.guard.state import State
 from convoy_controllers.guard.telemetry import Bools, Floats, Layout, Table
-from convoy_controllers.guard.watch import Watch
 
 _COMMON = 0.2
 """Share of peers that, slow at once, are no stragglers."""
@@ -62,11 +62,11 @@ def report(state: State, table: Table, too_few: Bools) -> Report:
 
 
 def _input(state: State, table: Table) -> list[Finding]:
-    ranks, job = state.watches[Channel.DATA], state.watches[Channel.JOB_DATA]
+    ranks, job = state.channels[Channel.DATA], state.channels[Channel.JOB_DATA]
     waiting = np.nan_to_num(table.data) > state.setting.rules.delta * busy(table)
     accused = ranks.alarmed & ~_too_many(ranks.alarmed, state, table)
     usual, all_wait = float(np.nanmedian(table.data)), []
-    if job.alarmed[0] and waiting[table.heard].mean() >= _STORAGE:
+    if job.alarmed[0] and waiting[table.reported].mean() >= _STORAGE:
         accused &= np.nan_to_num(table.data) > _BESIDE * usual
         all_wait = [_everybody(Cause.INPUT, job, usual, state)]
     own = _by_node(state, table, ranks, {Cause.INPUT: accused}, table.data - others_median(table.data))
@@ -74,7 +74,7 @@ def _input(state: State, table: Table) -> list[Finding]:
 
 
 def _compute_and_host(state: State, table: Table) -> list[Finding]:
-    compute, host = state.compute, state.watches[Channel.HOST]
+    compute, host = state.compute, state.channels[Channel.HOST]
     common = _too_many(compute.alarmed, state, table) | _in_slow_racks(compute.alarmed, state, table)
     known = host.alarmed & ~_too_many(host.alarmed, state, table)
     # What holds the whole rank back shows first where there is less noise.
@@ -97,25 +97,25 @@ def _compute_and_host(state: State, table: Table) -> list[Finding]:
 
 def _replicas(state: State, table: Table, slow: Bools) -> tuple[list[Finding], Bools]:
     """Replicas that are slow as a whole: their samples, if nobody knows how long these are."""
-    watch, (names, numbers) = state.watches[Channel.REPLICAS], state.setting.places[Division.REPLICAS]
+    channel, (names, numbers) = state.channels[Channel.REPLICAS], state.setting.places[Division.REPLICAS]
     size = np.bincount(numbers)
-    whole = watch.alarmed & (size > 1) & (np.bincount(numbers[slow], minlength=len(size)) != 1)
+    whole = channel.alarmed & (size > 1) & (np.bincount(numbers[slow], minlength=len(size)) != 1)
     if whole.mean() > _COMMON:
         whole = np.zeros_like(whole)
     known = not np.isnan(table.tokens).all()
-    persistent = watch.persistent(state.setting.rules)
+    persistent = channel.persistent(state.setting.rules)
     findings = []
     for place in np.nonzero(whole)[0]:
         ranks = tuple(np.nonzero(numbers == place)[0].tolist()) if known else ()
         findings.append(
             Finding(
                 Cause.COMPUTE if known else Cause.IMBALANCE,
-                Place.REPLICA,
+                FindingPlace.REPLICA,
                 ranks,
                 (int(names[place]),),
-                int(watch.since[place]),
-                float(np.expm1(watch.size[place])),
-                float(np.nanmedian(busy(table)) * -np.expm1(-watch.size[place])),
+                int(channel.since[place]),
+                float(np.expm1(channel.size[place])),
+                float(np.nanmedian(busy(table)) * -np.expm1(-channel.size[place])),
                 bool(persistent[place]),
             )
         )
@@ -123,7 +123,7 @@ def _replicas(state: State, table: Table, slow: Bools) -> tuple[list[Finding], B
 
 
 def _communication(state: State, table: Table) -> list[Finding]:
-    alike, past = state.watches[Channel.GROUPS], state.watches[Channel.GROUPS_PAST]
+    alike, past = state.channels[Channel.GROUPS], state.channels[Channel.GROUPS_PAST]
     layout, rules = state.setting.layout, state.setting.rules
     persistent = alike.persistent(rules) | past.persistent(rules)
     sizes = np.maximum(np.where(alike.alarmed, alike.size, 0.0), np.where(past.alarmed, past.size, 0.0))
@@ -136,7 +136,11 @@ def _communication(state: State, table: Table) -> list[Finding]:
     for part, numbers in _but_all_insides(explain(table.groups, slow, layout), table, layout):
         if lost[numbers].max() <= least:
             continue  # it hardly counts
-        nodes = set(part.where) if part.kind in (Place.NODE, Place.INSIDE, Place.LINK) else set()
+        nodes = (
+            set(part.where)
+            if part.kind in (FindingPlace.NODE, FindingPlace.INSIDE, FindingPlace.LINK)
+            else set()
+        )
         ranks = tuple(np.nonzero(np.isin(layout.node, sorted(nodes)))[0].tolist()) if nodes else ()
         findings.append(
             Finding(
@@ -158,12 +162,14 @@ def _but_all_insides(
 ) -> list[tuple[Part, list[int]]]:
     """Where more than half of the nodes are slow inside at once it is no node: the program has changed."""
     inside = {nodes[0] for one in table.groups if len(nodes := nodes_of(one, layout)) == 1}
-    slow = {part.where[0] for part, _ in found if part.kind is Place.INSIDE}
+    slow = {part.where[0] for part, _ in found if part.kind is FindingPlace.INSIDE}
     if len(inside) < 2 or 2 * len(slow) <= len(inside):
         return found
-    numbers = sorted(number for part, several in found if part.kind is Place.INSIDE for number in several)
-    others = [(part, several) for part, several in found if part.kind is not Place.INSIDE]
-    return [*others, (Part(Place.GROUP, tuple(sorted(slow))), numbers)]
+    numbers = sorted(
+        number for part, several in found if part.kind is FindingPlace.INSIDE for number in several
+    )
+    others = [(part, several) for part, several in found if part.kind is not FindingPlace.INSIDE]
+    return [*others, (Part(FindingPlace.GROUP, tuple(sorted(slow))), numbers)]
 
 
 def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
@@ -172,20 +178,20 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
     """
     step = float(np.nanmedian(busy(table)))
     job, classes, racks = (
-        state.watches[name] for name in (Channel.JOB_COMPUTE, Channel.CLASSES, Channel.RACKS)
+        state.channels[name] for name in (Channel.JOB_COMPUTE, Channel.CLASSES, Channel.RACKS)
     )
     findings = []
     if job.alarmed[0]:
         findings.append(_everybody(Cause.COMMON_MODE, job, step * -np.expm1(-job.size[0]), state))
-    elif racks.alarmed.any() and not any(one.place is Place.RACK for one in known):
-        findings.append(_places(state, racks, Division.RACKS, Place.RACK, step))
+    elif racks.alarmed.any() and not any(one.place is FindingPlace.RACK for one in known):
+        findings.append(_places(state, racks, Division.RACKS, FindingPlace.RACK, step))
     elif classes.alarmed.any() and len(classes.alarmed) > 1:
-        findings.append(_places(state, classes, Division.CLASSES, Place.CLASS, step))
-    wall = state.watches[Channel.JOB_WALL]
+        findings.append(_places(state, classes, Division.CLASSES, FindingPlace.CLASS, step))
+    wall = state.channels[Channel.JOB_WALL]
     if not findings and not any(one.cause is Cause.HOST for one in known):
         slow = [
             one
-            for one in (state.watches[name] for name in (Channel.JOB_HOST, Channel.JOB_PAUSES))
+            for one in (state.channels[name] for name in (Channel.JOB_HOST, Channel.JOB_PAUSES))
             if one.alarmed[0]
         ]
         host = max(slow, key=lambda one: float(one.size[0]), default=None)
@@ -197,7 +203,7 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
         # What was there before is in the past that the step is held against.
         fresh = [one for one in others if one.since > wall.since[0] - _AROUND * table.steps]
         explained = sum(one.lost for one in fresh) >= _EXPLAINS * lost
-        told = any((one.cause, one.place) == (cause, Place.JOB) for one in others)
+        told = any((one.cause, one.place) == (cause, FindingPlace.JOB) for one in others)
         if not told and (not fresh or not (explained or cause is Cause.UNKNOWN)):
             findings.append(_everybody(cause, wall, lost, state))
     return findings
@@ -205,17 +211,17 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
 
 def _behind(state: State) -> Cause:
     """Of steps that are slower than they were, though no rank's own part is: what grows with them."""
-    needed = _EXPLAINS * state.watches[Channel.JOB_WALL].size[0]
-    if state.watches[Channel.JOB_PAUSES].size[0] >= needed:
+    needed = _EXPLAINS * state.channels[Channel.JOB_WALL].size[0]
+    if state.channels[Channel.JOB_PAUSES].size[0] >= needed:
         return Cause.HOST  # first: over several steps, pauses of one after another look like transfer
-    return Cause.COMMUNICATION if state.watches[Channel.JOB_TRANSFER].size[0] >= needed else Cause.UNKNOWN
+    return Cause.COMMUNICATION if state.channels[Channel.JOB_TRANSFER].size[0] >= needed else Cause.UNKNOWN
 
 
 def _imbalance(state: State, table: Table) -> list[Finding]:
     shares = state.shares
     if shares is None or state.unchanged < _SETTLED:
         return []
-    found = {Place.STAGES: shares.stages, Place.REPLICAS: shares.replicas}
+    found = {FindingPlace.STAGES: shares.stages, FindingPlace.REPLICAS: shares.replicas}
     return [
         Finding(
             Cause.IMBALANCE, place, (), (), table.first, share / (1 - share), share * shares.seconds, False
@@ -229,10 +235,10 @@ def _too_many(alarmed: Bools, state: State, table: Table) -> Bools:
     """By rank: more than a fifth of its peers, on three nodes at least, are slow at once."""
     peers, nodes = state.setting.peers, state.setting.places[Division.NODES][1]
     slow = np.bincount(peers[alarmed], minlength=peers.max() + 1)
-    heard = np.bincount(peers[table.heard], minlength=peers.max() + 1)
+    reported = np.bincount(peers[table.reported], minlength=peers.max() + 1)
     pairs = np.unique(np.stack([peers[alarmed], nodes[alarmed]]), axis=1)[0]
     broad = np.bincount(pairs, minlength=peers.max() + 1) >= 3
-    return np.asarray(broad & (slow > _COMMON * heard))[peers]
+    return np.asarray(broad & (slow > _COMMON * reported))[peers]
 
 
 def _in_slow_racks(alarmed: Bools, state: State, table: Table) -> Bools:
@@ -240,71 +246,71 @@ def _in_slow_racks(alarmed: Bools, state: State, table: Table) -> Bools:
     names, rack = state.setting.places[Division.RACKS]
     nodes = state.setting.places[Division.NODES][1]
     slow = np.bincount(rack[alarmed], minlength=len(names))
-    heard = np.bincount(rack[table.heard], minlength=len(names))
+    reported = np.bincount(rack[table.reported], minlength=len(names))
     pairs = np.unique(np.stack([rack[alarmed], nodes[alarmed]]), axis=1)[0]
     broad = np.bincount(pairs, minlength=len(names)) >= 3
-    return np.asarray(broad & (slow > _MOST_OF_A_RACK * heard) & (len(names) > 1))[rack]
+    return np.asarray(broad & (slow > _MOST_OF_A_RACK * reported) & (len(names) > 1))[rack]
 
 
-def _common(state: State, watch: Watch, common: Bools, lost: float) -> Finding:
-    slow = common & watch.alarmed
+def _common(state: State, channel: ChannelState, common: Bools, lost: float) -> Finding:
+    slow = common & channel.alarmed
     names, rack = state.setting.places[Division.RACKS]
     racks = np.unique(rack[slow])
     one = len(racks) < len(names)
     return Finding(
         Cause.COMMON_MODE,
-        Place.RACK if one else Place.JOB,
+        FindingPlace.RACK if one else FindingPlace.JOB,
         (),
         tuple(names[racks].tolist()) if one else (),
-        int(watch.since[slow].min()),
-        float(np.expm1(np.median(watch.size[slow]))),
+        int(channel.since[slow].min()),
+        float(np.expm1(np.median(channel.size[slow]))),
         lost,
-        bool(watch.persistent(state.setting.rules)[slow].any()),
+        bool(channel.persistent(state.setting.rules)[slow].any()),
     )
 
 
-def _everybody(cause: Cause, watch: Watch, lost: float, state: State) -> Finding:
+def _everybody(cause: Cause, channel: ChannelState, lost: float, state: State) -> Finding:
     """About the job as a whole."""
-    persistent = bool(watch.persistent(state.setting.rules)[0])
-    slowdown = float(np.expm1(watch.size[0]))
-    return Finding(cause, Place.JOB, (), (), int(watch.since[0]), slowdown, float(lost), persistent)
+    persistent = bool(channel.persistent(state.setting.rules)[0])
+    slowdown = float(np.expm1(channel.size[0]))
+    return Finding(cause, FindingPlace.JOB, (), (), int(channel.since[0]), slowdown, float(lost), persistent)
 
 
-def _places(state: State, watch: Watch, kind: Division, place: Place, step: float) -> Finding:
-    slow = watch.alarmed
-    size = float(np.median(watch.size[slow]))
+def _places(state: State, channel: ChannelState, kind: Division, place: FindingPlace, step: float) -> Finding:
+    slow = channel.alarmed
+    size = float(np.median(channel.size[slow]))
     return Finding(
         Cause.COMMON_MODE,
         place,
         (),
         tuple(state.setting.places[kind][0][slow].tolist()),
-        int(watch.since[slow].min()),
+        int(channel.since[slow].min()),
         float(np.expm1(size)),
         step * float(-np.expm1(-size)),
-        bool(watch.persistent(state.setting.rules)[slow].any()),
+        bool(channel.persistent(state.setting.rules)[slow].any()),
     )
 
 
 def _by_node(
-    state: State, table: Table, watch: Watch, accused: dict[Cause, Bools], saved: Floats
+    state: State, table: Table, channel: ChannelState, accused: dict[Cause, Bools], saved: Floats
 ) -> list[Finding]:
     """Accused ranks, those of one node and cause together. `saved`: seconds, by rank."""
     names, numbers = state.setting.places[Division.NODES]
-    heard = np.bincount(numbers[table.heard], minlength=len(names))
-    persistent = watch.persistent(state.setting.rules)
+    reported = np.bincount(numbers[table.reported], minlength=len(names))
+    persistent = channel.persistent(state.setting.rules)
     findings = []
     for cause, ranks in accused.items():
         for node in np.unique(numbers[ranks]):
             here = np.nonzero(ranks & (numbers == node))[0]
-            most = len(here) > 1 and len(here) >= _MOST_OF_A_NODE * heard[node]
+            most = len(here) > 1 and len(here) >= _MOST_OF_A_NODE * reported[node]
             findings.append(
                 Finding(
                     cause,
-                    Place.NODE if most else Place.RANK,
+                    FindingPlace.NODE if most else FindingPlace.RANK,
                     tuple(here.tolist()),
                     (int(names[node]),),
-                    int(watch.since[here].min()),
-                    float(np.expm1(watch.size[here].max())),
+                    int(channel.since[here].min()),
+                    float(np.expm1(channel.size[here].max())),
                     max(0.0, float(np.nan_to_num(saved[here]).max())),
                     bool(persistent[here].any()),
                 )
@@ -321,5 +327,5 @@ def _verdicts(state: State, table: Table, too_few: Bools, findings: Iterable[Fin
         verdicts[waits] = Verdict.VICTIM
     for finding in sorted(accused, key=lambda one: one.persistent):
         verdicts[list(finding.ranks)] = Verdict.PERSISTENT if finding.persistent else Verdict.SUSPECT
-    verdicts[~table.heard] = Verdict.SILENT
+    verdicts[~table.reported] = Verdict.SILENT
     return verdicts

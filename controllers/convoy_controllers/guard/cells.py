@@ -55,7 +55,7 @@ class Cells:
 
 
 def within_cells(micro: Floats, cells: Cells) -> Floats:
-    """Residual by rank of the times of its micro-batches (NaN: not heard), the work in them taken out."""
+    """Residual by rank of the times of its micro-batches (NaN: not reported), the work in them taken out."""
     logs = np.log(_thinned(micro)[cells.grid])
     silent: Bools = np.asarray(np.isnan(logs).any(axis=2))
     if silent.any():
@@ -128,5 +128,5 @@ def _curve(work: Floats, logs: Floats) -> Floats:
 def _fill(logs: Floats, silent: Bools) -> None:
     """Silent ranks are given what their row usually takes, so that they pull nobody."""
     for row in np.unique(np.nonzero(silent)[0]):
-        heard = logs[row][~silent[row]]
-        logs[row][silent[row]] = np.median(heard, axis=0) if len(heard) else 0.0
+        reported = logs[row][~silent[row]]
+        logs[row][silent[row]] = np.median(reported, axis=0) if len(reported) else 0.0

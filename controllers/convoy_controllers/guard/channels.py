@@ -62,7 +62,7 @@ class Division(StrEnum):
     NODES = "nodes"
 
 
-class Place(StrEnum):
+class FindingPlace(StrEnum):
     """The kind of place that a finding names."""
 
     RANK = "rank"

@@ -9,14 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from convoy_controllers.guard import signals, watch
+from convoy_controllers.guard import channel_state, signals
 from convoy_controllers.guard.causes import report
-from convoy_controllers.guard.channels import Channel, Division, Level, Place
+from convoy_controllers.guard.channel_state import SUSPECTED
+from convoy_controllers.guard.channels import Channel, Division, FindingPlace, Level
 from convoy_controllers.guard.findings import Report
 from convoy_controllers.guard.loss import IMBALANCED, Shares, shares
 from convoy_controllers.guard.residuals import FEWEST, MODELS, compute_residuals
 from convoy_controllers.guard.robust import group_medians, others_median
-from convoy_controllers.guard.signals import Past, against_all, busy, middle, share
+from convoy_controllers.guard.signals import InitialMean, against_all, busy, middle, share
 from convoy_controllers.guard.state import JOB, State
 from convoy_controllers.guard.telemetry import Floats, Group, Ints, Table
 
@@ -27,7 +28,7 @@ _PAUSED, _RARE = 16, 3
 """Windows over which pauses are looked at, since they hit few; and how many of these say nothing."""
 _MOST_TIMES, _MOST_MORE = 4, 64
 """Communicators by rank, and besides, that are remembered."""
-_FORGOTTEN = 64
+_DROP_AFTER = 64
 """Windows in which one must have been silent to be forgotten."""
 
 
@@ -43,21 +44,21 @@ def advance(state: State, table: Table) -> tuple[State, Report]:
         Channel.DATA: against_all(share(table.data, table)),
         Channel.HOST: against_all(share(table.host, table)),
     }
-    more, pasts = _many(state, table, residuals)
+    more, initial_means = _many(state, table, residuals)
     residuals |= more
-    watches = {
-        name: watch.advance(one, residuals[name], table.first, state.family, state.setting.rules)
-        for name, one in state.watches.items()
+    channels = {
+        name: channel_state.advance(one, residuals[name], table.first, state.family, state.setting.rules)
+        for name, one in state.channels.items()
     }
     state = replace(
         state,
-        watches=watches,
-        pasts=pasts,
+        channels=channels,
+        initial_means=initial_means,
         recent=residuals,
         windows=state.windows + 1,
-        model=_model(watches, state),
+        model=_model(channels, state),
         heat=_toward(state.heat, _heat(table)),
-        throttled=_toward(state.throttled, np.where(table.heard, table.throttled, np.nan)),
+        throttled=_toward(state.throttled, np.where(table.reported, table.throttled, np.nan)),
     )
     state = _with_shares(state, table)
     return state, report(state, table, counts < FEWEST)
@@ -76,8 +77,8 @@ def _compute(state: State, table: Table) -> tuple[dict[Channel, Floats], Ints]:
 
 def _many(
     state: State, table: Table, residuals: Mapping[Channel, Floats]
-) -> tuple[dict[Channel, Floats], dict[Level, Past]]:
-    """Residuals of the job, of places and of communicators; and the pasts that some are held against."""
+) -> tuple[dict[Channel, Floats], dict[Level, InitialMean]]:
+    """Residuals of the job, of places and of communicators; and the means that some are held against."""
     places = state.setting.places
     times = signals.transfers(table.groups)
     values = {
@@ -88,7 +89,7 @@ def _many(
         Level.JOB_TRANSFER: share(signals.transfer(table), table),
         Level.JOB_WALL: np.log(np.maximum(signals.stepping(table), 1e-9)),
     }
-    shift = {name: state.pasts[name].shift(value) for name, value in values.items()}
+    shift = {name: state.initial_means[name].shift(value) for name, value in values.items()}
     load = residuals[Channel.PEERS if np.isnan(residuals[Channel.TOKENS]).all() else Channel.TOKENS]
     like = signals.likes(table.groups)
     found = {
@@ -105,15 +106,13 @@ def _many(
         Channel.REPLICAS: signals.of_replicas(load, places[Division.REPLICAS][1]),
     }
     # That all wait for their input may be how the job has always been: it is held against no past.
-    calm = all(
-        state.watches[name].strength[0] < watch.SUSPECTED for name in JOB if name is not Channel.JOB_DATA
-    )
-    slow = np.maximum(state.watches[Channel.GROUPS].strength, state.watches[Channel.GROUPS_PAST].strength)
-    pasts = {
-        name: past.learned(values[name], slow < watch.SUSPECTED if name is Level.GROUPS else np.array([calm]))
-        for name, past in state.pasts.items()
+    calm = all(state.channels[name].strength[0] < SUSPECTED for name in JOB if name is not Channel.JOB_DATA)
+    slow = np.maximum(state.channels[Channel.GROUPS].strength, state.channels[Channel.GROUPS_PAST].strength)
+    initial_means = {
+        name: initial.learned(values[name], slow < SUSPECTED if name is Level.GROUPS else np.array([calm]))
+        for name, initial in state.initial_means.items()
     }
-    return found, pasts
+    return found, initial_means
 
 
 def _as_large(state: State, table: Table, times: Floats) -> Floats:
@@ -128,25 +127,27 @@ def _known_communicators(state: State, table: Table) -> tuple[State, Table]:
     One is known once all its members have told of it, and forgotten when it has been silent for long: some
     work only now and then, as those of an evaluation do.
     """
-    told = {group.name: group for group in table.groups}
+    reported = {group.name: group for group in table.groups}
     known = state.communicators
-    quiet = [0 if one.name in told else since + 1 for one, since in zip(known, state.quiet, strict=True)]
-    kept = [number for number, since in enumerate(quiet) if since <= _FORGOTTEN]
+    quiet = [0 if one.name in reported else since + 1 for one, since in zip(known, state.quiet, strict=True)]
+    kept = [number for number, since in enumerate(quiet) if since <= _DROP_AFTER]
     names = {known[number].name for number in kept}
     room = max(0, _MOST_TIMES * table.size + _MOST_MORE - len(kept))
     whole = (one for one in table.groups if one.name not in names and not np.isnan(one.seconds).any())
     fresh = [one.silent() for one in whole][:room]
     if fresh or len(kept) < len(known):
         order = np.array([*kept, *[-1] * len(fresh)], dtype=np.int64)
-        watches = {
-            name: state.watches[name].rearranged(order) for name in (Channel.GROUPS, Channel.GROUPS_PAST)
+        channels = {
+            name: state.channels[name].rearranged(order) for name in (Channel.GROUPS, Channel.GROUPS_PAST)
         }
-        past = state.pasts[Level.GROUPS].rearranged(order)
+        initial = state.initial_means[Level.GROUPS].rearranged(order)
         state = replace(
-            state, watches={**state.watches, **watches}, pasts={**state.pasts, Level.GROUPS: past}
+            state,
+            channels={**state.channels, **channels},
+            initial_means={**state.initial_means, Level.GROUPS: initial},
         )
     groups = (*(known[number] for number in kept), *fresh)
-    now = tuple(told.get(one.name, one) for one in groups)
+    now = tuple(reported.get(one.name, one) for one in groups)
     before = (*(state.transferring[number] for number in kept), *[0.0] * len(fresh))
     state = replace(
         state,
@@ -161,13 +162,13 @@ def _transferring(group: Group, last: float) -> float:
     return last if np.isnan(group.transfer) else group.transfer * group.count
 
 
-def _model(watches: Mapping[Channel, watch.Watch], state: State) -> Channel:
+def _model(channels: Mapping[Channel, channel_state.ChannelState], state: State) -> Channel:
     """The one with the least noise so far; plain peers where others are hardly better."""
     rules = state.setting.rules
     noise = {
-        name: watches[name].noise(rules) * (1 if name == MODELS[0] else 1 / _BETTER)
+        name: channels[name].noise(rules) * (1 if name == MODELS[0] else 1 / _BETTER)
         for name in MODELS
-        if not np.isnan(watches[name].sigma)
+        if not np.isnan(channels[name].sigma)
     }
     return min(noise, key=lambda name: noise[name], default=MODELS[0])
 
@@ -183,13 +184,13 @@ def _paused(state: State, table: Table) -> tuple[float, ...]:
     ranks are named for what they have themselves.
     """
     if (
-        state.watches[Channel.HOST].alarmed | state.watches[Channel.DATA].alarmed | state.compute.alarmed
+        state.channels[Channel.HOST].alarmed | state.channels[Channel.DATA].alarmed | state.compute.alarmed
     ).any():
         return ()
     found = share(signals.pauses(table.host), table)[0]
-    past = state.pasts[Level.JOB_WALL]
-    if past.count[0]:
-        longer = (signals.stepping(table) - np.exp(past.mean)) * table.steps
+    initial = state.initial_means[Level.JOB_WALL]
+    if initial.count[0]:
+        longer = (signals.stepping(table) - np.exp(initial.mean)) * table.steps
         found = np.fmin(found, share(longer, table)[0])
     return (*state.paused, float(np.nan_to_num(found)))[-_PAUSED:]
 
@@ -216,8 +217,8 @@ def _with_shares(state: State, table: Table) -> State:
     micro = max(1, table.micro.shape[1] // 2) if table.micro is not None else 1
     now = shares(busy(table), state.compute.alarmed, setting.peers, setting.shape, micro)
     costly = {
-        Place.STAGES: float(now.stages >= IMBALANCED),
-        Place.REPLICAS: float(now.replicas >= IMBALANCED),
+        FindingPlace.STAGES: float(now.stages >= IMBALANCED),
+        FindingPlace.REPLICAS: float(now.replicas >= IMBALANCED),
     }
     before = state.shares
     if before is None or (state.compute.alarmed != state.named).any():

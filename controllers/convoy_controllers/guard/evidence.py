@@ -71,12 +71,12 @@ def log_e_values(z: Floats) -> Floats:
     return values
 
 
-def none(units: int) -> Floats:
+def empty_sums(units: int) -> Floats:
     """The sums before the first window, as logarithms: shifts by units."""
     return np.full((len(SHIFTS), units), -np.inf)
 
 
-def gather(sums: Floats, z: Floats) -> Floats:
+def accumulate(sums: Floats, z: Floats) -> Floats:
     """The sums after one more window; a unit without a residual keeps its own."""
     return np.where(np.isnan(z), sums, np.logaddexp(0.0, sums) + log_e_values(z))
 

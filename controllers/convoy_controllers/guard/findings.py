@@ -8,7 +8,7 @@ from enum import IntEnum, StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from convoy_controllers.guard.channels import Channel, Place
+from convoy_controllers.guard.channels import Channel, FindingPlace
 from convoy_controllers.guard.loss import Shares
 
 
@@ -45,7 +45,7 @@ class Finding:
     """One thing that is slow."""
 
     cause: Cause
-    place: Place
+    place: FindingPlace
     ranks: tuple[int, ...]
     """The culprits; empty: nobody is accused."""
     where: tuple[int, ...]

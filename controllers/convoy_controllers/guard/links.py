@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from convoy_controllers.guard.channels import Place
+from convoy_controllers.guard.channels import FindingPlace
 from convoy_controllers.guard.telemetry import Group, Layout
 
 _MOST_PAIRS = 64
@@ -21,7 +21,7 @@ _EXCEPTIONS = 0.1
 class Part:
     """Of the network."""
 
-    kind: Place
+    kind: FindingPlace
     """NODE, INSIDE, LINK or RACK; GROUP: it cannot be told which."""
     where: tuple[int, ...]
     """One node, two nodes, one rack; all nodes of the group."""
@@ -37,12 +37,12 @@ def parts(group: Group, layout: Layout) -> set[Part]:
     nodes = nodes_of(group, layout)
     racks = sorted({int(rack) for rack in layout.rack[group.members]})
     if len(nodes) == 1:
-        return {Part(Place.INSIDE, (nodes[0],))}
-    found = {Part(Place.NODE, (node,)) for node in nodes}
+        return {Part(FindingPlace.INSIDE, (nodes[0],))}
+    found = {Part(FindingPlace.NODE, (node,)) for node in nodes}
     if len(nodes) <= _MOST_PAIRS:
-        found |= {Part(Place.LINK, pair) for pair in combinations(nodes, 2)}
+        found |= {Part(FindingPlace.LINK, pair) for pair in combinations(nodes, 2)}
     if len(racks) > 1:
-        found |= {Part(Place.RACK, (rack,)) for rack in racks}
+        found |= {Part(FindingPlace.RACK, (rack,)) for rack in racks}
     return found
 
 
@@ -67,7 +67,7 @@ def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> lis
         for part, numbers in through.items()
         if len(numbers - sick) <= _EXCEPTIONS * len(numbers) and numbers & sick
     }
-    answer: list[tuple[Part, list[int]]] = []
+    explained: list[tuple[Part, list[int]]] = []
     while left:
         best = max((len(numbers & left) for numbers in fit.values()), default=0)
         equal = [part for part, numbers in fit.items() if len(numbers & left) == best and best]
@@ -76,12 +76,12 @@ def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> lis
         chosen = _one([part for part in equal if number in fit[part]])
         if chosen is None:
             nodes = nodes_of(groups[number], layout)
-            answer.append((Part(Place.GROUP, tuple(nodes)), [number]))
+            explained.append((Part(FindingPlace.GROUP, tuple(nodes)), [number]))
             left.discard(number)
             continue
-        answer.append((chosen, sorted(fit[chosen] & left)))
+        explained.append((chosen, sorted(fit[chosen] & left)))
         left -= fit[chosen]
-    return answer
+    return explained
 
 
 def _one(equal: list[Part]) -> Part | None:
@@ -90,9 +90,9 @@ def _one(equal: list[Part]) -> Part | None:
     A link is meant only where its ends are not, a node where its rack is not: what a wider part explains
     as well is the narrower one's; two of the same kind are not told apart.
     """
-    nodes = [part for part in equal if part.kind is Place.NODE]
-    links = [part for part in equal if part.kind is Place.LINK]
-    racks = [part for part in equal if part.kind is Place.RACK]
+    nodes = [part for part in equal if part.kind is FindingPlace.NODE]
+    links = [part for part in equal if part.kind is FindingPlace.LINK]
+    racks = [part for part in equal if part.kind is FindingPlace.RACK]
     if len(equal) == 1:
         return equal[0]
     if len(nodes) == 1:

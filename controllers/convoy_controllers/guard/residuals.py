@@ -28,9 +28,9 @@ class Peers(NamedTuple):
     """By rank."""
 
     residual: Floats
-    """NaN: not heard, or without peers."""
+    """NaN: not reported, or without peers."""
     known: Ints
-    """Of its group of peers that were heard, itself included."""
+    """Of its group of peers that were reported, itself included."""
 
 
 def against_peers(values: Floats, groups: Ints) -> Peers:

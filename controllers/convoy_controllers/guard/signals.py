@@ -21,18 +21,18 @@ _ENOUGH = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Past:
+class InitialMean:
     """The mean of the first windows, by unit; it stands from then on."""
 
     mean: Floats
     count: Floats
 
     @classmethod
-    def begin(cls, units: int) -> Past:
+    def initial(cls, units: int) -> InitialMean:
         """Nothing known."""
         return cls(np.zeros(units), np.zeros(units))
 
-    def rearranged(self, order: Ints) -> Past:
+    def rearranged(self, order: Ints) -> InitialMean:
         """Of other units: by each the number it had, or -1 for one of which nothing is known."""
         mean, count = np.zeros(len(order)), np.zeros(len(order))
         mean[order >= 0], count[order >= 0] = self.mean[order[order >= 0]], self.count[order[order >= 0]]
@@ -42,7 +42,7 @@ class Past:
         """How far values are from it; NaN as long as little is known."""
         return np.where(self.count >= _ENOUGH, values - self.mean, np.nan)
 
-    def learned(self, values: Floats, trusted: Bools) -> Past:
+    def learned(self, values: Floats, trusted: Bools) -> InitialMean:
         """With one more window of those units that are trusted, until enough are in it."""
         learns = ~np.isnan(values) & trusted & (self.count < _MOST)
         count = self.count + learns
@@ -123,7 +123,7 @@ def transfers(groups: Sequence[Group]) -> Floats:
     """By communicator, the logarithm of the seconds that the transfer took.
 
     Who comes last waits for nobody, so the least of the members' own durations is the transfer itself; no two
-    clocks are compared. NaN: not all were heard, and it may have been the last who was not.
+    clocks are compared. NaN: not all were reported, and it may have been the last who was not.
     """
     times = np.full(len(groups), np.nan)
     for number, group in enumerate(groups):

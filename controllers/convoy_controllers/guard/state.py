@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from convoy_controllers.guard.cells import Cells
-from convoy_controllers.guard.channels import Channel, Division, Level, Place
+from convoy_controllers.guard.channel_state import ChannelState, Rules
+from convoy_controllers.guard.channels import Channel, Division, FindingPlace, Level
 from convoy_controllers.guard.loss import Shape, Shares
 from convoy_controllers.guard.residuals import MODELS
-from convoy_controllers.guard.signals import Past, numbered
+from convoy_controllers.guard.signals import InitialMean, numbered
 from convoy_controllers.guard.telemetry import Bools, Floats, Group, Ints, Layout
-from convoy_controllers.guard.watch import Rules, Watch
 
 RANKS = (*MODELS, Channel.DATA, Channel.HOST)
 """Channels of ranks; of those over compute only the chosen model's counts."""
@@ -64,13 +64,13 @@ class State:
     """After some windows."""
 
     setting: Setting
-    watches: Mapping[Channel, Watch]
-    pasts: Mapping[Level, Past]
+    channels: Mapping[Channel, ChannelState]
+    initial_means: Mapping[Level, InitialMean]
     heat: Floats
     """By rank, lately: logarithm of how much slower its clock is than the others'."""
     throttled: Floats
     """By rank, share of the last windows in which it was."""
-    often: Mapping[Place, float]
+    often: Mapping[FindingPlace, float]
     """Of these windows, the share in which stages and replicas were imbalanced."""
     named: Bools
     """Ranks that were alarmed in them."""
@@ -95,28 +95,28 @@ class State:
     @property
     def family(self) -> int:
         """Units that may raise an alarm."""
-        return sum(len(watch.alarmed) for watch in self.watches.values())
+        return sum(len(watch.alarmed) for watch in self.channels.values())
 
     @property
-    def compute(self) -> Watch:
+    def compute(self) -> ChannelState:
         """The watch whose verdicts on compute count."""
-        return self.watches[self.model]
+        return self.channels[self.model]
 
 
-def begin(layout: Layout, rules: Rules | None = None) -> State:
+def initial_state(layout: Layout, rules: Rules | None = None) -> State:
     """Nothing seen. Another incarnation of the job begins anew."""
     setting = Setting.of(layout, rules or Rules())
     size = layout.size
     units = dict.fromkeys(RANKS, size) | dict.fromkeys(JOB, 1)
     units |= {Channel.GROUPS: 0, Channel.GROUPS_PAST: 0}
     units |= {channel: len(setting.places[division][0]) for channel, division in PLACES.items()}
-    pasts = dict.fromkeys(Level, 1) | {Level.COMPUTE: size, Level.GROUPS: 0}
+    initial_means = dict.fromkeys(Level, 1) | {Level.COMPUTE: size, Level.GROUPS: 0}
     return State(
         setting=setting,
-        watches={name: Watch.begin(count) for name, count in units.items()},
-        pasts={name: Past.begin(count) for name, count in pasts.items()},
+        channels={name: ChannelState.initial(count) for name, count in units.items()},
+        initial_means={name: InitialMean.initial(count) for name, count in initial_means.items()},
         heat=np.zeros(size),
         throttled=np.zeros(size),
-        often={Place.STAGES: 0.0, Place.REPLICAS: 0.0},
+        often={FindingPlace.STAGES: 0.0, FindingPlace.REPLICAS: 0.0},
         named=np.zeros(size, dtype=np.bool_),
     )

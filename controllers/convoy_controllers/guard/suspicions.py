@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from convoy_controllers.guard.channels import Place
+from convoy_controllers.guard.channels import FindingPlace
 from convoy_controllers.guard.findings import Cause, Finding
 
 CAUSES = frozenset((Cause.COMPUTE, Cause.THERMAL, Cause.COMMUNICATION))
 NOTICED = frozenset((Cause.INPUT, Cause.HOST))
 """What a node may be at fault for, and is not found to be by this alone: tests of it would tell."""
-PLACES = frozenset((Place.RANK, Place.NODE, Place.INSIDE))
+PLACES = frozenset((FindingPlace.RANK, FindingPlace.NODE, FindingPlace.INSIDE))
 _SMOOTH = 0.2
 """Weight of the last window."""
 GAP_SECONDS = 120.0
@@ -23,7 +23,7 @@ GAP_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SuspicionRecord:
     """What one job's telemetry holds against one node."""
 
     since: float
@@ -53,14 +53,14 @@ def noticeable(finding: Finding) -> bool:
     return finding.cause in NOTICED and finding.place in PLACES and bool(finding.ranks)
 
 
-def held(
-    before: Mapping[str, Held],
+def update_suspicions(
+    before: Mapping[str, SuspicionRecord],
     found: Iterable[tuple[Mapping[str, tuple[int, ...]], Finding]],
     accelerators: int,
     steps: int,
     now: float,
     which: Callable[[Finding], bool] = blamed,
-) -> dict[str, Held]:
+) -> dict[str, SuspicionRecord]:
     """After one more window of so many steps. `found`: its findings, each with its culprits by node;
     `accelerators`: of the job, all of which wait for the slowest;
     `which`: of the findings.
@@ -72,7 +72,7 @@ def held(
         known = kept.get(node)
         loss = share * accelerators
         gain = finding.lost / steps
-        kept[node] = Held(
+        kept[node] = SuspicionRecord(
             since=known.since if known is not None else now,
             seen=now,
             loss=loss + (known.loss if known is not None else 0.0),
@@ -91,13 +91,13 @@ def _by_node(
     """By node: the finding that costs most, the ranks of all, the node's share of what is lost, and whether
     any lasts.
     """
-    told: dict[str, tuple[Finding, tuple[int, ...], float, bool]] = {}
+    worst_by_node: dict[str, tuple[Finding, tuple[int, ...], float, bool]] = {}
     for nodes, finding in found:
         for node, ranks in nodes.items() if which(finding) else ():
             one = finding, ranks, finding.lost / len(nodes), finding.persistent
-            if (before := told.get(node)) is not None:
+            if (before := worst_by_node.get(node)) is not None:
                 worst = max(before, one, key=lambda entry: entry[2])
                 both = tuple(sorted({*before[1], *ranks}))
                 one = worst[0], both, worst[2], before[3] or finding.persistent
-            told[node] = one
-    return told
+            worst_by_node[node] = one
+    return worst_by_node

@@ -77,7 +77,7 @@ class _Play:
         self._offset += np.log(1.3) * self._layout.hardware
         self._noise = self._rng.normal(0, job.sigma, job.size)
         # How much longer a stage is for work that is twice as much: attention, or the loss.
-        self._answer = 1 + 0.4 * np.cos(np.arange(job.stages) * 2.4)
+        self._sensitivity = 1 + 0.4 * np.cos(np.arange(job.stages) * 2.4)
         self._weight = np.where(np.arange(job.stages) == job.stages - 1, job.last_stage, 1.0)
 
     def tables(self, windows: int) -> Iterator[Table]:
@@ -132,8 +132,10 @@ class _Play:
         work = rng.normal(0, job.work + effects.work, (job.replicas, job.micro))
         load = np.exp(work)
         # Work counts linearly in one part and squared in another.
-        answer = self._answer[:, None, None]
-        stage = np.log((1 - 0.3 * answer) * load + 0.3 * answer * load**2)[layout.stage, layout.replica]
+        sensitivity = self._sensitivity[:, None, None]
+        stage = np.log((1 - 0.3 * sensitivity) * load + 0.3 * sensitivity * load**2)[
+            layout.stage, layout.replica
+        ]
         each = job.seconds / job.micro * self._weight[layout.stage][:, None]
         slow = (self._offset + self._noise + late + effects.compute)[:, None]
         times = [

@@ -61,9 +61,9 @@ class Window:
     data: float = 0.0
     """Waiting for input."""
     wait: float = 0.0
-    """Held up by collectives."""
+    """SuspicionRecord up by collectives."""
     save: float = 0.0
-    """Held up by checkpoints."""
+    """SuspicionRecord up by checkpoints."""
     tokens: int = 0
     """0: unknown."""
     micro: tuple[float, ...] = ()
@@ -86,13 +86,13 @@ class Window:
 
 
 @lru_cache(maxsize=1024)
-def members(told: str, size: int) -> tuple[range, ...] | None:
+def parse_members(text: str, size: int) -> tuple[range, ...] | None:
     """The ranks of a communicator: `0-3`, `0-12:4` for every fourth, `7`, by commas, rising.
 
     None: it is not said like this, or not of several ranks of a world of `size`.
     """
     found: list[range] = []
-    for part in told.split(","):
+    for part in text.split(","):
         match = _RANKS.fullmatch(part)
         if match is None:
             return None
@@ -245,7 +245,7 @@ class Table:
         return self.last - self.first + 1
 
     @property
-    def heard(self) -> Bools:
+    def reported(self) -> Bools:
         """Which ranks told of this window."""
         return ~np.isnan(self.wall)
 
@@ -297,14 +297,14 @@ def _micro(windows: Sequence[Window], size: int) -> Floats | None:
 
 def _groups(windows: Sequence[Window]) -> tuple[Group, ...]:
     """Those of which half their members tell at least: nobody says what communicators others have."""
-    told: dict[str, dict[int, Collective]] = {}
+    by_group: dict[str, dict[int, Collective]] = {}
     for one in windows:
         for collective in one.collectives:
             if any(one.rank in ranks for ranks in collective.members):
-                told.setdefault(collective.group, {})[one.rank] = collective
+                by_group.setdefault(collective.group, {})[one.rank] = collective
     return tuple(
         _group(name, by_rank)
-        for name, by_rank in sorted(told.items())
+        for name, by_rank in sorted(by_group.items())
         if 2 * len(by_rank) >= sum(map(len, next(iter(by_rank.values())).members))
     )
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from convoy_controllers.guard.detector import advance
-from convoy_controllers.guard.state import State, begin
+from convoy_controllers.guard.state import State, initial_state
 from convoy_controllers.guard.telemetry import Floats, Layout, Table
 
 Judge = Callable[[Table], set[int]]
@@ -37,7 +37,7 @@ def convoy(state: State, persistent: bool = False) -> Judge:
 
 def without_curve(layout: Layout) -> State:
     """Ablation: ranks are held against their peers alone."""
-    state = begin(layout)
+    state = initial_state(layout)
     return replace(state, setting=replace(state.setting, cells=None))
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from convoy_controllers.guard.channel_state import Rules
 from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.faults import KINDS, Fault
 from convoy_controllers.guard.findings import Finding
-from convoy_controllers.guard.state import begin
+from convoy_controllers.guard.state import initial_state
 from convoy_controllers.guard.synthetic import Job, play
 from convoy_controllers.guard.telemetry import Layout
-from convoy_controllers.guard.watch import Rules
 from e2e.bench.guard import judges
 from e2e.bench.guard.judges import Judge
 
@@ -113,7 +113,7 @@ def scenarios(rng: np.random.Generator) -> dict[str, tuple[Job, list[Fault]]]:
 def live(scenario: str, seed: int) -> Life:
     """Plays one job."""
     job, faults = scenarios(np.random.default_rng(seed))[scenario]
-    layout, state = job.layout(), begin(job.layout())
+    layout, state = job.layout(), initial_state(job.layout())
     culprits = _culprits(faults, layout)
     rules = _rules(layout) if job.size <= LARGE else {}
     accused: dict[str, set[int]] = {name: set() for name in rules}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.findings import Cause
-from convoy_controllers.guard.state import State, begin
+from convoy_controllers.guard.state import State, initial_state
 from convoy_controllers.testing.traces import Trace, read
 from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.guard import judges
@@ -37,7 +37,7 @@ def as_they_are(figures: Figures) -> None:
     """Add the accused of AR, where one worker is slow, and of SE, where none is."""
     for name, culprits in (("AR", {0}), ("SE", set[int]())):
         trace = read(FOLDER / f"{name}.npz")
-        state, causes, accused, first = begin(trace.layout), set[Cause](), set[int](), None
+        state, causes, accused, first = initial_state(trace.layout), set[Cause](), set[int](), None
         for table in trace.tables():
             state, report = advance(state, table)
             causes |= {finding.cause for finding in report.findings}
@@ -98,7 +98,10 @@ def _judges(trace: Trace) -> dict[str, Callable[[], Judge]]:
 
         return fresh
 
-    ours = {"": warm(begin(trace.layout)), "no curve over stages": warm(judges.without_curve(trace.layout))}
+    ours = {
+        "": warm(initial_state(trace.layout)),
+        "no curve over stages": warm(judges.without_curve(trace.layout)),
+    }
     return ours | {name: rule(make) for name, make in judges.OTHERS.items()}
 
 

@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from convoy_controllers.guard.detector import advance
-from convoy_controllers.guard.state import begin
+from convoy_controllers.guard.state import initial_state
 from convoy_controllers.guard.synthetic import Job, play
 from convoy_workloads.bench.figures import Figures, Metric
 
@@ -18,7 +18,7 @@ def bench(figures: Figures) -> None:
     """With and without times by micro-batch; CPU seconds, since the machine may do other things besides."""
     for micro in (8, 32):
         job = Job(stages=8, replicas=1250, micro=micro, work=0.1, groups=False)
-        state = begin(job.layout())
+        state = initial_state(job.layout())
         for table in play(job, [], _WARM_UP + _WINDOWS, 1):
             before = time.process_time()
             state, _ = advance(state, table)
@@ -28,7 +28,7 @@ def bench(figures: Figures) -> None:
                 figures.add(Metric(name, "ms of one core", 100), 1000 * spent)
     state_bytes = sum(
         getattr(watch, field).nbytes
-        for watch in state.watches.values()
+        for watch in state.channels.values()
         for field in watch.__slots__
         if isinstance(getattr(watch, field), np.ndarray)
     )

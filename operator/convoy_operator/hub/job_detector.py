@@ -14,7 +14,7 @@ from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.findings import Report
 from convoy_controllers.guard.rank_placement import RankPlacement
 from convoy_controllers.guard.state import State, initial_state
-from convoy_controllers.guard.suspicions import SuspicionRecord, held, noticeable
+from convoy_controllers.guard.suspicions import SuspicionRecord, noticeable, update_suspicions
 from convoy_controllers.guard.telemetry import Window
 from convoy_controllers.guard.window_collector import WindowCollector
 from convoy_controllers.keys import Key
@@ -33,14 +33,14 @@ class JobDetector:
     """One incarnation of a job."""
 
     def __init__(
-        self, key: Key, uid: str, incarnation: int, standing: RankPlacement, clock: Callable[[], float]
+        self, key: Key, uid: str, incarnation: int, placement: RankPlacement, clock: Callable[[], float]
     ) -> None:
         self.key = key
         self.uid = uid
         self.incarnation = incarnation
-        self.standing = standing
-        self.gather = WindowCollector(standing.layout.size, incarnation)
-        self.state: State = initial_state(standing.layout)
+        self.placement = placement
+        self.collector = WindowCollector(placement.layout.size, incarnation)
+        self.state: State = initial_state(placement.layout)
         self.view: GuardView | None = None
         """The view that its plan was shown last."""
         self.held: dict[str, SuspicionRecord] = {}
@@ -68,14 +68,14 @@ class JobDetector:
     def advance(self, window: Window, now: float) -> Report | None:
         """Process one window; return the report on the newest table that it completes."""
         report = None
-        for table in self.gather.take(self.incarnation, window):
+        for table in self.collector.add(self.incarnation, window):
             self._tables.reserve()
-            self.canary.take(self.state, table, now)
+            self.canary.add(self.state, table, now)
             self.state, report = advance(self.state, table)
-            found = [(self.standing.by_node(finding.ranks), finding) for finding in report.findings]
-            size = self.standing.layout.size
-            self.held = held(self.held, found, size, table.steps, now)
-            self.noticed = held(self.noticed, found, size, table.steps, now, noticeable)
+            found = [(self.placement.by_node(finding.ranks), finding) for finding in report.findings]
+            size = self.placement.layout.size
+            self.held = update_suspicions(self.held, found, size, table.steps, now)
+            self.noticed = update_suspicions(self.noticed, found, size, table.steps, now, noticeable)
             if not np.isnan(table.wall).all():
                 self._windows += 1
                 self._walls.append(float(np.nanmax(table.wall - np.nan_to_num(table.save))) / table.steps)
@@ -97,8 +97,8 @@ class JobDetector:
             self.step_seconds,
             error(self._walls),
             self._windows,
-            self.standing.layout.size,
-            frozenset(self.standing.nodes),
+            self.placement.layout.size,
+            frozenset(self.placement.nodes),
             tuple(
                 Slow(frozenset(one.ranks), one.cause.value, one.gain)
                 for one in self.held.values()

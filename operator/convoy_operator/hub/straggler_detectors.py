@@ -116,15 +116,15 @@ class StragglerDetectors:
 
         Ends after one detection, or some windows; returns where to go on, or 0 when all was processed.
         """
-        pod = self._cache.pods.by_uid(told.pod_uid)
+        pod = self._cache.pods.by_uid(telemetry.pod_uid)
         if pod is None or pod.view.node != node:
             return 0
-        if (job := self._job(pod, told.incarnation)) is None:
+        if (job := self._job(pod, telemetry.incarnation)) is None:
             return 0
         began = self._clock()
-        end = self._feed(job, pod.name, told, since)
+        end = self._feed(job, pod.name, telemetry, since)
         self._metrics.guard_seconds.inc(self._clock() - began)
-        return end if end < min(len(told.windows), _MOST_WINDOWS) else 0
+        return end if end < min(len(telemetry.windows), _MOST_WINDOWS) else 0
 
     def _feed(self, job: JobDetector, pod: str, telemetry: wire.PodTelemetry, since: int) -> int:
         own = job.placement.ranks.get(pod, range(0))
@@ -132,7 +132,7 @@ class StragglerDetectors:
         before, suspected = job.view, _lasting(job)
         seen = job.canary.last
         end = since
-        for window in told.windows[since : min(since + _AT_ONCE, _MOST_WINDOWS)]:
+        for window in telemetry.windows[since : min(since + _AT_ONCE, _MOST_WINDOWS)]:
             end += 1
             if window.rank not in own or not _sensible(window):
                 continue
@@ -204,22 +204,22 @@ def _lasting(job: JobDetector) -> tuple[set[str], ...]:
 
 
 def _sensible(window: wire.StepWindow) -> bool:
-    return len(told.micro) <= _MOST_MICRO and len(told.collectives) <= _MOST_COLLECTIVES
+    return len(window.micro) <= _MOST_MICRO and len(window.collectives) <= _MOST_COLLECTIVES
 
 
 def _window(window: wire.StepWindow, size: int) -> Window:
     return Window(
-        rank=told.rank,
-        first=told.first,
-        last=told.last,
-        wall=told.wall,
-        compute=told.compute,
-        optimizer=told.optimizer,
-        data=told.data,
-        wait=told.wait,
-        save=told.save,
-        tokens=told.tokens,
-        micro=tuple(told.micro),
+        rank=window.rank,
+        first=window.first,
+        last=window.last,
+        wall=window.wall,
+        compute=window.compute,
+        optimizer=window.optimizer,
+        data=window.data,
+        wait=window.wait,
+        save=window.save,
+        tokens=window.tokens,
+        micro=tuple(window.micro),
         collectives=tuple(
             Collective(
                 group=f"{one.kind} {one.members}",
@@ -229,7 +229,7 @@ def _window(window: wire.StepWindow, size: int) -> Window:
                 count=one.count,
                 seconds=one.seconds,
             )
-            for one in told.collectives
+            for one in window.collectives
             if (found := parse_members(one.members, size)) is not None
         ),
     )

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy_agents.guard import windows
-from convoy_controllers.guard.telemetry import members
+from convoy_controllers.guard.telemetry import parse_members
 from convoy_workloads.runtime.telemetry import communicators
-from convoy_workloads.runtime.telemetry.communicators import Communicator, Moved, brief, messages, name
+from convoy_workloads.runtime.telemetry.communicators import Communicator, Transfers, brief, messages, name
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,9 @@ def test_ranks_are_told_in_brief(given: list[int], told: str) -> None:
 @given(st.sets(st.integers(0, 200), min_size=2, max_size=40))
 def test_ranks_are_read_as_they_were_told(given: set[int]) -> None:
     told = brief(sorted(given))
-    read = members(told, 201)
+    read = parse_members(told, 201)
     assert read is not None and list(chain.from_iterable(read)) == sorted(given)
-    assert members(told, max(given)) is None
+    assert parse_members(told, max(given)) is None
     if len(told) <= communicators.MAX_MEMBERS:
         one = {"kind": "dp", "members": told, "bytes": 1, "count": 1, "seconds": 0.5}
         (window,) = windows.parse({"windows": [{"first": 1, "last": 1, "collectives": [one]}]}, rank=0)
@@ -68,13 +68,17 @@ def test_a_group_is_called_what_all_its_members_call_it(description: str, found:
 
 
 def test_all_members_leave_out_the_same_ones() -> None:
-    moved = {Communicator("tp", str(number)): Moved(number, 0.1234567, 2) for number in range(10, 30)}
-    moved[Communicator("odd", ",".join(str(number**2) for number in range(200)))] = Moved(10**9, 9.0)
+    moved = {Communicator("tp", str(number)): Transfers(number, 0.1234567, 2) for number in range(10, 30)}
+    moved[Communicator("odd", ",".join(str(number**2) for number in range(200)))] = Transfers(10**9, 9.0)
     told = messages(moved)
     assert [one["members"] for one in told] == [str(number) for number in range(10, 18)]
     assert told[0] == {"kind": "tp", "members": "10", "bytes": 10, "count": 2, "seconds": 0.123457}
 
 
 def test_of_the_largest_the_quickest_is_what_counts() -> None:
-    assert Moved(8, 0.5).joined(Moved(8, 0.25, 2)) == Moved(8, 0.25, 3)
-    assert Moved(8, 0.5).joined(Moved(9, 0.75)) == Moved(9, 0.75).joined(Moved(8, 0.5)) == Moved(9, 0.75)
+    assert Transfers(8, 0.5).joined(Transfers(8, 0.25, 2)) == Transfers(8, 0.25, 3)
+    assert (
+        Transfers(8, 0.5).joined(Transfers(9, 0.75))
+        == Transfers(9, 0.75).joined(Transfers(8, 0.5))
+        == Transfers(9, 0.75)
+    )

@@ -13,12 +13,12 @@ import numpy as np
 from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.faults import Fault
 from convoy_controllers.guard.findings import Report
-from convoy_controllers.guard.gather import Gather
-from convoy_controllers.guard.placing import grouped
-from convoy_controllers.guard.state import State, begin
-from convoy_controllers.guard.suspicions import Held, blamed, held, noticeable
+from convoy_controllers.guard.rank_placement import grouped
+from convoy_controllers.guard.state import State, initial_state
+from convoy_controllers.guard.suspicions import SuspicionRecord, blamed, noticeable, update_suspicions
 from convoy_controllers.guard.synthetic import Job, play
 from convoy_controllers.guard.telemetry import Layout, Table
+from convoy_controllers.guard.window_collector import WindowCollector
 from convoy_controllers.simulate.guard.harm import Ills
 from convoy_controllers.simulate.guard.telling import Post, Way, windows
 from convoy_controllers.simulate.kernel import Kernel
@@ -54,9 +54,9 @@ class Training:
     ) -> None:
         self.kernel, self.job, self.nodes, self.ills = kernel, job, nodes, ills
         self.told = Told()
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, SuspicionRecord] = {}
         """By hardware."""
-        self.noticed: dict[str, Held] = {}
+        self.noticed: dict[str, SuspicionRecord] = {}
         """So, what may lie in it and need not."""
         self.gains: dict[str, float] = {}
         """Seconds by which the last window would have been shorter without it."""
@@ -73,7 +73,7 @@ class Training:
         self.born = kernel.now
         """What minutes are counted from, in Unix seconds."""
         self.incarnation = 0
-        self._gather = Gather(job.size)
+        self._collector = WindowCollector(job.size)
         self._ages: dict[int, int] = {}
         self._start()
 
@@ -100,8 +100,8 @@ class Training:
 
     def _start(self, pause: float = 0.0) -> None:
         self._layout: Layout = self.job.layout()
-        self._state: State = begin(self._layout)
-        self._gather.begin(self.incarnation, self.job.size)
+        self._state: State = initial_state(self._layout)
+        self._collector.reset(self.incarnation, self.job.size)
         self._post = Post(self._way, random.Random(self._seed))  # noqa: S311 - chance that can be repeated
         self._faults: list[Fault] = []
         self.walls = []
@@ -129,10 +129,10 @@ class Training:
         lies = self.ills.lies(self.job, self.nodes, self.minute)
         told = [one for one in windows(table, lies) if self._node(one.rank) not in self.deaf]
         for window in self._post.carry(told):
-            for ready in self._gather.take(incarnation, window):
+            for ready in self._collector.add(incarnation, window):
                 self._state, report = advance(self._state, ready)
                 self._heard(report)
-        self.told.dropped = self._gather.dropped
+        self.told.dropped = self._collector.dropped
         self.moved()
         self._step(incarnation)
 
@@ -145,8 +145,10 @@ class Training:
             for finding in report.findings
         ]
         steps = report.last - report.first + 1
-        self.held = held(self.held, found, self._layout.size, steps, self.kernel.now)
-        self.noticed = held(self.noticed, found, self._layout.size, steps, self.kernel.now, noticeable)
+        self.held = update_suspicions(self.held, found, self._layout.size, steps, self.kernel.now)
+        self.noticed = update_suspicions(
+            self.noticed, found, self._layout.size, steps, self.kernel.now, noticeable
+        )
         self.gains |= {name: finding.lost for names, finding in found for name in names if blamed(finding)}
         told, causes = self.told, {finding.cause.value for finding in report.findings}
         told.windows += 1

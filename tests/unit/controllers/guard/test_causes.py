@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from convoy_controllers.guard.canary import Sight, sight
+from convoy_controllers.guard.canary import CanaryResult, run_canary
 from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.faults import KINDS, Fault
 from convoy_controllers.guard.findings import Cause, Finding, Report, Verdict
 from convoy_controllers.guard.links import Part, explain
-from convoy_controllers.guard.state import begin
+from convoy_controllers.guard.state import initial_state
 from convoy_controllers.guard.synthetic import Job, play
 from convoy_controllers.guard.telemetry import Group, Layout, Table
 
@@ -23,7 +23,7 @@ ONSET = 21
 
 
 def reports(job: Job, faults: Sequence[Fault], windows: int = 50, seed: int = 1) -> list[Report]:
-    state, found = begin(job.layout()), []
+    state, found = initial_state(job.layout()), []
     for table in play(job, faults, windows, seed):
         state, report = advance(state, table)
         found.append(report)
@@ -113,7 +113,7 @@ def test_pauses_that_hit_another_rank_each_time_are_the_hosts_and_accuse_nobody(
 )
 def test_what_one_rank_does_once_in_a_while_is_told_of_nobody(when: tuple[int, ...]) -> None:
     """Rank 0 evaluates, or saves a picture, and all wait."""
-    state = begin(PLAIN.layout())
+    state = initial_state(PLAIN.layout())
     extra = np.zeros(PLAIN.size)
     extra[0] = 5.0 if len(when) < 10 else 0.1
     for table in play(PLAIN, [], 400, 1):
@@ -146,13 +146,13 @@ def test_with_too_few_peers_nobody_is_condemned_and_that_is_said() -> None:
 
 def test_the_canary_sees_and_a_blind_detector_is_found_out() -> None:
     tables = list(play(PIPELINE, [], 24, 1))
-    state = begin(PIPELINE.layout())
+    state = initial_state(PIPELINE.layout())
     for table in tables[:16]:
         state, _ = advance(state, table)
-    assert sight(state, tables[16:]) is Sight.SEES
-    assert sight(state, tables[16:], slowdown=0.001) is Sight.BLIND
+    assert run_canary(state, tables[16:]) is CanaryResult.SEES
+    assert run_canary(state, tables[16:], slowdown=0.001) is CanaryResult.BLIND
     few = Job(stages=2, replicas=3)
-    assert sight(begin(few.layout()), list(play(few, [], 8, 1))) is Sight.UNTRIED
+    assert run_canary(initial_state(few.layout()), list(play(few, [], 8, 1))) is CanaryResult.UNTRIED
 
 
 def test_a_link_is_told_from_its_ends() -> None:
@@ -181,7 +181,7 @@ def test_a_communicator_that_works_now_and_then_keeps_what_is_known_of_it_and_of
         return replace(table, groups=tuple(one for one in table.groups if keep or one.kind != "tp"))
 
     job = Job(lanes=2)
-    state, found = begin(job.layout()), []
+    state, found = initial_state(job.layout()), []
     for table in play(job, [Fault("nic", (2,), 0.5, ONSET)], 70, seed=1):
         state, report = advance(state, seldom(table))
         found.append(report)
@@ -190,19 +190,19 @@ def test_a_communicator_that_works_now_and_then_keeps_what_is_known_of_it_and_of
 
 def test_a_program_that_keeps_making_groups_fills_no_memory() -> None:
     job = Job(stages=1, replicas=8)
-    state = begin(job.layout())
+    state = initial_state(job.layout())
     for number, table in enumerate(play(job, [], 400, seed=1)):
         fresh = Group(f"fresh {number}", "eval", np.arange(2), 1, 1, np.ones(2))
         state, _ = advance(state, replace(table, groups=(*table.groups, fresh)))
         units = len(state.communicators)
         assert units <= 1 + 65
-        assert len(state.watches["groups"].alarmed) == len(state.pasts["groups"].mean) == units
-    assert state.communicators[0].name == "dp-0-0" and state.watches["groups past"].counted[0] >= 64
+        assert len(state.channels["groups"].alarmed) == len(state.initial_means["groups"].mean) == units
+    assert state.communicators[0].name == "dp-0-0" and state.channels["groups past"].mean_windows[0] >= 64
 
 
 def test_no_more_communicators_are_remembered_than_a_job_can_have() -> None:
     job = Job(stages=1, replicas=8)
-    state = begin(job.layout())
+    state = initial_state(job.layout())
     (table,) = play(job, [], 1, seed=1)
     many = [Group(f"{number}", "eval", np.arange(2), 1, 1, np.ones(2)) for number in range(500)]
     for _ in range(2):
@@ -214,12 +214,12 @@ def test_one_that_not_all_members_tell_of_is_none() -> None:
     job = Job(stages=1, replicas=8)
     (table,) = play(job, [], 1, seed=1)
     claimed = Group("claimed", "tp", np.arange(4), 1, 1, np.array([1.0, np.nan, np.nan, np.nan]))
-    state, _ = advance(begin(job.layout()), replace(table, groups=(*table.groups, claimed)))
+    state, _ = advance(initial_state(job.layout()), replace(table, groups=(*table.groups, claimed)))
     assert [one.name for one in state.communicators] == ["dp-0-0"]
 
 
 def transferring(job: Job, change: Callable[[Group], Group], at: int = 31) -> list[Finding]:
-    state, found = begin(job.layout()), []
+    state, found = initial_state(job.layout()), []
     for table in play(job, [], 70, seed=1):
         groups = tuple(change(one) if table.first >= at else one for one in table.groups)
         state, report = advance(state, replace(table, groups=groups))
@@ -248,7 +248,7 @@ def test_a_transfer_that_hardly_counts_is_not_told() -> None:
         return replace(one, seconds=one.seconds / 1000)
 
     job = Job(stages=1, replicas=4, lanes=8)
-    state, found = begin(job.layout()), []
+    state, found = initial_state(job.layout()), []
     for table in play(job, [], 70, seed=1):
         groups = [small(one) if one.kind == "tp" else one for one in table.groups]
         if table.first > 30:
@@ -280,7 +280,7 @@ def of_two_steps(one: Table, other: Table) -> Table:
 
 
 def test_windows_of_more_steps_are_no_slower_steps() -> None:
-    state, found = begin(PLAIN.layout()), []
+    state, found = initial_state(PLAIN.layout()), []
     tables = list(play(PLAIN, [], 140, seed=1))
     longer = [of_two_steps(*pair) for pair in zip(tables[40::2], tables[41::2], strict=True)]
     for table in [*tables[:40], *longer]:
@@ -305,7 +305,7 @@ def test_what_nothing_explains_is_said_beside_what_has_always_been() -> None:
         more = 2.0 * (table.first > 60)
         return replace(table, wall=table.wall + more, save=table.save)
 
-    state, found = begin(PLAIN.layout()), []
+    state, found = initial_state(PLAIN.layout()), []
     for table in play(PLAIN, [Fault("storage", (), 0.2, 1)], 110, seed=1):
         state, report = advance(state, slower(table))
         found.append(report)
@@ -313,7 +313,7 @@ def test_what_nothing_explains_is_said_beside_what_has_always_been() -> None:
 
 
 def test_a_pause_in_a_longer_window_counts_no_more_than_its_steps_have_become_longer() -> None:
-    state = begin(PLAIN.layout())
+    state = initial_state(PLAIN.layout())
     tables = list(play(PLAIN, [], 42, seed=1))
     for table in tables[:40]:
         state, _ = advance(state, table)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from convoy_controllers.guard import evidence
+from convoy_controllers.guard.channel_state import ChannelState, Rules, advance
 from convoy_controllers.guard.robust import group_medians, others_median
-from convoy_controllers.guard.watch import Rules, Watch, advance
 
 RULES = Rules()
 
@@ -57,8 +57,8 @@ def noise(seed: int, units: int, sigma: float = 0.005) -> np.ndarray:
     return np.random.default_rng(seed).normal(0, sigma, units)
 
 
-def calm(units: int, windows: int = 12) -> Watch:
-    watch = Watch.begin(units)
+def calm(units: int, windows: int = 12) -> ChannelState:
+    watch = ChannelState.initial(units)
     for step in range(windows):
         watch = advance(watch, noise(1000 + step, units), step + 1, units, RULES)
     return watch
@@ -73,7 +73,7 @@ def test_healthy_ranks_are_left_alone(kind: str, rho: float) -> None:
     rules, alarms = Rules(run_length=50, delta=0.0), 0
     for seed in range(8):
         rng = np.random.default_rng(seed)
-        watch, state = Watch.begin(32), drawn(kind, rng, 32)
+        watch, state = ChannelState.initial(32), drawn(kind, rng, 32)
         for step in range(60):
             state = rho * state + np.sqrt(1 - rho**2) * drawn(kind, rng, 32)
             watch = advance(watch, 0.005 * state, step + 1, 32, rules)
@@ -83,7 +83,7 @@ def test_healthy_ranks_are_left_alone(kind: str, rho: float) -> None:
 
 def test_own_offsets_are_no_slowness_but_what_comes_on_top_is() -> None:
     rng = np.random.default_rng(3)
-    offset, watch = rng.normal(0, 0.015, 64), Watch.begin(64)
+    offset, watch = rng.normal(0, 0.015, 64), ChannelState.initial(64)
     for step in range(100):
         watch = advance(watch, offset + noise(step, 64), step + 1, 64, RULES)
     assert not watch.episodes.any()
@@ -125,9 +125,9 @@ def test_an_alarm_ends_when_the_slowness_does() -> None:
     assert not watch.persistent(RULES).any()
 
 
-def told(sigma: float, *parts: tuple[int, float]) -> Watch:
+def told(sigma: float, *parts: tuple[int, float]) -> ChannelState:
     """After windows in which one of eight units is slow, so many by so much in turn."""
-    watch, step = Watch.begin(8), 0
+    watch, step = ChannelState.initial(8), 0
     for windows, slow in parts:
         for _ in range(windows):
             step += 1
@@ -201,7 +201,7 @@ def test_medians_of_others_are_those_one_would_count(values: np.ndarray, kinds: 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_first_slow_window_does_not_widen_the_noise_of_a_single_unit(seed: int) -> None:
-    rng, watch = np.random.default_rng(seed), Watch.begin(1)
+    rng, watch = np.random.default_rng(seed), ChannelState.initial(1)
     for step in range(40):
         watch = advance(watch, rng.normal(0, 0.01, 1), step + 1, 1, RULES)
     before = watch.sigma

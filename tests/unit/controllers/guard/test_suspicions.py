@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from convoy_controllers.guard.findings import Cause, Finding
-from convoy_controllers.guard.suspicions import GAP_SECONDS, blamed, held
+from convoy_controllers.guard.suspicions import GAP_SECONDS, blamed, update_suspicions
 
 
 def finding(
@@ -38,29 +38,29 @@ def finding(
 )
 def test_only_what_may_lie_in_the_node_is_held_against_it(found: Finding, expected: bool) -> None:
     assert blamed(found) is expected
-    assert bool(held({}, [({"n": (3,)}, found)], 8, 1, 0.0)) is expected
+    assert bool(update_suspicions({}, [({"n": (3,)}, found)], 8, 1, 0.0)) is expected
 
 
 def test_a_suspicion_grows_with_every_window_and_all_accelerators_pay() -> None:
-    one = held({}, [({"n": (3,)}, finding(persistent=False))], 8, 1, 100.0)
+    one = update_suspicions({}, [({"n": (3,)}, finding(persistent=False))], 8, 1, 100.0)
     assert not one["n"].lasting
-    two = held(one, [({"n": (3,)}, finding())], 8, 1, 101.0)
+    two = update_suspicions(one, [({"n": (3,)}, finding())], 8, 1, 101.0)
     assert (two["n"].since, two["n"].seen, two["n"].lasting) == (100.0, 101.0, True)
     assert two["n"].loss == pytest.approx(2 * 0.5 * 8)
 
 
 def test_culprits_on_several_nodes_share_what_it_costs() -> None:
-    found = held({}, [({"a": (3,), "b": (4,)}, finding(ranks=(3, 4)))], 8, 1, 0.0)
+    found = update_suspicions({}, [({"a": (3,), "b": (4,)}, finding(ranks=(3, 4)))], 8, 1, 0.0)
     assert found["a"].loss == found["b"].loss == pytest.approx(2.0)
     assert (found["a"].ranks, found["b"].ranks) == ((3,), (4,))
 
 
 def test_a_window_without_it_ends_the_blame_and_a_longer_gap_the_suspicion() -> None:
-    one = held({}, [({"n": (3,)}, finding())], 8, 1, 100.0)
-    quiet = held(one, [], 8, 1, 101.0)
+    one = update_suspicions({}, [({"n": (3,)}, finding())], 8, 1, 100.0)
+    quiet = update_suspicions(one, [], 8, 1, 101.0)
     assert not quiet["n"].lasting and quiet["n"].seen == 100.0
-    again = held(quiet, [({"n": (3,)}, finding())], 8, 1, 100.0 + GAP_SECONDS)
+    again = update_suspicions(quiet, [({"n": (3,)}, finding())], 8, 1, 100.0 + GAP_SECONDS)
     assert again["n"].since == 100.0
-    assert held(quiet, [], 8, 1, 100.1 + GAP_SECONDS) == {}
-    late = held(quiet, [({"n": (3,)}, finding())], 8, 1, 100.1 + GAP_SECONDS)
+    assert update_suspicions(quiet, [], 8, 1, 100.1 + GAP_SECONDS) == {}
+    late = update_suspicions(quiet, [({"n": (3,)}, finding())], 8, 1, 100.1 + GAP_SECONDS)
     assert late["n"].since == late["n"].seen and late["n"].loss == pytest.approx(4.0)

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy_controllers.guard.gather import Gather
 from convoy_controllers.guard.telemetry import (
     Collective,
     Layout,
     Table,
     Window,
     joined,
-    members,
+    parse_members,
     tabulate,
     window_of,
 )
+from convoy_controllers.guard.window_collector import WindowCollector
 
 
 def window(rank: int, step: int = 1, *, wall: float = 1.0, **more: object) -> Window:
@@ -50,7 +50,7 @@ def test_the_host_has_what_nothing_else_explains() -> None:
 def test_a_table_has_a_column_for_every_rank() -> None:
     collective = Collective("dp", "dp", (range(2),), 8, 2, 0.3)
     table = tabulate([window(2, tokens=7, micro=(1, 2)), window(0, collectives=(collective,))], 3)
-    assert table.heard.tolist() == [True, False, True]
+    assert table.reported.tolist() == [True, False, True]
     np.testing.assert_equal(table.tokens, [np.nan, np.nan, 7])
     np.testing.assert_equal(table.host, [0.5, np.nan, 0.5])
     (group,) = table.groups
@@ -104,7 +104,7 @@ def test_who_moved_something_else_is_not_compared() -> None:
     ],
 )
 def test_what_are_no_ranks_of_the_job_is_not_read(told: str) -> None:
-    assert members(told, 8) is None
+    assert parse_members(told, 8) is None
 
 
 def test_a_rank_with_other_micro_batches_is_not_compared_by_them() -> None:
@@ -127,14 +127,14 @@ def test_a_layout_knows_peers() -> None:
 
 
 def test_tables_come_in_order_and_wait_for_the_silent_only_so_long() -> None:
-    gather = Gather(2, patience=2)
-    assert gather.take(0, window(0, 1)) == ()
-    assert gather.take(0, window(0, 2)) == () and gather.take(0, window(1, 2)) == ()
-    (one, two) = gather.take(0, window(0, 3))
-    assert (one.first, one.heard.tolist()) == (1, [True, False])
-    assert (two.first, two.heard.tolist()) == (2, [True, True])
-    (three,) = gather.take(0, window(1, 3))
-    assert three.first == 3 and gather.open == 0 and gather.dropped == 0
+    collector = WindowCollector(2, patience=2)
+    assert collector.add(0, window(0, 1)) == ()
+    assert collector.add(0, window(0, 2)) == () and collector.add(0, window(1, 2)) == ()
+    (one, two) = collector.add(0, window(0, 3))
+    assert (one.first, one.reported.tolist()) == (1, [True, False])
+    assert (two.first, two.reported.tolist()) == (2, [True, True])
+    (three,) = collector.add(0, window(1, 3))
+    assert three.first == 3 and collector.open == 0 and collector.dropped == 0
 
 
 @pytest.mark.parametrize(
@@ -155,19 +155,19 @@ def test_tables_come_in_order_and_wait_for_the_silent_only_so_long() -> None:
     ],
 )
 def test_what_makes_no_sense_is_dropped(incarnation: int, bad: Window) -> None:
-    gather = Gather(2)
-    gather.take(0, window(0, 1))
-    gather.take(0, window(1, 1))
-    gather.take(0, window(0, 2))
-    assert gather.take(incarnation, bad) == () and gather.dropped == 1
-    (table,) = gather.take(0, window(1, 2))
-    assert table.heard.all()
+    collector = WindowCollector(2)
+    collector.add(0, window(0, 1))
+    collector.add(0, window(1, 1))
+    collector.add(0, window(0, 2))
+    assert collector.add(incarnation, bad) == () and collector.dropped == 1
+    (table,) = collector.add(0, window(1, 2))
+    assert table.reported.all()
 
 
 @given(st.randoms(use_true_random=False), st.lists(st.sampled_from([1, 2, 4, 8]), min_size=3, max_size=3))
 def test_ranks_whose_windows_differ_in_length_are_put_together(random: Random, lengths: list[int]) -> None:
     """However the ranks' own orders are mixed, all steps are in the tables once, with every rank's sums."""
-    gather, steps = Gather(3, patience=100), 16
+    collector, steps = WindowCollector(3, patience=100), 16
     told = [
         [
             window(
@@ -179,8 +179,8 @@ def test_ranks_whose_windows_differ_in_length_are_put_together(random: Random, l
     ]
     tables: list[Table] = []
     while rest := [one for one in told if one]:
-        tables += gather.take(0, random.choice(rest).pop(0))
-    assert gather.dropped == 0 and gather.open == 0
+        tables += collector.add(0, random.choice(rest).pop(0))
+    assert collector.dropped == 0 and collector.open == 0
     assert [table.first for table in tables] == [1, *(table.last + 1 for table in tables[:-1])]
     assert tables[-1].last == steps
     for table in tables:
@@ -207,11 +207,11 @@ def test_joined_windows_are_sums() -> None:
 
 
 def test_a_resize_begins_anew() -> None:
-    gather = Gather(2)
-    gather.take(0, window(0, 7))
-    gather.begin(1, 1)
-    assert gather.take(0, window(0, 8)) == () and gather.dropped == 1
-    (table,) = gather.take(1, window(0, 1))
+    collector = WindowCollector(2)
+    collector.add(0, window(0, 7))
+    collector.reset(1, 1)
+    assert collector.add(0, window(0, 8)) == () and collector.dropped == 1
+    (table,) = collector.add(1, window(0, 1))
     assert table.size == 1
 
 
@@ -219,12 +219,12 @@ def test_a_resize_begins_anew() -> None:
 def test_whatever_comes_in_steps_go_forward_and_memory_is_bounded(
     told: list[tuple[int, int]], patience: int
 ) -> None:
-    gather, done, heard = Gather(4, patience=patience), 0, set()
+    collector, done, reported = WindowCollector(4, patience=patience), 0, set()
     for rank, step in told:
-        for table in gather.take(0, window(rank, step)):
+        for table in collector.add(0, window(rank, step)):
             assert table.first > done
             done = table.first
-            ranks = {(int(one), table.first) for one in np.nonzero(table.heard)[0]}
-            assert ranks <= {*heard, (rank, step)}
-        heard.add((rank, step))
-        assert gather.open <= patience + 1
+            ranks = {(int(one), table.first) for one in np.nonzero(table.reported)[0]}
+            assert ranks <= {*reported, (rank, step)}
+        reported.add((rank, step))
+        assert collector.open <= patience + 1

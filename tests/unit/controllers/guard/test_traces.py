@@ -12,7 +12,7 @@ import pytest
 
 from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.findings import Cause, Report, Verdict
-from convoy_controllers.guard.state import State, begin
+from convoy_controllers.guard.state import State, initial_state
 from convoy_controllers.testing.traces import Trace, read
 
 FOLDER = Path(__file__).parents[3] / "data" / "straggler"
@@ -27,7 +27,7 @@ def trace(name: str) -> Trace:
 
 
 def played(one: Trace) -> list[Report]:
-    state, reports = begin(one.layout), []
+    state, reports = initial_state(one.layout), []
     for table in one.tables():
         state, report = advance(state, table)
         reports.append(report)
@@ -37,7 +37,7 @@ def played(one: Trace) -> list[Report]:
 @cache
 def before(name: str) -> State:
     """What is known when the slowness begins."""
-    state = begin(trace(name).layout)
+    state = initial_state(trace(name).layout)
     for table in trace(name).tables()[:ONSET]:
         state, report = advance(state, table)
         assert not [finding for finding in report.findings if finding.ranks]
@@ -88,4 +88,4 @@ def test_a_tenth_of_slowness_is_named_within_four_steps(name: str, stage: int, r
 
 def test_a_table_of_another_size_is_refused() -> None:
     with pytest.raises(ValueError, match="64 ranks, for a job of 16"):
-        advance(begin(trace("AR").layout), trace("SE").tables()[0])
+        advance(initial_state(trace("AR").layout), trace("SE").tables()[0])

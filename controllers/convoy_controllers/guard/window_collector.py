@@ -20,34 +20,34 @@ class _Open:
     """A span that waits for ranks. One whose windows are shorter has several."""
 
     span: Span
-    told: dict[int, list[Window]] = field(default_factory=dict)
-    whole: int = 0
+    windows_by_rank: dict[int, list[Window]] = field(default_factory=dict)
+    complete: int = 0
     """Ranks that have told of all of it."""
 
     def add(self, window: Window) -> bool:
         """Whether it tells something that its rank has not told before."""
-        mine = self.told.setdefault(window.rank, [])
+        mine = self.windows_by_rank.setdefault(window.rank, [])
         if any(one.first <= window.last and window.first <= one.last for one in mine):
             return False
         mine.append(window)
-        self.whole += self._covers(mine)
+        self.complete += self._covers(mine)
         return True
 
-    def swallow(self, inner: _Open) -> None:
+    def absorb(self, inner: _Open) -> None:
         """Takes over what ranks have told of a part of it."""
-        for windows in inner.told.values():
+        for windows in inner.windows_by_rank.values():
             for window in windows:
                 self.add(window)
 
     def windows(self) -> list[Window]:
         """Of those ranks that have told of all of it."""
-        return [joined(mine) for mine in self.told.values() if self._covers(mine)]
+        return [joined(mine) for mine in self.windows_by_rank.values() if self._covers(mine)]
 
     def _covers(self, mine: list[Window]) -> bool:
         return sum(one.steps for one in mine) == self.span[1] - self.span[0] + 1
 
 
-class Gather:
+class WindowCollector:
     """The windows of ONE incarnation of a job; at most `patience` incomplete ones are kept.
 
     Ranks that fold their steps into windows of different lengths are put together under the longest of them.
@@ -58,9 +58,9 @@ class Gather:
         self.dropped = 0
         """Windows that were late, came twice, or made no sense."""
         self._patience = patience
-        self.begin(incarnation, size)
+        self.reset(incarnation, size)
 
-    def begin(self, incarnation: int, size: int) -> None:
+    def reset(self, incarnation: int, size: int) -> None:
         """Another incarnation, with `size` ranks: nothing of the one before is kept."""
         self._incarnation, self._size = incarnation, size
         self._done = 0
@@ -71,16 +71,16 @@ class Gather:
         """Windows that wait for ranks."""
         return len(self._open)
 
-    def take(self, incarnation: int, window: Window) -> tuple[Table, ...]:
+    def add(self, incarnation: int, window: Window) -> tuple[Table, ...]:
         """One more window; gives the tables that are ready now, oldest first."""
         before = len(self._open)
-        found = self._place(window) if incarnation == self._incarnation and self._sound(window) else None
+        found = self._find_span(window) if incarnation == self._incarnation and self._valid(window) else None
         if found is None or not found.add(window):
             self.dropped += 1
             return ()
-        return self._ready() if len(self._open) > before or found.whole == self._size else ()
+        return self._ready() if len(self._open) > before or found.complete == self._size else ()
 
-    def _sound(self, window: Window) -> bool:
+    def _valid(self, window: Window) -> bool:
         times = (window.wall, window.compute, window.optimizer, window.data, window.wait, window.save)
         aligned = window.first <= window.last and window.last % window.steps == 0
         return (
@@ -93,7 +93,7 @@ class Gather:
             and all(0 <= one.seconds < float("inf") for one in window.collectives)
         )
 
-    def _place(self, window: Window) -> _Open | None:
+    def _find_span(self, window: Window) -> _Open | None:
         """The span that a window belongs to, its own or a longer one; aligned spans lie within each other or
         apart. None when others' are too short to be put together with it.
         """
@@ -106,7 +106,7 @@ class Gather:
             return None
         found = self._open[span] = _Open(span)
         for one in inner:
-            found.swallow(self._open.pop(one.span))
+            found.absorb(self._open.pop(one.span))
         return found
 
     def _ready(self) -> tuple[Table, ...]:
@@ -115,7 +115,7 @@ class Gather:
         tables = []
         for number, span in enumerate(spans):
             later = len(spans) - 1 - number
-            if self._open[span].whole < self._size and later < self._patience:
+            if self._open[span].complete < self._size and later < self._patience:
                 break
             windows = self._open.pop(span).windows()
             self._done = span[1]

@@ -17,7 +17,7 @@ RACK_LABEL = "topology.kubernetes.io/rack"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RankPlacement:
     """The ranks of an incarnation, and the nodes they are on."""
 
     layout: Layout
@@ -39,9 +39,9 @@ def grouped(ranks: Iterable[int], where: Callable[[int], str]) -> dict[str, tupl
     return {name: tuple(found[name]) for name in sorted(found)}
 
 
-def standing(
+def place_ranks(
     slots: Sequence[Slot], nodes: Mapping[str, str], labels: Mapping[str, Mapping[str, str]]
-) -> Standing:
+) -> RankPlacement:
     """`nodes`: by pod, where it is; `labels`: by node. Ranks of different roles do different work: each role
     is a stage. KeyError when a pod's node is not known.
     """
@@ -65,7 +65,7 @@ def standing(
                 column.append(value)
             rank += 1
     ranks = {slot.pod: range(slot.rank_offset, slot.rank_offset + slot.processes) for slot in slots}
-    return Standing(Layout.of(*columns), tuple(names), ranks)
+    return RankPlacement(Layout.of(*columns), tuple(names), ranks)
 
 
 def _hardware(labels: Mapping[str, str]) -> str:

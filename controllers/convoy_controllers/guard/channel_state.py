@@ -56,7 +56,7 @@ _BASELINE_TAUS = 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Watch:
+class ChannelState:
     """What is known after some windows. Arrays by unit."""
 
     windows: int
@@ -66,13 +66,13 @@ class Watch:
     """Lag-1 autocorrelation."""
     level: Floats
     """Where it has been lately."""
-    seen: Floats
+    level_windows: Floats
     """Windows in `level`."""
     deviation: Floats
     """Of the last window from the level before it."""
     mean: Floats
     """Over the first windows, from which the baseline comes."""
-    counted: Floats
+    mean_windows: Floats
     """Windows in `mean`."""
     sums: Floats
     """Of evidence, shifts by units."""
@@ -84,11 +84,11 @@ class Watch:
     """Of evidence that not half of the slowness is left, shifts by units."""
     since: Ints
     """First step of the present suspicion; 0: none."""
-    told: Ints
-    """Windows since then, in which it was heard."""
+    suspected_windows: Ints
+    """Windows since then, in which it was reported."""
     alarmed: Bools
-    after: Ints
-    """Windows since the alarm, in which it was heard."""
+    alarmed_windows: Ints
+    """Windows since the alarm, in which it was reported."""
     hits: Ints
     """How many of them were slow."""
     size: Floats
@@ -99,7 +99,7 @@ class Watch:
     """Alarms so far."""
 
     @classmethod
-    def begin(cls, units: int) -> Watch:
+    def initial(cls, units: int) -> ChannelState:
         """Nothing known of any unit."""
         zeros, numbers = np.zeros(units), np.zeros(units, dtype=np.int64)
         return cls(
@@ -107,27 +107,27 @@ class Watch:
             sigma=float("nan"),
             rho=_PRIOR_RHO,
             level=zeros,
-            seen=zeros,
+            level_windows=zeros,
             deviation=np.full(units, np.nan),
             mean=zeros,
-            counted=zeros,
-            sums=evidence.none(units),
+            mean_windows=zeros,
+            sums=evidence.empty_sums(units),
             strength=np.full(units, -np.inf),
-            against=evidence.none(units),
-            fading=evidence.none(units),
+            against=evidence.empty_sums(units),
+            fading=evidence.empty_sums(units),
             since=numbers,
-            told=numbers,
+            suspected_windows=numbers,
             alarmed=np.zeros(units, dtype=np.bool_),
-            after=numbers,
+            alarmed_windows=numbers,
             hits=numbers,
             size=zeros,
             worst=zeros,
             episodes=numbers,
         )
 
-    def rearranged(self, order: Ints) -> Watch:
+    def rearranged(self, order: Ints) -> ChannelState:
         """Of other units: by each the number it had, or -1 for one of which nothing is known."""
-        fresh, arrays = Watch.begin(len(order)), dict[str, Any]()
+        fresh, arrays = ChannelState.initial(len(order)), dict[str, Any]()
         for one in fields(fresh):
             if isinstance(value := getattr(fresh, one.name), np.ndarray):
                 arrays[one.name] = value.copy()
@@ -143,12 +143,12 @@ class Watch:
 
     def baseline(self, rules: Rules) -> tuple[Floats, Floats]:
         """By unit: its own offset, shrunk and capped, and how far off that may still be."""
-        noise = self.noise(rules) ** 2 / np.maximum(self.counted, 1)
-        known = (self.counted > 0) & (self.strength < SUSPECTED)
+        noise = self.noise(rules) ** 2 / np.maximum(self.mean_windows, 1)
+        known = (self.mean_windows > 0) & (self.strength < SUSPECTED)
         between = spread(np.where(known, self.mean, np.nan))
         variance = 0.0 if np.isnan(between) else between**2 - float(np.median(noise))
         tau = float(np.sqrt(max(variance, _LEAST_TAU**2)))
-        weight = np.where(self.counted > 0, tau**2 / (tau**2 + noise), 0.0)
+        weight = np.where(self.mean_windows > 0, tau**2 / (tau**2 + noise), 0.0)
         most = min(_BASELINE_TAUS * tau, rules.cap)
         offset = np.clip(weight * self.mean, -most, most)
         return offset, np.minimum(_PRIOR_TAUS * tau * np.sqrt(1 - weight), rules.cap)
@@ -161,54 +161,58 @@ class Watch:
     def persistent(self, rules: Rules) -> Bools:
         """Who has been slow for long, and most of that time."""
         return np.asarray(
-            self.alarmed & (self.after >= rules.lasting) & (self.hits >= rules.share * self.after)
+            self.alarmed
+            & (self.alarmed_windows >= rules.lasting)
+            & (self.hits >= rules.share * self.alarmed_windows)
         )
 
 
-def advance(watch: Watch, residual: Floats, first: int, family: int, rules: Rules) -> Watch:
+def advance(state: ChannelState, residual: Floats, first: int, family: int, rules: Rules) -> ChannelState:
     """After one more window, which began with step `first`.
 
-    `residual`: by unit, NaN where it tells nothing. `family`: units of all watches of the job.
+    `residual`: by unit, NaN where it tells nothing. `family`: units of all channels of the job.
     """
     if np.isnan(residual).all():
-        return watch
-    if watch.windows * len(residual) < _WARM_UP:
-        return _learned(watch, residual, rules)
-    allowed = watch.allowed(rules)
-    z = (residual - allowed) / watch.noise(rules)
-    sums = evidence.gather(watch.sums, z)
+        return state
+    if state.windows * len(residual) < _WARM_UP:
+        return _learned(state, residual, rules)
+    allowed = state.allowed(rules)
+    z = (residual - allowed) / state.noise(rules)
+    sums = evidence.accumulate(state.sums, z)
     strength = evidence.mixed(sums)
-    heard = ~np.isnan(residual)
-    alarmed = watch.alarmed | (strength >= np.log(family * rules.run_length))
+    reported = ~np.isnan(residual)
+    alarmed = state.alarmed | (strength >= np.log(family * rules.run_length))
     suspected = (strength > 0) | alarmed
-    against, fading, over = _endings(watch, residual, allowed, rules)
-    again = watch.alarmed & heard
+    against, fading, over = _endings(state, residual, allowed, rules)
+    again = state.alarmed & reported
     stays = alarmed & ~over
     excess = residual - allowed + np.log1p(rules.delta)
-    told = np.where(watch.since > 0, watch.told, 0) + heard
-    weight = np.where(heard, 1 / np.clip(told, 1, _MEMORY), 0.0)
-    size = watch.size + weight * (np.where(heard, excess, 0.0) - watch.size)
-    worst = np.where(told >= _FEW, np.maximum(watch.worst, size), 0.0)
+    suspected_windows = np.where(state.since > 0, state.suspected_windows, 0) + reported
+    weight = np.where(reported, 1 / np.clip(suspected_windows, 1, _MEMORY), 0.0)
+    size = state.size + weight * (np.where(reported, excess, 0.0) - state.size)
+    worst = np.where(suspected_windows >= _FEW, np.maximum(state.worst, size), 0.0)
     sums[:, over] = -np.inf
-    moved = replace(
-        watch,
+    updated = replace(
+        state,
         sums=sums,
         strength=np.where(over, -np.inf, strength),
         against=against,
         fading=fading,
-        since=np.where(suspected & ~over, np.where(watch.since > 0, watch.since, first), 0),
-        told=np.where(suspected & ~over, told, 0),
+        since=np.where(suspected & ~over, np.where(state.since > 0, state.since, first), 0),
+        suspected_windows=np.where(suspected & ~over, suspected_windows, 0),
         alarmed=stays,
-        after=np.where(stays, watch.after + again, 0),
-        hits=np.where(stays, watch.hits + (again & (z > 0)), 0),
+        alarmed_windows=np.where(stays, state.alarmed_windows + again, 0),
+        hits=np.where(stays, state.hits + (again & (z > 0)), 0),
         size=np.where(suspected & ~over, size, 0.0),
         worst=np.where(suspected & ~over, worst, 0.0),
-        episodes=watch.episodes + (alarmed & ~watch.alarmed),
+        episodes=state.episodes + (alarmed & ~state.alarmed),
     )
-    return _learned(moved, residual, rules)
+    return _learned(updated, residual, rules)
 
 
-def _endings(watch: Watch, residual: Floats, allowed: Floats, rules: Rules) -> tuple[Floats, Floats, Bools]:
+def _endings(
+    state: ChannelState, residual: Floats, allowed: Floats, rules: Rules
+) -> tuple[Floats, Floats, Bools]:
     """Evidence against the alarms there are, of both kinds, and which of them end.
 
     To show that nothing at all is left takes for ever where noise is many times what is allowed. There an
@@ -216,66 +220,68 @@ def _endings(watch: Watch, residual: Floats, allowed: Floats, rules: Rules) -> t
     more than what is not, so half of it is the least unit of that evidence.
     """
     over = np.zeros(len(residual), dtype=np.bool_)
-    against, fading = evidence.none(len(residual)), evidence.none(len(residual))
-    ranks = np.nonzero(watch.alarmed)[0]
+    against, fading = evidence.empty_sums(len(residual)), evidence.empty_sums(len(residual))
+    ranks = np.nonzero(state.alarmed)[0]
     if len(ranks):
         blameless = np.log1p(rules.delta)
-        beyond, noise = (residual - allowed)[ranks], watch.noise(rules)
-        half = np.maximum(0.0, watch.worst[ranks] / 2 - blameless)
-        against[:, ranks] = evidence.gather(watch.against[:, ranks], -beyond / noise)
-        fading[:, ranks] = evidence.gather(watch.fading[:, ranks], (half - beyond) / np.maximum(noise, half))
-        lately = (watch.level - allowed)[ranks] + blameless
+        beyond, noise = (residual - allowed)[ranks], state.noise(rules)
+        half = np.maximum(0.0, state.worst[ranks] / 2 - blameless)
+        against[:, ranks] = evidence.accumulate(state.against[:, ranks], -beyond / noise)
+        fading[:, ranks] = evidence.accumulate(
+            state.fading[:, ranks], (half - beyond) / np.maximum(noise, half)
+        )
+        lately = (state.level - allowed)[ranks] + blameless
         faded = evidence.mixed(fading[:, ranks]) >= np.log(rules.clear)
         faded &= lately <= max(rules.slight, blameless)
         over[ranks] = faded | (evidence.mixed(against[:, ranks]) >= np.log(rules.clear))
     return against, fading, over
 
 
-def _learned(watch: Watch, residual: Floats, rules: Rules) -> Watch:
+def _learned(state: ChannelState, residual: Floats, rules: Rules) -> ChannelState:
     """With what unsuspected units tell of the noise and of themselves."""
-    heard = ~np.isnan(residual)
-    trusted = heard & ~watch.alarmed & (watch.strength < SUSPECTED)
-    fresh = watch.windows + 1
-    pace = np.sqrt(1 + 1 / np.clip(watch.seen, 1, _LEVEL))
-    deviation = np.where(heard & (watch.seen > 0), (residual - watch.level) / pace, np.nan)
-    sigma = spread(residual) if watch.windows == 0 else _sigma(watch, deviation[trusted], rules)
-    weight = np.where(heard, 1 / np.minimum(watch.seen + 1, _LEVEL), 0.0)
-    known = np.where(heard, residual, 0.0)
-    learns = trusted & (watch.counted < rules.settle)
-    counted = watch.counted + learns
+    reported = ~np.isnan(residual)
+    trusted = reported & ~state.alarmed & (state.strength < SUSPECTED)
+    fresh = state.windows + 1
+    pace = np.sqrt(1 + 1 / np.clip(state.level_windows, 1, _LEVEL))
+    deviation = np.where(reported & (state.level_windows > 0), (residual - state.level) / pace, np.nan)
+    sigma = spread(residual) if state.windows == 0 else _sigma(state, deviation[trusted], rules)
+    weight = np.where(reported, 1 / np.minimum(state.level_windows + 1, _LEVEL), 0.0)
+    known = np.where(reported, residual, 0.0)
+    learns = trusted & (state.mean_windows < rules.settle)
+    mean_windows = state.mean_windows + learns
     return replace(
-        watch,
+        state,
         windows=fresh,
         sigma=sigma,
-        rho=_rho(watch, deviation, trusted),
-        level=watch.level + weight * (known - watch.level),
-        seen=watch.seen + heard,
-        deviation=np.where(heard, deviation, watch.deviation),
-        mean=np.where(learns, watch.mean + (known - watch.mean) / np.maximum(counted, 1), watch.mean),
-        counted=counted,
+        rho=_rho(state, deviation, trusted),
+        level=state.level + weight * (known - state.level),
+        level_windows=state.level_windows + reported,
+        deviation=np.where(reported, deviation, state.deviation),
+        mean=np.where(learns, state.mean + (known - state.mean) / np.maximum(mean_windows, 1), state.mean),
+        mean_windows=mean_windows,
     )
 
 
-def _sigma(watch: Watch, deviations: Floats, rules: Rules) -> float:
+def _sigma(state: ChannelState, deviations: Floats, rules: Rules) -> float:
     known = deviations[~np.isnan(deviations)]
     if not len(known):
-        return watch.sigma
+        return state.sigma
     now = float(TO_SIGMA * np.median(np.abs(known)))
-    if np.isnan(watch.sigma):
+    if np.isnan(state.sigma):
         return now
-    if len(known) < _FEW and watch.windows > _WARM_UP:
+    if len(known) < _FEW and state.windows > _WARM_UP:
         # One of few may be the first slow window itself.
-        now = min(now, 2 * max(watch.sigma, rules.least_sigma))
-    weight = 1 / min(watch.windows + 1, _MEMORY)
-    return watch.sigma + weight * (now - watch.sigma)
+        now = min(now, 2 * max(state.sigma, rules.least_sigma))
+    weight = 1 / min(state.windows + 1, _MEMORY)
+    return state.sigma + weight * (now - state.sigma)
 
 
-def _rho(watch: Watch, deviation: Floats, trusted: Bools) -> float:
+def _rho(state: ChannelState, deviation: Floats, trusted: Bools) -> float:
     """By how often two windows deviate to the same side (quadrant correlation), blind to how far."""
-    both = trusted & ~np.isnan(deviation) & ~np.isnan(watch.deviation)
+    both = trusted & ~np.isnan(deviation) & ~np.isnan(state.deviation)
     if not both.any():
-        return watch.rho
-    agree = float(np.mean(np.sign(deviation[both]) * np.sign(watch.deviation[both])))
+        return state.rho
+    agree = float(np.mean(np.sign(deviation[both]) * np.sign(state.deviation[both])))
     now = np.sin(np.pi / 2 * agree)
-    weight = 1 / min(watch.windows + _PRIOR_RHO_WINDOWS, _MEMORY + _PRIOR_RHO_WINDOWS)
-    return float(np.clip(watch.rho + weight * (now - watch.rho), 0.0, _MOST_RHO))
+    weight = 1 / min(state.windows + _PRIOR_RHO_WINDOWS, _MEMORY + _PRIOR_RHO_WINDOWS)
+    return float(np.clip(state.rho + weight * (now - state.rho), 0.0, _MOST_RHO))
