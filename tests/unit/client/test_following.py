@@ -86,20 +86,20 @@ class Pod:
             return None
 
 
-class World:
+class FakeJob:
     """What looks find, and what was told."""
 
     def __init__(self, *pods: Pod) -> None:
-        self.pods, self.job_ended, self.said = list(pods), False, list[str]()
+        self.pods, self.job_ended, self.notices = list(pods), False, list[str]()
         self.errors: deque[ConvoyError | None] = deque()
         """What the next looks are answered with; None: what is there."""
         self.turns: deque[Callable[[], object]] = deque()
         """What happens before each look."""
         self.ahead = self.step = 0.0
         """Seconds by which the clock is ahead, and by which each look puts it on."""
-        self.hear: Callable[[str], object] = lambda _: None
+        self.on_notify: Callable[[str], object] = lambda _: None
 
-    def look(self) -> Seen:
+    def scan(self) -> Seen:
         self.ahead += self.step
         if self.turns:
             self.turns.popleft()()
@@ -108,12 +108,12 @@ class World:
         logs = tuple(Log(pod.uid, pod.name, pod.begun, pod.ended, pod.read) for pod in self.pods)
         return Seen(logs, self.job_ended)
 
-    def tell(self, sentence: str) -> None:
-        self.said.append(sentence)
-        self.hear(sentence)
+    def notify(self, sentence: str) -> None:
+        self.notices.append(sentence)
+        self.on_notify(sentence)
 
     def lines(self) -> Generator[str, None, None]:
-        return Follower(self.look, self.tell, lambda: time.monotonic() + self.ahead, every=0.01).lines()
+        return Follower(self.scan, self.notify, lambda: time.monotonic() + self.ahead, every=0.01).lines()
 
     def end(self) -> None:
         for pod in self.pods:
@@ -126,119 +126,119 @@ def test_logs_come_together_and_each_in_its_own_order() -> None:
     texts = {pod.name: [f"{pod.name}{number}" for number in range(2 * MAX_WAITING)] for pod in pods}
     for pod in pods:
         pod.write(*texts[pod.name])
-    world = World(*pods)
-    world.end()
-    found = list(world.lines())
+    fake_job = FakeJob(*pods)
+    fake_job.end()
+    found = list(fake_job.lines())
     for name in "ab":
         assert [one for one in found if one[0] == name] == texts[name]
-    assert world.said == []
+    assert fake_job.notices == []
 
 
 def test_a_pod_that_waits_to_start_is_told_of_once_and_read_from_its_first_line() -> None:
     runs, waits = Pod("a"), Pod("b", begun=False)
-    world = World(runs, waits)
+    fake_job = FakeJob(runs, waits)
     runs.write("a0")
     waits.write("b0", "b1")
 
     def start() -> None:
         waits.begun = True
 
-    world.turns += [lambda: None, lambda: None, lambda: None, start]
-    lines = world.lines()
-    assert next(lines) == "a0" and world.said == ["not started yet, and read as soon as they are: b"]
+    fake_job.turns += [lambda: None, lambda: None, lambda: None, start]
+    lines = fake_job.lines()
+    assert next(lines) == "a0" and fake_job.notices == ["not started yet, and read as soon as they are: b"]
     assert [next(lines), next(lines)] == ["b0", "b1"]
-    world.end()
-    assert list(lines) == [] and len(world.said) == 1
+    fake_job.end()
+    assert list(lines) == [] and len(fake_job.notices) == 1
 
 
 def test_a_job_without_pods_is_waited_for() -> None:
-    world = World()
+    fake_job = FakeJob()
 
     def start(_: str) -> None:
         pod = Pod("a")
         pod.write("a0")
-        world.pods = [pod]
-        world.end()
+        fake_job.pods = [pod]
+        fake_job.end()
 
-    world.hear = start
-    assert list(world.lines()) == ["a0"]
-    assert world.said == ["not started yet, and read as soon as they are: the job's pods"]
+    fake_job.on_notify = start
+    assert list(fake_job.lines()) == ["a0"]
+    assert fake_job.notices == ["not started yet, and read as soon as they are: the job's pods"]
 
 
 def test_a_log_that_fails_is_told_of_at_once_and_tried_again() -> None:
     runs, fails = Pod("a"), Pod("b")
     fails.fault(NOT_YET, NOT_YET, NOT_YET)
-    world = World(runs, fails)
+    fake_job = FakeJob(runs, fails)
     fails.after = lambda left: fails.write("b0") if left == 3 else None
     # Nothing comes of `a`, which has not ended.
-    lines = world.lines()
+    lines = fake_job.lines()
     assert next(lines) == "b0"
-    assert world.said == ["the log of b cannot be read now, and is tried again: waiting to start"]
-    world.end()
+    assert fake_job.notices == ["the log of b cannot be read now, and is tried again: waiting to start"]
+    fake_job.end()
     assert list(lines) == []
 
 
 def test_a_pod_in_the_place_of_another_is_followed() -> None:
     first, second = Pod("a", "u1"), Pod("a", "u2")
-    world = World(first)
+    fake_job = FakeJob(first)
     first.write("old")
-    lines = world.lines()
+    lines = fake_job.lines()
     assert next(lines) == "old"
     second.write("new")
-    world.pods = [second]
+    fake_job.pods = [second]
     assert next(lines) == "new"
     first.write("last")
     first.end()
     assert next(lines) == "last"
-    world.end()
-    assert list(lines) == [] and world.said == []
+    fake_job.end()
+    assert list(lines) == [] and fake_job.notices == []
 
 
 @pytest.mark.parametrize(("fault", "told"), [(CUT, 1), (None, 0)])
 def test_a_log_that_breaks_off_goes_on_where_it_stopped(fault: ConvoyError | None, told: int) -> None:
     pod = Pod("a")
-    world = World(pod)
+    fake_job = FakeJob(pod)
     pod.write("0", "1")
     pod.fault(fault)
     broken = Event()
     pod.after = lambda _: broken.set()
-    lines = world.lines()
+    lines = fake_job.lines()
     assert [next(lines), next(lines)] == ["0", "1"]
     assert broken.wait(30)
     pod.write("2")
-    assert next(lines) == "2" and len(world.said) == told
-    world.end()
+    assert next(lines) == "2" and len(fake_job.notices) == told
+    fake_job.end()
     assert list(lines) == []
 
 
 def test_a_clock_that_is_set_back_hides_nothing() -> None:
     pod = Pod("a")
-    world = World(pod)
+    fake_job = FakeJob(pod)
     pod.write_as("2026-10-25T02:59:59.5+02:00 0", "2026-10-25T02:00:00+01:00 1", "2026-10-25T00:30:00Z 2")
     pod.fault(CUT)
     broken = Event()
     pod.after = lambda _: broken.set()
-    lines = world.lines()
+    lines = fake_job.lines()
     assert [next(lines), next(lines), next(lines)] == ["0", "1", "2"]
     assert broken.wait(30)
     pod.write_as("2026-10-25T00:30:01Z 3")
     assert next(lines) == "3"
-    world.end()
+    fake_job.end()
     assert list(lines) == []
 
 
 def test_what_was_written_before_the_job_s_end_is_read_after_it() -> None:
     pod = Pod("a")
-    world = World(pod)
+    fake_job = FakeJob(pod)
     pod.write("0")
-    lines = world.lines()
+    lines = fake_job.lines()
     assert next(lines) == "0"
-    world.job_ended = True
+    fake_job.job_ended = True
     pod.write("1")
     assert next(lines) == "1"
     pod.write("2")
     pod.end()
-    assert list(lines) == ["2"] and world.said == []
+    assert list(lines) == ["2"] and fake_job.notices == []
 
 
 def test_what_could_not_be_read_is_raised_after_all_the_rest() -> None:
@@ -246,61 +246,61 @@ def test_what_could_not_be_read_is_raised_after_all_the_rest() -> None:
     pods[1].fault(*[CUT] * 5)
     pods[2].fault(*[NOT_YET] * 5)
     pods[0].write("a0")
-    world = World(*pods)
-    world.job_ended = True
+    fake_job = FakeJob(*pods)
+    fake_job.job_ended = True
     pods[0].ended = True
     found: list[str] = []
     with pytest.raises(Unreachable, match="cut"):
-        found.extend(world.lines())
-    assert world.said == ["the log of c could not be read: waiting to start"]
+        found.extend(fake_job.lines())
+    assert fake_job.notices == ["the log of c could not be read: waiting to start"]
     assert [pod.left for pod in pods] == [1, 1, 1]
 
 
 def test_a_container_that_runs_on_after_its_job_is_left_in_time() -> None:
     pod = Pod("a")
-    world = World(pod)
+    fake_job = FakeJob(pod)
     pod.write("0")
-    lines = world.lines()
+    lines = fake_job.lines()
     assert next(lines) == "0"
-    world.job_ended, world.step = True, END_SECONDS / 10
+    fake_job.job_ended, fake_job.step = True, END_SECONDS / 10
     assert list(lines) == []
-    assert world.said == [f"not read to the end {END_SECONDS:g} s after the job's: a"]
-    assert END_SECONDS <= world.ahead < 2 * END_SECONDS
+    assert fake_job.notices == [f"not read to the end {END_SECONDS:g} s after the job's: a"]
+    assert END_SECONDS <= fake_job.ahead < 2 * END_SECONDS
 
 
 def test_a_server_that_is_away_for_a_while_is_asked_again() -> None:
     pod = Pod("a")
-    world = World(pod)
-    world.errors += [Unreachable("away"), ApiError("busy", 503), None, Unreachable("lost")]
-    world.turns += [lambda: None] * 4 + [world.end]
+    fake_job = FakeJob(pod)
+    fake_job.errors += [Unreachable("away"), ApiError("busy", 503), None, Unreachable("lost")]
+    fake_job.turns += [lambda: None] * 4 + [fake_job.end]
     pod.write("0")
-    assert list(world.lines()) == ["0"]
+    assert list(fake_job.lines()) == ["0"]
     again = f"; it is asked again for {OUTAGE_SECONDS:g} s"
-    assert world.said == [f"away{again}", f"lost{again}"]
+    assert fake_job.notices == [f"away{again}", f"lost{again}"]
 
 
 def test_but_not_for_ever() -> None:
-    world = World()
-    world.errors += [Unreachable("away")] * 20
-    world.step = OUTAGE_SECONDS / 10
+    fake_job = FakeJob()
+    fake_job.errors += [Unreachable("away")] * 20
+    fake_job.step = OUTAGE_SECONDS / 10
     with pytest.raises(Unreachable, match="away"):
-        next(world.lines())
-    assert len(world.said) == 1 and 8 <= len(world.errors) <= 10
+        next(fake_job.lines())
+    assert len(fake_job.notices) == 1 and 8 <= len(fake_job.errors) <= 10
 
 
 @pytest.mark.parametrize("error", [Forbidden("no", 403), ApiError("odd", 400), Refused("too many pods")])
 def test_what_a_look_is_refused_is_raised(error: ConvoyError) -> None:
-    world = World(Pod("a"))
-    world.errors += [error]
+    fake_job = FakeJob(Pod("a"))
+    fake_job.errors += [error]
     with pytest.raises(type(error), match=str(error)):
-        next(world.lines())
+        next(fake_job.lines())
 
 
 def test_who_may_read_no_logs_is_told_at_once() -> None:
     pods = [Pod("a"), Pod("b")]
     pods[1].fault(Forbidden("you may not", 403))
     with pytest.raises(Forbidden, match="you may not"):
-        next(World(*pods).lines())
+        next(FakeJob(*pods).lines())
 
 
 def test_a_reader_that_breaks_down_is_no_end_of_the_log() -> None:
@@ -315,9 +315,9 @@ def test_a_reader_that_breaks_down_is_no_end_of_the_log() -> None:
 
 def test_who_stops_listening_ends_the_readers() -> None:
     pod = Pod("a")
-    world = World(pod)
+    fake_job = FakeJob(pod)
     pod.write(*["more"] * 3 * MAX_WAITING)
-    lines = world.lines()
+    lines = fake_job.lines()
     left = Event()
     pod.after = lambda _: left.set()
     assert next(lines) == "more"
