@@ -53,7 +53,7 @@ class HubView(Protocol):
         """Return the hardware of a node; None before its agent has reported it."""
         ...
 
-    def heard(self, node: str) -> bool:
+    def agent_connected(self, node: str) -> bool:
         """Return True if a node's agent is to be taken for present."""
         ...
 

@@ -26,11 +26,10 @@ from convoy_crds import checkpointstore, engine, guardpolicy, healthsweep, nodeh
 from convoy_crds.kind import Kind
 from convoy_crds.terms import LEASE_NAME
 from convoy_operator import catalogue, errors, http, kopf_watch
-from convoy_operator.caches import Caches
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.connection import connect, package_version
-from convoy_operator.events import Recorder
+from convoy_operator.events import EventRecorder
 from convoy_operator.gauges import show_engine_metrics, show_fleet, show_jobs
 from convoy_operator.goodput_meter import GoodputMeter
 from convoy_operator.hub import ca
@@ -47,12 +46,13 @@ from convoy_operator.nodes import Labeler
 from convoy_operator.pod_events import PodEvents
 from convoy_operator.queue import WorkQueue
 from convoy_operator.reader import ClusterReader
-from convoy_operator.reconcile import Means, Reconciler
+from convoy_operator.reconcile import ReconcileContext, Reconciler
 from convoy_operator.recovery_meter import RecoveryMeter
+from convoy_operator.reflectors import Reflectors
 from convoy_operator.refusals import Refusals
 from convoy_operator.run_until_first_exit import run_until_first_exit
 from convoy_operator.settings import Settings
-from convoy_operator.sweeps import SweepMeter, SweepTidier
+from convoy_operator.sweeps import OrderGarbageCollector, SweepMeter
 from convoy_operator.triggers import Triggers
 
 log = structlog.get_logger(__name__)
@@ -98,7 +98,7 @@ class Operator:
             # Who leads looks at everything first: a standby need not remember what changed before.
             open=False,
         )
-        self.recorder = Recorder(gateway, metrics, settings.name)
+        self.recorder = EventRecorder(gateway, metrics, settings.name)
         context = HubContext(
             cache=cache, queue=self.queue, gateway=urgent, metrics=metrics, settings=settings
         )
@@ -112,7 +112,7 @@ class Operator:
         self.pod_events = PodEvents(gateway, cache, self.queue.add)
         # Nodes that fail together are marked together: one bucket for this, which is full when it is needed.
         marking = KubernetesGateway(client, replace(settings, burst=max(settings.burst, MARKS)), metrics)
-        means = Means(
+        means = ReconcileContext(
             gateway=gateway,
             node_gateway=marking,
             cache=cache,
@@ -132,9 +132,9 @@ class Operator:
         self.reconciler = Reconciler(means, reader, refusals, controllers)
         hub.detectors.on_suspicion = partial(self._wake, guardpolicy.KIND)
         hub.sweeps.on_news = partial(self._wake, healthsweep.KIND)
-        self.tidier = SweepTidier(reader, hub.sweeps)
+        self.order_collector = OrderGarbageCollector(reader, hub.sweeps)
         self.labeler = Labeler(urgent, cache, hub.monitor, settings.agent_unready_seconds)
-        self.caches = Caches(gateway, cache, metrics, settings.resync_seconds, controllers)
+        self.reflectors = Reflectors(gateway, cache, metrics, settings.resync_seconds, controllers)
         identity = identity_of(settings.name, uuid.uuid4().hex[:8], settings.hub_address)
         self.watchdog = Watchdog(settings.lease_seconds - 1.0)
         self.elector = Elector(
@@ -145,7 +145,7 @@ class Operator:
             watchdog=self.watchdog,
         )
         self.goodput = GoodputMeter(metrics.goodput_seconds)
-        cache.jobs.listen(self._forget)
+        cache.jobs.listen(self._job_changed)
         self.leads = False
         self.server: HubServer | None = None
         self.kopf_ready = asyncio.Event()
@@ -169,7 +169,7 @@ class Operator:
         await self.server.start()
         self.watchdog.start()
         parts: list[Awaitable[None]] = [
-            self.caches.run(),
+            self.reflectors.run(),
             self.recorder.run(),
             kopf_watch.run(self.cache, self.settings, self.kopf_ready, self.controllers),
             self.elector.run(self._lead),
@@ -183,11 +183,11 @@ class Operator:
     async def _lead(self) -> None:
         """What only the leader does."""
         # Jobs and nodes are judged by these: a watch may hang on a server that died with the leader before.
-        await self.caches.list_all()
+        await self.reflectors.list_all()
         self.queue.open = True
         self.hub.monitor.start_leading()
         now = datetime.now(UTC)
-        self.goodput.begin(self.cache.jobs, min(self.elector.before or now, now))
+        self.goodput.start_leading(self.cache.jobs, min(self.elector.before or now, now))
         self.leads = True
         self.metrics.leader.set(1)
         self._enqueue_all()
@@ -199,7 +199,7 @@ class Operator:
                     self.hub.monitor.run(),
                     self.labeler.run(),
                     self.pod_events.run(),
-                    self.tidier.run(),
+                    self.order_collector.run(),
                     self._resync(),
                     self._count_goodput(),
                     self._catalogue(),
@@ -225,7 +225,7 @@ class Operator:
         """Lists the custom resources again and again and looks at all of them."""
         while True:
             await asyncio.sleep(self.settings.resync_seconds)
-            await self.caches.list_kopf()
+            await self.reflectors.list_kopf()
             self._enqueue_all()
 
     def _enqueue_all(self) -> None:
@@ -270,14 +270,14 @@ class Operator:
         return {
             "authority": lambda: self.server is not None,
             "kopf": self.kopf_ready.is_set,
-            "pods": self.caches.pods.synced.is_set,
-            "nodes": self.caches.nodes.synced.is_set,
+            "pods": self.reflectors.pods.synced.is_set,
+            "nodes": self.reflectors.nodes.synced.is_set,
             "lease": self.elector.observed.is_set,
         }
 
-    def _forget(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+    def _job_changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
         if self.leads and before is not None and (after is None or after.uid != before.uid):
-            self.goodput.gone(before, datetime.now(UTC))
+            self.goodput.remove(before, datetime.now(UTC))
 
     def _refresh(self) -> None:
         """Of the leader alone, so that a sum over replicas counts each job once."""

@@ -53,7 +53,7 @@ class Store(Generic[T]):
         self._index = index
         self._indexed: dict[tuple[str, str], dict[str, T]] = {}
         self._indexes: dict[str, tuple[Callable[[T], Iterable[str]], dict[str, dict[str, T]]]] = {}
-        self._dead: OrderedDict[str, float] = OrderedDict()
+        self._tombstones: OrderedDict[str, float] = OrderedDict()
         """By uid, the version up to which an object is known to be gone."""
         self._listeners: list[Listener[T]] = []
         self.newest = 0
@@ -94,13 +94,13 @@ class Store(Generic[T]):
 
     def upsert(self, item: T, *, own: bool = False) -> bool:
         """Takes an object in unless it is older than what is known; whether it was news."""
-        if item.version <= self._dead.get(item.uid, -1):
+        if item.version <= self._tombstones.get(item.uid, -1):
             return False
         key = (item.namespace, item.name)
         before = self._items.get(key)
         if before is not None and before.version >= item.version:
             return False
-        self._dead.pop(item.uid, None)
+        self._tombstones.pop(item.uid, None)
         self._put(key, before, item, own)
         return True
 
@@ -109,7 +109,7 @@ class Store(Generic[T]):
 
         `final`: False if the object may be there still, without the label that is watched, and come back.
         """
-        self._bury(item.uid, math.inf if final else item.version)
+        self._add_tombstone(item.uid, math.inf if final else item.version)
         key = (item.namespace, item.name)
         before = self._items.get(key)
         if before is None or before.uid != item.uid or not (final or before.version <= item.version):
@@ -124,7 +124,7 @@ class Store(Generic[T]):
         the server itself went back in time, to a backup of its etcd: then all that is known is wrong.
         """
         if version < floor:
-            self._dead.clear()
+            self._tombstones.clear()
             self.newest = version
             for key, item in list(self._items.items()):
                 self._drop(key, item)
@@ -134,26 +134,26 @@ class Store(Generic[T]):
             self.upsert(item)
         for key, item in list(self._items.items()):
             if item.uid not in listed and item.version <= version:
-                self._bury(item.uid, version)
+                self._add_tombstone(item.uid, version)
                 self._drop(key, item)
 
     def _put(self, key: tuple[str, str], before: T | None, item: T, own: bool) -> None:
         if before is not None:
             self._unlink(before)
             if before.uid != item.uid:
-                self._bury(before.uid, math.inf)
+                self._add_tombstone(before.uid, math.inf)
         self.newest = max(self.newest, item.version)
         self._items[key] = item
         self._by_uid[item.uid] = item
         if self._index is not None:
             self._indexed.setdefault(self._index(item), {})[item.uid] = item
         self._link(item)
-        self._tell(before, item, own)
+        self._notify(before, item, own)
 
     def _drop(self, key: tuple[str, str], item: T) -> None:
         del self._items[key]
         self._unlink(item)
-        self._tell(item, None, False)
+        self._notify(item, None, False)
 
     def _unlink(self, item: T) -> None:
         self._by_uid.pop(item.uid, None)
@@ -176,12 +176,12 @@ class Store(Generic[T]):
             for value in keys_of(item):
                 groups.setdefault(value, {})[item.uid] = item
 
-    def _bury(self, uid: str, version: float) -> None:
-        self._dead[uid] = max(version, self._dead.get(uid, -1))
-        self._dead.move_to_end(uid)
-        while len(self._dead) > _TOMBSTONES:
-            self._dead.popitem(last=False)
+    def _add_tombstone(self, uid: str, version: float) -> None:
+        self._tombstones[uid] = max(version, self._tombstones.get(uid, -1))
+        self._tombstones.move_to_end(uid)
+        while len(self._tombstones) > _TOMBSTONES:
+            self._tombstones.popitem(last=False)
 
-    def _tell(self, before: T | None, after: T | None, own: bool) -> None:
+    def _notify(self, before: T | None, after: T | None, own: bool) -> None:
         for listener in self._listeners:
             listener(before, after, own)

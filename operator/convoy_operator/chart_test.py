@@ -24,8 +24,8 @@ from convoy_operator.metrics import Metrics
 from convoy_operator.settings import from_environment
 
 NAME = "convoy-test"
-LOOK_SECONDS = 2.0
-TAKE_AWAY_SECONDS = 30.0
+POLL_SECONDS = 2.0
+CLEANUP_SECONDS = 30.0
 """Of the whole time, kept for the end."""
 KEPT_SECONDS = 600
 """After which the operator deletes a job whose test was itself ended."""
@@ -61,51 +61,51 @@ def outcome(job: Object) -> str | None:
     return None
 
 
-def standing(job: Object) -> str:
+def describe(job: Object) -> str:
     """Where a job is, in words."""
     status = job.get("status") or {}
     if not status.get("phase"):
         return "the operator has not looked at it"
-    said = ": ".join(text for text in (status.get("reason"), status.get("message")) if text)
-    return f"{status['phase']}: {said}" if said else str(status["phase"])
+    detail = ": ".join(text for text in (status.get("reason"), status.get("message")) if text)
+    return f"{status['phase']}: {detail}" if detail else str(status["phase"])
 
 
 async def train(
     gateway: ApiGateway,
     body: Object,
     seconds: float,
-    tell: Callable[[str], None] = print,
+    report: Callable[[str], None] = print,
 ) -> None:
     """Creates the job, waits for its good end and deletes it. Raises Failed, and errors.ApiError."""
     namespace, job = body["metadata"]["namespace"], {}
     try:
-        async with asyncio.timeout(seconds - TAKE_AWAY_SECONDS):
-            await take_away(gateway, namespace)
+        async with asyncio.timeout(seconds - CLEANUP_SECONDS):
+            await delete_job(gateway, namespace)
             job = await gateway.create(TRAINING_JOBS, namespace, body)
             last = ""
             while (found := outcome(job)) is None:
-                if (now := standing(job)) != last:
-                    tell(now)
+                if (now := describe(job)) != last:
+                    report(now)
                     last = now
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
                 job = await gateway.get(TRAINING_JOBS, namespace, NAME)
             if found:
                 raise Failed(found)
     except errors.NotFound:
         raise Failed("somebody else has deleted it") from None
     except TimeoutError:
-        what = standing(job) if job else "one that an earlier test has left does not go away"
-        raise Failed(f"it did not end within {seconds - TAKE_AWAY_SECONDS:g} s; {what}") from None
+        what = describe(job) if job else "one that an earlier test has left does not go away"
+        raise Failed(f"it did not end within {seconds - CLEANUP_SECONDS:g} s; {what}") from None
     finally:
         if job:
             # Its pods may take longer; the garbage collector has them from here on.
             with suppress(TimeoutError):
-                async with asyncio.timeout(TAKE_AWAY_SECONDS):
-                    await take_away(gateway, namespace)
-    tell("Complete")
+                async with asyncio.timeout(CLEANUP_SECONDS):
+                    await delete_job(gateway, namespace)
+    report("Complete")
 
 
-async def take_away(gateway: ApiGateway, namespace: str) -> None:
+async def delete_job(gateway: ApiGateway, namespace: str) -> None:
     """Deletes the job of that name, if there is one, and waits until it is gone."""
     while True:
         try:
@@ -116,7 +116,7 @@ async def take_away(gateway: ApiGateway, namespace: str) -> None:
             return
         except errors.Conflict:
             continue  # another has its name by now
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def run(engine: str, params: str, seconds: str, pod: str) -> int:

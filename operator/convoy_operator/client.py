@@ -23,7 +23,7 @@ from convoy_crds.terms import FIELD_MANAGER, OPERATOR
 from convoy_operator import errors
 from convoy_operator.decoding import loads
 from convoy_operator.gateway import Object, Page
-from convoy_operator.limits import FairLine, RetryBudget, TokenBucket, backoff
+from convoy_operator.limits import FairQueue, RetryBudget, TokenBucket, backoff
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
 
@@ -55,7 +55,7 @@ class KubernetesGateway:
         self._client = client
         self._settings = settings
         self._metrics = metrics
-        self._line = FairLine(TokenBucket(settings.qps, settings.burst))
+        self._limiter = FairQueue(TokenBucket(settings.qps, settings.burst))
         self._retries = RetryBudget()
         self._timeout = aiohttp.ClientTimeout(total=settings.request_seconds, connect=CONNECT_SECONDS)
 
@@ -320,7 +320,7 @@ class KubernetesGateway:
         )
 
     async def _throttle(self) -> None:
-        waited = await self._line.take()
+        waited = await self._limiter.acquire()
         if waited:
             self._metrics.api_wait_seconds.inc(waited)
 

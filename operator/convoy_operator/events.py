@@ -1,4 +1,4 @@
-"""Posts Kubernetes Events on parents: each thing said once in ten minutes, never in the way of work."""
+"""Posts Kubernetes Events on parents: each thing posted once in ten minutes, never in the way of work."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MESSAGE = 1024
 
 
 @dataclass(slots=True)
-class _Said:
+class _Posted:
     """One Event that was posted: when, and how often it was asked for since."""
 
     at: float
@@ -42,14 +42,14 @@ class _Said:
 
 
 @dataclass(slots=True)
-class _Share:
+class _Window:
     """How many Events of one object were posted in the running window."""
 
     since: float
     count: int = 0
 
 
-class Recorder:
+class EventRecorder:
     """Takes Events at once, posts them in the background, drops what is too much and counts it."""
 
     def __init__(
@@ -59,39 +59,39 @@ class Recorder:
         self._metrics = metrics
         self._instance = instance
         self._clock = clock
-        self._said: OrderedDict[tuple[str, str, str], _Said] = OrderedDict()
-        self._shares: OrderedDict[str, _Share] = OrderedDict()
+        self._posted: OrderedDict[tuple[str, str, str], _Posted] = OrderedDict()
+        self._windows: OrderedDict[str, _Window] = OrderedDict()
         self._outbox: asyncio.Queue[tuple[str, Object]] = asyncio.Queue(_QUEUED)
 
     def record(self, resource: Resource, parent: Object, event: Event) -> None:
-        """Posts `event` on `parent` soon, unless it was said within the window."""
+        """Posts `event` on `parent` soon, unless it was posted within the window."""
         now = self._clock()
         uid = parent["metadata"]["uid"]
         key = (uid, event.reason.name, event.message)
-        said = self._said.get(key)
-        if said is not None and now - said.at < WINDOW:
-            said.repeats += 1
+        posted = self._posted.get(key)
+        if posted is not None and now - posted.at < WINDOW:
+            posted.repeats += 1
             self._metrics.events_dropped.labels("repeated").inc()
             return
-        share = self._shares.get(uid)
-        if share is None or now - share.since >= WINDOW:
-            share = self._shares[uid] = _Share(now)
-        if share.count >= PER_OBJECT:
+        window = self._windows.get(uid)
+        if window is None or now - window.since >= WINDOW:
+            window = self._windows[uid] = _Window(now)
+        if window.count >= PER_OBJECT:
             self._metrics.events_dropped.labels("too_many").inc()
             return
         body = _body(
-            resource, parent, event, now, count=1 + (said.repeats if said else 0), instance=self._instance
+            resource, parent, event, now, count=1 + (posted.repeats if posted else 0), instance=self._instance
         )
         try:
             self._outbox.put_nowait((body["metadata"]["namespace"], body))
         except asyncio.QueueFull:
             self._metrics.events_dropped.labels("queue_full").inc()
             return
-        share.count += 1
-        self._said[key] = _Said(now)
-        self._said.move_to_end(key)
-        self._shares.move_to_end(uid)
-        for memory in (self._said, self._shares):
+        window.count += 1
+        self._posted[key] = _Posted(now)
+        self._posted.move_to_end(key)
+        self._windows.move_to_end(uid)
+        for memory in (self._posted, self._windows):
             while len(memory) > _REMEMBERED:
                 memory.popitem(last=False)
 

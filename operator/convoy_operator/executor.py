@@ -20,10 +20,10 @@ from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.terms import ANNOTATION_INTENT, LABEL_MANAGED, OPERATOR
 from convoy_operator import errors, mutated, views
 from convoy_operator.cluster_cache import ClusterCache
-from convoy_operator.events import Recorder
+from convoy_operator.events import EventRecorder
+from convoy_operator.field_conflicts import FieldConflicts
 from convoy_operator.gateway import ApiGateway, ensure
 from convoy_operator.metrics import Metrics
-from convoy_operator.taken import Taken
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +61,7 @@ class Executor:
         self,
         gateway: ApiGateway,
         cache: ClusterCache,
-        recorder: Recorder,
+        recorder: EventRecorder,
         metrics: Metrics,
         parallel: int,
         clock: Callable[[], float] = time.monotonic,
@@ -72,7 +72,7 @@ class Executor:
         self._metrics = metrics
         self._parallel = parallel
         self._clock = clock
-        self.taken = Taken(clock)
+        self.field_conflicts = FieldConflicts(clock)
         self._evicted: dict[str, float] = {}
         """By uid, when pods were last asked to leave."""
         self._verbs: Mapping[type[Child], Callable[[Owner, Any], Awaitable[None]]] = {
@@ -84,7 +84,7 @@ class Executor:
             EvictPod: self._evict,
         }
 
-    async def carry_out(self, owner: Owner, children: Sequence[Child]) -> Mapping[str, Refusal]:
+    async def execute(self, owner: Owner, children: Sequence[Child]) -> Mapping[str, Refusal]:
         """Carry out children in their order; return, by name, why the API server refused some of them.
 
         Neighbours of one type go side by side. After a refusal the next type is not begun. Raises
@@ -193,11 +193,11 @@ class Executor:
         if views.controller_uid(known.raw) != views.controller_uid(body):
             raise errors.Invalid(409, APPLIED_TAKEN.format(kind=resource.kind, name=child.name))
         wanted = _intent(known.raw) == _intent(body) and _labelled(known)
-        if not wanted or self.taken.due(owner.uid, known):
+        if not wanted or self.field_conflicts.due(owner.uid, known):
             self._applied(owner, resource, await self._gateway.apply(resource, namespace, child.name, body))
 
     def _applied(self, owner: Owner, resource: Resource, raw: Mapping[str, Any]) -> None:
-        self.taken.record(owner.uid, views.parent(raw))
+        self.field_conflicts.record(owner.uid, views.parent(raw))
         self._upsert(resource, raw, own=True)
 
     async def _patch(self, owner: Owner, child: Patch) -> None:
@@ -249,7 +249,7 @@ class Executor:
 
     async def _delete(self, owner: Owner, child: Delete) -> None:
         """Delete exactly the object that was seen; one that is gone or replaced is as good as deleted."""
-        self.taken.drop(owner.uid, child.uid)
+        self.field_conflicts.drop(owner.uid, child.uid)
         try:
             raw = await self._gateway.delete(
                 child.resource,

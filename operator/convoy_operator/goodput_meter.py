@@ -19,7 +19,7 @@ from convoy_crds.trainingjob_status import Goodput, Phase, Progress
 
 
 @dataclass(slots=True)
-class _Known:
+class _JobRecord:
     """What is known of one job."""
 
     version: int
@@ -27,14 +27,16 @@ class _Known:
     ledger: Goodput
     stepped: datetime | None
     """When its last step ended, as far as that is stored."""
-    unseen: datetime | None
+    stepless_since: datetime | None
     """Since when it runs, where it has never told of a step: whether it makes any is not known."""
     counted: dict[str, float]
     """By cause. What is counted nowhere is in it too."""
 
     def seconds(self, now: datetime) -> dict[str, float]:
         """By cause. A later operator may know of further ones."""
-        found = settled(self.ledger, self.stepped, min(now, self.unseen) if self.unseen else now)
+        found = settled(
+            self.ledger, self.stepped, min(now, self.stepless_since) if self.stepless_since else now
+        )
         return {cause: seconds for cause, seconds in found.items() if cause in Cause.__members__.values()}
 
 
@@ -49,7 +51,7 @@ class GoodputMeter:
     def __init__(self, counter: Counter) -> None:
         """`counter` has one label, the cause."""
         self._counter = counter
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _JobRecord] = {}
         """By uid."""
         self._since: datetime | None = None
         for cause in Cause:
@@ -58,32 +60,32 @@ class GoodputMeter:
     def __len__(self) -> int:
         return len(self._known)
 
-    def begin(self, jobs: Iterable[Parent], since: datetime) -> None:
+    def start_leading(self, jobs: Iterable[Parent], since: datetime) -> None:
         """This replica leads. `since`: when the last leader was last known to; `jobs` are as it left them."""
         self._since = since
         self._known = {}
         for job in jobs:
-            self._look(job, since)
+            self._read_ledger(job, since)
 
     def count(self, jobs: Iterable[Parent], now: datetime) -> None:
         """Counts what the jobs' ledgers hold at `now` and did not when they were last looked at."""
         for job in jobs:
             self._count(job, now)
 
-    def gone(self, job: Parent, now: datetime) -> None:
+    def remove(self, job: Parent, now: datetime) -> None:
         """The job has been deleted: what is left of it is counted, and it is forgotten."""
         if self._since is not None:
             self._count(job, now)
             self._known.pop(job.uid, None)
 
     def _count(self, job: Parent, now: datetime) -> None:
-        if (known := self._look(job, now)) is None:
+        if (known := self._read_ledger(job, now)) is None:
             return
         for cause, seconds in gains(known.counted, known.seconds(now)).items():
             known.counted[cause] = known.counted.get(cause, 0.0) + seconds
             self._counter.labels(cause).inc(seconds)
 
-    def _look(self, job: Parent, now: datetime) -> _Known | None:
+    def _read_ledger(self, job: Parent, now: datetime) -> _JobRecord | None:
         """Reads a job's ledger; None for one that cannot be read, and for another manager's.
 
         What an old job has had is counted.
@@ -98,24 +100,24 @@ class GoodputMeter:
             stepped = Progress.model_validate(job.status.get("progress") or {}).time
         except ValidationError:
             return None
-        found = _Known(job.version, ledger, stepped, _unseen(job.status), {})
+        found = _JobRecord(job.version, ledger, stepped, _stepless_since(job.status), {})
         if known is not None:
             found.counted = known.counted
-            if known.unseen is not None and not job.status.get("progress"):
-                _leave_out(known, found, now)
-        elif not self._young(job):
+            if known.stepless_since is not None and not job.status.get("progress"):
+                _exclude_stepless(known, found, now)
+        elif not self._is_new(job):
             found.counted = found.seconds(now)
         self._known[job.uid] = found
         return found
 
-    def _young(self, job: Parent) -> bool:
+    def _is_new(self, job: Parent) -> bool:
         """Whether nobody can have counted for this job before."""
         made = job.raw["metadata"].get("creationTimestamp")
         return self._since is not None and made is not None and datetime.fromisoformat(made) >= self._since
 
 
-def _unseen(status: Mapping[str, Any]) -> datetime | None:
-    """See _Known."""
+def _stepless_since(status: Mapping[str, Any]) -> datetime | None:
+    """See _JobRecord."""
     if status.get("phase") != Phase.RUNNING or status.get("progress"):
         return None
     for one in status.get("conditions") or ():
@@ -124,10 +126,10 @@ def _unseen(status: Mapping[str, Any]) -> datetime | None:
     return None
 
 
-def _leave_out(before: _Known, after: _Known, now: datetime) -> None:
+def _exclude_stepless(before: _JobRecord, after: _JobRecord, now: datetime) -> None:
     """Takes for counted what a job ran without a step, once that run is over: nothing will tell of it."""
     cause = before.ledger.cause
     same = cause == after.ledger.cause and before.ledger.since == after.ledger.since
-    if not same or before.unseen != after.unseen:
+    if not same or before.stepless_since != after.stepless_since:
         unknown = after.seconds(now).get(cause, 0.0) - before.seconds(now).get(cause, 0.0)
         after.counted[cause] = after.counted.get(cause, 0.0) + max(0.0, unknown)

@@ -47,7 +47,7 @@ def registry(
 
     def watch(group: str, version: str, plural: str, store: Store[Parent]) -> None:
         @kopf.on.event(group, version, plural, registry=handlers, id=f"{plural}-cache")
-        async def take(event: Any, **_: Any) -> None:
+        async def update_store(event: Any, **_: Any) -> None:
             raw = event["object"]
             if event["type"] == "DELETED":
                 store.remove(views.parent(raw))

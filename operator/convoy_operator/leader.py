@@ -233,8 +233,8 @@ class Elector:
         """Whether the Lease has stood unchanged before our eyes for as long as its holder asked for."""
         if not record.holder_identity or not record.renew_time:
             return True
-        asked = float(record.lease_duration or self._lease_seconds)
-        return time.monotonic() - self._seen_at > min(asked, 10.0 * self._lease_seconds)
+        duration = float(record.lease_duration or self._lease_seconds)
+        return time.monotonic() - self._seen_at > min(duration, 10.0 * self._lease_seconds)
 
     def _record(self, lease_seconds: int | None = None) -> LeaderElectionRecord:
         now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")

@@ -69,7 +69,7 @@ class Usage:
         return self._sum * math.exp((self._at - self._clock()) / self._mean)
 
 
-class FairLine:
+class FairQueue:
     """Waiters for a bucket's tokens: flows take turns, so nobody stands behind all requests of a huge job.
 
     Fair queueing as the API server's own priority and fairness has it (KEP-1040), by equal requests.
@@ -77,46 +77,46 @@ class FairLine:
 
     def __init__(self, bucket: TokenBucket) -> None:
         self._bucket = bucket
-        self._lines: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
+        self._queues: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def take(self) -> float:
+    async def acquire(self) -> float:
         """Waits for a token in the line of `FLOW`; the seconds waited."""
         loop = asyncio.get_running_loop()
         began, turn = loop.time(), loop.create_future()
-        self._lines.setdefault(FLOW.get(), deque()).append(turn)
+        self._queues.setdefault(FLOW.get(), deque()).append(turn)
         self._serve()
         try:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
-                self._give()
+                self._grant()
             raise
         return loop.time() - began
 
     def _serve(self) -> None:
         """Gives out what tokens there are, and comes back for the next one."""
-        while self._lines and self._timer is None:
+        while self._queues and self._timer is None:
             if wait := self._bucket.reserve():
                 self._timer = asyncio.get_running_loop().call_later(wait, self._due)
             else:
-                self._give()
+                self._grant()
 
     def _due(self) -> None:
         self._timer = None
-        self._give()
+        self._grant()
         self._serve()
 
-    def _give(self) -> None:
+    def _grant(self) -> None:
         """A token goes to the first of the flow whose turn it is, or back."""
-        while self._lines:
-            flow, line = self._lines.popitem(last=False)
-            while line and line[0].cancelled():
-                line.popleft()
-            if line:
-                line.popleft().set_result(None)
-                if line:
-                    self._lines[flow] = line
+        while self._queues:
+            flow, waiting = self._queues.popitem(last=False)
+            while waiting and waiting[0].cancelled():
+                waiting.popleft()
+            if waiting:
+                waiting.popleft().set_result(None)
+                if waiting:
+                    self._queues[flow] = waiting
                 return
         self._bucket.refund()
 

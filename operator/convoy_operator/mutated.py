@@ -15,29 +15,29 @@ from convoy_operator.pod_views import container_names, controller_uid
 ANNOTATIONS = (ANNOTATION_INTENT, ANNOTATION_BORN, ANNOTATION_CONTAINER)
 
 
-def lacking(asked: Mapping[str, Any], stored: Mapping[str, Any]) -> str:
+def lacking(requested: Mapping[str, Any], stored: Mapping[str, Any]) -> str:
     """The parts that a pod lacks as it was created, in words; empty where it has all."""
-    return ", ".join([*_labels(asked, stored), *_others(asked, stored)])
+    return ", ".join([*_labels(requested, stored), *_others(requested, stored)])
 
 
-def hidden(asked: Mapping[str, Any], stored: Mapping[str, Any]) -> str:
+def hidden(requested: Mapping[str, Any], stored: Mapping[str, Any]) -> str:
     """The labels that an existing pod lacks for the operator's watch to see it; empty where it has all."""
-    return ", ".join(_labels(asked, stored))
+    return ", ".join(_labels(requested, stored))
 
 
-def _labels(asked: Mapping[str, Any], stored: Mapping[str, Any]) -> Iterator[str]:
-    wanted, labels = asked["metadata"].get("labels") or {}, stored["metadata"].get("labels") or {}
+def _labels(requested: Mapping[str, Any], stored: Mapping[str, Any]) -> Iterator[str]:
+    wanted, labels = requested["metadata"].get("labels") or {}, stored["metadata"].get("labels") or {}
     for label in (LABEL_JOB, LABEL_INDEX):
         if labels.get(label) != wanted.get(label):
             yield f"label {label}"
 
 
-def _others(asked: Mapping[str, Any], stored: Mapping[str, Any]) -> Iterator[str]:
-    wanted, annotations = asked["metadata"], stored["metadata"].get("annotations") or {}
+def _others(requested: Mapping[str, Any], stored: Mapping[str, Any]) -> Iterator[str]:
+    wanted, annotations = requested["metadata"], stored["metadata"].get("annotations") or {}
     for annotation in ANNOTATIONS:
         if annotation in (wanted.get("annotations") or {}) and annotation not in annotations:
             yield f"annotation {annotation}"
-    if controller_uid(stored) != controller_uid(asked):
+    if controller_uid(stored) != controller_uid(requested):
         yield "the owner reference"
     ranks = (wanted.get("annotations") or {}).get(ANNOTATION_CONTAINER)
     if ranks and ranks not in container_names(stored):

@@ -48,7 +48,7 @@ class Labeler:
         """Looks again and again until cancelled."""
         try:
             while True:
-                self.look()
+                self.reconcile_once()
                 await asyncio.sleep(POLL_SECONDS)
         finally:
             patching = list(self._patching.values())
@@ -56,7 +56,7 @@ class Labeler:
                 task.cancel()
             await asyncio.gather(*patching, return_exceptions=True)
 
-    def look(self) -> None:
+    def reconcile_once(self) -> None:
         """Begins to set the label right on every node where it is wrong."""
         now = self._clock()
         for node in self._cache.nodes:
@@ -70,7 +70,7 @@ class Labeler:
             del self._failed[name]
 
     def _wanted(self, node: Node, now: float) -> bool:
-        answers = self._monitor.prober.answers(node.name)
+        answers = self._monitor.prober.reachable(node.name)
         return wants_agent_ready(node, self._monitor.liveness, answers, self._unready, now)
 
     async def _label(self, node: Node, ready: bool) -> None:

@@ -42,11 +42,11 @@ _MESSAGE = 512
 _PLACED = frozenset({"Scheduled", "TriggeredScaleUp"})
 _STARTS = frozenset({"Pulling", "Pulled", "Created", "Started"})
 """Reasons of a container's Events, which comes after all mounts and the sandbox."""
-_SAID_ELSEWHERE = frozenset({"FailedScheduling"})
+_IN_CONDITIONS = frozenset({"FailedScheduling"})
 """Warnings whose words the pod's own conditions have."""
 _VAGUE = re.compile(r"^(Unable to attach or mount volumes|Error: |Back-off )")
 """Messages that only say that something failed, of which another Event says what."""
-_TOLD_ANYWAY = frozenset({"NotTriggerScaleUp"})
+_RELEVANT_NORMAL = frozenset({"NotTriggerScaleUp"})
 """Reasons that matter although their Events are no Warnings."""
 _SIMILAR = "(combined from similar events): "
 _CHANGING = re.compile(
@@ -66,7 +66,7 @@ class Source(Protocol):
 
 
 @dataclass(slots=True)
-class _Turn:
+class _Schedule:
     """When a job may be asked about again, and how long after that."""
 
     at: float
@@ -85,44 +85,44 @@ class PodEvents:
     ) -> None:
         """`wake`: called for a job about whose pods something else is known now."""
         self._source, self._cache, self._wake, self._clock = source, cache, wake, clock
-        self._turns: OrderedDict[Key, _Turn] = OrderedDict()
+        self._schedules: OrderedDict[Key, _Schedule] = OrderedDict()
         self._waiting: asyncio.Queue[tuple[Key, Inspect]] = asyncio.Queue(_QUEUED)
         self._bucket = TokenBucket(PER_SECOND, AT_ONCE, clock)
         cache.pods.listen(self._on_pod)
 
-    def request(self, key: Key, asked: Inspect | None) -> None:
+    def request(self, key: Key, inspect: Inspect | None) -> None:
         """Asks about a pod soon, unless its job was asked about a moment ago. None where none is late."""
-        if asked is None:
+        if inspect is None:
             return
-        turn = self._turns.setdefault(key, _Turn(0.0, LEAST_SECONDS))
-        self._turns.move_to_end(key)
-        while len(self._turns) > _REMEMBERED:
-            self._turns.popitem(last=False)
+        schedule = self._schedules.setdefault(key, _Schedule(0.0, LEAST_SECONDS))
+        self._schedules.move_to_end(key)
+        while len(self._schedules) > _REMEMBERED:
+            self._schedules.popitem(last=False)
         now = self._clock()
-        if now < turn.at or self._waiting.full() or self._bucket.debt > 0:
+        if now < schedule.at or self._waiting.full() or self._bucket.debt > 0:
             return
         self._bucket.reserve()
-        turn.at = now + turn.seconds
-        self._waiting.put_nowait((key, asked))
+        schedule.at = now + schedule.seconds
+        self._waiting.put_nowait((key, inspect))
 
     async def run(self) -> None:
         """Asks, one question after the other, until cancelled."""
         while True:
-            key, asked = await self._waiting.get()
+            key, inspect = await self._waiting.get()
             try:
-                found = await self._source.events_of(key.namespace, asked.uid)
+                found = await self._source.events_of(key.namespace, inspect.uid)
             except errors.ApiError as fault:
-                log.warning("events of a pod not read", pod=asked.name, error=str(fault))
+                log.warning("events of a pod not read", pod=inspect.name, error=str(fault))
                 self._slow_down(key)
                 continue
-            self._learn(key, asked.uid, warning(found))
+            self._learn(key, inspect.uid, warning(found))
 
     def _learn(self, key: Key, uid: str, fresh: PodWarning | None) -> None:
         known, before = self._cache.pod_warnings, self._cache.pod_warnings.get(uid)
         if self._cache.pods.by_uid(uid) is None or same(before, fresh):
             self._slow_down(key)
             return
-        self._turns[key] = _Turn(self._clock() + LEAST_SECONDS, LEAST_SECONDS)
+        self._schedules[key] = _Schedule(self._clock() + LEAST_SECONDS, LEAST_SECONDS)
         if fresh is None:
             del known[uid]
         else:
@@ -131,8 +131,8 @@ class PodEvents:
 
     def _slow_down(self, key: Key) -> None:
         """The last question about a job was of no use: the one after the next comes later."""
-        if (turn := self._turns.get(key)) is not None:
-            turn.seconds = min(MOST_SECONDS, turn.seconds * 1.5)
+        if (schedule := self._schedules.get(key)) is not None:
+            schedule.seconds = min(MOST_SECONDS, schedule.seconds * 1.5)
 
     def _on_pod(self, before: Pod | None, after: Pod | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):
@@ -156,21 +156,21 @@ def warning(events: Iterable[Mapping[str, Any]]) -> PodWarning | None:
     The newest Warning, unless the pod has got further since. Of the newest few, one that names the cause goes
     before one that names only the failure.
     """
-    told: list[Mapping[str, Any]] = []
+    failures: list[Mapping[str, Any]] = []
     for event in sorted(events, key=_order):
         if _counts(event):
-            told.append(event)
+            failures.append(event)
         else:
-            told = [one for one in told if not _settles(event, one)]
-    plain = [event for event in told if not _VAGUE.match(_text(event))]
-    chosen = (plain or told)[-1:]
+            failures = [one for one in failures if not _settles(event, one)]
+    plain = [event for event in failures if not _VAGUE.match(_text(event))]
+    chosen = (plain or failures)[-1:]
     return PodWarning(str(chosen[0].get("reason") or "Warning"), _text(chosen[0])) if chosen else None
 
 
 def _settles(event: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
     """Return True for an Event that shows an earlier warning to be over."""
     if event.get("reason") in _PLACED:
-        return earlier.get("reason") in _TOLD_ANYWAY
+        return earlier.get("reason") in _RELEVANT_NORMAL
     return event.get("reason") in _STARTS and _container(earlier) in ("", _container(event))
 
 
@@ -182,7 +182,7 @@ def _container(event: Mapping[str, Any]) -> str:
 def _counts(event: Mapping[str, Any]) -> bool:
     """Return True for an Event about a failure that no status tells of."""
     reason = event.get("reason")
-    return reason in _TOLD_ANYWAY or (event.get("type") == "Warning" and reason not in _SAID_ELSEWHERE)
+    return reason in _RELEVANT_NORMAL or (event.get("type") == "Warning" and reason not in _IN_CONDITIONS)
 
 
 def _text(event: Mapping[str, Any]) -> str:

@@ -65,7 +65,7 @@ class WorkQueue(Generic[K]):
     _timer: asyncio.TimerHandle | None = None
     _armed_at: float = 0.0
     """The time that the timer is set for."""
-    _taken: int = 0
+    _popped: int = 0
 
     def add(self, key: K, delay: float = 0.0, *, high: bool = True) -> None:
         """Wants `key` reconciled within `delay` seconds.
@@ -146,7 +146,7 @@ class WorkQueue(Generic[K]):
             self._schedule(key, entry)
         return wait
 
-    def forget(self, key: K) -> None:
+    def reset_backoff(self, key: K) -> None:
         """After a success: the next failure waits the shortest time again."""
         entry = self._entries.get(key)
         if entry is not None:
@@ -214,12 +214,12 @@ class WorkQueue(Generic[K]):
         heapq.heapify(self._heap)
 
     def _pop(self) -> K | None:
-        self._taken += 1
-        lines = (self._low, self._high) if self._taken % _FAIRNESS == 0 else (self._high, self._low)
+        self._popped += 1
+        lines = (self._low, self._high) if self._popped % _FAIRNESS == 0 else (self._high, self._low)
         for line in lines:
             if line:
                 return line.popleft()
-        self._taken -= 1
+        self._popped -= 1
         return None
 
     def _arm(self) -> None:

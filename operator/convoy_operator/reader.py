@@ -1,4 +1,4 @@
-"""Caches, hub and clock as observations read them (`convoy_controllers.reader.Reader`)."""
+"""Reflectors, hub and clock as observations read them (`convoy_controllers.reader.Reader`)."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class ClusterReader:
             boot_id=node.boot_id,
             driver=hardware.driver if hardware is not None else "",
             accelerators=hardware.accelerators if hardware is not None else None,
-            heard=self._hub.heard(node.name),
+            heard=self._hub.agent_connected(node.name),
             schedulable=node.ready and node.agent_ready and not node.cordoned,
         )
 

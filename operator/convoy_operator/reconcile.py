@@ -24,7 +24,7 @@ from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_operator import errors, invalid, views
 from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.dry_runs import DryRuns
-from convoy_operator.events import Recorder
+from convoy_operator.events import EventRecorder
 from convoy_operator.executor import Executor
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.limits import FLOW
@@ -56,7 +56,7 @@ class PlanMeter(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class ReconcileContext:
     """Everything that a reconcile acts through."""
 
     gateway: ApiGateway
@@ -65,7 +65,7 @@ class Means:
     """The same for controllers that span a fleet: nodes that fail together are marked together."""
     cache: ClusterCache
     queue: WorkQueue[Key]
-    recorder: Recorder
+    recorder: EventRecorder
     metrics: Metrics
     settings: Settings
     pod_events: PodEvents
@@ -87,7 +87,7 @@ class Reconciler:
 
     def __init__(
         self,
-        means: Means,
+        means: ReconcileContext,
         reader: ClusterReader,
         refusals: Refusals,
         controllers: Iterable[Controller[Any]] = CONTROLLERS,
@@ -161,15 +161,15 @@ class Reconciler:
                 wait = self._queue.retry(key)
                 self._metrics.reconcile_errors.labels(key.kind, "bug").inc()
                 log.exception("reconcile failed", retry_seconds=round(wait, 2))
-                await self._confess(controller, key, fault)
+                await self._report_bug(controller, key, fault)
             else:
-                self._queue.forget(key)
+                self._queue.reset_backoff(key)
                 if controller.pace is not None:
                     self._queue.rest(key, controller.pace.rest(self._means.processor() - began))
                 if requeue is not None:
                     self._queue.add(key, max(requeue, 0.05))
 
-    async def _confess(self, controller: Controller[Any], key: Key, fault: Exception) -> None:
+    async def _report_bug(self, controller: Controller[Any], key: Key, fault: Exception) -> None:
         """Report a fault of the operator's own: by an Event, and by the status of an object without phase."""
         parent = self._cache.store(controller.resource).get(key.namespace, key.name)
         if not isinstance(parent, Parent):
@@ -205,7 +205,7 @@ class Reconciler:
             # Said in this very status: written before, it would change with every try.
             plan = replace(await self._plan(controller, key, parent), status_first=False)
             waits.append(plan.requeue_after)
-        waits += [self._retry(parent, plan), self._executors[key.kind].taken.wait(parent.uid)]
+        waits += [self._retry(parent, plan), self._executors[key.kind].field_conflicts.wait(parent.uid)]
         if not plan.status_first:
             parent, wait = await self._store(controller, key, parent, plan)
             waits.append(wait)
@@ -244,12 +244,12 @@ class Reconciler:
         creations = plan.creations
         if self._refusals.standing(parent.uid, generation):
             # What was refused is tried again when its time has come, and all that would be made with it.
-            children, creations = [child for child in children if not _whole(child)], ()
-        refused = await executor.carry_out(parent, children)
+            children, creations = [child for child in children if not _creates_object(child)], ()
+        refused = await executor.execute(parent, children)
         await executor.prune(parent, plan.prune, plan.children)
         refused = refused or await self._dry_run(controller, parent, creations)
-        refused = refused or await executor.carry_out(parent, creations)
-        if not refused and not (creations or any(map(_whole, children))):
+        refused = refused or await executor.execute(parent, creations)
+        if not refused and not (creations or any(map(_creates_object, children))):
             return {}
         if refused and self._cache.store(controller.resource).by_uid(parent.uid):
             self._refusals.record(parent.uid, generation, refused)
@@ -273,7 +273,7 @@ class Reconciler:
     def _retry(self, parent: Any, plan: Plan) -> float | None:
         """Seconds until refused objects may be tried again; None if none was, or none is wanted any more."""
         wait = self._refusals.wait(parent.uid)
-        if wait == 0 and not any(map(_whole, plan.children)):
+        if wait == 0 and not any(map(_creates_object, plan.children)):
             self._refusals.clear(parent.uid)
             return None
         return wait
@@ -282,7 +282,7 @@ class Reconciler:
         if before is not None and (after is None or after.uid != before.uid):
             self._refusals.clear(before.uid)
             for executor in self._executors.values():
-                executor.taken.drop(before.uid)
+                executor.field_conflicts.drop(before.uid)
 
     def _record(self, controller: Controller[Any], parent: Any, plan: Plan) -> None:
         for event in plan.events:
@@ -333,6 +333,6 @@ class Reconciler:
         self._cache.store(controller.resource).remove(parent)
 
 
-def _whole(child: Child) -> bool:
+def _creates_object(child: Child) -> bool:
     """Return True for a child that makes a whole object, which the API server may refuse."""
     return isinstance(child, Create) or (isinstance(child, Apply) and not child.subresource)

@@ -73,7 +73,7 @@ class Reflector(Generic[T]):
             try:
                 if not self._version or self._clock() - self._listed_at >= self._resync:
                     await self.list()
-                    self._heard()
+                    self._record_contact()
                     failures = 0
                 if await self._follow():
                     failures = 0
@@ -109,8 +109,8 @@ class Reflector(Generic[T]):
         async for kind, raw in self._gateway.watch(self._resource, self._version, self._selector):
             came = True
             self._version = raw["metadata"]["resourceVersion"]
-            self._heard()
-            self._take(kind, raw)
+            self._record_contact()
+            self._apply(kind, raw)
             if self._clock() - self._listed_at >= self._resync:
                 break
         return came
@@ -127,10 +127,10 @@ class Reflector(Generic[T]):
             self._watching.cancel()
         self.synced.set()
 
-    def _heard(self) -> None:
+    def _record_contact(self) -> None:
         self._metrics.watch_heard.labels(self._resource.plural).set_to_current_time()
 
-    def _take(self, kind: str, raw: Mapping[str, Any]) -> None:
+    def _apply(self, kind: str, raw: Mapping[str, Any]) -> None:
         if kind in ("ADDED", "MODIFIED"):
             self._store.upsert(self._view(raw))
         elif kind == "DELETED":

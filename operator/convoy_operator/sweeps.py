@@ -20,11 +20,11 @@ from convoy_operator.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 
-TIDY_SECONDS = 2.0
+COLLECT_SECONDS = 2.0
 """Seconds between two searches for orders that no sweep waits for."""
 
 
-class SweepTidier:
+class OrderGarbageCollector:
     """Cancels and drops the orders that belong to no sweep that runs. The leader's alone."""
 
     def __init__(self, reader: Reader, sweeps: Sweeps) -> None:
@@ -34,13 +34,13 @@ class SweepTidier:
     async def run(self) -> None:
         """Tidy again and again until cancelled."""
         while True:
-            await asyncio.sleep(TIDY_SECONDS)
+            await asyncio.sleep(COLLECT_SECONDS)
             try:
-                self.tidy()
+                self.collect()
             except Exception:
                 log.exception("orders of sweeps not tidied")
 
-    def tidy(self) -> None:
+    def collect(self) -> None:
         """Cancel and drop orders once."""
         sweeps = self._reader.all(healthsweep.KIND)
         running = tuple(f"{prefix(one)}." for one in sweeps if one.status.completion_time is None)
@@ -50,7 +50,7 @@ class SweepTidier:
             if told.stand is Stand.RUNNING:
                 self._sweeps.cancel(node, order)
             else:
-                self._sweeps.forget(node, order)
+                self._sweeps.drop_report(node, order)
 
 
 class SweepMeter:

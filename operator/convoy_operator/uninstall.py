@@ -27,7 +27,7 @@ from convoy_operator.settings import from_environment
 WORKERS = f"app.kubernetes.io/part-of=convoy,app.kubernetes.io/managed-by={OPERATOR}"
 """Selects the pods that the operator made."""
 POD_KINDS = tuple(kind for kind in KINDS if kind.makes_pods)
-MOMENT_SECONDS, LOOK_SECONDS = 15.0, 1.0
+SETTLE_SECONDS, POLL_SECONDS = 15.0, 1.0
 _COLUMNS = "'NODE:.metadata.name,HEALTH:.metadata.labels.convoy\\.dev/node-health,TAINTS:.spec.taints[*].key'"
 NAMED = 5
 """Objects that are named; of the others only the number is told."""
@@ -88,19 +88,19 @@ def marked(node: Object) -> bool:
     )
 
 
-async def ask(gateway: ApiGateway, undo: str) -> str | None:
+async def check(gateway: ApiGateway, undo: str) -> str | None:
     """The objection of the cluster as it is now.
 
     Once jobs and policies are deleted, pods and marks on nodes go by themselves: they have a moment for that.
     """
-    deadline = time.monotonic() + MOMENT_SECONDS
+    deadline = time.monotonic() + SETTLE_SECONDS
     while True:
         jobs = {kind.name: await _names(gateway, of(kind)) for kind in POD_KINDS}
         pods = await _names(gateway, PODS, WORKERS)
         nodes = await _names(gateway, NODES, kept=marked)
         if any(jobs.values()) or not (pods or nodes) or time.monotonic() >= deadline:
             return objection(jobs, pods, nodes, undo)
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def _names(
@@ -119,12 +119,12 @@ def _name(metadata: Object) -> str:
     return f"{namespace}/{name}" if namespace else f"{name}"
 
 
-async def settled(gateway: ApiGateway, seconds: float, undo: str) -> str | None:
+async def check_twice(gateway: ApiGateway, seconds: float, undo: str) -> str | None:
     """The objection of the cluster now, or else `seconds` later."""
-    found = await ask(gateway, undo)
+    found = await check(gateway, undo)
     if found is None and seconds:
         await asyncio.sleep(seconds)
-        found = await ask(gateway, undo)
+        found = await check(gateway, undo)
     return found
 
 
@@ -134,7 +134,7 @@ async def run(seconds: float, undo: str) -> int:
     client = await connect(settings)
     try:
         gateway = KubernetesGateway(client, settings, Metrics(package_version()))
-        found = await settled(gateway, seconds, undo)
+        found = await check_twice(gateway, seconds, undo)
     except errors.ApiError as error:
         found = f"cannot tell whether Convoy is still in use: {error}"
     finally:

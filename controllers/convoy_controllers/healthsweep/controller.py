@@ -117,7 +117,7 @@ def _node(reader: Reader, node: Node, policies: Sequence[GuardPolicy]) -> SweepN
         rack=rack or node.labels.get(_RACK, ""),
         labels=node.labels,
         address=reader.hub.peer_address(node.name),
-        heard=reader.hub.heard(node.name),
+        heard=reader.hub.agent_connected(node.name),
         pods=len(reader.members_on(node.name)),
     )
 

@@ -47,7 +47,7 @@ class FakeHub:
         """Return the hardware of a node that is not silent."""
         return None if node in self.silent else AgentHardware()
 
-    def heard(self, node: str) -> bool:
+    def agent_connected(self, node: str) -> bool:
         """Return True for a node that is not silent."""
         return node not in self.silent
 

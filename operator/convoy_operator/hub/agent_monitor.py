@@ -19,7 +19,7 @@ from convoy_controllers.liveness.node_view import node_view
 from convoy_controllers.liveness.timings import POLL_SECONDS
 from convoy_controllers.views import NodeView, PodView
 from convoy_operator.hub.context import HubContext
-from convoy_operator.hub.node_prober import Connect, NodeProber, answers
+from convoy_operator.hub.node_prober import Connect, NodeProber, reachable
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +33,7 @@ class AgentMonitor:
     """Judges all agents. Used from the event loop alone."""
 
     def __init__(
-        self, context: HubContext, *, agent_address: Callable[[str], str], connect: Connect = answers
+        self, context: HubContext, *, agent_address: Callable[[str], str], connect: Connect = reachable
     ) -> None:
         """`agent_address`: the address of a node's Peer service; empty when its agent never reported one."""
         settings = context.settings

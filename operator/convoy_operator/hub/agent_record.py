@@ -17,7 +17,7 @@ MOST_PODS = 512
 _MOST_RANKS = 4096
 """Ranks of all these pods, with the ends of what they wrote to stderr."""
 _MOST_ACCELERATORS = 64
-_MOST_ASKED = 64
+_MOST_PEERS = 64
 """Agents that it is known to ask for a pod's sake: slot 0's, and some that keep copies."""
 _UNIT = 4096
 UNITS_PER_SECOND, UNITS_AT_ONCE = 1000.0, 8192
@@ -26,7 +26,7 @@ ranks that flaps, with all that they wrote to stderr, is reported twenty times a
 """
 _WINDOWS = 4
 """Of steps, that count as one unit more. A node has some ranks, each of which tells of one a second."""
-_ASKS = 8
+_PEERS = 8
 """Agents that are asked for a pod's sake, that count as one unit more."""
 
 
@@ -39,7 +39,7 @@ class AgentRecord:
     peer_address: str = ""
     slots: dict[str, SlotView] = field(default_factory=dict)
     """By pod uid."""
-    asks: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    peers: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     """By pod uid the nodes and addresses that are asked for its sake, as reported."""
     holdings: Mapping[str, str] = field(default_factory=dict)
     """By uid the slot tokens, as reported, of the jobs whose checkpoints its memory holds."""
@@ -62,10 +62,12 @@ class AgentRecord:
 
     def charge(self, message: wire.AgentMessage) -> None:
         """Count a message of the agent against its pace."""
-        told, reports = message.telemetry.pods, [message.pod, *message.hello.pods[:MOST_PODS]]
-        windows = sum(len(pod.windows) for pod in told[:MOST_PODS])
-        asks = sum(min(len(pod.asks), _MOST_ASKED) for pod in reports)
-        self.pace.reserve(1 + message.ByteSize() / _UNIT + (len(told) + windows) / _WINDOWS + asks / _ASKS)
+        telemetry, reports = message.telemetry.pods, [message.pod, *message.hello.pods[:MOST_PODS]]
+        windows = sum(len(pod.windows) for pod in telemetry[:MOST_PODS])
+        peers = sum(min(len(pod.peers), _MOST_PEERS) for pod in reports)
+        self.pace.reserve(
+            1 + message.ByteSize() / _UNIT + (len(telemetry) + windows) / _WINDOWS + peers / _PEERS
+        )
 
     def fits(self, report: wire.PodReport) -> bool:
         """Return whether a report is remembered beside the others."""
@@ -76,13 +78,13 @@ class AgentRecord:
     def store(self, report: wire.PodReport, view: SlotView) -> None:
         """Store a report that fits, and the view of it that plans are shown."""
         self.slots[report.pod_uid] = view
-        self.asks[report.pod_uid] = tuple(
-            (one.node[:MOST_NAME], one.peer_address[:MOST_NAME]) for one in report.asks[:_MOST_ASKED]
+        self.peers[report.pod_uid] = tuple(
+            (one.node[:MOST_NAME], one.peer_address[:MOST_NAME]) for one in report.peers[:_MOST_PEERS]
         )
 
-    def hold(self, report: wire.Holdings) -> None:
+    def record_holdings(self, report: wire.HeldJobs) -> None:
         """Record the jobs whose checkpoints its memory holds; it holds no others."""
         self.holdings = {
-            one.job_uid[:MOST_NAME]: one.slot_token[: slot_tokens.LONGEST] for one in report.held[:MOST_PODS]
+            one.job_uid[:MOST_NAME]: one.slot_token[: slot_tokens.LONGEST] for one in report.jobs[:MOST_PODS]
         }
         self.believed = {uid: one for uid, one in self.believed.items() if uid in self.holdings}

@@ -51,7 +51,7 @@ class AgentStreams:
         self._stores.join(node, partial(self._registry.put, stream))
         if record.peer_address != before:
             self._directory.record_move(node, before)
-        record.hold(hello.holdings)
+        record.record_holdings(hello.held_jobs)
         self._sweeps.join(node)
         reported = {report.pod_uid: report for report in hello.pods[:MOST_PODS]}
         for uid in [uid for uid in record.slots if uid not in reported]:
@@ -74,17 +74,17 @@ class AgentStreams:
     def heartbeat(self, stream: Stream, heartbeat: wire.Heartbeat) -> None:
         """Record a heartbeat with its attestations, and reply."""
         self._monitor.record_heartbeat(stream.node, messages.seconds(heartbeat.sent_unix_ms))
-        attested = ((one.node, one.age_ms / 1000) for one in heartbeat.vouched)
+        attested = ((one.node, one.age_ms / 1000) for one in heartbeat.attestations)
         self._monitor.record_attestations(stream.node, attested)
         # With a full outbox the agent reads nothing, and would not read this either.
         with contextlib.suppress(asyncio.QueueFull):
-            stream.outbox.put_nowait(messages.pulse(heartbeat))
+            stream.outbox.put_nowait(messages.heartbeat_reply(heartbeat))
 
     def drop(self, node: str) -> None:
         """Drop all that is known of a node, and end its stream."""
         record = self._registry.remove(node)
         self._stores.leave(node)
-        self._sweeps.gone(node)
+        self._sweeps.drop_node(node)
         self._monitor.drop(node)
         if record is not None and record.stream is not None:
             record.stream.superseded.set()

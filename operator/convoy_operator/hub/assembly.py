@@ -15,7 +15,7 @@ from convoy_operator.hub.command_sender import CommandSender
 from convoy_operator.hub.context import HubContext
 from convoy_operator.hub.hub_reader import HubReader
 from convoy_operator.hub.memory_release import MemoryRelease
-from convoy_operator.hub.node_prober import Connect, answers
+from convoy_operator.hub.node_prober import Connect, reachable
 from convoy_operator.hub.peer_directory import PeerDirectory
 from convoy_operator.hub.pod_reports import PodReports
 from convoy_operator.hub.slot_tokens import SlotTokenIssuer
@@ -49,7 +49,7 @@ class Hub:
         """Correct addresses, release memory, and try stores out."""
         self.directory.poll()
         self.release_memory()
-        self.stores.look()
+        self.stores.poll()
 
     def release_memory(self) -> None:
         """Drop agents of deleted nodes, and release memory that no job needs, once in a while."""
@@ -66,7 +66,7 @@ class Hub:
 
 
 def assemble(
-    context: HubContext, *, progress_delay: Callable[[Key], float], connect: Connect = answers
+    context: HubContext, *, progress_delay: Callable[[Key], float], connect: Connect = reachable
 ) -> Hub:
     """Compose the hub. `progress_delay`: seconds until the turn of a job to store its progress."""
     cache, queue, clock = context.cache, context.queue, context.clock
@@ -93,5 +93,5 @@ def assemble(
         tokens=tokens,
         commands=CommandSender(context, registry, stores, tokens),
         reader=HubReader(registry, monitor, detectors, stores, sweeps, tokens),
-        release=MemoryRelease(cache, lambda node, uid: registry.send(node, messages.forget(uid))),
+        release=MemoryRelease(cache, lambda node, uid: registry.send(node, messages.release_memory(uid))),
     )

@@ -23,13 +23,13 @@ class ServerCertificate:
     def __init__(
         self,
         authority: Authority,
-        ends: Callable[[float], object],
+        on_renewed: Callable[[float], object],
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`ends`: told the Unix seconds at which the one ends that is shown from now on."""
+        """`on_renewed`: told the Unix seconds at which the one ends that is shown from now on."""
         self._authority = authority
-        self._told = ends
+        self._on_renewed = on_renewed
         self._clock = clock
         self._lock = threading.Lock()
         self._make()
@@ -55,4 +55,4 @@ class ServerCertificate:
         made = self._authority.server(LIFE, self._clock())
         self._ends = x509.load_pem_x509_certificate(made.certificate_pem).not_valid_after_utc
         self._pair = (made.key_pem, made.certificate_pem + self._authority.certificate_pem)
-        self._told(self._ends.timestamp())
+        self._on_renewed(self._ends.timestamp())

@@ -16,7 +16,7 @@ from convoy_operator.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubContext:
-    """Caches, queue, API server, metrics, settings and clocks."""
+    """Reflectors, queue, API server, metrics, settings and clocks."""
 
     cache: ClusterCache
     queue: WorkQueue[Key]

@@ -16,27 +16,27 @@ def message(store: CheckpointStore, data: Mapping[str, str]) -> wire.Store:
     `data`: the keys of a bucket; a volume has none.
     """
     s3, volume = store.spec.s3, store.spec.volume
-    told = wire.Store(name=store.metadata.name)
+    built = wire.Store(name=store.metadata.name)
     if s3 is not None:
-        told.endpoint, told.region, told.bucket = s3.endpoint, s3.region, s3.bucket
-        told.prefix, told.path_style = s3.prefix, s3.path_style
-        told.access_key, told.secret_key = data.get(KEY_ACCESS, ""), data.get(KEY_SECRET, "")
-        told.session_token = data.get(KEY_SESSION, "")
+        built.endpoint, built.region, built.bucket = s3.endpoint, s3.region, s3.bucket
+        built.prefix, built.path_style = s3.prefix, s3.path_style
+        built.access_key, built.secret_key = data.get(KEY_ACCESS, ""), data.get(KEY_SECRET, "")
+        built.session_token = data.get(KEY_SESSION, "")
     if volume is not None:
-        told.volume.claim, told.volume.path = volume.claim_name, volume.path
+        built.volume.claim, built.volume.path = volume.claim_name, volume.path
     # Not of the serialised message: that may differ between releases.
     fields = [
-        told.name,
-        told.endpoint,
-        told.region,
-        told.bucket,
-        told.prefix,
-        told.path_style,
-        told.access_key,
-        told.secret_key,
-        told.session_token,
-        told.volume.claim,
-        told.volume.path,
+        built.name,
+        built.endpoint,
+        built.region,
+        built.bucket,
+        built.prefix,
+        built.path_style,
+        built.access_key,
+        built.secret_key,
+        built.session_token,
+        built.volume.claim,
+        built.volume.path,
     ]
-    told.version = hashlib.sha256(json.dumps(fields).encode()).hexdigest()
-    return told
+    built.version = hashlib.sha256(json.dumps(fields).encode()).hexdigest()
+    return built

@@ -101,7 +101,7 @@ class HubReader:
             return None
         return AgentHardware(record.hardware.driver, tuple(record.hardware.accelerators))
 
-    def heard(self, node: str) -> bool:
+    def agent_connected(self, node: str) -> bool:
         """Return whether a node's agent counts as present."""
         return self._monitor.connected(node)
 
@@ -124,4 +124,4 @@ class HubReader:
     @property
     def sweeps(self) -> Callable[[str, str], Told | None]:
         """(node, order) -> the node's report on that order of a health sweep."""
-        return self._sweeps.told
+        return self._sweeps.report

@@ -171,9 +171,9 @@ def command(
     )
 
 
-def pulse(heartbeat: wire.Heartbeat) -> wire.HubMessage:
+def heartbeat_reply(heartbeat: wire.Heartbeat) -> wire.HubMessage:
     """The answer to a heartbeat."""
-    return wire.HubMessage(pulse=wire.Pulse(sent_unix_ms=heartbeat.sent_unix_ms))
+    return wire.HubMessage(heartbeat_reply=wire.HeartbeatReply(sent_unix_ms=heartbeat.sent_unix_ms))
 
 
 def peer_moved(pod_uid: str, node: str, address: str) -> wire.HubMessage:
@@ -217,8 +217,8 @@ def _assignment(
 
 
 def _memory(given: MemoryTiers, peer_address: Callable[[str], str]) -> wire.MemoryTiers:
-    def places(nodes: tuple[str, ...]) -> list[wire.Place]:
-        return [wire.Place(node=node, peer_address=peer_address(node)) for node in nodes]
+    def places(nodes: tuple[str, ...]) -> list[wire.NodeAddress]:
+        return [wire.NodeAddress(node=node, peer_address=peer_address(node)) for node in nodes]
 
     return wire.MemoryTiers(
         copies=given.copies,
@@ -241,6 +241,6 @@ def _store_use(given: StoreUse) -> wire.StoreUse:
     )
 
 
-def forget(job_uid: str) -> wire.HubMessage:
+def release_memory(job_uid: str) -> wire.HubMessage:
     """The job is over: its memory is to be given back."""
-    return wire.HubMessage(forget=wire.Forget(job_uid=job_uid))
+    return wire.HubMessage(drop_job=wire.DropJob(job_uid=job_uid))

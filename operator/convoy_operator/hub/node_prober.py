@@ -32,7 +32,7 @@ from convoy_controllers.views import ENDED_PHASES
 from convoy_operator import errors
 from convoy_operator.gateway import Object
 from convoy_operator.hub.context import HubContext
-from convoy_operator.limits import FairLine, TokenBucket
+from convoy_operator.limits import FairQueue, TokenBucket
 
 log = structlog.get_logger(__name__)
 
@@ -91,19 +91,19 @@ class NodeProber:
         self._agent_address = agent_address
         self._node_clock = node_clock
         self._flipped = flipped
-        self._connect = connect or answers
+        self._connect = connect or reachable
         self._clock = context.clock
         self._wall = context.wall
         self._probes: dict[str, Probe] = {}
         self._probing = asyncio.Semaphore(_AT_ONCE)
         self._leases = asyncio.Semaphore(_LEASES_AT_ONCE)
-        self._lease_rate = FairLine(TokenBucket(_LEASES_PER_SECOND, _LEASES_AT_ONCE, self._clock))
+        self._lease_rate = FairQueue(TokenBucket(_LEASES_PER_SECOND, _LEASES_AT_ONCE, self._clock))
 
     def probe(self, node: str) -> Probe | None:
         """Return what is known of a node; None while its agent sends something."""
         return self._probes.get(node)
 
-    def answers(self, node: str) -> bool:
+    def reachable(self, node: str) -> bool:
         """Return whether a node answered the last probe; True before the first."""
         probe = self._probes.get(node)
         return probe is None or probe.answers
@@ -121,7 +121,7 @@ class NodeProber:
         for node in quiet.keys() - self._probes.keys():
             probe = self._probes[node] = Probe(self._wall() - quiet[node])
             probe.tasks = [
-                asyncio.create_task(self._connect_again(node, probe)),
+                asyncio.create_task(self._probe_loop(node, probe)),
                 asyncio.create_task(self._read_lease(node, probe)),
             ]
 
@@ -134,13 +134,13 @@ class NodeProber:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _matters(self, node: str) -> bool:
-        if not self.answers(node):
+        if not self.reachable(node):
             # A pod may still be given to it, and must not find its death forgotten.
             return True
         known = self._cache.nodes.get("", node)
         return (known is not None and known.agent_ready) or bool(self._cache.pods_on(node))
 
-    async def _connect_again(self, node: str, probe: Probe) -> None:
+    async def _probe_loop(self, node: str, probe: Probe) -> None:
         """Try to connect again and again."""
         while True:
             async with self._probing:
@@ -150,7 +150,8 @@ class NodeProber:
                 targets = pods or ([agent] if agent else [])
                 try:
                     found, credible = await asyncio.gather(
-                        self._any(targets), self._any(self._controls(node) if pods else [])
+                        self._any_reachable(targets),
+                        self._any_reachable(self._controls(node) if pods else []),
                     )
                 except OSError as fault:
                     log.warning("this machine cannot probe nodes", node=node, error=str(fault))
@@ -162,7 +163,7 @@ class NodeProber:
                         self._record(node, probe, found)
             await asyncio.sleep(max(0.0, began + PROBE_SECONDS - self._clock()))
 
-    async def _any(self, targets: list[tuple[str, int]]) -> bool:
+    async def _any_reachable(self, targets: list[tuple[str, int]]) -> bool:
         """Return whether any of them answers."""
         return any(await asyncio.gather(*(self._connect(*target) for target in targets)))
 
@@ -182,9 +183,11 @@ class NodeProber:
         jobs, namespaces = {(pod.namespace, pod.job) for pod in pods}, {pod.namespace for pod in pods}
         siblings = (pod for job in jobs for pod in self._cache.pods.indexed(job))
         neighbours = (pod for pod in self._cache.pods if pod.namespace in namespaces)
-        return _addresses(filter(self._speaks, siblings)) or _addresses(filter(self._speaks, neighbours))
+        return _addresses(filter(self._is_control, siblings)) or _addresses(
+            filter(self._is_control, neighbours)
+        )
 
-    def _speaks(self, pod: Pod) -> bool:
+    def _is_control(self, pod: Pod) -> bool:
         """Return whether a pod is on a node whose agent is not quiet."""
         return pod.view.phase == "Running" and bool(pod.view.node) and pod.view.node not in self._probes
 
@@ -193,11 +196,11 @@ class NodeProber:
         while True:
             if self._cache.pods_on(node):
                 async with self._leases:
-                    await self._lease_rate.take()
-                    await self._age(node, probe)
+                    await self._lease_rate.acquire()
+                    await self._update_lease_age(node, probe)
             await asyncio.sleep(_LEASE_EVERY)
 
-    async def _age(self, node: str, probe: Probe) -> None:
+    async def _update_lease_age(self, node: str, probe: Probe) -> None:
         asked = self._clock()
         try:
             async with asyncio.timeout(_LEASE_DEADLINE):
@@ -237,7 +240,7 @@ def _addresses(pods: Iterable[Pod]) -> list[tuple[str, int]]:
     return [(address, PORT) for address in islice(found, _MOST_ADDRESSES)]
 
 
-async def answers(address: str, port: int, seconds: float = _CONNECT) -> bool:
+async def reachable(address: str, port: int, seconds: float = _CONNECT) -> bool:
     """Return whether an IP address answers a TCP connect in time: a refusal is an answer.
 
     Raises OSError when this machine cannot probe at all, as without a free file descriptor.

@@ -45,7 +45,7 @@ class PeerDirectory:
         self._relocated.clear()
         moved, self._moved = self._moved, set()
         for _, record in self._registry.items():
-            for uid, asked in record.asks.items():
+            for uid, asked in record.peers.items():
                 if any(node in moved for node, _ in asked):
                     self.correct(record, uid)
 
@@ -54,7 +54,7 @@ class PeerDirectory:
         stream = record.stream
         if stream is None:
             return
-        for node, known in record.asks[uid]:
+        for node, known in record.peers[uid]:
             if stream.superseded.is_set():
                 return
             address = self._registry.peer_address(node)

@@ -73,7 +73,7 @@ class PodReports:
         """Drop the report of a pod whose volume was unmounted."""
         record = self._registry.get(node)
         if record is not None and record.slots.pop(uid, None) is not None:
-            record.asks.pop(uid, None)
+            record.peers.pop(uid, None)
             self.wake(node, uid, self._debounce)
 
     def wake(self, node: str, uid: str, delay: float | None) -> None:

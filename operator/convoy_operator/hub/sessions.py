@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 SILENCE = 20.0
 """Seconds without a message after which a stream is ended; agents beat once per second and dial again."""
-_LOOK = 0.1
+_POLL_SECONDS = 0.1
 MOST_STREAMS = 4
 """Of one agent at once: one, and those that it has left and that have not ended."""
 REFUSED_SECONDS = 1.0
@@ -72,17 +72,17 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         if not node:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "the certificate is no agent's")
         if self._open[node] >= MOST_STREAMS or self._hub.registry.debt(node) > 0:
-            await self._turn_away(context, node)
+            await self._refuse(context, node)
         self._open[node] += 1
         try:
-            if (stream := await self._joined(context, who)) is not None:
+            if (stream := await self._admit(context, who)) is not None:
                 await self._serve(context, stream, who)
         finally:
             self._open[node] -= 1
             if not self._open[node]:
                 del self._open[node]
 
-    async def _turn_away(self, context: Context, node: str) -> None:
+    async def _refuse(self, context: Context, node: str) -> None:
         """Refuses a stream, and not at once: whoever dials as fast as they can is answered no faster."""
         self._metrics.agent_streams_refused.inc()
         if not self._warnings.debt:
@@ -91,7 +91,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         await asyncio.sleep(REFUSED_SECONDS)
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much was said: dial again later")
 
-    async def _joined(self, context: Context, who: Caller) -> Stream | None:
+    async def _admit(self, context: Context, who: Caller) -> Stream | None:
         """The stream of an agent that is let in; None for one that is sent elsewhere, or has gone."""
         node = who.node
         first = await _read(context)
@@ -106,7 +106,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
                 grpc.StatusCode.PERMISSION_DENIED, f"this certificate speaks for node {node!r} alone"
             )
         await context.send_initial_metadata(())
-        if (address := await self._elsewhere(first.hello.unreachable)) is not None:
+        if (address := await self._redirect_address(first.hello.unreachable)) is not None:
             await context.write(wire.HubMessage(redirect=wire.Redirect(address=address)))
             return None
         if who.outdated():
@@ -123,12 +123,12 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
     async def _serve(self, context: Context, stream: Stream, who: Caller) -> None:
         try:
             await context.write(wire.HubMessage(welcome=wire.Welcome(leader=self._leader_address())))
-            await self._talk(context, stream, who)
+            await self._run_stream(context, stream, who)
         finally:
             self._hub.streams.leave(stream)
             log.info("agent's stream ended", node=stream.node)
 
-    async def _elsewhere(self, unreachable: str) -> str | None:
+    async def _redirect_address(self, unreachable: str) -> str | None:
         """Where an agent had better go; None as soon as this replica leads.
 
         One that nobody answered at the leader's address stays for a while: either another leads soon, or it
@@ -144,14 +144,14 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
                 # What the last leader did at its end may have been seen just now.
                 alive = address and self._renewals() > before + 1
                 return address if alive else self._own_address
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_SECONDS)
         return None
 
-    async def _talk(self, context: Context, stream: Stream, who: Caller) -> None:
+    async def _run_stream(self, context: Context, stream: Stream, who: Caller) -> None:
         """Reads and writes until one side has had enough, or the certificate runs out."""
         ends = [
-            asyncio.create_task(self._listen(context, stream, who)),
-            asyncio.create_task(_speak(context, stream)),
+            asyncio.create_task(self._read_messages(context, stream, who)),
+            asyncio.create_task(_write_messages(context, stream)),
             asyncio.create_task(_superseded(stream)),
         ]
         try:
@@ -168,9 +168,9 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
                 task.cancel()
             await asyncio.gather(*ends, return_exceptions=True)
 
-    async def _listen(self, context: Context, stream: Stream, who: Caller) -> None:
+    async def _read_messages(self, context: Context, stream: Stream, who: Caller) -> None:
         node = stream.node
-        while (message := await self._next(context, node)) is not None:
+        while (message := await self._next_message(context, node)) is not None:
             if stream.superseded.is_set():
                 # What it still holds is older than what the agent's next stream began with.
                 return
@@ -190,18 +190,18 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             self._hub.monitor.record_sign(node)
             if kind == "pod":
                 self._hub.reports.record(node, message.pod)
-            elif kind == "holdings":
-                self._hub.registry.ensure(node).hold(message.holdings)
-            elif kind == "pod_gone":
-                self._hub.reports.remove(node, message.pod_gone.pod_uid)
+            elif kind == "held_jobs":
+                self._hub.registry.ensure(node).record_holdings(message.held_jobs)
+            elif kind == "pod_removed":
+                self._hub.reports.remove(node, message.pod_removed.pod_uid)
             elif kind == "store":
                 self._hub.stores.report(node, message.store)
             elif kind == "telemetry":
-                await self._watch(node, message.telemetry)
+                await self._record_telemetry(node, message.telemetry)
             elif kind == "sweep":
-                self._hub.sweeps.heard(node, message.sweep)
+                self._hub.sweeps.record_report(node, message.sweep)
 
-    async def _next(self, context: Context, node: str) -> wire.AgentMessage | None:
+    async def _next_message(self, context: Context, node: str) -> wire.AgentMessage | None:
         """The next message, when its time has come: it waits in its own connection meanwhile."""
         if (pause := self._hub.registry.debt(node)) > 0:
             await asyncio.sleep(pause)
@@ -210,13 +210,13 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             self._hub.registry.charge(node, message)
         return message
 
-    async def _watch(self, node: str, telemetry: wire.Telemetry) -> None:
-        for told in telemetry.pods[:MOST_PODS]:
-            more = self._hub.detectors.record(node, told)
+    async def _record_telemetry(self, node: str, telemetry: wire.Telemetry) -> None:
+        for pod in telemetry.pods[:MOST_PODS]:
+            more = self._hub.detectors.record(node, pod)
             # A look for stragglers takes milliseconds, and among 10,000 ranks a fifth of a second.
             await asyncio.sleep(0)
             while more:
-                more = self._hub.detectors.record(node, told, more)
+                more = self._hub.detectors.record(node, pod, more)
                 await asyncio.sleep(0)
 
 
@@ -227,7 +227,7 @@ async def _read(context: Context) -> wire.AgentMessage | None:
     return message if isinstance(message, wire.AgentMessage) else None
 
 
-async def _speak(context: Context, stream: Stream) -> None:
+async def _write_messages(context: Context, stream: Stream) -> None:
     while True:
         message = await stream.outbox.get()
         async with asyncio.timeout(_WRITE):

@@ -50,16 +50,16 @@ _MESSAGE = 1024
 
 
 @dataclass(slots=True, eq=False)
-class _Line:
+class _AgentStream:
     """The stream of one node's agent, and what it was told of stores."""
 
     send: Send = field(repr=False)
-    told: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    sent: dict[str, tuple[str, bool]] = field(default_factory=dict)
     """By name, version and whether it has conditional writes."""
 
 
 @dataclass(slots=True)
-class _Known:
+class _StoreRecord:
     """One store."""
 
     spec: CheckpointStoreSpec
@@ -71,9 +71,9 @@ class _Known:
     probe: Probe | None = None
     conditional: bool = False
     """As it was when it was last reached."""
-    asked: str = ""
+    prober: str = ""
     """The node whose agent is to answer by `due`."""
-    last: str = ""
+    last_prober: str = ""
     """The node asked last."""
     due: float = 0.0
     """The next try is no earlier."""
@@ -106,9 +106,9 @@ class Stores:
         self._namespace = namespace
         self._clock = clock
         self._wall = wall
-        self._known: dict[str, _Known] = {}
-        self._lines: dict[str, _Line] = {}
-        cache.objects(CHECKPOINT_STORE).listen(self._gone)
+        self._known: dict[str, _StoreRecord] = {}
+        self._streams: dict[str, _AgentStream] = {}
+        cache.objects(CHECKPOINT_STORE).listen(self._on_removed)
 
     # What reconciles ask.
 
@@ -125,12 +125,12 @@ class Stores:
             return
         known = self._known.get(parent.name)
         if known is None or known.version != (message.version if message is not None else ""):
-            known = _Known(store.spec, secret, message, since=self._clock())
+            known = _StoreRecord(store.spec, secret, message, since=self._clock())
             self._known[parent.name] = known
             log.info("store is new", store=parent.name, whole=message is not None)
         known.spec, known.secret = store.spec, secret
-        self._spread(parent.name, known)
-        self._try(parent.name, known)
+        self._distribute(parent.name, known)
+        self._probe_if_due(parent.name, known)
 
     def observed(self, store: CheckpointStore) -> Observed | None:
         """What the plan of a store is shown; None for one that was not resolved."""
@@ -138,7 +138,7 @@ class Stores:
         if known is None:
             return None
         fresh = self._clock() < known.since + FRESH_SECONDS
-        return Observed(store, self._namespace, known.secret, known.probe, known.asked, fresh)
+        return Observed(store, self._namespace, known.secret, known.probe, known.prober, fresh)
 
     async def _read(self, store: CheckpointStore) -> tuple[Secret, wire.Store | None]:
         s3 = store.spec.s3
@@ -161,34 +161,34 @@ class Stores:
     def join(self, node: str, send: Send) -> None:
         """A stream of a node's agent has begun: it is told the stores of the jobs on the node."""
         self.leave(node)
-        line = self._lines[node] = _Line(send)
+        stream = self._streams[node] = _AgentStream(send)
         for name in self._used_on(node):
             if known := self._known.get(name):
-                self._tell(line, name, known)
+                self._send(stream, name, known)
         for name, known in self._known.items():
-            if known.probe is not None and known.probe.unmounted and not known.asked:
+            if known.probe is not None and known.probe.unmounted and not known.prober:
                 # It may be there since this agent began: claims are mounted at its start alone.
-                known.due, known.failures, known.last = 0.0, 0, node
-                self._try(name, known)
+                known.due, known.failures, known.last_prober = 0.0, 0, node
+                self._probe_if_due(name, known)
 
     def leave(self, node: str) -> None:
         """The stream of a node's agent has ended, and with it what it was asked."""
-        if self._lines.pop(node, None) is None:
+        if self._streams.pop(node, None) is None:
             return
         for name, known in self._known.items():
-            if known.asked == node:
-                self._failed(name, known)
+            if known.prober == node:
+                self._record_failure(name, known)
 
     def ensure(self, node: str, name: str) -> None:
         """Before a node's agent is told of a job that uses a store: it is told the store, unless it knows."""
-        line, known = self._lines.get(node), self._known.get(name)
-        if line is not None and known is not None:
-            self._tell(line, name, known)
+        stream, known = self._streams.get(node), self._known.get(name)
+        if stream is not None and known is not None:
+            self._send(stream, name, known)
 
     def report(self, node: str, report: wire.StoreReport) -> None:
         """The agent of a node says what it found out."""
         known = self._known.get(report.name)
-        if known is None or not node or known.asked != node or known.version != report.version:
+        if known is None or not node or known.prober != node or known.version != report.version:
             log.info("a store's report that nobody waits for", node=node)
             return
         known.probe = Probe(
@@ -202,75 +202,75 @@ class Stores:
         )
         log.info("store was tried", store=report.name, node=node, reached=report.reached)
         if not report.reached:
-            self._failed(report.name, known)
+            self._record_failure(report.name, known)
             return
-        known.asked, known.failures, known.due = "", 0, self._clock() + AGAIN_SECONDS
+        known.prober, known.failures, known.due = "", 0, self._clock() + AGAIN_SECONDS
         # An outage says nothing of what the store can do: only an answer changes this.
         known.conditional = report.conditional
-        self._spread(report.name, known)
+        self._distribute(report.name, known)
         self._wake(report.name)
 
     # Time.
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Has stores tried out whose time has come."""
         for name, known in self._known.items():
-            self._try(name, known)
+            self._probe_if_due(name, known)
 
-    def _try(self, name: str, known: _Known) -> None:
+    def _probe_if_due(self, name: str, known: _StoreRecord) -> None:
         if known.message is None or self._clock() < known.due:
             return
-        if known.asked:
-            log.info("an agent did not say what it found of a store", store=name, node=known.asked)
-            self._failed(name, known)
+        if known.prober:
+            log.info("an agent did not say what it found of a store", store=name, node=known.prober)
+            self._record_failure(name, known)
             return
-        node = self._next(name, known)
+        node = self._next_prober(name, known)
         if not node:
             return
-        known.asked = known.last = node
+        known.prober = known.last_prober = node
         known.due = self._clock() + ANSWER_SECONDS
-        self._tell(self._lines[node], name, known, probe=True)
+        self._send(self._streams[node], name, known, probe=True)
 
-    def _next(self, name: str, known: _Known) -> str:
+    def _next_prober(self, name: str, known: _StoreRecord) -> str:
         """The node whose agent is asked: the same again after it succeeded, else the one after it.
 
         Keys go to a node that no job has them on only while there is no other, or all others have failed: the
         fault may be theirs. A volume has no keys.
         """
-        nodes = sorted(self._lines)
+        nodes = sorted(self._streams)
         if known.spec.s3 is not None:
-            users = sorted(self._users(name, known.spec) & self._lines.keys())
+            users = sorted(self._users(name, known.spec) & self._streams.keys())
             nodes = users if known.failures < len(users) else nodes
-        if known.last in nodes and not known.failures:
-            return known.last
-        return next((node for node in nodes if node > known.last), nodes[0] if nodes else "")
+        if known.last_prober in nodes and not known.failures:
+            return known.last_prober
+        return next((node for node in nodes if node > known.last_prober), nodes[0] if nodes else "")
 
-    def _failed(self, name: str, known: _Known) -> None:
-        known.asked = ""
+    def _record_failure(self, name: str, known: _StoreRecord) -> None:
+        known.prober = ""
         known.due = self._clock() + min(MOST_SECONDS, LEAST_SECONDS * 2.0 ** min(known.failures, 16))
         known.failures += 1
         self._wake(name)
 
     # Who is told.
 
-    def _spread(self, name: str, known: _Known) -> None:
+    def _distribute(self, name: str, known: _StoreRecord) -> None:
         """Tells all who know an earlier version, and the nodes of the jobs that use the store."""
         if known.message is None:
             return
         users = self._users(name, known.spec)
-        for node, line in self._lines.items():
-            if node in users or name in line.told:
-                self._tell(line, name, known)
+        for node, stream in self._streams.items():
+            if node in users or name in stream.sent:
+                self._send(stream, name, known)
 
-    def _tell(self, line: _Line, name: str, known: _Known, *, probe: bool = False) -> None:
+    def _send(self, stream: _AgentStream, name: str, known: _StoreRecord, *, probe: bool = False) -> None:
         news = (known.version, known.conditional)
-        if known.message is None or (line.told.get(name) == news and not probe):
+        if known.message is None or (stream.sent.get(name) == news and not probe):
             return
-        line.told[name] = news
+        stream.sent[name] = news
         message = wire.Store()
         message.CopyFrom(known.message)
         message.conditional, message.probe = known.conditional, probe
-        line.send(wire.HubMessage(store=message))
+        stream.send(wire.HubMessage(store=message))
 
     def _users(self, name: str, spec: CheckpointStoreSpec) -> set[str]:
         """Nodes with pods of the jobs that use a store and may."""
@@ -296,6 +296,6 @@ class Stores:
     def _wake(self, name: str) -> None:
         self._queue.add(Key(CHECKPOINT_STORE.name, "", name))
 
-    def _gone(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+    def _on_removed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._known.pop(before.name, None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from convoy_agents.wire import hub_pb2 as wire
 
 _REPEAT_SECONDS = 2.0
-"""A command is told again no sooner: while a job forms, every pod that joins is a reason to look at it."""
+"""A command is recent again no sooner: while a job forms, every pod that joins is a reason to look at it."""
 _MOST_COMMANDS = 4096
 """Commands that may wait for one agent; a plan repeats what is dropped."""
 
@@ -23,14 +23,14 @@ class Stream:
     )
     superseded: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the same node's agent has dialled again."""
-    told: dict[tuple[str, ...], float] = field(default_factory=dict)
+    recent: dict[tuple[str, ...], float] = field(default_factory=dict)
     """When commands of the last seconds were given to it, by kind, pod and what they say; oldest first."""
 
     def repeats(self, command: tuple[str, ...], now: float) -> bool:
         """Whether a command was given a moment ago; it counts as given now if it was not."""
-        while self.told and now - self.told[oldest := next(iter(self.told))] >= _REPEAT_SECONDS:
-            del self.told[oldest]
-        if command in self.told:
+        while self.recent and now - self.recent[oldest := next(iter(self.recent))] >= _REPEAT_SECONDS:
+            del self.recent[oldest]
+        if command in self.recent:
             return True
-        self.told[command] = now
+        self.recent[command] = now
         return False

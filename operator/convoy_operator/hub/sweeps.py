@@ -80,7 +80,7 @@ class Sweeps:
         self._send = send
         self._peer_address = peer_address
         self._clock = clock
-        self._told: dict[str, dict[str, Told]] = defaultdict(dict)
+        self._reports: dict[str, dict[str, Told]] = defaultdict(dict)
         """By node and order."""
         self._ordered: dict[tuple[str, str], float] = {}
         """When orders of which nothing was heard since were told."""
@@ -89,15 +89,15 @@ class Sweeps:
 
     def join(self, node: str) -> None:
         """A session of an agent has begun. It tells at once what it is at, and may have been restarted."""
-        known = self._told[node]
+        known = self._reports[node]
         for name in [name for name, told in known.items() if not told.over]:
             del known[name]
         self._ordered = {key: at for key, at in self._ordered.items() if key[0] != node}
         self.on_news()
 
-    def heard(self, node: str, report: wire.SweepReport) -> None:
+    def record_report(self, node: str, report: wire.SweepReport) -> None:
         """An agent tells of one order."""
-        known, told = self._told[node], _told(report)
+        known, told = self._reports[node], _parse_report(report)
         if len(report.name) > _WORDS or (report.name not in known and len(known) >= _MOST_REPORTS):
             log.warning("too many sweeps reported", node=node)
             return
@@ -108,18 +108,18 @@ class Sweeps:
             log.info("sweep", node=node, order=report.name, stand=told.stand.value, message=told.message)
             self.on_news()
 
-    def told(self, node: str, order: str) -> Told | None:
+    def report(self, node: str, order: str) -> Told | None:
         """What a node has told of an order."""
-        return self._told.get(node, {}).get(order)
+        return self._reports.get(node, {}).get(order)
 
     def all(self) -> Iterator[tuple[str, str, Told]]:
         """Node, order and what was told of it."""
-        for node, orders in list(self._told.items()):
+        for node, orders in list(self._reports.items()):
             yield from ((node, name, told) for name, told in list(orders.items()))
 
     def order(self, order: Order) -> None:
         """Tells an agent to begin, unless it was told a while ago or is at it."""
-        told, now, key = self.told(order.node, order.name), self._clock(), (order.node, order.name)
+        told, now, key = self.report(order.node, order.name), self._clock(), (order.node, order.name)
         if told is not None and told.stand is not Stand.REFUSED:
             return
         if now - self._ordered.get(key, -AGAIN_SECONDS) >= AGAIN_SECONDS and self._send(
@@ -129,36 +129,36 @@ class Sweeps:
 
     def cancel(self, node: str, order: str) -> None:
         """Has an agent end what it is at."""
-        told = self.told(node, order)
+        told = self.report(node, order)
         if told is not None and told.stand is Stand.RUNNING:
             self._send(node, wire.HubMessage(sweep_cancel=wire.SweepCancel(name=order)))
 
-    def forget(self, node: str, order: str) -> None:
+    def drop_report(self, node: str, order: str) -> None:
         """What was told of an order is needed no more, by anybody."""
-        if self._told.get(node, {}).pop(order, None) is not None:
+        if self._reports.get(node, {}).pop(order, None) is not None:
             self._send(node, wire.HubMessage(sweep_received=wire.SweepReceived(name=order)))
         self._ordered.pop((node, order), None)
 
-    def gone(self, node: str) -> None:
+    def drop_node(self, node: str) -> None:
         """There is no such node any more."""
-        self._told.pop(node, None)
+        self._reports.pop(node, None)
         self._ordered = {key: at for key, at in self._ordered.items() if key[0] != node}
 
     def _message(self, order: Order) -> wire.HubMessage:
-        said = wire.SweepOrder(
+        message = wire.SweepOrder(
             name=order.name,
             tiers=order.tiers,
             probes=order.probes,
             deadline_seconds=min(order.seconds, _MOST_SECONDS),
         )
         if order.partner:
-            role = wire.SweepPair.MEASURES if order.measures else wire.SweepPair.ANSWERS
-            place = wire.Place(node=order.partner, peer_address=self._peer_address(order.partner))
-            said.pair.CopyFrom(wire.SweepPair(role=role, partner=place))
-        return wire.HubMessage(sweep_order=said)
+            role = wire.SweepPair.MEASURER if order.measures else wire.SweepPair.RESPONDER
+            place = wire.NodeAddress(node=order.partner, peer_address=self._peer_address(order.partner))
+            message.pair.CopyFrom(wire.SweepPair(role=role, partner=place))
+        return wire.HubMessage(sweep_order=message)
 
 
-def _told(report: wire.SweepReport) -> Told:
+def _parse_report(report: wire.SweepReport) -> Told:
     known = report.provenance
     return Told(
         stand=_STANDS.get(report.state, Stand.REFUSED),

@@ -19,7 +19,7 @@ from convoy_operator import errors, views
 from convoy_operator.cache import Store
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.cluster_cache import ClusterCache
-from convoy_operator.events import Recorder
+from convoy_operator.events import EventRecorder
 from convoy_operator.executor import Executor
 from convoy_operator.metrics import Metrics
 from convoy_operator.reflector import Reflector, Source
@@ -83,7 +83,7 @@ async def test_a_delete_spares_a_pod_of_another_uid(gateway: KubernetesGateway, 
 
 def executing(gateway: KubernetesGateway, cache: ClusterCache) -> Executor:
     metrics = Metrics()
-    return Executor(gateway, cache, Recorder(gateway, metrics, "test"), metrics, 4)
+    return Executor(gateway, cache, EventRecorder(gateway, metrics, "test"), metrics, 4)
 
 
 async def test_a_pod_that_is_being_deleted_is_deleted_at_once_when_its_node_is_lost(
@@ -99,22 +99,22 @@ async def test_a_pod_that_is_being_deleted_is_deleted_at_once_when_its_node_is_l
     parent = views.parent({"metadata": {**made["metadata"], "name": "j", "uid": "j"}})
     uid = made["metadata"]["uid"]
 
-    await executor.carry_out(parent, [delete_pod("p", uid)])
+    await executor.execute(parent, [delete_pod("p", uid)])
     (waiting,) = cache.pods
     assert waiting.view.deleting
     assert (await gateway.get(PODS, namespace, "p"))["metadata"]["deletionGracePeriodSeconds"] == 300
 
     another = "11111111-2222-3333-4444-555555555555"
-    await executor.carry_out(parent, [delete_pod("p", another, grace_seconds=0)])
+    await executor.execute(parent, [delete_pod("p", another, grace_seconds=0)])
     assert (await gateway.get(PODS, namespace, "p"))["metadata"]["uid"] == uid, "only the pod that was seen"
 
-    await executor.carry_out(parent, [delete_pod("p", uid, grace_seconds=0)])
+    await executor.execute(parent, [delete_pod("p", uid, grace_seconds=0)])
     with pytest.raises(errors.NotFound):
         await gateway.get(PODS, namespace, "p")
     assert not list(cache.pods), "known before any watch says so"
     again = await gateway.create(PODS, namespace, pod("p"))
     assert again["metadata"]["uid"] != uid
-    await executor.carry_out(parent, [delete_pod("p", uid, grace_seconds=0)])
+    await executor.execute(parent, [delete_pod("p", uid, grace_seconds=0)])
     assert await gateway.get(PODS, namespace, "p"), "the new pod of that name is spared"
 
 
@@ -126,7 +126,7 @@ async def test_a_pod_that_somebody_holds_is_still_there(
     made = await gateway.create(PODS, namespace, pod("p", finalizers=["example.com/held"]))
     parent = views.parent({"metadata": {**made["metadata"], "name": "j", "uid": "j"}})
     delete = delete_pod("p", made["metadata"]["uid"], grace_seconds=0)
-    await executing(gateway, cache).carry_out(parent, [delete])
+    await executing(gateway, cache).execute(parent, [delete])
     (held,) = cache.pods
     assert held.view.deleting
     await gateway.patch(PODS, namespace, "p", {"metadata": {"finalizers": None}})

@@ -127,7 +127,10 @@ async def test_streams_that_are_too_many_wait_in_their_own_connection(
         for number in (1, 2, 3):  # what comes later on the same connection
             await agent.send(heartbeat=wire.Heartbeat(sent_unix_ms=number))
         await eventually(
-            lambda: any(one.HasField("pulse") and one.pulse.sent_unix_ms == 3 for one in agent.told),
+            lambda: any(
+                one.HasField("heartbeat_reply") and one.heartbeat_reply.sent_unix_ms == 3
+                for one in agent.told
+            ),
             what="heartbeats are answered meanwhile",
         )
         assert turned_away() == held
@@ -143,7 +146,9 @@ async def test_every_heartbeat_is_answered(
             await agent.send(heartbeat=wire.Heartbeat(sent_unix_ms=number))
 
         def answered() -> set[int]:
-            return {told.pulse.sent_unix_ms for told in agent.told if told.HasField("pulse")}
+            return {
+                told.heartbeat_reply.sent_unix_ms for told in agent.told if told.HasField("heartbeat_reply")
+            }
 
         await eventually(lambda: {1, 2, 3, 4, 5} <= answered(), what="pulses")
 
@@ -169,7 +174,7 @@ async def test_the_label_comes_with_the_stream_and_goes_with_a_long_silence(
         assert await labelled(), "heartbeats keep it"
         # Its silence begins now.
         await agent.send(heartbeat=wire.Heartbeat(sent_unix_ms=1))
-        await eventually(lambda: any(told.pulse.sent_unix_ms == 1 for told in agent.told))
+        await eventually(lambda: any(told.heartbeat_reply.sent_unix_ms == 1 for told in agent.told))
         await agent.hang_up()
         assert await labelled(), "a broken stream is no silence yet"
 

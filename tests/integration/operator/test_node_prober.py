@@ -13,7 +13,7 @@ import pytest
 
 from convoy_crds.terms import LABEL_AGENT_READY
 from convoy_operator.hub import node_prober
-from convoy_operator.hub.node_prober import ABSENT, answers
+from convoy_operator.hub.node_prober import ABSENT, reachable
 
 from .conftest import NODE_LEASES, FakeAgent, Installation, eventually, running
 from .test_operator import JOBS, Kubelet, job
@@ -41,13 +41,13 @@ def blackhole() -> Iterator[tuple[str, int]]:
 
 
 async def test_an_open_port_answers(listener: socket.socket) -> None:
-    assert await answers(*listener.getsockname())
+    assert await reachable(*listener.getsockname())
 
 
 async def test_a_closed_port_answers_by_its_refusal() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
-    assert await answers(*address)
+    assert await reachable(*address)
 
 
 async def test_an_ipv6_address_is_asked() -> None:
@@ -58,17 +58,17 @@ async def test_an_ipv6_address_is_asked() -> None:
             port = server.getsockname()[1]
     except OSError:
         pytest.skip("no IPv6 here")
-    assert await answers("::1", port)
+    assert await reachable("::1", port)
 
 
 async def test_who_takes_no_packets_does_not_answer_and_is_not_waited_for(blackhole: tuple[str, int]) -> None:
     began = time.monotonic()
-    assert not await answers(*blackhole)
+    assert not await reachable(*blackhole)
     assert 0.4 < time.monotonic() - began < 2.0
 
 
 async def test_an_address_that_leads_nowhere_does_not_answer() -> None:
-    assert not await answers(UNROUTABLE, 9)
+    assert not await reachable(UNROUTABLE, 9)
 
 
 async def test_who_cannot_ask_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ async def test_who_cannot_ask_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket, "socket", full)
     with pytest.raises(OSError, match="Too many"):
-        await answers("127.0.0.1", 9)
+        await reachable("127.0.0.1", 9)
 
 
 async def test_a_node_that_falls_silent_is_looked_into_and_loses_its_label_once_it_does_not_answer(

@@ -27,12 +27,12 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import errors, views
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.cluster_cache import ClusterCache
-from convoy_operator.events import Recorder
+from convoy_operator.events import EventRecorder
 from convoy_operator.metrics import Metrics
 from convoy_operator.pod_events import PodEvents
 from convoy_operator.queue import WorkQueue
 from convoy_operator.reader import ClusterReader
-from convoy_operator.reconcile import Means, Reconciler
+from convoy_operator.reconcile import ReconcileContext, Reconciler
 from convoy_operator.refusals import Refusals
 from convoy_operator.settings import Settings
 from convoy_workloads.engines.catalogue import catalogue
@@ -59,12 +59,12 @@ class Trial:
         self.cache.objects(engine.KIND).upsert(views.parent({**catalogue()["gpt"].to_dict(), **entry}))
         queue: WorkQueue[Key] = WorkQueue()
         refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
-        means = Means(
+        means = ReconcileContext(
             gateway=self.gateway,
             node_gateway=self.gateway,
             cache=self.cache,
             queue=queue,
-            recorder=Recorder(self.gateway, self.metrics, "fuzz"),
+            recorder=EventRecorder(self.gateway, self.metrics, "fuzz"),
             metrics=self.metrics,
             settings=settings,
             pod_events=PodEvents(self.gateway, self.cache, queue.add),

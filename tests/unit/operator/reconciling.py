@@ -12,12 +12,12 @@ from convoy_controllers.keys import Key
 from convoy_controllers.testing.hub import FakeHub
 from convoy_crds import healthsweep, trainingjob
 from convoy_operator.cluster_cache import ClusterCache
-from convoy_operator.events import Recorder
+from convoy_operator.events import EventRecorder
 from convoy_operator.metrics import Metrics
 from convoy_operator.pod_events import PodEvents
 from convoy_operator.queue import WorkQueue
 from convoy_operator.reader import ClusterReader
-from convoy_operator.reconcile import Means, Reconciler
+from convoy_operator.reconcile import ReconcileContext, Reconciler
 from convoy_operator.recovery_meter import RecoveryMeter
 from convoy_operator.refusals import Refusals
 from convoy_operator.settings import Settings
@@ -28,7 +28,7 @@ from .conftest import FakeApi
 
 
 class Operator:
-    """Caches, queue and reconciler of some controllers. Its clocks are the test's."""
+    """Reflectors, queue and reconciler of some controllers. Its clocks are the test's."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Operator:
         self.cache = ClusterCache(self.controllers)
         self.queue: WorkQueue[Key] = WorkQueue()
         self.metrics = Metrics()
-        self.recorder = Recorder(api, self.metrics, "test")
+        self.recorder = EventRecorder(api, self.metrics, "test")
         self.settings = Settings(**settings)
         self.refusals = Refusals(
             self.settings.backoff_min_seconds, self.settings.backoff_max_seconds, lambda: self.time
@@ -58,7 +58,7 @@ class Operator:
         self.reader = ClusterReader(
             self.cache, self.hub, self.refusals.standing, lambda: self.now, lambda: self.time
         )
-        means = Means(
+        means = ReconcileContext(
             gateway=api,
             node_gateway=node_api or api,
             cache=self.cache,

@@ -121,7 +121,7 @@ class Harness:
     def look(self, seconds: float = 0.0) -> dict[str, list[wire.Store]]:
         """After so much time: who was told of stores, and what."""
         self.now += seconds
-        self.stores.look()
+        self.stores.poll()
         return {node: said for node in self.streams if (said := self.told(node))}
 
     def answer(self, node: str, told: wire.Store, **more: Any) -> None:

@@ -20,9 +20,9 @@ from convoy_controllers.resources import HEALTH_SWEEPS
 from convoy_crds.terms import MANAGED_BY
 from convoy_operator import app, views
 from convoy_operator.app import Operator
-from convoy_operator.caches import Caches
 from convoy_operator.connection import lean
 from convoy_operator.hub.ca import Authority, make_authority
+from convoy_operator.reflectors import Reflectors
 from convoy_operator.settings import CA_MAKERS, Settings
 
 from .conftest import FakeApi
@@ -245,7 +245,7 @@ class Takeover:
         async def listed(_: Any) -> None:
             pass
 
-        monkeypatch.setattr(Caches, "list_all", listed)
+        monkeypatch.setattr(Reflectors, "list_all", listed)
         monkeypatch.setattr(app, "run_until_first_exit", self.lead)
         self.operator = Operator(Settings(namespace="sys"), Mock(), Mock(), Mock())
         self.seen: dict[str, float | None] = {}

@@ -12,7 +12,7 @@ from convoy_controllers.trainingjob.pods import pod
 from convoy_crds.layout import slots
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import errors
-from convoy_operator.chart_test import NAME, Failed, manifest, outcome, standing, take_away, train
+from convoy_operator.chart_test import NAME, Failed, delete_job, manifest, outcome, standing, train
 from convoy_operator.gateway import Object
 
 from .conftest import FakeApi
@@ -149,4 +149,4 @@ def test_without_rights_it_fails_typed(virtual: Callable[..., Any]) -> None:
     cluster = Cluster()
     cluster.fail = lambda verb, plural, name: errors.Forbidden(403, "no")
     with pytest.raises(errors.Forbidden):
-        virtual(take_away(cluster, "sys"))
+        virtual(delete_job(cluster, "sys"))

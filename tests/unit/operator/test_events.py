@@ -11,7 +11,7 @@ from convoy_controllers.children import Event
 from convoy_controllers.resources import ENGINES, TRAINING_JOBS
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_operator import errors
-from convoy_operator.events import PER_OBJECT, WINDOW, Recorder
+from convoy_operator.events import PER_OBJECT, WINDOW, EventRecorder
 from convoy_operator.metrics import Metrics
 
 from .conftest import FakeApi
@@ -32,11 +32,11 @@ async def clock() -> Clock:
 
 
 @pytest.fixture
-async def recorder(api: FakeApi, clock: Clock) -> Recorder:
-    return Recorder(api, Metrics(), "replica", clock)
+async def recorder(api: FakeApi, clock: Clock) -> EventRecorder:
+    return EventRecorder(api, Metrics(), "replica", clock)
 
 
-async def posted(recorder: Recorder, api: FakeApi) -> list[dict[str, Any]]:
+async def posted(recorder: EventRecorder, api: FakeApi) -> list[dict[str, Any]]:
     """Lets everything recorded be posted; what the server has then."""
     task = asyncio.create_task(recorder.run())
     while recorder._outbox.qsize():  # noqa: ASYNC110 - the task ends only by cancellation
@@ -47,7 +47,7 @@ async def posted(recorder: Recorder, api: FakeApi) -> list[dict[str, Any]]:
     return [raw for (plural, _, _), raw in api.objects.items() if plural == "events"]
 
 
-async def test_an_event_says_what_of_whom_and_by_whom(recorder: Recorder, api: FakeApi) -> None:
+async def test_an_event_says_what_of_whom_and_by_whom(recorder: EventRecorder, api: FakeApi) -> None:
     recorder.record(TRAINING_JOBS, JOB, Event(Reasons.RANK_FAILED, "rank 1 failed"))
     (event,) = await posted(recorder, api)
     assert (event["type"], event["reason"], event["message"]) == ("Warning", "RankFailed", "rank 1 failed")
@@ -65,7 +65,7 @@ async def test_an_event_says_what_of_whom_and_by_whom(recorder: Recorder, api: F
 
 
 async def test_the_same_is_said_once_in_a_window_and_counted_after(
-    recorder: Recorder, api: FakeApi, clock: Clock
+    recorder: EventRecorder, api: FakeApi, clock: Clock
 ) -> None:
     for _ in range(5):
         recorder.record(TRAINING_JOBS, JOB, Event(Reasons.TRAINING, "m"))
@@ -75,7 +75,7 @@ async def test_the_same_is_said_once_in_a_window_and_counted_after(
     assert sorted(event["count"] for event in await posted(recorder, api)) == [1, 5]
 
 
-async def test_an_object_that_flaps_is_cut_off(recorder: Recorder, api: FakeApi, clock: Clock) -> None:
+async def test_an_object_that_flaps_is_cut_off(recorder: EventRecorder, api: FakeApi, clock: Clock) -> None:
     for n in range(PER_OBJECT + 10):
         recorder.record(TRAINING_JOBS, JOB, Event(Reasons.TRAINING, f"m{n}"))
     other = {"metadata": JOB["metadata"] | {"uid": "other"}}
@@ -83,18 +83,18 @@ async def test_an_object_that_flaps_is_cut_off(recorder: Recorder, api: FakeApi,
     assert len(await posted(recorder, api)) == PER_OBJECT + 1
 
 
-async def test_events_of_cluster_scoped_objects_are_in_default(recorder: Recorder, api: FakeApi) -> None:
+async def test_events_of_cluster_scoped_objects_are_in_default(recorder: EventRecorder, api: FakeApi) -> None:
     recorder.record(ENGINES, {"metadata": {"name": "e", "uid": "u"}}, Event(Reasons.ACCEPTED, "m"))
     assert (await posted(recorder, api))[0]["metadata"]["namespace"] == "default"
 
 
-async def test_a_long_message_is_cut_to_what_the_server_takes(recorder: Recorder, api: FakeApi) -> None:
+async def test_a_long_message_is_cut_to_what_the_server_takes(recorder: EventRecorder, api: FakeApi) -> None:
     recorder.record(TRAINING_JOBS, JOB, Event(Reasons.RANK_FAILED, "ü" * 2000))
     message = (await posted(recorder, api))[0]["message"]
     assert len(message.encode()) <= 1024 and set(message) == {"ü"}
 
 
-async def test_a_server_that_refuses_events_is_no_trouble(recorder: Recorder, api: FakeApi) -> None:
+async def test_a_server_that_refuses_events_is_no_trouble(recorder: EventRecorder, api: FakeApi) -> None:
     api.fail = lambda verb, plural, name: errors.Forbidden(403, "namespace is being terminated")
     recorder.record(TRAINING_JOBS, JOB, Event(Reasons.TRAINING, "m"))
     assert await posted(recorder, api) == []
@@ -103,7 +103,7 @@ async def test_a_server_that_refuses_events_is_no_trouble(recorder: Recorder, ap
     assert len(await posted(recorder, api)) == 1
 
 
-async def test_a_full_outbox_drops_and_counts(recorder: Recorder) -> None:
+async def test_a_full_outbox_drops_and_counts(recorder: EventRecorder) -> None:
     for n in range(1100):
         owner = {"metadata": {"name": "j", "namespace": "ns", "uid": str(n)}}
         recorder.record(TRAINING_JOBS, owner, Event(Reasons.TRAINING, "m"))
@@ -112,7 +112,7 @@ async def test_a_full_outbox_drops_and_counts(recorder: Recorder) -> None:
 
 @pytest.mark.parametrize("name", ["n" * 253, "n" * 235 + ".-.n" + "n" * 14])
 async def test_the_longest_name_leaves_room_for_that_of_its_events(
-    recorder: Recorder, api: FakeApi, name: str
+    recorder: EventRecorder, api: FakeApi, name: str
 ) -> None:
     engine = {"metadata": {"name": name, "uid": "u"}}
     recorder.record(ENGINES, engine, Event(Reasons.ACCEPTED, "fine"))

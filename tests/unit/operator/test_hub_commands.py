@@ -32,7 +32,7 @@ class TestCommands(AgentsHarness):
         assert self.hub.monitor.unsettled({"n1"}) == 0
 
     async def test_who_asks_a_moved_agent_for_commits_is_told_until_it_knows(self) -> None:
-        asks = report(asks=[wire.Place(node="n1", peer_address="n1:old")])
+        asks = report(peers=[wire.NodeAddress(node="n1", peer_address="n1:old")])
         stream = self.join("n0", asks)
         self.hub.directory.poll()
         assert stream.outbox.empty(), "that agent has not dialled yet: nobody knows better"
@@ -49,14 +49,14 @@ class TestCommands(AgentsHarness):
         self.hub.directory.poll()
         assert stream.outbox.get_nowait().peer_moved.peer_address == "n1:9", "which is news"
         self.hub.streams.join(wire.Hello(node="n1", peer_address="n1:8472"))
-        self.hub.reports.record("n0", report(asks=[wire.Place(node="n1", peer_address="n1:8472")]))
+        self.hub.reports.record("n0", report(peers=[wire.NodeAddress(node="n1", peer_address="n1:8472")]))
         self.hub.directory.poll()
         assert stream.outbox.empty()
 
     async def test_who_has_all_addresses_wrong_is_told_once_of_each_and_no_more_than_fits(self) -> None:
         def hello(nodes: list[str]) -> wire.Hello:
-            asks = [wire.Place(node=node, peer_address="wrong") for node in nodes]
-            pods = [report(pod_uid=f"u{number}", asks=asks) for number in range(512)]
+            asks = [wire.NodeAddress(node=node, peer_address="wrong") for node in nodes]
+            pods = [report(pod_uid=f"u{number}", peers=asks) for number in range(512)]
             return wire.Hello(node="n0", peer_address="n0:8472", pods=pods)
 
         dropped = self.hub.context.metrics.commands_dropped._value
@@ -69,23 +69,23 @@ class TestCommands(AgentsHarness):
         assert dropped.get() == 1, "it is not gone on with"
 
     async def test_an_agent_pays_for_what_it_asks_but_110_pods_may_tell_at_once(self) -> None:
-        asks = [wire.Place(node=f"n{number}") for number in range(64)]
-        hello = wire.Hello(pods=[report(pod_uid=f"u{number}", asks=asks[:6]) for number in range(110)])
+        asks = [wire.NodeAddress(node=f"n{number}") for number in range(64)]
+        hello = wire.Hello(pods=[report(pod_uid=f"u{number}", peers=asks[:6]) for number in range(110)])
         for _ in range(20):
             self.hub.registry.charge("n0", wire.AgentMessage(hello=hello))
         assert not self.hub.registry.debt("n0")
         for _ in range(3):
-            hello = wire.Hello(pods=[report(pod_uid=f"u{number}", asks=asks) for number in range(512)])
+            hello = wire.Hello(pods=[report(pod_uid=f"u{number}", peers=asks) for number in range(512)])
             self.hub.registry.charge("n1", wire.AgentMessage(hello=hello))
         assert self.hub.registry.debt("n1") > 3
         for _ in range(2000):
-            self.hub.registry.charge("n2", wire.AgentMessage(pod=report(asks=asks)))
+            self.hub.registry.charge("n2", wire.AgentMessage(pod=report(peers=asks)))
         assert self.hub.registry.debt("n2") > 9
 
     async def test_a_new_leader_corrects_what_a_hello_says(self) -> None:
         self.join("n1")
         self.hub.directory.poll()
-        stream = self.join("n0", report(asks=[wire.Place(node="n1", peer_address="n1:old")]))
+        stream = self.join("n0", report(peers=[wire.NodeAddress(node="n1", peer_address="n1:old")]))
         assert stream.outbox.get_nowait().peer_moved.peer_address == "n1:8472"
 
     @pytest.mark.parametrize(("fencing", "told"), [("Strict", True), ("Commit", False)])

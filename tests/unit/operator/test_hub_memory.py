@@ -17,8 +17,8 @@ from convoy_operator.hub.slot_tokens import SlotTokenIssuer
 
 class TestMemory(AgentsHarness):
     def holding(self, node: str, *uids: str) -> Any:
-        held = [wire.Held(job_uid=uid, slot_token=self.slot_token(node, uid)) for uid in uids]
-        hello = wire.Hello(node=node, peer_address=f"{node}:8472", holdings=wire.Holdings(held=held))
+        held = [wire.HeldJob(job_uid=uid, slot_token=self.slot_token(node, uid)) for uid in uids]
+        hello = wire.Hello(node=node, peer_address=f"{node}:8472", held_jobs=wire.HeldJobs(jobs=held))
         return self.hub.streams.join(hello)
 
     def slot_token(self, node: str, uid: str) -> str:
@@ -40,7 +40,7 @@ class TestMemory(AgentsHarness):
             self.now += 11
             self.hub.release_memory()
         said = [stream.outbox.get_nowait() for _ in range(stream.outbox.qsize())]
-        return [one.forget.job_uid for one in said if one.HasField("forget")]
+        return [one.drop_job.job_uid for one in said if one.HasField("drop_job")]
 
     async def test_memory_of_jobs_that_are_over_or_gone_is_given_back(self) -> None:
         stream = self.holding("n0", "j", "gone")
@@ -48,7 +48,7 @@ class TestMemory(AgentsHarness):
         assert self.forgotten(stream) == ["gone"]
         self.run_job(phase="Succeeded")
         assert sorted(set(self.forgotten(stream))) == ["gone", "j"]
-        self.hub.registry.ensure("n0").hold(wire.Holdings())
+        self.hub.registry.ensure("n0").record_holdings(wire.HeldJobs())
         assert self.forgotten(stream) == []
 
     async def test_a_look_goes_through_a_jobs_pods_once_however_many_nodes_hold_it(
@@ -112,8 +112,8 @@ class TestMemory(AgentsHarness):
         }
         streams = {}
         for node, token in shown.items():
-            held = wire.Holdings(held=[wire.Held(job_uid="j", slot_token=token)])
-            streams[node] = self.hub.streams.join(wire.Hello(node=node, peer_address=node, holdings=held))
+            held = wire.HeldJobs(jobs=[wire.HeldJob(job_uid="j", slot_token=token)])
+            streams[node] = self.hub.streams.join(wire.Hello(node=node, peer_address=node, held_jobs=held))
         self.holding("n0", "j")
         assert self.hub.reader.holders("j") == ("n0",)
         for stream in streams.values():

@@ -44,20 +44,22 @@ class TestStreams(AgentsHarness):
     async def test_no_more_is_remembered_of_a_node_than_a_node_may_have(self) -> None:
         long = "x" * 10_000
         ranks = [rank(stderr_tail=long) for _ in range(200)]
-        asks = [wire.Place(node=long, peer_address=long)] * 100
-        held = [wire.Held(job_uid=f"{number}{long}", slot_token=long) for number in range(1000)]
+        asks = [wire.NodeAddress(node=long, peer_address=long)] * 100
+        held = [wire.HeldJob(job_uid=f"{number}{long}", slot_token=long) for number in range(1000)]
         hardware = wire.Hardware(known=True, accelerators=[long] * 1000, driver=long)
-        hello = wire.Hello(node="n0", peer_address=long, holdings=wire.Holdings(held=held), hardware=hardware)
+        hello = wire.Hello(
+            node="n0", peer_address=long, held_jobs=wire.HeldJobs(jobs=held), hardware=hardware
+        )
         self.hub.streams.join(hello)
         for number in range(1000):
-            self.hub.reports.record("n0", report(pod_uid=f"u{number}", ranks=ranks, asks=asks))
+            self.hub.reports.record("n0", report(pod_uid=f"u{number}", ranks=ranks, peers=asks))
             self.hub.reports.record("n0", report(pod_uid=f"few{number}"))
             self.hub.reports.record("n0", report(pod_uid=f"{number}{long}"))
         agent = self.hub.registry.ensure("n0")
         sizes = [sum(len(one.stderr) for one in view.ranks) for view in agent.slots.values()]
         assert len(agent.slots) == 512 and sum(sizes) == 4096 * 2048 and max(sizes) == 64 * 2048
-        assert {len(one) for asked in agent.asks.values() for place in asked for one in place} == {256}
-        assert max(map(len, agent.asks.values())) == 64 and len(agent.peer_address) == 256
+        assert {len(one) for asked in agent.peers.values() for place in asked for one in place} == {256}
+        assert max(map(len, agent.peers.values())) == 64 and len(agent.peer_address) == 256
         assert len(agent.holdings) == 512 and {*map(len, agent.holdings.values())} == {4096}
         assert agent.hardware.ByteSize() < 32_768
         # What is known already goes on being told.

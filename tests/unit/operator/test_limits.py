@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from convoy_operator.limits import FLOW, FairLine, RetryBudget, TokenBucket, Usage, backoff
+from convoy_operator.limits import FLOW, FairQueue, RetryBudget, TokenBucket, Usage, backoff
 
 
-async def _taking(line: FairLine, flow: str, into: list[str]) -> None:
+async def _taking(line: FairQueue, flow: str, into: list[str]) -> None:
     FLOW.set(flow)
     await line.take()
     into.append(flow)
@@ -20,7 +20,7 @@ async def _taking(line: FairLine, flow: str, into: list[str]) -> None:
 def test_a_burst_goes_at_once_and_the_rest_at_the_rate(virtual: Any) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        line = FairLine(TokenBucket(10, 5, loop.time))
+        line = FairQueue(TokenBucket(10, 5, loop.time))
         began = loop.time()
         waits = await asyncio.gather(*(line.take() for _ in range(25)))
         assert loop.time() - began == pytest.approx(2.0, abs=0.01)
@@ -33,7 +33,7 @@ def test_a_burst_goes_at_once_and_the_rest_at_the_rate(virtual: Any) -> None:
 def test_a_request_does_not_wait_for_all_of_a_huge_job(virtual: Any) -> None:
     async def scenario() -> None:
         done: list[str] = []
-        line = FairLine(TokenBucket(10, 1, asyncio.get_running_loop().time))
+        line = FairQueue(TokenBucket(10, 1, asyncio.get_running_loop().time))
         huge = [asyncio.create_task(_taking(line, "huge", done)) for _ in range(50)]
         await asyncio.sleep(0)
         small = [asyncio.create_task(_taking(line, "small", done)) for _ in range(2)]
@@ -53,7 +53,7 @@ def test_rate_zero_never_waits() -> None:
 def test_a_cancelled_waiter_takes_no_token(virtual: Any) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        line = FairLine(TokenBucket(1, 1, loop.time))
+        line = FairQueue(TokenBucket(1, 1, loop.time))
         await line.take()
         waiters = [asyncio.create_task(line.take()) for _ in range(3)]
         await asyncio.sleep(0)
@@ -67,7 +67,7 @@ def test_a_cancelled_waiter_takes_no_token(virtual: Any) -> None:
 def test_a_token_that_comes_with_the_cancellation_goes_to_the_next(virtual: Any) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        line = FairLine(TokenBucket(1, 1, loop.time))
+        line = FairQueue(TokenBucket(1, 1, loop.time))
         await line.take()
         first, second = (asyncio.create_task(line.take()) for _ in range(2))
         await asyncio.sleep(0)

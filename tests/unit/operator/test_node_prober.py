@@ -145,13 +145,13 @@ def test_one_pod_that_answers_is_enough_and_three_are_asked(virtual: Virtual, ap
         it.dead = {"10.0.0.1", "10.0.0.2"}
         await it.until(3.9)
         assert {address for _, address, _ in it.asked} == {"10.0.0.1", "10.0.0.2", "10.0.0.3"}
-        assert it.prober.answers("n") and it.flipped == []
+        assert it.prober.reachable("n") and it.flipped == []
         it.dead.add("10.0.0.3")
         await it.until(5.0)
-        assert not it.prober.answers("n")
+        assert not it.prober.reachable("n")
         it.dead.clear()
         await it.until(6.0)
-        assert it.prober.answers("n")
+        assert it.prober.reachable("n")
         assert [node for _, node in it.flipped] == ["n", "n"]
         await it.prober.stop()
 
@@ -165,13 +165,13 @@ def test_an_agent_that_is_heard_again_ends_the_asking(virtual: Virtual, api: Fak
         it.pod("a", "n", "10.0.0.1")
         it.dead = {"10.0.0.1"}
         await it.until(4.2)
-        assert not it.prober.answers("n") and it.under_way == 1
+        assert not it.prober.reachable("n") and it.under_way == 1
         it.heard("n")
         it.prober.poll()
         asked = len(it.asked)
         await it.until(7.0)
         assert len(it.asked) == asked
-        assert it.prober.answers("n") and it.prober.probe("n") is None
+        assert it.prober.reachable("n") and it.prober.probe("n") is None
         assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
     virtual(run())
@@ -196,7 +196,7 @@ def test_a_node_without_pods_is_asked_at_its_agent_while_it_may_be_given_some(
         assert {target[1:] for target in it.asked} == {("10.0.1.1", 8472), ("fd00::1", 8472)}
         case = it.prober.probe("spare")
         assert case is not None and not case.answers and not case.pods_asked
-        assert it.prober.answers("named"), "an agent's word sends nobody to another's host"
+        assert it.prober.reachable("named"), "an agent's word sends nobody to another's host"
         assert api.count("get") == 0, "no pods, no Lease"
         await it.prober.stop()
 
@@ -209,7 +209,7 @@ def test_that_nobody_can_be_asked_says_nothing_of_the_node(virtual: Virtual, api
         it.heard("n")
         it.pod("a", "n", "broken")
         await it.until(6.0)
-        assert len(it.asked) == 3 and it.prober.answers("n")
+        assert len(it.asked) == 3 and it.prober.reachable("n")
         await it.prober.stop()
 
     virtual(run())
@@ -225,7 +225,7 @@ def test_a_mass_of_silent_nodes_is_asked_in_turns(virtual: Virtual, api: FakeApi
         await it.until(6.5)
         assert it.most == 64
         assert len({address for _, address, _ in it.asked}) == 300
-        assert not any(it.prober.answers(f"n{count}") for count in range(300))
+        assert not any(it.prober.reachable(f"n{count}") for count in range(300))
         assert api.count("get") <= 8 + 20 * 3.5
         await it.prober.stop()
 

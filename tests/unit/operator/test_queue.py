@@ -155,7 +155,7 @@ def test_back_off_doubles_up_to_its_limit_and_is_forgotten_after_success(virtual
             ceiling = min(60.0, 0.5 * 2**failures)
             assert ceiling / 2 <= wait <= ceiling + 1e-3
         assert await take(queue) == "a"
-        queue.forget("a")
+        queue.reset_backoff("a")
         queue.done("a")
         queue.add("a")
         assert await take(queue) == "a"
@@ -278,7 +278,7 @@ def test_whatever_is_added_is_worked_on_after_it_was_added_and_never_twice_at_on
                 if rng.random() < 0.2:
                     queue.retry(key)
                 else:
-                    queue.forget(key)
+                    queue.reset_backoff(key)
                 running[key] -= 1
                 queue.done(key)
 

@@ -13,13 +13,13 @@ from convoy_controllers.keys import Key
 from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import views
-from convoy_operator.events import Recorder
+from convoy_operator.events import EventRecorder
 from convoy_operator.hub.sessions import Sessions
 from convoy_operator.metrics import Metrics
 from convoy_operator.pod_events import PodEvents
 from convoy_operator.queue import WorkQueue
 from convoy_operator.reader import ClusterReader
-from convoy_operator.reconcile import Means, Reconciler
+from convoy_operator.reconcile import ReconcileContext, Reconciler
 from convoy_operator.refusals import Refusals
 from convoy_operator.settings import Settings
 
@@ -186,12 +186,12 @@ class TestTrying:
 async def test_a_store_is_resolved_before_it_is_planned(it: Harness) -> None:
     queue: WorkQueue[Key] = WorkQueue()
     metrics, settings, refusals = Metrics(), Settings(), Refusals(0.5, 60.0)
-    means = Means(
+    means = ReconcileContext(
         gateway=it.api,
         node_gateway=it.api,
         cache=it.cache,
         queue=queue,
-        recorder=Recorder(it.api, metrics, "test"),
+        recorder=EventRecorder(it.api, metrics, "test"),
         metrics=metrics,
         settings=settings,
         pod_events=PodEvents(it.api, it.cache, queue.add),

@@ -28,7 +28,7 @@ from convoy_controllers.resources import (
 from convoy_controllers.testing.hub import FakeHub
 from convoy_operator import errors
 from convoy_operator.hub.sweeps import AGAIN_SECONDS, Sweeps
-from convoy_operator.sweeps import SweepTidier
+from convoy_operator.sweeps import OrderGarbageCollector
 
 from .conftest import FakeApi
 from .reconciling import Operator
@@ -46,7 +46,7 @@ class SweepHub(FakeHub):
 
     @property
     def sweeps(self) -> Callable[[str, str], Told | None]:
-        return self._sweeps.told
+        return self._sweeps.report
 
 
 class Cluster(Operator):
@@ -73,7 +73,7 @@ class Cluster(Operator):
         super().__init__(api, SweepHub(self.sweeps), send=self.command)
         self.now = now
         self.silent = self.hub.silent
-        self.tidier = SweepTidier(self.reader, self.sweeps)
+        self.order_collector = OrderGarbageCollector(self.reader, self.sweeps)
 
     def command(self, command: Any) -> None:
         match command:
@@ -119,7 +119,7 @@ class Cluster(Operator):
             report.metrics.add(
                 metric="cpu-gemm", unit="GFLOP/s", higher_is_better=True, samples=samples.tolist()
             )
-        self.sweeps.heard(node, report)
+        self.sweeps.record_report(node, report)
 
     def orders(self, node: str = "n0") -> list[wire.SweepOrder]:
         return [
@@ -145,7 +145,7 @@ class Cluster(Operator):
             self.time += later.total_seconds()
             self.sync()
             asyncio.run(self.reconcile_all())
-            self.tidier.tidy()
+            self.order_collector.collect()
             self.sync()
 
     def health(self, name: str = "n0") -> dict[str, Any]:
@@ -251,7 +251,9 @@ def test_a_sweep_that_is_deleted_ends_on_its_nodes(api: FakeApi) -> None:
     api.objects.pop((HEALTH_SWEEPS.plural, "", "mine"))
     it.look()
     assert it.kinds() == ["sweep_order", "sweep_cancel"]
-    it.sweeps.heard("n0", wire.SweepReport(name=it.orders()[0].name, state=wire.SweepReport.CANCELLED))
+    it.sweeps.record_report(
+        "n0", wire.SweepReport(name=it.orders()[0].name, state=wire.SweepReport.CANCELLED)
+    )
     it.look()
     assert it.kinds() == ["sweep_order", "sweep_cancel", "sweep_received"]
 
@@ -310,7 +312,7 @@ def test_a_sweep_whose_time_is_over_is_deleted(api: FakeApi) -> None:
 def test_a_node_cannot_fill_the_operator(api: FakeApi) -> None:
     sweeps = Sweeps(lambda node, message: True, lambda node: "")
     for number in range(1000):
-        sweeps.heard("n", wire.SweepReport(name=f"s{number}"))
+        sweeps.record_report("n", wire.SweepReport(name=f"s{number}"))
     assert sum(1 for _ in sweeps.all()) < 100
     many = wire.SweepReport(name="s0", state=wire.SweepReport.DONE, inventory_digest="../../x")
     many.metrics.add(metric="made-up")
@@ -319,8 +321,8 @@ def test_a_node_cannot_fill_the_operator(api: FakeApi) -> None:
         many.metrics.add(metric="fingerprint", digests=["d" * 5000] * 100)
     for _ in range(1000):
         many.metrics.add(metric="gemm", samples=[1.0] * 2000, message="x" * 9999)
-    sweeps.heard("n", many)
-    told = sweeps.told("n", "s0")
+    sweeps.record_report("n", many)
+    told = sweeps.report("n", "s0")
     assert told is not None and told.digest == ""
     assert len(told.metrics) <= 256 and {one.metric for one in told.metrics} == {"gemm", "fingerprint"}
     assert all(one.accelerator is None for one in told.metrics)
@@ -328,9 +330,9 @@ def test_a_node_cannot_fill_the_operator(api: FakeApi) -> None:
     assert sum(len(one.samples) for one in told.metrics) <= 20_000
     digests = [digest for one in told.metrics for digest in one.digests]
     assert 0 < len(digests) <= 1024 and max(map(len, digests)) <= 128
-    sweeps.heard("m", wire.SweepReport(name="s" * 9999))
+    sweeps.record_report("m", wire.SweepReport(name="s" * 9999))
     assert not [node for node, _, _ in sweeps.all() if node == "m"]
-    sweeps.gone("n")
+    sweeps.drop_node("n")
     assert not list(sweeps.all())
 
 
@@ -468,6 +470,6 @@ def test_two_nodes_that_claim_one_hardware_are_not_taken_for_one(api: FakeApi) -
 
 def test_what_an_agent_refuses_for_nobody_is_forgotten(api: FakeApi) -> None:
     it = Cluster(api)
-    it.sweeps.heard("n0", wire.SweepReport(name="strange", state=wire.SweepReport.REFUSED))
+    it.sweeps.record_report("n0", wire.SweepReport(name="strange", state=wire.SweepReport.REFUSED))
     it.look()
     assert not [order for _, order, _ in it.sweeps.all() if order == "strange"]

@@ -19,7 +19,7 @@ from convoy_controllers.resources import SERVICES, TRAINING_JOBS, of
 from convoy_controllers.rights import rules
 from convoy_controllers.testing.builders import make_job
 from convoy_operator import errors, views
-from convoy_operator.caches import Caches
+from convoy_operator.reflectors import Reflectors
 
 from .conftest import FakeApi
 from .reconciling import Operator
@@ -219,7 +219,7 @@ async def test_children_of_a_kind_that_is_reconciled_are_in_the_cache_of_that_ki
     assert it.cache.store(TRAINING_JOBS) is it.cache.jobs and len(it.cache.jobs) == 2
     await it.reconciler.handle(KEY)
     assert [name for plural, _, name in api.objects if plural == TRAINING_JOBS.plural] == ["a-person-s"]
-    kept = Caches(api, it.cache, it.metrics, 600.0, it.controllers)
+    kept = Reflectors(api, it.cache, it.metrics, 600.0, it.controllers)
     assert TRAINING_JOBS not in it.cache.applied and len(kept._applied) == len(it.cache.applied)
 
 

@@ -133,8 +133,8 @@ class Fleet:
 def test_of_many_nodes_no_more_than_a_page_is_held(
     virtual: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uninstall, "MOMENT_SECONDS", 0.0)
+    monkeypatch.setattr(uninstall, "SETTLE_SECONDS", 0.0)
     fleet: Any = Fleet()
-    words = virtual(uninstall.ask(fleet, ""))
+    words = virtual(uninstall.check(fleet, ""))
     assert "100 marked nodes (n001, n003, n005, n007, n009, ...)" in words
     assert fleet.held <= 20, "beside the page that is read, the one before may not be gone yet"

@@ -26,7 +26,7 @@ class _Applied:
     """True if the newest plan wanted a field put back before that may be."""
 
 
-class Taken:
+class FieldConflicts:
     """Of all objects that the operator applies, by uid of their owner. Times are monotonic seconds.
 
     Another manager that writes to a field takes that field from the operator. Two that both insist would

@@ -24,7 +24,7 @@ from convoy_operator.run_until_first_exit import run_until_first_exit
 log = structlog.get_logger(__name__)
 
 
-class Caches:
+class Reflectors:
     """A reflector for each resource. kopf watches the kinds that people write; here they are only listed."""
 
     def __init__(
