@@ -75,7 +75,7 @@ class CommitClient:
         generation: Generation,
         vote: PrepareVote | None,
     ) -> CommitOutcome:
-        request = hub_pb2.Prepared(
+        request = hub_pb2.PrepareRequest(
             job_uid=plan.job_uid,
             incarnation=generation.incarnation,
             step=generation.step,
@@ -96,7 +96,7 @@ class CommitClient:
 
     async def abandon(self, plan: Assignment, generation: Generation) -> None:
         """Report to slot 0's agent, if it answers in time, that the slot could not save a generation."""
-        request = hub_pb2.Abandoned(
+        request = hub_pb2.AbandonRequest(
             job_uid=plan.job_uid,
             incarnation=generation.incarnation,
             step=generation.step,

@@ -15,10 +15,10 @@ from convoy_agents import metrics
 from convoy_agents.commit_client import CommitClient
 from convoy_agents.commit_coordinator import CommitCoordinator
 from convoy_agents.csi import library
-from convoy_agents.csi.clearing import clear
+from convoy_agents.csi.cleanup import clean_up
 from convoy_agents.csi.folders import Folders
 from convoy_agents.csi.service import CsiServers
-from convoy_agents.csi.volumes import Volumes, remember
+from convoy_agents.csi.volumes import Volumes, save_state
 from convoy_agents.enrol import Enrolment
 from convoy_agents.guard.outgoing import Outgoing
 from convoy_agents.guard.sweep.answering import PairService
@@ -26,7 +26,7 @@ from convoy_agents.guard.sweep.orders import Orders
 from convoy_agents.guard.sweep.pairing import Pairing
 from convoy_agents.guard.sweep.provenance import provenance
 from convoy_agents.guard.sweep.runner import Launch, Runner
-from convoy_agents.hub import HubLink, Node
+from convoy_agents.hub_client import HubClient, Node
 from convoy_agents.isolation import Isolation, boottime
 from convoy_agents.outbox import Outbox
 from convoy_agents.peer import PeerClient, PeerServer, PeerService, PeerServices
@@ -118,7 +118,7 @@ class Agent:
             (settings.api_host, settings.api_port),
             lambda: self.pods,
             self.pods.stop,
-            self._peers.vouch,
+            self._peers.attested,
         )
         node = Node(
             self.pods.outbox,
@@ -134,7 +134,7 @@ class Agent:
             self.sweeps.told,
             self.sweeps.reports,
         )
-        self.hub = HubLink(settings.node, settings.session_address, self.enrolment, node, version())
+        self.hub = HubClient(settings.node, settings.session_address, self.enrolment, node, version())
         self.pods.wake = self.hub.wake
         self.pods.left = self._pod_left
         slot_tokens = SlotTokenCheck(self.enrolment)
@@ -168,7 +168,7 @@ class Agent:
         shelf = await asyncio.to_thread(library.prepare, settings.run_dir, self._find_sources())
         folders = Folders(settings.run_dir, shelf)
         hooks = Hooks(
-            save=partial(remember, folders),
+            save=partial(save_state, folders),
             changed=self.pods.changed,
             advanced=self._advanced,
             memory=self._ranks.serve,
@@ -188,7 +188,7 @@ class Agent:
             asyncio.create_task(self.enrolment.run(), name="enrolment"),
             asyncio.create_task(self._serve_hub(), name="hub"),
             asyncio.create_task(self._isolation.run(), name="isolation"),
-            asyncio.create_task(self._sweep(volumes), name="sweep"),
+            asyncio.create_task(self._remove_stale_folders(volumes), name="stale folders"),
             asyncio.create_task(self.scrubber.run(), name="scrub"),
             asyncio.create_task(self._leaving.wait(), name="leaving"),
         ]
@@ -234,19 +234,19 @@ class Agent:
                 await csi.stop()
                 await self.pods.close_all()
                 if alone and not any(True for _ in self.pods) and not self.memory_manager.jobs:
-                    left = await asyncio.to_thread(clear, self.settings.run_dir, csi.folder)
+                    left = await asyncio.to_thread(clean_up, self.settings.run_dir, csi.folder)
                     log.info("node cleared", left=left)
                 await self._health.stop()
         except TimeoutError:
             log.warning("left before everything was closed")
 
-    async def _sweep(self, volumes: Volumes) -> None:
+    async def _remove_stale_folders(self, volumes: Volumes) -> None:
         while True:
             await asyncio.sleep(self.settings.sweep_seconds)
             try:
-                await volumes.sweep()
+                await volumes.remove_stale()
             except OSError as error:
-                log.warning("sweep failed", why=str(error))
+                log.warning("stale pod folders not removed", why=str(error))
 
     def not_ready(self) -> str:
         """What keeps the agent from serving pods; empty when nothing does."""

@@ -15,7 +15,7 @@ from convoy_agents.commit_coordinator import CommitCoordinator, CommitOutcome, P
 from convoy_agents.enrol import Enrolment, describe
 from convoy_agents.guard.sweep.answering import PairService
 from convoy_agents.peer_attestation import PeerAttestation
-from convoy_agents.pods.assignment import Member, Place
+from convoy_agents.pods.assignment import Member, NodeAddress
 from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.shard_record import ShardMetadata
 from convoy_agents.tiercheck.slot_token_check import SlotTokenCheck
@@ -57,19 +57,19 @@ class PeerService:
         self._attestation = attestation
         self._slot_tokens = slot_tokens
 
-    async def Vouch(
+    async def Attest(
         self,
-        request: hub_pb2.VouchRequest,
-        context: grpc.aio.ServicerContext[hub_pb2.VouchRequest, hub_pb2.VouchReply],
-    ) -> hub_pb2.VouchReply:
+        request: hub_pb2.AttestRequest,
+        context: grpc.aio.ServicerContext[hub_pb2.AttestRequest, hub_pb2.AttestReply],
+    ) -> hub_pb2.AttestReply:
         """Whether this agent's voice counts for the caller's ranks of that job; the hub then hears of it."""
         node = await agent_of(context)
-        return hub_pb2.VouchReply(member=self._attestation.request(node, request.job_uid))
+        return hub_pb2.AttestReply(member=self._attestation.request(node, request.job_uid))
 
     async def Prepare(
         self,
-        request: hub_pb2.Prepared,
-        context: grpc.aio.ServicerContext[hub_pb2.Prepared, hub_pb2.CommitReply],
+        request: hub_pb2.PrepareRequest,
+        context: grpc.aio.ServicerContext[hub_pb2.PrepareRequest, hub_pb2.CommitReply],
     ) -> hub_pb2.CommitReply:
         """Held until decided. PERMISSION_DENIED when the slot is not on the caller's node, or if nothing but
         the caller's word says that its incarnation has begun.
@@ -92,8 +92,8 @@ class PeerService:
 
     async def Abandon(
         self,
-        request: hub_pb2.Abandoned,
-        context: grpc.aio.ServicerContext[hub_pb2.Abandoned, hub_pb2.CommitReply],
+        request: hub_pb2.AbandonRequest,
+        context: grpc.aio.ServicerContext[hub_pb2.AbandonRequest, hub_pb2.CommitReply],
     ) -> hub_pb2.CommitReply:
         """Answered at once. PERMISSION_DENIED when the slot is not on the caller's node."""
         if (refused := await self._refused(request, context)) is not None:
@@ -103,7 +103,7 @@ class PeerService:
 
     async def _refused(
         self,
-        request: hub_pb2.Prepared | hub_pb2.Abandoned,
+        request: hub_pb2.PrepareRequest | hub_pb2.AbandonRequest,
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> hub_pb2.CommitReply | None:
         """Return the answer to a call that the coordinator need not handle; None when it is to. Aborts for
@@ -118,7 +118,7 @@ class PeerService:
                 verdict=hub_pb2.CommitReply.STALE, seen_incarnation=self._coordinator.seen(request.job_uid)
             )
         if request.incarnation > plan.incarnation:
-            if isinstance(request, hub_pb2.Abandoned):
+            if isinstance(request, hub_pb2.AbandonRequest):
                 return hub_pb2.CommitReply(verdict=hub_pb2.CommitReply.UNKNOWN)
             # That it has begun ends what goes on here.
             shown = await self._slot_tokens.shown(request.slot_token, request.job_uid, context)
@@ -135,7 +135,7 @@ class PeerService:
         return None
 
 
-def _vote(request: hub_pb2.Prepared) -> PrepareVote | None:
+def _vote(request: hub_pb2.PrepareRequest) -> PrepareVote | None:
     if not request.shards:
         return None
     shards = {one.shard: one.id for one in request.shards}
@@ -192,7 +192,7 @@ class PeerClient:
         self._identity: Identity | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def prepare(self, member: Member, request: hub_pb2.Prepared) -> CommitOutcome:
+    async def prepare(self, member: Member, request: hub_pb2.PrepareRequest) -> CommitOutcome:
         """Asks the agent of `member`. AioRpcError when it does not answer, TimeoutError for no identity."""
         stub = await self._peer(member)
         reply: hub_pb2.CommitReply = await stub.Prepare(request, timeout=DEADLINE_SECONDS)
@@ -204,7 +204,7 @@ class PeerClient:
             return CommitOutcome(Verdict.EXPIRED, reply.seen_incarnation)
         return CommitOutcome(verdict, reply.seen_incarnation, record)
 
-    async def abandon(self, member: Member, request: hub_pb2.Abandoned) -> CommitOutcome:
+    async def abandon(self, member: Member, request: hub_pb2.AbandonRequest) -> CommitOutcome:
         """Tells the agent of `member`. AioRpcError, TimeoutError as `prepare`."""
         stub = await self._peer(member)
         reply: hub_pb2.CommitReply = await stub.Abandon(request, timeout=DEADLINE_SECONDS)
@@ -215,27 +215,27 @@ class PeerClient:
             identity = await self._enrolment.ready()
         return hub_pb2_grpc.PeerStub(self._channel(member, identity))
 
-    async def shards(self, place: Place) -> hub_pb2_grpc.ShardsStub:
+    async def shards(self, place: NodeAddress) -> hub_pb2_grpc.ShardsStub:
         """The Shards service of a node's agent. TimeoutError when there is no identity to ask with."""
         async with asyncio.timeout(DEADLINE_SECONDS):
             identity = await self._enrolment.ready()
         return hub_pb2_grpc.ShardsStub(self._channel(place, identity))
 
-    async def pairs(self, place: hub_pb2.Place) -> hub_pb2_grpc.PairsStub:
+    async def pairs(self, place: hub_pb2.NodeAddress) -> hub_pb2_grpc.PairsStub:
         """The Pairs service of a node's agent. TimeoutError when there is no identity to ask with."""
         async with asyncio.timeout(DEADLINE_SECONDS):
             identity = await self._enrolment.ready()
-        return hub_pb2_grpc.PairsStub(self._channel(Place(place.node, place.peer_address), identity))
+        return hub_pb2_grpc.PairsStub(self._channel(NodeAddress(place.node, place.peer_address), identity))
 
-    async def vouch(self, member: Member, job_uid: str, seconds: float) -> bool:
+    async def attested(self, member: Member, job_uid: str, seconds: float) -> bool:
         """Whether the agent of `member` vouches for this node's ranks of the job, within so many seconds."""
         identity = self._enrolment.current
         if identity is None:
             return False
         stub = hub_pb2_grpc.PeerStub(self._channel(member, identity))
         try:
-            reply: hub_pb2.VouchReply = await stub.Vouch(
-                hub_pb2.VouchRequest(job_uid=job_uid), timeout=seconds
+            reply: hub_pb2.AttestReply = await stub.Attest(
+                hub_pb2.AttestRequest(job_uid=job_uid), timeout=seconds
             )
         except grpc.aio.AioRpcError as error:
             log.debug("peer does not vouch", node=member.node, why=describe(error))
@@ -250,7 +250,7 @@ class PeerClient:
             await channel.close(None)
         self._channels.clear()
 
-    def _channel(self, member: Member | Place, identity: Identity) -> grpc.aio.Channel:
+    def _channel(self, member: Member | NodeAddress, identity: Identity) -> grpc.aio.Channel:
         if identity is not self._identity:
             self._identity = identity
             self._drop(0)

@@ -32,7 +32,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodeAddress:
     """A node, and where its agent answers."""
 
     node: str
@@ -61,9 +61,9 @@ class MemoryTiers:
     """Of each shard, on other nodes."""
     limit: int
     """Bytes that the job may have on one node; 0 for what the node has."""
-    hosts: tuple[Place, ...] = ()
+    hosts: tuple[NodeAddress, ...] = ()
     """Nodes that keep the copies of this slot's shards; fewer than `copies` where there are no more."""
-    holders: tuple[Place, ...] = ()
+    holders: tuple[NodeAddress, ...] = ()
     """Known to slot 0 alone: nodes beside the members that hold checkpoints of the job."""
     store: StoreUse | None = None
     interval_seconds: int = 0
@@ -180,7 +180,9 @@ def from_json(data: Mapping[str, Any]) -> Assignment:
     fields["command"] = tuple(fields["command"])
     fields["members"] = tuple(Member(**entry) for entry in fields["members"])
     if memory := fields.get("memory"):
-        places = {name: tuple(Place(**entry) for entry in memory[name]) for name in ("hosts", "holders")}
+        places = {
+            name: tuple(NodeAddress(**entry) for entry in memory[name]) for name in ("hosts", "holders")
+        }
         store = StoreUse(**memory["store"]) if memory.get("store") else None
         fields["memory"] = MemoryTiers(**{**memory, **places, "store": store})
     assignment = Assignment(**fields)
@@ -192,8 +194,8 @@ def _memory(message: hub_pb2.MemoryTiers) -> MemoryTiers:
     return MemoryTiers(
         message.copies,
         message.limit,
-        tuple(Place(entry.node, entry.peer_address) for entry in message.hosts),
-        tuple(Place(entry.node, entry.peer_address) for entry in message.holders),
+        tuple(NodeAddress(entry.node, entry.peer_address) for entry in message.hosts),
+        tuple(NodeAddress(entry.node, entry.peer_address) for entry in message.holders),
         _store(message.store) if message.HasField("store") else None,
         message.interval_seconds,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convoy_agents.pods.assignment import Assignment, Place
+from convoy_agents.pods.assignment import Assignment, NodeAddress
 from convoy_agents.pods.messages import Progress
 from convoy_agents.pods.state import PodState, RankState
 from convoy_agents.wire import hub_pb2, slot_tokens
@@ -36,7 +36,7 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
         port_incarnation=state.port_incarnation,
     )
     if state.assignment:
-        report.asks.extend(_asks(state.assignment))
+        report.peers.extend(_asks(state.assignment))
         report.interval_seconds = state.assignment.interval_seconds
         report.authority = slot_tokens.signer(state.assignment.slot_token)
     if informed == state.current:
@@ -53,13 +53,13 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
     return report
 
 
-def _asks(plan: Assignment) -> list[hub_pb2.Place]:
+def _asks(plan: Assignment) -> list[hub_pb2.NodeAddress]:
     """The agents that this one asks for the pod's sake: slot 0's, then those that keep copies."""
     first = plan.members[0]
-    places = [Place(first.node, first.peer_address)]
+    places = [NodeAddress(first.node, first.peer_address)]
     if plan.memory:
         places += [*plan.memory.hosts, *plan.memory.holders]
-    return [hub_pb2.Place(node=one.node, peer_address=one.peer_address) for one in places]
+    return [hub_pb2.NodeAddress(node=one.node, peer_address=one.peer_address) for one in places]
 
 
 def _ranks(state: PodState) -> Iterator[hub_pb2.RankReport]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from convoy_agents.pods.assignment import Assignment, Member, Place
+from convoy_agents.pods.assignment import Assignment, Member, NodeAddress
 from convoy_agents.pods.messages import (
     RANK_STATES,
     LauncherHello,
@@ -22,7 +22,7 @@ from convoy_agents.pods.state import (
     Decided,
     Event,
     FromRank,
-    LauncherGone,
+    LauncherDisconnected,
     Outcome,
     PeerMoved,
     PickPort,
@@ -35,7 +35,7 @@ from convoy_agents.pods.state import (
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation
 
-P = TypeVar("P", Member, Place)
+P = TypeVar("P", Member, NodeAddress)
 
 
 def reduce(state: PodState, event: Event) -> Outcome:
@@ -43,7 +43,7 @@ def reduce(state: PodState, event: Event) -> Outcome:
     match event:
         case LauncherHello():
             return _launcher_hello(state, event)
-        case LauncherGone():
+        case LauncherDisconnected():
             return Outcome(replace(state, connected=False), urgency=Urgency.NOW)
         case PortPicked():
             return _port_picked(state, event)
@@ -135,7 +135,7 @@ def _progress(state: PodState, event: FromRank, message: Progress) -> Outcome:
         return Outcome(state, problem=why)
     before = state.ranks.get(event.rank)
     update = before.update if before else RankUpdate(event.incarnation, event.rank, "STARTING")
-    urgency = Urgency.FOLD
+    urgency = Urgency.BATCHED
     if update.state == "STARTING" and message.step:
         update = replace(update, state="RUNNING")
         urgency = Urgency.NOW
@@ -216,7 +216,7 @@ def _decided(state: PodState, event: Decided) -> Outcome:
 def _troubled(state: PodState, event: Troubled) -> Outcome:
     if event.incarnation != state.current or event.troubles == state.troubles:
         return Outcome(state)
-    return Outcome(replace(state, troubles=event.troubles), urgency=Urgency.FOLD)
+    return Outcome(replace(state, troubles=event.troubles), urgency=Urgency.BATCHED)
 
 
 def _with_rank(state: PodState, rank: int, value: RankState) -> PodState:

@@ -28,7 +28,7 @@ from convoy_agents.pods.messages import (
     parse_progress,
 )
 from convoy_agents.pods.rules import reduce
-from convoy_agents.pods.state import Event, FromRank, LauncherGone, PodState, Urgency
+from convoy_agents.pods.state import Event, FromRank, LauncherDisconnected, PodState, Urgency
 from convoy_agents.tiercheck.line import Line
 from convoy_agents.wire import hub_pb2
 
@@ -234,7 +234,7 @@ class PodSession:
         if self._launcher is connection:
             self._launcher = None
             self._log.info("launcher gone")
-            self.dispatch(LauncherGone())
+            self.dispatch(LauncherDisconnected())
         if self._ranks.get(connection.rank) is connection:
             del self._ranks[connection.rank]
 

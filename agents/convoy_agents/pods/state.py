@@ -22,7 +22,7 @@ class Urgency(IntEnum):
     """How soon the hub is to hear of a change."""
 
     NONE = 0
-    FOLD = 1
+    BATCHED = 1
     """With the next report, at most one a second."""
     NOW = 2
 
@@ -115,7 +115,7 @@ class PodState:
 
 
 @dataclass(frozen=True, slots=True)
-class LauncherGone:
+class LauncherDisconnected:
     """The launcher's connection ended."""
 
 
@@ -156,7 +156,7 @@ class Decided:
 
 Event = (
     LauncherHello
-    | LauncherGone
+    | LauncherDisconnected
     | PortPicked
     | RankUpdate
     | FromRank

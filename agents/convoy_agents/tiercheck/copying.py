@@ -10,7 +10,7 @@ import structlog
 
 from convoy_agents import metrics
 from convoy_agents.backoff import Backoff
-from convoy_agents.pods.assignment import Assignment, Place
+from convoy_agents.pods.assignment import Assignment, NodeAddress
 from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.digest import Damaged
 from convoy_agents.tiercheck.job_memory import JobMemory
@@ -46,7 +46,9 @@ class Copies:
             metrics.COPY_SECONDS.observe(time.monotonic() - began)
         return all(done)
 
-    async def _send(self, plan: Assignment, host: Place, job_memory: JobMemory, keys: Sequence[str]) -> bool:
+    async def _send(
+        self, plan: Assignment, host: NodeAddress, job_memory: JobMemory, keys: Sequence[str]
+    ) -> bool:
         """Tries for as long as the incarnation lasts."""
         pause = Backoff(first=0.05, cap=5.0)
         left, failed = list(keys), ""
@@ -82,7 +84,7 @@ class Copies:
         self._alarms.copied(plan, host.node)
         return True
 
-    async def _send_one(self, place: Place, job_memory: JobMemory, plan: Assignment, key: str) -> None:
+    async def _send_one(self, place: NodeAddress, job_memory: JobMemory, plan: Assignment, key: str) -> None:
         """Send one shard at a time: a base that several segments extend is not sent for each of them."""
         async with self._sending.hold((job_memory.job_uid, place.node, key)):
             await self._peer_transfer.send(place, job_memory, plan, key)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import structlog
 
 from convoy_agents.backoff import Backoff
-from convoy_agents.pods.assignment import Assignment, Place
+from convoy_agents.pods.assignment import Assignment, NodeAddress
 from convoy_agents.tiercheck.digest import Damaged
 from convoy_agents.tiercheck.peer_transfer import PeerTransfer, Surveyed, Unreachable, marks_to_wire
 from convoy_agents.tiercheck.remote import Remotes
@@ -92,11 +92,11 @@ class Decisions:
         except Failed as error:
             log.warning("not decided what to go on from", job=plan.job, why=str(error))
             unknown = hub_pb2.ResumeReply.UNKNOWN
-            return hub_pb2.ResumeReply(outcome=unknown, message=str(error), store_away=error.store)
+            return hub_pb2.ResumeReply(outcome=unknown, message=str(error), store_unreachable=error.store)
 
     async def _decide(self, plan: Assignment, broken: Broken, bases: bool) -> hub_pb2.ResumeReply:
         began = time.monotonic()
-        members = {one.node: Place(one.node, one.peer_address) for one in plan.members}
+        members = {one.node: NodeAddress(one.node, one.peer_address) for one in plan.members}
         others = {
             one.node: one for one in (plan.memory.holders if plan.memory else ()) if one.node not in members
         }
@@ -106,7 +106,7 @@ class Decisions:
         while plan.incarnation > 1 and time.monotonic() - began < UNHEARD_SECONDS:
             held = _held(found, stored, bases)
             if not (silent or trouble) or not await asyncio.to_thread(
-                restore.doubtful, held, plan.incarnation, broken
+                restore.may_be_outdated, held, plan.incarnation, broken
             ):
                 break
             await asyncio.sleep(1.0)
@@ -117,7 +117,7 @@ class Decisions:
         if (
             trouble
             and (plan.incarnation > 1 or bool(plan.resume_uid))
-            and await asyncio.to_thread(restore.doubtful, held, plan.incarnation, broken)
+            and await asyncio.to_thread(restore.may_be_outdated, held, plan.incarnation, broken)
         ):
             # The store may well have what is newer: no work is thrown away on a guess.
             raise trouble
@@ -184,7 +184,7 @@ class Decisions:
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
-    async def _members(self, plan: Assignment, places: Mapping[str, Place]) -> dict[str, Surveyed]:
+    async def _members(self, plan: Assignment, places: Mapping[str, NodeAddress]) -> dict[str, Surveyed]:
         """What all of them hold. Failed when one does not answer in time."""
         deadline = time.monotonic() + DECIDE_SECONDS
         found: dict[str, Surveyed] = {}
@@ -205,8 +205,8 @@ class Decisions:
             await asyncio.sleep(pause.next())
 
     async def _others(
-        self, plan: Assignment, places: Mapping[str, Place], found: dict[str, Surveyed]
-    ) -> dict[str, Place]:
+        self, plan: Assignment, places: Mapping[str, NodeAddress], found: dict[str, Surveyed]
+    ) -> dict[str, NodeAddress]:
         """Adds what the nodes beside the members hold; those that do not answer."""
         answers = await asyncio.gather(*(self._survey(plan, place, False) for place in places.values()))
         silent = {}
@@ -217,7 +217,7 @@ class Decisions:
                 found[place.node] = one
         return silent
 
-    async def _survey(self, plan: Assignment, place: Place, member: bool) -> Surveyed | None:
+    async def _survey(self, plan: Assignment, place: NodeAddress, member: bool) -> Surveyed | None:
         try:
             if place.node == self._node:
                 return await self._surveys.answer(plan.job_uid, plan.incarnation, member)
@@ -244,7 +244,7 @@ def _reply(
     plan: Assignment,
     found: Mapping[str, Surveyed],
     held: Mapping[str, Inventory],
-    places: Mapping[str, Place],
+    places: Mapping[str, NodeAddress],
     broken: Broken,
     silent: Sequence[str],
 ) -> hub_pb2.ResumeReply:
@@ -255,28 +255,29 @@ def _reply(
     start: Generation | None = None
     marks: dict[Tier, Generation] = {}
     reply = hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.FRESH)
-    if chosen is None and restore.unheard_of(held, plan.incarnation):
+    if chosen is None and restore.unknown_incarnations(held, plan.incarnation):
         reply.outcome = hub_pb2.ResumeReply.LOST
         notes.append("nobody who is left knows of any checkpoint")
     if isinstance(chosen, restore.Lost):
         reply.outcome = hub_pb2.ResumeReply.LOST
-        notes += _passed(chosen.passed)
+        notes += _passed(chosen.skipped)
     elif chosen is not None:
         reply.outcome = hub_pb2.ResumeReply.FOUND
-        notes += _passed(chosen.passed)
+        notes += _passed(chosen.skipped)
         start = chosen.record.generation
-        marks = restore.standing(held, chosen.record, [one.marks for one in found.values()])
+        marks = restore.initial_watermarks(held, chosen.record, [one.marks for one in found.values()])
         if not (plan.memory and plan.memory.copies):
             marks[Tier.PEER] = start
-        reply.chosen.CopyFrom(hub_pb2.Mark(**start._asdict()))
+        reply.chosen.CopyFrom(hub_pb2.Watermark(**start._asdict()))
         names = sorted({node for links in chosen.shards.values() for link in links for node in link.places})
         number = {node: index for index, node in enumerate(names)}
-        reply.places.extend(
-            hub_pb2.Place(node=node, peer_address=places[node].peer_address if node else "") for node in names
+        reply.holders.extend(
+            hub_pb2.NodeAddress(node=node, peer_address=places[node].peer_address if node else "")
+            for node in names
         )
         for shard in sorted(chosen.shards, key=records.by_number):
             links = [
-                hub_pb2.Link(id=link.manifest.id, places=[number[node] for node in link.places])
+                hub_pb2.Link(id=link.manifest.id, holders=[number[node] for node in link.places])
                 for link in chosen.shards[shard]
             ]
             reply.chains.append(hub_pb2.Chain(shard=shard, links=links))
@@ -287,7 +288,7 @@ def _reply(
     return reply
 
 
-def _passed(passed: Iterable[restore.Passed]) -> list[str]:
+def _passed(passed: Iterable[restore.SkippedGeneration]) -> list[str]:
     return [
         f"{one.generation.name} is not whole: nobody has shard {one.shard} of {one.missing.name}"
         for one in passed

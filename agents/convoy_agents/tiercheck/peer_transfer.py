@@ -14,7 +14,7 @@ import structlog
 from convoy_agents import metrics
 from convoy_agents.channels import Closed, noticing_close
 from convoy_agents.enrol import describe
-from convoy_agents.pods.assignment import Assignment, Place
+from convoy_agents.pods.assignment import Assignment, NodeAddress
 from convoy_agents.tiercheck.digest import Damaged
 from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.job_share import Refused
@@ -60,7 +60,7 @@ class Later(Exception):
 class Stubs(Protocol):
     """Stubs for other agents' services."""
 
-    async def shards(self, place: Place) -> hub_pb2_grpc.ShardsStub:
+    async def shards(self, place: NodeAddress) -> hub_pb2_grpc.ShardsStub:
         """Return the Shards service of a node's agent. TimeoutError without an identity."""
         ...
 
@@ -84,7 +84,7 @@ class PeerTransfer:
         self._links = links
         self._rate = Rate(rate)
 
-    async def survey(self, place: Place, plan: Assignment, member: bool) -> Surveyed:
+    async def survey(self, place: NodeAddress, plan: Assignment, member: bool) -> Surveyed:
         """Return all that a node's agent holds of a job. `plan`: slot 0's. Unreachable."""
         request = hub_pb2.SurveyRequest(
             job_uid=plan.job_uid, incarnation=plan.incarnation, member=member, slot_token=plan.slot_token
@@ -101,14 +101,14 @@ class PeerTransfer:
         except (MalformedError, ValueError) as error:
             raise _unreachable(place, error) from error
 
-    async def resume(self, place: Place, request: hub_pb2.ResumeRequest) -> hub_pb2.ResumeReply:
+    async def resume(self, place: NodeAddress, request: hub_pb2.ResumeRequest) -> hub_pb2.ResumeReply:
         """Return the decision of slot 0's agent. Unreachable."""
         with _reaching(place):
             stub = await self._stubs.shards(place)
             reply: hub_pb2.ResumeReply = await stub.Resume(request, timeout=RESUME_SECONDS)
         return reply
 
-    async def send(self, place: Place, job_memory: JobMemory, plan: Assignment, key: str) -> None:
+    async def send(self, place: NodeAddress, job_memory: JobMemory, plan: Assignment, key: str) -> None:
         """Send a shard's copy, all of it. `plan`: any plan of this incarnation.
 
         Later, Outdated, Unreachable; Damaged when the shard is not here any more as it was. Other faults of
@@ -130,9 +130,9 @@ class PeerTransfer:
                 ),
                 timeout=CALL_SECONDS,
             )
-            if offer.answer == hub_pb2.OfferReply.REFUSED:
+            if offer.decision == hub_pb2.OfferReply.REFUSED:
                 raise Outdated(f"{place.node}: {offer.reason}")
-            if offer.answer != hub_pb2.OfferReply.WANTED:
+            if offer.decision != hub_pb2.OfferReply.WANTED:
                 raise Later(f"{place.node}: {offer.reason}")
             if not offer.chunks:
                 return
@@ -141,7 +141,7 @@ class PeerTransfer:
             pieces = self._pieces(job_memory, plan, key, offer, self._links.to(place.node), failed)
             try:
                 with noticing_close():
-                    reply = await stub.Give(pieces, timeout=PIECE_SECONDS * len(offer.chunks))
+                    reply = await stub.Put(pieces, timeout=PIECE_SECONDS * len(offer.chunks))
             except (grpc.aio.AioRpcError, Closed):
                 # What went wrong here is why the other node has not got all.
                 if not failed:
@@ -184,32 +184,37 @@ class PeerTransfer:
         except Exception as error:
             failed.append(error)
 
-    async def fetch(self, place: Place, job_memory: JobMemory, plan: Assignment, key: str) -> None:
+    async def fetch(self, place: NodeAddress, job_memory: JobMemory, plan: Assignment, key: str) -> None:
         """Fetch a shard from another node. Unreachable, Damaged, Refused, NoRoom."""
         with _reaching(place):
             stub = await self._stubs.shards(place)
             wanted = await self._expect(stub, place, job_memory, plan, key)
             if wanted:
-                request = hub_pb2.TakeRequest(
+                request = hub_pb2.FetchRequest(
                     job_uid=job_memory.job_uid,
                     id=key,
                     chunks=wanted,
                     encodings=ENCODINGS,
                     slot_token=plan.slot_token,
                 )
-                call = stub.Take(request, timeout=PIECE_SECONDS * len(wanted))
+                call = stub.Fetch(request, timeout=PIECE_SECONDS * len(wanted))
                 async for piece in call:
                     length = await job_memory.put(key, piece.index, piece.data)
                     metrics.COPIED_BYTES.labels("taken").inc(length)
             await job_memory.use(lambda store: store.admit(key))
 
     async def _expect(
-        self, stub: hub_pb2_grpc.ShardsStub, place: Place, job_memory: JobMemory, plan: Assignment, key: str
+        self,
+        stub: hub_pb2_grpc.ShardsStub,
+        place: NodeAddress,
+        job_memory: JobMemory,
+        plan: Assignment,
+        key: str,
     ) -> Collection[int]:
         """Read the manifest, and make room for the shard. Return the chunks that are wanted."""
-        request = hub_pb2.TakeRequest(job_uid=job_memory.job_uid, id=key, slot_token=plan.slot_token)
+        request = hub_pb2.FetchRequest(job_uid=job_memory.job_uid, id=key, slot_token=plan.slot_token)
         text = b""
-        async for piece in stub.Take(request, timeout=CALL_SECONDS):
+        async for piece in stub.Fetch(request, timeout=CALL_SECONDS):
             text = piece.manifest
         try:
             manifest = records.manifest(text)
@@ -221,7 +226,7 @@ class PeerTransfer:
 
 
 @contextlib.contextmanager
-def _reaching(place: Place) -> Iterator[None]:
+def _reaching(place: NodeAddress) -> Iterator[None]:
     """Turn an error that ends a call within the block into Unreachable."""
     try:
         with noticing_close():
@@ -230,17 +235,17 @@ def _reaching(place: Place) -> Iterator[None]:
         raise _unreachable(place, error) from error
 
 
-def _unreachable(place: Place, error: Exception) -> Unreachable:
+def _unreachable(place: NodeAddress, error: Exception) -> Unreachable:
     denied = isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.PERMISSION_DENIED
     return (Denied if denied else Unreachable)(f"{place.node}: {describe(error)}")
 
 
-def marks_to_wire(marks: Watermarks) -> list[hub_pb2.Mark]:
+def marks_to_wire(marks: Watermarks) -> list[hub_pb2.Watermark]:
     """Return watermarks as they are sent."""
-    return [hub_pb2.Mark(tier=tier.value, **generation._asdict()) for tier, generation in marks.items()]
+    return [hub_pb2.Watermark(tier=tier.value, **generation._asdict()) for tier, generation in marks.items()]
 
 
-def marks_from_wire(marks: Iterable[hub_pb2.Mark]) -> dict[Tier, Generation]:
+def marks_from_wire(marks: Iterable[hub_pb2.Watermark]) -> dict[Tier, Generation]:
     """Read watermarks as they were sent. ValueError for an unknown tier."""
     return {Tier(mark.tier): Generation(mark.incarnation, mark.step) for mark in marks}
 

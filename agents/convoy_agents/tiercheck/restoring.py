@@ -11,7 +11,7 @@ from typing import NamedTuple
 import structlog
 
 from convoy_agents.backoff import Backoff
-from convoy_agents.pods.assignment import Assignment, Place
+from convoy_agents.pods.assignment import Assignment, NodeAddress
 from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.deciding import ADOPT_SECONDS, STORE_SECONDS, Broken, Decisions, Failed
 from convoy_agents.tiercheck.digest import Damaged
@@ -66,12 +66,12 @@ class Reading:
         """Names of its shards, in order."""
         return [chain.shard for chain in self.reply.chains]
 
-    def links(self, shard: str) -> list[tuple[str, list[Place]]]:
+    def links(self, shard: str) -> list[tuple[str, list[NodeAddress]]]:
         """Ids of a shard's manifests, base first, each with the places that had it."""
-        places = [Place(one.node, one.peer_address) for one in self.reply.places]
+        places = [NodeAddress(one.node, one.peer_address) for one in self.reply.holders]
         for chain in self.reply.chains:
             if chain.shard == shard:
-                return [(link.id, [places[index] for index in link.places]) for link in chain.links]
+                return [(link.id, [places[index] for index in link.holders]) for link in chain.links]
         return []
 
 
@@ -124,7 +124,7 @@ class Restores:
             incarnation=plan.incarnation,
             slot=plan.slot,
             attempt=attempt,
-            broken=[hub_pb2.Broken(node=node, id=key) for node, key in broken],
+            broken=[hub_pb2.BrokenShard(node=node, id=key) for node, key in broken],
             bases=bases,
         )
         deadline = time.monotonic() + PATIENCE_SECONDS + (ADOPT_SECONDS if plan.resume_uid else 0.0)
@@ -138,13 +138,13 @@ class Restores:
                         plan.job_uid, plan.incarnation, attempt, broken, bases=bases
                     )
                 else:
-                    place = Place(first.node, first.peer_address)
+                    place = NodeAddress(first.node, first.peer_address)
                     reply = await self._sources.peers.resume(place, request)
                 if reply.outcome != hub_pb2.ResumeReply.UNKNOWN:
                     self._alarms.restorable(plan)
                     return reply
                 why = reply.message or f"{first.node} does not coordinate {plan.job}"
-                store = reply.store_away
+                store = reply.store_unreachable
                 if store:
                     self._alarms.not_restored(plan, why)
             except Unreachable as error:
@@ -155,7 +155,7 @@ class Restores:
             await asyncio.sleep(pause.next())
         raise Failed(why, store=store)
 
-    async def fetch(self, reading: Reading, key: str, places: Sequence[Place]) -> list[tuple[str, str]]:
+    async def fetch(self, reading: Reading, key: str, places: Sequence[NodeAddress]) -> list[tuple[str, str]]:
         """Has a shard here, every byte of it looked at. The (node, id) where it could not be read; nobody
         is left to ask when these are all.
         """
@@ -165,14 +165,14 @@ class Restores:
             return await self._fetch(reading, job_memory, key, places)
 
     async def _fetch(
-        self, reading: Reading, job_memory: JobMemory, key: str, places: Sequence[Place]
+        self, reading: Reading, job_memory: JobMemory, key: str, places: Sequence[NodeAddress]
     ) -> list[tuple[str, str]]:
         plan = reading.plan
         job_memory.uses.pin([key])
         if await job_memory.verified(key) is not None:
             return []
         broken = [(self._node, key)] if any(place.node == self._node for place in places) else []
-        order = restore.order([place.node for place in places], self._node, plan.slot)
+        order = restore.read_order([place.node for place in places], self._node, plan.slot)
         by_node = {place.node: place for place in places}
         left = [by_node[node] for node in order if node != self._node]
         deadline, pause = time.monotonic() + FETCH_SECONDS, Backoff(first=0.2, cap=5.0)
@@ -194,7 +194,7 @@ class Restores:
                 await asyncio.sleep(pause.next())
         return broken
 
-    async def _gives(self, plan: Assignment, job_memory: JobMemory, key: str, place: Place) -> bool:
+    async def _gives(self, plan: Assignment, job_memory: JobMemory, key: str, place: NodeAddress) -> bool:
         """Whether a place, asked again for a while, has given a shard. Denied; Failed when none can give it
         now.
         """

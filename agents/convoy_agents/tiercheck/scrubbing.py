@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from convoy_agents import metrics
-from convoy_agents.pods.assignment import Assignment, Place
+from convoy_agents.pods.assignment import Assignment, NodeAddress
 from convoy_agents.pods.state import PodState
 from convoy_agents.tiercheck.digest import Damaged
 from convoy_agents.tiercheck.job_memory import JobMemory
@@ -79,16 +79,16 @@ class Scrubber:
             return
         log.error("DAMAGED SHARD NOT REPLACED: nobody asked has it", job_uid=job_memory.job_uid)
 
-    def _places(self, job_uid: str) -> list[tuple[Place, Assignment]]:
+    def _places(self, job_uid: str) -> list[tuple[NodeAddress, Assignment]]:
         """The other nodes of the job that are known here, and by which plan they are asked: the newest, since
         nobody gives anything to a pod of an earlier incarnation, which is about to go.
         """
         plans = [one.assignment for one in self._pods() if one.assignment and one.assignment.memory]
         mine = [plan for plan in plans if plan.job_uid == job_uid]
         mine.sort(key=lambda plan: plan.incarnation, reverse=True)
-        found: dict[str, tuple[Place, Assignment]] = {}
+        found: dict[str, tuple[NodeAddress, Assignment]] = {}
         for plan in mine:
-            members = (Place(one.node, one.peer_address) for one in plan.members)
+            members = (NodeAddress(one.node, one.peer_address) for one in plan.members)
             memory = (*plan.memory.hosts, *plan.memory.holders) if plan.memory else ()
             for place in (*memory, *members):
                 if place.node != self._node:

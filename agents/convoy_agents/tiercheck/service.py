@@ -107,7 +107,7 @@ class ShardService:
         job_memory = self._memory_manager.get(request.job_uid)
         plan = self._surveys.plan(request.job_uid)
         if job_memory is None or plan is None:
-            return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.LATER, reason="the job is not here yet")
+            return hub_pb2.OfferReply(decision=hub_pb2.OfferReply.LATER, reason="the job is not here yet")
         if request.incarnation < max(job_memory.seen, plan.incarnation):
             return _refused("a later incarnation has begun")
         try:
@@ -117,27 +117,27 @@ class ShardService:
             await job_memory.drop_withdrawn(shown.node, request.withdrawn, request.incarnation)
             wanted = await job_memory.expect(manifest, OTHERS, plan.memory_limit, giver=shown.node)
         except Shortage as error:
-            return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.LATER, reason=str(error))
+            return hub_pb2.OfferReply(decision=hub_pb2.OfferReply.LATER, reason=str(error))
         if not wanted:
             await job_memory.use(lambda store: store.admit(manifest.id))
-        return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.WANTED, chunks=wanted, encodings=ENCODINGS)
+        return hub_pb2.OfferReply(decision=hub_pb2.OfferReply.WANTED, chunks=wanted, encodings=ENCODINGS)
 
-    async def Give(self, requests: AsyncIterator[hub_pb2.Piece], context: Context) -> hub_pb2.GiveReply:
+    async def Put(self, requests: AsyncIterator[hub_pb2.Piece], context: Context) -> hub_pb2.PutReply:
         """Takes chunks of a shard that was offered, and keeps it once it is whole."""
         try:
             first = await _piece(requests)
         except TimeoutError:
             first = None
         if first is None:
-            return hub_pb2.GiveReply(whole=False, reason="nothing came")
+            return hub_pb2.PutReply(whole=False, reason="nothing came")
         shown = await self._slot_tokens.shown(first.slot_token, first.job_uid, context)
         job_memory = self._memory_manager.get(first.job_uid)
         if job_memory is None:
-            return hub_pb2.GiveReply(whole=False, reason="the job is not here")
+            return hub_pb2.PutReply(whole=False, reason="the job is not here")
         if shown.incarnation < job_memory.seen:
-            return hub_pb2.GiveReply(whole=False, reason="a later incarnation has begun")
+            return hub_pb2.PutReply(whole=False, reason="a later incarnation has begun")
         if self._gives.full(shown.node):
-            return hub_pb2.GiveReply(whole=False, reason="too many copies come at once")
+            return hub_pb2.PutReply(whole=False, reason="too many copies come at once")
         async with self._gives.of(shown.node):
             piece: hub_pb2.Piece | None = first
             try:
@@ -147,10 +147,10 @@ class ShardService:
                     piece = await _piece(requests)
                 await job_memory.use(lambda store: store.admit(first.id))
             except (Damaged, OSError) as error:
-                return hub_pb2.GiveReply(whole=False, reason=str(error) or "no more came")
-        return hub_pb2.GiveReply(whole=True)
+                return hub_pb2.PutReply(whole=False, reason=str(error) or "no more came")
+        return hub_pb2.PutReply(whole=True)
 
-    async def Take(self, request: hub_pb2.TakeRequest, context: Context) -> None:
+    async def Fetch(self, request: hub_pb2.FetchRequest, context: Context) -> None:
         """Sends a shard's manifest, or the chunks that are asked for."""
         shown = await self._slot_tokens.shown(request.slot_token, request.job_uid, context)
         job_memory = self._memory_manager.get(request.job_uid)
@@ -182,7 +182,7 @@ class ShardService:
 def _fits(store: ShardStore, incarnation: int, manifest: Manifest) -> hub_pb2.OfferReply | None:
     """Why a copy is not taken; None when it is."""
     if store.incarnation != incarnation:
-        return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.LATER, reason="not restored here yet")
+        return hub_pb2.OfferReply(decision=hub_pb2.OfferReply.LATER, reason="not restored here yet")
     floor = store.marks.get(Tier.PEER)
     wanted = store.holds(manifest.id) or store.extended(manifest.id)
     if floor is not None and manifest.generation < floor and not wanted:
@@ -191,7 +191,7 @@ def _fits(store: ShardStore, incarnation: int, manifest: Manifest) -> hub_pb2.Of
 
 
 def _refused(reason: str) -> hub_pb2.OfferReply:
-    return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.REFUSED, reason=reason)
+    return hub_pb2.OfferReply(decision=hub_pb2.OfferReply.REFUSED, reason=reason)
 
 
 async def _piece(requests: AsyncIterator[hub_pb2.Piece]) -> hub_pb2.Piece | None:

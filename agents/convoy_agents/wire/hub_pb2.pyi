@@ -74,9 +74,9 @@ class AgentMessage(_message.Message):
     HELLO_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     POD_FIELD_NUMBER: _builtins.int
-    POD_GONE_FIELD_NUMBER: _builtins.int
+    POD_REMOVED_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
-    HOLDINGS_FIELD_NUMBER: _builtins.int
+    HELD_JOBS_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
     TELEMETRY_FIELD_NUMBER: _builtins.int
     SWEEP_FIELD_NUMBER: _builtins.int
@@ -93,7 +93,7 @@ class AgentMessage(_message.Message):
         """whenever something of a pod changed"""
 
     @_builtins.property
-    def pod_gone(self) -> Global___PodGone:
+    def pod_removed(self) -> Global___PodRemoved:
         """the kubelet unmounted its volume"""
 
     @_builtins.property
@@ -101,7 +101,7 @@ class AgentMessage(_message.Message):
         """planned exit"""
 
     @_builtins.property
-    def holdings(self) -> Global___Holdings:
+    def held_jobs(self) -> Global___HeldJobs:
         """whenever this changes"""
 
     @_builtins.property
@@ -122,18 +122,18 @@ class AgentMessage(_message.Message):
         hello: Global___Hello | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
         pod: Global___PodReport | None = ...,
-        pod_gone: Global___PodGone | None = ...,
+        pod_removed: Global___PodRemoved | None = ...,
         goodbye: Global___Goodbye | None = ...,
-        holdings: Global___Holdings | None = ...,
+        held_jobs: Global___HeldJobs | None = ...,
         store: Global___StoreReport | None = ...,
         telemetry: Global___Telemetry | None = ...,
         sweep: Global___SweepReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "holdings", b"holdings", "pod", b"pod", "pod_gone", b"pod_gone", "store", b"store", "sweep", b"sweep", "telemetry", b"telemetry"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "held_jobs", b"held_jobs", "hello", b"hello", "pod", b"pod", "pod_removed", b"pod_removed", "store", b"store", "sweep", b"sweep", "telemetry", b"telemetry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "holdings", b"holdings", "pod", b"pod", "pod_gone", b"pod_gone", "store", b"store", "sweep", b"sweep", "telemetry", b"telemetry"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "held_jobs", b"held_jobs", "hello", b"hello", "pod", b"pod", "pod_removed", b"pod_removed", "store", b"store", "sweep", b"sweep", "telemetry", b"telemetry"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "heartbeat", "pod", "pod_gone", "goodbye", "holdings", "store", "telemetry", "sweep"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "heartbeat", "pod", "pod_removed", "goodbye", "held_jobs", "store", "telemetry", "sweep"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -149,7 +149,7 @@ class Hello(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     PODS_FIELD_NUMBER: _builtins.int
     UNREACHABLE_FIELD_NUMBER: _builtins.int
-    HOLDINGS_FIELD_NUMBER: _builtins.int
+    HELD_JOBS_FIELD_NUMBER: _builtins.int
     HARDWARE_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     boot_id: _builtins.str
@@ -164,7 +164,7 @@ class Hello(_message.Message):
     @_builtins.property
     def pods(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodReport]: ...
     @_builtins.property
-    def holdings(self) -> Global___Holdings: ...
+    def held_jobs(self) -> Global___HeldJobs: ...
     @_builtins.property
     def hardware(self) -> Global___Hardware: ...
     def __init__(
@@ -176,12 +176,12 @@ class Hello(_message.Message):
         version: _builtins.str = ...,
         pods: _abc.Iterable[Global___PodReport] | None = ...,
         unreachable: _builtins.str = ...,
-        holdings: Global___Holdings | None = ...,
+        held_jobs: Global___HeldJobs | None = ...,
         hardware: Global___Hardware | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["hardware", b"hardware", "holdings", b"holdings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hardware", b"hardware", "held_jobs", b"held_jobs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "hardware", b"hardware", "holdings", b"holdings", "node", b"node", "peer_address", b"peer_address", "pods", b"pods", "unreachable", b"unreachable", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "hardware", b"hardware", "held_jobs", b"held_jobs", "node", b"node", "peer_address", b"peer_address", "pods", b"pods", "unreachable", b"unreachable", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -219,29 +219,29 @@ class Hardware(_message.Message):
 Global___Hardware: _TypeAlias = Hardware  # noqa: Y015
 
 @_typing.final
-class Holdings(_message.Message):
+class HeldJobs(_message.Message):
     """The jobs whose checkpoints lie in this node's memory."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    HELD_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___Held]: ...
+    def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldJob]: ...
     def __init__(
         self,
         *,
-        held: _abc.Iterable[Global___Held] | None = ...,
+        jobs: _abc.Iterable[Global___HeldJob] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["held", b"held"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Holdings: _TypeAlias = Holdings  # noqa: Y015
+Global___HeldJobs: _TypeAlias = HeldJobs  # noqa: Y015
 
 @_typing.final
-class Held(_message.Message):
+class HeldJob(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_UID_FIELD_NUMBER: _builtins.int
@@ -261,7 +261,7 @@ class Held(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Held: _TypeAlias = Held  # noqa: Y015
+Global___HeldJob: _TypeAlias = HeldJob  # noqa: Y015
 
 @_typing.final
 class StoreReport(_message.Message):
@@ -309,28 +309,28 @@ class Heartbeat(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SENT_UNIX_MS_FIELD_NUMBER: _builtins.int
-    VOUCHED_FIELD_NUMBER: _builtins.int
+    ATTESTATIONS_FIELD_NUMBER: _builtins.int
     sent_unix_ms: _builtins.int
     @_builtins.property
-    def vouched(self) -> _containers.RepeatedCompositeFieldContainer[Global___Vouched]:
+    def attestations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attestation]:
         """isolated nodes whose agents this one has heard of"""
 
     def __init__(
         self,
         *,
         sent_unix_ms: _builtins.int = ...,
-        vouched: _abc.Iterable[Global___Vouched] | None = ...,
+        attestations: _abc.Iterable[Global___Attestation] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sent_unix_ms", b"sent_unix_ms", "vouched", b"vouched"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attestations", b"attestations", "sent_unix_ms", b"sent_unix_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
 
 @_typing.final
-class Vouched(_message.Message):
+class Attestation(_message.Message):
     """The agent of `node`, cut off from the hub and the API server, has asked this agent to vouch for it."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -352,7 +352,7 @@ class Vouched(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Vouched: _TypeAlias = Vouched  # noqa: Y015
+Global___Attestation: _TypeAlias = Attestation  # noqa: Y015
 
 @_typing.final
 class Telemetry(_message.Message):
@@ -507,7 +507,7 @@ class Collective(_message.Message):
 Global___Collective: _TypeAlias = Collective  # noqa: Y015
 
 @_typing.final
-class PodGone(_message.Message):
+class PodRemoved(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     POD_UID_FIELD_NUMBER: _builtins.int
@@ -523,7 +523,7 @@ class PodGone(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PodGone: _TypeAlias = PodGone  # noqa: Y015
+Global___PodRemoved: _TypeAlias = PodRemoved  # noqa: Y015
 
 @_typing.final
 class Goodbye(_message.Message):
@@ -557,7 +557,7 @@ class PodReport(_message.Message):
     PORT_INCARNATION_FIELD_NUMBER: _builtins.int
     RANKS_FIELD_NUMBER: _builtins.int
     COMMITTED_FIELD_NUMBER: _builtins.int
-    ASKS_FIELD_NUMBER: _builtins.int
+    PEERS_FIELD_NUMBER: _builtins.int
     TROUBLES_FIELD_NUMBER: _builtins.int
     INTERVAL_SECONDS_FIELD_NUMBER: _builtins.int
     AUTHORITY_FIELD_NUMBER: _builtins.int
@@ -583,7 +583,7 @@ class PodReport(_message.Message):
         """at each tier, the newest generation this agent saw committed"""
 
     @_builtins.property
-    def asks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Place]:
+    def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeAddress]:
         """The agents that this one asks for the pod's sake, and where: slot 0's first, then those that keep copies.
         Empty without an assignment. The hub answers PeerMoved when it knows better.
         """
@@ -602,14 +602,14 @@ class PodReport(_message.Message):
         port_incarnation: _builtins.int = ...,
         ranks: _abc.Iterable[Global___RankReport] | None = ...,
         committed: _abc.Iterable[Global___Committed] | None = ...,
-        asks: _abc.Iterable[Global___Place] | None = ...,
+        peers: _abc.Iterable[Global___NodeAddress] | None = ...,
         troubles: _abc.Iterable[Global___Trouble] | None = ...,
         interval_seconds: _builtins.int = ...,
         authority: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asks", b"asks", "authority", b"authority", "committed", b"committed", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "committed", b"committed", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "peers", b"peers", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -887,8 +887,8 @@ class HubMessage(_message.Message):
     REDIRECT_FIELD_NUMBER: _builtins.int
     WELCOME_FIELD_NUMBER: _builtins.int
     PEER_MOVED_FIELD_NUMBER: _builtins.int
-    PULSE_FIELD_NUMBER: _builtins.int
-    FORGET_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_REPLY_FIELD_NUMBER: _builtins.int
+    DROP_JOB_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
     SWEEP_ORDER_FIELD_NUMBER: _builtins.int
     SWEEP_CANCEL_FIELD_NUMBER: _builtins.int
@@ -906,9 +906,9 @@ class HubMessage(_message.Message):
     @_builtins.property
     def peer_moved(self) -> Global___PeerMoved: ...
     @_builtins.property
-    def pulse(self) -> Global___Pulse: ...
+    def heartbeat_reply(self) -> Global___HeartbeatReply: ...
     @_builtins.property
-    def forget(self) -> Global___Forget: ...
+    def drop_job(self) -> Global___DropJob: ...
     @_builtins.property
     def store(self) -> Global___Store: ...
     @_builtins.property
@@ -926,18 +926,18 @@ class HubMessage(_message.Message):
         redirect: Global___Redirect | None = ...,
         welcome: Global___Welcome | None = ...,
         peer_moved: Global___PeerMoved | None = ...,
-        pulse: Global___Pulse | None = ...,
-        forget: Global___Forget | None = ...,
+        heartbeat_reply: Global___HeartbeatReply | None = ...,
+        drop_job: Global___DropJob | None = ...,
         store: Global___Store | None = ...,
         sweep_order: Global___SweepOrder | None = ...,
         sweep_cancel: Global___SweepCancel | None = ...,
         sweep_received: Global___SweepReceived | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "forget", b"forget", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "pulse", b"pulse", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "drop_job", b"drop_job", "heartbeat_reply", b"heartbeat_reply", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "forget", b"forget", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "pulse", b"pulse", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "drop_job", b"drop_job", "heartbeat_reply", b"heartbeat_reply", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "pulse", "forget", "store", "sweep_order", "sweep_cancel", "sweep_received"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "heartbeat_reply", "drop_job", "store", "sweep_order", "sweep_cancel", "sweep_received"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -999,27 +999,27 @@ class SweepPair(_message.Message):
 
     class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[SweepPair._Role.ValueType], _builtins.type):
         DESCRIPTOR: _descriptor.EnumDescriptor
-        MEASURES: SweepPair._Role.ValueType  # 0
+        MEASURER: SweepPair._Role.ValueType  # 0
         """dials the partner, measures, and reports"""
-        ANSWERS: SweepPair._Role.ValueType  # 1
+        RESPONDER: SweepPair._Role.ValueType  # 1
         """lets the partner measure, until that says it is done"""
 
     class Role(_Role, metaclass=_RoleEnumTypeWrapper): ...
-    MEASURES: SweepPair.Role.ValueType  # 0
+    MEASURER: SweepPair.Role.ValueType  # 0
     """dials the partner, measures, and reports"""
-    ANSWERS: SweepPair.Role.ValueType  # 1
+    RESPONDER: SweepPair.Role.ValueType  # 1
     """lets the partner measure, until that says it is done"""
 
     ROLE_FIELD_NUMBER: _builtins.int
     PARTNER_FIELD_NUMBER: _builtins.int
     role: Global___SweepPair.Role.ValueType
     @_builtins.property
-    def partner(self) -> Global___Place: ...
+    def partner(self) -> Global___NodeAddress: ...
     def __init__(
         self,
         *,
         role: Global___SweepPair.Role.ValueType = ...,
-        partner: Global___Place | None = ...,
+        partner: Global___NodeAddress | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["partner", b"partner"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1383,7 +1383,7 @@ class ClaimedVolume(_message.Message):
 Global___ClaimedVolume: _TypeAlias = ClaimedVolume  # noqa: Y015
 
 @_typing.final
-class Forget(_message.Message):
+class DropJob(_message.Message):
     """The job is over or gone: what the node's memory holds of it is given back."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1401,10 +1401,10 @@ class Forget(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Forget: _TypeAlias = Forget  # noqa: Y015
+Global___DropJob: _TypeAlias = DropJob  # noqa: Y015
 
 @_typing.final
-class Pulse(_message.Message):
+class HeartbeatReply(_message.Message):
     """Answer to every Heartbeat. An agent has reached the hub when it sent the newest heartbeat that was answered."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1423,7 +1423,7 @@ class Pulse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Pulse: _TypeAlias = Pulse  # noqa: Y015
+Global___HeartbeatReply: _TypeAlias = HeartbeatReply  # noqa: Y015
 
 @_typing.final
 class PeerMoved(_message.Message):
@@ -1631,11 +1631,11 @@ class MemoryTiers(_message.Message):
     It may change within an incarnation: the assignment then comes again.
     """
     @_builtins.property
-    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Place]:
+    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeAddress]:
         """which keep the copies of this slot's shards"""
 
     @_builtins.property
-    def holders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Place]:
+    def holders(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeAddress]:
         """for slot 0: nodes beside the members that hold checkpoints of the job"""
 
     @_builtins.property
@@ -1647,8 +1647,8 @@ class MemoryTiers(_message.Message):
         *,
         copies: _builtins.int = ...,
         limit: _builtins.int = ...,
-        hosts: _abc.Iterable[Global___Place] | None = ...,
-        holders: _abc.Iterable[Global___Place] | None = ...,
+        hosts: _abc.Iterable[Global___NodeAddress] | None = ...,
+        holders: _abc.Iterable[Global___NodeAddress] | None = ...,
         store: Global___StoreUse | None = ...,
         interval_seconds: _builtins.int = ...,
     ) -> None: ...
@@ -1700,7 +1700,7 @@ class StoreUse(_message.Message):
 Global___StoreUse: _TypeAlias = StoreUse  # noqa: Y015
 
 @_typing.final
-class Place(_message.Message):
+class NodeAddress(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NODE_FIELD_NUMBER: _builtins.int
@@ -1719,7 +1719,7 @@ class Place(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Place: _TypeAlias = Place  # noqa: Y015
+Global___NodeAddress: _TypeAlias = NodeAddress  # noqa: Y015
 
 @_typing.final
 class Member(_message.Message):
@@ -1784,7 +1784,7 @@ class Shutdown(_message.Message):
 Global___Shutdown: _TypeAlias = Shutdown  # noqa: Y015
 
 @_typing.final
-class VouchRequest(_message.Message):
+class AttestRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_UID_FIELD_NUMBER: _builtins.int
@@ -1800,10 +1800,10 @@ class VouchRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___VouchRequest: _TypeAlias = VouchRequest  # noqa: Y015
+Global___AttestRequest: _TypeAlias = AttestRequest  # noqa: Y015
 
 @_typing.final
-class VouchReply(_message.Message):
+class AttestReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MEMBER_FIELD_NUMBER: _builtins.int
@@ -1820,10 +1820,10 @@ class VouchReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___VouchReply: _TypeAlias = VouchReply  # noqa: Y015
+Global___AttestReply: _TypeAlias = AttestReply  # noqa: Y015
 
 @_typing.final
-class Prepared(_message.Message):
+class PrepareRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_UID_FIELD_NUMBER: _builtins.int
@@ -1877,10 +1877,10 @@ class Prepared(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Prepared: _TypeAlias = Prepared  # noqa: Y015
+Global___PrepareRequest: _TypeAlias = PrepareRequest  # noqa: Y015
 
 @_typing.final
-class Abandoned(_message.Message):
+class AbandonRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_UID_FIELD_NUMBER: _builtins.int
@@ -1905,7 +1905,7 @@ class Abandoned(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Abandoned: _TypeAlias = Abandoned  # noqa: Y015
+Global___AbandonRequest: _TypeAlias = AbandonRequest  # noqa: Y015
 
 @_typing.final
 class ShardName(_message.Message):
@@ -2050,13 +2050,13 @@ class SurveyState(_message.Message):
     """false: a member that has not heard of the incarnation yet"""
     seen_incarnation: _builtins.int
     @_builtins.property
-    def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Mark]: ...
+    def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Watermark]: ...
     def __init__(
         self,
         *,
         ready: _builtins.bool = ...,
         seen_incarnation: _builtins.int = ...,
-        marks: _abc.Iterable[Global___Mark] | None = ...,
+        marks: _abc.Iterable[Global___Watermark] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -2067,7 +2067,7 @@ class SurveyState(_message.Message):
 Global___SurveyState: _TypeAlias = SurveyState  # noqa: Y015
 
 @_typing.final
-class Mark(_message.Message):
+class Watermark(_message.Message):
     """Where a watermark stands."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -2091,7 +2091,7 @@ class Mark(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Mark: _TypeAlias = Mark  # noqa: Y015
+Global___Watermark: _TypeAlias = Watermark  # noqa: Y015
 
 @_typing.final
 class ResumeRequest(_message.Message):
@@ -2111,7 +2111,7 @@ class ResumeRequest(_message.Message):
     bases: _builtins.bool
     """the ranks cannot replay what is there: full saves alone are of use"""
     @_builtins.property
-    def broken(self) -> _containers.RepeatedCompositeFieldContainer[Global___Broken]: ...
+    def broken(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokenShard]: ...
     def __init__(
         self,
         *,
@@ -2119,7 +2119,7 @@ class ResumeRequest(_message.Message):
         incarnation: _builtins.int = ...,
         slot: _builtins.int = ...,
         attempt: _builtins.int = ...,
-        broken: _abc.Iterable[Global___Broken] | None = ...,
+        broken: _abc.Iterable[Global___BrokenShard] | None = ...,
         bases: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -2131,7 +2131,7 @@ class ResumeRequest(_message.Message):
 Global___ResumeRequest: _TypeAlias = ResumeRequest  # noqa: Y015
 
 @_typing.final
-class Broken(_message.Message):
+class BrokenShard(_message.Message):
     """A shard that could not be read from a node."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -2152,7 +2152,7 @@ class Broken(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Broken: _TypeAlias = Broken  # noqa: Y015
+Global___BrokenShard: _TypeAlias = BrokenShard  # noqa: Y015
 
 @_typing.final
 class ResumeReply(_message.Message):
@@ -2192,42 +2192,42 @@ class ResumeReply(_message.Message):
     RECORDS_FIELD_NUMBER: _builtins.int
     CHOSEN_FIELD_NUMBER: _builtins.int
     CHAINS_FIELD_NUMBER: _builtins.int
-    PLACES_FIELD_NUMBER: _builtins.int
-    STORE_AWAY_FIELD_NUMBER: _builtins.int
+    HOLDERS_FIELD_NUMBER: _builtins.int
+    STORE_UNREACHABLE_FIELD_NUMBER: _builtins.int
     outcome: Global___ResumeReply.Outcome.ValueType
     message: _builtins.str
     """for people: what was passed over and why"""
     branch: _builtins.bytes
-    store_away: _builtins.bool
+    store_unreachable: _builtins.bool
     """UNKNOWN because the job's store does not answer"""
     @_builtins.property
-    def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Mark]: ...
+    def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Watermark]: ...
     @_builtins.property
     def records(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """of the generations the marks stand on"""
 
     @_builtins.property
-    def chosen(self) -> Global___Mark: ...
+    def chosen(self) -> Global___Watermark: ...
     @_builtins.property
     def chains(self) -> _containers.RepeatedCompositeFieldContainer[Global___Chain]: ...
     @_builtins.property
-    def places(self) -> _containers.RepeatedCompositeFieldContainer[Global___Place]: ...
+    def holders(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeAddress]: ...
     def __init__(
         self,
         *,
         outcome: Global___ResumeReply.Outcome.ValueType = ...,
         message: _builtins.str = ...,
         branch: _builtins.bytes = ...,
-        marks: _abc.Iterable[Global___Mark] | None = ...,
+        marks: _abc.Iterable[Global___Watermark] | None = ...,
         records: _abc.Iterable[_builtins.bytes] | None = ...,
-        chosen: Global___Mark | None = ...,
+        chosen: Global___Watermark | None = ...,
         chains: _abc.Iterable[Global___Chain] | None = ...,
-        places: _abc.Iterable[Global___Place] | None = ...,
-        store_away: _builtins.bool = ...,
+        holders: _abc.Iterable[Global___NodeAddress] | None = ...,
+        store_unreachable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chosen", b"chosen"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch", b"branch", "chains", b"chains", "chosen", b"chosen", "marks", b"marks", "message", b"message", "outcome", b"outcome", "places", b"places", "records", b"records", "store_away", b"store_away"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch", b"branch", "chains", b"chains", "chosen", b"chosen", "holders", b"holders", "marks", b"marks", "message", b"message", "outcome", b"outcome", "records", b"records", "store_unreachable", b"store_unreachable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2265,21 +2265,21 @@ class Link(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
-    PLACES_FIELD_NUMBER: _builtins.int
+    HOLDERS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     @_builtins.property
-    def places(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """indexes into ResumeReply.places"""
+    def holders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """indexes into ResumeReply.holders"""
 
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
-        places: _abc.Iterable[_builtins.int] | None = ...,
+        holders: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "places", b"places"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holders", b"holders", "id", b"id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2326,30 +2326,30 @@ Global___OfferRequest: _TypeAlias = OfferRequest  # noqa: Y015
 class OfferReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    class _Answer:
+    class _Decision:
         ValueType = _typing.NewType("ValueType", _builtins.int)
         V: _TypeAlias = ValueType  # noqa: Y015
 
-    class _AnswerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[OfferReply._Answer.ValueType], _builtins.type):
+    class _DecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[OfferReply._Decision.ValueType], _builtins.type):
         DESCRIPTOR: _descriptor.EnumDescriptor
-        WANTED: OfferReply._Answer.ValueType  # 0
-        LATER: OfferReply._Answer.ValueType  # 1
+        WANTED: OfferReply._Decision.ValueType  # 0
+        LATER: OfferReply._Decision.ValueType  # 1
         """the agent is not that far, or has no room now"""
-        REFUSED: OfferReply._Answer.ValueType  # 2
+        REFUSED: OfferReply._Decision.ValueType  # 2
         """superseded, or of an incarnation that is over"""
 
-    class Answer(_Answer, metaclass=_AnswerEnumTypeWrapper): ...
-    WANTED: OfferReply.Answer.ValueType  # 0
-    LATER: OfferReply.Answer.ValueType  # 1
+    class Decision(_Decision, metaclass=_DecisionEnumTypeWrapper): ...
+    WANTED: OfferReply.Decision.ValueType  # 0
+    LATER: OfferReply.Decision.ValueType  # 1
     """the agent is not that far, or has no room now"""
-    REFUSED: OfferReply.Answer.ValueType  # 2
+    REFUSED: OfferReply.Decision.ValueType  # 2
     """superseded, or of an incarnation that is over"""
 
-    ANSWER_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     ENCODINGS_FIELD_NUMBER: _builtins.int
-    answer: Global___OfferReply.Answer.ValueType
+    decision: Global___OfferReply.Decision.ValueType
     reason: _builtins.str
     @_builtins.property
     def chunks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -2362,14 +2362,14 @@ class OfferReply(_message.Message):
     def __init__(
         self,
         *,
-        answer: Global___OfferReply.Answer.ValueType = ...,
+        decision: Global___OfferReply.Decision.ValueType = ...,
         reason: _builtins.str = ...,
         chunks: _abc.Iterable[_builtins.int] | None = ...,
         encodings: _abc.Iterable[Global___Piece.Encoding.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "chunks", b"chunks", "encodings", b"encodings", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "decision", b"decision", "encodings", b"encodings", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2430,7 +2430,7 @@ class Piece(_message.Message):
 Global___Piece: _TypeAlias = Piece  # noqa: Y015
 
 @_typing.final
-class GiveReply(_message.Message):
+class PutReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     WHOLE_FIELD_NUMBER: _builtins.int
@@ -2450,10 +2450,10 @@ class GiveReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GiveReply: _TypeAlias = GiveReply  # noqa: Y015
+Global___PutReply: _TypeAlias = PutReply  # noqa: Y015
 
 @_typing.final
-class TakeRequest(_message.Message):
+class FetchRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_UID_FIELD_NUMBER: _builtins.int
@@ -2488,7 +2488,7 @@ class TakeRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___TakeRequest: _TypeAlias = TakeRequest  # noqa: Y015
+Global___FetchRequest: _TypeAlias = FetchRequest  # noqa: Y015
 
 @_typing.final
 class EchoRequest(_message.Message):
@@ -2529,7 +2529,7 @@ class EchoReply(_message.Message):
 Global___EchoReply: _TypeAlias = EchoReply  # noqa: Y015
 
 @_typing.final
-class Poured(_message.Message):
+class TransferPiece(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SWEEP_FIELD_NUMBER: _builtins.int
@@ -2548,10 +2548,10 @@ class Poured(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Poured: _TypeAlias = Poured  # noqa: Y015
+Global___TransferPiece: _TypeAlias = TransferPiece  # noqa: Y015
 
 @_typing.final
-class PourReply(_message.Message):
+class TransferReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     BYTES_FIELD_NUMBER: _builtins.int
@@ -2567,4 +2567,4 @@ class PourReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PourReply: _TypeAlias = PourReply  # noqa: Y015
+Global___TransferReply: _TypeAlias = TransferReply  # noqa: Y015

@@ -120,7 +120,7 @@ class FakeAgent:
             peer_address=f"{self.node}:8472",
             version=_VERSION,
             pods=[pod.report() for pod in self.pods.values()],
-            holdings=self._holdings(),
+            held_jobs=self._holdings(),
             hardware=wire.Hardware(known=True),
         )
 
@@ -147,8 +147,8 @@ class FakeAgent:
         if kind == "sweep_order" and self.measure is not None:
             self._reports.append(self.measure(message.sweep_order, self.node))
             self._wake.set()
-        if kind == "forget":
-            self._hold(message.forget.job_uid, None)
+        if kind == "drop_job":
+            self._hold(message.drop_job.job_uid, None)
         if kind not in ("assignment", "pick_port", "shutdown"):
             return
         told = getattr(message, kind)
@@ -177,18 +177,18 @@ class FakeAgent:
                 continue
             if time.monotonic() >= beat:
                 beat = time.monotonic() + HEARTBEAT_SECONDS
-                pulse = wire.Heartbeat(sent_unix_ms=int(time.time() * 1000))
-                await call.write(wire.AgentMessage(heartbeat=pulse))
+                heartbeat = wire.Heartbeat(sent_unix_ms=int(time.time() * 1000))
+                await call.write(wire.AgentMessage(heartbeat=heartbeat))
                 self._progress()
             if self._held_anew:
                 self._held_anew = False
-                await call.write(wire.AgentMessage(holdings=self._holdings()))
+                await call.write(wire.AgentMessage(held_jobs=self._holdings()))
             told, self._told = self._told, []
             if told:
                 await call.write(wire.AgentMessage(telemetry=wire.Telemetry(pods=told)))
             gone, self._gone = self._gone, []
             for uid in gone:
-                await call.write(wire.AgentMessage(pod_gone=wire.PodGone(pod_uid=uid)))
+                await call.write(wire.AgentMessage(pod_removed=wire.PodRemoved(pod_uid=uid)))
             reports, self._reports = self._reports, []
             for report in reports:
                 await call.write(wire.AgentMessage(sweep=report))
@@ -219,8 +219,10 @@ class FakeAgent:
             self._held_anew = True
             self._wake.set()
 
-    def _holdings(self) -> wire.Holdings:
-        return wire.Holdings(held=[wire.Held(job_uid=uid, slot_token=one) for uid, one in self._held.items()])
+    def _holdings(self) -> wire.HeldJobs:
+        return wire.HeldJobs(
+            jobs=[wire.HeldJob(job_uid=uid, slot_token=one) for uid, one in self._held.items()]
+        )
 
     def _mark_changed(self, uid: str) -> None:
         self._changed[uid] = None

@@ -78,7 +78,7 @@ class FakePod:
             incarnation=self.incarnation,
             master_port=_PORT if self.port_incarnation else 0,
             port_incarnation=self.port_incarnation,
-            asks=[wire.Place(node=node, peer_address=address)],
+            peers=[wire.NodeAddress(node=node, peer_address=address)],
             authority=self.authority,
             interval_seconds=self.interval,
             committed=self._committed(),

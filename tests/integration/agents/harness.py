@@ -151,8 +151,8 @@ class FakeHub:
         async def listen() -> None:
             async for message in requests:
                 if message.HasField("heartbeat") and node not in self.mute:
-                    pulse = hub_pb2.Pulse(sent_unix_ms=message.heartbeat.sent_unix_ms)
-                    outgoing.put_nowait(hub_pb2.HubMessage(pulse=pulse))
+                    reply = hub_pb2.HeartbeatReply(sent_unix_ms=message.heartbeat.sent_unix_ms)
+                    outgoing.put_nowait(hub_pb2.HubMessage(heartbeat_reply=reply))
                 await self._note(node, message)
             outgoing.put_nowait(None)
 

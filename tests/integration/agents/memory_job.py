@@ -19,7 +19,7 @@ from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.placement import Host as Candidate
 from convoy_controllers.checkpoint.placement import place
-from convoy_workloads.runtime.tiers.line import MemoryLine
+from convoy_workloads.runtime.tiers.memory_client import MemoryClient
 
 JOB = "uid-of-job"
 SIZE = 9 * 2**20 + 4096
@@ -53,7 +53,7 @@ class Answer:
 class Rank:
     """One rank's memory line."""
 
-    line: MemoryLine
+    line: MemoryClient
     number: int
     slots: dict[str, mmap.mmap] = field(default_factory=dict)
     stand: dict[str, Any] = field(default_factory=dict)
@@ -179,7 +179,7 @@ class MemoryJob:
         if not short.is_symlink():
             short.symlink_to(host.target(uid))
         hello = {"type": "hello", "role": "memory", "incarnation": incarnation, "rank": number}
-        return Rank(MemoryLine(str(short / "agent.sock"), hello), number)
+        return Rank(MemoryClient(str(short / "agent.sock"), hello), number)
 
     async def begin(self, incarnation: int, members: list[tuple[str, Host]], **more: Any) -> list[Rank]:
         """An incarnation whose ranks have restored what there was, and have their slots."""
@@ -215,8 +215,8 @@ async def reads(ranks: list[Rank]) -> list[dict[str, bytes]]:
     return found  # type: ignore[return-value]
 
 
-def at(host: Host) -> hub_pb2.Place:
-    return hub_pb2.Place(node=host.node, peer_address=host.peer_address)
+def at(host: Host) -> hub_pb2.NodeAddress:
+    return hub_pb2.NodeAddress(node=host.node, peer_address=host.peer_address)
 
 
 async def held(host: Host) -> set[tuple[Generation, str]]:

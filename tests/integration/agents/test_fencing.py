@@ -10,7 +10,7 @@ from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import FakeHub, Host, Pod, assignment, eventually
 from tests.unit.agents.test_isolation import Deaf
 
-from convoy_agents import hub as hub_link
+from convoy_agents import hub_client as hub_link
 from convoy_agents import isolation, metrics
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.liveness import fence
@@ -130,8 +130,8 @@ async def test_a_control_plane_that_is_gone_altogether_stops_nothing(
     await eventually(lambda: min(silence(one), silence(two)) > 2 * FENCE)
     await hears_nothing(hub, launcher, A, "one")
     for here, there in (("one", "two"), ("two", "one")):
-        beat = await hub.until(lambda node, said, here=here: node == here and said.heartbeat.vouched)
-        assert [entry.node for entry in beat.heartbeat.vouched] == [there]
+        beat = await hub.until(lambda node, said, here=here: node == here and said.heartbeat.attestations)
+        assert [entry.node for entry in beat.heartbeat.attestations] == [there]
 
 
 async def test_a_peer_whose_plan_has_no_place_for_the_node_does_not_keep_its_ranks(

@@ -139,7 +139,7 @@ async def test_trainers_and_agents_are_killed_together(
         assert await ended(second) == wanted
         for host in (one, two):
             assert host.memory() == [JOB]
-            hub.send(host.node, forget=hub_pb2.Forget(job_uid=JOB))
+            hub.send(host.node, drop_job=hub_pb2.DropJob(job_uid=JOB))
         await eventually(lambda: not one.memory() and not two.memory())
     finally:
         await killed(*ranks)

@@ -311,15 +311,15 @@ async def test_memory_goes_with_the_job(make_host: HostMaker, hub: FakeHub, job:
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     told = await hub.until(
-        lambda node, said: node == "one" and any(one.slot_token for one in said.holdings.held)
+        lambda node, said: node == "one" and any(one.slot_token for one in said.held_jobs.jobs)
     )
-    (told,) = told.holdings.held
+    (told,) = told.held_jobs.jobs
     assert (
         slot_tokens.read(told.slot_token, hub.authority.pem) == SlotToken(JOB, 1, 0, "one")
         and told.job_uid == JOB
     )
     ranks[0].line.close()
-    hub.send("one", forget=hub_pb2.Forget(job_uid=JOB))
+    hub.send("one", drop_job=hub_pb2.DropJob(job_uid=JOB))
     folder = one.settings.run_dir / "memory" / JOB
     await eventually(lambda: str(folder) not in {mount.target for mount in mounts.table()})
     await eventually(lambda: not one.agent.memory_manager.jobs and not folder.exists())
@@ -344,11 +344,11 @@ async def test_an_agent_that_leaves_takes_its_files_only_where_no_pod_and_no_che
         told = len(hub.heard)
         await one.start()
     again = await hub.until(lambda node, said: node == "one" and said.HasField("hello"), told)
-    (kept,) = again.hello.holdings.held
+    (kept,) = again.hello.held_jobs.jobs
     assert slot_tokens.read(kept.slot_token, hub.authority.pem).node == "one", (
         "it lies beside what came by it"
     )
-    hub.send("one", forget=hub_pb2.Forget(job_uid=JOB))
+    hub.send("one", drop_job=hub_pb2.DropJob(job_uid=JOB))
     await eventually(lambda: not one.agent.memory_manager.jobs)
     await one.stop()
     assert list(run.iterdir()) == []

@@ -28,14 +28,14 @@ async def taken(host: Host, hub: FakeHub, node: str, *encodings: int) -> list[by
     async with dial(
         address, name, host.settings.ca_file.read_bytes(), hub.authority.identity(node)
     ) as channel:
-        request = hub_pb2.TakeRequest(
+        request = hub_pb2.FetchRequest(
             job_uid=JOB,
             id=key,
             chunks=[0, 1, 2],
             encodings=encodings,  # type: ignore[arg-type]
             slot_token=hub.slot_token(node, JOB, 1, 1),
         )
-        call = hub_pb2_grpc.ShardsStub(channel).Take(request, timeout=10)
+        call = hub_pb2_grpc.ShardsStub(channel).Fetch(request, timeout=10)
         return [piece.data async for piece in call]
 
 

@@ -182,7 +182,7 @@ async def test_a_job_that_is_over_gets_no_memory_again_while_a_rank_still_looks(
     ranks = await job.begin(1, [(A, one), (B, two)])
     known = (await ranks[0].ask(type="look", known=""))["stand"]
     looking = asyncio.create_task(ranks[0].ask(type="look", known=known))
-    hub.send("one", forget=hub_pb2.Forget(job_uid=JOB))
+    hub.send("one", drop_job=hub_pb2.DropJob(job_uid=JOB))
     assert (await looking)["type"] in ("stand", "failed")
     await eventually(lambda: not one.agent.memory_manager.jobs)
     folder = str(one.settings.run_dir / "memory" / JOB)

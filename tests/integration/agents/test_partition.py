@@ -64,7 +64,7 @@ async def test_what_a_node_prepared_before_it_was_cut_off_is_never_committed_aft
 
     link(f"127.0.0.1:{deaf.port}")
     await hub.report(
-        B, lambda report: f"127.0.0.1:{deaf.port}" in [place.peer_address for place in report.asks]
+        B, lambda report: f"127.0.0.1:{deaf.port}" in [place.peer_address for place in report.peers]
     )
     for rank in old:
         assert (await rank.save(20))["type"] == "sealed"

@@ -37,14 +37,14 @@ async def ask(host: Host, identity: Identity | None, seconds: float = 5, **chang
     address, name = f"127.0.0.1:{host.agent.peer_port}", terms.agent_server_name(host.node)
     authority = host.settings.ca_file.read_bytes()
     async with dial(address, name, authority, identity) as channel:
-        return await hub_pb2_grpc.PeerStub(channel).Prepare(hub_pb2.Prepared(**fields), timeout=seconds)
+        return await hub_pb2_grpc.PeerStub(channel).Prepare(hub_pb2.PrepareRequest(**fields), timeout=seconds)
 
 
-async def vouches(host: Host, identity: Identity | None, job: str = "uid-of-job") -> bool:
+async def attests(host: Host, identity: Identity | None, job: str = "uid-of-job") -> bool:
     address, name = f"127.0.0.1:{host.agent.peer_port}", terms.agent_server_name(host.node)
     async with dial(address, name, host.settings.ca_file.read_bytes(), identity) as channel:
-        request = hub_pb2.VouchRequest(job_uid=job)
-        reply: hub_pb2.VouchReply = await hub_pb2_grpc.PeerStub(channel).Vouch(request, timeout=5)
+        request = hub_pb2.AttestRequest(job_uid=job)
+        reply: hub_pb2.AttestReply = await hub_pb2_grpc.PeerStub(channel).Attest(request, timeout=5)
         return reply.member
 
 
@@ -65,7 +65,7 @@ async def test_a_stranger_prepares_nothing(
     assert caught.value.code() is code
 
 
-KINDS = ["/convoy.wire.Peer/Vouch", "/convoy.wire.Shards/Take", "/convoy.wire.Shards/Give"]
+KINDS = ["/convoy.wire.Peer/Attest", "/convoy.wire.Shards/Fetch", "/convoy.wire.Shards/Put"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -86,9 +86,9 @@ async def test_who_sends_no_request_keeps_nobody_s_calls_out(
         assert metrics.PEER_REFUSED._value.get() - refused == 40
         codes = [await call.code() for call in silent if call.done()]
         assert codes == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 40
-        assert await vouches(one, authority.identity("two"))
+        assert await attests(one, authority.identity("two"))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await vouches(one, authority.identity("three"))
+            await attests(one, authority.identity("three"))
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         for call in silent:
             call.cancel()
@@ -99,7 +99,7 @@ async def test_who_sends_no_request_keeps_nobody_s_calls_out(
 
 async def answered(host: Host, identity: Identity) -> bool:
     try:
-        await vouches(host, identity)
+        await attests(host, identity)
     except grpc.aio.AioRpcError:
         return False
     return True
@@ -199,20 +199,20 @@ async def test_whoever_does_not_decide_sends_the_one_who_asks_on(
     assert reply.outcome == hub_pb2.ResumeReply.UNKNOWN
 
 
-async def test_an_agent_vouches_for_members_of_its_jobs_alone(
+async def test_an_agent_attests_members_of_its_jobs_alone(
     make_host: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:
     one, _ = await coordinator(make_host, hub)
-    assert await vouches(one, authority.identity("two"))
-    assert not await vouches(one, authority.identity("two"), "uid-of-another")
-    assert not await vouches(one, authority.identity("three"))
+    assert await attests(one, authority.identity("two"))
+    assert not await attests(one, authority.identity("two"), "uid-of-another")
+    assert not await attests(one, authority.identity("three"))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await vouches(one, authority.identity("two", "two.example.com"))
+        await attests(one, authority.identity("two", "two.example.com"))
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
-    # What it vouched for, and that alone, the hub hears.
-    beat = await hub.until(lambda node, said: node == "one" and said.heartbeat.vouched)
-    assert [entry.node for entry in beat.heartbeat.vouched] == ["two"]
-    assert beat.heartbeat.vouched[0].age_ms < 5000
+    # The hub hears of the attested node alone.
+    beat = await hub.until(lambda node, said: node == "one" and said.heartbeat.attestations)
+    assert [entry.node for entry in beat.heartbeat.attestations] == ["two"]
+    assert beat.heartbeat.attestations[0].age_ms < 5000
 
 
 async def test_a_call_that_is_given_up_is_not_held(

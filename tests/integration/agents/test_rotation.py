@@ -116,7 +116,7 @@ async def test_a_stolen_certificate_is_worth_nothing_to_the_hub_once_it_has_run_
         thief = FakeAgent(installation, operator.server, node)
         ends = (await thief.enrol()).expires_unix
         await thief.dial()
-        await eventually(lambda: thief.last("pulse") is not None)
+        await eventually(lambda: thief.last("heartbeat_reply") is not None)
         # It beats all the while, and the hub ends the stream.
         await asyncio.wait_for(thief.stream.code(), LIFE + 5)
         assert time.time() >= ends
@@ -145,19 +145,19 @@ async def test_a_stolen_certificate_is_worth_nothing_to_agents_once_it_has_run_o
             """Whether nothing is answered any more, on a connection that has stood for long."""
             codes: list[grpc.StatusCode] = []
             for call in (
-                peer.Vouch(hub_pb2.VouchRequest(job_uid="uid-of-job"), timeout=5),
-                peer.Abandon(hub_pb2.Abandoned(job_uid="uid-of-job", incarnation=1, slot=1), timeout=5),
+                peer.Attest(hub_pb2.AttestRequest(job_uid="uid-of-job"), timeout=5),
+                peer.Abandon(hub_pb2.AbandonRequest(job_uid="uid-of-job", incarnation=1, slot=1), timeout=5),
                 shards.Offer(hub_pb2.OfferRequest(), timeout=5),
-                shards.Give(timeout=5),
+                shards.Put(timeout=5),
                 # One whose request never comes.
-                channel.stream_unary("/convoy.wire.Peer/Vouch")(timeout=5),
+                channel.stream_unary("/convoy.wire.Peer/Attest")(timeout=5),
             ):
                 codes.append(await call.code())
                 if codes[-1] is not grpc.StatusCode.UNAUTHENTICATED:
                     return False
             return True
 
-        assert (await peer.Vouch(hub_pb2.VouchRequest(job_uid="uid-of-job"), timeout=5)).member
+        assert (await peer.Attest(hub_pb2.AttestRequest(job_uid="uid-of-job"), timeout=5)).member
         async with asyncio.timeout(20):
             while not await refused():  # noqa: ASYNC110 - its end is a moment, not an event
                 await asyncio.sleep(0.1)

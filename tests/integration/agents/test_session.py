@@ -15,7 +15,7 @@ from cryptography import x509
 from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import Authority, FakeHub, Host, assignment, eventually
 
-from convoy_agents import hub as hub_link
+from convoy_agents import hub_client
 from convoy_agents.enrol import EnrolError, Enrolment
 from convoy_agents.wire import hub_pb2
 from convoy_crds import terms
@@ -52,8 +52,8 @@ async def test_it_dials_again_and_says_everything_again(make_host: HostMaker, hu
 async def test_a_hub_that_answers_no_heartbeat_is_left(
     make_host: HostMaker, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_link, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(hub_link, "PULSE_SECONDS", 2.0)
+    monkeypatch.setattr(hub_client, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(hub_client, "PULSE_SECONDS", 2.0)
     await make_host("one")
     await hub.until(kind("hello"))
     first = (await hub.until(kind("heartbeat"))).heartbeat.sent_unix_ms

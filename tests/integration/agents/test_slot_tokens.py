@@ -75,8 +75,8 @@ def offer(slot_token: str, incarnation: int, manifest: Manifest) -> Callable[[An
 
 
 def take(slot_token: str, manifest: Manifest) -> Callable[[Any], Any]:
-    return lambda stub: stub.Take(
-        hub_pb2.TakeRequest(job_uid=JOB, id=manifest.id, slot_token=slot_token), timeout=5
+    return lambda stub: stub.Fetch(
+        hub_pb2.FetchRequest(job_uid=JOB, id=manifest.id, slot_token=slot_token), timeout=5
     )
 
 
@@ -84,7 +84,7 @@ def give(slot_token: str, manifest: Manifest) -> Callable[[Any], Any]:
     async def pieces() -> AsyncIterator[hub_pb2.Piece]:
         yield hub_pb2.Piece(job_uid=JOB, id=manifest.id, index=0, data=b"x", slot_token=slot_token)
 
-    return lambda stub: stub.Give(pieces(), timeout=5)
+    return lambda stub: stub.Put(pieces(), timeout=5)
 
 
 Signed = Callable[[FakeHub], str]
@@ -150,7 +150,7 @@ async def test_a_node_that_a_job_has_left_reads_nothing_of_it_any_more_and_bring
         assert await code(one, hub, "two", call) == "PERMISSION_DENIED"
     said: list[Any] = []
     assert await code(one, hub, "two", offer(left, 1, manifest), said) == "OK"
-    assert [one.answer for one in said] == [hub_pb2.OfferReply.REFUSED]
+    assert [one.decision for one in said] == [hub_pb2.OfferReply.REFUSED]
     assert await held(one) >= HELD
 
 
@@ -171,11 +171,11 @@ async def test_who_brings_nothing_keeps_nobody_s_copies_out(
     own, limits = one.settings.ca_file.read_bytes(), one.agent._peer_server._services.shards._gives
     async with dial(address, name, own, hub.authority.identity("three")) as channel:
         stub = hub_pb2_grpc.ShardsStub(channel)
-        silent = [stub.Give() for _ in range(2 * MAX_GIVES)]
+        silent = [stub.Put() for _ in range(2 * MAX_GIVES)]
         for call in silent:
             await call.wait_for_connection()
-        assert (await offer(mine, 1, endless)(stub)).answer == hub_pb2.OfferReply.WANTED
-        stalled = [stub.Give() for _ in range(2 * MAX_GIVES)]
+        assert (await offer(mine, 1, endless)(stub)).decision == hub_pb2.OfferReply.WANTED
+        stalled = [stub.Put() for _ in range(2 * MAX_GIVES)]
         for call in stalled:
             piece = hub_pb2.Piece(job_uid=JOB, id=endless.id, index=0, data=parts[0], slot_token=mine)
             await call.write(piece)
@@ -198,8 +198,8 @@ async def test_a_copy_ends_with_the_certificate_of_who_brings_it(
     address, name = f"127.0.0.1:{one.agent.peer_port}", terms.agent_server_name("one")
     async with dial(address, name, one.settings.ca_file.read_bytes(), stolen) as channel:
         stub = hub_pb2_grpc.ShardsStub(channel)
-        assert (await offer(mine, 1, copy)(stub)).answer == hub_pb2.OfferReply.WANTED
-        call = stub.Give()
+        assert (await offer(mine, 1, copy)(stub)).decision == hub_pb2.OfferReply.WANTED
+        call = stub.Put()
         await call.write(hub_pb2.Piece(job_uid=JOB, id=copy.id, index=0, data=parts[0], slot_token=mine))
         limits = one.agent._peer_server._services.shards._gives
         await eventually(lambda: "three" in limits._nodes and limits._nodes["three"].users == 1)
@@ -215,10 +215,10 @@ async def test_what_is_read_ends_with_the_certificate_of_who_reads_it(
     stolen = hub.authority.identity("two", seconds=3)
     address, name = f"127.0.0.1:{one.agent.peer_port}", terms.agent_server_name("one")
     async with dial(address, name, one.settings.ca_file.read_bytes(), stolen) as channel:
-        request = hub_pb2.TakeRequest(
+        request = hub_pb2.FetchRequest(
             job_uid=JOB, id=manifest.id, chunks=[0, 1, 2] * 20, slot_token=hub.slot_token("two", JOB, 1, 1)
         )
-        call = hub_pb2_grpc.ShardsStub(channel).Take(request, timeout=60)
+        call = hub_pb2_grpc.ShardsStub(channel).Fetch(request, timeout=60)
         assert await call.read() != grpc.aio.EOF
         await eventually(lambda: time.time() > stolen.expires)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -235,10 +235,10 @@ async def test_who_reads_nothing_keeps_nobody_from_reading(
     own = one.settings.ca_file.read_bytes()
 
     def take_all(node: str) -> Any:
-        request = hub_pb2.TakeRequest(
+        request = hub_pb2.FetchRequest(
             job_uid=JOB, id=manifest.id, chunks=[0, 1, 2] * 20, slot_token=hub.slot_token(node, JOB, 1, 1)
         )
-        return hub_pb2_grpc.ShardsStub(channels[node]).Take(request, timeout=60)
+        return hub_pb2_grpc.ShardsStub(channels[node]).Fetch(request, timeout=60)
 
     channels = {node: dial(address, name, own, hub.authority.identity(node)) for node in ("two", "three")}
     try:
@@ -262,7 +262,7 @@ async def test_what_lies_here_is_told_by_the_slot_token_of_an_authority_that_has
     plan.slot_token = FakeHub(OTHERS).slot_token("two", JOB, 1, 1)
 
     def renewed(node: str, said: Any) -> bool:
-        return any(one.slot_token == plan.slot_token for one in said.holdings.held)
+        return any(one.slot_token == plan.slot_token for one in said.held_jobs.jobs)
 
     hub.send("two", assignment=plan)
     await hub.until(renewed)
@@ -272,7 +272,7 @@ async def test_what_lies_here_is_told_by_the_slot_token_of_an_authority_that_has
     await two.stop()
     await two.start()
     again = await hub.until(lambda node, said: node == "two" and said.HasField("hello"), count)
-    assert renewed("two", SimpleNamespace(holdings=again.hello.holdings))
+    assert renewed("two", SimpleNamespace(held_jobs=again.hello.held_jobs))
 
 
 async def test_damage_is_mended_for_the_newest_of_two_pods(

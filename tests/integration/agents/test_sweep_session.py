@@ -182,7 +182,7 @@ async def test_an_order_that_cannot_be_is_refused(
 
 
 def pair(name: str, role: Any, partner: Host) -> Any:
-    place = hub_pb2.Place(node=partner.node, peer_address=partner.peer_address)
+    place = hub_pb2.NodeAddress(node=partner.node, peer_address=partner.peer_address)
     return hub_pb2.SweepOrder(
         name=name, tiers=["L2"], pair=hub_pb2.SweepPair(role=role, partner=place), deadline_seconds=30
     )
@@ -194,9 +194,9 @@ async def test_two_nodes_measure_the_line_between_them(
     monkeypatch.setattr(pairing, "POURED", 2 * pairing.PIECE)
     one, two = await join("one"), await join("two")
     # The one that measures hears of it first.
-    hub.send("one", sweep_order=pair("p", hub_pb2.SweepPair.MEASURES, two))
+    hub.send("one", sweep_order=pair("p", hub_pb2.SweepPair.MEASURER, two))
     await hub.until(lambda node, said: node == "one" and said.HasField("sweep"))
-    hub.send("two", sweep_order=pair("p", hub_pb2.SweepPair.ANSWERS, one))
+    hub.send("two", sweep_order=pair("p", hub_pb2.SweepPair.RESPONDER, one))
     for node in ("one", "two"):
         said = (await hub.until(lambda of, said, node=node: of == node and report("p", DONE)(of, said))).sweep
         if node == "two":
@@ -213,7 +213,7 @@ async def test_a_partner_that_is_not_there_is_no_measurement(
 ) -> None:
     await join("one")
     two = await join("two")
-    order = pair("p", hub_pb2.SweepPair.MEASURES, two)
+    order = pair("p", hub_pb2.SweepPair.MEASURER, two)
     order.deadline_seconds = 2
     hub.send("one", sweep_order=order)
     said = (await hub.until(report("p", DONE))).sweep
@@ -236,18 +236,20 @@ async def test_a_stranger_does_not_keep_the_partner_waiting(
     join: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:
     one, two = await join("one"), await join("two")
-    hub.send("two", sweep_order=pair("p", hub_pb2.SweepPair.ANSWERS, one))
+    hub.send("two", sweep_order=pair("p", hub_pb2.SweepPair.RESPONDER, one))
     await hub.until(report("p", hub_pb2.SweepReport.RUNNING))
     name, ca = terms.agent_server_name(two.node), two.settings.ca_file.read_bytes()
     async with (
         dial(two.peer_address, name, ca, authority.identity("three")) as strange,
         dial(two.peer_address, name, ca, authority.identity("one")) as partner,
     ):
-        silent = hub_pb2_grpc.PairsStub(strange).Pour(timeout=30)
+        silent = hub_pb2_grpc.PairsStub(strange).Transfer(timeout=30)
         await silent.wait_for_connection()
-        pour = hub_pb2_grpc.PairsStub(partner).Pour(iter([hub_pb2.Poured(sweep="p", data=b"12")]), timeout=10)
+        pour = hub_pb2_grpc.PairsStub(partner).Transfer(
+            iter([hub_pb2.TransferPiece(sweep="p", data=b"12")]), timeout=10
+        )
         assert (await pour).bytes == 2
-        await silent.write(hub_pb2.Poured(sweep="p", data=b"3"))
+        await silent.write(hub_pb2.TransferPiece(sweep="p", data=b"3"))
         assert await silent.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
@@ -257,7 +259,7 @@ async def test_only_the_partner_measures_and_only_in_its_sweep(
     one, two = await join("one"), await join("two")
     denied = grpc.StatusCode.PERMISSION_DENIED
     assert await echo(two, authority.identity("one"), "p") is denied
-    hub.send("two", sweep_order=pair("p", hub_pb2.SweepPair.ANSWERS, one))
+    hub.send("two", sweep_order=pair("p", hub_pb2.SweepPair.RESPONDER, one))
     await hub.until(report("p", hub_pb2.SweepReport.RUNNING))
     assert await echo(two, authority.identity("one"), "p") is grpc.StatusCode.OK
     assert await echo(two, authority.identity("one"), "q") is denied

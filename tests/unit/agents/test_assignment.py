@@ -55,7 +55,7 @@ def test_what_its_nodes_keep_survives_too() -> None:
     tiers = hub_pb2.MemoryTiers(
         copies=1,
         limit=7,
-        hosts=[hub_pb2.Place(node="one", peer_address="10.0.0.1:1")],
+        hosts=[hub_pb2.NodeAddress(node="one", peer_address="10.0.0.1:1")],
         store=hub_pb2.StoreUse(name="s3", every_seconds=600, keep_last=2),
         interval_seconds=42,
     )

@@ -13,7 +13,7 @@ from convoy_agents.pods.limits import Bucket
 from convoy_agents.pods.state import Urgency
 from convoy_controllers.liveness.timings import REPORT_SECONDS
 
-FOLD, NOW, NONE = Urgency.FOLD, Urgency.NOW, Urgency.NONE
+BATCHED, NOW, NONE = Urgency.BATCHED, Urgency.NOW, Urgency.NONE
 
 
 def sent_at(puts: list[tuple[float, Urgency]]) -> list[float]:
@@ -35,13 +35,13 @@ def sent_at(puts: list[tuple[float, Urgency]]) -> list[float]:
     ("puts", "sent"),
     [
         ([(5.0, NONE)], []),
-        ([(5.0, FOLD)], [5.0]),
-        ([(5.0, FOLD), (5.1, FOLD), (5.2, FOLD)], [5.0, 6.0]),
-        ([(5.0, FOLD), (5.5, NOW)], [5.0, 5.5]),
-        ([(5.0, FOLD), (5.1, FOLD), (5.5, NOW)], [5.0, 5.5]),
+        ([(5.0, BATCHED)], [5.0]),
+        ([(5.0, BATCHED), (5.1, BATCHED), (5.2, BATCHED)], [5.0, 6.0]),
+        ([(5.0, BATCHED), (5.5, NOW)], [5.0, 5.5]),
+        ([(5.0, BATCHED), (5.1, BATCHED), (5.5, NOW)], [5.0, 5.5]),
         ([(5.0, NOW), (5.01, NOW), (5.02, NOW)], [5.0, 5.05]),
-        ([(5.0, NOW), (5.01, NOW), (5.02, FOLD)], [5.0, 5.05]),
-        ([(5.0, FOLD), (9.0, FOLD)], [5.0, 9.0]),
+        ([(5.0, NOW), (5.01, NOW), (5.02, BATCHED)], [5.0, 5.05]),
+        ([(5.0, BATCHED), (9.0, BATCHED)], [5.0, 9.0]),
     ],
     ids=[
         "nothing",
@@ -58,12 +58,12 @@ def test_when_reports_leave(puts: list[tuple[float, Urgency]], sent: list[float]
     assert sent_at(puts) == pytest.approx(sent)
 
 
-@given(st.lists(st.tuples(st.floats(10, 20), st.sampled_from([FOLD, NOW])), min_size=1, max_size=40))
+@given(st.lists(st.tuples(st.floats(10, 20), st.sampled_from([BATCHED, NOW])), min_size=1, max_size=40))
 def test_rates_hold_and_the_last_change_is_always_sent(puts: list[tuple[float, Urgency]]) -> None:
     sent = sent_at(puts)
     gaps = [later - earlier for earlier, later in itertools.pairwise(sent)]
     assert all(gap >= NOW_SECONDS - 1e-9 for gap in gaps)
-    if all(urgency is FOLD for _, urgency in puts):
+    if all(urgency is BATCHED for _, urgency in puts):
         assert all(gap >= REPORT_SECONDS - 1e-9 for gap in gaps)
     last = max(when for when, _ in puts)
     assert last <= sent[-1] + 1e-9 <= last + REPORT_SECONDS + 1e-6
@@ -85,7 +85,7 @@ def test_a_hello_says_it_all() -> None:
     outbox.gone("b")
     outbox.all_told(["a"], 1.5)
     assert outbox.next_due() is None
-    outbox.put("a", FOLD, 1.6)
+    outbox.put("a", BATCHED, 1.6)
     assert outbox.next_due() == 2.5
 
 

@@ -21,7 +21,7 @@ def holds(*incarnations: int) -> list[PodState]:
     return [PodState(f"pod-{number}", assignment=plan(number)) for number in incarnations]
 
 
-def test_a_member_s_node_is_vouched_for_and_remembered() -> None:
+def test_a_member_s_node_is_attested_and_remembered() -> None:
     clock = Clock()
     attestation = PeerAttestation(lambda: holds(1), clock)
     assert attestation.request("two", "job")

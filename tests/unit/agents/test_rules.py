@@ -25,7 +25,7 @@ from convoy_agents.pods.state import (
     Decided,
     Event,
     FromRank,
-    LauncherGone,
+    LauncherDisconnected,
     Outcome,
     PeerMoved,
     PickPort,
@@ -77,7 +77,7 @@ REFUSED = {"type": "refused", "incarnation": 1, "step": 10}
 def test_troubles_are_those_of_the_incarnation_and_only_news_is_reported() -> None:
     told = {"NOT_STORED": "the store is busy", "LOST": "nothing is whole"}
     known = run(plan(1), Troubled(1, told))
-    assert known.urgency is Urgency.FOLD and known.state.troubles == told
+    assert known.urgency is Urgency.BATCHED and known.state.troubles == told
     assert [(one.kind, one.message) for one in to_wire(known.state).troubles] == [
         (hub_pb2.Trouble.LOST, "nothing is whole"),
         (hub_pb2.Trouble.NOT_STORED, "the store is busy"),
@@ -114,7 +114,7 @@ class TestLauncher:
         ("at", "told"), [(0, [3]), (2, [3]), (3, []), (4, [])], ids=["new", "behind", "same", "ahead"]
     )
     def test_a_launcher_that_dials_again_is_told_what_it_lacks(self, at: int, told: list[int]) -> None:
-        state = run(hello(), plan(3), LauncherGone()).state
+        state = run(hello(), plan(3), LauncherDisconnected()).state
         outcome = run(hello(at), state=state)
         assert [frame["incarnation"] for frame in outcome.to_launcher] == told
         assert outcome.state.told == max(3, at)
@@ -162,11 +162,11 @@ class TestLauncher:
     def test_a_moved_coordinator_is_reported_as_it_is_known(self) -> None:
         node = plan(1).members[0].node
         assert not to_wire(run(hello()).state).asks
-        assert [one.peer_address for one in to_wire(UP).asks] == [plan(1).members[0].peer_address]
+        assert [one.peer_address for one in to_wire(UP).peers] == [plan(1).members[0].peer_address]
         outcome = run(PeerMoved(node, "10.0.0.9:8472"), state=UP)
         assert (outcome.save, outcome.urgency, outcome.to_launcher) == (True, Urgency.NOW, ())
         report = to_wire(outcome.state)
-        assert [(one.node, one.peer_address) for one in report.asks] == [(node, "10.0.0.9:8472")]
+        assert [(one.node, one.peer_address) for one in report.peers] == [(node, "10.0.0.9:8472")]
         assert not run(PeerMoved(node, "10.0.0.9:8472"), state=outcome.state).save
         assert run(PeerMoved("elsewhere", "x:1"), state=UP).state == UP
         assert run(PeerMoved(node, "x:1")).state == PodState(UID)
@@ -178,17 +178,17 @@ class TestLauncher:
         assert run(RankUpdate(1, 0, "EXITED"), state=state).state == state
 
     def test_shutdown_outlasts_a_lost_line_and_ends_with_a_new_incarnation(self) -> None:
-        outcome = run(Shutdown(3, "why", immediate=True), LauncherGone(), hello(1), state=UP)
+        outcome = run(Shutdown(3, "why", immediate=True), LauncherDisconnected(), hello(1), state=UP)
         told = {"type": "shutdown", "exitCode": 3, "reason": "why", "immediate": True}
         assert outcome.to_launcher == (told,)
-        assert run(plan(2), LauncherGone(), hello(2), state=outcome.state).to_launcher == ()
+        assert run(plan(2), LauncherDisconnected(), hello(2), state=outcome.state).to_launcher == ()
 
     def test_a_port_is_asked_for_once_and_kept(self) -> None:
         outcome = run(PickPort(2), state=UP)
         assert outcome.to_launcher == ({"type": "pickPort", "incarnation": 2},)
         assert outcome.save
         assert run(PickPort(2), state=outcome.state).to_launcher == ()
-        again = run(LauncherGone(), hello(1), state=outcome.state)
+        again = run(LauncherDisconnected(), hello(1), state=outcome.state)
         assert again.to_launcher == ({"type": "pickPort", "incarnation": 2},)
         picked = run(PortPicked(2, 31000), PortPicked(2, 31001), state=again.state).state
         assert (picked.port_incarnation, picked.master_port) == (2, 31000)
@@ -238,11 +238,11 @@ class TestRanks:
 
     def test_a_first_step_makes_a_rank_run_and_the_rest_is_folded(self) -> None:
         outcome = run(RankUpdate(1, 0, "STARTING"), says(0, Progress(0)), state=UP)
-        assert (outcome.state.ranks[0].update.state, outcome.urgency) == ("STARTING", Urgency.FOLD)
+        assert (outcome.state.ranks[0].update.state, outcome.urgency) == ("STARTING", Urgency.BATCHED)
         outcome = run(says(0, Progress(1)), state=outcome.state)
         assert (outcome.state.ranks[0].update.state, outcome.urgency) == ("RUNNING", Urgency.NOW)
         outcome = run(says(0, Progress(2)), state=outcome.state)
-        assert outcome.urgency is Urgency.FOLD
+        assert outcome.urgency is Urgency.BATCHED
 
     @pytest.mark.parametrize("progress_first", [False, True])
     def test_the_beginning_of_a_rank_is_known_whoever_speaks_first(self, progress_first: bool) -> None:
@@ -280,7 +280,7 @@ class TestRanks:
         assert to_wire(outcome.state).ranks[0].first_step_unix_ms == 90
         told = Progress(42, first_step_ms=90, checkpoint_ms=250, save_ms=12, copy_ms=70, restore_ms=33)
         outcome = run(says(0, told), state=outcome.state)
-        assert outcome.urgency is Urgency.FOLD
+        assert outcome.urgency is Urgency.BATCHED
         progress = to_wire(outcome.state).ranks[0].progress
         assert (progress.checkpoint_ms, progress.save_ms, progress.copy_ms) == (250, 12, 70)
         assert progress.restore_ms == 33
@@ -406,7 +406,7 @@ def test_what_is_remembered_is_what_a_new_agent_needs() -> None:
 incarnations, ranks, steps = st.integers(0, 4), st.integers(0, 5), st.integers(0, 6)
 events: st.SearchStrategy[Event] = st.one_of(
     st.builds(hello, incarnations),
-    st.just(LauncherGone()),
+    st.just(LauncherDisconnected()),
     st.builds(PortPicked, incarnations, st.integers(1, 3)),
     st.builds(RankUpdate, incarnations, ranks, st.sampled_from(RANK_STATES)),
     st.builds(FromRank, incarnations, ranks, st.builds(Progress, steps)),

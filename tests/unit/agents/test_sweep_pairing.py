@@ -15,7 +15,7 @@ from convoy_agents.guard.sweep.pairing import BANDWIDTH, LATENCY, Pairing
 from convoy_agents.guard.sweep.probe import Probe, Tier
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 
-PARTNER = hub_pb2.Place(node="two", peer_address="two:1")
+PARTNER = hub_pb2.NodeAddress(node="two", peer_address="two:1")
 
 
 class Two(hub_pb2_grpc.PairsServicer):
@@ -36,12 +36,14 @@ class Two(hub_pb2_grpc.PairsServicer):
         await self._come()
         return hub_pb2.EchoReply()
 
-    async def Pour(self, requests: AsyncIterator[hub_pb2.Poured], context: Any) -> hub_pb2.PourReply:
+    async def Transfer(
+        self, requests: AsyncIterator[hub_pb2.TransferPiece], context: Any
+    ) -> hub_pb2.TransferReply:
         await self._come()
         total = 0
         async for part in requests:
             total += len(part.data)
-        return hub_pb2.PourReply(bytes=total)
+        return hub_pb2.TransferReply(bytes=total)
 
 
 class Line:
@@ -53,7 +55,7 @@ class Line:
         self.channel: grpc.aio.Channel | None = None
         self.closes_next = False
 
-    async def stub(self, place: hub_pb2.Place) -> hub_pb2_grpc.PairsStub:
+    async def stub(self, place: hub_pb2.NodeAddress) -> hub_pb2_grpc.PairsStub:
         if self.channel is None:
             self.dialled += 1
             self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{self._port}")

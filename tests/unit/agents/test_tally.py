@@ -10,7 +10,7 @@ from convoy_agents.pods import tally
 from convoy_agents.pods.assignment import Assignment, Member
 from convoy_agents.pods.messages import LauncherHello, RankUpdate
 from convoy_agents.pods.rules import reduce
-from convoy_agents.pods.state import Event, LauncherGone, PodState
+from convoy_agents.pods.state import Event, LauncherDisconnected, PodState
 
 
 def plan(incarnation: int) -> Assignment:
@@ -75,7 +75,7 @@ def test_a_fresh_pod_and_a_restart_in_place() -> None:
 
 
 def test_an_incarnation_that_came_while_the_launcher_was_away() -> None:
-    pod = Pod().say(HELLO, plan(1), LauncherGone(), plan(2))
+    pod = Pod().say(HELLO, plan(1), LauncherDisconnected(), plan(2))
     assert pod.in_place == 0, "it has not heard of it"
     pod.say(LauncherHello(1, 1, "3.11"), rank(0, 2, started_ms=104_250))
     assert (pod.starts, pod.in_place) == ([0.25], 1)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from convoy_agents.pods.assignment import Assignment, MemoryTiers, Place
+from convoy_agents.pods.assignment import Assignment, MemoryTiers, NodeAddress
 from convoy_agents.tiercheck.alarms import PATIENCE_SECONDS, Alarms
 from convoy_agents.tiercheck.copying import Copies
 from convoy_agents.tiercheck.digest import Damaged
@@ -39,7 +39,7 @@ class Slot:
     given: list[str] = field(default_factory=list)
     told: list[dict[str, str]] = field(default_factory=list)
 
-    async def send(self, place: Place, job_memory: Any, plan: Assignment, key: str) -> None:
+    async def send(self, place: NodeAddress, job_memory: Any, plan: Assignment, key: str) -> None:
         self.tries += 1
         # Tries are many, and far from one another.
         self.now += PATIENCE_SECONDS / 2
@@ -48,7 +48,7 @@ class Slot:
         self.given.append(key)
 
     async def make(self, *keys: str) -> bool:
-        plan = cast(Assignment, Plan(MemoryTiers(1, 0, (Place("two", "two:1"),))))
+        plan = cast(Assignment, Plan(MemoryTiers(1, 0, (NodeAddress("two", "two:1"),))))
         alarms = Alarms(lambda uid, incarnation, troubles: self.told.append(dict(troubles)), lambda: self.now)
         copies = Copies(cast(PeerTransfer, self), alarms, lambda uid: plan)
         async with asyncio.timeout(20):

@@ -12,11 +12,11 @@ import grpc
 import pytest
 from tests.unit.agents.test_tiercheck_shard_store import named, noise
 
-from convoy_agents.pods.assignment import Place
+from convoy_agents.pods.assignment import NodeAddress
 from convoy_agents.tiercheck.peer_transfer import PeerTransfer, Unreachable
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 
-PLACE = Place("two", "two:1")
+PLACE = NodeAddress("two", "two:1")
 SHARD = named(noise(1), 1)
 PLAN: Any = SimpleNamespace(job_uid="job", incarnation=1, slot_token="", memory_limit=0)
 
@@ -38,17 +38,17 @@ class Two(hub_pb2_grpc.ShardsServicer):
     async def Offer(self, request: Any, context: Any) -> hub_pb2.OfferReply:
         await self._come("offer")
         encodings = [hub_pb2.Piece.PLANES]
-        return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.WANTED, chunks=[0], encodings=encodings)
+        return hub_pb2.OfferReply(decision=hub_pb2.OfferReply.WANTED, chunks=[0], encodings=encodings)
 
-    async def Give(self, requests: Any, context: Any) -> hub_pb2.GiveReply:
+    async def Put(self, requests: Any, context: Any) -> hub_pb2.PutReply:
         await self._come("give")
         async for _ in requests:
             pass
         if self.breaks:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "it leaves")
-        return hub_pb2.GiveReply(whole=True)
+        return hub_pb2.PutReply(whole=True)
 
-    async def Take(self, request: Any, context: Any) -> AsyncIterator[hub_pb2.Piece]:
+    async def Fetch(self, request: Any, context: Any) -> AsyncIterator[hub_pb2.Piece]:
         await self._come("chunks" if request.chunks else "manifest")
         yield hub_pb2.Piece(manifest=SHARD.text)
 
@@ -119,7 +119,7 @@ def asked(
 ) -> Any:
     """The call of a PeerTransfer that comes to a request of this kind."""
 
-    async def shards(place: Place) -> Any:
+    async def shards(place: NodeAddress) -> Any:
         return hub_pb2_grpc.ShardsStub(channel)
 
     stubs: Any = SimpleNamespace(shards=shards)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from convoy_agents.pods.assignment import Place
+from convoy_agents.pods.assignment import NodeAddress
 from convoy_agents.tiercheck import restoring
 from convoy_agents.tiercheck.deciding import Failed
 from convoy_agents.tiercheck.digest import Damaged
@@ -26,7 +26,7 @@ class Peers:
         self.answers = answers
         self.asked: list[str] = []
 
-    async def fetch(self, place: Place, job_memory: object, plan: object, key: str) -> None:
+    async def fetch(self, place: NodeAddress, job_memory: object, plan: object, key: str) -> None:
         self.asked.append(place.node)
         left = self.answers[place.node]
         if error := left.pop(0) if len(left) > 1 else left[0]:
@@ -49,7 +49,7 @@ async def fetched(peers: Peers) -> tuple[list[tuple[str, str]], set[str]]:
     sources = ShardSources(cast(Any, peers), nobody)
     restores = Restores("own", memory_manager, surveys, sources, nobody, nobody)
     reading = Reading(PLAN, 0, nobody, set())
-    places = [Place(node, f"{node}:1") for node in peers.answers]
+    places = [NodeAddress(node, f"{node}:1") for node in peers.answers]
     broken = await restores.fetch(reading, "key", places)
     return broken, reading.fetched
 

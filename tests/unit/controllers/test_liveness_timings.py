@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from convoy_agents import hub as hub_link
+from convoy_agents import hub_client as hub_link
 from convoy_agents import isolation, outbox
 from convoy_controllers import queue_timings
 from convoy_controllers.liveness import attestation, fence, timings

@@ -38,7 +38,7 @@ def test_ranks_run_once_told_to_and_an_older_incarnation_is_refused():
     assert report.incarnation == 2
     assert [rank.rank for rank in report.ranks] == [3, 4]
     assert {rank.state for rank in report.ranks} == {wire.RankReport.RUNNING}
-    assert [(one.node, one.peer_address) for one in report.asks] == [("node", "node:1")]
+    assert [(one.node, one.peer_address) for one in report.peers] == [("node", "node:1")]
     assert not report.ranks[0].HasField("progress")
 
 

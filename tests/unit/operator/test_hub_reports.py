@@ -88,7 +88,9 @@ class TestReports(AgentsHarness):
 
     async def test_whom_an_agent_has_heard_of_is_known(self) -> None:
         stream = self.join("n1")
-        self.hub.streams.heartbeat(stream, wire.Heartbeat(attestations=[wire.Attestation(node="n0", age_ms=15_000)]))
+        self.hub.streams.heartbeat(
+            stream, wire.Heartbeat(attestations=[wire.Attestation(node="n0", age_ms=15_000)])
+        )
         assert self.hub.reader.nodes((self.pod,))["n0"].attested_by == {"n1"}
         self.now += 5
         assert self.hub.reader.nodes((self.pod,))["n0"].attested_by == {"n1"}
@@ -100,7 +102,9 @@ class TestReports(AgentsHarness):
     async def test_an_agents_word_on_nodes_without_pods_is_not_kept(self) -> None:
         stream = self.join("n1")
         made_up = [wire.Attestation(node=f"made-up-{n}") for n in range(1000)]
-        self.hub.streams.heartbeat(stream, wire.Heartbeat(attestations=[*made_up, wire.Attestation(node="n0")]))
+        self.hub.streams.heartbeat(
+            stream, wire.Heartbeat(attestations=[*made_up, wire.Attestation(node="n0")])
+        )
         assert set(self.hub.monitor._attestations._requested) == {"n0"}
 
     async def test_the_time_of_the_last_step_is_the_operators(self) -> None:

@@ -65,7 +65,9 @@ class PairService:
         await self._admit(request.sweep, context, last=request.last)
         return hub_pb2.EchoReply()
 
-    async def Pour(self, requests: AsyncIterator[hub_pb2.Poured], context: Context) -> hub_pb2.PourReply:
+    async def Transfer(
+        self, requests: AsyncIterator[hub_pb2.TransferPiece], context: Context
+    ) -> hub_pb2.TransferReply:
         """Takes bytes to their end and says how many there were."""
         # Before the partner is held up, the first piece has said who this is.
         part = await self._next(requests, context)
@@ -78,9 +80,11 @@ class PairService:
                 if total > MOST_POURED:
                     await context.abort(grpc.StatusCode.OUT_OF_RANGE, f"more than {MOST_POURED} bytes")
                 part = await self._next(requests, context)
-        return hub_pb2.PourReply(bytes=total)
+        return hub_pb2.TransferReply(bytes=total)
 
-    async def _next(self, requests: AsyncIterator[hub_pb2.Poured], context: Context) -> hub_pb2.Poured | None:
+    async def _next(
+        self, requests: AsyncIterator[hub_pb2.TransferPiece], context: Context
+    ) -> hub_pb2.TransferPiece | None:
         """The next piece, of the partner alone; None at the end."""
         try:
             async with asyncio.timeout(NEXT_SECONDS):

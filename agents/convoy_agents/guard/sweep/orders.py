@@ -27,15 +27,15 @@ log = structlog.get_logger()
 class Pairing(Protocol):
     """The agent's side of tests with a partner."""
 
-    def measuring(self, name: str, partner: hub_pb2.Place) -> Paired:
+    def measuring(self, name: str, partner: hub_pb2.NodeAddress) -> Paired:
         """Measures with this partner."""
         ...
 
-    async def answer(self, name: str, partner: hub_pb2.Place, seconds: float) -> None:
+    async def answer(self, name: str, partner: hub_pb2.NodeAddress, seconds: float) -> None:
         """Lets the partner measure, until it is done or the time is over."""
         ...
 
-    async def done(self, name: str, partner: hub_pb2.Place) -> None:
+    async def done(self, name: str, partner: hub_pb2.NodeAddress) -> None:
         """Lets the partner go."""
         ...
 
@@ -176,4 +176,4 @@ def _probes(order: hub_pb2.SweepOrder, accelerators: int) -> list[Probe]:
 
 
 def _answers(order: hub_pb2.SweepOrder) -> bool:
-    return order.HasField("pair") and order.pair.role == hub_pb2.SweepPair.ANSWERS
+    return order.HasField("pair") and order.pair.role == hub_pb2.SweepPair.RESPONDER

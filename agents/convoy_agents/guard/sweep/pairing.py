@@ -32,7 +32,7 @@ AGAIN_SECONDS = 0.2
 CALL_SECONDS = 20.0
 _WAITING = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED}
 
-Dial = Callable[[hub_pb2.Place], Awaitable[hub_pb2_grpc.PairsStub]]
+Dial = Callable[[hub_pb2.NodeAddress], Awaitable[hub_pb2_grpc.PairsStub]]
 
 
 class Pairing:
@@ -42,15 +42,15 @@ class Pairing:
         self._dial = dial
         self.answering = Answering()
 
-    def measuring(self, name: str, partner: hub_pb2.Place) -> Paired:
+    def measuring(self, name: str, partner: hub_pb2.NodeAddress) -> Paired:
         """Measures with this partner in the sweep `name`."""
         return partial(self._measure, name, partner)
 
-    async def answer(self, name: str, partner: hub_pb2.Place, seconds: float) -> None:
+    async def answer(self, name: str, partner: hub_pb2.NodeAddress, seconds: float) -> None:
         """Lets the partner measure, until it is done or the time is over."""
         await self.answering.answer(name, partner.node, seconds)
 
-    async def done(self, name: str, partner: hub_pb2.Place) -> None:
+    async def done(self, name: str, partner: hub_pb2.NodeAddress) -> None:
         """Lets the partner go. When it cannot be told, it notices by the silence."""
         try:
             with noticing_close():
@@ -59,7 +59,9 @@ class Pairing:
         except (grpc.aio.AioRpcError, Closed, TimeoutError):
             return
 
-    async def _measure(self, name: str, partner: hub_pb2.Place, probe: Probe, seconds: float) -> Finding:
+    async def _measure(
+        self, name: str, partner: hub_pb2.NodeAddress, probe: Probe, seconds: float
+    ) -> Finding:
         try:
             async with asyncio.timeout(seconds):
                 samples = await self._samples(name, partner, probe)
@@ -69,7 +71,7 @@ class Pairing:
             return Finding(Outcome.FAILED, f"{partner.node} at {partner.peer_address}: {describe(error)}")
         return Finding(Outcome.MEASURED, samples=tuple(samples[:MOST_SAMPLES]))
 
-    async def _samples(self, name: str, partner: hub_pb2.Place, probe: Probe) -> list[float]:
+    async def _samples(self, name: str, partner: hub_pb2.NodeAddress, probe: Probe) -> list[float]:
         """All from one connection: those of one that was closed are dropped. The caller bounds the time."""
         measure = {LATENCY: _latency, BANDWIDTH: _bandwidth}[probe.name]
         while True:
@@ -109,16 +111,16 @@ async def _latency(stub: hub_pb2_grpc.PairsStub, name: str, seconds: float) -> l
 
 async def _bandwidth(stub: hub_pb2_grpc.PairsStub, name: str, seconds: float) -> list[float]:
     """MB/s to the partner."""
-    piece = hub_pb2.Poured(sweep=name, data=bytes(PIECE))
+    piece = hub_pb2.TransferPiece(sweep=name, data=bytes(PIECE))
 
-    async def pieces() -> AsyncIterator[hub_pb2.Poured]:
+    async def pieces() -> AsyncIterator[hub_pb2.TransferPiece]:
         for _ in range(POURED // PIECE):
             yield piece
 
     samples = []
     for count in until(seconds, least=4):
         began = time.perf_counter()
-        reply: hub_pb2.PourReply = await stub.Pour(pieces(), timeout=CALL_SECONDS)
+        reply: hub_pb2.TransferReply = await stub.Transfer(pieces(), timeout=CALL_SECONDS)
         # The first opens the window of the connection.
         if count and reply.bytes == POURED:
             samples.append(POURED / (time.perf_counter() - began) / 1e6)

@@ -53,7 +53,7 @@ class Node:
     report: Callable[[str], hub_pb2.PodReport | None]
     reports: Callable[[], list[hub_pb2.PodReport]]
     command: Callable[[hub_pb2.HubMessage], None]
-    vouched: Callable[[], list[tuple[str, int]]]
+    attestations: Callable[[], list[tuple[str, int]]]
     """(node, milliseconds) of the isolated nodes that have asked this agent to vouch for them."""
     reached: Callable[[float], None]
     """The hub has answered what was sent at this time (seconds of CLOCK_BOOTTIME)."""
@@ -77,7 +77,7 @@ class _Redirected(Exception):
         self.address = address
 
 
-class HubLink:
+class HubClient:
     """Keeps one session up for as long as there is a hub to hold it with."""
 
     def __init__(self, node: str, address: str, enrolment: Enrolment, pods: Node, version: str) -> None:
@@ -144,10 +144,10 @@ class HubLink:
             if not self._leaving:
                 await asyncio.sleep(backoff.next())
 
-    def _holdings(self) -> hub_pb2.Holdings:
+    def _holdings(self) -> hub_pb2.HeldJobs:
         held = self._pods.held()
-        return hub_pb2.Holdings(
-            held=[hub_pb2.Held(job_uid=uid, slot_token=slot_token) for uid, slot_token in held]
+        return hub_pb2.HeldJobs(
+            jobs=[hub_pb2.HeldJob(job_uid=uid, slot_token=slot_token) for uid, slot_token in held]
         )
 
     def _after_failure(self, address: str) -> str:
@@ -196,7 +196,7 @@ class HubLink:
             version=self._version,
             pods=reports,
             unreachable=self._unreachable,
-            holdings=self._holdings(),
+            held_jobs=self._holdings(),
             hardware=hardware.found(),
         )
 
@@ -217,8 +217,8 @@ class HubLink:
         while isinstance(message := await _read(call), hub_pb2.HubMessage):
             if message.WhichOneof("body") == "redirect":
                 raise _Redirected(message.redirect.address)
-            if message.WhichOneof("body") == "pulse":
-                self._answered(message.pulse.sent_unix_ms)
+            if message.WhichOneof("body") == "heartbeat_reply":
+                self._answered(message.heartbeat_reply.sent_unix_ms)
                 continue
             try:
                 self._perform(message)
@@ -232,8 +232,8 @@ class HubLink:
 
     def _perform(self, message: hub_pb2.HubMessage) -> None:
         kind = message.WhichOneof("body") or ""
-        if kind == "forget":
-            self._pods.forget(message.forget.job_uid)
+        if kind == "drop_job":
+            self._pods.forget(message.drop_job.job_uid)
         elif kind == "store":
             self._pods.store(message.store)
         elif kind.startswith("sweep_"):
@@ -264,8 +264,8 @@ class HubLink:
         self._beats.setdefault(sent, boottime())
         if len(self._beats) > MAX_UNANSWERED:
             del self._beats[next(iter(self._beats))]
-        vouched = [hub_pb2.Vouched(node=node, age_ms=age) for node, age in self._pods.vouched()]
-        return hub_pb2.Heartbeat(sent_unix_ms=sent, vouched=vouched)
+        attestations = [hub_pb2.Attestation(node=node, age_ms=age) for node, age in self._pods.attestations()]
+        return hub_pb2.Heartbeat(sent_unix_ms=sent, attestations=attestations)
 
     def _answered(self, sent_unix_ms: int) -> None:
         if (sent := self._beats.pop(sent_unix_ms, None)) is not None:
@@ -285,7 +285,7 @@ class HubLink:
                     yield hub_pb2.AgentMessage(telemetry=telemetry)
             if self._holdings_due:
                 self._holdings_due = False
-                yield hub_pb2.AgentMessage(holdings=self._holdings())
+                yield hub_pb2.AgentMessage(held_jobs=self._holdings())
             while self._store_reports:
                 yield hub_pb2.AgentMessage(store=self._store_reports.popleft())
             for report in self._pods.sweep_reports(again):
@@ -293,7 +293,7 @@ class HubLink:
             again = False
             gone, changed = outbox.take(now)
             for uid in gone:
-                yield hub_pb2.AgentMessage(pod_gone=hub_pb2.PodGone(pod_uid=uid))
+                yield hub_pb2.AgentMessage(pod_removed=hub_pb2.PodRemoved(pod_uid=uid))
             for uid in changed:
                 if pod := self._pods.report(uid):
                     metrics.REPORTS.inc()
