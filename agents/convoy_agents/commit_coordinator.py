@@ -114,7 +114,7 @@ class CommitCoordinator:
         job.pod_uid, job.assignment = pod.uid, plan
         for tier in Tier:
             self._apply(job, tier, commit.Planned(plan.incarnation, len(plan.members)))
-            self._apply(job, tier, commit.Seen(pod.seen))
+            self._apply(job, tier, commit.IncarnationSeen(pod.seen))
 
     def drop_pod(self, pod_uid: str) -> None:
         """Drop the jobs of a pod that left the node: it coordinates nothing any more."""

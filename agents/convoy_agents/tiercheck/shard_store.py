@@ -241,24 +241,24 @@ class ShardStore:
         if not one.buffer:
             self._file(key).unlink(missing_ok=True)
 
-    def collect(self, pinned: Collection[str] = ()) -> retention.Doomed:
+    def collect(self, pinned: Collection[str] = ()) -> retention.Garbage:
         """Drop what is not needed any more, and return it. `pinned`: shards that are being read."""
-        doomed = retention.obsolete(self.inventory, self.marks, self.incarnation, self.given_up)
+        garbage = retention.memory_garbage(self.inventory, self.marks, self.incarnation, self.given_up)
         floor = self.marks.get(Tier.PEER)
         for incoming in self.incoming:
             key, generation = incoming.manifest.id, incoming.manifest.generation
             old = generation.incarnation < self.incarnation or (floor is not None and generation < floor)
             if old and key not in pinned and not self.extended(key):
                 self.incoming.drop(key)
-        for generation in doomed.records:
+        for generation in garbage.records:
             (self._folder / "records" / generation.name).unlink(missing_ok=True)
             self.records.pop(generation, None)
-        for number in doomed.branches:
+        for number in garbage.branches:
             (self._folder / "branches" / str(number)).unlink(missing_ok=True)
             self.branches.pop(number, None)
-        for key in doomed.manifests.difference(pinned):
+        for key in garbage.manifests.difference(pinned):
             self.drop(key)
-        return doomed
+        return garbage
 
     # Commits and incarnations.
 

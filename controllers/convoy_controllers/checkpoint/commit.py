@@ -1,7 +1,7 @@
 """The commit of a generation, as the agent of slot 0 decides it. Pure.
 
 A generation (incarnation, step) is COMMITTED only when every slot of the plan holds a call that says it is
-prepared, its record has then been written down, and no later incarnation was heard of before that.
+prepared, its record has then been written down, and no later incarnation was seen of before that.
 Steps of one incarnation commit in rising order; what a later one overtakes, or a slot abandons, is STALE.
 """
 
@@ -103,8 +103,8 @@ class Unwritten:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """Somebody has heard of this incarnation."""
+class IncarnationSeen:
+    """Somebody has seen of this incarnation."""
 
     incarnation: int
 
@@ -114,7 +114,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = Planned | Prepare | Withdraw | Abandon | Recorded | Unwritten | Seen | Tick
+Event = Planned | Prepare | Withdraw | Abandon | Recorded | Unwritten | IncarnationSeen | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,8 @@ def step(state: CommitState, event: Event, now: float) -> Result:
     match event:
         case Planned():
             return _planned(state, event)
-        case Seen():
-            return _heard(state, event.incarnation)
+        case IncarnationSeen():
+            return _see_incarnation(state, event.incarnation)
         case Prepare():
             return _prepare(state, event, now)
         case Withdraw():
@@ -156,7 +156,7 @@ def _planned(state: CommitState, event: Planned) -> Result:
     return Result(fresh, verdicts=_all(state, Verdict.STALE))
 
 
-def _heard(state: CommitState, incarnation: int) -> Result:
+def _see_incarnation(state: CommitState, incarnation: int) -> Result:
     if incarnation <= state.seen:
         return Result(state)
     if incarnation <= state.incarnation:
@@ -168,8 +168,8 @@ def _heard(state: CommitState, incarnation: int) -> Result:
 def _prepare(state: CommitState, event: Prepare, now: float) -> Result:
     generation = event.generation
     if generation.incarnation > state.incarnation:
-        heard = _heard(state, generation.incarnation)
-        return replace(heard, verdicts=(*heard.verdicts, (generation, Verdict.EXPIRED)))
+        seen = _see_incarnation(state, generation.incarnation)
+        return replace(seen, verdicts=(*seen.verdicts, (generation, Verdict.EXPIRED)))
     if generation.incarnation < state.incarnation or generation.incarnation < state.seen:
         return Result(state, verdicts=((generation, Verdict.STALE),))
     if generation.step <= state.committed:

@@ -46,13 +46,13 @@ def place(nodes: Sequence[Host], copies: int) -> dict[str, Placed]:
     far = (domains[:, None] != domains[None, :]) & (domains[:, None] != "") & (domains[None, :] != "")
     load = np.zeros(len(unique), dtype=np.int64)
     chosen: dict[int, list[int]] = {}
-    for owner in _turns(unique):
+    for owner in _owner_order(unique):
         over = np.maximum(load - room + 1, 0)
         # Sorted by the last key first: who has room, who is far, who is heaviest.
         ranked = np.lexsort((np.iinfo(np.uint64).max - weights[owner], ~far[owner], over))
         chosen[owner] = [int(host) for host in ranked if host != owner][: min(copies, len(unique) - 1)]
         load[chosen[owner]] += 1
-    _swap(chosen, far)
+    _exchange_hosts(chosen, far)
     return {
         unique[owner].node: Placed(
             tuple(unique[host].node for host in hosts), bool(hosts) and bool(far[owner, hosts].all())
@@ -61,7 +61,7 @@ def place(nodes: Sequence[Host], copies: int) -> dict[str, Placed]:
     }
 
 
-def _swap(chosen: dict[int, list[int]], far: NDArray[np.bool_]) -> None:
+def _exchange_hosts(chosen: dict[int, list[int]], far: NDArray[np.bool_]) -> None:
     """Lets owners that were left with near hosts change with others to whom that makes no difference."""
     for owner, hosts in chosen.items():
         for index, near in enumerate(hosts):
@@ -86,7 +86,7 @@ def _swap(chosen: dict[int, list[int]], far: NDArray[np.bool_]) -> None:
                     break
 
 
-def _turns(nodes: Sequence[Host]) -> list[int]:
+def _owner_order(nodes: Sequence[Host]) -> list[int]:
     """Owners in an order that their names alone decide. The largest domains choose first: they have least
     choice.
     """

@@ -1,7 +1,7 @@
 """From which generation an incarnation goes on, and where each shard is read. Pure.
 
 The newest generation of the line wins for which every shard is whole somewhere: its base and every journal
-segment since. What is newer but not whole is passed over, and it is said which shard was missing.
+segment since. What is newer but not whole is skipped over, and it is said which shard was missing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class SkippedGeneration:
     """A newer generation that cannot be restored, and the shard that is missing."""
 
     generation: Generation
@@ -45,14 +45,14 @@ class Restore:
     record: Record
     shards: Mapping[str, tuple[Link, ...]]
     """By the shard's name; base first."""
-    passed: tuple[Passed, ...] = ()
+    skipped: tuple[SkippedGeneration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
     """There were generations, and none is whole any more."""
 
-    passed: tuple[Passed, ...]
+    skipped: tuple[SkippedGeneration, ...]
 
 
 def plan(held: Mapping[str, Inventory], broken: Collection[tuple[str, str]] = ()) -> Restore | Lost | None:
@@ -61,31 +61,31 @@ def plan(held: Mapping[str, Inventory], broken: Collection[tuple[str, str]] = ()
     `broken`: (place, manifest id) found damaged while it was read.
     """
     known, places = merge(held.values()), _places(held, broken)
-    passed: list[Passed] = []
+    skipped: list[SkippedGeneration] = []
     for record in lineage(known.records.values(), known.branches.values()):
         found = _shards(record, known.manifests, places)
-        if not isinstance(found, Passed):
-            return Restore(record, found, tuple(passed))
-        passed.append(found)
-    return Lost(tuple(passed)) if passed else None
+        if not isinstance(found, SkippedGeneration):
+            return Restore(record, found, tuple(skipped))
+        skipped.append(found)
+    return Lost(tuple(skipped)) if skipped else None
 
 
-def standing(
-    held: Mapping[str, Inventory], chosen: Record, told: Iterable[Watermarks]
+def initial_watermarks(
+    held: Mapping[str, Inventory], chosen: Record, reported: Iterable[Watermarks]
 ) -> dict[Tier, Generation]:
     """The watermarks that an incarnation begins with, which goes on from `chosen`.
 
     That stands nowhere but where it was found: the peer watermark stays on the newest generation of the line
-    that somebody was told has its copies, so that this is kept until a newer one has.
+    that somebody was reported has its copies, so that this is kept until a newer one has.
     """
     known = merge(held.values())
     line = {one.generation for one in lineage(known.records.values(), known.branches.values())}
-    copied = [marks[Tier.PEER] for marks in told if Tier.PEER in marks]
+    copied = [marks[Tier.PEER] for marks in reported if Tier.PEER in marks]
     peer = max((one for one in copied if one in line and one <= chosen.generation), default=None)
     return {Tier.LOCAL: chosen.generation} | ({Tier.PEER: peer} if peer is not None else {})
 
 
-def unheard_of(held: Mapping[str, Inventory], incarnation: int) -> list[int]:
+def unknown_incarnations(held: Mapping[str, Inventory], incarnation: int) -> list[int]:
     """Incarnations before this one of which nobody asked knows where they began.
 
     They may never have begun. But while somebody could not be asked, an older state must not be taken for
@@ -97,16 +97,16 @@ def unheard_of(held: Mapping[str, Inventory], incarnation: int) -> list[int]:
     return list(range(newest + 1, incarnation))
 
 
-def doubtful(
+def may_be_outdated(
     held: Mapping[str, Inventory], incarnation: int, broken: Collection[tuple[str, str]] = ()
 ) -> bool:
     """Whether somebody who was not heard may have something newer than what would be chosen: who knows of an
     incarnation that is unheard of, or has the bytes of a generation that is not whole.
     """
     chosen = plan(held, broken)
-    if not isinstance(chosen, Restore) or chosen.passed:
+    if not isinstance(chosen, Restore) or chosen.skipped:
         return True
-    return bool(unheard_of(held, incarnation))
+    return bool(unknown_incarnations(held, incarnation))
 
 
 def chain(manifests: Mapping[str, Manifest], head: str) -> list[Manifest] | None:
@@ -124,7 +124,7 @@ def chain(manifests: Mapping[str, Manifest], head: str) -> list[Manifest] | None
     return found[::-1]
 
 
-def order(places: Sequence[str], node: str, salt: int = 0) -> list[str]:
+def read_order(places: Sequence[str], node: str, salt: int = 0) -> list[str]:
     """Whom `node` asks first: itself, then the other nodes in turns, the remote store last."""
     others = sorted(place for place in places if place not in (node, REMOTE))
     turn = salt % len(others) if others else 0
@@ -143,14 +143,14 @@ def _places(held: Mapping[str, Inventory], broken: Collection[tuple[str, str]]) 
 
 def _shards(
     record: Record, manifests: Mapping[str, Manifest], places: Mapping[str, tuple[str, ...]]
-) -> dict[str, tuple[Link, ...]] | Passed:
+) -> dict[str, tuple[Link, ...]] | SkippedGeneration:
     found: dict[str, tuple[Link, ...]] = {}
     for shard, head in sorted(record.shards.items()):
         links = chain(manifests, head)
         if links is None:
-            return Passed(record.generation, shard, record.generation)
+            return SkippedGeneration(record.generation, shard, record.generation)
         for link in links:
             if not places.get(link.id):
-                return Passed(record.generation, shard, link.generation)
+                return SkippedGeneration(record.generation, shard, link.generation)
         found[shard] = tuple(Link(link, places[link.id]) for link in links)
     return found

@@ -31,7 +31,7 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class Garbage:
     """What may be deleted, in this order: a record first, so that nothing half deleted looks whole."""
 
     records: tuple[Generation, ...] = ()
@@ -91,14 +91,16 @@ def needed(held: Inventory, marks: Watermarks, incarnation: int, given_up: Colle
     return reachable(heads, held.manifests)
 
 
-def obsolete(held: Inventory, marks: Watermarks, incarnation: int, given_up: Collection[str] = ()) -> Doomed:
+def memory_garbage(
+    held: Inventory, marks: Watermarks, incarnation: int, given_up: Collection[str] = ()
+) -> Garbage:
     """What a node's memory may drop."""
     kept = needed(held, marks, incarnation, given_up)
     stands = {marks[tier] for tier in (Tier.LOCAL, Tier.PEER) if tier in marks}
     used = stands | {held.manifests[key].generation for key in kept if key in held.manifests}
     floor = marks.get(Tier.PEER)
     first = min((one.incarnation for one in used), default=0)
-    return Doomed(
+    return Garbage(
         records=tuple(
             sorted(one for one in held.records if floor is not None and one < floor and one not in used)
         ),
@@ -107,14 +109,14 @@ def obsolete(held: Inventory, marks: Watermarks, incarnation: int, given_up: Col
     )
 
 
-def sweep(
+def remote_garbage(
     stored: Inventory,
     chunks: Mapping[str, float],
     keep: Keep,
     now: float,
     grace_seconds: float,
     pinned: Collection[Generation] = (),
-) -> Doomed:
+) -> Garbage:
     """What of one job a remote store may delete.
 
     `chunks`: when each was last written or promised to somebody who uploads, in Unix seconds. One that is
@@ -123,7 +125,7 @@ def sweep(
     """
     line = lineage(stored.records.values(), stored.branches.values())
     if not line:
-        return Doomed()
+        return Garbage()
     kept = {one.generation for one in line[: max(1, keep.last)]} | set(pinned)
     if keep.every_steps:
         firsts: dict[int, Generation] = {}
@@ -132,19 +134,19 @@ def sweep(
         kept |= set(firsts.values())
     # A later incarnation may have begun, and not yet said where.
     newest = line[0].generation
-    doomed = [one for one in stored.records if one not in kept and one < newest]
+    garbage = [one for one in stored.records if one not in kept and one < newest]
     heads = {
-        head for one, found in stored.records.items() if one not in doomed for head in found.shards.values()
+        head for one, found in stored.records.items() if one not in garbage for head in found.shards.values()
     }
     alive = reachable(heads, stored.manifests)
     used = {
         chunk.digest for key in alive if key in stored.manifests for chunk in stored.manifests[key].chunks
     }
     old = {digest for digest, written in chunks.items() if now - written > grace_seconds}
-    first = min((one.incarnation for one in stored.records if one not in doomed), default=0)
+    first = min((one.incarnation for one in stored.records if one not in garbage), default=0)
     last = newest_incarnation(stored.records.values(), stored.branches.values())
-    return Doomed(
-        records=tuple(sorted(doomed)),
+    return Garbage(
+        records=tuple(sorted(garbage)),
         branches=tuple(sorted(number for number in stored.branches if number < min(first, last))),
         manifests=frozenset(
             key for key, one in stored.manifests.items() if key not in alive and one.generation < newest

@@ -262,7 +262,7 @@ class ToyCluster:
         silent = {
             "silent_seconds": seconds,
             "silent_since": since,
-            "answers": False,
+            "pods_reachable": False,
             "lease_seconds": seconds,
         }
         self.nodes[node] = replace(self.nodes.get(node, NodeView(node)), **{**silent, **facts})

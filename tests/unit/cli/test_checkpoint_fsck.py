@@ -14,7 +14,7 @@ from tests.unit.cli.test_checkpoint_contents import contents
 from convoy.cli.checkpoint.findings import conclude, count
 from convoy_agents.tiercheck.stores.job_folders import JobFolder, job_folders
 from convoy_agents.tiercheck.stores.store import Store
-from convoy_controllers.checkpoint.retention import Doomed, Keep
+from convoy_controllers.checkpoint.retention import Garbage, Keep
 
 GRACE = 1800.0
 OLD = 3600.0
@@ -34,15 +34,16 @@ def digests(*seeds: object) -> frozenset[str]:
 def test_a_store_in_order_has_nothing_to_say() -> None:
     found = conclude(contents(RUN, [FIRST, SECOND], age=OLD), Keep(2), GRACE)
     assert (found.generations, found.size, found.faults) == (2, 3 * SIZE + 200, 0)
-    assert found.orphaned == found.expired == Doomed() and not count(found.swept)
+    assert found.orphaned == found.expired == Garbage() and not count(found.swept)
 
 
 @pytest.mark.parametrize(
-    ("age", "expired"), [(OLD, Doomed(manifests=frozenset({STRAY.id}), chunks=digests(9))), (10.0, Doomed())]
+    ("age", "expired"),
+    [(OLD, Garbage(manifests=frozenset({STRAY.id}), chunks=digests(9))), (10.0, Garbage())],
 )
-def test_what_no_record_needs_is_orphaned_and_goes_when_it_is_old(age: float, expired: Doomed) -> None:
+def test_what_no_record_needs_is_orphaned_and_goes_when_it_is_old(age: float, expired: Garbage) -> None:
     found = conclude(contents(RUN, [FIRST, SECOND, STRAY], age=age), Keep(2), GRACE)
-    assert found.orphaned == Doomed(manifests=frozenset({STRAY.id}), chunks=digests(9))
+    assert found.orphaned == Garbage(manifests=frozenset({STRAY.id}), chunks=digests(9))
     assert found.orphaned_bytes == SIZE + 100
     assert found.expired == expired and not found.faults
 
@@ -58,7 +59,7 @@ def test_a_record_that_cannot_be_read_may_need_anything() -> None:
     about = contents(RUN[:1], [FIRST, SECOND], age=OLD, malformed=("b: t/u/records/gen-1-20: damaged",))
     found = conclude(about, Keep(2), GRACE)
     assert found.damaged == ("cannot be read: b: t/u/records/gen-1-20: damaged",)
-    assert found.orphaned == found.expired == Doomed()
+    assert found.orphaned == found.expired == Garbage()
 
 
 def test_a_manifest_that_cannot_be_read_may_need_any_chunk() -> None:
@@ -66,12 +67,12 @@ def test_a_manifest_that_cannot_be_read_may_need_any_chunk() -> None:
     known = {FIRST.id: FIRST}
     found = conclude(replace(about, inventory=replace(about.inventory, manifests=known)), Keep(2), GRACE)
     assert found.damaged == (f"manifest {SECOND.id} cannot be read, of shard 0 of 1/20",)
-    assert found.orphaned == found.expired == Doomed()
+    assert found.orphaned == found.expired == Garbage()
 
 
 def test_the_next_sweep_is_told() -> None:
     found = conclude(contents(RUN, [FIRST, SECOND], age=OLD), Keep(1), GRACE)
-    assert found.swept == Doomed((FIRST.generation,), (), frozenset({FIRST.id}), digests(2))
+    assert found.swept == Garbage((FIRST.generation,), (), frozenset({FIRST.id}), digests(2))
     assert found.swept_bytes == SIZE + 100 and not count(found.orphaned)
 
 

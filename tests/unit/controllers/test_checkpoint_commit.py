@@ -11,11 +11,11 @@ from convoy_controllers.checkpoint.commit import (
     Abandon,
     CommitState,
     Event,
+    IncarnationSeen,
     Planned,
     Prepare,
     Recorded,
     Result,
-    Seen,
     Tick,
     Unwritten,
     Verdict,
@@ -69,7 +69,7 @@ def verdicts(result: Result) -> dict[tuple[int, int], Verdict]:
         ((prepare(0, 10), withdraw(0, 10), prepare(1, 10), prepare(0, 10)), (1, 10)),
         ((*WHOLE, prepare(0, 11), prepare(1, 11)), None),
         ((*WHOLE, prepare(0, 11), prepare(1, 11), recorded(10)), (1, 11)),
-        ((prepare(0, 10), Seen(2), prepare(1, 10)), None),
+        ((prepare(0, 10), IncarnationSeen(2), prepare(1, 10)), None),
         ((prepare(0, 10), (DEADLINE_SECONDS, Tick()), prepare(1, 10)), None),
         ((prepare(0, 10), (DEADLINE_SECONDS - 0.1, Tick()), prepare(1, 10)), (1, 10)),
         ((prepare(0, 10), prepare(2, 10)), None),
@@ -98,12 +98,12 @@ def test_the_record_is_asked_for_when_every_slot_holds(
         ((prepare(0, 10), recorded(10)), {}),
         ((*WHOLE, recorded(11)), {}),
         ((*WHOLE, recorded(10, incarnation=2)), {}),
-        ((*WHOLE, Seen(2)), {(1, 10): Verdict.STALE}),
-        ((*WHOLE, Seen(2), recorded(10)), {}),
+        ((*WHOLE, IncarnationSeen(2)), {(1, 10): Verdict.STALE}),
+        ((*WHOLE, IncarnationSeen(2), recorded(10)), {}),
         ((*WHOLE, Planned(2, 2)), {(1, 10): Verdict.STALE}),
         ((*WHOLE, Planned(2, 2), recorded(10)), {}),
         ((*WHOLE, Planned(1, 2)), {}),
-        ((*WHOLE, Seen(1)), {}),
+        ((*WHOLE, IncarnationSeen(1)), {}),
         ((*WHOLE, recorded(10), prepare(0, 10)), {(1, 10): Verdict.COMMITTED}),
         ((*WHOLE, recorded(10), prepare(0, 9)), {(1, 9): Verdict.STALE}),
         ((prepare(0, 9), *WHOLE, recorded(10)), {(1, 10): Verdict.COMMITTED, (1, 9): Verdict.STALE}),
@@ -214,7 +214,7 @@ class AnyCommit(RuleBasedStateMachine):
     @rule(incarnation=incarnations)
     def seen(self, incarnation: int) -> None:
         self.heard = max(self.heard, incarnation)
-        self.apply(Seen(incarnation))
+        self.apply(IncarnationSeen(incarnation))
 
     @rule(slot=slot_numbers, incarnation=incarnations, number=numbers)
     def prepares(self, slot: int, incarnation: int, number: int) -> None:

@@ -8,7 +8,7 @@ from convoy_controllers.checkpoint import restore
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Branch, Chunk, Inventory, Manifest, Record
 from convoy_controllers.checkpoint.restore import REMOTE, Lost, Restore, order, plan
-from convoy_controllers.checkpoint.retention import Keep, advance, needed, obsolete, sweep
+from convoy_controllers.checkpoint.retention import Keep, advance, memory_garbage, needed, remote_garbage
 
 
 def base(step: int, shard: str = "0", incarnation: int = 1) -> Manifest:
@@ -48,7 +48,7 @@ def chosen(found: Restore | Lost | None) -> tuple[int, int] | None:
 def test_the_newest_generation_that_is_whole_somewhere() -> None:
     held = {"x": inventory([A, C], [TEN, TWENTY]), "y": inventory([B, D], [TEN, TWENTY])}
     found = plan(held)
-    assert isinstance(found, Restore) and found.record == TWENTY and not found.passed
+    assert isinstance(found, Restore) and found.record == TWENTY and not found.skipped
     assert found.shards["0"][0].places == ("x",) and found.shards["1"][0].places == ("y",)
 
 
@@ -56,7 +56,7 @@ def test_a_generation_whose_shard_is_lost_is_passed_over_and_said() -> None:
     held = {"x": inventory([A, C, B], [TEN, TWENTY])}
     found = plan(held)
     assert isinstance(found, Restore) and found.record == TEN
-    assert [(one.generation, one.shard, one.missing) for one in found.passed] == [
+    assert [(one.generation, one.shard, one.missing) for one in found.skipped] == [
         (TWENTY.generation, "1", TWENTY.generation)
     ]
 
@@ -121,16 +121,16 @@ def test_memory_keeps_what_the_watermarks_stand_on_and_what_is_under_way() -> No
     flying = base(30)
     held = inventory([A, C, flying], [TEN, TWENTY])
     assert needed(held, marks(20, 10), 1) == {A.id, B.id, C.id, D.id, flying.id}
-    assert obsolete(held, marks(20, 20), 1).manifests == {A.id}
-    assert obsolete(held, marks(20, 20), 1).records == (TEN.generation,)
-    assert not obsolete(held, marks(20, 10), 1).manifests
+    assert memory_garbage(held, marks(20, 20), 1).manifests == {A.id}
+    assert memory_garbage(held, marks(20, 20), 1).records == (TEN.generation,)
+    assert not memory_garbage(held, marks(20, 10), 1).manifests
 
 
 def test_a_copy_that_the_peer_watermark_has_not_reached_stays_until_it_is_given_up() -> None:
     between = base(20, "1")
     held = inventory([A, between, base(30)], [TEN, commit(base(30))])
-    assert not obsolete(held, marks(30, 10), 1).manifests
-    assert obsolete(held, marks(30, 10), 1, [between.id]).manifests == {between.id}
+    assert not memory_garbage(held, marks(30, 10), 1).manifests
+    assert memory_garbage(held, marks(30, 10), 1, [between.id]).manifests == {between.id}
 
 
 def test_what_was_restored_stays_until_the_peer_watermark_has_passed_it() -> None:
@@ -139,24 +139,24 @@ def test_what_was_restored_stays_until_the_peer_watermark_has_passed_it() -> Non
     held = inventory([A, C, own], [TEN, TWENTY, commit(own)], started)
     passed = {Tier.LOCAL: own.generation, Tier.PEER: TEN.generation}
     # Its copies are being made, and whoever has not heard that they are there yet may not break them.
-    assert not obsolete(held, passed, 2).manifests
-    assert not obsolete(held, passed, 2, [C.id]).manifests, "given up by the incarnation before"
-    assert C.id in obsolete(held, {**passed, Tier.PEER: own.generation}, 2).manifests
+    assert not memory_garbage(held, passed, 2).manifests
+    assert not memory_garbage(held, passed, 2, [C.id]).manifests, "given up by the incarnation before"
+    assert C.id in memory_garbage(held, {**passed, Tier.PEER: own.generation}, 2).manifests
     undecided = inventory([A, C, own], [TEN, TWENTY, commit(own)], Branch(2, decided=False))
-    assert C.id in obsolete(undecided, passed, 2).manifests
+    assert C.id in memory_garbage(undecided, passed, 2).manifests
 
 
 def test_what_an_earlier_incarnation_left_undecided_goes() -> None:
     left = base(25)
     held = inventory([A, left], [TEN])
-    assert obsolete(held, marks(10, 10), 2).manifests == {left.id}
-    assert not obsolete(held, marks(10, 10), 1).manifests
+    assert memory_garbage(held, marks(10, 10), 2).manifests == {left.id}
+    assert not memory_garbage(held, marks(10, 10), 1).manifests
 
 
 def test_a_journal_keeps_its_base() -> None:
     first = segment(11, A)
     held = inventory([A, first], [commit(first)])
-    assert not obsolete(held, marks(11, 11), 1).manifests
+    assert not memory_garbage(held, marks(11, 11), 1).manifests
 
 
 def test_a_watermark_only_grows() -> None:
@@ -172,20 +172,22 @@ def test_a_store_keeps_the_newest_and_every_so_many_steps() -> None:
     steps = [base(step) for step in (10, 20, 30, 40, 50)]
     records = [commit(one, parent=Generation(1, one.generation.step - 10) or None) for one in steps]
     stored = inventory(steps, records)
-    gone = sweep(stored, digests(*steps), Keep(2), 1000.0, 100.0)
-    assert [one.step for one in gone.records] == [10, 20, 30]
-    assert gone.manifests == {one.id for one in steps[:3]} and gone.chunks == set(digests(*steps[:3]))
-    gone = sweep(stored, digests(*steps), Keep(1, every_steps=20), 1000.0, 100.0)
-    assert [one.step for one in gone.records] == [30]
-    gone = sweep(stored, digests(*steps), Keep(1), 1000.0, 100.0, pinned=[Generation(1, 10)])
-    assert [one.step for one in gone.records] == [20, 30, 40]
+    garbage = remote_garbage(stored, digests(*steps), Keep(2), 1000.0, 100.0)
+    assert [one.step for one in garbage.records] == [10, 20, 30]
+    assert garbage.manifests == {one.id for one in steps[:3]} and garbage.chunks == set(digests(*steps[:3]))
+    garbage = remote_garbage(stored, digests(*steps), Keep(1, every_steps=20), 1000.0, 100.0)
+    assert [one.step for one in garbage.records] == [30]
+    garbage = remote_garbage(stored, digests(*steps), Keep(1), 1000.0, 100.0, pinned=[Generation(1, 10)])
+    assert [one.step for one in garbage.records] == [20, 30, 40]
 
 
 def test_a_store_keeps_what_somebody_may_be_writing_or_has_just_begun() -> None:
     young, late = base(30), base(40, incarnation=2)
     stored = inventory([A, young, late], [commit(A)], Branch(2, decided=False))
-    gone = sweep(stored, digests(A) | {chunk.digest: 950.0 for chunk in young.chunks}, Keep(1), 1000.0, 100.0)
-    assert not gone.records and not gone.manifests and not gone.chunks and not gone.branches
+    garbage = remote_garbage(
+        stored, digests(A) | {chunk.digest: 950.0 for chunk in young.chunks}, Keep(1), 1000.0, 100.0
+    )
+    assert not garbage.records and not garbage.manifests and not garbage.chunks and not garbage.branches
 
 
 def test_shared_chunks_live_as_long_as_anybody_who_uses_them() -> None:
@@ -193,9 +195,9 @@ def test_shared_chunks_live_as_long_as_anybody_who_uses_them() -> None:
     old = Manifest(Generation(1, 10), "0", (shared, Chunk("01" * 16, 1)), 2)
     new = Manifest(Generation(1, 20), "0", (shared,), 1)
     stored = inventory([old, new], [commit(old), commit(new, parent=Generation(1, 10))])
-    gone = sweep(stored, digests(old, new), Keep(1), 1000.0, 100.0)
-    assert gone.chunks == {"01" * 16} and gone.manifests == {old.id}
+    garbage = remote_garbage(stored, digests(old, new), Keep(1), 1000.0, 100.0)
+    assert garbage.chunks == {"01" * 16} and garbage.manifests == {old.id}
 
 
 def test_an_empty_store_loses_nothing() -> None:
-    assert not sweep(inventory([A]), digests(A), Keep(1), 1e9, 1.0).chunks
+    assert not remote_garbage(inventory([A]), digests(A), Keep(1), 1e9, 1.0).chunks

@@ -234,7 +234,7 @@ STRICT = {"recovery": {"fencing": "Strict"}}
     ("facts", "reason"),
     [
         ({}, "Fencing"),
-        ({"ready": False, "answers": True, "answered": True}, "FencingAnswered"),
+        ({"ready": False, "pods_reachable": True, "pods_replied": True}, "FencingAnswered"),
         ({"attested_by": frozenset({"node-0", "node-1", "node-2"})}, "FencingCompany"),
     ],
 )

@@ -11,7 +11,7 @@ from convoy_agents.tiercheck.stores.part import FOLDERS, UNDECIDED, Part
 from convoy_controllers.checkpoint import retention
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Manifest
-from convoy_controllers.checkpoint.retention import Doomed, Keep
+from convoy_controllers.checkpoint.retention import Garbage, Keep
 
 GRACE_SECONDS = 1800.0
 """What was written within it is not deleted; an upload that takes longer may send some chunks twice."""
@@ -33,32 +33,34 @@ class GarbageCollector:
         self._grace = grace_seconds
         self._clock = clock
 
-    def collect_garbage(self, keep: Keep, pinned: Collection[Generation] = ()) -> Doomed:
+    def collect_garbage(self, keep: Keep, pinned: Collection[Generation] = ()) -> Garbage:
         """Deletes what the store need not keep; what that was."""
         stored = self._part.inventory()
         chunks = self._part.names("chunks")
-        return self.delete(retention.sweep(stored, chunks.written, keep, chunks.now, self._grace, pinned))
+        return self.delete(
+            retention.remote_garbage(stored, chunks.written, keep, chunks.now, self._grace, pinned)
+        )
 
-    def delete(self, doomed: Doomed) -> Doomed:
+    def delete(self, garbage: Garbage) -> Garbage:
         """Deletes these, but nothing that is in use or was written within the grace; what went.
 
         Breaks off after DELETE_SECONDS each of manifests and chunks: the next sweep finds the rest.
         """
-        self._part.remove("records", (one.name for one in doomed.records))
-        self._part.remove("branches", (f"{one}{end}" for one in doomed.branches for end in (UNDECIDED, "")))
+        self._part.remove("records", (one.name for one in garbage.records))
+        self._part.remove("branches", (f"{one}{end}" for one in garbage.branches for end in (UNDECIDED, "")))
         self._tidy()
-        if not doomed.chunks and not self._aged("manifests", doomed.manifests)[0]:
-            return Doomed(doomed.records, doomed.branches)
+        if not garbage.chunks and not self._aged("manifests", garbage.manifests)[0]:
+            return Garbage(garbage.records, garbage.branches)
         with self._marked() as said:
             left = self._part.inventory()
             heads = {head for one in left.records.values() for head in one.shards.values()}
             alive = retention.reachable(heads, left.manifests)
-            manifests = self._expire("manifests", doomed.manifests - alive, said)
+            manifests = self._expire("manifests", garbage.manifests - alive, said)
             used = digests(one for key, one in left.manifests.items() if key not in manifests)
             # A manifest that is in use but cannot be read may be put again: its chunks stay till then.
             lost = alive - left.manifests.keys()
-            chunks = frozenset() if lost else self._expire("chunks", doomed.chunks - used, said)
-        return Doomed(doomed.records, doomed.branches, manifests, chunks)
+            chunks = frozenset() if lost else self._expire("chunks", garbage.chunks - used, said)
+        return Garbage(garbage.records, garbage.branches, manifests, chunks)
 
     def check_none_running(self) -> None:
         """StoreError while somebody deletes."""

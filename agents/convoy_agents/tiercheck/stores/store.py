@@ -19,7 +19,7 @@ from convoy_agents.tiercheck.stores.part import FOLDERS, UNDECIDED, Part
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Branch, Chunk, Inventory, Manifest, Record
-from convoy_controllers.checkpoint.retention import Doomed, Keep
+from convoy_controllers.checkpoint.retention import Garbage, Keep
 
 _ROUNDS = 3
 
@@ -179,13 +179,13 @@ class Store:
 
     # Deleting.
 
-    def collect_garbage(self, keep: Keep, pinned: Collection[Generation] = ()) -> Doomed:
+    def collect_garbage(self, keep: Keep, pinned: Collection[Generation] = ()) -> Garbage:
         """As `GarbageCollector.sweep`."""
         return self._garbage.collect_garbage(keep, pinned)
 
-    def delete(self, doomed: Doomed) -> Doomed:
+    def delete(self, garbage: Garbage) -> Garbage:
         """As `GarbageCollector.delete`."""
-        return self._garbage.delete(doomed)
+        return self._garbage.delete(garbage)
 
     def erase(self) -> int:
         """Deletes all there is of the job, however young; how many objects. For a job that is over: an upload

@@ -6,7 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from convoy_controllers.checkpoint import commit
-from convoy_controllers.checkpoint.commit import CommitState, Planned, Prepare, Recorded, Seen, Tick, Verdict
+from convoy_controllers.checkpoint.commit import (
+    CommitState,
+    IncarnationSeen,
+    Planned,
+    Prepare,
+    Recorded,
+    Tick,
+    Verdict,
+)
 from convoy_controllers.checkpoint.generation import START_STEP, Generation, Tier
 from convoy_controllers.checkpoint.records import Record
 from convoy_controllers.checkpoint.retention import advance
@@ -106,7 +114,7 @@ class Commits:
             return
         state = formation.states[tier]
         if self.world.rules.refusals:
-            state = commit.step(state, Seen(first.seen), self.world.kernel.now).state
+            state = commit.step(state, IncarnationSeen(first.seen), self.world.kernel.now).state
         state = commit.step(state, Tick(), self.world.kernel.now).state
         formation.shards.setdefault(generation, {})[slot] = share.key
         restored = generation.incarnation < formation.number

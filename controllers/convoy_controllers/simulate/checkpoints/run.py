@@ -115,7 +115,7 @@ class Run:
         if formation.asked is None:
             formation.asked = self.world.kernel.now
         silent = formation.number > 1 and not (everybody and remote)
-        doubt = silent and restore.doubtful(held, formation.number)
+        doubt = silent and restore.may_be_outdated(held, formation.number)
         late = self.world.kernel.now - formation.asked >= UNHEARD_SECONDS
         if doubt and self.world.rules.waits and not (remote and late):
             self._retry(formation)
@@ -133,7 +133,7 @@ class Run:
         said = [
             machine.memory.marks for machine in self.world.machines.values() if self.world.answers(machine)
         ]
-        marks = restore.standing(held, chosen.record, said) if chosen else {}
+        marks = restore.initial_watermarks(held, chosen.record, said) if chosen else {}
         records = [known.records[one] for one in set(marks.values())]
         self._begin(formation, chosen, tuple(known.branches.values()), marks, records)
 

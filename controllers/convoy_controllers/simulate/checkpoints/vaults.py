@@ -68,12 +68,12 @@ class Memory:
         marks = dict(self.marks)
         if not rules.peer_stands and Tier.LOCAL in marks:
             marks[Tier.PEER] = marks[Tier.LOCAL]
-        doomed = retention.obsolete(self.inventory, marks, self.incarnation, self.given_up)
-        for generation in doomed.records:
+        garbage = retention.memory_garbage(self.inventory, marks, self.incarnation, self.given_up)
+        for generation in garbage.records:
             del self.records[generation]
-        for number in doomed.branches:
+        for number in garbage.branches:
             del self.branches[number]
-        for key in doomed.manifests:
+        for key in garbage.manifests:
             del self.manifests[key]
             self.homes.pop(key, None)
         self.given_up &= self.manifests.keys()

@@ -31,7 +31,7 @@ from convoy_agents.tiercheck.stores.upload import upload
 from convoy_agents.tiercheck.stores.volume import Volume
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Branch, Inventory, Record
-from convoy_controllers.checkpoint.retention import Doomed
+from convoy_controllers.checkpoint.retention import Garbage
 
 
 def test_a_chunk_comes_back_as_it_went_and_others_are_not_taken_for_it(place: Place) -> None:
@@ -278,7 +278,7 @@ def test_names_that_are_nobodys_are_left_alone(place: Place) -> None:
         place.blobs.put(key, b"x")
     place.age_all()
     assert all(name not in store.listing(folder).sizes for folder in FOLDERS for name in ("file", "0" * 31))
-    store.delete(Doomed(chunks=frozenset({"file", "0" * 31}), manifests=frozenset({"file"})))
+    store.delete(Garbage(chunks=frozenset({"file", "0" * 31}), manifests=frozenset({"file"})))
     assert strange < place.keys()
     assert store.erase() == 3
     assert place.keys() == strange

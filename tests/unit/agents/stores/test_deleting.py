@@ -22,7 +22,7 @@ from convoy_agents.tiercheck.stores.garbage_collection import DELETE_SECONDS, MA
 from convoy_agents.tiercheck.stores.upload import upload
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Branch
-from convoy_controllers.checkpoint.retention import Doomed, Keep
+from convoy_controllers.checkpoint.retention import Garbage, Keep
 
 
 def test_a_sweep_deletes_all_that_is_obsolete_and_old_and_nothing_else(place: Place) -> None:
@@ -56,7 +56,7 @@ def test_branches_go_with_what_they_tell_of(place: Place) -> None:
     store = place.store()
     store.put_branch(Branch(1))
     store.put_branch(Branch(2, decided=False))
-    assert store.delete(Doomed(branches=(1, 2))).branches == (1, 2)
+    assert store.delete(Garbage(branches=(1, 2))).branches == (1, 2)
     assert not place.keys()
 
 
@@ -65,13 +65,13 @@ def test_a_chunk_that_is_promised_anew_outlives_a_sweep_that_had_it_on_its_list(
     saved(store, 1, noise(1), noise(2))
     saved(store, 2, noise(3), parent=1)
     place.age_all()
-    doomed = Doomed(
+    garbage = Garbage(
         chunks=frozenset(chunk_of(noise(number)).digest for number in (1, 2)),
         manifests=frozenset({shard(1, [noise(1), noise(2)]).id}),
     )
     done = upload(store, shard(3, [noise(1)]), lambda index: noise(1), stop=threading.Event())
     assert (done.sent_bytes, done.skipped_bytes) == (0, 300)
-    gone = store.delete(replace(doomed, records=(Generation(1, 1),)))
+    gone = store.delete(replace(garbage, records=(Generation(1, 1),)))
     assert gone.chunks == {chunk_of(noise(2)).digest}
     assert store.get_chunk(chunk_of(noise(1))) == noise(1)
 
@@ -82,7 +82,7 @@ def test_a_commit_makes_young_what_it_stands_on(place: Place) -> None:
     place.age_all()
     assert store.commit(record_of(manifest))
     assert set(store.reusable(store.chunks()).values()) == {True}
-    assert store.delete(Doomed(manifests=frozenset({manifest.id}))).manifests == set()
+    assert store.delete(Garbage(manifests=frozenset({manifest.id}))).manifests == set()
 
 
 def test_nothing_in_use_is_deleted_whoever_asks(place: Place) -> None:
@@ -91,9 +91,9 @@ def test_nothing_in_use_is_deleted_whoever_asks(place: Place) -> None:
     place.age_all()
     before = place.keys()
     gone = store.delete(
-        Doomed(manifests=frozenset(place.held("manifests")), chunks=frozenset(place.held("chunks")))
+        Garbage(manifests=frozenset(place.held("manifests")), chunks=frozenset(place.held("chunks")))
     )
-    assert gone == Doomed() and place.keys() == before
+    assert gone == Garbage() and place.keys() == before
 
 
 def test_chunks_stay_while_a_manifest_in_use_cannot_be_read(place: Place) -> None:
@@ -120,7 +120,7 @@ def test_no_commit_while_somebody_deletes_unless_he_has_long_gone(place: Place) 
     place.age(word, MARKER_SECONDS + 2)
     assert store.commit(record_of(manifest))
     place.age(word, MARKER_SECONDS)
-    store.delete(Doomed())
+    store.delete(Garbage())
     assert not place.held("deletions")
 
 
@@ -151,7 +151,7 @@ def test_a_sweep_whose_listings_outlast_its_word_deletes_nothing(place: Place) -
     store.put_chunk(chunk_of(noise(1)), noise(1))
     place.age_all()
     with pytest.raises(StoreError, match="takes 151 s") as failed:
-        store.delete(Doomed(chunks=frozenset(place.held("chunks"))))
+        store.delete(Garbage(chunks=frozenset(place.held("chunks"))))
     assert failed.value.retriable and place.held("chunks")
 
 
@@ -162,7 +162,7 @@ def test_a_sweep_that_takes_too_long_stops_and_the_next_goes_on(place: Place) ->
         store.put_chunk(chunk_of(noise(number)), noise(number))
     place.age_all()
     everything = frozenset(place.held("chunks"))
-    assert len(store.delete(Doomed(chunks=everything)).chunks) == 1
+    assert len(store.delete(Garbage(chunks=everything)).chunks) == 1
     assert len(place.held("chunks")) == 2
-    assert place.store().delete(Doomed(chunks=everything)).chunks == everything
+    assert place.store().delete(Garbage(chunks=everything)).chunks == everything
     assert not place.keys()

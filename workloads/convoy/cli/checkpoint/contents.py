@@ -147,7 +147,7 @@ def refusal(name: str, which: Generation | None, found: Lost | None) -> str:
 def passed(found: Restore | Lost) -> str:
     """Newer generations that are not whole, and what each lacks; empty when there are none."""
     return "; ".join(
-        f"{label(one.generation)} lacks shard {one.shard} of {label(one.missing)}" for one in found.passed
+        f"{label(one.generation)} lacks shard {one.shard} of {label(one.missing)}" for one in found.skipped
     )
 
 

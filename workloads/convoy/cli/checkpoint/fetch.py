@@ -56,7 +56,7 @@ def take(
         plan = chosen(contents, which, broken)
         if not isinstance(plan, Restore):
             raise Failure(refusal(part.name, which, plan))
-        if plan.passed:
+        if plan.skipped:
             typer.echo(f"going back to {label(plan.record.generation)}: {passed(plan)}", err=True)
         if why := agree(plan):
             raise Failure(why)

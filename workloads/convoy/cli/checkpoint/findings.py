@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from convoy.cli.checkpoint.contents import Contents, faults, told
 from convoy_controllers.checkpoint import retention
-from convoy_controllers.checkpoint.retention import Doomed, Keep
+from convoy_controllers.checkpoint.retention import Garbage, Keep
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,13 @@ class Findings:
     """Bytes of all chunks and manifests."""
     damaged: tuple[str, ...]
     missing: tuple[str, ...]
-    orphaned: Doomed
+    orphaned: Garbage
     """Manifests and chunks that no record needs. None where a record cannot be read: it may need them."""
     orphaned_bytes: int
-    expired: Doomed
+    expired: Garbage
     """Of the orphaned what is older than the grace, and no upload can count on."""
     expired_bytes: int
-    swept: Doomed
+    swept: Garbage
     """What the job's next sweep deletes."""
     swept_bytes: int
 
@@ -44,9 +44,9 @@ def conclude(
     bad, missing = told(fault for one in records for fault in faults(contents, one, damaged))
     orphaned = orphans(contents)
     expired = deletable(contents, orphaned, grace_seconds)
-    sweep = retention.sweep(inventory, contents.chunks.written, keep, now, grace_seconds)
+    sweep = retention.remote_garbage(inventory, contents.chunks.written, keep, now, grace_seconds)
     swept = deletable(contents, sweep, grace_seconds)
-    everything = Doomed(
+    everything = Garbage(
         manifests=frozenset(contents.manifests.written), chunks=frozenset(contents.chunks.written)
     )
     return Findings(
@@ -63,51 +63,51 @@ def conclude(
     )
 
 
-def orphans(contents: Contents) -> Doomed:
+def orphans(contents: Contents) -> Garbage:
     """Manifests and chunks that no record needs."""
     if any("/records/" in one for one in contents.malformed):
-        return Doomed()
-    alive, unknown, used = _needed(contents, Doomed())
+        return Garbage()
+    alive, unknown, used = _needed(contents, Garbage())
     chunks = frozenset() if unknown else frozenset(contents.chunks.written) - used
-    return Doomed(manifests=frozenset(contents.manifests.written) - alive, chunks=chunks)
+    return Garbage(manifests=frozenset(contents.manifests.written) - alive, chunks=chunks)
 
 
-def deletable(contents: Contents, doomed: Doomed, grace_seconds: float) -> Doomed:
+def deletable(contents: Contents, garbage: Garbage, grace_seconds: float) -> Garbage:
     """What of this `Store.delete` would delete: nothing that is young, or needed by what stays."""
-    alive, unknown, used = _needed(contents, doomed)
+    alive, unknown, used = _needed(contents, garbage)
     now, manifests = contents.manifests.now, contents.manifests.written
-    gone = {one for one in doomed.manifests - alive if now - manifests.get(one, now) > grace_seconds}
+    gone = {one for one in garbage.manifests - alive if now - manifests.get(one, now) > grace_seconds}
     for key, one in contents.inventory.manifests.items():
         if key not in gone:
             used |= {chunk.digest for chunk in one.chunks}
     now, chunks = contents.chunks.now, contents.chunks.written
-    old = {one for one in doomed.chunks - used if now - chunks.get(one, now) > grace_seconds}
-    return Doomed(
-        doomed.records, doomed.branches, frozenset(gone), frozenset() if unknown else frozenset(old)
+    old = {one for one in garbage.chunks - used if now - chunks.get(one, now) > grace_seconds}
+    return Garbage(
+        garbage.records, garbage.branches, frozenset(gone), frozenset() if unknown else frozenset(old)
     )
 
 
-def size(contents: Contents, doomed: Doomed) -> int:
+def size(contents: Contents, garbage: Garbage) -> int:
     """Bytes of manifests and chunks."""
     sizes = contents.manifests.sizes, contents.chunks.sizes
     return sum(
         known.get(one, 0)
-        for known, names in zip(sizes, (doomed.manifests, doomed.chunks), strict=True)
+        for known, names in zip(sizes, (garbage.manifests, garbage.chunks), strict=True)
         for one in names
     )
 
 
-def count(doomed: Doomed) -> int:
+def count(garbage: Garbage) -> int:
     """Manifests and chunks."""
-    return len(doomed.manifests) + len(doomed.chunks)
+    return len(garbage.manifests) + len(garbage.chunks)
 
 
-def _needed(contents: Contents, doomed: Doomed) -> tuple[set[str], set[str], set[str]]:
+def _needed(contents: Contents, garbage: Garbage) -> tuple[set[str], set[str], set[str]]:
     """Of the records that stay: ids of the manifests they need, those of them that cannot be read, and
     digests of the chunks of the others.
     """
     manifests = contents.inventory.manifests
-    left = (one for key, one in contents.inventory.records.items() if key not in doomed.records)
+    left = (one for key, one in contents.inventory.records.items() if key not in garbage.records)
     alive = retention.reachable({head for one in left for head in one.shards.values()}, manifests)
     known = alive & manifests.keys()
     used = {chunk.digest for key in known for chunk in manifests[key].chunks}
