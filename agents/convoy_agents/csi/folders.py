@@ -108,12 +108,12 @@ class Folders:
         (self._state / f"{record.short}.json").unlink(missing_ok=True)
         self._records.pop(record.uid, None)
 
-    def remember(self, uid: str, memory: dict[str, Any]) -> None:
+    def save_session(self, uid: str, memory: dict[str, Any]) -> None:
         """Writes down what the pod's session must not forget. OSError when that fails."""
         if record := self._records.get(uid):
             _write_json(self._state / f"{record.short}.memory.json", memory)
 
-    def memory(self, record: PodRecord) -> dict[str, Any]:
+    def read_session(self, record: PodRecord) -> dict[str, Any]:
         """What an earlier agent remembered; empty when that was nothing or cannot be read."""
         data = _read_json(self._state / f"{record.short}.memory.json")
         return data if isinstance(data, dict) else {}

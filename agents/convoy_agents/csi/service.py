@@ -14,7 +14,7 @@ import structlog
 from google.protobuf.wrappers_pb2 import BoolValue
 
 from convoy_agents import metrics
-from convoy_agents.csi.volumes import InvalidVolume, NoRoom, Volumes
+from convoy_agents.csi.volumes import InvalidVolume, NoSpace, Volumes
 from convoy_agents.wire import csi_pb2, csi_pb2_grpc, pluginregistration_pb2, pluginregistration_pb2_grpc
 from convoy_crds import terms
 
@@ -63,7 +63,7 @@ class Node:
         ],
     ) -> csi_pb2.NodePublishVolumeResponse:
         """Read-only whatever the pod asked for. INVALID_ARGUMENT, RESOURCE_EXHAUSTED or INTERNAL."""
-        async with self._answered("NodePublishVolume", context):
+        async with self._report_errors("NodePublishVolume", context):
             await self._volumes.publish(request.volume_id, request.target_path, dict(request.volume_context))
         return csi_pb2.NodePublishVolumeResponse()
 
@@ -75,7 +75,7 @@ class Node:
         ],
     ) -> csi_pb2.NodeUnpublishVolumeResponse:
         """Done as well when there was nothing. INVALID_ARGUMENT or INTERNAL."""
-        async with self._answered("NodeUnpublishVolume", context):
+        async with self._report_errors("NodeUnpublishVolume", context):
             await self._volumes.unpublish(request.volume_id, request.target_path)
         return csi_pb2.NodeUnpublishVolumeResponse()
 
@@ -92,21 +92,21 @@ class Node:
         return csi_pb2.NodeGetInfoResponse(node_id=self._node)
 
     @asynccontextmanager
-    async def _answered(
+    async def _report_errors(
         self, method: str, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[None]:
-        began, code, why = time.monotonic(), grpc.StatusCode.OK, ""
+        started, code, why = time.monotonic(), grpc.StatusCode.OK, ""
         try:
             yield
         except InvalidVolume as error:
             code, why = grpc.StatusCode.INVALID_ARGUMENT, str(error)
-        except NoRoom as error:
+        except NoSpace as error:
             code, why = grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)
         except OSError as error:
             code, why = grpc.StatusCode.INTERNAL, str(error)
         finally:
             metrics.CSI_CALLS.labels(method, code.name).inc()
-            metrics.CSI_SECONDS.labels(method).observe(time.monotonic() - began)
+            metrics.CSI_SECONDS.labels(method).observe(time.monotonic() - started)
         if code is not grpc.StatusCode.OK:
             await context.abort(code, f"convoy agent on node {self._node}: {why}")
 

@@ -29,15 +29,15 @@ class InvalidVolume(ValueError):
     """The kubelet's request lacks or contradicts something; the message names the field."""
 
 
-class NoRoom(Exception):
+class NoSpace(Exception):
     """The node has no space, memory or file descriptors left for a pod's folder."""
 
 
-def remember(folders: Folders, state: PodState) -> None:
+def save_state(folders: Folders, state: PodState) -> None:
     """Writes down a pod's state for a later agent; without room it is kept in memory alone."""
     try:
         # One small file on tmpfs: quicker than a thread, and before anybody is told.
-        folders.remember(state.uid, memory.dump(state))
+        folders.save_session(state.uid, memory.dump(state))
     except OSError as error:
         log.error("state not written", pod_uid=state.uid, why=str(error))
 
@@ -53,7 +53,7 @@ class Volumes:
         self._turn = asyncio.Lock()
 
     async def publish(self, volume_id: str, target_path: str, context: Mapping[str, str]) -> None:
-        """Gives a pod its folder at `target_path`. Idempotent. InvalidVolume, NoRoom, or OSError."""
+        """Gives a pod its folder at `target_path`. Idempotent. InvalidVolume, NoSpace, or OSError."""
         record = self._read(volume_id, target_path, context)
         async with self._turn:
             # After its own restart a kubelet publishes anew what pods are using.
@@ -67,7 +67,7 @@ class Volumes:
                 if fresh:
                     await self._undo(volume_id, Path(target_path))
                 if error.errno in FULL:
-                    raise NoRoom(f"no room for the folder of pod {record.name}: {error}") from error
+                    raise NoSpace(f"no room for the folder of pod {record.name}: {error}") from error
                 raise
         log.info("published", pod=f"{record.namespace}/{record.name}", pod_uid=record.uid)
 
@@ -77,7 +77,7 @@ class Volumes:
         async with self._turn:
             record = await asyncio.to_thread(self._folders.unmount, volume_id, target)
             if record:
-                await self._forget(record)
+                await self._close_pod(record)
                 log.info("unpublished", pod=f"{record.namespace}/{record.name}", pod_uid=record.uid)
 
     async def recover(self) -> None:
@@ -88,18 +88,18 @@ class Volumes:
             for record in self._folders.records():
                 # A folder that a crash left half made is finished by this.
                 await asyncio.to_thread(self._folders.prepare, record)
-                state = self._remembered(record)
+                state = self._load_state(record)
                 await self._pods.open(state, self._folders.socket(record), self._hooks)
                 self._hooks.advanced(state)
         log.info("recovered", pods=len(self._folders.records()))
 
-    async def sweep(self) -> None:
+    async def remove_stale(self) -> None:
         """Removes folders whose mount is gone."""
         async with self._turn:
             await self._remove_stale()
 
-    def _remembered(self, record: PodRecord) -> PodState:
-        data = self._folders.memory(record)
+    def _load_state(self, record: PodRecord) -> PodState:
+        data = self._folders.read_session(record)
         try:
             return memory.load(record.uid, data)
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
@@ -110,16 +110,16 @@ class Volumes:
         for record in await asyncio.to_thread(self._folders.stale):
             metrics.STALE_FOLDERS.inc()
             log.info("stale folder removed", pod=f"{record.namespace}/{record.name}", pod_uid=record.uid)
-            await self._forget(record)
+            await self._close_pod(record)
 
     async def _undo(self, volume_id: str, target: Path) -> None:
         try:
             if record := await asyncio.to_thread(self._folders.unmount, volume_id, target):
-                await self._forget(record)
+                await self._close_pod(record)
         except OSError as error:
             log.error("folder not removed", volume_id=volume_id, why=str(error))
 
-    async def _forget(self, record: PodRecord) -> None:
+    async def _close_pod(self, record: PodRecord) -> None:
         await self._pods.close(record.uid)
         await asyncio.to_thread(self._folders.remove, record)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy_agents.csi.clearing import clear
+from convoy_agents.csi.cleanup import clean_up
 
 EMPTY = ("run/lib-0123/convoy/__init__.py", "run/lib-4567.new/a.py", "run/pods/", "run/state/", "run/memory/")
 
@@ -30,7 +30,7 @@ def test_it_takes_what_is_its_own_and_empty(tmp_path: Path, there: tuple[str, ..
         (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
         if not name.endswith("/"):
             path.write_text("")
-    left = clear(tmp_path / "run", tmp_path / "plugin")
+    left = clean_up(tmp_path / "run", tmp_path / "plugin")
     assert left == [str(tmp_path / name) for name in stays]
     assert sorted(p for p in [*(tmp_path / "run").iterdir(), tmp_path / "plugin"] if p.exists()) == sorted(
         tmp_path / name for name in stays

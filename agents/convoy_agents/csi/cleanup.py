@@ -15,7 +15,7 @@ from convoy_agents.csi import library
 _FOLDERS = ("pods", "state", "memory")
 
 
-def clear(run_dir: Path, plugin_dir: Path) -> list[str]:
+def clean_up(run_dir: Path, plugin_dir: Path) -> list[str]:
     """Removes the library, empty folders and the driver's own; names what is left of them."""
     for shelf in run_dir.glob(f"{library.PREFIX}*"):
         shutil.rmtree(shelf, ignore_errors=True)
