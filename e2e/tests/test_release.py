@@ -57,7 +57,7 @@ def change(cluster: Cluster, verb: str, *arguments: str) -> str:
 
 
 def uninstall(cluster: Cluster) -> None:
-    """`helm uninstall`, as the README says: first what stands in its way, then all the rest."""
+    """`helm uninstall` as docs/install.md describes it: first what blocks it, then the rest."""
     cluster.kubectl("delete", "trainingjobs", "--all", "-A", "--cascade=foreground", deadline=120)
     cluster.kubectl("delete", "guardpolicies", "--all")
     change(cluster, "uninstall")

@@ -278,7 +278,7 @@ def test_helm_says_what_is_next(
 def test_definitions_that_another_release_has_left_stand_in_no_ones_way(
     control_plane: Any, helm: Path, way: tuple[str, ...], taken: bool
 ) -> None:
-    """As the README says; those of the fixture are of no release at all."""
+    """docs/install.md says so. The fixture's definitions belong to no release."""
     command: list[str | Path] = [
         helm,
         "install",

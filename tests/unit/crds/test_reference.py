@@ -16,7 +16,7 @@ from convoy_crds.reference import LONGEST_RULE, ROOT, default_of, page, type_of,
 
 
 def test_the_page_of_installation_deletes_every_definition() -> None:
-    lines = re.findall("^kubectl delete crd (.+)$", (ROOT / "README.md").read_text(), re.M)
+    lines = re.findall("^kubectl delete crd (.+)$", (ROOT / "docs/install.md").read_text(), re.M)
     assert sorted(" ".join(lines).split()) == sorted(kind.crd for kind in KINDS)
 
 

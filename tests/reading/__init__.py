@@ -1,0 +1,1 @@
+"""Seeded draws for readers: docstrings and comments of the source, and facts of earlier pages."""
