@@ -50,7 +50,7 @@ def fold(name: str, nodes: Sequence[SweepNode], gone: Collection[str], heard: He
         if waiting := [order for one in todo if one not in over for order in orders[one]]:
             return Pairs(tuple(waiting))
         before = state
-        state = pairs.heard(state, [Measured(one, _value(told[one][0])) for one in todo], left)
+        state = pairs.apply_results(state, [Measured(one, _value(told[one][0])) for one in todo], left)
         if state == before:
             break
     return Pairs(verdicts={one.subject: one for one in judging.verdicts(state)})

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from convoy_controllers.guard.sweep import risk
 from convoy_controllers.guard.sweep.risk import Event, History
-from convoy_controllers.guard.sweep.selection import Candidate, Stakes, choose
+from convoy_controllers.guard.sweep.selection import Candidate, SweepCosts, choose
 from convoy_controllers.nodehealth.breaker import Judged
 from convoy_controllers.nodehealth.machine import Want, Wish
 from convoy_crds.guardpolicy import GuardPolicy
@@ -30,14 +30,14 @@ def wishes(policy: GuardPolicy, nodes: Mapping[str, Judged], now: datetime) -> d
     idle = [name for name, one in nodes.items() if _may_be(one)]
     if not idle:
         return {}
-    stakes = Stakes()
-    spent = stakes.minutes * sum(1 for one in nodes.values() if _lately(one.status, now))
+    costs = SweepCosts()
+    spent = costs.minutes * sum(1 for one in nodes.values() if _lately(one.status, now))
     there = sum(1 for one in nodes.values() if one.facts.node is not None)
     budget = there * _DAY.total_seconds() / 60 * sweeps.time_percent / 100 - spent
     past = {name: _history(one.status, now) for name, one in nodes.items()}
     candidates = [Candidate(name, past[name], _age(nodes[name].status, now)) for name in idle]
     wish = Wish(Want.ROUTINE, cause=SweepCause.ROUTINE)
-    return dict.fromkeys(choose(candidates, budget, risk.prior(list(past.values())), stakes), wish)
+    return dict.fromkeys(choose(candidates, budget, risk.prior(list(past.values())), costs), wish)
 
 
 def _may_be(one: Judged) -> bool:

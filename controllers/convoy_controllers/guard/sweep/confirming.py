@@ -45,7 +45,7 @@ def doubts(state: PairState) -> tuple[Pair, ...]:
     load = dict.fromkeys(state.good, 0)
     found: list[Pair] = []
     for node, one in confirmed(state).items():
-        if node not in state.gone and abs(one.median - one.limit) < 1.5 * one.error:
+        if node not in state.left and abs(one.median - one.limit) < 1.5 * one.error:
             found += _partners(state, node, state.settings.more, load)
     return tuple(found)
 
@@ -89,7 +89,7 @@ def _partners(state: PairState, node: str, count: int, load: dict[str, int]) -> 
         if test.stage >= Stage.CONFIRM
         for one in _others(test.measured.pair, node)
     }
-    choice = [one for one in state.good if one != node and one not in state.gone]
+    choice = [one for one in state.good if one != node and one not in state.left]
     found: list[Pair] = []
     while choice and len(found) < count:
         best = min(

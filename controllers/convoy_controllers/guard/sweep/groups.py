@@ -51,7 +51,7 @@ def next_round(state: Halving) -> tuple[Group, ...]:
     return tuple(tuple(sorted((*half, *filled))) for half, filled in planned.items())
 
 
-def heard(state: Halving, results: Iterable[tuple[Group, float | None]]) -> Halving:
+def apply_results(state: Halving, results: Iterable[tuple[Group, float | None]]) -> Halving:
     """After the whole round; what has no result gave none."""
     values = {tuple(sorted(group)): value for group, value in results}
     tested = dict(state.tested)

@@ -27,7 +27,7 @@ class _View:
 
     state: PairState
     score: dict[str, float]
-    looks: Mapping[str, int]
+    matchings: Mapping[str, int]
     confirmed: dict[str, Confirmed]
     normal: Normal
     limit: float
@@ -40,10 +40,10 @@ def verdicts(state: PairState) -> tuple[Verdict, ...]:
     Before the sweep is done they say what is known so far.
     """
     found = values(state)
-    looks = Counter(node for one in found if one.stage <= Stage.ACROSS for node in one.pair)
+    matchings = Counter(node for one in found if one.stage <= Stage.ACROSS for node in one.pair)
     score = scores(found)
     limit = suspicion(score, state.settings) if score else 0.0
-    view = _View(state, score, looks, confirming.confirmed(state), confirming.reference(state), limit)
+    view = _View(state, score, matchings, confirming.confirmed(state), confirming.reference(state), limit)
     nodes = [_node(view, one.node) for one in state.members]
     rack = {one.node: one.rack for one in state.members}
     slow = _slow_racks(state, {one.subject for one in nodes if one.outcome is Outcome.FAIL})
@@ -59,12 +59,12 @@ def _node(view: _View, node: str) -> Verdict:
         return Verdict(node, Outcome.INCONCLUSIVE, reason, words, evidence)
 
     one = view.confirmed.get(node)
-    if node in state.gone and (one is None or one.tests < state.settings.partners):
+    if node in state.left and (one is None or one.tests < state.settings.partners):
         return unknown(Reason.LEFT, "it left before enough was measured")
     if not view.score:
         return unknown(Reason.NOT_MEASURED, "no test of any pair gave a figure")
     if state.stage is Stage.DONE and not state.good:
-        count = len(state.members) - len(state.gone)
+        count = len(state.members) - len(state.left)
         words = f"{count} nodes only: a slow pair does not tell which of its ends is slow"
         return unknown(Reason.TOO_FEW_NODES, words)
     if state.stage <= Stage.CONFIRM:
@@ -75,11 +75,11 @@ def _node(view: _View, node: str) -> Verdict:
 def _clear(view: _View, node: str, evidence: tuple[tuple[str, float], ...]) -> Verdict:
     """A node that was never suspected."""
     settings = view.state.settings
-    chance = power(view.limit, view.normal.sigma, view.looks.get(node, 1), settings)
+    chance = power(view.limit, view.normal.sigma, view.matchings.get(node, 1), settings)
     if chance < settings.power:
         words = (
-            f"one test varies by {slower(view.normal.sigma):.1%}: {settings.tell:.0%} too slow would be seen"
-            f" with a chance of {chance:.0%} only"
+            f"one test varies by {slower(view.normal.sigma):.1%}: a node that is {settings.detectable:.0%}"
+            f" slower would be detected with a chance of only {chance:.0%}"
         )
         return Verdict(node, Outcome.INCONCLUSIVE, Reason.TOO_NOISY, words, evidence, again=True)
     words = f"at its best {slower(view.score[node]):+.1%} against all pairs"
@@ -106,7 +106,7 @@ def _suspect(
     )
     if one.median > one.limit:
         return verdict(Outcome.FAIL, Reason.SLOW_WITH_ALL, words)
-    if one.limit + one.error > math.log1p(settings.tell):
+    if one.limit + one.error > math.log1p(settings.detectable):
         return verdict(Outcome.INCONCLUSIVE, Reason.TOO_NOISY, words, again=True)
     if one.median > one.limit - 0.5 * one.error:
         return verdict(Outcome.INCONCLUSIVE, Reason.UNCLEAR, words, again=True)
@@ -114,7 +114,7 @@ def _suspect(
 
 
 def _evidence(view: _View, node: str) -> tuple[tuple[str, float], ...]:
-    found: list[tuple[str, float]] = [("tests in matchings", float(view.looks.get(node, 0)))]
+    found: list[tuple[str, float]] = [("tests in matchings", float(view.matchings.get(node, 0)))]
     if node in view.score:
         found.append(("best in matchings", slower(view.score[node])))
     if view.score:
@@ -162,18 +162,18 @@ def _link(link: linking.Link) -> Verdict:
     """A link fails when it is slow every time, and neither end is with others in the other's place."""
     subject = "|".join(link.pair)
     again = [("run again", slower(value)) for value in link.repeats]
-    swapped = [("an end with another partner", slower(value)) for value in link.swapped]
-    evidence = (*again, *swapped, ("slow above", slower(link.limit)))
+    other_partners = [("an end with another partner", slower(value)) for value in link.other_partners]
+    evidence = (*again, *other_partners, ("slow above", slower(link.limit)))
     if len(link.repeats) < linking.REPEATS:
         words = "it could not be run again often enough"
         return Verdict(subject, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, words, evidence, again=True)
     if min(link.repeats) <= link.limit:
         words = "slow once, not when it was run again"
         return Verdict(subject, Outcome.PASS, Reason.NOT_REPRODUCED, words, evidence)
-    if len(link.swapped) < 2:
+    if len(link.other_partners) < 2:
         words = "slow every time; its ends could not be tried with others"
         return Verdict(subject, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, words, evidence, again=True)
-    if max(link.swapped) > link.limit:
+    if max(link.other_partners) > link.limit:
         words = "slow every time, but an end is slow with a neighbour of the other, too"
         return Verdict(subject, Outcome.INCONCLUSIVE, Reason.UNCLEAR, words, evidence, again=True)
     words = (

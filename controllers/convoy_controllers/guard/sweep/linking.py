@@ -13,7 +13,7 @@ from convoy_controllers.guard.sweep.state import PairState, Stage
 REPEATS = 2
 """Tests of a pair that was slow once; all must be slow again."""
 _MOST_SHARE = 1 / 16
-"""Of the nodes: links that one sweep looks into, the slowest first, but at least four."""
+"""Of the nodes: links that one sweep matchings into, the slowest first, but at least four."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Link:
     pair: Pair
     repeats: tuple[float, ...]
     """Costs above those of good pairs when it was run again."""
-    swapped: tuple[float, ...]
+    other_partners: tuple[float, ...]
     """The same of each end with another partner."""
     limit: float
     """Above it one test is slow."""
@@ -42,20 +42,20 @@ def candidates(state: PairState) -> tuple[Pair, ...]:
         else:
             quick |= set(one.pair)
     blamed = {node for node, one in confirming.confirmed(state).items() if one.median > one.limit}
-    found = [one for one in slow if set(one) <= quick and not set(one) & blamed and not set(one) & state.gone]
+    found = [one for one in slow if set(one) <= quick and not set(one) & blamed and not set(one) & state.left]
     most = max(4, int(_MOST_SHARE * len(state.members)))
     return tuple(sorted(found, key=lambda one: (-slow[one], one))[:most])
 
 
-def swaps(state: PairState) -> tuple[Pair, ...]:
+def partner_changes(state: PairState) -> tuple[Pair, ...]:
     """For every link that was slow again, each end with another node of the other end's rack."""
     rack = {one.node: one.rack for one in state.members}
     found = []
     for link in links(state):
-        if not link.repeats or min(link.repeats) <= link.limit or set(link.pair) & state.gone:
+        if not link.repeats or min(link.repeats) <= link.limit or set(link.pair) & state.left:
             continue
         for end, other in (link.pair, link.pair[::-1]):
-            choice = [node for node in state.good or rack if node not in (*link.pair, *state.gone)]
+            choice = [node for node in state.good or rack if node not in (*link.pair, *state.left)]
             choice.sort(key=lambda node: (rack[node] != rack[other], pair(end, node) in state.links))
             if choice:
                 found.append(pair(end, choice[0]))
@@ -70,12 +70,12 @@ def links(state: PairState) -> tuple[Link, ...]:
     result = []
     for one in state.links:
         again = [value.excess - normal.centre for value in found if _is(value.pair, one, value.stage)]
-        swapped = [
+        other_partners = [
             value.excess - normal.centre
             for value in found
             if value.stage is Stage.LINKS and len(set(value.pair) & set(one)) == 1
         ]
-        result.append(Link(one, tuple(again), tuple(swapped), limit))
+        result.append(Link(one, tuple(again), tuple(other_partners), limit))
     return tuple(result)
 
 

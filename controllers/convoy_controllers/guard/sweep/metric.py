@@ -63,22 +63,22 @@ def judge(
     """
     criterion = criterion or CRITERIA.get(known.metric, Criterion(0.05))
     others = reference.healthy(known, without=node)
-    said = [_run(run, known.better, others, criterion) for run in runs[:RUNS]]
-    failed = [one for one in said if one.outcome is Outcome.FAIL]
-    passed = [one for one in said if one.outcome is Outcome.PASS]
+    results = [_run(run, known.better, others, criterion) for run in runs[:RUNS]]
+    failed = [one for one in results if one.outcome is Outcome.FAIL]
+    passed = [one for one in results if one.outcome is Outcome.PASS]
     if len(failed) >= 2:
-        return _verdict(node, failed[-1], f"in {len(failed)} of {len(said)} runs", known)
-    if passed and (len(passed) >= 2 or said[0].outcome is Outcome.PASS):
-        words = f"in {len(passed)} of {len(said)} runs"
+        return _verdict(node, failed[-1], f"in {len(failed)} of {len(results)} runs", known)
+    if passed and (len(passed) >= 2 or results[0].outcome is Outcome.PASS):
+        words = f"in {len(passed)} of {len(results)} runs"
         return _verdict(node, passed[-1], words, known)
-    again = len(said) < RUNS
-    if not said:
+    again = len(results) < RUNS
+    if not results:
         return Verdict(node, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, f"{known.metric}: no run", again=True)
-    last = said[-1]
+    last = results[-1]
     reason = Reason.NOT_REPRODUCED if last.outcome is not Outcome.INCONCLUSIVE else last.reason
     # Without references another run would not know more.
     again = again and reason is not Reason.TOO_FEW_REFERENCES
-    words = f"{known.metric}: {len(failed)} failed and {len(passed)} passed of {len(said)} runs"
+    words = f"{known.metric}: {len(failed)} failed and {len(passed)} passed of {len(results)} runs"
     return Verdict(node, Outcome.INCONCLUSIVE, reason, words, last.evidence, again)
 
 

@@ -41,30 +41,30 @@ def next_round(state: PairState) -> tuple[Pair, ...]:
     return tuple(found)
 
 
-def heard(state: PairState, results: Iterable[Measured], gone: Collection[str] = ()) -> PairState:
-    """After some results, in any order, and after the nodes in `gone` have left the sweep for good.
+def apply_results(state: PairState, results: Iterable[Measured], leaving: Collection[str] = ()) -> PairState:
+    """After some results, in any order, and after the nodes in `leaving` have left the sweep for good.
 
     A pair without a result is run again; one that cannot give any is heard with the value None. What was
     not asked for does not count.
     """
     wanted = list(state.wanted)
     tests = list(state.tests)
-    for asked, one in {pair(*one.pair): one for one in results}.items():
-        if asked in wanted:
-            wanted.remove(asked)
-            tests.append(Test(state.stage, Measured(asked, one.value)))
-    left = state.gone | (set(gone) & {one.node for one in state.members})
+    for requested, one in {pair(*one.pair): one for one in results}.items():
+        if requested in wanted:
+            wanted.remove(requested)
+            tests.append(Test(state.stage, Measured(requested, one.value)))
+    left = state.left | (set(leaving) & {one.node for one in state.members})
     wanted = _without(wanted, left, state)
-    return _settled(replace(state, wanted=tuple(wanted), tests=tuple(tests), gone=left))
+    return _settled(replace(state, wanted=tuple(wanted), tests=tuple(tests), left=left))
 
 
-def _without(wanted: Sequence[Pair], gone: Collection[str], state: PairState) -> list[Pair]:
+def _without(wanted: Sequence[Pair], leaving: Collection[str], state: PairState) -> list[Pair]:
     """The tests that still can be run; in a matching, those who lost their partners meet each other."""
-    kept = [one for one in wanted if not set(one) & set(gone)]
+    kept = [one for one in wanted if not set(one) & set(leaving)]
     if state.stage > Stage.ACROSS:
         return kept
-    widowed = sorted({node for one in wanted if one not in kept for node in one} - set(gone))
-    return kept + [pair(widowed[at], widowed[at + 1]) for at in range(0, len(widowed) - 1, 2)]
+    unpaired = sorted({node for one in wanted if one not in kept for node in one} - set(leaving))
+    return kept + [pair(unpaired[at], unpaired[at + 1]) for at in range(0, len(unpaired) - 1, 2)]
 
 
 def _settled(state: PairState) -> PairState:
@@ -75,7 +75,7 @@ def _settled(state: PairState) -> PairState:
 
 
 def _next(state: PairState) -> PairState:
-    here = [one for one in state.members if one.node not in state.gone]
+    here = [one for one in state.members if one.node not in state.left]
     match state.stage:
         case Stage.ACROSS:
             before = {test.measured.pair for test in state.tests}
@@ -87,14 +87,14 @@ def _next(state: PairState) -> PairState:
             twice = tuple(one for one in links for _ in range(linking.REPEATS))
             return replace(state, wanted=wanted + twice, links=links)
         case Stage.LINKS:
-            return replace(state, wanted=linking.swaps(state))
+            return replace(state, wanted=linking.partner_changes(state))
         case _:
             return state
 
 
 def _confirm(state: PairState, here: Sequence[Member]) -> PairState:
     """Tells suspects from good nodes, and plans their tests."""
-    score = {node: value for node, value in scores(values(state)).items() if node not in state.gone}
+    score = {node: value for node, value in scores(values(state)).items() if node not in state.left}
     if len(here) < FEWEST or not score:
         return replace(state, stage=Stage.DONE)
     limit = suspicion(score, state.settings)

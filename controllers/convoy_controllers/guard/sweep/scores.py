@@ -132,6 +132,9 @@ def normal(found: Collection[Value], bad: Collection[str]) -> Normal:
     return Normal(centre, robust_sigma(rest), len(beside), matched)
 
 
-def power(limit: float, sigma: float, looks: int, settings: Settings) -> float:
-    """The chance that a node slower by `tell` has become a suspect: all its `looks` were above the limit."""
-    return NormalDist().cdf((math.log1p(settings.tell) - limit) / sigma) ** looks
+def power(limit: float, sigma: float, matchings: int, settings: Settings) -> float:
+    """Return the chance that a node slower by `Settings.detectable` is suspected.
+
+    A node is suspected if its values in all its `matchings` exceed the limit.
+    """
+    return NormalDist().cdf((math.log1p(settings.detectable) - limit) / sigma) ** matchings

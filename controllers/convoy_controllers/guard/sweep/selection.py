@@ -22,7 +22,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Stakes:
+class SweepCosts:
     """What a fault costs while nobody knows of it, and what it costs to look."""
 
     slow: float = 0.15
@@ -33,26 +33,26 @@ class Stakes:
     """Of a node, for a sweep."""
 
 
-def worth(one: Candidate, prior: Prior, stakes: Stakes) -> float:
+def worth(one: Candidate, prior: Prior, costs: SweepCosts) -> float:
     """Hours of waiting that a sweep is expected to find, over those that it takes: above 1 it pays. A node
     that was never swept is always worth it: others are held against what it reaches.
     """
     if one.age_hours is None:
         return math.inf
     chance = risk.defective(risk.hazard(one.history, prior), one.age_hours)
-    return chance * stakes.slow * stakes.hours * 60 / stakes.minutes
+    return chance * costs.slow * costs.hours * 60 / costs.minutes
 
 
 def choose(
     candidates: Iterable[Candidate],
     budget_minutes: float,
     prior: Prior | None = None,
-    stakes: Stakes | None = None,
+    costs: SweepCosts | None = None,
 ) -> list[str]:
     """The nodes that are worth it, the best first, as far as the budget of node-minutes goes."""
-    prior, stakes = prior or Prior(), stakes or Stakes()
+    prior, costs = prior or Prior(), costs or SweepCosts()
     found = sorted(
-        (-worth(one, prior, stakes), -risk.hazard(one.history, prior), one.node) for one in candidates
+        (-worth(one, prior, costs), -risk.hazard(one.history, prior), one.node) for one in candidates
     )
-    fit = max(0, int(budget_minutes // stakes.minutes))
+    fit = max(0, int(budget_minutes // costs.minutes))
     return [node for lost, _, node in found if lost < -1][:fit]

@@ -31,7 +31,7 @@ class Settings:
     better: Better = Better.HIGHER
     deficit: float = 0.05
     """The least slowdown that is a fault; healthy silicon varies by as much."""
-    tell: float = 0.10
+    detectable: float = 0.10
     """A slowdown that must not be missed; where noise hides it nobody passes."""
     suspect_sigmas: float = 2.1
     """A node is suspected above the median score and so much of the scores' spread, ..."""
@@ -46,7 +46,7 @@ class Settings:
     false_alarm: float = 0.01
     """The chance that noise alone fails one of a sweep's suspects."""
     power: float = 0.8
-    """The least chance that a node slower by `tell` would have become a suspect, for others to pass."""
+    """The least chance that a node slower by `detectable` would have become a suspect, for others to pass."""
     link_sigmas: float = 4.0
     """One test is slow beyond so much noise, and beyond `deficit`."""
     rack_share: float = 0.6
@@ -73,7 +73,7 @@ class PairState:
     stage: Stage
     wanted: tuple[Pair, ...] = ()
     tests: tuple[Test, ...] = ()
-    gone: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
     """Nodes that have left the sweep."""
     suspects: tuple[str, ...] = ()
     good: tuple[str, ...] = ()

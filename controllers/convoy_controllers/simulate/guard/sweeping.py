@@ -68,7 +68,7 @@ class Sweeps:
         members = [Member(one.name, one.rack) for one in machines]
         state = pairs.start(members, Settings(better=Better.LOWER), int(self._rng.integers(1 << 30)))
         while todo := pairs.next_round(state):
-            state = pairs.heard(state, [Measured(one, self._pair(one, by_name)) for one in todo])
+            state = pairs.apply_results(state, [Measured(one, self._pair(one, by_name)) for one in todo])
         return judging.verdicts(state)
 
     def crowd(self, machines: list[Machine]) -> tuple[Verdict, ...]:
@@ -79,7 +79,7 @@ class Sweeps:
             return ()
         state = groups.start(first, set(by_name) - set(first), 1.0, Better.LOWER)
         while todo := groups.next_round(state):
-            state = groups.heard(state, [(one, self._group(one, by_name)) for one in todo])
+            state = groups.apply_results(state, [(one, self._group(one, by_name)) for one in todo])
         return groups.verdicts(state)
 
     def _of(self, machine: Machine, verdicts: Iterable[Verdict]) -> Verdict:

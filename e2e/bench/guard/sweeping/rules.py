@@ -53,7 +53,7 @@ def _start(fleet: Fleet, seed: int) -> PairState:
 
 def _run(fleet: Fleet, state: PairState, todo: Sequence[Pair]) -> PairState:
     took = fleet.run([(int(one), int(other)) for one, other in todo])
-    return pairs.heard(state, [Measured(*one) for one in zip(todo, took, strict=True)])
+    return pairs.apply_results(state, [Measured(*one) for one in zip(todo, took, strict=True)])
 
 
 def second_pass(margin: float) -> Rule:

@@ -51,7 +51,7 @@ def resized(world: GuardWorld) -> None:
     world.train(40)
 
 
-def gone_silent(world: GuardWorld) -> None:
+def silenced(world: GuardWorld) -> None:
     world.train(6)
     world.silence(5)
     world.train(34)
@@ -235,7 +235,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "22b", "no telemetry of a slow node", Setup((Harm("slow", (5,), 0.2),), hours=2),
-        Expected(also=frozenset({"Unknown"}), besides=not_known), gone_silent,
+        Expected(also=frozenset({"Unknown"}), besides=not_known), silenced,
     ),
     Scenario(
         "23", "wrong results, as fast as ever",

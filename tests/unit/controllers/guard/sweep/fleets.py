@@ -10,7 +10,7 @@ from convoy_controllers.guard.sweep.measuring import Measured, Member, Pair
 from convoy_controllers.guard.sweep.state import PairState, Settings
 from convoy_controllers.guard.sweep.verdict import Verdict
 
-Took = Callable[[Pair], float | None]
+Measure = Callable[[Pair], float | None]
 
 
 def members(count: int, rack: int = 4) -> list[Member]:
@@ -18,7 +18,7 @@ def members(count: int, rack: int = 4) -> list[Member]:
 
 
 def play(
-    nodes: Sequence[Member], took: Took, settings: Settings | None = None, seed: int = 0
+    nodes: Sequence[Member], measure: Measure, settings: Settings | None = None, seed: int = 0
 ) -> tuple[PairState, list[tuple[Pair, ...]]]:
     """Until no pair is wanted, and the rounds that it took."""
     state = pairs.start(nodes, settings, seed)
@@ -26,7 +26,7 @@ def play(
     while todo := pairs.next_round(state):
         rounds.append(todo)
         assert len(rounds) < 500
-        state = pairs.heard(state, [Measured(one, took(one)) for one in todo])
+        state = pairs.apply_results(state, [Measured(one, measure(one)) for one in todo])
     return state, rounds
 
 

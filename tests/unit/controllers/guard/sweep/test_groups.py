@@ -19,7 +19,7 @@ def play(
 ) -> tuple[Halving, int]:
     """Groups of at least `least` nodes are slow with a bad one; with a lost one they give nothing."""
 
-    def took(group: Group) -> float | None:
+    def measure(group: Group) -> float | None:
         if set(group) & set(lost):
             return None
         return 80.0 if len(group) >= least and set(group) & set(bad) else 100.0
@@ -29,7 +29,7 @@ def play(
         rounds += 1
         assert rounds < 200
         assert len({node for group in todo for node in group}) == sum(map(len, todo))
-        state = groups.heard(state, [(group, took(group)) for group in todo])
+        state = groups.apply_results(state, [(group, measure(group)) for group in todo])
     return state, rounds
 
 

@@ -21,11 +21,11 @@ def bandwidth(
 ):
     rng = random.Random(seed)
 
-    def took(one: Pair) -> float:
+    def measure(one: Pair) -> float:
         held = max(slow.get(one[0], 1.0), slow.get(one[1], 1.0)) * (links or {}).get(one, 1.0)
         return 400.0 / held * rng.lognormvariate(0, noise)
 
-    return took
+    return measure
 
 
 @given(st.integers(0, 41), st.integers(1, 9), st.integers(0, 99))
@@ -71,7 +71,7 @@ def test_whatever_happens_every_round_is_a_matching_and_every_node_is_judged(
         results = [Measured(one, data.draw(values)) for one in todo]
         leaves = set(data.draw(st.lists(st.sampled_from([one.node for one in nodes]), max_size=1)))
         gone |= leaves
-        state = pairs.heard(state, results, leaves)
+        state = pairs.apply_results(state, results, leaves)
     assert state.stage is Stage.DONE
     said = verdicts(state)[:count]
     assert [one.subject for one in said] == sorted(one.node for one in nodes)
@@ -90,10 +90,10 @@ def test_whatever_happens_every_round_is_a_matching_and_every_node_is_judged(
 @pytest.mark.parametrize("count", [8, 9, 16, 33])
 def test_slow_nodes_fail_and_nobody_else(count: int, better: Better) -> None:
     slow = {"n001": 1.2, "n006": 1.15}
-    took = bandwidth(slow)
+    measure = bandwidth(slow)
     state, _ = play(
         members(count),
-        took if better is Better.HIGHER else lambda one: 1 / took(one),
+        measure if better is Better.HIGHER else lambda one: 1 / measure(one),
         Settings(better=better),
     )
     said = verdicts(state)
@@ -150,11 +150,11 @@ def test_a_pair_that_was_slow_once_is_no_slow_link() -> None:
     one = pairs.next_round(pairs.start(nodes, seed=4))[2]
     usual, seen = bandwidth({}), []
 
-    def took(asked: Pair) -> float:
+    def measure(asked: Pair) -> float:
         seen.append(asked)
         return usual(asked) / (1.4 if asked == one and seen.count(one) == 1 else 1.0)
 
-    state, _ = play(nodes, took, seed=4)
+    state, _ = play(nodes, measure, seed=4)
     assert by_subject(state)["|".join(one)].reason is Reason.NOT_REPRODUCED
 
 
@@ -180,11 +180,11 @@ def test_whoever_leaves_is_said_and_its_partner_gets_another() -> None:
     state = pairs.start(nodes)
     first = pairs.next_round(state)
     leaves = {first[0][0], first[1][0]}
-    took = bandwidth({})
-    state = pairs.heard(state, [Measured(one, took(one)) for one in first[2:]], leaves)
+    measure = bandwidth({})
+    state = pairs.apply_results(state, [Measured(one, measure(one)) for one in first[2:]], leaves)
     assert pairs.next_round(state) == (pair(first[0][1], first[1][1]),)
     while todo := pairs.next_round(state):
-        state = pairs.heard(state, [Measured(one, took(one)) for one in todo])
+        state = pairs.apply_results(state, [Measured(one, measure(one)) for one in todo])
     said = by_subject(state)
     assert {said[node].reason for node in leaves} == {Reason.LEFT}
     assert {one.outcome for one in said.values() if one.subject not in leaves} == {Outcome.PASS}
@@ -201,10 +201,10 @@ def test_results_that_were_not_asked_for_or_come_twice_do_not_count() -> None:
     state = pairs.start(members(8))
     one = pairs.next_round(state)[0]
     result = Measured(one, 1.0)
-    once = pairs.heard(state, [result, result])
+    once = pairs.apply_results(state, [result, result])
     assert len(once.tests) == 1 and one not in once.wanted
-    assert pairs.heard(once, [result]) == once
-    assert pairs.heard(once, [Measured(("n000", "else"), 1.0)]) == once
+    assert pairs.apply_results(once, [result]) == once
+    assert pairs.apply_results(once, [Measured(("n000", "else"), 1.0)]) == once
 
 
 def test_the_order_of_nodes_does_not_matter() -> None:

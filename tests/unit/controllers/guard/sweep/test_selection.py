@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from convoy_controllers.guard.sweep import risk
 from convoy_controllers.guard.sweep.risk import Event, History, Prior
-from convoy_controllers.guard.sweep.selection import Candidate, Stakes, choose, worth
+from convoy_controllers.guard.sweep.selection import Candidate, SweepCosts, choose, worth
 
 BAD = History(1000, ((Event.CONFIRMED, 2), (Event.SUSPECTED, 2)))
 MONTH = 30 * 24.0
@@ -47,12 +47,12 @@ def test_who_was_never_swept_comes_first_then_who_is_likeliest_to_have_a_fault()
 
 
 def test_what_was_swept_lately_is_not_worth_it_and_what_is_costly_neither() -> None:
-    prior, stakes = Prior(), Stakes()
-    assert worth(Candidate("n", BAD, 0.0), prior, stakes) == 0
-    ages = [worth(Candidate("n", BAD, hours), prior, stakes) for hours in (10, 100, 1000)]
+    prior, costs = Prior(), SweepCosts()
+    assert worth(Candidate("n", BAD, 0.0), prior, costs) == 0
+    ages = [worth(Candidate("n", BAD, hours), prior, costs) for hours in (10, 100, 1000)]
     assert ages[0] < 1 < ages[1] < ages[2]
     assert choose([Candidate("n", BAD, 100)], 1000) == ["n"]
-    assert choose([Candidate("n", BAD, 100)], 1000, stakes=Stakes(minutes=120)) == []
+    assert choose([Candidate("n", BAD, 100)], 1000, costs=SweepCosts(minutes=120)) == []
 
 
 @settings(max_examples=60)
@@ -69,11 +69,11 @@ def test_no_plan_is_over_its_budget_or_leaves_the_better_for_the_worse(data: st.
     ]
     budget = data.draw(st.floats(0, 90))
     found = choose(nodes, budget)
-    assert len(set(found)) == len(found) and len(found) * Stakes().minutes <= budget
-    values = {one.node: worth(one, Prior(), Stakes()) for one in nodes}
+    assert len(set(found)) == len(found) and len(found) * SweepCosts().minutes <= budget
+    values = {one.node: worth(one, Prior(), SweepCosts()) for one in nodes}
     left = [values[one.node] for one in nodes if one.node not in found]
     assert all(values[node] > 1 for node in found)
-    if len(found) < int(budget // Stakes().minutes):
+    if len(found) < int(budget // SweepCosts().minutes):
         assert all(value <= 1 for value in left)
     assert all(values[node] >= value for node in found for value in left)
     assert choose(nodes[::-1], budget) == found
