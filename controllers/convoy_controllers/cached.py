@@ -54,7 +54,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Parent:
+class CachedObject:
     """An object of one of Convoy's kinds, or a child that is applied, as JSON without its managed fields."""
 
     namespace: str
@@ -62,7 +62,7 @@ class Parent:
     uid: str
     version: int
     raw: Mapping[str, Any]
-    held: int = 0
+    owned_fields: int = 0
     """Differs if the operator holds other fields by server-side apply: who writes to one takes it."""
 
     @property

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from convoy_controllers.cached import Parent
+from convoy_controllers.cached import CachedObject
 from convoy_operator.limits import backoff
 
 _LEAST, _MOST = 2.0, 600.0
@@ -17,8 +17,8 @@ _LEAST, _MOST = 2.0, 600.0
 class _Applied:
     """One applied object."""
 
-    held: int
-    """`Parent.held` as the API server returned it after the newest apply."""
+    owned_fields: int
+    """`CachedObject.owned_fields` as the API server returned it after the newest apply."""
     times: int = 0
     """How often its fields were put back."""
     not_before: float = 0.0
@@ -38,12 +38,12 @@ class FieldConflicts:
         self._owners: dict[str, dict[str, _Applied]] = {}
         """By uid of the owner, then by the object's uid."""
 
-    def record(self, owner: str, applied: Parent) -> None:
+    def record(self, owner: str, applied: CachedObject) -> None:
         """Note an object as the API server has returned it after an apply."""
-        known = self._owners.setdefault(owner, {}).setdefault(applied.uid, _Applied(applied.held))
-        known.held, known.early = applied.held, False
+        known = self._owners.setdefault(owner, {}).setdefault(applied.uid, _Applied(applied.owned_fields))
+        known.owned_fields, known.early = applied.owned_fields, False
 
-    def due(self, owner: str, found: Parent) -> bool:
+    def due(self, owner: str, found: CachedObject) -> bool:
         """Return True if the fields of an object are to be put back now.
 
         What a process before this one has applied is applied once more, which changes nothing if all is well.
@@ -52,7 +52,7 @@ class FieldConflicts:
         if known is None:
             return True
         known.early = False
-        if known.held == found.held:
+        if known.owned_fields == found.owned_fields:
             return False
         if self._clock() < known.not_before:
             known.early = True

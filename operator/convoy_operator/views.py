@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from convoy_controllers.cached import Node, Parent, Pod
+from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.trainingjob import nodes
 from convoy_crds.terms import FIELD_MANAGER, LABEL_AGENT_READY, LABEL_JOB, NODE_CONDITION_QUALIFIED
 from convoy_crds.trainingjob import TrainingJob
@@ -46,7 +46,7 @@ def strict(job: Mapping[str, Any]) -> bool:
         return False
 
 
-def texts_at(path: str, parent: Parent) -> frozenset[str]:
+def texts_at(path: str, parent: CachedObject) -> frozenset[str]:
     """Return the texts in a field, such as `spec.engine.name`; `[]` stands behind each list on the path."""
     found: list[Any] = [parent.raw]
     for part in path.split("."):
@@ -98,20 +98,20 @@ def pod(raw: Mapping[str, Any]) -> Pod:
     )
 
 
-def parent(raw: Mapping[str, Any]) -> Parent:
+def cached_object(raw: Mapping[str, Any]) -> CachedObject:
     """What is kept of a custom resource."""
     metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
-    return Parent(
+    return CachedObject(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
         uid=metadata["uid"],
         version=version_of(raw),
         raw=bounded({**raw, "metadata": metadata}),
-        held=_held(raw["metadata"].get("managedFields") or ()),
+        owned_fields=_owned_fields(raw["metadata"].get("managedFields") or ()),
     )
 
 
-def _held(managed: Iterable[Mapping[str, Any]]) -> int:
+def _owned_fields(managed: Iterable[Mapping[str, Any]]) -> int:
     fields = [
         orjson.dumps(one.get("fieldsV1"), option=orjson.OPT_SORT_KEYS)
         for one in managed

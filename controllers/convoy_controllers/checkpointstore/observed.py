@@ -44,7 +44,7 @@ class Observed:
     secret: Secret = field(default_factory=Secret)
     probe: Probe | None = None
     """The last one with what the store and its Secret are now."""
-    asked: str = ""
+    probing_node: str = ""
     """The node whose agent is trying it at this moment."""
     fresh: bool = False
     """The store, its Secret or this leader is so new that an answer may still come."""

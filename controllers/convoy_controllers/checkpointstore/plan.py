@@ -92,8 +92,8 @@ def _not(reason: Reason, **facts: object) -> Finding:
 
 
 def _unprobed(observed: Observed) -> str:
-    if observed.asked:
-        return f"the agent of node {observed.asked} is asked"
+    if observed.probing_node:
+        return f"the agent of node {observed.probing_node} is testing it"
     return "an agent is asked as soon as one can be (check the convoy-agent DaemonSet)"
 
 

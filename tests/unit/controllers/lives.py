@@ -59,7 +59,7 @@ class Life(RuleBasedStateMachine):
     """Events of all lives of this machine, under "all"."""
 
     @initialize(seed=st.integers(0, 2**16))
-    def begin(self, seed: int) -> None:
+    def start(self, seed: int) -> None:
         machines = [Machine(f"node-{number}", self.shape.capacity) for number in range(NODES)]
         self.cluster = Cluster(machines, latencies=LATENCIES, engines=[make_engine()], seed=seed)
         self.faults = Faults(self.cluster)

@@ -7,7 +7,7 @@ import pytest
 from convoy_controllers.checkpoint import restore
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Branch, Chunk, Inventory, Manifest, Record
-from convoy_controllers.checkpoint.restore import REMOTE, Lost, Restore, order, plan
+from convoy_controllers.checkpoint.restore import REMOTE, Lost, Restore, plan, read_order
 from convoy_controllers.checkpoint.retention import Keep, advance, memory_garbage, needed, remote_garbage
 
 
@@ -107,7 +107,7 @@ def test_the_late_commit_of_a_replaced_incarnation_is_not_restored() -> None:
     ],
 )
 def test_near_places_first_and_the_others_in_turns(node: str, salt: int, asked: list[str]) -> None:
-    assert order(("", "a", "b", "c"), node, salt) == asked
+    assert read_order(("", "a", "b", "c"), node, salt) == asked
 
 
 # What may go.

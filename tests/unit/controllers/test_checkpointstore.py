@@ -42,7 +42,7 @@ def after(seen: Observed) -> Observed:
         ({"probe": DEAF}, "False", "NoConditionalWrites", "Amazon S3, Cloudflare R2"),
         ({"probe": DOWN}, "False", "StoreUnreachable", "node n2 could not use it: connection refused"),
         ({}, "False", "NotProbed", "check the convoy-agent DaemonSet"),
-        ({"asked": "n3"}, "False", "NotProbed", "the agent of node n3 is asked"),
+        ({"probing_node": "n3"}, "False", "NotProbed", "the agent of node n3 is testing it"),
         (
             {"secret": Secret(unreadable="there is none; create it"), "probe": GOOD},
             "False",

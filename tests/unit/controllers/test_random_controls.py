@@ -70,23 +70,23 @@ def no_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_cause_without_a_second(patch: pytest.MonkeyPatch) -> None:
-    add: Callable[[Any, Cause, float], None] = goodput._Book._add
+    add: Callable[[Any, Cause, float], None] = goodput._LedgerUpdate._add
 
-    def forget(book: Any, cause: Cause, length: float) -> None:
+    def add_all_but_detect(ledger: Any, cause: Cause, length: float) -> None:
         if cause is not Cause.DETECT:
-            add(book, cause, length)
+            add(ledger, cause, length)
 
-    patch.setattr(goodput._Book, "_add", forget)
+    patch.setattr(goodput._LedgerUpdate, "_add", add_all_but_detect)
 
 
 def an_echo_waits_for_ever(patch: pytest.MonkeyPatch) -> None:
-    def wait(fault: Any, gone: bool, now: datetime) -> float:
+    def wait(fault: Any, report_due: bool, now: datetime) -> float:
         return 1.0 if fault.policy.echo else 0.0
 
     patch.setattr(recovering, "root_cause_wait", wait)
 
 
-def every_look_is_a_write(patch: pytest.MonkeyPatch) -> None:
+def every_reconcile_is_a_write(patch: pytest.MonkeyPatch) -> None:
     def stored(draft: Any) -> dict[str, Any]:
         draft._account()
         found: dict[str, Any] = draft.status.to_dict()
@@ -114,7 +114,7 @@ BUT_PEOPLE = OF_RANKS + OF_NODES + OF_CONTROL + OF_NEIGHBOURS
         (no_fence, "own image, Strict", BUT_NODES, "two processes"),
         (a_cause_without_a_second, "elastic", NOTHING, "the ledger holds"),
         (an_echo_waits_for_ever, "two roles", BUT_RANKS, "stuck"),
-        (every_look_is_a_write, "checkpointed", BUT_PEOPLE, "never at rest"),
+        (every_reconcile_is_a_write, "checkpointed", BUT_PEOPLE, "never at rest"),
     ],
 )
 def test_a_planted_bug_is_found(

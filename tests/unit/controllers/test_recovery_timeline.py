@@ -24,7 +24,7 @@ from convoy_crds.trainingjob_status import CheckpointStatus, Progress, TrainingJ
 IN_PLACE = Timeline(2, decided=100.0, fault_at=99.5, since=99.5, started=100.25, stepped=101.0)
 
 
-def told(**moments: float) -> dict[str, float]:
+def durations_with(**moments: float) -> dict[str, float]:
     return {phase.value: seconds for phase, seconds in durations(replace(IN_PLACE, **moments)).items()}
 
 
@@ -66,7 +66,7 @@ def told(**moments: float) -> dict[str, float]:
     ],
 )  # fmt: skip
 def test_lengths(moments: dict[str, float], expected: dict[str, float]) -> None:
-    found = told(**moments)
+    found = durations_with(**moments)
     assert found == pytest.approx(expected)
     parts = sum(seconds for phase, seconds in found.items() if phase != "total")
     if {"detect", "start", "first_step", "total"} <= found.keys():

@@ -32,7 +32,7 @@ def uneven(
     return cluster
 
 
-def answered(cluster: ToyCluster) -> LastRestart:
+def handled_restart(cluster: ToyCluster) -> LastRestart:
     cluster.settle().wait(1).settle()
     last = cluster.job.status.restarts.last
     assert last is not None
@@ -40,15 +40,15 @@ def answered(cluster: ToyCluster) -> LastRestart:
 
 
 def again(cluster: ToyCluster) -> None:
-    """The fault is answered, and whatever may run again does."""
-    answered(cluster)
+    """The fault is handled_restart, and whatever may run again does."""
+    handled_restart(cluster)
     cluster.wait(120).settle()
 
 
 def test_it_names_rank_node_step_and_the_way_out() -> None:
     cluster = running()
     node = cluster.pods["job-worker-1"].node
-    last = answered(uneven(cluster))
+    last = handled_restart(uneven(cluster))
     assert (last.reason, last.rank, last.node, last.exit_code, last.step) == ("EndedEarly", 1, node, 0, 30)
     assert last.message.startswith(
         f"rank 1 on node {node} ended with exit code 0 after step 30 while others went on (uneven inputs?)"
@@ -89,7 +89,7 @@ def test_several_ranks_are_named_up_to_a_bound() -> None:
     now = cluster.now.timestamp()
     for rank in range(1, 9):
         cluster.rank(rank, step=30 if rank > 1 else 29).exit(rank, 0, ended=now)
-    message = answered(uneven(cluster, 9)).message
+    message = handled_restart(uneven(cluster, 9)).message
     assert message.startswith("rank 1 on") and "after step 29" in message
     assert "went on, as did ranks 2, 3, 4, 5, 6 and 3 more (uneven inputs?)" in message
 
@@ -97,7 +97,7 @@ def test_several_ranks_are_named_up_to_a_bound() -> None:
 def test_the_total_is_named_where_ranks_tell_it() -> None:
     """Ranks that iterate over their own data each know a total of their own."""
     cluster = running().rank(1, total_steps=30)
-    last = answered(uneven(cluster, total_steps=40))
+    last = handled_restart(uneven(cluster, total_steps=40))
     assert (last.reason, last.rank) == ("EndedEarly", 1) and "after step 30 of 40" in last.message
 
 
@@ -108,7 +108,7 @@ def test_an_error_without_words_where_steps_were_left(step: int, blamed: int) ->
     now = cluster.now.timestamp()
     cluster.rank(1, step=30, total_steps=40).exit(1, 0, ended=now)
     cluster.rank(0, step=step, total_steps=40).exit(0, 1, ended=now + 1, stderr="training failed")
-    last = answered(cluster)
+    last = handled_restart(cluster)
     assert (last.reason, last.rank) == ("EndedEarly" if blamed else "RankFailed", blamed)
     assert "training failed" in last.message
 
@@ -116,7 +116,7 @@ def test_an_error_without_words_where_steps_were_left(step: int, blamed: int) ->
 def test_a_rank_that_made_all_its_steps_is_not_early() -> None:
     """Rank 0 saves and evaluates for long after the last step, and fails: the cause is its own."""
     cluster = running().rank(1, total_steps=30)
-    last = answered(uneven(cluster, total_steps=30))
+    last = handled_restart(uneven(cluster, total_steps=30))
     assert (last.reason, last.rank) == ("PeerLost", 0)
 
 
@@ -141,7 +141,7 @@ def test_the_early_end_is_reported_after_its_echo() -> None:
     cluster.exit(0, 76, ended=now, stderr=CLOSED).settle()
     assert cluster.job.status.restarts.last is None
     cluster.wait(0.3).rank(1, step=30).exit(1, 0, ended=now - 0.1)
-    assert answered(cluster).reason == "EndedEarly"
+    assert handled_restart(cluster).reason == "EndedEarly"
 
 
 def test_an_early_end_waits_for_a_better_cause() -> None:
@@ -150,7 +150,7 @@ def test_an_early_end_waits_for_a_better_cause() -> None:
     cluster.exit(1, 0, ended=now - 60).exit(0, 76, ended=now, stderr=CLOSED).settle()
     assert cluster.job.status.restarts.last is None
     cluster.wait(0.3).exit(2, 137, signal=9, ended=now - 0.1)
-    last = answered(cluster)
+    last = handled_restart(cluster)
     assert (last.reason, last.rank) == ("RankKilled", 2)
 
 
@@ -160,7 +160,7 @@ def test_while_its_agent_is_away_nobody_knows_of_it() -> None:
     uid = pod.uid
     cluster.views[uid] = replace(cluster.views[uid], agent_away=True, launcher_connected=False)
     cluster.exit(0, 76, ended=cluster.now.timestamp(), stderr=CLOSED)
-    assert answered(cluster).reason == "PeerLost"
+    assert handled_restart(cluster).reason == "PeerLost"
 
 
 def test_a_pod_that_ended_well_tells_as_much_as_its_ranks() -> None:
@@ -170,7 +170,7 @@ def test_a_pod_that_ended_well_tells_as_much_as_its_ranks() -> None:
     cluster.pod("job-worker-1", phase="Succeeded", exit_code=0)
     cluster.views.pop(pod.uid)
     cluster.exit(0, 76, ended=cluster.now.timestamp(), stderr=CLOSED)
-    last = answered(cluster)
+    last = handled_restart(cluster)
     assert (last.reason, last.rank) == ("EndedEarly", 1)
 
 
@@ -197,7 +197,7 @@ def test_roles_are_judged_by_themselves(success: str, done: list[int], expected:
     for rank in done:
         cluster.exit(rank, 0, ended=now)
     cluster.exit(3, 76, ended=now + 0.1, stderr=CLOSED)
-    last = answered(cluster)
+    last = handled_restart(cluster)
     assert (last.reason, last.rank) == expected
 
 
@@ -207,7 +207,7 @@ def test_roles_are_judged_by_themselves(success: str, done: list[int], expected:
 def test_a_rank_that_saves_and_ends_because_it_was_told_to_is_not_early(facts: dict[str, Any]) -> None:
     cluster = running().train(30)
     cluster.pod("job-worker-1", leaving_since=cluster.now.timestamp() - 1, **facts)
-    last = answered(uneven(cluster))
+    last = handled_restart(uneven(cluster))
     assert last.reason in ("PodDeleted", "PodPreempted") and not last.counted
 
 
@@ -228,7 +228,7 @@ def test_in_a_job_that_has_shrunk_ranks_are_those_of_the_pods_that_are_there() -
     cluster.schedulable = False
     cluster.lose("job-worker-0").settle().wait(600).settle()
     assert cluster.job.status.roles[0].absent == [0] and cluster.job.status.phase is Phase.RUNNING
-    last = answered(uneven(cluster, early=1))
+    last = handled_restart(uneven(cluster, early=1))
     assert (last.reason, last.pod) == ("EndedEarly", "job-worker-2")
 
 
@@ -241,7 +241,7 @@ def test_a_suspended_job_has_no_early_ends() -> None:
 
 def test_several_processes_of_one_pod() -> None:
     cluster = running([{"name": "worker", "replicas": 1, "processesPerReplica": 2}]).train(30)
-    last = answered(uneven(cluster))
+    last = handled_restart(uneven(cluster))
     assert (last.reason, last.rank, last.pod) == ("EndedEarly", 1, "job-worker-0")
 
 
@@ -251,7 +251,7 @@ def test_all_others_hang_until_the_watchdog_strikes() -> None:
     cluster.exit(1, 0, ended=now).settle().wait(600)
     for rank in (0, 2):
         cluster.exit(rank, 134, signal=6, hung=True, ended=cluster.now.timestamp(), time=now)
-    last = answered(cluster)
+    last = handled_restart(cluster)
     assert (last.reason, last.rank) == ("EndedEarly", 1) and "made no step any more" in last.message
     assert cluster.job.status.offenders == []
 
@@ -263,7 +263,7 @@ def test_a_rank_that_hangs_after_its_last_step_is_told_by_its_own_line() -> None
     cluster.exit(1, 0, ended=now).rank(0, finished=now).settle().wait(600)
     cluster.exit(0, 134, signal=6, hung=True, ended=cluster.now.timestamp(), stderr=where)
     node = cluster.pods["job-worker-0"].node
-    last = answered(cluster)
+    last = handled_restart(cluster)
     assert (last.reason, last.rank) == ("RankNotEnding", 0)
     assert last.message.startswith(
         f"rank 0 on node {node} made its last step 30 and has not ended since; "

@@ -205,26 +205,26 @@ def test_suspend_gives_the_pods_back_and_resume_forms_a_later_incarnation(runnin
     assert running.job.status.restarts.total == 0
 
 
-def asked_to_go(cluster: ToyCluster) -> dict[str, int | None]:
+def deletion_grace(cluster: ToyCluster) -> dict[str, int | None]:
     """By pod of the last plan: its grace."""
     return {gone.name: gone.grace_seconds for gone in cluster.plans[-1].deletions}
 
 
 def test_pods_that_are_suspended_have_their_own_grace_once_they_had_ranks(running: ToyCluster) -> None:
     running.spec(suspend=True).step()
-    assert asked_to_go(running) == {"job-worker-0": None, "job-worker-1": None}
+    assert deletion_grace(running) == {"job-worker-0": None, "job-worker-1": None}
 
 
 def test_pods_that_never_had_ranks_are_not_waited_for_when_suspended(running: ToyCluster) -> None:
     begun = ToyCluster(make_job(), make_engine())
     begun.step()
     begun.spec(suspend=True).step()
-    assert asked_to_go(begun) == {"job-worker-0": 1, "job-worker-1": 1}
+    assert deletion_grace(begun) == {"job-worker-0": 1, "job-worker-1": 1}
     del running.pods["job-worker-1"]
     running.step()
     assert not running.job.status.membership and "job-worker-1" in running.pods
     running.spec(suspend=True).step()
-    assert asked_to_go(running) == {"job-worker-0": None, "job-worker-1": 1}
+    assert deletion_grace(running) == {"job-worker-0": None, "job-worker-1": 1}
 
 
 def test_a_job_created_suspended_makes_no_pod() -> None:

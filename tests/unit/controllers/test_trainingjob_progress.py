@@ -11,7 +11,7 @@ from convoy_controllers.views import RankView, SlotView
 from convoy_crds.trainingjob_status import Progress
 
 
-def told(*ranks: dict[str, Any], stored: Progress | None = None) -> Progress:
+def merged(*ranks: dict[str, Any], stored: Progress | None = None) -> Progress:
     """Of ranks 0, 1 ... of the first incarnation, each at step 7."""
     views = [
         RankView(number, "RUNNING", **{"step": 7, "time": 70.0, **one}) for number, one in enumerate(ranks)
@@ -24,7 +24,7 @@ def told(*ranks: dict[str, Any], stored: Progress | None = None) -> Progress:
 @pytest.mark.parametrize(
     ("ranks", "loss", "diverged"),
     [
-        pytest.param([{}, {}], None, None, id="none is told"),
+        pytest.param([{}, {}], None, None, id="none is merged"),
         pytest.param([{}, {"loss": 0.5}], 0.5, None, id="of the lowest rank that knows one"),
         pytest.param([{"loss": 0.0}, {"diverged": True}], 0.0, None, id="of the lowest, which is a number"),
         pytest.param([{}, {"diverged": True}, {"loss": 0.5}], None, True, id="of the lowest, which is none"),
@@ -33,11 +33,11 @@ def told(*ranks: dict[str, Any], stored: Progress | None = None) -> Progress:
 def test_a_loss_that_is_no_number_is_told_as_that(
     ranks: list[dict[str, Any]], loss: float | None, diverged: bool | None
 ) -> None:
-    found = told(*ranks)
+    found = merged(*ranks)
     assert (found.loss, found.diverged) == (loss, diverged)
     assert ("diverged" in found.to_dict()) is (diverged is True)
 
 
 def test_a_run_that_comes_back_is_diverged_no_more() -> None:
-    stored = told({"diverged": True})
-    assert told({"step": 8, "loss": 0.5}, stored=stored).diverged is None
+    stored = merged({"diverged": True})
+    assert merged({"step": 8, "loss": 0.5}, stored=stored).diverged is None

@@ -18,7 +18,9 @@ def job() -> ToyCluster:
     return cluster.settle()
 
 
-def told(cluster: ToyCluster, *slow: SlowView, judged: bool = True, incarnation: int = 1) -> Condition | None:
+def straggler_condition(
+    cluster: ToyCluster, *slow: SlowView, judged: bool = True, incarnation: int = 1
+) -> Condition | None:
     cluster.guard = GuardView(incarnation, judged, slow)
     cluster.settle()
     return next((c for c in cluster.job.status.conditions if c.type == "StragglerDetected"), None)
@@ -31,7 +33,7 @@ def test_nothing_is_said_before_ranks_have_told_of_their_steps() -> None:
 
 def test_who_keeps_the_others_waiting_is_named() -> None:
     cluster = job()
-    found = told(cluster, SLOW)
+    found = straggler_condition(cluster, SLOW)
     assert found is not None
     assert (found.status, found.reason) == ("True", "Straggler")
     assert found.message.startswith("rank 3 on node-1 makes the others wait (Compute): 42% longer")
@@ -43,11 +45,11 @@ def test_who_keeps_the_others_waiting_is_named() -> None:
 
 def test_what_lasts_is_an_event_once() -> None:
     cluster = job()
-    told(cluster, SLOW)
+    straggler_condition(cluster, SLOW)
     assert "Straggler" not in cluster.events
-    found = told(cluster, replace(SLOW, persistent=True))
+    found = straggler_condition(cluster, replace(SLOW, persistent=True))
     assert found is not None and "lasting" in found.message
-    told(cluster, replace(SLOW, persistent=True, slowdown=0.9))
+    straggler_condition(cluster, replace(SLOW, persistent=True, slowdown=0.9))
     assert cluster.events.count("Straggler") == 1
 
 
@@ -61,30 +63,30 @@ def test_a_detector_that_is_blind_clears_nobody() -> None:
 
 def test_the_worst_of_several_is_named() -> None:
     others = [replace(SLOW, ranks=(n,), nodes=(f"node-{n}",), slowdown=n / 10) for n in (1, 2)]
-    found = told(job(), *others, replace(SLOW, ranks=(0,), slowdown=0.05, persistent=True))
+    found = straggler_condition(job(), *others, replace(SLOW, ranks=(0,), slowdown=0.05, persistent=True))
     assert found is not None
     assert found.message.startswith("rank 0 on node-1 (and 2 more)"), "what lasts comes first"
-    found = told(job(), *others)
+    found = straggler_condition(job(), *others)
     assert found is not None and found.message.startswith("rank 2 on node-2 (and 1 more)")
 
 
 def test_a_slowdown_that_scatters_is_no_write() -> None:
     cluster = job()
-    before = told(cluster, SLOW)
+    before = straggler_condition(cluster, SLOW)
     version = cluster.job.metadata.resource_version
     for slowdown in (0.40, 0.44, 0.46):
-        assert told(cluster, replace(SLOW, slowdown=slowdown)) == before
+        assert straggler_condition(cluster, replace(SLOW, slowdown=slowdown)) == before
     assert cluster.job.metadata.resource_version == version
-    assert told(cluster, replace(SLOW, slowdown=0.6)) != before
+    assert straggler_condition(cluster, replace(SLOW, slowdown=0.6)) != before
 
 
 def test_what_it_costs_the_job_scatters_without_a_write_too() -> None:
     cluster = job()
-    told(cluster, replace(SLOW, lost=0.3))
+    straggler_condition(cluster, replace(SLOW, lost=0.3))
     version = cluster.job.metadata.resource_version
-    told(cluster, replace(SLOW, lost=0.33))
+    straggler_condition(cluster, replace(SLOW, lost=0.33))
     assert cluster.job.metadata.resource_version == version
-    told(cluster, replace(SLOW, lost=0.4))
+    straggler_condition(cluster, replace(SLOW, lost=0.4))
     assert cluster.job.status.stragglers[0].lost == 0.4
 
 
@@ -102,7 +104,7 @@ def test_what_it_costs_the_job_scatters_without_a_write_too() -> None:
 def test_nobody_is_named_where_nobody_is_to_blame(
     slow: tuple[SlowView, ...], judged: bool, status: str, reason: str, words: str
 ) -> None:
-    found = told(job(), *slow, judged=judged)
+    found = straggler_condition(job(), *slow, judged=judged)
     assert found is not None
     assert (found.status, found.reason) == (status, reason)
     assert words in found.message
@@ -110,14 +112,14 @@ def test_nobody_is_named_where_nobody_is_to_blame(
 
 def test_what_an_earlier_incarnation_showed_counts_no_more() -> None:
     cluster = job()
-    told(cluster, SLOW)
-    assert told(cluster, replace(SLOW, ranks=(4,)), incarnation=7) is not None
+    straggler_condition(cluster, SLOW)
+    assert straggler_condition(cluster, replace(SLOW, ranks=(4,)), incarnation=7) is not None
     assert [one.ranks for one in cluster.job.status.stragglers] == [[3]]
 
 
 def test_who_was_slow_before_a_restart_is_named_no_more() -> None:
     cluster = job()
-    assert told(cluster, SLOW) is not None
+    assert straggler_condition(cluster, SLOW) is not None
     cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).settle()
     assert cluster.job.status.incarnation == 2
     assert cluster.job.status.stragglers == []
@@ -126,8 +128,8 @@ def test_who_was_slow_before_a_restart_is_named_no_more() -> None:
 
 def test_a_recovered_rank_is_named_no_more() -> None:
     cluster = job()
-    told(cluster, SLOW)
-    found = told(cluster)
+    straggler_condition(cluster, SLOW)
+    found = straggler_condition(cluster)
     assert found is not None and found.status == "False"
     assert cluster.job.status.stragglers == []
 
@@ -135,7 +137,7 @@ def test_a_recovered_rank_is_named_no_more() -> None:
 def test_lists_have_bounds() -> None:
     cluster = job()
     whole = replace(SLOW, slowdown=0.9, ranks=tuple(range(200)), nodes=tuple(f"n{n}" for n in range(200)))
-    found = told(cluster, whole, *[replace(SLOW, ranks=(n,)) for n in range(40)])
+    found = straggler_condition(cluster, whole, *[replace(SLOW, ranks=(n,)) for n in range(40)])
     assert found is not None
     assert len(found.message) < 1000
     assert len(cluster.job.status.stragglers) == 16
@@ -146,6 +148,6 @@ def test_who_is_named_is_among_those_that_are_kept() -> None:
     cluster = job()
     together = [SlowView("Communication", "group", (), (), since=1, slowdown=9.0)] * 20
     lasting = replace(SLOW, persistent=True)
-    found = told(cluster, *together, *[replace(SLOW, ranks=(n,)) for n in range(20)], lasting)
+    found = straggler_condition(cluster, *together, *[replace(SLOW, ranks=(n,)) for n in range(20)], lasting)
     assert found is not None and found.message.startswith("rank 3 on node-1")
     assert cluster.job.status.stragglers[0].ranks == [3]

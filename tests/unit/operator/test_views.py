@@ -196,7 +196,7 @@ def test_a_node_is_cordoned_when_it_says_unschedulable() -> None:
 
 
 def test_a_parent_keeps_no_managed_fields() -> None:
-    parent = views.parent(
+    parent = views.cached_object(
         {
             "metadata": {
                 "name": "j",
@@ -216,7 +216,9 @@ def test_a_parent_knows_when_a_field_that_was_applied_is_another_s() -> None:
         ours = {"manager": "convoy-operator", "operation": "Apply", "fieldsV1": {"f:spec": {"f:a": {}}}}
         theirs = {"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {"f:spec": {"f:b": {}}}}
         metadata = {"name": "j", "uid": "u", "resourceVersion": "3"}
-        return views.parent({"metadata": {**metadata, "managedFields": [theirs, {**ours, **changes}]}}).held
+        return views.cached_object(
+            {"metadata": {**metadata, "managedFields": [theirs, {**ours, **changes}]}}
+        ).owned_fields
 
     assert held() == held(time="2026-01-01T00:00:00Z") != 0
     assert held(fieldsV1={"f:spec": {}}) not in (held(), 0)
@@ -239,4 +241,4 @@ def test_texts_of_a_field(path: str, texts: set[str]) -> None:
     arms = [{"engine": "a"}, {"engine": "b"}, {"engine": "a"}, {}, None]
     spec = {"engine": {"name": "odb"}, "arms": arms, "names": ["x", 1, ""]}
     raw = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}, "spec": spec}
-    assert views.texts_at(path, views.parent(raw)) == texts
+    assert views.texts_at(path, views.cached_object(raw)) == texts
