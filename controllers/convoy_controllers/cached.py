@@ -1,4 +1,6 @@
-"""Objects as the caches keep them: of a pod or node what decisions need, of all others their JSON."""
+"""Objects as the caches keep them. Of pods and nodes they keep what decisions need, of other objects the
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from convoy_controllers.views import PodView
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod: where it is, its version, and the view that plans see."""
+    """A pod: its namespace and version, and the view that plans get."""
 
     namespace: str
     version: int
@@ -41,7 +43,7 @@ class Node:
     agent_ready: bool
     """True if the node carries the agent-ready label."""
     ready: bool = False
-    """True if the node's Ready condition is True: its kubelet reports, and is well."""
+    """The node's Ready condition: True while its kubelet reports and is healthy."""
     cordoned: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     namespace: str = ""
@@ -50,12 +52,12 @@ class Node:
     boot_id: str = ""
     taints: tuple[Mapping[str, Any], ...] = ()
     qualified: Mapping[str, Any] = field(default_factory=dict)
-    """Convoy's own condition; empty while the node has none."""
+    """The condition that Convoy itself sets on the node; empty while there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedObject:
-    """An object of one of Convoy's kinds, or a child that is applied, as JSON without its managed fields."""
+    """An object of one of Convoy's kinds, or an applied child, as JSON without its managed fields."""
 
     namespace: str
     name: str
@@ -63,16 +65,18 @@ class CachedObject:
     version: int
     raw: Mapping[str, Any]
     owned_fields: int = 0
-    """Differs if the operator holds other fields by server-side apply: who writes to one takes it."""
+    """Hash of the fields that the operator owns by server-side apply. It changes if another manager writes
+    to one of them, and thereby owns it.
+    """
 
     @property
     def generation(self) -> int:
-        """The version of the object's spec."""
+        """The object's metadata generation."""
         return int(self.raw["metadata"].get("generation", 0))
 
     @property
     def owner(self) -> Mapping[str, Any]:
-        """The owner reference of the object's controller; empty without one."""
+        """The owner reference of the object's controller; empty if it has none."""
         found = self.raw["metadata"].get("ownerReferences") or ()
         return next((one for one in found if one.get("controller")), {})
 

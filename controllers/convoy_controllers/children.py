@@ -1,7 +1,7 @@
 """Changes to objects other than the parent: the typed children of a plan.
 
-The operator carries children out in the order of the plan, but creates objects last. Neighbours of one type
-are carried out side by side; the next type begins when all of them have ended.
+The operator carries children out in the order of the plan, but creates objects last. It runs consecutive
+children of one type concurrently, and starts the next type after all of them have ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from convoy_crds.reasons.reason import Reason
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A Kubernetes Event on the object that it is given with."""
+    """A Kubernetes Event on the object that the plan or child belongs to."""
 
     reason: Reason
     message: str
@@ -26,13 +26,13 @@ class Event:
 class Create:
     """An object to create by POST, such as a pod.
 
-    An object that has the name already counts as created if it belongs to the parent.
+    An existing object of that name counts as created if it belongs to the parent.
     """
 
     resource: Resource
     manifest: Mapping[str, Any]
     dry_run: bool = False
-    """True asks the API server to check the object first. If that is refused, no object is created."""
+    """True first asks the API server for a dry run. If that is refused, the object is not created."""
 
     @property
     def name(self) -> str:
@@ -42,7 +42,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Fields of an object that the parent wants so, by server-side apply.
+    """Fields of an object to set by server-side apply.
 
     The manifest names the parent as its controller (`owner_reference`), unless `subresource` is set.
     """
@@ -51,7 +51,7 @@ class Apply:
     manifest: Mapping[str, Any]
     """The wanted fields, with `metadata.name`. The namespace is the parent's."""
     subresource: str = ""
-    """`status`, to apply fields of the status; empty for all else."""
+    """`status` to apply fields of the status; empty otherwise."""
 
     @property
     def name(self) -> str:
@@ -61,20 +61,20 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """An object to delete, and only the one of that uid. The namespace is the parent's."""
+    """An object to delete if it still has this uid. The namespace is the parent's."""
 
     resource: Resource
     name: str
     uid: str
     grace_seconds: int | None = None
-    """None leaves a pod its own grace period."""
+    """Grace period in seconds; None keeps the pod's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A merge patch of an object, its status excepted. The namespace is the parent's.
+    """A JSON merge patch of an object, except its status. The namespace is the parent's.
 
-    A `resourceVersion` in the patch makes it fail if the object has changed since.
+    A `resourceVersion` in the patch makes it fail if the object has changed in the meantime.
     """
 
     resource: Resource
@@ -84,7 +84,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class PatchStatus:
-    """The whole status of an object of another kind. Only what differs from the stored status is written.
+    """The whole status of an object of another kind. Only differences from the stored status are written.
 
     An object that does not exist is created first, with an empty spec.
     """
@@ -93,15 +93,16 @@ class PatchStatus:
     name: str
     status: Mapping[str, Any]
     version: str = ""
-    """The resourceVersion that the decision was made on; empty if there was no object. A status that was
-    stored meanwhile is kept: the decision is then made again."""
+    """The resourceVersion that the decision is based on; empty if there was no object. If another status
+    was stored in the meantime, that status stays and the decision is made again.
+    """
     events: tuple[Event, ...] = ()
-    """Events on the object, recorded once the status is stored."""
+    """Events on the object, recorded after the status is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndPod:
-    """Has the kubelet end what still runs of one pod, and leaves the pod for its logs."""
+    """Makes the kubelet end the containers of one pod that still run. The pod object stays, for its logs."""
 
     name: str
     uid: str
@@ -109,7 +110,7 @@ class EndPod:
 
 @dataclass(frozen=True, slots=True)
 class EvictPod:
-    """Has a pod leave its node, if its PodDisruptionBudgets let it."""
+    """Evicts a pod through the eviction API, which respects PodDisruptionBudgets."""
 
     namespace: str
     name: str
@@ -120,7 +121,7 @@ Child = Create | Apply | Delete | Patch | PatchStatus | EndPod | EvictPod
 
 
 def delete_pod(name: str, uid: str, grace_seconds: int | None = None) -> Delete:
-    """Return the deletion of one pod, and only the incarnation of it that was seen."""
+    """Return the deletion of one pod, if it still has this uid."""
     return Delete(PODS, name, uid, grace_seconds)
 
 
@@ -135,7 +136,7 @@ def manifest(resource: Resource, name: str, spec: Mapping[str, Any]) -> dict[str
 
 
 def owner_reference(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
-    """Return the owner reference by which an object is the child of its one controller."""
+    """Return the owner reference that makes an object a child of its controller."""
     return {
         "apiVersion": api_version,
         "kind": kind,

@@ -1,4 +1,4 @@
-"""Commands to the agents of nodes and, through them, to launchers."""
+"""Commands to agents, and through them to launchers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from convoy_controllers.healthsweep.observed import Order
 
 @dataclass(frozen=True, slots=True)
 class PickPort:
-    """Asks the launcher of slot 0 for the rendezvous port of an incarnation."""
+    """Asks the launcher of slot 0 to choose the rendezvous port of an incarnation."""
 
     node: str
     pod_uid: str
@@ -18,7 +18,7 @@ class PickPort:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One slot of an incarnation, as agents of the job are told of it."""
+    """One slot of an incarnation, as the agents of the job need it."""
 
     slot: int
     pod_uid: str
@@ -28,40 +28,46 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class StoreUse:
-    """A CheckpointStore to which memory is uploaded, and what stays there."""
+    """How a job uses a CheckpointStore: what to upload, what to keep, where to resume from."""
 
     name: str
     every_seconds: int
-    """Between two generations that go there."""
+    """Seconds between two generations that are uploaded."""
     keep_last: int
+    """Newest generations to keep."""
     keep_every_steps: int
-    """Besides, the first generation at or after each multiple of it; 0 for none."""
+    """Additionally keep the first generation at or after each multiple of this number of steps; 0 for none.
+    """
     resume_uid: str = ""
-    """The job of the same namespace whose state there this one begins with; empty for none."""
+    """Uid of the job in the same namespace whose stored state this job starts from; empty for none."""
     resume_step: int = 0
-    """Which; 0 for the newest."""
+    """Step of that state; 0 for the newest."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryTiers:
-    """What of a job its nodes keep in memory, as the agent of a slot is told."""
+    """How the agent of a slot keeps the job's checkpoints in node memory."""
 
     copies: int
     limit: int
-    """Bytes that the job may have on one node; 0 for what the node has."""
+    """Bytes that the job may use on one node; 0 for all checkpoint memory of the node."""
     hosts: tuple[str, ...] = ()
-    """Nodes that keep the copies of the slot's shards."""
+    """Nodes that keep copies of the slot's shards."""
     holders: tuple[str, ...] = ()
-    """For slot 0: nodes beside the members that hold checkpoints of the job."""
+    """For slot 0 only: other nodes, without a member, that hold checkpoints of the job."""
     store: StoreUse | None = None
     interval_seconds: int = 0
-    """For slot 0, whose rank 0 wishes the saves: between two of them. 0: what the pod began with."""
+    """For slot 0 only, whose rank 0 requests the saves: seconds between two saves. 0 keeps the interval
+    that the pod started with.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Starts the ranks of one slot in an incarnation. Safe to repeat: it changes what agents know of a slot
-    whose ranks run, and starts nothing."""
+    """Starts the ranks of one slot in an incarnation.
+
+    Safe to repeat: if the ranks run already, it only updates what the agent knows about the slot.
+    """
 
     node: str
     pod_uid: str
@@ -79,33 +85,35 @@ class Assign:
     replica: int
     command: tuple[str, ...]
     members: tuple[Member, ...]
-    """All of the incarnation for slot 0, which coordinates commits, and under Strict; else slot 0 alone."""
+    """All members for slot 0, which coordinates commits, and for every slot under Strict fencing. Otherwise
+    slot 0 only.
+    """
     strict: bool = False
-    """Fencing `Strict`: the agent stops the ranks when it is cut off from everybody."""
+    """True under `Strict` fencing: the agent stops the ranks when it cannot reach anybody."""
     memory: MemoryTiers | None = None
     slots: int = 0
-    """Pods of the incarnation."""
+    """Number of pods of the incarnation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """Ends a launcher, and with it its pod."""
+    """Ends a launcher, and thereby its pod."""
 
     node: str
     pod_uid: str
     exit_code: int
     reason: str
     immediate: bool = False
-    """Kills the ranks at once, without time to save their state."""
+    """True kills the ranks at once, without time to save their state."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelSweep:
-    """Has a node end what it measures for a sweep."""
+    """Cancels the measurements of a node for a health sweep."""
 
     node: str
     name: str
-    """The order's name."""
+    """Name of the order."""
 
 
 JobCommand = PickPort | Assign | Shutdown

@@ -1,7 +1,7 @@
-"""The description of one controller. The operator's one reconciler carries out all of them.
+"""The description of one controller. One reconciler in the operator runs all of them.
 
-A controller observes one object through a `Reader`, plans, and leaves the doing to the operator. The caches
-that are kept, the changes that wake a key, and the operator's rights are derived from this description.
+A controller observes one object through a `Reader` and plans; the operator carries out the plan. The
+operator derives its caches, the changes that queue a key, and its RBAC rights from this description.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from convoy_controllers.cached import Parent
+from convoy_controllers.cached import CachedObject
 from convoy_controllers.children import Apply, Child
 from convoy_controllers.keys import Key
 from convoy_controllers.plan import Plan
@@ -25,7 +25,7 @@ O = TypeVar("O")  # noqa: E741 - the observation
 Name = tuple[str, str]
 """Namespace and name of an object."""
 Keys = Callable[[Reader, Any | None, Any | None], Iterable[Name]]
-"""(reader, object before, object after) -> the objects of the controller that the change concerns."""
+"""(reader, object before, object after) -> the objects of the controller that the change affects."""
 
 
 def _any_change(item: Any) -> Hashable:
@@ -38,19 +38,20 @@ def _never(before: Any | None, after: Any | None) -> bool:
 
 @dataclass(frozen=True)
 class Watch:
-    """Changes of other objects that wake objects of the controller."""
+    """Changes of other objects that queue objects of the controller."""
 
     resource: Resource
     keys: Keys
     concern: Callable[[Any], Hashable] = _any_change
-    """The part of an object that matters. A change that leaves it equal wakes nobody."""
+    """The part of an object that matters. A change that leaves this part equal queues nothing."""
     urgent: Callable[[Any | None, Any | None], bool] = _never
-    """(before, after) -> True wakes at once; all other changes come in bursts and wait for the debounce."""
+    """(before, after) -> True queues the key at once. All other changes wait for the debounce."""
     own: bool = True
-    """False ignores what the operator itself has written."""
+    """False ignores the operator's own writes."""
     index: str = ""
-    """Path of the field that `Reader.referring` looks objects of the controller up by, `[]` behind each list:
-    `spec.engine.name`, `spec.arms[].engine`."""
+    """Path of the field by which `Reader.referring` finds objects of the controller. A list has `[]` behind
+    its name: `spec.engine.name`, `spec.arms[].engine`.
+    """
 
 
 def by_field(
@@ -58,11 +59,13 @@ def by_field(
     resource: Resource,
     path: str,
     concern: Callable[[Any], Hashable] = _any_change,
-    when: Callable[[Parent], bool] = lambda parent: True,
+    when: Callable[[CachedObject], bool] = lambda parent: True,
 ) -> Watch:
-    """Wake the objects of `kind` whose field at `path` names the changed object, if `when` holds of them.
+    """Queue the objects of `kind` whose field at `path` names the changed object, if `when` is true for
+    them.
 
-    Objects with a namespace are named from their own namespace alone. Objects that are over stay asleep.
+    An object with a namespace queues only objects of its own namespace. Objects that are over are not
+    queued.
     """
 
     def keys(reader: Reader, before: Any | None, after: Any | None) -> Iterable[Name]:
@@ -77,7 +80,9 @@ def by_field(
 
 
 def by_owner(kind: Kind[Any], resource: Resource, concern: Callable[[Any], Hashable] = _any_change) -> Watch:
-    """Wake the object of `kind` that owns the changed one, an applied object, as its controller."""
+    """Queue the object of `kind` that owns the changed object as its controller. Only applied objects have
+    one.
+    """
 
     def keys(reader: Reader, before: Any | None, after: Any | None) -> Iterable[Name]:
         item: Any = after if after is not None else before
@@ -94,7 +99,7 @@ def every(
     *,
     own: bool = True,
 ) -> Watch:
-    """Wake all objects of `kind`."""
+    """Queue all objects of `kind` that are not over."""
 
     def keys(reader: Reader, before: Any | None, after: Any | None) -> Iterable[Name]:
         return [(one.namespace, one.name) for one in reader.live(kind)]
@@ -103,7 +108,7 @@ def every(
 
 
 def itself(reader: Reader, before: Any | None, after: Any | None) -> Iterable[Name]:
-    """Return the changed object, which is the controller's own; nothing for one that is gone."""
+    """Return the changed object, which belongs to the controller itself; nothing if it was deleted."""
     return [(after.namespace, after.name)] if after is not None else []
 
 
@@ -113,88 +118,93 @@ def every_node(reader: Reader, before: Any | None, after: Any | None) -> Iterabl
 
 
 def all_agents(reader: Reader, key: Key) -> Iterable[str]:
-    """Return all nodes, to wait for: one whose agent has not dialled yet would seem to be silent."""
+    """Return all nodes, to wait for their agents. An agent that has not connected yet would look silent."""
     return [node.name for node in reader.nodes()]
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The rest of a key after a reconcile, as a multiple of the processor time that this took."""
+    """The pause of a key after a reconcile, in proportion to the processor time of that reconcile."""
 
     least: float
-    """Seconds."""
+    """Shortest pause, in seconds."""
     most: float
-    """Seconds."""
+    """Longest pause, in seconds."""
     cost: float = 10.0
-    """Seconds of rest for each second of the processor."""
+    """Seconds of pause for each second of processor time."""
 
     def rest(self, spent: float) -> float:
-        """Return the seconds for which the key rests after `spent` seconds of the processor."""
+        """Return the seconds that the key pauses after `spent` seconds of processor time."""
         return min(self.most, max(self.least, self.cost * spent))
 
 
 @dataclass(frozen=True, slots=True)
 class Makes:
-    """A resource that plans of the controller change, and by which children."""
+    """A resource that plans of the controller change, and the types of children that do it."""
 
     resource: Resource
     children: tuple[type[Child], ...]
     subresource: str = ""
     """`status` if the children apply fields of the status."""
     owned: bool = True
-    """False for objects that outlive the object that had them made."""
+    """False if the objects may outlive the object that the plan belongs to."""
 
     @property
     def applied(self) -> bool:
-        """True for a resource whose objects are applied whole. They are cached by the operator's label."""
+        """True if plans apply whole objects of this resource. The operator caches these by its own label."""
         return Apply in self.children and not self.subresource
 
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """The part of a status that says whether the model takes the object."""
+    """The part of a status that says whether the object is valid."""
 
     condition: str = ConditionType.READY
     phase: str = ""
-    """The phase of an object without one that is invalid; empty for kinds without phases."""
+    """The phase of an invalid object that has no phase yet; empty for kinds without phases."""
 
 
 Explain = Callable[[Any, Mapping[str, Any], str, tuple[Any, ...]], Refusal | None]
-"""(model of the parent, refused manifest, message, causes) -> the refusal in words of the parent's fields."""
+"""(model of the parent, refused manifest, message, causes) -> the refusal in terms of the parent's fields."""
 
 
 @dataclass(frozen=True)
 class Controller(Generic[O]):
-    """One controller: what it observes, how it plans, what it makes and what wakes it."""
+    """One controller: what it observes, how it plans, what it changes and what queues it."""
 
     subject: Kind[Any] | Resource
-    """The kind of the objects, or the resource where they are not of a kind of Convoy's."""
+    """The kind of the objects, or their resource if they are not of one of Convoy's kinds."""
     observe: Callable[[Reader, Key], O | None]
-    """None for an object that the controller has no say over."""
+    """Returns None for an object that the controller must leave alone."""
     summary: str
     """One sentence for the reference: what the controller decides."""
     plan: Callable[[O, datetime], Plan]
     makes: tuple[Makes, ...] = ()
     watches: tuple[Watch, ...] = ()
     validity: Validity | None = field(default_factory=Validity)
-    """None for kinds without conditions: an invalid object has an Event alone."""
+    """None for kinds without conditions: an invalid object then gets an Event only."""
     manages: Callable[[Mapping[str, Any]], bool] = lambda raw: True
-    """False for objects, as JSON, that are another controller's. They are not even read."""
+    """False for objects (as JSON) that belong to another controller. The operator does not even parse them.
+    """
     waits_for: Callable[[Reader, Key], Iterable[str]] = lambda reader, key: ()
-    """Nodes whose agents must have had time to report before the object is judged."""
+    """Nodes whose agents must have had time to report before the operator reconciles the object."""
     progress: frozenset[str] = frozenset()
-    """Fields of the status that move while nothing else happens. They are written as rarely as etcd asks."""
-    over: Callable[[Parent], bool] = lambda parent: False
-    """True for an object that nothing wakes any more but its own changes."""
+    """Status fields that change all the time. The operator limits how often it writes them, to spare etcd."""
+    over: Callable[[CachedObject], bool] = lambda parent: False
+    """True for an object that only its own changes can still queue."""
     deletes: bool = False
     """True if plans may delete the object itself."""
     explain: Explain = lambda model, manifest, message, causes: Refusal(message)
     pace: Pace | None = None
     in_thread: bool = False
-    """True for plans that take long: the leader's Lease must be renewed meanwhile."""
+    """True for plans that take long. They run in a thread, so that the leader can renew its Lease
+    meanwhile.
+    """
     reflector: bool = False
-    """True for objects of which there are as many as nodes. kopf's watches would cost too much, and requests
-    for nodes that fail together must not wait behind the pods of jobs."""
+    """True for kinds with as many objects as there are nodes. Their watch bypasses kopf, which would cost
+    too much. When many nodes fail at once, their requests also must not queue behind those for the pods
+    of jobs.
+    """
 
     @property
     def resource(self) -> Resource:
@@ -203,7 +213,7 @@ class Controller(Generic[O]):
 
     @property
     def kind(self) -> Kind[Any] | None:
-        """The kind of the objects; None where they are not of a kind of Convoy's."""
+        """The kind of the objects; None if they are not of one of Convoy's kinds."""
         return None if isinstance(self.subject, Resource) else self.subject
 
     def key(self, namespace: str, name: str) -> Key:

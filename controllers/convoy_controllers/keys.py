@@ -1,4 +1,4 @@
-"""The name of one object to reconcile."""
+"""The key of one object in the work queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON merge patches of statuses. Pure."""
+"""JSON merge patches (RFC 7386) of statuses. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON merge patch (RFC 7386) from `old` to `new`; empty when they are equal."""
+    """Return the JSON merge patch from `old` to `new`; empty if they are equal."""
     patch: dict[str, Any] = {name: None for name in old if name not in new}
     for name, value in new.items():
         before = old.get(name)

@@ -1,7 +1,7 @@
-"""The plan of one reconcile, in plain data.
+"""The plan of one reconcile, as plain data.
 
-`plan(observed, now) -> Plan` of every kind returns one. The operator carries it out in this order: the status
-first if `status_first`, children, the status, events, commands.
+The `plan(observed, now)` function of every kind returns one. The operator carries out its parts in this
+order: the status if `status_first`, children, the status otherwise, events, commands.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from convoy_controllers.resources import Resource
 
 @dataclass(frozen=True, slots=True)
 class Inspect:
-    """A question for the Events of one pod that does not come up."""
+    """A request to read the Events of one pod that does not start."""
 
     name: str
     uid: str
@@ -25,24 +25,27 @@ class Inspect:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything one reconcile wants done."""
+    """All changes that one reconcile wants."""
 
     status: Mapping[str, Any] | None = None
-    """The whole status; None when it is as stored."""
+    """The whole status; None if it equals the stored one."""
     status_first: bool = False
-    """True when children and commands must wait until the status is stored (a risen incarnation)."""
+    """True if children and commands must wait until the status is stored, for example a higher incarnation.
+    """
     children: tuple[Child, ...] = ()
     prune: tuple[Resource, ...] = ()
-    """Resources of which the parent owns what `children` applies, and nothing else: the rest is deleted."""
+    """Resources whose objects the parent owns completely. The operator deletes owned objects that
+    `children` does not apply.
+    """
     delete_parent: bool = False
     events: tuple[Event, ...] = ()
     commands: tuple[Command, ...] = ()
     requeue_after: float | None = None
-    """Seconds until time alone would change the plan."""
+    """Seconds until the plan would change although nothing else does."""
     inspect: Inspect | None = None
-    """The pod that speaks for those that do not come up; None where none is late, or none need be asked."""
+    """The pod whose Events to read, as an example for all pods that do not start. None if no pod is late."""
     fault_at: float = 0.0
-    """Unix seconds at which the fault happened that this plan answers; 0 where that is not known."""
+    """Unix seconds of the fault that this plan handles; 0 if the time is not known."""
 
     @property
     def creations(self) -> tuple[Create, ...]:

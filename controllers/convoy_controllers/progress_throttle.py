@@ -1,4 +1,5 @@
-"""The throttle of status writes that carry only progress. Pure but for the memory of the last write."""
+"""The rate limit of status writes that carry only progress. Pure, except that it remembers the last writes.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +8,24 @@ from collections.abc import Hashable, Mapping
 from typing import Any, Generic, TypeVar
 
 PROGRESS_SECONDS = 10.0
-"""Shortest time between two progress writes of one job."""
+"""Shortest time between two progress writes of one job, in seconds."""
 WRITES_PER_SECOND = 4.0
-"""Progress writes of all jobs together, of the 5 per second that status may cost etcd: the rest is for
-transitions. With more jobs each is written less often."""
+"""Progress writes per second of all jobs together. Of the 5 writes per second that all status updates may
+cost etcd, the rest is reserved for transitions. With more jobs, each job writes less often.
+"""
 PROGRESS_FIELDS = frozenset({"progress", "checkpoint", "goodput"})
-"""Fields that move while nothing else happens; they are written as rarely as etcd's budget asks."""
+"""Status fields that change all the time."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 class ProgressThrottle(Generic[K]):
-    """Spaces the writes that only carry progress; any other write goes at once and uses up the job's turn.
+    """Spaces out writes that carry only progress. Any other write goes out at once and uses up the job's
+    turn.
 
-    There is one turn for each write that the rate allows, and each belongs to one job: the first that is free
-    once the job's last write is old enough. So jobs that began together do not write together. A turn that
-    its job does not use in `seconds` lapses.
+    There is one turn for each write that the rate allows. A job reserves the first free turn after its own
+    shortest interval has passed, so jobs that started together do not write together. A turn lapses if its
+    job does not use it within `seconds`.
     """
 
     def __init__(self, seconds: float, writes_per_second: float) -> None:
@@ -30,14 +33,14 @@ class ProgressThrottle(Generic[K]):
         self._rate = writes_per_second
         self._written: dict[K, float] = {}
         self._turns: dict[K, int] = {}
-        """In units of the time between two writes."""
+        """Reserved turn by key, in units of the time between two writes."""
         self._reserved: set[int] = set()
 
     def turn(self, key: K, jobs: int, now: float) -> float:
-        """Return the seconds until the turn of one of `jobs` active jobs, 0 while it may be used."""
+        """Return the seconds until the turn of one of `jobs` active jobs; 0 if its turn has come."""
         longest = self._seconds + jobs / self._rate
         at = self._turns.get(key, math.inf) / self._rate
-        # One too far ahead was given while there were more jobs.
+        # A turn too far in the future was reserved when there were more jobs.
         if not now - self._seconds <= at <= now + longest:
             self._release(key)
             earliest = max(now, self._written.get(key, -math.inf) + self._seconds)
@@ -64,12 +67,12 @@ class ProgressThrottle(Generic[K]):
         now: float,
         fields: frozenset[str] = PROGRESS_FIELDS,
     ) -> float:
-        """Return the seconds until `patch` of the `stored` status may be written; 0 for now.
+        """Return the seconds until `patch` of the `stored` status may be written; 0 for at once.
 
-        `fields` are those that move while nothing else happens.
+        `fields` are the status fields that change all the time.
 
-        The first progress and the first checkpoint are news and go at once; so does the last progress of a
-        job that comes up or goes away, since its pods may not be there to report it again.
+        The first progress and the first checkpoint go out at once. So does the last progress of a job that
+        starts or stops: its pods may be gone and cannot report it again.
         """
         turned = "cause" in patch.get("goodput", ())
         known = patch.keys() <= fields & stored.keys()
@@ -77,11 +80,11 @@ class ProgressThrottle(Generic[K]):
         return self.turn(key, jobs, now) if steady else 0.0
 
     def record_write(self, key: K, now: float) -> None:
-        """Note a write of the status."""
+        """Record a write of the status."""
         self._written[key] = now
         self._release(key)
 
     def drop(self, key: K) -> None:
-        """Drop an object that is gone."""
+        """Remove a deleted object."""
         self._written.pop(key, None)
         self._release(key)

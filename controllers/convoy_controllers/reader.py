@@ -1,4 +1,4 @@
-"""The view of the cluster that observations are made of: caches, hub and clock."""
+"""The view of the cluster that controllers observe: caches, hub and clock."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from convoy_controllers.cached import Node, Parent, Pod
+from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
-from convoy_controllers.healthsweep.observed import Told
-from convoy_controllers.nodehealth.binding import Bindings, SeenNode
+from convoy_controllers.healthsweep.observed import NodeReport
+from convoy_controllers.nodehealth.binding import Bindings, ReportedNode
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_controllers.trainingjob.refusal import Refusal
@@ -22,19 +22,19 @@ M = TypeVar("M", bound=Model)
 
 
 class HubView(Protocol):
-    """The reports of agents, and what is known of their nodes."""
+    """The reports of agents, and what the hub knows about their nodes."""
 
     @property
     def silent_seconds(self) -> float:
-        """Silence after which an agent counts as absent."""
+        """Seconds of silence after which an agent counts as absent."""
         ...
 
     def slots(self, pods: tuple[PodView, ...]) -> Mapping[str, SlotView]:
-        """Return, by pod uid, the reports of the agents of the nodes those pods are on."""
+        """Return the agents' reports on these pods, by pod uid."""
         ...
 
     def nodes(self, pods: tuple[PodView, ...]) -> Mapping[str, NodeView]:
-        """Return, by name, the nodes those pods are on."""
+        """Return the nodes of these pods, by name."""
         ...
 
     def holders(self, job_uid: str) -> tuple[str, ...]:
@@ -42,11 +42,11 @@ class HubView(Protocol):
         ...
 
     def guard(self, job_uid: str) -> GuardView | None:
-        """Return what the telemetry of a job's ranks shows; None before they have reported a step."""
+        """Return what the telemetry of a job's ranks shows; None before the ranks have reported a step."""
         ...
 
     def store(self, store: CheckpointStore) -> ObservedStore | None:
-        """Return what was found out about a store; None when its Secret was not looked up."""
+        """Return the probe results for a store; None until the operator has read the store's Secret."""
         ...
 
     def hardware(self, node: str) -> AgentHardware | None:
@@ -54,33 +54,33 @@ class HubView(Protocol):
         ...
 
     def agent_connected(self, node: str) -> bool:
-        """Return True if a node's agent is to be taken for present."""
+        """Return True if the agent of a node counts as present."""
         ...
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return, by node, what jobs hold against it."""
+        """Return, by node, the suspicions that jobs raise against it."""
         ...
 
     def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return, by node, what jobs see of it that may lie in it and need not."""
+        """Return, by node, slowness that jobs see there and that the node may cause, but need not."""
         ...
 
     def paces(self) -> Mapping[str, JobPace]:
-        """Return, by job (namespace/name), how fast it is."""
+        """Return the speed of each job, by namespace/name."""
         ...
 
     def peer_address(self, node: str) -> str:
-        """Return where a node's agent serves its peers; empty when it never said so."""
+        """Return the address where a node's agent serves its peers; empty if the agent never reported one."""
         ...
 
     @property
-    def sweeps(self) -> Callable[[str, str], Told | None]:
+    def sweeps(self) -> Callable[[str, str], NodeReport | None]:
         """(node, order) -> the node's report on that order of a health sweep."""
         ...
 
 
 class Reader(Protocol):
-    """Caches, hub and clock. Reading changes nothing."""
+    """Read access to caches, hub and clock. Reading changes nothing."""
 
     def now(self) -> datetime:
         """Return the time of this reconcile."""
@@ -92,7 +92,7 @@ class Reader(Protocol):
         ...
 
     def get(self, kind: Kind[M], name: str, namespace: str = "") -> M | None:
-        """Return an object; None if there is none, or if its model refuses it."""
+        """Return an object; None if it does not exist or is invalid."""
         ...
 
     def all(self, kind: Kind[M]) -> Sequence[M]:
@@ -100,31 +100,34 @@ class Reader(Protocol):
         ...
 
     def exists(self, kind: Kind[Any], name: str, namespace: str = "") -> bool:
-        """Return True if there is an object of that name, valid or not."""
+        """Return True if an object of that name exists, valid or not."""
         ...
 
-    def referring(self, kind: Kind[Any], path: str, value: str) -> Iterable[Parent]:
-        """Return the objects of a kind whose field at `path` has that value. The path is in a `by_field`."""
+    def referring(self, kind: Kind[Any], path: str, value: str) -> Iterable[CachedObject]:
+        """Return the objects of a kind that are not over and whose field at `path` has that value.
+
+        A `by_field` of the controller must declare the path.
+        """
         ...
 
-    def live(self, kind: Kind[Any]) -> Iterable[Parent]:
+    def live(self, kind: Kind[Any]) -> Iterable[CachedObject]:
         """Return the objects of a kind that are not over."""
         ...
 
     def pods(self, namespace: str, job: str) -> tuple[PodView, ...]:
-        """Return the pods that carry a job's name in the job label, that job's own and others'."""
+        """Return the pods whose job label names this job. Some of them may belong to another owner."""
         ...
 
     def members_on(self, node: str) -> Sequence[Pod]:
-        """Return the pods of jobs that need a node."""
+        """Return the pods of jobs that still need this node."""
         ...
 
     def jobs_on(self, node: str) -> Iterable[tuple[str, str]]:
-        """Return namespace and name of the jobs that the pods needing a node claim to be of."""
+        """Return namespace and name of the jobs that the pods on this node claim to belong to."""
         ...
 
     def warning(self, pod_uid: str) -> PodWarning | None:
-        """Return the newest Event that says what keeps a pod from coming up."""
+        """Return the newest Event about why a pod does not start; None if there is none."""
         ...
 
     def nodes(self) -> Iterable[Node]:
@@ -132,15 +135,15 @@ class Reader(Protocol):
         ...
 
     def node(self, name: str) -> Node | None:
-        """Return a node."""
+        """Return a node; None if it does not exist."""
         ...
 
-    def seen_node(self, node: Node) -> SeenNode:
-        """Return a node with what its agent has reported of it."""
+    def reported_node(self, node: Node) -> ReportedNode:
+        """Return a node together with what its agent has reported about it."""
         ...
 
     def bindings(self) -> Bindings:
-        """Return which hardware is where."""
+        """Return which hardware is in which node."""
         ...
 
     @property
@@ -149,5 +152,8 @@ class Reader(Protocol):
         ...
 
     def refused(self, parent_uid: str, generation: int) -> Mapping[str, Refusal]:
-        """Return, by name, why the API server refused to create a parent's children at the last try."""
+        """Return, by name, why the API server refused to create a parent's children at the last attempt.
+
+        `generation` is the parent's metadata generation.
+        """
         ...

@@ -30,13 +30,15 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """The form that objects carry: `v1`, `convoy.dev/v1alpha1`."""
+        """The `apiVersion` of the objects: `v1`, `convoy.dev/v1alpha1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(
         self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
     ) -> str:
-        """The URL path of a collection, object or subresource; all namespaces when `namespace` is None."""
+        """Return the URL path of a collection, object or subresource; of all namespaces if `namespace` is
+        None.
+        """
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if self.namespaced and namespace:
             parts += ["namespaces", namespace]

@@ -1,4 +1,4 @@
-"""The operator's rights, derived from its controllers. Pure."""
+"""Derives the operator's RBAC rules from its controllers. Pure."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ _CHILDREN: Mapping[type[Child], tuple[str, ...]] = {
 """Verbs on the resource itself that each type of child needs."""
 
 Wanted = dict[tuple[str, str], set[str]]
-"""By API group and resource, the verbs."""
+"""Verbs by API group and resource."""
 
 
 def rules(controllers: Iterable[Controller[Any]]) -> list[dict[str, Any]]:
-    """Return the rules of the operator's ClusterRole that its controllers need, by group and resource."""
+    """Return the rules of the operator's ClusterRole that its controllers need, sorted by group and
+    resource.
+    """
     wanted: Wanted = defaultdict(set)
     for one in controllers:
         _grant(wanted, one.resource, "list", "watch")
@@ -57,9 +59,9 @@ def _made(wanted: Wanted, controller: Controller[Any], made: Makes) -> None:
     if EvictPod in made.children:
         _grant(wanted, PODS, "create", subresource="eviction")
     if made.owned and {Create, Apply} & set(made.children):
-        # An object of the parent's may have the name already, from a lost response.
+        # After a lost response an object of that name may exist already. The operator then reads it.
         _grant(wanted, made.resource, "get")
-        # An owner reference that blocks the owner's deletion needs this where the admission plugin is on.
+        # `blockOwnerDeletion` needs this if the OwnerReferencesPermissionEnforcement admission plugin is on.
         _grant(wanted, controller.resource, "update", subresource="finalizers")
 
 

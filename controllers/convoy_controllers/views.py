@@ -1,4 +1,4 @@
-"""Views of pods, nodes, ranks and jobs: the plain data that decisions are made of."""
+"""Views of pods, nodes, ranks and jobs: the plain data that decisions are based on."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 ENDED_PHASES = ("Failed", "Succeeded")
-"""Phases of pods that run no more."""
+"""Phases of pods that no longer run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerEnd:
-    """How a container ended, as its kubelet reports it."""
+    """The end of a container, as its kubelet reports it."""
 
     name: str
     exit_code: int
     reason: str = ""
-    """Such as Error, OOMKilled, StartError."""
+    """Kubernetes' reason, such as Error, OOMKilled or StartError."""
     message: str = ""
-    """Its termination message: what it wrote for that, else the end of its log."""
+    """The container's termination message: the text it wrote for this purpose, otherwise the end of its
+    log.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """What the operator keeps of a pod."""
+    """The facts about a pod that the operator caches."""
 
     name: str
     uid: str
@@ -36,82 +38,92 @@ class PodView:
     """Unix seconds."""
     deleting: bool = False
     leaving_since: float = 0.0
-    """Unix seconds at which a pod that is deleting was told to go."""
+    """Unix seconds at which the pod's deletion was requested; 0 if the pod is not being deleted."""
     leaves_by: float = 0.0
-    """Unix seconds at which its grace ends."""
+    """Unix seconds at which the grace period of the deletion ends."""
     owner_uid: str | None = None
     scheduler: str = ""
-    """Name of the scheduler that is to place it, where that is not Kubernetes' own."""
+    """Name of the scheduler that must place the pod; empty for Kubernetes' own."""
     unschedulable: str = ""
-    """The scheduler's message while it finds no node."""
+    """The scheduler's message while it finds no node for the pod."""
     gated: bool = False
-    """Somebody holds the pod back by a scheduling gate, and places it later."""
+    """True while a scheduling gate holds the pod back."""
     container: str = ""
     """Name of the container that runs the ranks."""
     waiting_container: str = ""
-    """The first container that waits for something that may not come."""
+    """The first container that waits for something that may never come, such as an image."""
     waiting_reason: str = ""
-    """Why it waits, such as ImagePullBackOff."""
+    """Why this container waits, such as ImagePullBackOff."""
     waiting_message: str = ""
     exit_code: int | None = None
-    """Exit code of the ranks' container, once it terminated."""
+    """Exit code of the container that runs the ranks; None until it terminates."""
     termination_reason: str = ""
-    """Why that ended; of a pod that ended without it, why the pod did."""
+    """Why that container ended. If the pod ended and that container did not, why the pod ended."""
     termination_message: str = ""
     failure: ContainerEnd | None = None
-    """The init container that failed, or the last end of the waiting container, which is started again."""
+    """The init container that failed, or the previous end of a waiting container that the kubelet restarts.
+    """
     kubelet_reason: str = ""
-    """Why the kubelet itself ended or refused the pod, such as Evicted, DeadlineExceeded, OutOfcpu."""
+    """Why the kubelet ended or rejected the pod, such as Evicted, DeadlineExceeded or OutOfcpu."""
     kubelet_message: str = ""
     ends_by: float = 0.0
-    """Unix seconds at which the pod's activeDeadlineSeconds are over; 0 without any, or before its start."""
+    """Unix seconds at which the pod's activeDeadlineSeconds expire; 0 without a deadline, or before the
+    pod's start.
+    """
     stoppers: tuple[str, ...] = ()
-    """Probes and hooks of the ranks' container that make its kubelet stop it when they fail."""
+    """Probes and hooks of the ranks' container whose failure makes the kubelet stop it."""
     image: str = ""
-    """Image of the container that waits, else of the ranks'."""
+    """Image of the waiting container; if none waits, of the ranks' container."""
     disruption: str = ""
     """Reason of the pod's DisruptionTarget condition, such as EvictionByEvictionAPI."""
 
     @property
     def needs_node(self) -> bool:
-        """Whether anything still depends on its node: it has not ended, or its kubelet has to remove it."""
+        """True if the pod still depends on its node: it has not ended, or its kubelet still has to remove
+        it.
+        """
         return self.phase not in ENDED_PHASES or self.deleting
 
 
 @dataclass(frozen=True, slots=True)
 class PodWarning:
-    """An Event that says what keeps a pod from coming up."""
+    """An Event that explains why a pod does not start."""
 
     reason: str
-    """Such as FailedMount."""
+    """The Event's reason, such as FailedMount."""
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What the operator knows of a node that holds a pod of the job. Silence that is not to be believed (a
-    leader that has just begun, too many silent at once, an announced exit) is none."""
+    """The facts about a node that holds a pod of the job.
+
+    Silence counts only if it is credible. It is not while a new leader starts, while too many agents are
+    silent at once, or after an agent announced its exit.
+    """
 
     name: str
     exists: bool = True
-    """False once its Node object is gone."""
+    """False after the Node object was deleted."""
     ready: bool = True
     """The node's own Ready condition."""
     cordoned: bool = False
     agent_ready: bool = True
-    """Whether it carries the agent-ready label: workers can be placed on it."""
+    """True if the node carries the agent-ready label, so that workers can be placed on it."""
     silent_seconds: float = 0.0
-    """For which nothing has come from its agent, once that is longer than the limit; 0 before."""
+    """Seconds since the last sign of its agent, if they exceed the limit; 0 otherwise."""
     silent_since: float = 0.0
     """Unix seconds of the last sign of its agent, while `silent_seconds` is not 0."""
     pods_reachable: bool = True
-    """Whether a pod on it answered when the operator last tried: a connection refused is an answer."""
+    """False if no pod on the node replied to the operator's last probe. A refused connection counts as a
+    reply.
+    """
     pods_replied: bool = False
-    """Whether a pod on it was asked while its agent is silent, and answered."""
+    """True if a pod on the node was probed while the agent was silent, and replied."""
     lease_seconds: float = 0.0
-    """Age of the kubelet's last renewal of its Lease, looked up while the agent is silent."""
+    """Seconds since the kubelet last renewed its Lease. The operator reads it while the agent is silent."""
     attested_by: frozenset[str] = frozenset()
-    """Nodes whose agents have heard of its agent within the fencing time."""
+    """Nodes whose agents have heard from this node's agent within the fencing time."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -121,16 +133,16 @@ class AgentHardware:
 
     driver: str = ""
     accelerators: tuple[str, ...] = ()
-    """UUIDs."""
+    """UUIDs of the accelerators."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricView:
-    """The newest value of a figure that the training program measures itself."""
+    """The newest value of a metric that the training program measures itself."""
 
     name: str
     value: float | None
-    """None for NaN and infinity."""
+    """The value; None for NaN and infinity."""
     step: int
     """The step at which the rank reported the value."""
 
@@ -153,35 +165,38 @@ class RankView:
     samples_per_second: float | None = None
     loss: float | None = None
     metrics: tuple[MetricView, ...] = ()
-    """The program's own figures. In each pod, one rank at most has a figure of each name."""
+    """The program's own metrics. In each pod, at most one rank reports a given name."""
     diverged: bool = False
-    """Its loss is no number."""
+    """True if its loss is NaN or infinite."""
     time: float = 0.0
-    """Unix seconds of the progress."""
+    """Unix seconds at which its newest step ended."""
     checkpoint_seconds: float = 0.0
-    """For which saving has held up this incarnation's steps."""
+    """Seconds for which saves have stalled the steps of this incarnation."""
     save_seconds: float = 0.0
-    """For which its newest save of this incarnation held them up; 0 before the first."""
+    """Seconds for which the newest save of this incarnation stalled the steps; 0 before the first save."""
     copy_seconds: float = 0.0
-    """For which that save, or one before it, kept memory and links busy: until its copies were made, or
-    without copies until it was committed. 0 before the first."""
+    """Seconds for which a recent save kept memory and links busy: until its copies were made or, without
+    copies, until it was committed. 0 before the first save.
+    """
     restore_seconds: float = 0.0
-    """For which it read what this incarnation goes on from; 0 where it does not tell, or read nothing."""
+    """Seconds that it took to read the checkpoint; 0 if the rank read none or does not report the time."""
     started: float = 0.0
-    """Unix seconds at which its process began; 0 before. So for the other two."""
+    """Unix seconds at which its process started; 0 before."""
     first_step: float = 0.0
-    """Unix seconds at which its first step of this incarnation ended."""
+    """Unix seconds at which its first step of this incarnation ended; 0 before."""
     ended: float = 0.0
-    """Unix seconds at which its process ended."""
+    """Unix seconds at which its process ended; 0 before."""
     finished: float = 0.0
-    """Unix seconds at which its main program was over; 0 before."""
+    """Unix seconds at which its main program returned; 0 before."""
     asked: bool = False
-    """Its pod or its launcher was told to go before it ended: one that saves its state may end with 0."""
+    """True if its pod or its launcher was asked to stop before the rank ended. A rank that saves its state
+    may then end with exit code 0.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class CommitView:
-    """A generation that stands at a tier."""
+    """A committed generation at one tier."""
 
     incarnation: int
     step: int
@@ -191,19 +206,19 @@ class CommitView:
 
 @dataclass(frozen=True, slots=True)
 class SlowView:
-    """Something that makes a job slow, as the detector found it (guard/causes.py)."""
+    """A cause of slowness in a job, as the detector found it (guard/causes.py)."""
 
     cause: str
     place: str
     ranks: tuple[int, ...] = ()
-    """The culprits; empty when nobody is accused."""
+    """The slow ranks; empty if the detector accuses none."""
     nodes: tuple[str, ...] = ()
     since: int = 0
-    """Step."""
+    """The step since which it lasts."""
     slowdown: float = 0.0
-    """0.4: takes 40 % longer than its peers."""
+    """Extra time relative to peers: 0.4 means 40 % longer."""
     lost: float = 0.0
-    """Of the job's time, the share that it costs at most, 0 to 1."""
+    """Upper bound of the share of the job's time that it costs, 0 to 1."""
     persistent: bool = False
 
 
@@ -213,10 +228,10 @@ class GuardView:
 
     incarnation: int
     judged: bool
-    """Whether enough ranks do the same work to tell who of them is slow."""
+    """True if enough ranks do the same work to tell which of them is slow."""
     slow: tuple[SlowView, ...] = ()
     canary_missed: bool = False
-    """Whether a rank that was made up to be slow was not found: what is not told says nothing."""
+    """True if the detector missed its canary, an injected slow rank. "No straggler" is then not reliable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,20 +241,20 @@ class SlotView:
     pod_uid: str
     node: str
     launcher_connected: bool
-    """Not so where nothing is heard of its agent either."""
+    """True if the launcher is connected to its agent; False also while the agent itself is silent."""
     incarnation: int = 0
     master_port: int = 0
     port_incarnation: int = 0
     ranks: tuple[RankView, ...] = ()
     agent_away: bool = False
-    """Nothing is heard of its agent: this is the last that it told."""
+    """True while the agent is silent. The other fields are its last report."""
     stepped: float = 0.0
-    """Unix seconds, by the operator's clock, at which a step of its ranks was last seen to be over."""
+    """Unix seconds, by the operator's clock, at which a report last showed a new step of its ranks."""
     committed: Mapping[str, CommitView] = field(default_factory=dict)
-    """By tier, the newest generation that its agent saw committed."""
+    """The newest generation that its agent saw committed, by tier."""
     troubles: tuple[tuple[str, str], ...] = ()
-    """With checkpoints: each kind, as Trouble of hub.proto has them, and what is said of it."""
+    """Problems with checkpoints: the kind (Trouble in hub.proto) and the agent's explanation."""
     interval_seconds: int = 0
-    """Between two saves, as its agent was last told; 0: what the pod began with."""
+    """Seconds between two saves, as the operator last told its agent; 0 if the pod's own setting applies."""
     slot_token_valid: bool = True
-    """Whether other agents believe what its agent shows to say that the slot is its node's."""
+    """True if other agents accept the slot token with which its agent proves that the slot is on its node."""
