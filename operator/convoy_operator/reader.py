@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import structlog
 from pydantic import ValidationError
 
-from convoy_controllers.cached import Node, Parent, Pod
-from convoy_controllers.nodehealth.binding import Bindings, SeenNode, bind
+from convoy_controllers.cached import CachedObject, Node, Pod
+from convoy_controllers.nodehealth.binding import Bindings, ReportedNode, bind
 from convoy_controllers.reader import HubView
 from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_controllers.views import PodView, PodWarning
@@ -36,7 +36,7 @@ class Models:
         self._known: dict[str, tuple[int, Any]] = {}
         """By uid: the version, and the model or the error that reading it raised."""
 
-    def read(self, kind: Kind[M], parent: Parent) -> M:
+    def read(self, kind: Kind[M], parent: CachedObject) -> M:
         """Return the model of an object; raise ValidationError where it is not valid."""
         version, found = self._known.get(parent.uid, (-1, None))
         if version != parent.version:
@@ -88,7 +88,7 @@ class ClusterReader:
         """The reports of agents."""
         return self._hub
 
-    def read(self, kind: Kind[M], parent: Parent) -> M:
+    def read(self, kind: Kind[M], parent: CachedObject) -> M:
         """Return the model of an object; raise ValidationError where it is not valid."""
         return self._models.read(kind, parent)
 
@@ -106,13 +106,13 @@ class ClusterReader:
         """Return True if there is an object of that name, valid or not."""
         return self._cache.objects(kind).get(namespace, name) is not None
 
-    def referring(self, kind: Kind[Any], path: str, value: str) -> Iterable[Parent]:
+    def referring(self, kind: Kind[Any], path: str, value: str) -> Iterable[CachedObject]:
         """Return the objects of a kind that are not over, and whose field at `path` has that value."""
         return [
             one for one in self._cache.objects(kind).by_index(path, value) if not self._cache.over(kind, one)
         ]
 
-    def live(self, kind: Kind[Any]) -> Iterable[Parent]:
+    def live(self, kind: Kind[Any]) -> Iterable[CachedObject]:
         """Return the objects of a kind that are not over."""
         return [one for one in self._cache.objects(kind) if not self._cache.over(kind, one)]
 
@@ -140,10 +140,10 @@ class ClusterReader:
         """Return a node."""
         return self._cache.nodes.get("", name)
 
-    def seen_node(self, node: Node) -> SeenNode:
+    def reported_node(self, node: Node) -> ReportedNode:
         """Return a node with what its agent has reported of it."""
         hardware = self._hub.hardware(node.name)
-        return SeenNode(
+        return ReportedNode(
             name=node.name,
             uid=node.uid,
             created=node.created or _LONG_AGO,
@@ -152,7 +152,7 @@ class ClusterReader:
             boot_id=node.boot_id,
             driver=hardware.driver if hardware is not None else "",
             accelerators=hardware.accelerators if hardware is not None else None,
-            heard=self._hub.agent_connected(node.name),
+            agent_connected=self._hub.agent_connected(node.name),
             schedulable=node.ready and node.agent_ready and not node.cordoned,
         )
 
@@ -160,7 +160,7 @@ class ClusterReader:
         """Return which hardware is where."""
         now = self._clock()
         if self._bindings is None or now - self._bindings[0] >= BOUND_SECONDS:
-            nodes = [self.seen_node(node) for node in self._cache.nodes]
+            nodes = [self.reported_node(node) for node in self._cache.nodes]
             self._bindings = now, bind(nodes, self.all(nodehealth.KIND))
         return self._bindings[1]
 
@@ -173,14 +173,14 @@ class ClusterReader:
         """Return, by name, why the API server refused to create a parent's children at the last try."""
         return self._refused(parent_uid, generation)
 
-    def _valid(self, kind: Kind[M], parent: Parent) -> M | None:
+    def _valid(self, kind: Kind[M], parent: CachedObject) -> M | None:
         try:
             return self._models.read(kind, parent)
         except ValidationError:
             # Its own reconcile says what is wrong with it; to others it is as good as absent.
             return None
 
-    def _changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+    def _changed(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._models.drop(before.uid)
 
@@ -188,7 +188,7 @@ class ClusterReader:
         if _placed(before) != _placed(after):
             self._bindings = None
 
-    def _health_changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+    def _health_changed(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
         if before is None or after is None or before.status.get("nodeRef") != after.status.get("nodeRef"):
             self._bindings = None
 

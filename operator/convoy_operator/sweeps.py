@@ -8,8 +8,8 @@ from typing import Any
 
 import structlog
 
-from convoy_controllers.cached import Parent
-from convoy_controllers.healthsweep.observed import Stand
+from convoy_controllers.cached import CachedObject
+from convoy_controllers.healthsweep.observed import OrderState
 from convoy_controllers.healthsweep.participant import prefix
 from convoy_controllers.plan import Plan
 from convoy_controllers.reader import Reader
@@ -47,7 +47,7 @@ class OrderGarbageCollector:
         for node, order, told in self._sweeps.all():
             if order.startswith(running):
                 continue
-            if told.stand is Stand.RUNNING:
+            if told.state is OrderState.RUNNING:
                 self._sweeps.cancel(node, order)
             else:
                 self._sweeps.drop_report(node, order)
@@ -62,17 +62,17 @@ class SweepMeter:
         """By uid of a sweep, the nodes whose verdicts are being stored."""
         cache.objects(healthsweep.KIND).listen(self._changed)
 
-    def deciding(self, sweep: Parent, plan: Plan) -> None:
+    def deciding(self, sweep: CachedObject, plan: Plan) -> None:
         """Note the verdicts of a plan. The watch may bring them before the response to the write comes."""
         known = {one["node"] for one in _verdicts(sweep.status)}
         fresh = frozenset(one["node"] for one in _verdicts(plan.status or {})) - known
         if fresh:
             self._deciding[sweep.uid] = fresh
 
-    def observe(self, sweep: Parent) -> None:
+    def observe(self, sweep: CachedObject) -> None:
         """Counts nothing: verdicts are counted as they are stored."""
 
-    def _changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+    def _changed(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._deciding.pop(before.uid, None)
         if after is None or not (waiting := self._deciding.get(after.uid)):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from convoy_controllers.cached import Parent
+from convoy_controllers.cached import CachedObject
 from convoy_controllers.children import Create, Event, PatchStatus, manifest
 from convoy_controllers.controller import Controller, Makes, Pace, all_agents, every
 from convoy_controllers.keys import Key
@@ -60,7 +60,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     """Decide about all hardware of the policy together."""
     policy = observed.policy
     fleet = observing.fleet(policy, observed.hardware, now)
-    found = fleets.look(fleet, now)
+    found = fleets.decide(fleet, now)
     unknown = observing.unknown(policy, observed.hardware)
     created = [_created(name) for name in unknown if name not in observed.unreadable]
     members = {member.name: member.health for member in fleet.members}
@@ -70,7 +70,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         status_first=True,
         children=(*created, *(_stored(members[name], after) for name, after in found.statuses.items())),
         events=_breaker(policy, status) if status is not None else (),
-        requeue_after=BUSY_SECONDS if created or _busy(fleet) else fleets.LOOK_SECONDS,
+        requeue_after=BUSY_SECONDS if created or _busy(fleet) else fleets.RECONCILE_SECONDS,
     )
 
 
@@ -105,7 +105,7 @@ def _busy(fleet: Fleet) -> bool:
     return any(member.facts.suspicions or member.health.status.state in ACCUSED for member in fleet.members)
 
 
-def _verdicts(sweep: Parent) -> Hashable:
+def _verdicts(sweep: CachedObject) -> Hashable:
     status: Mapping[str, Any] = sweep.status
     return status.get("done"), status.get("phase")
 

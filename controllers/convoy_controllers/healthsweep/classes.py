@@ -10,7 +10,7 @@ from convoy_controllers.guard.sweep import fingerprint, metric, reference
 from convoy_controllers.guard.sweep.measuring import Better
 from convoy_controllers.guard.sweep.reference import LEVELS, Reference
 from convoy_controllers.guard.sweep.verdict import Outcome
-from convoy_controllers.healthsweep.observed import INVENTORY, End, Measurement, Told
+from convoy_controllers.healthsweep.observed import INVENTORY, End, Measurement, NodeReport
 from convoy_crds.hardwareclass import MOST_ROWS, ClassMetric, HardwareClass, HardwareClassStatus, Row
 
 FEWEST_NODES = 4
@@ -26,10 +26,12 @@ _DIGITS = 5
 """Significant ones of what is stored: no metric is as exact."""
 
 
-def learned(known: HardwareClassStatus, hardware: str, told: Told, now: datetime) -> HardwareClassStatus:
-    """The class with a node's first run, before `settled`. Told twice it is the same."""
+def learned(
+    known: HardwareClassStatus, hardware: str, report: NodeReport, now: datetime
+) -> HardwareClassStatus:
+    """The class with a node's first run, before `settled`. NodeReport twice it is the same."""
     metrics = {one.name: one for one in known.metrics}
-    for found in told.metrics:
+    for found in report.metrics:
         if _has(metrics.get(found.metric), found.row(hardware), now):
             continue
         if (row := _row(found, hardware, now)) is not None:
@@ -37,7 +39,7 @@ def learned(known: HardwareClassStatus, hardware: str, told: Told, now: datetime
                 name=found.metric, unit=found.unit, higher_is_better=found.higher_is_better
             )
             metrics[found.metric] = _joined(before, row)
-    facts = {name: value[:128] for name, value in sorted(told.facts.items()) if not name.startswith(OWN)}
+    facts = {name: value[:128] for name, value in sorted(report.facts.items()) if not name.startswith(OWN)}
     facts = dict(list(facts.items())[:_MOST_FACTS])
     update = {"facts": facts or known.facts, "metrics": list(metrics.values())}
     return known.model_copy(update=update)
@@ -61,7 +63,7 @@ def settled(known: HardwareClassStatus, *, freeze: bool) -> HardwareClassStatus:
 
 
 def expires(one: HardwareClass) -> datetime | None:
-    """Return when a class goes: nothing of it was measured for long. Its nodes are gone or of another class.
+    """Return the time at which a class is deleted: KEPT after its last measurement.
 
     None for a class that the API server has given no time yet.
     """
@@ -150,10 +152,10 @@ def _compared(one: ClassMetric) -> ClassMetric:
     if not one.reference or one.reference[0].digest:
         return one
     middle = _rounded(median(row.levels[len(row.levels) // 2] for row in one.reference))
-    return one.model_copy(update={"median": middle, "moved": _moved(one)})
+    return one.model_copy(update={"median": middle, "moved": _drift(one)})
 
 
-def _moved(one: ClassMetric) -> float | None:
+def _drift(one: ClassMetric) -> float | None:
     """None while too few nodes have been swept: one slow node is no drift."""
     if len(one.recent) < FEWEST_ROWS:
         return None

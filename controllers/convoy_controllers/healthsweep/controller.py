@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from convoy_controllers.cached import Node, Parent
+from convoy_controllers.cached import CachedObject, Node
 from convoy_controllers.children import Event, PatchStatus
 from convoy_controllers.commands import CancelSweep
 from convoy_controllers.controller import Controller, Makes, Pace, all_agents, every
-from convoy_controllers.healthsweep.observed import SweepNode
-from convoy_controllers.healthsweep.participant import Heard
+from convoy_controllers.healthsweep.observed import ReportLookup, SweepNode
 from convoy_controllers.healthsweep.plan import Step, advance
 from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth import sources
@@ -36,7 +35,7 @@ class Observed:
     """A sweep, its nodes, and what they have reported."""
 
     sweep: HealthSweep
-    told: Heard
+    reports: ReportLookup
     nodes: Sequence[SweepNode] = ()
     """The nodes of the sweep; all nodes while its selector is still to choose."""
     classes: Mapping[str, HardwareClassStatus] = field(default_factory=dict)
@@ -55,7 +54,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
     policies = in_order(reader.all(guardpolicy.KIND))
     return Observed(
         sweep=sweep,
-        told=reader.hub.sweeps,
+        reports=reader.hub.sweeps,
         nodes=tuple(_node(reader, node, policies) for node in _concerned(reader, sweep)),
         classes={one.metadata.name: one.status for one in reader.all(hardwareclass.KIND)},
         versions={one.name: str(one.version) for one in reader.live(hardwareclass.KIND)},
@@ -65,7 +64,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
 def plan(observed: Observed, now: datetime) -> Plan:
     """Store what classes learn, then the verdicts; then order, and cancel what nobody waits for."""
     sweep = observed.sweep
-    step = advance(sweep, observed.nodes, observed.told, observed.classes, now)
+    step = advance(sweep, observed.nodes, observed.reports, observed.classes, now)
     if step.delete:
         return Plan(delete_parent=True)
     status = step.status
@@ -117,12 +116,12 @@ def _node(reader: Reader, node: Node, policies: Sequence[GuardPolicy]) -> SweepN
         rack=rack or node.labels.get(_RACK, ""),
         labels=node.labels,
         address=reader.hub.peer_address(node.name),
-        heard=reader.hub.agent_connected(node.name),
+        agent_connected=reader.hub.agent_connected(node.name),
         pods=len(reader.members_on(node.name)),
     )
 
 
-def _over(sweep: Parent) -> bool:
+def _over(sweep: CachedObject) -> bool:
     return bool(sweep.status.get("completionTime"))
 
 

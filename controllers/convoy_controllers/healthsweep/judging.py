@@ -9,7 +9,7 @@ from convoy_controllers.guard.sweep import fingerprint, metric
 from convoy_controllers.guard.sweep.verdict import Outcome, Reason, Verdict
 from convoy_controllers.guard.sweep.verdict import worst as worst_of
 from convoy_controllers.healthsweep.classes import OWN, digests_of, reference_of
-from convoy_controllers.healthsweep.observed import INVENTORY, End, Measurement, Told
+from convoy_controllers.healthsweep.observed import INVENTORY, End, Measurement, NodeReport
 from convoy_crds.hardwareclass import HardwareClassStatus
 from convoy_crds.healthsweep import Finding
 from convoy_crds.nodehealth import Verdict as NodeVerdict
@@ -22,7 +22,7 @@ _UNCORRECTED = ("memory.ue_count", "ecc.errors.uncorrected.volatile.total")
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class RunAssessment:
     """What the runs so far say."""
 
     verdict: NodeVerdict
@@ -33,7 +33,9 @@ class Judged:
     """Metrics whose tests may decide it if they are run once more."""
 
 
-def judge(hardware: str, runs: Sequence[Told], known: HardwareClassStatus, *, alone: bool = True) -> Judged:
+def judge(
+    hardware: str, runs: Sequence[NodeReport], known: HardwareClassStatus, *, alone: bool = True
+) -> RunAssessment:
     """`runs`: at least one, in their order; `known`: the class of the first; `alone`: whether it was to
     measure more than its inventory.
     """
@@ -51,7 +53,7 @@ def judge(hardware: str, runs: Sequence[Told], known: HardwareClassStatus, *, al
     decided = any(said.outcome is Outcome.FAIL for said, _ in found)
     names = {one.metric for said, one in open_ones if said.again and one is not None}
     worst = worst_of([said for said, _ in found])
-    return Judged(
+    return RunAssessment(
         NodeVerdict(worst.outcome.value),
         _message(worst, [said for said, _ in found]),
         tuple(_finding(said, one) for said, one in open_ones[:MOST_FINDINGS]),
@@ -59,32 +61,34 @@ def judge(hardware: str, runs: Sequence[Told], known: HardwareClassStatus, *, al
     )
 
 
-def _lacking(hardware: str, told: Told, known: HardwareClassStatus) -> list[Verdict]:
+def _lacking(hardware: str, report: NodeReport, known: HardwareClassStatus) -> list[Verdict]:
     """What others of the class have measured, and this node has not: no pass without it."""
     found = []
-    if told.message:
-        words = f"its agent broke off: {told.message}"
+    if report.message:
+        words = f"its agent broke off: {report.message}"
         found.append(Verdict(hardware, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, words))
-    there = {one.metric for one in told.metrics if one.end is not End.NOT_AVAILABLE}
+    there = {one.metric for one in report.metrics if one.end is not End.NOT_AVAILABLE}
     for one in known.metrics:
         if one.reference and one.name not in there:
-            why = next((said.message for said in told.metrics if said.metric == one.name), "it was not told")
+            why = next(
+                (said.message for said in report.metrics if said.metric == one.name), "it was not told"
+            )
             words = f"{one.name}: others of its class have it ({why})"
             found.append(Verdict(hardware, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, words))
     return found
 
 
-def _same(run: Told, one: Measurement) -> Measurement | None:
+def _same(run: NodeReport, one: Measurement) -> Measurement | None:
     return next((more for more in run.metrics if more.label == one.label), None)
 
 
-def _inventory(hardware: str, told: Told) -> Verdict:
-    if not told.digest:
-        one = next((one for one in told.metrics if one.metric == INVENTORY), None)
+def _inventory(hardware: str, report: NodeReport) -> Verdict:
+    if not report.digest:
+        one = next((one for one in report.metrics if one.metric == INVENTORY), None)
         why = f"{one.end}: {one.message}" if one is not None else "it was not told"
         words = f"what the node is made of could not be read ({why})"
         return Verdict(hardware, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, words)
-    for name, value in sorted(told.facts.items()):
+    for name, value in sorted(report.facts.items()):
         counts = name.startswith(OWN) and name.endswith(_UNCORRECTED)
         if counts and value.isascii() and value.isdigit() and int(value[:18]):
             words = f"{name.removeprefix(OWN)} is {value} since the node was booted"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -49,7 +49,7 @@ class End(StrEnum):
     NO_OUTPUT = "NoOutput"
 
 
-class Stand(StrEnum):
+class OrderState(StrEnum):
     """How far a node is with an order."""
 
     RUNNING = "Running"
@@ -83,10 +83,10 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class NodeReport:
     """What a node has told of one order so far."""
 
-    stand: Stand
+    state: OrderState
     message: str = ""
     """Why it was refused."""
     metrics: tuple[Measurement, ...] = ()
@@ -98,7 +98,11 @@ class Told:
     @property
     def over(self) -> bool:
         """Whether nothing more will come of it."""
-        return self.stand in (Stand.DONE, Stand.CANCELLED)
+        return self.state in (OrderState.DONE, OrderState.CANCELLED)
+
+
+ReportLookup = Callable[[str, str], NodeReport | None]
+"""Maps (node, order name) to the report of that node on that order; None without a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ class SweepNode:
     labels: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
     """Where its agent serves its peers."""
-    heard: bool = False
+    agent_connected: bool = False
     """Whether its agent is there."""
     pods: int = 0
     """Of jobs, on it."""
@@ -120,7 +124,7 @@ class SweepNode:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What one node is to measure. Told again it is the same order."""
+    """What one node is to measure. NodeReport again it is the same order."""
 
     node: str
     name: str

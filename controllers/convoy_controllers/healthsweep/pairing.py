@@ -1,9 +1,9 @@
-"""The tests of pairs of a sweep, worked out anew from what nodes have told: nothing of them is stored."""
+"""The tests of pairs of a sweep, worked out anew from what nodes have report: nothing of them is stored."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -11,15 +11,12 @@ from convoy_controllers.guard.sweep import judging, pairs
 from convoy_controllers.guard.sweep.measuring import Better, Measured, Member, Pair
 from convoy_controllers.guard.sweep.state import Settings
 from convoy_controllers.guard.sweep.verdict import Verdict
-from convoy_controllers.healthsweep.observed import BANDWIDTH, End, Order, SweepNode, Told
+from convoy_controllers.healthsweep.observed import BANDWIDTH, End, NodeReport, Order, ReportLookup, SweepNode
 
 ROUND_SECONDS = 180
 """For a test of two nodes, the wait for the partner included."""
 _MOST_ROUNDS = 64
 """Two matchings and what follows take fewer; a bound, so that no state of affairs is folded for ever."""
-
-Heard = Callable[[str, str], Told | None]
-"""(node, order) -> what that node has told of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +29,9 @@ class Pairs:
     """By hardware, links and racks among them; None before the end."""
 
 
-def fold(name: str, nodes: Sequence[SweepNode], gone: Collection[str], heard: Heard) -> Pairs:
+def replay_rounds(
+    name: str, nodes: Sequence[SweepNode], absent: Collection[str], lookup: ReportLookup
+) -> Pairs:
     """`gone`: hardware of the nodes that cannot take part now. What they have measured stands; they are out
     from the first round on that lacks theirs.
     """
@@ -43,14 +42,16 @@ def fold(name: str, nodes: Sequence[SweepNode], gone: Collection[str], heard: He
     for number in range(_MOST_ROUNDS):
         wanted = pairs.next_round(state)
         orders = {one: _orders(f"{name}.p{number}", one, by_hardware) for one in wanted}
-        told = {one: [heard(order.node, order.name) for order in several] for one, several in orders.items()}
-        over = {one for one, both in told.items() if all(said is not None and said.over for said in both)}
-        left = {node for one in wanted if one not in over for node in one} & set(gone)
+        report = {
+            one: [lookup(order.node, order.name) for order in several] for one, several in orders.items()
+        }
+        over = {one for one, both in report.items() if all(said is not None and said.over for said in both)}
+        left = {node for one in wanted if one not in over for node in one} & set(absent)
         todo = [one for one in wanted if not set(one) & left]
         if waiting := [order for one in todo if one not in over for order in orders[one]]:
             return Pairs(tuple(waiting))
         before = state
-        state = pairs.apply_results(state, [Measured(one, _value(told[one][0])) for one in todo], left)
+        state = pairs.apply_results(state, [Measured(one, _value(report[one][0])) for one in todo], left)
         if state == before:
             break
     return Pairs(verdicts={one.subject: one for one in judging.verdicts(state)})
@@ -64,9 +65,9 @@ def _orders(name: str, pair: Pair, nodes: Mapping[str, SweepNode]) -> tuple[Orde
     return common, replace(common, node=right, partner=left, measures=False)
 
 
-def _value(told: Told | None) -> float | None:
+def _value(report: NodeReport | None) -> float | None:
     """Of the measuring side; None for no figure."""
-    for one in told.metrics if told is not None else ():
+    for one in report.metrics if report is not None else ():
         if one.metric == BANDWIDTH and one.end is End.MEASURED and one.samples:
             return float(median(one.samples))
     return None

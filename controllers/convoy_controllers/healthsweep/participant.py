@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from convoy_controllers.guard.sweep.verdict import Outcome
-from convoy_controllers.guard.sweep.verdict import Reason as SaidReason
-from convoy_controllers.guard.sweep.verdict import Verdict as Said
-from convoy_controllers.healthsweep.judging import MOST_FINDINGS, Judged, judge
-from convoy_controllers.healthsweep.observed import Order, Stand, SweepNode, Told
+from convoy_controllers.guard.sweep.verdict import Reason as TestReason
+from convoy_controllers.guard.sweep.verdict import Verdict as TestVerdict
+from convoy_controllers.healthsweep.judging import MOST_FINDINGS, RunAssessment, judge
+from convoy_controllers.healthsweep.observed import NodeReport, Order, OrderState, ReportLookup, SweepNode
 from convoy_crds.hardwareclass import HardwareClassStatus
 from convoy_crds.healthsweep import Finding, HealthSweep, NodeVerdict, Tier
 from convoy_crds.nodehealth import Verdict
-
-Heard = Callable[[str, str], Told | None]
-"""(node, order) -> what that node has told of it."""
 
 _MOST_WORDS = 256
 _WORST_FIRST = (Verdict.FAIL, Verdict.INCONCLUSIVE, Verdict.PASS)
@@ -29,7 +26,7 @@ class Participant:
 
     stored: NodeVerdict
     seen: SweepNode | None
-    runs: list[Told] = field(default_factory=list)
+    runs: list[NodeReport] = field(default_factory=list)
     """Those that are over, in their order."""
     order: Order | None = None
     """What it is to measure now."""
@@ -37,7 +34,7 @@ class Participant:
     """For what, where it cannot measure now."""
     ended: str = ""
     """Why it will not be measured any more."""
-    judged: Judged | None = None
+    judged: RunAssessment | None = None
 
     @property
     def measuring(self) -> bool:
@@ -45,7 +42,7 @@ class Participant:
         return not self.runs and not self.waits and not self.ended
 
     @property
-    def takes_part(self) -> bool:
+    def joins_pairs(self) -> bool:
         """Whether it goes on to be measured with others: what failed alone need not be."""
         return self.judged is not None and self.judged.verdict is not Verdict.FAIL
 
@@ -63,11 +60,11 @@ class Participant:
             return f"measured once more: {', '.join(self.judged.again)}"
         return "it is being measured"
 
-    def judge(self, seen: SweepNode, known: HardwareClassStatus, sweep: HealthSweep) -> Judged:
+    def judge(self, seen: SweepNode, known: HardwareClassStatus, sweep: HealthSweep) -> RunAssessment:
         """What its runs so far say."""
         return judge(seen.hardware, self.runs, known, alone=Tier.L1 in sweep.spec.tiers)
 
-    def told(self, message: str) -> NodeVerdict:
+    def pending(self, message: str) -> NodeVerdict:
         """What is stored of it while it has no verdict."""
         update: dict[str, Any] = {"message": message[:_MOST_WORDS]}
         if self.seen is not None and self.seen.hardware:
@@ -78,12 +75,12 @@ class Participant:
 
     def inconclusive(self, why: str, now: datetime) -> NodeVerdict:
         """What is stored of one that cannot be judged."""
-        return self.told(why).model_copy(update={"verdict": Verdict.INCONCLUSIVE, "at": now})
+        return self.pending(why).model_copy(update={"verdict": Verdict.INCONCLUSIVE, "at": now})
 
-    def decided(self, said: Judged, tier: Tier, now: datetime) -> NodeVerdict:
+    def decided(self, said: RunAssessment, tier: Tier, now: datetime) -> NodeVerdict:
         """What is stored of one that is judged."""
         update = {"verdict": said.verdict, "at": now, "tier": tier, "evidence": list(said.findings)}
-        return self.told(said.message).model_copy(update=update)
+        return self.pending(said.message).model_copy(update=update)
 
 
 def follow(
@@ -91,7 +88,7 @@ def follow(
     seen: SweepNode | None,
     sweep: HealthSweep,
     left: int,
-    heard: Heard,
+    lookup: ReportLookup,
     known: Mapping[str, HardwareClassStatus],
 ) -> Participant:
     """How far a node is. `left`: seconds of the sweep's deadline."""
@@ -101,7 +98,7 @@ def follow(
     elif stored.hardware and seen.hardware and stored.hardware != seen.hardware:
         one.ended = f"the node has other hardware now: {seen.hardware}"
     else:
-        _follow(one, seen, sweep, left, heard, known)
+        _follow(one, seen, sweep, left, lookup, known)
     return one
 
 
@@ -110,7 +107,7 @@ def _follow(
     seen: SweepNode,
     sweep: HealthSweep,
     left: int,
-    heard: Heard,
+    lookup: ReportLookup,
     known: Mapping[str, HardwareClassStatus],
 ) -> None:
     # Without an inventory it would be of no class.
@@ -118,33 +115,33 @@ def _follow(
     probes: tuple[str, ...] = ()
     while True:
         order = Order(seen.name, run_name(sweep, len(one.runs)), tiers, probes, max(1, left))
-        told = heard(seen.name, order.name)
-        if told is None or not told.over:
+        report = lookup(seen.name, order.name)
+        if report is None or not report.over:
             break
-        if told.stand is Stand.CANCELLED:
+        if report.state is OrderState.CANCELLED:
             one.ended = "it was cancelled"
             return
-        one.runs.append(told)
+        one.runs.append(report)
         its_class = known.get(one.hardware_class)
         probes = one.judge(seen, its_class, sweep).again if its_class is not None else ()
         if not probes:
             return
-    _wait(one, seen, order, told)
+    _wait(one, seen, order, report)
 
 
-def _wait(one: Participant, seen: SweepNode, order: Order, told: Told | None) -> None:
+def _wait(one: Participant, seen: SweepNode, order: Order, report: NodeReport | None) -> None:
     busy = seen.pods > 0 and order.tiers != (Tier.L0.value,)
-    if busy and told is not None and told.stand is Stand.RUNNING:
+    if busy and report is not None and report.state is OrderState.RUNNING:
         one.order, one.ended = order, f"{seen.pods} pods of jobs came onto it while it was measured"
-    elif not seen.heard:
+    elif not seen.agent_connected:
         one.waits = "its agent is not heard"
     elif not seen.hardware:
-        one.waits = "its agent has not told of its hardware"
+        one.waits = "its agent has not reported its hardware"
     elif busy:
         one.waits = f"{seen.pods} pods of jobs are on it"
     else:
         one.order = order
-        one.waits = told.message if told is not None and told.stand is Stand.REFUSED else ""
+        one.waits = report.message if report is not None and report.state is OrderState.REFUSED else ""
 
 
 def prefix(sweep: HealthSweep) -> str:
@@ -157,16 +154,16 @@ def run_name(sweep: HealthSweep, number: int) -> str:
     return f"{prefix(sweep)}.{number}"
 
 
-def with_pairs(judged: Judged, said: Said | None) -> Judged:
+def with_pairs(judged: RunAssessment, said: TestVerdict | None) -> RunAssessment:
     """The verdict of a node that was measured with others, too; None when that did not come to its end."""
     if said is None:
         words = "pairs of nodes were not measured to the end"
-        said = Said("", Outcome.INCONCLUSIVE, SaidReason.NOT_MEASURED, words)
+        said = TestVerdict("", Outcome.INCONCLUSIVE, TestReason.NOT_MEASURED, words)
     verdict = Verdict(said.outcome.value)
     if verdict is Verdict.PASS:
         return judged
     message = f"{said.reason}: {said.words}"[:_MOST_WORDS]
     findings = (Finding(name="pairs", verdict=verdict, message=message), *judged.findings)[:MOST_FINDINGS]
     if _WORST_FIRST.index(judged.verdict) <= _WORST_FIRST.index(verdict):
-        return Judged(judged.verdict, judged.message, findings, ())
-    return Judged(verdict, message, findings, ())
+        return RunAssessment(judged.verdict, judged.message, findings, ())
+    return RunAssessment(verdict, message, findings, ())

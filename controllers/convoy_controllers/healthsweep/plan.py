@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from convoy_controllers.healthsweep import classes, pairing
-from convoy_controllers.healthsweep.observed import Order, SweepNode
-from convoy_controllers.healthsweep.participant import Heard, Participant, follow, prefix, with_pairs
+from convoy_controllers.healthsweep.observed import Order, ReportLookup, SweepNode
+from convoy_controllers.healthsweep.participant import Participant, follow, prefix, with_pairs
 from convoy_crds.hardwareclass import HardwareClassStatus
 from convoy_crds.healthsweep import (
     MOST_NODES,
@@ -52,7 +52,7 @@ class Step:
 def advance(
     sweep: HealthSweep,
     nodes: Sequence[SweepNode],
-    heard: Heard,
+    lookup: ReportLookup,
     known: Mapping[str, HardwareClassStatus],
     now: datetime,
 ) -> Step:
@@ -63,12 +63,12 @@ def advance(
         expires = status.completion_time + max(kept, LEAST_KEPT)
         return Step(delete=now >= expires, expires=expires)
     if status.start_time is None:
-        return Step(status=_begun(sweep, nodes, now))
+        return Step(status=_started(sweep, nodes, now))
     left = seconds(sweep.spec.deadline) - (now - status.start_time).total_seconds()
-    return _Look(sweep, left, known, now).step(nodes, heard, status.start_time)
+    return _RunningSweep(sweep, left, known, now).step(nodes, lookup, status.start_time)
 
 
-def _begun(sweep: HealthSweep, nodes: Sequence[SweepNode], now: datetime) -> HealthSweepStatus:
+def _started(sweep: HealthSweep, nodes: Sequence[SweepNode], now: datetime) -> HealthSweepStatus:
     spec = sweep.spec
     if spec.nodes is not None:
         chosen = sorted(set(spec.nodes))
@@ -108,7 +108,7 @@ def _short(one: NodeVerdict) -> NodeVerdict:
     return one.model_copy(update={"evidence": evidence})
 
 
-class _Look:
+class _RunningSweep:
     """At a sweep that runs. `left`: seconds until its deadline."""
 
     def __init__(
@@ -121,11 +121,11 @@ class _Look:
         self._now = now
         self._pairs: tuple[Order, ...] = ()
 
-    def step(self, nodes: Sequence[SweepNode], heard: Heard, began: datetime) -> Step:
+    def step(self, nodes: Sequence[SweepNode], lookup: ReportLookup, began: datetime) -> Step:
         """What it wants."""
         seen, status = {one.name: one for one in nodes}, self._sweep.status
         everyone = [
-            follow(one, seen.get(one.node), self._sweep, int(self._left), heard, self._known)
+            follow(one, seen.get(one.node), self._sweep, int(self._left), lookup, self._known)
             for one in status.nodes
             if one.verdict is None
         ]
@@ -134,7 +134,7 @@ class _Look:
             if one.runs and one.seen is not None and not one.ended:
                 known = self._known.get(one.hardware_class, HardwareClassStatus())
                 one.judged = one.judge(one.seen, known, self._sweep)
-        found = {one.node: one for one in status.nodes} | self._verdicts(everyone, heard)
+        found = {one.node: one for one in status.nodes} | self._verdicts(everyone, lookup)
         listed = [_short(found[name]) if len(found) > MANY else found[name] for name in sorted(found)]
         after = _counted(status.model_copy(update={"nodes": listed}), self._now)
         orders = [one.order for one in everyone if one.order is not None]
@@ -165,7 +165,7 @@ class _Look:
         patient = self._left > 0 and (self._now - began).total_seconds() < FILL_SECONDS
         return patient and any(one.measuring for one in everyone)
 
-    def _verdicts(self, everyone: Sequence[Participant], heard: Heard) -> dict[str, NodeVerdict]:
+    def _verdicts(self, everyone: Sequence[Participant], lookup: ReportLookup) -> dict[str, NodeVerdict]:
         """By node: a verdict, or what it waits for."""
         filling = self._filling(everyone)
         found: dict[str, NodeVerdict] = {}
@@ -178,16 +178,16 @@ class _Look:
             elif open_ and self._left <= 0:
                 found[name] = one.inconclusive(f"its time was over: {one.words}", self._now)
             elif open_:
-                found[name] = one.told(one.words)
+                found[name] = one.pending(one.words)
             elif filling and not self._referenced(one):
-                found[name] = one.told("others of its class are measured first")
+                found[name] = one.pending("others of its class are measured first")
             else:
                 through.append(one)
         if Tier.L2 not in self._sweep.spec.tiers:
             return found | self._alone(through)
         if any(one.verdict is None for one in found.values()):
-            return found | {one.stored.node: one.told("pairs are measured last") for one in through}
-        return found | self._together(through, heard)
+            return found | {one.stored.node: one.pending("pairs are measured last") for one in through}
+        return found | self._together(through, lookup)
 
     def _referenced(self, one: Participant) -> bool:
         known = self._known.get(one.hardware_class)
@@ -201,16 +201,16 @@ class _Look:
             if one.judged is not None
         }
 
-    def _together(self, through: Sequence[Participant], heard: Heard) -> dict[str, NodeVerdict]:
+    def _together(self, through: Sequence[Participant], lookup: ReportLookup) -> dict[str, NodeVerdict]:
         """Of nodes that are through with what they measure alone, with what they measure in pairs."""
-        there = [one for one in through if one.takes_part]
-        apart = self._alone([one for one in through if not one.takes_part])
+        there = [one for one in through if one.joins_pairs]
+        apart = self._alone([one for one in through if not one.joins_pairs])
         members = [one.seen for one in there if one.seen is not None]
-        gone = {one.hardware for one in members if not one.heard or one.pods or not one.address}
-        pairs = pairing.fold(prefix(self._sweep), members, gone, heard)
+        absent = {one.hardware for one in members if not one.agent_connected or one.pods or not one.address}
+        pairs = pairing.replay_rounds(prefix(self._sweep), members, absent, lookup)
         if pairs.verdicts is None and self._left > 0:
             self._pairs = pairs.orders
-            return apart | {one.stored.node: one.told("pairs are measured") for one in there}
+            return apart | {one.stored.node: one.pending("pairs are measured") for one in there}
         said = pairs.verdicts or {}
         return apart | {
             one.stored.node: one.decided(

@@ -12,7 +12,7 @@ from convoy_crds.nodehealth import NodeHealth, NodeRef
 
 
 @dataclass(frozen=True, slots=True)
-class SeenNode:
+class ReportedNode:
     """A Node, and what its agent has reported of it."""
 
     name: str
@@ -24,7 +24,7 @@ class SeenNode:
     driver: str = ""
     accelerators: tuple[str, ...] | None = None
     """UUIDs; None until its agent has reported them."""
-    heard: bool = False
+    agent_connected: bool = False
     """True while its agent is heard."""
     schedulable: bool = True
 
@@ -37,9 +37,9 @@ class Bindings:
     """By node, the name of its hardware, as far as that is known, stored or not."""
     hardware: Mapping[str, str] = field(default_factory=dict)
     """By node, the NodeHealth that speaks for it."""
-    claims: Mapping[str, tuple[SeenNode, ...]] = field(default_factory=dict)
+    claims: Mapping[str, tuple[ReportedNode, ...]] = field(default_factory=dict)
     """By hardware, the nodes that claim to have it."""
-    chosen: Mapping[str, SeenNode] = field(default_factory=dict)
+    chosen: Mapping[str, ReportedNode] = field(default_factory=dict)
     """By NodeHealth, the node that has the hardware."""
 
     def name_of(self, node: str) -> str:
@@ -49,7 +49,7 @@ class Bindings:
         return self.hardware.get(node) or (name if alone else "")
 
 
-def hardware_name(node: SeenNode) -> str:
+def hardware_name(node: ReportedNode) -> str:
     """The name of a node's hardware: a hash of its accelerators' UUIDs, else its machine id; empty while it
     is not known. Names of nodes come and go, and machine ids with reinstalled systems; accelerators stay.
     """
@@ -60,11 +60,11 @@ def hardware_name(node: SeenNode) -> str:
     return hashlib.sha256("\n".join(sorted(node.accelerators)).encode()).hexdigest()[:32]
 
 
-def bind(nodes: Iterable[SeenNode], healths: Iterable[NodeHealth]) -> Bindings:
+def bind(nodes: Iterable[ReportedNode], healths: Iterable[NodeHealth]) -> Bindings:
     """Find the node of each piece of stored hardware."""
     stored = {health.metadata.name: health.status.node_ref for health in healths}
     by_uid = {ref.uid: name for name, ref in stored.items()}
-    claims: dict[str, list[SeenNode]] = defaultdict(list)
+    claims: dict[str, list[ReportedNode]] = defaultdict(list)
     for node in nodes:
         # What its agent has not reported since this operator began is as it was.
         if name := hardware_name(node) or by_uid.get(node.uid, ""):
@@ -78,12 +78,12 @@ def bind(nodes: Iterable[SeenNode], healths: Iterable[NodeHealth]) -> Bindings:
     )
 
 
-def chosen(known: NodeRef, claims: Sequence[SeenNode]) -> SeenNode | None:
+def chosen(known: NodeRef, claims: Sequence[ReportedNode]) -> ReportedNode | None:
     """The node that has the hardware: of those that claim it one whose agent is heard, best the one that had
     it, else the youngest. A node that was replaced may linger as an object; machine ids get cloned.
     """
 
-    def rank(node: SeenNode) -> tuple[bool, bool, float, str]:
-        return node.heard, node.uid == known.uid, node.created.timestamp(), node.uid
+    def rank(node: ReportedNode) -> tuple[bool, bool, float, str]:
+        return node.agent_connected, node.uid == known.uid, node.created.timestamp(), node.uid
 
     return max(claims, key=rank, default=None)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from convoy_controllers.nodehealth import evidence
-from convoy_controllers.nodehealth.observed import Facts
+from convoy_controllers.nodehealth.observed import HardwareFacts
 from convoy_controllers.nodehealth.record import ACCUSED, length
 from convoy_crds.guardpolicy import Breaker, BreakerState, BreakerStatus, GuardPolicy
 from convoy_crds.nodehealth import Action, EvidenceKind, NodeHealthStatus, Outcome, State
@@ -21,11 +21,11 @@ LEAST_OUTCOMES, MOST_OUTCOMES = 4, 10
 _FEW = 2
 
 
-class Judged(NamedTuple):
+class AssessedNode(NamedTuple):
     """A node as it stands, before anything is granted."""
 
     status: NodeHealthStatus
-    facts: Facts
+    facts: HardwareFacts
     stored: NodeHealthStatus
     """As others still see it: `status` may be written after all others of a look, or never."""
 
@@ -45,12 +45,12 @@ class Trip(NamedTuple):
     message: str
 
 
-def size(nodes: Mapping[str, Judged]) -> int:
+def size(nodes: Mapping[str, AssessedNode]) -> int:
     """Nodes that shares are counted of: those that are there, or away because of us."""
     return sum(1 for one in nodes.values() if one.facts.node is not None or one.status.state in ACCUSED)
 
 
-def next_state(policy: GuardPolicy, nodes: Mapping[str, Judged], now: datetime) -> BreakerStatus:
+def next_state(policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: datetime) -> BreakerStatus:
     """The breaker after this look at the fleet; the same object when nothing changes."""
     known, rules = policy.status.breaker, policy.spec.breaker
     trip = tripped(known, rules, nodes, now)
@@ -67,7 +67,7 @@ def next_state(policy: GuardPolicy, nodes: Mapping[str, Judged], now: datetime) 
     return _opened(trip, now) if trip is not None else _half_open(policy, nodes, now)
 
 
-def _half_open(policy: GuardPolicy, nodes: Mapping[str, Judged], now: datetime) -> BreakerStatus:
+def _half_open(policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: datetime) -> BreakerStatus:
     known, rules = policy.status.breaker, policy.spec.breaker
     since = known.since or now
     closed = _turned(BreakerState.CLOSED, Reasons.BREAKER_CLOSED, Reasons.BREAKER_CLOSED.message, now)
@@ -96,9 +96,9 @@ def _waits(status: NodeHealthStatus) -> bool:
     return status.state in (State.SUSPECT, State.GATED, State.QUARANTINED) and status.confirmed_at is not None
 
 
-def _may_be_tried(one: Judged, sweeps: bool) -> bool:
+def _may_be_tried(one: AssessedNode, sweeps: bool) -> bool:
     """Whether it waits, and has failed a sweep or may have one: for others half open would never end."""
-    ready = one.status.sweep is not None or (sweeps and one.facts.heard and one.facts.idle)
+    ready = one.status.sweep is not None or (sweeps and one.facts.agent_connected and one.facts.idle)
     return _waits(one.status) and (ready or evidence.failures(one.status.evidence) > 0)
 
 
@@ -120,7 +120,9 @@ def admits(breaker: BreakerStatus, name: str, status: NodeHealthStatus) -> bool:
     return evidence.failures(status.evidence) > 0 and breaker.trial in ("", name)
 
 
-def tripped(known: BreakerStatus, rules: Breaker, nodes: Mapping[str, Judged], now: datetime) -> Trip | None:
+def tripped(
+    known: BreakerStatus, rules: Breaker, nodes: Mapping[str, AssessedNode], now: datetime
+) -> Trip | None:
     """Why the breaker must open; None when nothing says so."""
     total = size(nodes)
     window = length(rules.window)
@@ -146,7 +148,7 @@ def tripped(known: BreakerStatus, rules: Breaker, nodes: Mapping[str, Judged], n
     )
     if suspects > max(_FEW, total * rules.suspect_percent / 100):
         return Trip(Reasons.BREAKER_SUSPECT, Reasons.BREAKER_SUSPECT.format(count=suspects, nodes=total))
-    return _shared([one for _, one in confirmed], rules, nodes) or _in_vain(known, rules, nodes)
+    return _shared([one for _, one in confirmed], rules, nodes) or _ineffective(known, rules, nodes)
 
 
 def _counted_before(known: BreakerStatus, status: NodeHealthStatus) -> bool:
@@ -156,7 +158,9 @@ def _counted_before(known: BreakerStatus, status: NodeHealthStatus) -> bool:
     return known.since is not None and status.confirmed_at is not None and status.confirmed_at <= known.since
 
 
-def _shared(confirmed: Sequence[Judged], rules: Breaker, nodes: Mapping[str, Judged]) -> Trip | None:
+def _shared(
+    confirmed: Sequence[AssessedNode], rules: Breaker, nodes: Mapping[str, AssessedNode]
+) -> Trip | None:
     """What most of the confirmed have in common, unless half of the fleet has it as well."""
     if len(confirmed) < LEAST_SHARED:
         return None
@@ -171,7 +175,7 @@ def _shared(confirmed: Sequence[Judged], rules: Breaker, nodes: Mapping[str, Jud
     return None
 
 
-def _marks(one: Judged, what: str) -> set[str]:
+def _marks(one: AssessedNode, what: str) -> set[str]:
     ref = one.status.node_ref
     if what == "rack":
         return {ref.rack} - {""}
@@ -181,7 +185,7 @@ def _marks(one: Judged, what: str) -> set[str]:
     return accusing | set(one.facts.node.jobs if one.facts.node else ())
 
 
-def _in_vain(known: BreakerStatus, rules: Breaker, nodes: Mapping[str, Judged]) -> Trip | None:
+def _ineffective(known: BreakerStatus, rules: Breaker, nodes: Mapping[str, AssessedNode]) -> Trip | None:
     if known.state is BreakerState.OPEN:
         return None
     decided = sorted(

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from convoy_controllers.nodehealth import breaker as breakers
-from convoy_controllers.nodehealth.breaker import Judged
-from convoy_controllers.nodehealth.machine import SWEEPS, Want, Wish
+from convoy_controllers.nodehealth.breaker import AssessedNode
+from convoy_controllers.nodehealth.machine import SWEEPS, Request, RequestKind
 from convoy_controllers.nodehealth.record import ACCUSED, IN_SERVICE, length
-from convoy_controllers.nodehealth.sweeping import UNASKED
+from convoy_controllers.nodehealth.sweeping import OPTIONAL_CAUSES
 from convoy_crds.guardpolicy import BreakerState, BreakerStatus, GuardPolicy
 from convoy_crds.meta import seconds
 from convoy_crds.nodehealth import State
@@ -25,7 +25,7 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 
 _HOUR = timedelta(hours=1)
-_FIRST = {Want.DRAIN: 0, Want.QUARANTINE: 1, Want.SWEEP: 2, Want.ROUTINE: 3}
+_FIRST = {RequestKind.DRAIN: 0, RequestKind.QUARANTINE: 1, RequestKind.SWEEP: 2, RequestKind.ROUTINE: 3}
 _TRUSTED = IN_SERVICE - {State.SUSPECT}
 _SWEPT_FIRST = (State.REQUALIFYING, State.QUARANTINED, State.GATED, State.SUSPECT)
 
@@ -43,9 +43,9 @@ class Allocation:
     """What a look at the whole fleet allows."""
 
     breaker: BreakerStatus
-    granted: dict[str, Wish] = field(default_factory=dict)
+    granted: dict[str, Request] = field(default_factory=dict)
     refused: dict[str, Refusal] = field(default_factory=dict)
-    """Why the first wish of a node was not granted."""
+    """Why the first request of a node was not granted."""
 
 
 def share(nodes: int, percent: int, least: int = 1) -> int:
@@ -53,10 +53,10 @@ def share(nodes: int, percent: int, least: int = 1) -> int:
     return max(least, nodes * percent // 100)
 
 
-class Ledger:
-    """How full every budget is; it fills as wishes are granted."""
+class BudgetUsage:
+    """How full every budget is; it fills as requests are granted."""
 
-    def __init__(self, policy: GuardPolicy, nodes: Mapping[str, Judged], now: datetime) -> None:
+    def __init__(self, policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: datetime) -> None:
         self.rules = policy.spec.budgets
         self.size = sum(1 for one in nodes.values() if one.facts.node is not None or one.both(ACCUSED))
         held = [one.status for one in nodes.values() if one.status.holds_token or one.stored.holds_token]
@@ -69,59 +69,59 @@ class Ledger:
         self.accused = sum(1 for one in nodes.values() if one.either(ACCUSED))
         sweeping = [one.status.sweep for one in nodes.values() if one.status.sweep is not None]
         self.sweeps = len(sweeping)
-        self.asked = sum(1 for one in sweeping if one.cause not in UNASKED)
+        self.required_sweeps = sum(1 for one in sweeping if one.cause not in OPTIONAL_CAUSES)
         sweeps = policy.spec.sweeps
         self.sweeps_limit = share(self.size, sweeps.at_once_percent) if sweeps is not None else 0
-        moving = sum(1 for one in nodes.values() if one.either({State.DRAINING}) and not one.facts.idle)
-        self.spares = sum(1 for one in nodes.values() if _spare(one)) - moving
+        swapping = sum(1 for one in nodes.values() if one.either({State.DRAINING}) and not one.facts.idle)
+        self.spares = sum(1 for one in nodes.values() if _spare(one)) - swapping
 
-    def refuses(self, want: Want, one: Judged) -> Refusal | None:
+    def refuses(self, kind: RequestKind, one: AssessedNode) -> Refusal | None:
         """The first budget that has nothing left for this; None when all grant it."""
-        if want is Want.SWEEP:
+        if kind is RequestKind.SWEEP:
             # What is routine keeps nobody from returning to service.
-            return _over(Reasons.SWEEP_BUDGET, want, self.asked, self.sweeps_limit)
-        if want is Want.ROUTINE:
-            refused = _over(Reasons.SWEEP_BUDGET, want, self.sweeps, self.sweeps_limit)
-            return refused or self._spares(want, max(1, self.rules.reserved_spares))
-        if want is Want.QUARANTINE:
+            return _over(Reasons.SWEEP_BUDGET, kind, self.required_sweeps, self.sweeps_limit)
+        if kind is RequestKind.ROUTINE:
+            refused = _over(Reasons.SWEEP_BUDGET, kind, self.sweeps, self.sweeps_limit)
+            return refused or self._spares(kind, max(1, self.rules.reserved_spares))
+        if kind is RequestKind.QUARANTINE:
             limit = share(self.size, self.rules.quarantined_percent, 2)
-            refused = _over(Reasons.QUARANTINE_BUDGET, want, self.accused, limit)
+            refused = _over(Reasons.QUARANTINE_BUDGET, kind, self.accused, limit)
             idle = one.facts.idle and self.rules.reserved_spares > 0
-            return refused or (self._spares(want, self.rules.reserved_spares) if idle else None)
+            return refused or (self._spares(kind, self.rules.reserved_spares) if idle else None)
         rack, jobs = one.status.node_ref.rack, one.facts.node.jobs if one.facts.node else ()
-        taken = sorted(self.jobs.intersection(jobs))
+        recent_jobs = sorted(self.jobs.intersection(jobs))
         return (
-            _over(Reasons.POOL_BUDGET, want, self.pool, share(self.size, self.rules.pool_percent))
+            _over(Reasons.POOL_BUDGET, kind, self.pool, share(self.size, self.rules.pool_percent))
             or _over(
-                Reasons.RATE_BUDGET, want, self.hour, share(self.size, self.rules.fleet_percent_per_hour)
+                Reasons.RATE_BUDGET, kind, self.hour, share(self.size, self.rules.fleet_percent_per_hour)
             )
             or (
-                _over(Reasons.RACK_BUDGET, want, self.racks[rack], self.rules.per_rack, rack)
+                _over(Reasons.RACK_BUDGET, kind, self.racks[rack], self.rules.per_rack, rack)
                 if rack
                 else None
             )
-            or (self._job(want, taken[0]) if taken else None)
-            or (None if one.facts.idle else self._spares(want, self.rules.reserved_spares))
+            or (self._job(kind, recent_jobs[0]) if recent_jobs else None)
+            or (None if one.facts.idle else self._spares(kind, self.rules.reserved_spares))
         )
 
-    def _job(self, want: Want, job: str) -> Refusal:
+    def _job(self, kind: RequestKind, job: str) -> Refusal:
         span = seconds(self.rules.job_interval)
-        return Refusal(Reasons.JOB_BUDGET, Reasons.JOB_BUDGET.format(want=want, job=job, seconds=span))
+        return Refusal(Reasons.JOB_BUDGET, Reasons.JOB_BUDGET.format(want=kind, job=job, seconds=span))
 
-    def _spares(self, want: Want, reserved: int) -> Refusal | None:
+    def _spares(self, kind: RequestKind, reserved: int) -> Refusal | None:
         """Whether one idle node can be spared: a job that moves takes one, too."""
         if self.spares > reserved:
             return None
-        message = Reasons.SPARES_BUDGET.format(want=want, count=self.spares, limit=reserved)
+        message = Reasons.SPARES_BUDGET.format(want=kind, count=self.spares, limit=reserved)
         return Refusal(Reasons.SPARES_BUDGET, message)
 
-    def take(self, want: Want, one: Judged) -> None:
+    def record(self, kind: RequestKind, one: AssessedNode) -> None:
         """Counts what was granted."""
-        if want in SWEEPS:
+        if kind in SWEEPS:
             self.sweeps += 1
-            self.asked += 1 if want is Want.SWEEP else 0
-            self.spares -= 1 if want is Want.ROUTINE else 0
-        elif want is Want.QUARANTINE:
+            self.required_sweeps += 1 if kind is RequestKind.SWEEP else 0
+            self.spares -= 1 if kind is RequestKind.ROUTINE else 0
+        elif kind is RequestKind.QUARANTINE:
             self.accused += 1
             self.spares -= 1 if _spare(one) else 0
         else:
@@ -134,67 +134,67 @@ class Ledger:
 
 def allocate(
     policy: GuardPolicy,
-    nodes: Mapping[str, Judged],
-    wishes: Mapping[str, tuple[Wish, ...]],
+    nodes: Mapping[str, AssessedNode],
+    requests: Mapping[str, tuple[Request, ...]],
     now: datetime,
 ) -> Allocation:
     """Grants what the breaker and every budget leave room for, what costs most first."""
     allocation = Allocation(breakers.next_state(policy, nodes, now))
-    ledger = Ledger(policy, nodes, now)
-    for name, wish in _in_order(nodes, wishes):
+    usage = BudgetUsage(policy, nodes, now)
+    for name, request in _in_order(nodes, requests):
         if name in allocation.granted:
             continue
         one = nodes[name]
-        refused = _stopped(allocation.breaker, policy, name, one, wish) or ledger.refuses(wish.want, one)
+        refused = _stopped(allocation.breaker, policy, name, one, request) or usage.refuses(request.kind, one)
         if refused is not None:
-            if wish.want is not Want.ROUTINE:
+            if request.kind is not RequestKind.ROUTINE:
                 allocation.refused.setdefault(name, refused)
             continue
         allocation.refused.pop(name, None)
-        allocation.granted[name] = wish
-        ledger.take(wish.want, one)
+        allocation.granted[name] = request
+        usage.record(request.kind, one)
         half_open = allocation.breaker.state is BreakerState.HALF_OPEN
-        if half_open and wish.want not in SWEEPS and allocation.breaker.trial != name:
+        if half_open and request.kind not in SWEEPS and allocation.breaker.trial != name:
             allocation.breaker = allocation.breaker.model_copy(update={"trial": name})
     return allocation
 
 
 def _in_order(
-    nodes: Mapping[str, Judged], wishes: Mapping[str, tuple[Wish, ...]]
-) -> Iterable[tuple[str, Wish]]:
+    nodes: Mapping[str, AssessedNode], requests: Mapping[str, tuple[Request, ...]]
+) -> Iterable[tuple[str, Request]]:
     """Drains, quarantines, sweeps; among these what has cost most, or is nearest to its return."""
 
-    def rank(entry: tuple[str, Wish]) -> tuple[int, float, str]:
-        name, wish = entry
+    def rank(entry: tuple[str, Request]) -> tuple[int, float, str]:
+        name, request = entry
         status = nodes[name].status
-        if wish.want is Want.ROUTINE:
-            return _FIRST[wish.want], 0.0, ""  # in the order in which they are wanted
-        if wish.want is Want.SWEEP:
+        if request.kind is RequestKind.ROUTINE:
+            return _FIRST[request.kind], 0.0, ""  # in the order in which they are wanted
+        if request.kind is RequestKind.SWEEP:
             known = status.state in _SWEPT_FIRST
-            return _FIRST[wish.want], float(_SWEPT_FIRST.index(status.state) if known else 9), name
-        return _FIRST[wish.want], -sum(one.loss - one.forgiven for one in status.evidence), name
+            return _FIRST[request.kind], float(_SWEPT_FIRST.index(status.state) if known else 9), name
+        return _FIRST[request.kind], -sum(one.loss - one.forgiven for one in status.evidence), name
 
-    return sorted(((name, wish) for name, several in wishes.items() for wish in several), key=rank)
+    return sorted(((name, request) for name, several in requests.items() for request in several), key=rank)
 
 
 def _stopped(
-    breaker: BreakerStatus, policy: GuardPolicy, name: str, one: Judged, wish: Wish
+    breaker: BreakerStatus, policy: GuardPolicy, name: str, one: AssessedNode, request: Request
 ) -> Refusal | None:
-    if wish.want in SWEEPS or breakers.admits(breaker, name, one.status):
+    if request.kind in SWEEPS or breakers.admits(breaker, name, one.status):
         return None
     message = Reasons.BREAKER_OPEN.format(
-        want=wish.want, policy=policy.metadata.name, state=f"{breaker.state}: {breaker.message}"
+        want=request.kind, policy=policy.metadata.name, state=f"{breaker.state}: {breaker.message}"
     )
     return Refusal(Reasons.BREAKER_OPEN, message)
 
 
-def _spare(one: Judged) -> bool:
+def _spare(one: AssessedNode) -> bool:
     node = one.facts.node
     tested = one.status.sweep is not None or one.stored.sweep is not None
     return node is not None and node.schedulable and node.pods == 0 and one.both(_TRUSTED) and not tested
 
 
-def _over(reason: Reason, want: Want, count: int, limit: int, rack: str = "") -> Refusal | None:
+def _over(reason: Reason, kind: RequestKind, count: int, limit: int, rack: str = "") -> Refusal | None:
     if count < limit:
         return None
-    return Refusal(reason, reason.format(want=want, count=count, limit=limit, rack=rack))
+    return Refusal(reason, reason.format(want=kind, count=count, limit=limit, rack=rack))

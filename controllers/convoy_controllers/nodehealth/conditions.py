@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from convoy_controllers.nodehealth.budget import Refusal
-from convoy_controllers.nodehealth.observed import Facts
+from convoy_controllers.nodehealth.observed import HardwareFacts
 from convoy_controllers.nodehealth.record import ACCUSED, length
 from convoy_crds.guardpolicy import GuardPolicy, Mode
 from convoy_crds.meta import Condition
@@ -19,9 +19,9 @@ _MOST_JOBS = 3
 _Value = Literal["True", "False", "Unknown"]
 
 
-def described(
+def with_conditions(
     status: NodeHealthStatus,
-    facts: Facts,
+    facts: HardwareFacts,
     policy: GuardPolicy | None,
     refusal: Refusal | None,
     generation: int,
@@ -64,7 +64,7 @@ def _qualified(status: NodeHealthStatus, policy: GuardPolicy | None) -> tuple[_V
 
 def _acting(
     status: NodeHealthStatus,
-    facts: Facts,
+    facts: HardwareFacts,
     policy: GuardPolicy | None,
     refusal: Refusal | None,
     now: datetime,
@@ -81,9 +81,9 @@ def _acting(
             pods = facts.node.pods
             reason = Reasons.DRAIN_BLOCKED
             return "False", reason, reason.format(pods=pods, seconds=int(limit.total_seconds()))
-    if status.state is State.QUARANTINED and facts.node is not None and facts.node.stays:
+    if status.state is State.QUARANTINED and facts.node is not None and facts.node.unswappable:
         reason = Reasons.JOB_STAYS
-        return "False", reason, reason.format(jobs=", ".join(facts.node.stays[:_MOST_JOBS]))
+        return "False", reason, reason.format(jobs=", ".join(facts.node.unswappable[:_MOST_JOBS]))
     if status.state is State.REQUALIFYING and policy is not None and policy.spec.sweeps is None:
         return "False", Reasons.AWAITS_RELEASE, Reasons.AWAITS_RELEASE.message
     if status.state in ACCUSED or status.sweep is not None:

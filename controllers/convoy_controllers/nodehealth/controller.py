@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from convoy_controllers.cached import Parent
+from convoy_controllers.cached import CachedObject
 from convoy_controllers.children import Child, Create, manifest
 from convoy_controllers.controller import Controller, Makes, Watch, by_field, every, itself
 from convoy_controllers.keys import Key
@@ -19,7 +19,7 @@ from convoy_controllers.nodehealth import sources
 from convoy_controllers.nodehealth.binding import Bindings, hardware_name
 from convoy_controllers.nodehealth.observe import Hardware, by_node, in_order, member, results
 from convoy_controllers.nodehealth.observed import Member
-from convoy_controllers.nodehealth.sweeping import UNASKED
+from convoy_controllers.nodehealth.sweeping import OPTIONAL_CAUSES
 from convoy_controllers.plan import Plan
 from convoy_controllers.reader import Reader
 from convoy_controllers.resources import GUARD_POLICIES, HEALTH_SWEEPS, NODE_HEALTHS, NODES
@@ -40,7 +40,7 @@ class Observed:
     member: Member
     policy: GuardPolicy | None = None
     """The policy for the hardware; None for none."""
-    asking: GuardPolicy | None = None
+    requester: GuardPolicy | None = None
     """The policy that `status.policy` names, by whose rules a sweep is made."""
     sweep_exists: bool = True
     """False if the HealthSweep that the status names does not exist."""
@@ -66,7 +66,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
     return Observed(
         member=member(key.name, policy, seen, reader.now()),
         policy=policy,
-        asking=reader.get(guardpolicy.KIND, health.status.policy) if health.status.policy else None,
+        requester=reader.get(guardpolicy.KIND, health.status.policy) if health.status.policy else None,
         sweep_exists=ref is None or reader.exists(healthsweep.KIND, ref.name),
     )
 
@@ -78,18 +78,18 @@ def plan(observed: Observed, now: datetime) -> Plan:
         return Plan(children=children)
     status = fleets.unguarded(observed.member, now)
     after = status.to_dict() if status is not None else None
-    return Plan(status=after, children=children, requeue_after=fleets.LOOK_SECONDS)
+    return Plan(status=after, children=children, requeue_after=fleets.RECONCILE_SECONDS)
 
 
 def _sweep(observed: Observed) -> Iterable[Child]:
-    status, policy = observed.member.health.status, observed.asking
+    status, policy = observed.member.health.status, observed.requester
     ref, node = status.sweep, status.node_ref.name
     if ref is None or observed.sweep_exists or policy is None or policy.spec.sweeps is None or not node:
         return
     spec = {
         "nodes": [node],
         "deadline": policy.spec.sweeps.deadline,
-        "ttlSecondsAfterFinished": _KEPT_UNASKED_SECONDS if ref.cause in UNASKED else _KEPT_SECONDS,
+        "ttlSecondsAfterFinished": _KEPT_UNASKED_SECONDS if ref.cause in OPTIONAL_CAUSES else _KEPT_SECONDS,
     }
     yield Create(HEALTH_SWEEPS, manifest(HEALTH_SWEEPS, ref.name, spec))
 
@@ -106,15 +106,15 @@ def _bound(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tu
     """
     item: Any = after if after is not None else before
     names = {one.name for one in reader.referring(KIND, ON_NODE, item.name)}
-    reported = hardware_name(reader.seen_node(item))
+    reported = hardware_name(reader.reported_node(item))
     return [("", name) for name in sorted({*names, reported}) if reader.exists(KIND, name)]
 
 
-def _asked(health: Parent) -> Hashable:
+def _sweep_request(health: CachedObject) -> Hashable:
     return ((health.status.get("sweep") or {}).get("name"), health.status.get("policy"))
 
 
-def _rules(policy: Parent) -> Hashable:
+def _rules(policy: CachedObject) -> Hashable:
     return policy.generation
 
 
@@ -126,7 +126,7 @@ CONTROLLER = Controller(
     validity=None,
     makes=(Makes(HEALTH_SWEEPS, (Create,), owned=False),),
     watches=(
-        Watch(NODE_HEALTHS, itself, _asked),
+        Watch(NODE_HEALTHS, itself, _sweep_request),
         Watch(NODES, _bound, sources.concern, index=ON_NODE),
         by_field(KIND, HEALTH_SWEEPS, "status.sweep.name", lambda sweep: sweep.uid),
         every(KIND, GUARD_POLICIES, _rules),

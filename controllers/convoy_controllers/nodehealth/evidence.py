@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from convoy_controllers.nodehealth.observed import Facts, Suspicion, SweepResult
+from convoy_controllers.nodehealth.observed import HardwareFacts, Suspicion, SweepResult
 from convoy_controllers.nodehealth.record import length
 from convoy_crds.guardpolicy import Detection, GuardPolicySpec
 from convoy_crds.meta import seconds
@@ -33,9 +33,11 @@ def counts(suspicion: Suspicion, detection: Detection, now: datetime) -> bool:
     return slow and lasting and now - suspicion.seen <= STALE
 
 
-def gathered(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime) -> list[Evidence]:
+def gathered(
+    status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
+) -> list[Evidence]:
     """The evidence with what the detector says now. Nothing is believed of a node that is not heard."""
-    if not facts.heard:
+    if not facts.agent_connected:
         return status.evidence
     known = {(one.kind, one.source): one for one in status.evidence}
     for suspicion in facts.suspicions:
@@ -80,7 +82,7 @@ def failed(evidence: Sequence[Evidence], result: SweepResult) -> list[Evidence]:
     return [*(one for one in evidence if one.source != result.name), found][-MOST_EVIDENCE:]
 
 
-def pardoned(facts: Facts) -> list[Evidence]:
+def pardoned(facts: HardwareFacts) -> list[Evidence]:
     """What jobs hold against a node, with all that it has cost so far forgiven."""
     known = [_noted(None, one, timedelta(0)) for one in facts.suspicions]
     return [one.model_copy(update={"forgiven": one.loss}) for one in known][-MOST_EVIDENCE:]
@@ -107,7 +109,7 @@ def last_sign(evidence: Sequence[Evidence]) -> datetime | None:
     return max((one.seen for one in evidence), default=None)
 
 
-def case(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime) -> Case:
+def case(status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime) -> Case:
     """Whether the node may be acted against.
 
     Two kinds of evidence confirm one another, and so do two failed sweeps. Slowness alone is enough once it
@@ -121,7 +123,9 @@ def case(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: dat
     if len(sweeps) > 1:
         return Case(True, f"HealthSweeps {sweeps[-2].source} and {sweeps[-1].source} failed it")
     cost = swap_cost(facts, spec)
-    lasting = [one for one in facts.suspicions if counts(one, spec.detection, now)] if facts.heard else []
+    lasting = (
+        [one for one in facts.suspicions if counts(one, spec.detection, now)] if facts.agent_connected else []
+    )
     forgiven = {one.source: one.forgiven for one in evidence if one.kind is EvidenceKind.ONLINE}
     for suspicion in lasting:
         lost = suspicion.loss - forgiven.get(suspicion.job, 0.0)
@@ -130,7 +134,7 @@ def case(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: dat
     return Case(False)
 
 
-def swap_cost(facts: Facts, spec: GuardPolicySpec) -> float:
+def swap_cost(facts: HardwareFacts, spec: GuardPolicySpec) -> float:
     """GPU-seconds that moving the node's jobs costs: as measured, else as the policy has it."""
     if facts.swap_cost is not None:
         return facts.swap_cost

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from convoy_controllers.nodehealth import machine, routine
-from convoy_controllers.nodehealth.breaker import Judged
+from convoy_controllers.nodehealth.breaker import AssessedNode
 from convoy_controllers.nodehealth.budget import Allocation, Refusal, allocate
-from convoy_controllers.nodehealth.conditions import described
-from convoy_controllers.nodehealth.machine import Wish
+from convoy_controllers.nodehealth.conditions import with_conditions
+from convoy_controllers.nodehealth.machine import Request
 from convoy_controllers.nodehealth.observed import Fleet, Member
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy, GuardPolicyStatus, Mode
 from convoy_crds.nodehealth import NodeHealthStatus, State
 
-LOOK_SECONDS = 15.0
+RECONCILE_SECONDS = 15.0
 """Between two looks when nothing is heard: timeouts are of minutes."""
 
 
@@ -35,11 +35,11 @@ class FleetPlan:
     refused: dict[str, Refusal] = field(default_factory=dict)
 
 
-def look(fleet: Fleet, now: datetime) -> FleetPlan:
+def decide(fleet: Fleet, now: datetime) -> FleetPlan:
     """Decides about all nodes of a policy together."""
     policy, members = fleet.policy, {member.name: member for member in fleet.members}
     nodes = {
-        name: Judged(machine.noted(member, policy, now), member.facts, member.health.status)
+        name: AssessedNode(machine.next_status(member, policy, now), member.facts, member.health.status)
         for name, member in members.items()
     }
     allocation = _allocated(policy, nodes, now)
@@ -50,7 +50,7 @@ def look(fleet: Fleet, now: datetime) -> FleetPlan:
             status = machine.granted(status, one.facts, name, granted, now)
         generation = members[name].health.metadata.generation
         refusal = allocation.refused.get(name)
-        status = described(status, one.facts, policy, refusal, generation, now)
+        status = with_conditions(status, one.facts, policy, refusal, generation, now)
         if status is not members[name].health.status and status != members[name].health.status:
             statuses[name] = status
     final = [statuses.get(name, one.status) for name, one in nodes.items()]
@@ -61,28 +61,28 @@ def look(fleet: Fleet, now: datetime) -> FleetPlan:
 
 def unguarded(member: Member, now: datetime) -> NodeHealthStatus | None:
     """What is to be stored of hardware that no policy is for; None when it is stored."""
-    status = machine.noted(member, None, now)
-    status = described(status, member.facts, None, None, member.health.metadata.generation, now)
+    status = machine.next_status(member, None, now)
+    status = with_conditions(status, member.facts, None, None, member.health.metadata.generation, now)
     return status if status != member.health.status else None
 
 
-def evicts(status: NodeHealthStatus, policy: GuardPolicy | None) -> bool:
+def must_swap(status: NodeHealthStatus, policy: GuardPolicy | None) -> bool:
     """Whether pods are to be moved off the node, by what is stored. An open breaker lets a drain rest."""
     if policy is None or policy.spec.mode is Mode.OBSERVE or status.state is not State.DRAINING:
         return False
     return policy.status.breaker.state is not BreakerState.OPEN
 
 
-def _allocated(policy: GuardPolicy, nodes: dict[str, Judged], now: datetime) -> Allocation:
+def _allocated(policy: GuardPolicy, nodes: dict[str, AssessedNode], now: datetime) -> Allocation:
     if policy.spec.mode is Mode.OBSERVE:
         return Allocation(policy.status.breaker)
-    wishes: dict[str, tuple[Wish, ...]] = {}
+    requests: dict[str, tuple[Request, ...]] = {}
     for name, one in nodes.items():
-        if several := machine.wishes(one.status, one.facts, policy, now):
-            wishes[name] = several
-    for name, wish in routine.wishes(policy, nodes, now).items():
-        wishes.setdefault(name, (wish,))
-    return allocate(policy, nodes, wishes, now)
+        if several := machine.requests(one.status, one.facts, policy, now):
+            requests[name] = several
+    for name, request in routine.requests(policy, nodes, now).items():
+        requests.setdefault(name, (request,))
+    return allocate(policy, nodes, requests, now)
 
 
 def _counted(policy: GuardPolicy, allocation: Allocation, final: list[NodeHealthStatus]) -> GuardPolicyStatus:

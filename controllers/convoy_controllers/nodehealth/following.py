@@ -17,16 +17,16 @@ KEPT = timedelta(days=7)
 """For which it is remembered of a job's ranks; then one node may be tried once more."""
 
 
-def of_nodes(
+def without_followers(
     suspicions: Mapping[str, tuple[Suspicion, ...]],
     healths: Iterable[NodeHealth],
     paces: Mapping[str, JobPace],
     now: datetime,
 ) -> dict[str, tuple[Suspicion, ...]]:
-    """By node, what is held against it, but for what has come along with ranks that were moved off another.
+    """By node, what is held against it, but for what has come along with ranks that were swapped off another.
     Once that is found to have been so, of these ranks it is nowhere held against anybody for some time.
     """
-    moved = [
+    swapped = [
         (health.status.node_ref.name, pace, action.outcome)
         for health in healths
         for action in health.status.actions
@@ -34,14 +34,14 @@ def of_nodes(
         if _remembered(action, pace, now)
     ]
 
-    def came_along(node: str, one: Suspicion) -> bool:
+    def has_followed(node: str, one: Suspicion) -> bool:
         return any(
             _same(one, pace, paces.get(one.job)) and (outcome is Outcome.WRONG or node != left)
-            for left, pace, outcome in moved
+            for left, pace, outcome in swapped
         )
 
     kept = {
-        node: tuple(one for one in several if not came_along(node, one))
+        node: tuple(one for one in several if not has_followed(node, one))
         for node, several in suspicions.items()
     }
     return {node: several for node, several in kept.items() if several}
@@ -53,7 +53,7 @@ def _remembered(action: Action, pace: PaceRecord, now: datetime) -> bool:
     return action.outcome is Outcome.PENDING
 
 
-def _same(one: Suspicion, moved: PaceRecord, now: JobPace | None) -> bool:
-    if one.job != moved.job or now is None or not later(moved, now):
+def _same(one: Suspicion, swapped: PaceRecord, now: JobPace | None) -> bool:
+    if one.job != swapped.job or now is None or not later(swapped, now):
         return False
-    return as_before(moved, Slow(frozenset(one.ranks), one.cause, one.gain))
+    return as_before(swapped, Slow(frozenset(one.ranks), one.cause, one.gain))

@@ -10,8 +10,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from convoy_controllers.nodehealth import evidence, noticing, outcome, people, repairing, sweeping
-from convoy_controllers.nodehealth.observed import Facts, Member
+from convoy_controllers.nodehealth import evidence, manual, noticing, outcome, repairing, sweeping
+from convoy_controllers.nodehealth.observed import HardwareFacts, Member
 from convoy_controllers.nodehealth.record import ACCUSED, lemon_score, length, turned
 from convoy_crds.guardpolicy import GuardPolicy, Mode, OnJoin
 from convoy_crds.nodehealth import (
@@ -26,7 +26,7 @@ from convoy_crds.nodehealth import (
 from convoy_crds.reasons.catalogue import Reasons
 
 
-class Want(StrEnum):
+class RequestKind(StrEnum):
     """What a node would do next if it may."""
 
     SWEEP = "a sweep"
@@ -35,27 +35,27 @@ class Want(StrEnum):
     DRAIN = "a drain"
 
 
-SWEEPS = frozenset((Want.SWEEP, Want.ROUTINE))
+SWEEPS = frozenset((RequestKind.SWEEP, RequestKind.ROUTINE))
 
 
-class Wish(NamedTuple):
+class Request(NamedTuple):
     """A want, and why."""
 
-    want: Want
+    kind: RequestKind
     why: str = ""
     cause: SweepCause = SweepCause.SUSPECTED
     """Of a sweep."""
 
 
-def noted(member: Member, policy: GuardPolicy | None, now: datetime) -> NodeHealthStatus:
+def next_status(member: Member, policy: GuardPolicy | None, now: datetime) -> NodeHealthStatus:
     """What is stored, with all that follows from the facts without anybody's leave."""
     status, facts = member.health.status, member.facts
     status = _bound(status, facts, policy, now)
     if status.since is None:
-        status = _born(status, facts, policy, now)
-    status = _heard(status, facts, now)
+        status = _initial(status, facts, policy, now)
+    status = _with_silence(status, facts, now)
     before = status.released_at
-    status = people.obeyed(status, member.health.spec, now)
+    status = manual.apply_spec(status, member.health.spec, now)
     if status.released_at != before:
         # What goes on counts from here on.
         status = status.model_copy(update={"evidence": evidence.pardoned(facts)})
@@ -69,14 +69,14 @@ def noted(member: Member, policy: GuardPolicy | None, now: datetime) -> NodeHeal
         seen = evidence.last_sign(known)
         status = status.model_copy(update={"evidence": known, "clean_since": seen or status.clean_since})
     status = noticing.with_notice(status, facts, spec, now)
-    status = sweeping.judged(status, facts, spec, now)
-    status = outcome.checked(status, facts, now)
-    status = _moved_on(status, facts, policy, now)
+    status = sweeping.with_verdict(status, facts, spec, now)
+    status = outcome.with_outcome(status, facts, now)
+    status = _next_state(status, facts, policy, now)
     return _confirmed(status, facts, policy, now)
 
 
-def _born(
-    status: NodeHealthStatus, facts: Facts, policy: GuardPolicy | None, now: datetime
+def _initial(
+    status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy | None, now: datetime
 ) -> NodeHealthStatus:
     node = facts.node.name if facts.node else ""
     message = Reasons.NEW_HARDWARE.format(node=node)
@@ -86,7 +86,7 @@ def _born(
     return turned(status, state, now, Reasons.NEW_HARDWARE, message)
 
 
-def gates(policy: GuardPolicy | None, facts: Facts) -> bool:
+def gates(policy: GuardPolicy | None, facts: HardwareFacts) -> bool:
     """Whether hardware seen for the first time takes no pods: it is younger than the policy, and has none."""
     if policy is None or policy.spec.mode is Mode.OBSERVE or policy.spec.on_join is OnJoin.ACCEPT:
         return False
@@ -95,7 +95,7 @@ def gates(policy: GuardPolicy | None, facts: Facts) -> bool:
 
 
 def _bound(
-    status: NodeHealthStatus, facts: Facts, policy: GuardPolicy | None, now: datetime
+    status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy | None, now: datetime
 ) -> NodeHealthStatus:
     """Follows the hardware to the node that has it. A boot is remembered when a repair begins, not here."""
     node, known = facts.node, status.node_ref
@@ -117,13 +117,13 @@ def _bound(
     since = status.since
     # The same state: how long it has been in it goes on.
     sweep = status.sweep
-    moved = turned(status, status.state, now, Reasons.MOVED, message)
-    return moved.model_copy(update={"since": since, "message": status.message, "sweep": sweep})
+    renamed_status = turned(status, status.state, now, Reasons.MOVED, message)
+    return renamed_status.model_copy(update={"since": since, "message": status.message, "sweep": sweep})
 
 
-def _heard(status: NodeHealthStatus, facts: Facts, now: datetime) -> NodeHealthStatus:
+def _with_silence(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) -> NodeHealthStatus:
     """Time without telemetry is time in which nothing could be seen: it makes no node clean."""
-    if not facts.heard:
+    if not facts.agent_connected:
         return status if status.silent_since else status.model_copy(update={"silent_since": now})
     if status.silent_since is None:
         return status
@@ -150,7 +150,9 @@ def service(status: NodeHealthStatus, now: datetime) -> State:
     return State.QUALIFIED if passed else State.UNVERIFIED
 
 
-def _moved_on(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: datetime) -> NodeHealthStatus:
+def _next_state(
+    status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy, now: datetime
+) -> NodeHealthStatus:
     spec = policy.spec
     if status.state in (State.UNVERIFIED, State.QUALIFIED, State.PROBATION):
         if worst := evidence.standing(status.evidence):
@@ -171,12 +173,16 @@ def _moved_on(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: 
         if quiet and not failed and status.sweep is None:
             return _clear(status, now, spec.qualification.suspect_clears)
         return status
-    return repairing.moved_on(status, facts, spec, now)
+    return repairing.next_state(status, facts, spec, now)
 
 
-def clean(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: datetime, span: str) -> bool:
+def clean(
+    status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy, now: datetime, span: str
+) -> bool:
     """Whether nothing has spoken against a node for so long, while something could have been heard."""
-    if not facts.heard or any(evidence.counts(one, policy.spec.detection, now) for one in facts.suspicions):
+    if not facts.agent_connected or any(
+        evidence.counts(one, policy.spec.detection, now) for one in facts.suspicions
+    ):
         return False
     since = max(status.clean_since or now, status.since or now)
     return now - since >= length(span)
@@ -189,7 +195,7 @@ def _clear(status: NodeHealthStatus, now: datetime, span: str) -> NodeHealthStat
 
 
 def _confirmed(
-    status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: datetime
+    status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy, now: datetime
 ) -> NodeHealthStatus:
     """Remembers when there first was enough to act on: the breaker counts these, acted on or not."""
     if status.state is State.SUSPECT or status.state is State.GATED:
@@ -199,7 +205,9 @@ def _confirmed(
     return status
 
 
-def _proven(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: datetime) -> evidence.Case:
+def _proven(
+    status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy, now: datetime
+) -> evidence.Case:
     if status.state is State.GATED:
         # It has never been in service, and is not taken from anybody.
         failed = [one for one in status.evidence if one.kind is EvidenceKind.SWEEP]
@@ -207,39 +215,41 @@ def _proven(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: da
     return evidence.case(status, facts, policy.spec, now)
 
 
-def wishes(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: datetime) -> tuple[Wish, ...]:
+def requests(
+    status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy, now: datetime
+) -> tuple[Request, ...]:
     """What the node wants that needs leave; the first that is granted is done."""
-    found: list[Wish] = []
+    found: list[Request] = []
     if status.state in (State.SUSPECT, State.GATED):
         # Nothing is done about a node that is not heard: what was seen may not be so any more.
         case = _proven(status, facts, policy, now)
-        if case.proven and facts.heard:
-            found.append(Wish(Want.QUARANTINE, case.why))
+        if case.proven and facts.agent_connected:
+            found.append(Request(RequestKind.QUARANTINE, case.why))
     decided = status.state is State.QUARANTINED and status.sweep is None
     if decided and (why := repairing.may_leave(status, facts, policy.spec, now)):
-        found.append(Wish(Want.DRAIN, why))
+        found.append(Request(RequestKind.DRAIN, why))
     if (cause := sweeping.wanted(status, facts, policy, now)) is not None:
-        unasked = cause in sweeping.UNASKED
-        found.append(Wish(Want.ROUTINE if unasked else Want.SWEEP, cause=cause))
+        optional = cause in sweeping.OPTIONAL_CAUSES
+        found.append(Request(RequestKind.ROUTINE if optional else RequestKind.SWEEP, cause=cause))
     return tuple(found)
 
 
 def granted(
-    status: NodeHealthStatus, facts: Facts, hardware: str, wanted: Wish, now: datetime
+    status: NodeHealthStatus, facts: HardwareFacts, hardware: str, request: Request, now: datetime
 ) -> NodeHealthStatus:
-    """The status after a wish was granted."""
-    if wanted.want in SWEEPS:
-        return sweeping.begun(status, hardware, wanted.cause, now)
-    if wanted.want is Want.QUARANTINE:
+    """The status after a request was granted."""
+    if request.kind in SWEEPS:
+        return sweeping.with_sweep(status, hardware, request.cause, now)
+    if request.kind is RequestKind.QUARANTINE:
         quarantines = [*status.quarantines, now][-16:]
         update = {"quarantines": quarantines, "lemon_score": lemon_score(quarantines, now), "failures": 0}
         status = status.model_copy(update=update)
-        message = Reasons.CONFIRMED_SLOW.format(why=wanted.why)
+        message = Reasons.CONFIRMED_SLOW.format(why=request.why)
         return turned(status, State.QUARANTINED, now, Reasons.CONFIRMED_SLOW, message)
-    if wanted.want is Want.DRAIN:
+    if request.kind is RequestKind.DRAIN:
         jobs = sorted(set(facts.node.jobs))[:64] if facts.node else []
         action = Action(at=now, rack=status.node_ref.rack, jobs=jobs, paces=list(facts.paces[:16]))
         status = status.model_copy(update={"actions": [*status.actions, action][-MOST_ACTIONS:]})
-        message = Reasons.DRAINING_NODE.format(why=wanted.why)
+        message = Reasons.DRAINING_NODE.format(why=request.why)
         return turned(status, State.DRAINING, now, Reasons.DRAINING_NODE, message)
     return status

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from convoy_controllers.nodehealth import evidence
-from convoy_controllers.nodehealth.observed import Facts
+from convoy_controllers.nodehealth.observed import HardwareFacts
 from convoy_controllers.nodehealth.record import length
 from convoy_crds.guardpolicy import GuardPolicySpec, Mode
 from convoy_crds.nodehealth import NodeHealthStatus, Notice, State
@@ -18,7 +18,7 @@ _OPEN = (State.UNVERIFIED, State.QUALIFIED)
 
 
 def with_notice(
-    status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime
+    status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
 ) -> NodeHealthStatus:
     """The status with what is seen now, if that lasts and no sweep has looked into such a thing lately: a
     slow loader comes with its job again and again. Without what no sweep will look into.
@@ -29,7 +29,11 @@ def with_notice(
         if sweeps and (status.sweep is not None or now - known.at < kept):
             return status
         return status.model_copy(update={"noticed": None})
-    if not sweeps or not facts.heard or (status.looked_at is not None and now - status.looked_at < kept):
+    if (
+        not sweeps
+        or not facts.agent_connected
+        or (status.looked_at is not None and now - status.looked_at < kept)
+    ):
         return status
     lasting = [one for one in facts.noticed if evidence.counts(one, spec.detection, now)]
     if not lasting:

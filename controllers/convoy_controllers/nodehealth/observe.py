@@ -7,9 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from convoy_controllers.nodehealth.binding import Bindings, SeenNode
-from convoy_controllers.nodehealth.following import of_nodes
-from convoy_controllers.nodehealth.observed import Facts, Fleet, Member, NodeFacts, Suspicion, SweepResult
+from convoy_controllers.nodehealth.binding import Bindings, ReportedNode
+from convoy_controllers.nodehealth.following import without_followers
+from convoy_controllers.nodehealth.observed import (
+    Fleet,
+    HardwareFacts,
+    Member,
+    NodeFacts,
+    Suspicion,
+    SweepResult,
+)
 from convoy_controllers.nodehealth.pacing import JobPace, followed, paces, recovered
 from convoy_crds.guardpolicy import Budgets, GuardPolicy
 from convoy_crds.healthsweep import HealthSweep, Tier
@@ -19,7 +26,7 @@ _DEFAULT_RACK = Budgets().rack_label
 
 
 @dataclass(frozen=True, slots=True)
-class SeenJob:
+class PlacedJob:
     """A job that has pods on nodes."""
 
     name: str
@@ -28,7 +35,7 @@ class SeenJob:
     """By node, its pods there that would have to leave."""
     gpus: int = 1
     """Ranks, on all nodes: each has an accelerator, or a share of the processor."""
-    moves: bool = True
+    swappable: bool = True
     """Whether it may be moved, and would go on from what it has saved."""
     saved: datetime | None = None
     """When what it would go on from was saved. The node that it leaves is there still, with its memory."""
@@ -45,7 +52,7 @@ class Hardware:
     healths: Mapping[str, NodeHealth]
     """By name, as they are stored."""
     bindings: Bindings
-    jobs: Mapping[str, Sequence[SeenJob]] = field(default_factory=dict)
+    jobs: Mapping[str, Sequence[PlacedJob]] = field(default_factory=dict)
     """By node, the jobs with pods on it."""
     suspicions: Mapping[str, tuple[Suspicion, ...]] = field(default_factory=dict)
     """By node, what jobs hold against it."""
@@ -77,7 +84,7 @@ def policy_for(policies: Sequence[GuardPolicy], labels: Mapping[str, str]) -> Gu
 
 def fleet(policy: GuardPolicy, hardware: Hardware, now: datetime) -> Fleet:
     """Observe all stored hardware of a policy."""
-    held = of_nodes(hardware.suspicions, hardware.healths.values(), hardware.paces, now)
+    held = without_followers(hardware.suspicions, hardware.healths.values(), hardware.paces, now)
     seen = replace(hardware, suspicions=held)
     members = [
         member(name, policy, seen, now)
@@ -132,31 +139,31 @@ def results(sweeps: Iterable[HealthSweep], hardware: str = "") -> dict[str, list
             shallow = one.verdict is Verdict.PASS and one.tier is Tier.L0
             if one.verdict is not None and one.at is not None and one.hardware and not shallow:
                 name = sweep.metadata.name
-                said = SweepResult(
+                results_ = SweepResult(
                     name, one.at, one.verdict, one.message, one.provenance, sweep.status.start_time
                 )
-                found[one.hardware].append(said)
+                found[one.hardware].append(results_)
     return {hardware: sorted(several, key=lambda one: one.at) for hardware, several in found.items()}
 
 
-def _result(health: NodeHealth, said: Sequence[SweepResult]) -> SweepResult | None:
+def _result(health: NodeHealth, results_: Sequence[SweepResult]) -> SweepResult | None:
     """Of the sweep that is waited for; else the last verdict, whoever has asked for it."""
     ref = health.status.sweep
-    awaited = next((one for one in said if ref is not None and one.name == ref.name), None)
-    verdicts = [one for one in said if one.verdict is not Verdict.INCONCLUSIVE]
+    awaited = next((one for one in results_ if ref is not None and one.name == ref.name), None)
+    verdicts = [one for one in results_ if one.verdict is not Verdict.INCONCLUSIVE]
     return awaited or (verdicts[-1] if verdicts else None)
 
 
-def by_node(jobs: Iterable[SeenJob]) -> dict[str, list[SeenJob]]:
+def by_node(jobs: Iterable[PlacedJob]) -> dict[str, list[PlacedJob]]:
     """Sort jobs by the nodes that they have pods on."""
-    found: dict[str, list[SeenJob]] = defaultdict(list)
+    found: dict[str, list[PlacedJob]] = defaultdict(list)
     for job in jobs:
         for node in job.nodes:
             found[node].append(job)
     return found
 
 
-def node_facts(node: SeenNode, policy: GuardPolicy | None, jobs: Sequence[SeenJob]) -> NodeFacts:
+def node_facts(node: ReportedNode, policy: GuardPolicy | None, jobs: Sequence[PlacedJob]) -> NodeFacts:
     """Return the facts of a node and of the jobs on it."""
     label = policy.spec.budgets.rack_label if policy is not None else _DEFAULT_RACK
     return NodeFacts(
@@ -166,26 +173,26 @@ def node_facts(node: SeenNode, policy: GuardPolicy | None, jobs: Sequence[SeenJo
         rack=node.labels.get(label, ""),
         driver=node.driver,
         boot_id=node.boot_id,
-        telemetry=node.heard,
+        agent_connected=node.agent_connected,
         schedulable=node.schedulable,
         pods=sum(job.nodes[node.name] for job in jobs),
         jobs=tuple(sorted(job.name for job in jobs)),
         gpus=max(1, sum(job.gpus for job in jobs)),
-        stays=tuple(sorted(job.name for job in jobs if not job.moves)),
+        unswappable=tuple(sorted(job.name for job in jobs if not job.swappable)),
     )
 
 
 def _facts(
-    node: NodeFacts | None, suspicions: tuple[Suspicion, ...], jobs: Sequence[SeenJob], now: datetime
-) -> Facts:
+    node: NodeFacts | None, suspicions: tuple[Suspicion, ...], jobs: Sequence[PlacedJob], now: datetime
+) -> HardwareFacts:
     times = [job.saved for job in jobs]
     saved = min((time for time in times if time is not None), default=None) if all(times) else None
-    return Facts(
+    return HardwareFacts(
         node=node, suspicions=suspicions, saved=saved, unsaved=sum(_unsaved(job, now) for job in jobs)
     )
 
 
-def _unsaved(job: SeenJob, now: datetime) -> float:
+def _unsaved(job: PlacedJob, now: datetime) -> float:
     """GPU-seconds since a job last saved its state, or since it formed."""
     since = max((time for time in (job.saved, job.formed) if time is not None), default=now)
     return max(0.0, (now - since).total_seconds()) * job.gpus

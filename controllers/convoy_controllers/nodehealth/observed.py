@@ -56,7 +56,7 @@ class NodeFacts:
     rack: str = ""
     driver: str = ""
     boot_id: str = ""
-    telemetry: bool = True
+    agent_connected: bool = True
     """Whether its agent is heard."""
     schedulable: bool = True
     """Whether it is ready, and nobody has cordoned it."""
@@ -66,12 +66,12 @@ class NodeFacts:
     """Of these pods, by namespace/name."""
     gpus: int = 1
     """Accelerators of these jobs, on all their nodes: what stands still while one node is moved."""
-    stays: tuple[str, ...] = ()
+    unswappable: tuple[str, ...] = ()
     """Of these jobs, those that may not be moved: as they ask, or since they would begin anew."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HardwareFacts:
     """What is so at the moment."""
 
     node: NodeFacts | None = None
@@ -102,9 +102,9 @@ class Facts:
         return self.node is None or self.node.pods == 0
 
     @property
-    def heard(self) -> bool:
+    def agent_connected(self) -> bool:
         """Whether it is there, and its agent is heard."""
-        return self.node is not None and self.node.telemetry
+        return self.node is not None and self.node.agent_connected
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Member:
     """One piece of hardware: what is stored of it, and what is so."""
 
     health: NodeHealth
-    facts: Facts = field(default_factory=Facts)
+    facts: HardwareFacts = field(default_factory=HardwareFacts)
 
     @property
     def name(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from convoy_controllers.nodehealth.observed import Facts
+from convoy_controllers.nodehealth.observed import HardwareFacts
 from convoy_controllers.nodehealth.pacing import ENOUGH
 from convoy_controllers.nodehealth.record import lemon_score, turned
 from convoy_crds.nodehealth import EvidenceKind, NodeHealthStatus, Outcome, State
@@ -14,7 +14,7 @@ PATIENCE = timedelta(hours=2)
 """After which it is not known any more what an action did: jobs end, or change."""
 
 
-def checked(status: NodeHealthStatus, facts: Facts, now: datetime) -> NodeHealthStatus:
+def with_outcome(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) -> NodeHealthStatus:
     """The status with the outcome of the last action, once it is known, and its consequence."""
     last = status.actions[-1] if status.actions else None
     if last is None or last.outcome is not Outcome.PENDING:

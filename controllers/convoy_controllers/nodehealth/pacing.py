@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from convoy_controllers.guard.robust import MEDIAN_ERROR, spread
-from convoy_controllers.nodehealth.observed import Facts
+from convoy_controllers.nodehealth.observed import HardwareFacts
 from convoy_crds.nodehealth import Action, Outcome, PaceRecord
 
 ENOUGH = 0.5
@@ -62,7 +62,7 @@ def error(walls: Sequence[float]) -> float:
     return MEDIAN_ERROR * spread(np.asarray(walls, float)) / math.sqrt(len(walls))
 
 
-def paces(facts: Facts, now: Mapping[str, JobPace]) -> list[PaceRecord]:
+def paces(facts: HardwareFacts, now: Mapping[str, JobPace]) -> list[PaceRecord]:
     """What is to be remembered of the jobs that hold something against a node when it is left."""
     found = []
     for one in facts.suspicions:
@@ -85,10 +85,10 @@ def paces(facts: Facts, now: Mapping[str, JobPace]) -> list[PaceRecord]:
     return found
 
 
-def as_before(moved: PaceRecord, now: Slow) -> bool:
+def as_before(swapped: PaceRecord, now: Slow) -> bool:
     """Whether ranks that were moved are slow again for the same cause, and about as much."""
-    alike = ENOUGH * moved.gain <= now.gain <= moved.gain / ENOUGH
-    return alike and now.cause == moved.cause and bool(now.ranks & set(moved.slow))
+    alike = ENOUGH * swapped.gain <= now.gain <= swapped.gain / ENOUGH
+    return alike and now.cause == swapped.cause and bool(now.ranks & set(swapped.slow))
 
 
 def recovered(action: Action | None, node: str, now: Mapping[str, JobPace]) -> float | None:
@@ -100,9 +100,9 @@ def recovered(action: Action | None, node: str, now: Mapping[str, JobPace]) -> f
     shares = []
     for one, known in _since(action, node, now):
         share = (one.seconds - known.seconds) / one.gain
-        told = abs(share - ENOUGH) >= SIGMAS * math.hypot(one.error, known.error) / one.gain
+        clear = abs(share - ENOUGH) >= SIGMAS * math.hypot(one.error, known.error) / one.gain
         alone = not known.slow and known.windows >= NAMED_WINDOWS
-        if told and (share >= ENOUGH or alone):
+        if clear and (share >= ENOUGH or alone):
             shares.append(share)
         elif any(as_before(one, slow) for slow in known.slow):
             shares.append(0.0)
@@ -118,9 +118,9 @@ def followed(action: Action | None, node: str, now: Mapping[str, JobPace]) -> fr
     )
 
 
-def later(moved: PaceRecord, now: JobPace) -> bool:
+def later(swapped: PaceRecord, now: JobPace) -> bool:
     """Whether it is the same job, and not another of its name, in a later incarnation of the same shape."""
-    return now.uid == moved.uid and now.incarnation > moved.incarnation and now.ranks == moved.ranks
+    return now.uid == swapped.uid and now.incarnation > swapped.incarnation and now.ranks == swapped.ranks
 
 
 def _since(

@@ -12,7 +12,7 @@ from convoy_controllers.nodehealth.wanted import Marks, retainted
 from convoy_crds.meta import Condition
 from convoy_crds.terms import LABEL_NODE_HEALTH, NODE_CONDITION_QUALIFIED
 
-_TOLD = ("status", "reason", "message", "lastTransitionTime")
+_CONDITION_FIELDS = ("status", "reason", "message", "lastTransitionTime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,11 @@ def patches(node: Node, wanted: Marks, qualified: Condition | None, now: datetim
 def _status(known: Mapping[str, Any], qualified: Condition | None) -> Mapping[str, Any] | None:
     if qualified is None:
         return {"status": {"conditions": []}} if known else None
-    told = qualified.to_dict()
-    body = {"type": NODE_CONDITION_QUALIFIED, **{name: told[name] for name in _TOLD if name in told}}
-    if all(known.get(name) == body.get(name) for name in _TOLD):
+    fields = qualified.to_dict()
+    body = {
+        "type": NODE_CONDITION_QUALIFIED,
+        **{name: fields[name] for name in _CONDITION_FIELDS if name in fields},
+    }
+    if all(known.get(name) == body.get(name) for name in _CONDITION_FIELDS):
         return None
     return {"status": {"conditions": [body]}}

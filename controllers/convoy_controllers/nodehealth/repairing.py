@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from convoy_controllers.nodehealth import evidence
-from convoy_controllers.nodehealth.observed import Facts
+from convoy_controllers.nodehealth.observed import HardwareFacts
 from convoy_controllers.nodehealth.record import length, turned, within
 from convoy_crds.guardpolicy import GuardPolicySpec, Repair
 from convoy_crds.nodehealth import NodeHealthStatus, RepairStatus, State
@@ -16,12 +16,12 @@ _BOOTS = (Repair.REBOOT, Repair.REIMAGE, Repair.REPLACE)
 """Steps after which the node has booted."""
 
 
-def may_leave(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime) -> str:
+def may_leave(status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime) -> str:
     """Why a quarantined node need not wait any longer for its jobs to save; empty while it does."""
     since = status.since or now
     if facts.idle:
         return "nothing runs on it"
-    if facts.node is not None and facts.node.stays:
+    if facts.node is not None and facts.node.unswappable:
         return ""
     if facts.saved is not None and facts.saved >= since:
         return "its jobs have saved their state"
@@ -38,8 +38,8 @@ def may_leave(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now
     return ""
 
 
-def moved_on(
-    status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime
+def next_state(
+    status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
 ) -> NodeHealthStatus:
     """The next state of a node that is drained or repaired, once what it waits for is there."""
     if status.state is State.DRAINING and facts.idle:
@@ -57,7 +57,7 @@ def moved_on(
 
 
 def _repairing(
-    status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime
+    status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
 ) -> NodeHealthStatus:
     repair = status.repair
     since = repair.since or status.since or now
@@ -84,7 +84,7 @@ def _repairing(
 
 def _step(
     status: NodeHealthStatus,
-    facts: Facts,
+    facts: HardwareFacts,
     spec: GuardPolicySpec,
     number: int,
     now: datetime,

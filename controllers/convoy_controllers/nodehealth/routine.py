@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from convoy_controllers.guard.sweep import risk
 from convoy_controllers.guard.sweep.risk import Event, History
 from convoy_controllers.guard.sweep.selection import Candidate, SweepCosts, choose
-from convoy_controllers.nodehealth.breaker import Judged
-from convoy_controllers.nodehealth.machine import Want, Wish
+from convoy_controllers.nodehealth.breaker import AssessedNode
+from convoy_controllers.nodehealth.machine import Request, RequestKind
 from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.nodehealth import NodeHealthStatus, Outcome, State, StateChange, SweepCause
 
@@ -22,7 +22,7 @@ _AGAIN = timedelta(days=7)
 """After which a node that no sweep stands for is as one never swept: there may be a reference now."""
 
 
-def wishes(policy: GuardPolicy, nodes: Mapping[str, Judged], now: datetime) -> dict[str, Wish]:
+def requests(policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: datetime) -> dict[str, Request]:
     """By name, the nodes of a policy that are to be swept as a matter of routine, the likeliest first."""
     sweeps = policy.spec.sweeps
     if sweeps is None or not sweeps.time_percent:
@@ -36,14 +36,14 @@ def wishes(policy: GuardPolicy, nodes: Mapping[str, Judged], now: datetime) -> d
     budget = there * _DAY.total_seconds() / 60 * sweeps.time_percent / 100 - spent
     past = {name: _history(one.status, now) for name, one in nodes.items()}
     candidates = [Candidate(name, past[name], _age(nodes[name].status, now)) for name in idle]
-    wish = Wish(Want.ROUTINE, cause=SweepCause.ROUTINE)
-    return dict.fromkeys(choose(candidates, budget, risk.prior(list(past.values())), costs), wish)
+    request = Request(RequestKind.ROUTINE, cause=SweepCause.ROUTINE)
+    return dict.fromkeys(choose(candidates, budget, risk.prior(list(past.values())), costs), request)
 
 
-def _may_be(one: Judged) -> bool:
+def _may_be(one: AssessedNode) -> bool:
     node = one.facts.node
     open_ = one.both(_STATES) and one.status.sweep is None and not one.status.evidence
-    return open_ and one.facts.heard and one.facts.idle and node is not None and node.schedulable
+    return open_ and one.facts.agent_connected and one.facts.idle and node is not None and node.schedulable
 
 
 def _lately(status: NodeHealthStatus, now: datetime) -> bool:
@@ -69,8 +69,8 @@ def _cleared(status: NodeHealthStatus) -> datetime | None:
 
 
 def _history(status: NodeHealthStatus, now: datetime) -> History:
-    forgotten = [one for one in (status.released_at, _cleared(status)) if one is not None]
-    since = max(forgotten, default=datetime.min.replace(tzinfo=now.tzinfo))
+    resets = [one for one in (status.released_at, _cleared(status)) if one is not None]
+    since = max(resets, default=datetime.min.replace(tzinfo=now.tzinfo))
     suspected = sum(1 for turn in status.history if turn.at > since and _accused(turn))
     times = [*(turn.at for turn in status.history), *status.quarantines]
     hours = (now - min(times, default=now)).total_seconds() / _HOUR

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 
 from convoy_controllers.cached import Node
-from convoy_controllers.nodehealth.observe import Hardware, SeenJob, by_node, in_order, results
+from convoy_controllers.nodehealth.observe import Hardware, PlacedJob, by_node, in_order, results
 from convoy_controllers.reader import Reader
 from convoy_crds import guardpolicy, healthsweep, nodehealth, trainingjob
 from convoy_crds.layout import present, world_size
@@ -27,7 +27,7 @@ def hardware(reader: Reader) -> Hardware:
     )
 
 
-def jobs_on(reader: Reader, node: str) -> list[SeenJob]:
+def jobs_on(reader: Reader, node: str) -> list[PlacedJob]:
     """Return the jobs that have pods on a node, with their pods there alone."""
     return list(_jobs(reader, (node,)))
 
@@ -39,7 +39,7 @@ def concern(node: Node) -> Hashable:
     return node.uid, node.ready, node.agent_ready, node.cordoned, taints, labels, node.boot_id, shown
 
 
-def _jobs(reader: Reader, nodes: Iterable[str]) -> Iterable[SeenJob]:
+def _jobs(reader: Reader, nodes: Iterable[str]) -> Iterable[PlacedJob]:
     placed: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for node in nodes:
         for pod in reader.members_on(node):
@@ -48,17 +48,17 @@ def _jobs(reader: Reader, nodes: Iterable[str]) -> Iterable[SeenJob]:
         yield _seen(f"{namespace}/{name}", counts, reader.get(trainingjob.KIND, name, namespace))
 
 
-def _seen(name: str, nodes: Mapping[str, int], job: TrainingJob | None) -> SeenJob:
+def _seen(name: str, nodes: Mapping[str, int], job: TrainingJob | None) -> PlacedJob:
     if job is None:
-        return SeenJob(name, nodes, moves=False)
+        return PlacedJob(name, nodes, swappable=False)
     point = job.status.checkpoint
     saves = job.spec.checkpoint.tiers.any or point is not None
     ranks = world_size(present(job)) if job.status.membership else 0
-    return SeenJob(
+    return PlacedJob(
         name=name,
         nodes=nodes,
         gpus=max(1, ranks),
-        moves=saves and job.spec.guard.action is GuardAction.SWAP,
+        swappable=saves and job.spec.guard.action is GuardAction.SWAP,
         saved=point.time if point is not None else None,
         formed=job.status.start_time,
     )

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from convoy_controllers.nodehealth import evidence
-from convoy_controllers.nodehealth.observed import Facts, SweepResult
+from convoy_controllers.nodehealth.observed import HardwareFacts, SweepResult
 from convoy_controllers.nodehealth.record import lemon_score, length, turned
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy, GuardPolicySpec, OnJoin
 from convoy_crds.nodehealth import (
@@ -25,9 +25,9 @@ GRACE = timedelta(minutes=5)
 """Beyond its deadline, in which a sweep may still tell of its verdict."""
 RETRY = timedelta(hours=1)
 """Between two sweeps of a suspect: what was not there the first time needs time to come back."""
-_ON_ITS_WAY = (State.DRAINING, State.REPAIRING)
+_COMMITTED = (State.DRAINING, State.REPAIRING)
 """In these no verdict changes where it goes."""
-UNASKED = (SweepCause.NOTICED, SweepCause.ROUTINE)
+OPTIONAL_CAUSES = (SweepCause.NOTICED, SweepCause.ROUTINE)
 """Nothing is held against the node: that such a sweep cannot tell means nothing."""
 MOST_INCONCLUSIVE = 2
 """Sweeps without a verdict after which no verdict is waited for."""
@@ -38,24 +38,26 @@ def name_of(hardware: str, since: datetime) -> str:
     return f"{hardware[:200]}-{since:%Y%m%d-%H%M%S}"
 
 
-def judged(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime) -> NodeHealthStatus:
+def with_verdict(
+    status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
+) -> NodeHealthStatus:
     """The status with the verdict of the sweep that it waits for, if there is one; or of one that people have
     asked for.
     """
     ref, result = status.sweep, facts.sweep
     if ref is None:
-        return _asked_for(status, result, spec, now)
+        return _with_other_verdict(status, result, spec, now)
     if result is None or result.name != ref.name:
-        status = _asked_for(status, result, spec, now)
+        status = _with_other_verdict(status, result, spec, now)
         if status.sweep is None:
             return status
         if spec.sweeps is not None and now - ref.since < length(spec.sweeps.deadline) + GRACE:
             return status
         result = SweepResult(ref.name, now, Verdict.INCONCLUSIVE, "it was not heard of by its deadline")
     if ref.cause is SweepCause.NOTICED or result.verdict is not Verdict.INCONCLUSIVE:
-        status = _looked(status, result, ref.cause)
+        status = _with_hint_tested(status, result, ref.cause)
     status = status.model_copy(update={"sweep": None, "swept": result.at})
-    if result.verdict is Verdict.INCONCLUSIVE and ref.cause in UNASKED:
+    if result.verdict is Verdict.INCONCLUSIVE and ref.cause in OPTIONAL_CAUSES:
         return status
     if result.verdict is Verdict.PASS:
         return _passed(status, result, spec, now)
@@ -64,22 +66,22 @@ def judged(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: d
     return _inconclusive(status, result, now)
 
 
-def _asked_for(
+def _with_other_verdict(
     status: NodeHealthStatus, result: SweepResult | None, spec: GuardPolicySpec, now: datetime
 ) -> NodeHealthStatus:
-    if result is None or result.verdict is Verdict.INCONCLUSIVE or status.state in _ON_ITS_WAY:
+    if result is None or result.verdict is Verdict.INCONCLUSIVE or status.state in _COMMITTED:
         return status
     if status.since is None or (result.since or result.at) <= status.since:
         # Measured before it was what it is now: before a repair, perhaps.
         return status
     if status.swept is not None and result.at <= status.swept:
         return status
-    status = _looked(status, result).model_copy(update={"swept": result.at})
-    heard = _passed if result.verdict is Verdict.PASS else _failed
-    return heard(status, result, spec, now)
+    status = _with_hint_tested(status, result).model_copy(update={"swept": result.at})
+    apply = _passed if result.verdict is Verdict.PASS else _failed
+    return apply(status, result, spec, now)
 
 
-def _looked(
+def _with_hint_tested(
     status: NodeHealthStatus, result: SweepResult, cause: SweepCause | None = None
 ) -> NodeHealthStatus:
     """With what was noticed looked into. A sweep for another cause that came to nothing has not."""
@@ -173,10 +175,12 @@ def _inconclusive(status: NodeHealthStatus, result: SweepResult, now: datetime) 
     return turned(status, after, now, reason, message, result.provenance)
 
 
-def wanted(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: datetime) -> SweepCause | None:
+def wanted(
+    status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy, now: datetime
+) -> SweepCause | None:
     """Why the node is to be swept as soon as it may be: it is idle, and a verdict is missing."""
     spec = policy.spec
-    if spec.sweeps is None or status.sweep is not None or not facts.heard or not facts.idle:
+    if spec.sweeps is None or status.sweep is not None or not facts.agent_connected or not facts.idle:
         return None
     failed = evidence.failures(status.evidence) > 0
     # It takes nobody out of service, and a breaker that is not closed lets pass only whom a sweep failed.
@@ -190,7 +194,7 @@ def wanted(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: dat
             return SweepCause.JOINED
         case State.QUARANTINED if not closed and not failed:
             return SweepCause.SUSPECTED
-        case State.SUSPECT if _worth_a_look(status, now):
+        case State.SUSPECT if _worth_a_sweep(status, now):
             return SweepCause.SUSPECTED
         case State.UNVERIFIED | State.QUALIFIED if hinted:
             return SweepCause.NOTICED
@@ -199,7 +203,7 @@ def wanted(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: dat
     return None
 
 
-def _worth_a_look(status: NodeHealthStatus, now: datetime) -> bool:
+def _worth_a_sweep(status: NodeHealthStatus, now: datetime) -> bool:
     """Whether a suspect has shown something since it was last swept, or is to be swept once more."""
     if status.swept is None:
         return True
@@ -210,7 +214,7 @@ def _worth_a_look(status: NodeHealthStatus, now: datetime) -> bool:
     return online or again or status.inconclusive > 0
 
 
-def begun(status: NodeHealthStatus, hardware: str, cause: SweepCause, now: datetime) -> NodeHealthStatus:
+def with_sweep(status: NodeHealthStatus, hardware: str, cause: SweepCause, now: datetime) -> NodeHealthStatus:
     """The status with a sweep that was granted."""
     ref = SweepRef(name=name_of(hardware, now), since=now, cause=cause)
     message = Reasons.UNDER_TEST.format(name=ref.name)

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from convoy_controllers.nodehealth import machine
-from convoy_controllers.nodehealth.observed import Facts
+from convoy_controllers.nodehealth.observed import HardwareFacts
 from convoy_crds.guardpolicy import GuardPolicy, Mode
 from convoy_crds.nodehealth import NodeHealthStatus, State
 from convoy_crds.terms import (
@@ -61,7 +61,7 @@ def marks(status: NodeHealthStatus, policy: GuardPolicy | None) -> Marks:
     return Marks(taints, status.state)
 
 
-def marks_of_unknown(policy: GuardPolicy | None, facts: Facts) -> Marks:
+def marks_of_unknown(policy: GuardPolicy | None, facts: HardwareFacts) -> Marks:
     """What a node shall carry whose hardware has not been told of yet."""
     return Marks({TAINT_UNQUALIFIED: _HARD} if machine.gates(policy, facts) else {})
 

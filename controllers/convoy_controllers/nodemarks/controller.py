@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from convoy_controllers.cached import Node, Parent, Pod
+from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.children import Apply, Child, EvictPod, Patch
 from convoy_controllers.controller import Controller, Makes, Watch, every_node, itself
 from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth import sources
 from convoy_controllers.nodehealth.controller import ON_NODE
-from convoy_controllers.nodehealth.fleet import evicts
+from convoy_controllers.nodehealth.fleet import must_swap
 from convoy_controllers.nodehealth.observe import in_order, node_facts, policy_for
-from convoy_controllers.nodehealth.observed import Facts
+from convoy_controllers.nodehealth.observed import HardwareFacts
 from convoy_controllers.nodehealth.patches import patches
 from convoy_controllers.nodehealth.wanted import marks, marks_of_unknown
 from convoy_controllers.plan import Plan
@@ -40,14 +40,14 @@ class Observed:
     """A node, the stored health of its hardware, and the pods that would have to leave."""
 
     node: Node
-    facts: Facts
+    facts: HardwareFacts
     policy: GuardPolicy | None = None
     """The policy for the node; None for none."""
     health: NodeHealth | None = None
     """None while no NodeHealth speaks for the node."""
     members: tuple[Pod, ...] = ()
     """The pods of jobs on the node."""
-    stays: frozenset[str] = frozenset()
+    unswappable: frozenset[str] = frozenset()
     """namespace/name of the jobs that may not be moved."""
 
 
@@ -66,11 +66,11 @@ def observe(reader: Reader, key: Key) -> Observed | None:
     jobs = sources.jobs_on(reader, key.name)
     return Observed(
         node=node,
-        facts=Facts(node=node_facts(reader.seen_node(node), policy, jobs)),
+        facts=HardwareFacts(node=node_facts(reader.reported_node(node), policy, jobs)),
         policy=policy,
         health=health,
         members=tuple(reader.members_on(key.name)),
-        stays=frozenset(job.name for job in jobs if not job.moves),
+        unswappable=frozenset(job.name for job in jobs if not job.swappable),
     )
 
 
@@ -99,7 +99,7 @@ def _marks(observed: Observed, now: datetime) -> Iterable[Child]:
 
 
 def _drains(observed: Observed) -> bool:
-    return observed.health is not None and evicts(observed.health.status, observed.policy)
+    return observed.health is not None and must_swap(observed.health.status, observed.policy)
 
 
 def _leaving(observed: Observed) -> Iterable[EvictPod]:
@@ -109,7 +109,7 @@ def _leaving(observed: Observed) -> Iterable[EvictPod]:
         return
     for pod in observed.members:
         # People may have changed their mind since the drain began.
-        if f"{pod.namespace}/{pod.job}" not in observed.stays and not pod.view.deleting:
+        if f"{pod.namespace}/{pod.job}" not in observed.unswappable and not pod.view.deleting:
             yield EvictPod(pod.namespace, pod.name, pod.uid)
 
 
@@ -136,7 +136,7 @@ def _drained(reader: Reader, before: Any | None, after: Any | None) -> Iterable[
                 yield "", one.view.node
 
 
-def _shown(health: Parent) -> Hashable:
+def _shown(health: CachedObject) -> Hashable:
     """The part of a NodeHealth that the node shows."""
     status = health.status
     conditions = tuple(str(sorted(one.items())) for one in status.get("conditions") or ())
@@ -149,7 +149,7 @@ def _state_changed(before: Any | None, after: Any | None) -> bool:
     return after is not None and (before is None or before.status.get("state") != after.status.get("state"))
 
 
-def _rules(policy: Parent) -> Hashable:
+def _rules(policy: CachedObject) -> Hashable:
     return policy.generation, ((policy.status.get("breaker") or {}).get("state"))
 
 

@@ -15,7 +15,14 @@ from typing import Any
 
 from convoy_controllers.nodehealth import fleet as fleets
 from convoy_controllers.nodehealth import wanted
-from convoy_controllers.nodehealth.observed import Facts, Fleet, Member, NodeFacts, Suspicion, SweepResult
+from convoy_controllers.nodehealth.observed import (
+    Fleet,
+    HardwareFacts,
+    Member,
+    NodeFacts,
+    Suspicion,
+    SweepResult,
+)
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy
 from convoy_crds.meta import seconds
@@ -149,11 +156,11 @@ class HealthWorld:
             self.check_nodes()
         return True
 
-    def facts(self, name: str) -> Facts:
+    def facts(self, name: str) -> HardwareFacts:
         """What can be observed of a machine now."""
         one, now = self.hardware[name], self.kernel.time
         if not one.present:
-            return Facts(repaired=one.repaired)
+            return HardwareFacts(repaired=one.repaired)
         jobs = (one.job,) if one.job else ()
         node = NodeFacts(
             one.node, one.uid, one.created or now, one.rack, one.driver, f"b{one.boot}",
@@ -161,7 +168,7 @@ class HealthWorld:
         )  # fmt: skip
         ref = self.health(name).status.sweep
         result = self.sweeps.get(ref.name) if ref is not None else None
-        return Facts(node, self._suspicions(one, now), result, None, 0.0, one.repaired, one.recovered)
+        return HardwareFacts(node, self._suspicions(one, now), result, None, 0.0, one.repaired, one.recovered)
 
     def _suspicions(self, one: Hardware, now: datetime) -> tuple[Suspicion, ...]:
         if one.accused_since is None or not one.heard or not one.job:
@@ -178,7 +185,7 @@ class HealthWorld:
     def _look(self) -> None:
         policy = self.guard()
         members = tuple(Member(self.health(name), self.facts(name)) for name in sorted(self.stored))
-        plan = fleets.look(Fleet(policy, members), self.kernel.time)
+        plan = fleets.decide(Fleet(policy, members), self.kernel.time)
         if plan.policy is not None:
             self._write()
             self.policy = json.dumps(policy.model_copy(update={"status": plan.policy}).to_dict())
@@ -208,7 +215,7 @@ class HealthWorld:
                 self._write()
                 self.sweeps[status.sweep.name] = None
                 self.kernel.after(self.kernel.about(600), partial(self._swept, name, status.sweep.name))
-            if fleets.evicts(status, policy) and one.job and name not in self._leaving:
+            if fleets.must_swap(status, policy) and one.job and name not in self._leaving:
                 self._write()
                 self._evict(name)
             since = status.repair.since

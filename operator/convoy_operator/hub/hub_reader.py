@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
-from convoy_controllers.healthsweep.observed import Told
+from convoy_controllers.healthsweep.observed import NodeReport
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_controllers.views import AgentHardware, GuardView, NodeView, PodView, SlotView
@@ -122,6 +122,6 @@ class HubReader:
         return self._registry.peer_address(node)
 
     @property
-    def sweeps(self) -> Callable[[str, str], Told | None]:
+    def sweeps(self) -> Callable[[str, str], NodeReport | None]:
         """(node, order) -> the node's report on that order of a health sweep."""
         return self._sweeps.report

@@ -21,9 +21,9 @@ from convoy_controllers.healthsweep.observed import (
     MOST_ACCELERATORS,
     End,
     Measurement,
+    NodeReport,
     Order,
-    Stand,
-    Told,
+    OrderState,
 )
 from convoy_crds.nodehealth import Provenance
 
@@ -49,10 +49,10 @@ _METRICS = {**METRICS, INVENTORY: ("", True), BANDWIDTH: ("MB/s", True)}
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 """As names of objects may be."""
 _STANDS = {
-    wire.SweepReport.RUNNING: Stand.RUNNING,
-    wire.SweepReport.DONE: Stand.DONE,
-    wire.SweepReport.CANCELLED: Stand.CANCELLED,
-    wire.SweepReport.REFUSED: Stand.REFUSED,
+    wire.SweepReport.RUNNING: OrderState.RUNNING,
+    wire.SweepReport.DONE: OrderState.DONE,
+    wire.SweepReport.CANCELLED: OrderState.CANCELLED,
+    wire.SweepReport.REFUSED: OrderState.REFUSED,
 }
 _ENDS = {
     wire.SweepMetric.MEASURED: End.MEASURED,
@@ -80,7 +80,7 @@ class Sweeps:
         self._send = send
         self._peer_address = peer_address
         self._clock = clock
-        self._reports: dict[str, dict[str, Told]] = defaultdict(dict)
+        self._reports: dict[str, dict[str, NodeReport]] = defaultdict(dict)
         """By node and order."""
         self._ordered: dict[tuple[str, str], float] = {}
         """When orders of which nothing was heard since were told."""
@@ -102,17 +102,17 @@ class Sweeps:
             log.warning("too many sweeps reported", node=node)
             return
         before, known[report.name] = known.get(report.name), told
-        if told.stand is not Stand.REFUSED:
+        if told.state is not OrderState.REFUSED:
             self._ordered.pop((node, report.name), None)
-        if before is None or before.stand is not told.stand:
-            log.info("sweep", node=node, order=report.name, stand=told.stand.value, message=told.message)
+        if before is None or before.state is not told.state:
+            log.info("sweep", node=node, order=report.name, state=told.state.value, message=told.message)
             self.on_news()
 
-    def report(self, node: str, order: str) -> Told | None:
+    def report(self, node: str, order: str) -> NodeReport | None:
         """What a node has told of an order."""
         return self._reports.get(node, {}).get(order)
 
-    def all(self) -> Iterator[tuple[str, str, Told]]:
+    def all(self) -> Iterator[tuple[str, str, NodeReport]]:
         """Node, order and what was told of it."""
         for node, orders in list(self._reports.items()):
             yield from ((node, name, told) for name, told in list(orders.items()))
@@ -120,7 +120,7 @@ class Sweeps:
     def order(self, order: Order) -> None:
         """Tells an agent to begin, unless it was told a while ago or is at it."""
         told, now, key = self.report(order.node, order.name), self._clock(), (order.node, order.name)
-        if told is not None and told.stand is not Stand.REFUSED:
+        if told is not None and told.state is not OrderState.REFUSED:
             return
         if now - self._ordered.get(key, -AGAIN_SECONDS) >= AGAIN_SECONDS and self._send(
             order.node, self._message(order)
@@ -130,7 +130,7 @@ class Sweeps:
     def cancel(self, node: str, order: str) -> None:
         """Has an agent end what it is at."""
         told = self.report(node, order)
-        if told is not None and told.stand is Stand.RUNNING:
+        if told is not None and told.state is OrderState.RUNNING:
             self._send(node, wire.HubMessage(sweep_cancel=wire.SweepCancel(name=order)))
 
     def drop_report(self, node: str, order: str) -> None:
@@ -158,10 +158,10 @@ class Sweeps:
         return wire.HubMessage(sweep_order=message)
 
 
-def _parse_report(report: wire.SweepReport) -> Told:
+def _parse_report(report: wire.SweepReport) -> NodeReport:
     known = report.provenance
-    return Told(
-        stand=_STANDS.get(report.state, Stand.REFUSED),
+    return NodeReport(
+        state=_STANDS.get(report.state, OrderState.REFUSED),
         message=report.message[:_WORDS],
         metrics=_measurements(report),
         facts={name[:64]: value[:_WORDS] for name, value in list(report.inventory.items())[:_MOST_FACTS]},

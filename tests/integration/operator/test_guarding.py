@@ -48,7 +48,7 @@ class GuardedCluster:
         one = Suspicion(self.job, now - timedelta(minutes=10), now, 1.5, 1e6, "Compute")
         return {self.accused: (one,)} if self.accused else {}
 
-    async def begin(self, **policy: Any) -> None:
+    async def start(self, **policy: Any) -> None:
         call = self.installation.call
         for name in self.nodes:
             await self.installation.node(name)
@@ -134,7 +134,7 @@ async def cluster(
 
 
 async def test_a_slow_node_is_marked_and_its_pod_leaves(cluster: GuardedCluster) -> None:
-    await cluster.begin()
+    await cluster.start()
     await eventually(cluster.known, what="all hardware is known and shown")
     assert await cluster.taints() == {OWN["key"]: "NoSchedule"}
     await cluster.work()
@@ -157,7 +157,7 @@ async def test_a_slow_node_is_marked_and_its_pod_leaves(cluster: GuardedCluster)
     assert {one["type"] for one in node["status"]["conditions"]} >= {"Ready", "convoy.dev/Qualified"}
     health = await cluster.health()
 
-    async def told() -> bool:
+    async def event_posted() -> bool:
         events = await cluster.installation.call("GET", "/api/v1/namespaces/default/events?limit=500")
         reasons = {
             one["reason"]
@@ -166,14 +166,14 @@ async def test_a_slow_node_is_marked_and_its_pod_leaves(cluster: GuardedCluster)
         }
         return {"SlowerThanPeers", "ConfirmedSlow", "DrainingNode"} <= reasons
 
-    await eventually(told, what="events of all three")
+    await eventually(event_posted, what="events of all three")
     assert await cluster.taints(1) == {OWN["key"]: "NoSchedule"}
 
 
 async def test_taints_that_others_add_meanwhile_stay_and_all_of_ours_go_with_the_policy(
     cluster: GuardedCluster,
 ) -> None:
-    await cluster.begin()
+    await cluster.start()
     await eventually(cluster.known, what="all hardware is known and shown")
     cluster.accused = cluster.nodes[1]
     cluster.operator.hub.detectors.on_suspicion()
@@ -201,8 +201,8 @@ async def test_taints_that_others_add_meanwhile_stay_and_all_of_ours_go_with_the
 async def test_what_people_say_of_a_node_is_obeyed_at_once(
     cluster: GuardedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet, "LOOK_SECONDS", 600.0)
-    await cluster.begin()
+    monkeypatch.setattr(fleet, "RECONCILE_SECONDS", 600.0)
+    await cluster.start()
     await eventually(cluster.known, what="all hardware is known and shown")
     path = f"{API}/nodehealths/machine-of-{cluster.nodes[2]}"
     said = {"spec": {"condemned": {"reason": "smoke", "user": "ops"}}}

@@ -6,16 +6,16 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from convoy_controllers.nodehealth.fleet import look
-from convoy_controllers.nodehealth.observed import Facts, Fleet, Member, NodeFacts, Suspicion
+from convoy_controllers.nodehealth.fleet import decide
+from convoy_controllers.nodehealth.observed import Fleet, HardwareFacts, Member, NodeFacts, Suspicion
 from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 NODE = NodeFacts("n", "u", NOW - 9 * HOUR, rack="r", boot_id="b")
-IDLE = Facts(NODE)
-BUSY = Facts(replace(NODE, pods=2, jobs=("ns/j",)))
+IDLE = HardwareFacts(NODE)
+BUSY = HardwareFacts(replace(NODE, pods=2, jobs=("ns/j",)))
 LADDER = [{"action": "Reset", "timeout": "1h"}, {"action": "Reboot", "owner": "machines", "timeout": "2h"}]
 SAID = {"reason": "a drill", "user": "ops"}
 
@@ -36,12 +36,14 @@ def health(state: str, ago: timedelta = HOUR, said: Any = None, **status: Any) -
     return NodeHealth.model_validate({"metadata": {"name": "hw"}, "spec": said or {}, "status": stored})
 
 
-def after(found: NodeHealth, facts: Facts = IDLE, rules: GuardPolicy | None = None) -> NodeHealthStatus:
+def after(
+    found: NodeHealth, facts: HardwareFacts = IDLE, rules: GuardPolicy | None = None
+) -> NodeHealthStatus:
     """The status after one look at a fleet of this node and an idle one."""
     stored = {"state": "Unverified", "since": text(NOW - HOUR)}
     spare = NodeHealth.model_validate({"metadata": {"name": "spare"}, "status": stored})
-    idle = Member(spare, Facts(replace(NODE, name="spare", uid="spare")))
-    plan = look(Fleet(rules or policy(), (Member(found, facts), idle)), NOW)
+    idle = Member(spare, HardwareFacts(replace(NODE, name="spare", uid="spare")))
+    plan = decide(Fleet(rules or policy(), (Member(found, facts), idle)), NOW)
     return plan.statuses.get("hw", found.status)
 
 

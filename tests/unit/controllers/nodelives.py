@@ -37,7 +37,7 @@ class FleetLife(RuleBasedStateMachine):
     @initialize(
         gate=st.booleans(), spares=st.sampled_from([0, 0, 3]), wide=st.booleans(), routine=st.booleans()
     )
-    def begin(self, gate: bool, spares: int, wide: bool, routine: bool = False) -> None:
+    def start(self, gate: bool, spares: int, wide: bool, routine: bool = False) -> None:
         # Two are drained at a time where budgets are wide, so that racks and jobs come in.
         budgets = {
             "reservedSpares": spares,
@@ -50,7 +50,7 @@ class FleetLife(RuleBasedStateMachine):
         for number in range(0, NODES, 2):
             self.world.hardware[f"hw{number}"].job = f"ns/j{number % 6}"
 
-    def begin_accusing(self, names: set[str]) -> None:
+    def accuse_now(self, names: set[str]) -> None:
         for name in names:
             one = self.world.hardware[name]
             one.job = one.job or f"ns/{name}"
@@ -59,7 +59,7 @@ class FleetLife(RuleBasedStateMachine):
     @rule(names=FEW, bad=st.booleans(), share=st.sampled_from([None, 0.1, 0.9]))
     def accused(self, names: set[str], bad: bool, share: float | None) -> None:
         """Rightly or wrongly, for long enough to be acted against."""
-        self.begin_accusing(names)
+        self.accuse_now(names)
         for name in names:
             self.world.hardware[name].bad, self.world.hardware[name].recovered = bad, share
         self.world.run(3600, every=300)
@@ -72,7 +72,7 @@ class FleetLife(RuleBasedStateMachine):
 
     @rule(names=st.sets(ONE, min_size=NODES // 2))
     def storm(self, names: set[str]) -> None:
-        self.begin_accusing(names)
+        self.accuse_now(names)
         self.world.run(900, every=60)
 
     @rule(minutes=st.sampled_from([1, 5, 20, 60, 240]))
@@ -108,10 +108,10 @@ class FleetLife(RuleBasedStateMachine):
         self.world.rename(name, rack)
         self.world.hardware[name].taints.append(dict(OTHERS))
 
-    @rule(names=FEW, heard=st.booleans(), present=st.booleans())
-    def seen_or_not(self, names: set[str], heard: bool, present: bool) -> None:
+    @rule(names=FEW, connected=st.booleans(), present=st.booleans())
+    def seen_or_not(self, names: set[str], connected: bool, present: bool) -> None:
         for name in names:
-            self.world.hardware[name].heard, self.world.hardware[name].present = heard, present
+            self.world.hardware[name].heard, self.world.hardware[name].present = connected, present
 
     @rule(writes=st.integers(0, 12), again=st.integers(0, 12))
     def the_operator_dies(self, writes: int, again: int) -> None:
@@ -149,7 +149,13 @@ class FleetLife(RuleBasedStateMachine):
         FleetLife.drains += len(it.drains)
         it.configure(mode="Act", sweeps={"timePercent": 0})
         for name, one in it.hardware.items():
-            one.accused_since, one.bad, one.mute, one.present, one.heard = None, False, False, True, True
+            one.accused_since, one.bad, one.mute, one.present, one.agent_connected = (
+                None,
+                False,
+                False,
+                True,
+                True,
+            )
             one.job, one.recovered = "", None
             it.say(name, exempt=None, condemned=None)
         it.run(3 * 86400, every=1200)

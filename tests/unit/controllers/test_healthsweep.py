@@ -15,10 +15,10 @@ from convoy_controllers.healthsweep.observed import (
     BANDWIDTH,
     End,
     Measurement,
+    NodeReport,
     Order,
-    Stand,
+    OrderState,
     SweepNode,
-    Told,
 )
 from convoy_controllers.healthsweep.plan import MANY, Step, advance
 from convoy_crds.hardwareclass import MOST_ROWS, HardwareClassStatus
@@ -41,7 +41,7 @@ class Machine:
     ends: dict[str, End] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
     pods: int = 0
-    heard: bool = True
+    agent_connected: bool = True
     there: bool = True
     slow_runs: int = 99
     """After these it is as fast as others."""
@@ -57,7 +57,7 @@ class Fleet:
     def __init__(self, *machines: Machine, seed: int = 0) -> None:
         self.machines = {one.name: one for one in machines}
         self.rng = np.random.default_rng(seed)
-        self.told: dict[tuple[str, str], Told] = {}
+        self.told: dict[tuple[str, str], NodeReport] = {}
         self.classes: dict[str, HardwareClassStatus] = {}
         self.now = BEGAN
         self.cancelled: list[Order] = []
@@ -68,12 +68,14 @@ class Fleet:
 
     def nodes(self) -> list[SweepNode]:
         return [
-            SweepNode(one.name, f"hw-{one.name}", address="a:1", heard=one.heard, pods=one.pods)
+            SweepNode(
+                one.name, f"hw-{one.name}", address="a:1", agent_connected=one.agent_connected, pods=one.pods
+            )
             for one in self.machines.values()
             if one.there
         ]
 
-    def look(self, sweep: HealthSweep) -> tuple[HealthSweep, Step]:
+    def reconcile(self, sweep: HealthSweep) -> tuple[HealthSweep, Step]:
         step = advance(
             sweep, self.nodes(), lambda node, order: self.told.get((node, order)), self.classes, self.now
         )
@@ -86,11 +88,11 @@ class Fleet:
         return sweep, step
 
     def play(
-        self, sweep: HealthSweep, looks: int = 200, each: Callable[[HealthSweep], None] = lambda _: None
+        self, sweep: HealthSweep, reconciles: int = 200, each: Callable[[HealthSweep], None] = lambda _: None
     ) -> HealthSweep:
-        """Until it is over, or so many looks were taken."""
-        for _ in range(looks):
-            sweep, step = self.look(sweep)
+        """Until it is over, or so many reconciles were taken."""
+        for _ in range(reconciles):
+            sweep, step = self.reconcile(sweep)
             if sweep.status.completion_time is not None:
                 return sweep
             assert len({one.node for one in step.orders}) == len(step.orders), "one order for a node"
@@ -102,21 +104,21 @@ class Fleet:
 
     def measure(self, order: Order) -> None:
         machine = self.machines[order.node]
-        if not machine.heard:
+        if not machine.agent_connected:
             return
         machine.orders.append(order)
         if machine.refuses:
             machine.refuses -= 1
-            told = Told(Stand.REFUSED, "sweep t is running on this node")
+            told = NodeReport(OrderState.REFUSED, "sweep t is running on this node")
         elif machine.never_ends:
-            told = Told(Stand.RUNNING)
+            told = NodeReport(OrderState.RUNNING)
         elif order.partner:
             told = self.pair(machine, order)
         else:
             told = self.alone(machine, order)
         self.told[order.node, order.name] = told
 
-    def alone(self, machine: Machine, order: Order) -> Told:
+    def alone(self, machine: Machine, order: Order) -> NodeReport:
         found = []
         slow = machine.gemm if len(machine.orders) <= machine.slow_runs else 1.0
         for metric, middle, unit in (("cpu-gemm", 100 * slow, "GFLOP/s"), ("memory-copy", 9.0, "GB/s")):
@@ -129,18 +131,20 @@ class Fleet:
             if "L1" in order.tiers and (not order.probes or one.metric in order.probes)
         ]
         if order.probes or "L0" not in order.tiers:
-            return Told(Stand.DONE, metrics=tuple(found))
+            return NodeReport(OrderState.DONE, metrics=tuple(found))
         if machine.breaks_off:
-            return Told(Stand.DONE, "OSError: no such file", digest=CLASS)
+            return NodeReport(OrderState.DONE, "OSError: no such file", digest=CLASS)
         found.insert(0, Measurement("inventory", digests=(CLASS,)))
         facts = {"cpu.model": "six", "own.boot.id": machine.name, **machine.facts}
-        return Told(Stand.DONE, metrics=tuple(found), facts=facts, digest=CLASS)
+        return NodeReport(OrderState.DONE, metrics=tuple(found), facts=facts, digest=CLASS)
 
-    def pair(self, machine: Machine, order: Order) -> Told:
+    def pair(self, machine: Machine, order: Order) -> NodeReport:
         if not order.measures:
-            return Told(Stand.DONE)
+            return NodeReport(OrderState.DONE)
         slower = min(machine.network, self.machines[order.partner].network)
-        return Told(Stand.DONE, metrics=(Measurement("pair-bandwidth", samples=self.samples(1000 * slower)),))
+        return NodeReport(
+            OrderState.DONE, metrics=(Measurement("pair-bandwidth", samples=self.samples(1000 * slower)),)
+        )
 
     def samples(self, middle: float) -> tuple[float, ...]:
         return tuple(float(one) for one in middle * np.exp(self.rng.normal(0, 0.005, 40)))
@@ -268,9 +272,9 @@ def test_nobody_passes_without_what_others_of_its_class_have_measured(odd: Machi
 
 def test_a_mute_agent_holds_the_others_up_for_a_while_only() -> None:
     it = fleet(12, n00=Machine("n00", never_ends=True))
-    sweep = it.play(it.sweep(selector={}, deadline="2h"), looks=20)
+    sweep = it.play(it.sweep(selector={}, deadline="2h"), reconciles=20)
     assert of(sweep, "n01").message == "others of its class are measured first"
-    sweep = it.play(sweep, looks=50)
+    sweep = it.play(sweep, reconciles=50)
     assert verdicts(sweep)["n01"] == "Pass" and verdicts(sweep)["n00"] == ""
 
 
@@ -283,7 +287,7 @@ def test_of_many_nodes_the_status_stays_small() -> None:
 
 def test_nodes_with_jobs_wait_until_they_are_idle_and_inventories_do_not() -> None:
     it = fleet(12, n00=Machine("n00", pods=2))
-    sweep = it.play(it.sweep(), looks=5)
+    sweep = it.play(it.sweep(), reconciles=5)
     assert verdicts(sweep)["n00"] == "" and of(sweep, "n00").message == "2 pods of jobs are on it"
     assert verdicts(sweep)["n01"] == "Pass", "nobody waits for it"
     it.machines["n00"].pods = 0
@@ -294,7 +298,7 @@ def test_nodes_with_jobs_wait_until_they_are_idle_and_inventories_do_not() -> No
 
 def test_jobs_that_come_while_it_is_measured_spoil_it() -> None:
     it = fleet(12, n00=Machine("n00", never_ends=True))
-    sweep = it.play(it.sweep(), looks=3)
+    sweep = it.play(it.sweep(), reconciles=3)
     it.machines["n00"].pods = 1
     sweep = it.play(sweep)
     assert verdicts(sweep)["n00"] == "Inconclusive" and "came onto it" in of(sweep, "n00").message
@@ -302,8 +306,8 @@ def test_jobs_that_come_while_it_is_measured_spoil_it() -> None:
 
 
 def test_whoever_is_not_heard_or_not_there_is_told_of_and_unknown_at_the_end() -> None:
-    it = fleet(10, n00=Machine("n00", heard=False), n01=Machine("n01", refuses=2))
-    sweep = it.play(it.sweep(nodes=["n00", "n01", "n99"], deadline="10m"), looks=6)
+    it = fleet(10, n00=Machine("n00", agent_connected=False), n01=Machine("n01", refuses=2))
+    sweep = it.play(it.sweep(nodes=["n00", "n01", "n99"], deadline="10m"), reconciles=6)
     assert of(sweep, "n00").message == "its agent is not heard"
     assert of(sweep, "n99").message == "there is no such node"
     sweep = it.play(sweep)
@@ -314,7 +318,7 @@ def test_whoever_is_not_heard_or_not_there_is_told_of_and_unknown_at_the_end() -
 
 def test_a_node_that_goes_or_is_rebuilt_is_unknown() -> None:
     it = fleet(10, n00=Machine("n00", never_ends=True))
-    sweep = it.play(it.sweep(), looks=3)
+    sweep = it.play(it.sweep(), reconciles=3)
     it.machines["n00"].there = False
     assert of(it.play(sweep), "n00").message == "the node has gone"
 
@@ -323,11 +327,11 @@ def test_a_sweep_of_nothing_fails_and_one_that_is_over_is_deleted_in_time() -> N
     it = fleet(2)
     sweep = it.play(it.sweep(selector={"matchLabels": {"a": "b"}}, ttlSecondsAfterFinished=60))
     assert (sweep.status.phase, sweep.status.message) == (SweepPhase.FAILED, "no node is chosen")
-    assert not it.look(sweep)[1].delete
+    assert not it.reconcile(sweep)[1].delete
     it.now += timedelta(seconds=61)
-    assert not it.look(sweep)[1].delete, "who waits for its verdict has to see it"
+    assert not it.reconcile(sweep)[1].delete, "who waits for its verdict has to see it"
     it.now += timedelta(seconds=60)
-    assert it.look(sweep)[1].delete
+    assert it.reconcile(sweep)[1].delete
 
 
 @pytest.mark.parametrize("slow", ["n04", "n11"])
@@ -366,15 +370,19 @@ def test_a_node_that_leaves_while_pairs_are_measured_holds_nobody_up() -> None:
 
 
 def test_who_is_away_for_a_moment_keeps_what_it_has_measured() -> None:
-    nodes = [SweepNode(f"n{at:02}", hardware=f"h{at:02}", address="a", heard=True) for at in range(12)]
-    first = {(order.node, order.name) for order in pairing.fold("s", nodes, (), lambda *_: None).orders}
-    over = Told(Stand.DONE, metrics=(Measurement(BANDWIDTH, End.MEASURED, samples=(1.0,)),))
+    nodes = [
+        SweepNode(f"n{at:02}", hardware=f"h{at:02}", address="a", agent_connected=True) for at in range(12)
+    ]
+    first = {
+        (order.node, order.name) for order in pairing.replay_rounds("s", nodes, (), lambda *_: None).orders
+    }
+    over = NodeReport(OrderState.DONE, metrics=(Measurement(BANDWIDTH, End.MEASURED, samples=(1.0,)),))
 
-    def heard(node: str, order: str) -> Told | None:
+    def report_of(node: str, order: str) -> NodeReport | None:
         return over if (node, order) in first else None
 
-    second = pairing.fold("s", nodes, (), heard).orders
-    without = pairing.fold("s", nodes, ("h02",), heard).orders
+    second = pairing.replay_rounds("s", nodes, (), report_of).orders
+    without = pairing.replay_rounds("s", nodes, ("h02",), report_of).orders
     assert len(first) == len(second) == 12
     assert set(without) == {one for one in second if "n02" not in (one.node, one.partner)}
 
@@ -383,7 +391,7 @@ def test_who_is_away_for_a_moment_keeps_what_it_has_measured() -> None:
 def test_an_operator_that_begins_anew_comes_to_the_same_end(at: int) -> None:
     """Agents tell again what they were not thanked for; what they have measured they do not measure again."""
     it = fleet(12, n03=Machine("n03", gemm=0.8), n05=Machine("n05", network=0.8))
-    sweep = it.play(it.sweep(selector={}, tiers=["L1", "L2"]), looks=at)
+    sweep = it.play(it.sweep(selector={}, tiers=["L1", "L2"]), reconciles=at)
     remembered, it.told = it.told, {}
     measure = it.measure
 
@@ -405,7 +413,7 @@ def test_a_class_keeps_no_more_rows_than_an_object_holds() -> None:
     it = fleet(MOST_ROWS + 8)
     sweep = it.play(it.sweep())
     assert set(verdicts(sweep).values()) == {"Pass"}
-    assert it.look(sweep.model_copy(update={"status": sweep.status}))[1].classes == {}
+    assert it.reconcile(sweep.model_copy(update={"status": sweep.status}))[1].classes == {}
     for one in it.classes[CLASS].metrics:
         assert len(one.recent) == len(one.reference) == MOST_ROWS
 
@@ -418,7 +426,7 @@ def test_what_is_stored_of_a_node_that_has_no_hardware_yet_is_filled_in() -> Non
         return [replace(one, hardware="") for one in names()]
 
     it.nodes = unnamed  # type: ignore[method-assign]
-    sweep = it.play(it.sweep(), looks=3)
-    assert of(sweep, "n00").message == "its agent has not told of its hardware"
+    sweep = it.play(it.sweep(), reconciles=3)
+    assert of(sweep, "n00").message == "its agent has not reported its hardware"
     it.nodes = names  # type: ignore[method-assign]
     assert of(it.play(sweep), "n00").hardware == "hw-n00"

@@ -23,7 +23,7 @@ from tests.unit.controllers.node_states import (
 )
 
 from convoy_controllers.nodehealth import evidence, wanted
-from convoy_controllers.nodehealth.observed import Facts, Suspicion
+from convoy_controllers.nodehealth.observed import HardwareFacts, Suspicion
 from convoy_crds.nodehealth import State
 
 
@@ -49,7 +49,7 @@ def test_what_is_slow_enough_for_long_enough_and_still_so_is_evidence(
 
 
 def test_nothing_is_believed_of_a_node_that_is_not_heard() -> None:
-    unheard = replace(BUSY, node=replace(NODE, telemetry=False), suspicions=(slow(),))
+    unheard = replace(BUSY, node=replace(NODE, agent_connected=False), suspicions=(slow(),))
     found = after(health("Qualified", qualifiedUntil=text(NOW + HOUR)), unheard)
     assert (found.state, found.evidence, found.silent_since) == (State.QUALIFIED, [], NOW)
 
@@ -62,7 +62,7 @@ def test_nothing_is_believed_of_a_node_that_is_not_heard() -> None:
         ([online(), swept()], BUSY, State.QUARANTINED),
         ([online(forgiven=100.0), swept()], BUSY, State.SUSPECT),
         ([swept("a"), swept("b")], BUSY, State.QUARANTINED),
-        ([online(), swept()], replace(BUSY, node=replace(NODE, telemetry=False)), State.SUSPECT),
+        ([online(), swept()], replace(BUSY, node=replace(NODE, agent_connected=False)), State.SUSPECT),
         ([], replace(BUSY, suspicions=(slow(loss=599.0),)), State.SUSPECT),
         ([], replace(BUSY, suspicions=(slow(loss=600.0),)), State.QUARANTINED),
         ([], replace(BUSY, suspicions=(slow(loss=599.0),), swap_cost=500.0), State.QUARANTINED),
@@ -70,7 +70,7 @@ def test_nothing_is_believed_of_a_node_that_is_not_heard() -> None:
     ],
 )
 def test_two_kinds_confirm_or_a_loss_that_moving_would_have_cost(
-    known: list[Any], facts: Facts, state: State
+    known: list[Any], facts: HardwareFacts, state: State
 ) -> None:
     assert after(health("Suspect", evidence=known), facts).state is state
 
@@ -96,11 +96,11 @@ WAITING = [
     ("Repairing", {}, IDLE, timedelta(minutes=59), State.REPAIRING),
     ("Repairing", {}, replace(IDLE, repaired=NOW), HOUR / 2, State.REQUALIFYING),
     ("Repairing", {}, replace(IDLE, repaired=NOW - HOUR), HOUR / 2, State.REPAIRING),
-    ("Repairing", {}, Facts(replace(NODE, boot_id="c")), HOUR / 2, State.REPAIRING),
+    ("Repairing", {}, HardwareFacts(replace(NODE, boot_id="c")), HOUR / 2, State.REPAIRING),
     (
         "Repairing",
         {"step": 1, "action": "Reboot"},
-        Facts(replace(NODE, boot_id="c")),
+        HardwareFacts(replace(NODE, boot_id="c")),
         HOUR,
         State.REQUALIFYING,
     ),
@@ -109,7 +109,13 @@ WAITING = [
     ("Probation", {}, IDLE, 24 * HOUR, State.UNVERIFIED),
     ("Probation", {"qualifiedUntil": text(NOW + HOUR)}, IDLE, 24 * HOUR, State.QUALIFIED),
     ("Suspect", {"swept": text(NOW)}, IDLE, 24 * HOUR, State.UNVERIFIED),
-    ("Suspect", {"swept": text(NOW)}, Facts(replace(NODE, telemetry=False)), 24 * HOUR, State.SUSPECT),
+    (
+        "Suspect",
+        {"swept": text(NOW)},
+        HardwareFacts(replace(NODE, agent_connected=False)),
+        24 * HOUR,
+        State.SUSPECT,
+    ),
     ("Suspect", {"swept": text(NOW), "evidence": [swept()]}, IDLE, 24 * HOUR, State.SUSPECT),
     ("Suspect", {"swept": text(NOW), "cleanSince": text(NOW - HOUR)}, IDLE, 48 * HOUR, State.SUSPECT),
     ("Suspect", {**CLEAN, "silentSince": text(NOW - 24 * HOUR)}, IDLE, 48 * HOUR, State.SUSPECT),
@@ -122,7 +128,7 @@ WAITING = [
 
 @pytest.mark.parametrize(("state", "more", "facts", "ago", "then"), WAITING)
 def test_what_a_state_waits_for(
-    state: str, more: dict[str, Any], facts: Facts, ago: timedelta, then: State
+    state: str, more: dict[str, Any], facts: HardwareFacts, ago: timedelta, then: State
 ) -> None:
     if state == "Repairing":
         more = {"repair": {"step": 0, "action": "Reset", "since": text(NOW - ago), **more}}

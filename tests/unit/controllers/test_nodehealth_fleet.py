@@ -178,7 +178,7 @@ def test_silence_makes_nobody_suspect_and_nobody_clean() -> None:
     assert (it.state("hw0"), it.state("hw1")) == (State.SUSPECT, State.UNVERIFIED)
     for number in (0, 1):
         one = it.hardware[f"hw{number}"]
-        one.job, one.accused_since, one.heard = "", None, False
+        one.job, one.accused_since, one.agent_connected = "", None, False
     it.run(48 * HOUR, every=900)
     assert it.state("hw0") is State.SUSPECT
     conditions = {one.type: one.status for one in it.health("hw0").status.conditions}
@@ -296,7 +296,7 @@ def _leaks_taints(patch: pytest.MonkeyPatch) -> None:
 
 
 def _evicts_anyway(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fleet, "evicts", lambda status, policy: status.state is State.DRAINING)
+    patch.setattr(fleet, "must_swap", lambda status, policy: status.state is State.DRAINING)
 
 
 def _repairs_wait(patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from convoy_controllers.nodehealth.following import KEPT, of_nodes
+from convoy_controllers.nodehealth.following import KEPT, without_followers
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_crds.meta import ObjectMeta
@@ -44,7 +44,7 @@ def left(outcome: Outcome, followed: bool = True, ago: timedelta = timedelta(0))
 def test_what_has_come_along_with_a_rank_is_held_against_no_node(
     node: str, outcome: Outcome, kept: bool
 ) -> None:
-    found = of_nodes({node: (AGAIN,)}, [left(outcome)], {"ns/j": AFTER}, NOW)
+    found = without_followers({node: (AGAIN,)}, [left(outcome)], {"ns/j": AFTER}, NOW)
     assert found == ({node: (AGAIN,)} if kept else {})
 
 
@@ -77,16 +77,18 @@ def test_what_has_come_along_with_a_rank_is_held_against_no_node(
 )
 def test_what_others_do_is_still_held_against_theirs(one: Suspicion, now: JobPace | None) -> None:
     paces = {} if now is None else dict.fromkeys(("ns/j", "ns/k"), now)
-    assert of_nodes({"b": (one,)}, [left(Outcome.WRONG)], paces, NOW) == {"b": (one,)}
+    assert without_followers({"b": (one,)}, [left(Outcome.WRONG)], paces, NOW) == {"b": (one,)}
 
 
 def test_a_move_that_did_no_good_otherwise_protects_nobody_and_none_does_for_ever() -> None:
     for one in (left(Outcome.WRONG, followed=False), left(Outcome.WRONG, ago=KEPT)):
-        assert of_nodes({"b": (AGAIN,)}, [one], {"ns/j": AFTER}, NOW) == {"b": (AGAIN,)}
-    assert of_nodes({"b": (AGAIN,)}, [left(Outcome.WRONG, ago=KEPT / 2)], {"ns/j": AFTER}, NOW) == {}
+        assert without_followers({"b": (AGAIN,)}, [one], {"ns/j": AFTER}, NOW) == {"b": (AGAIN,)}
+    assert without_followers({"b": (AGAIN,)}, [left(Outcome.WRONG, ago=KEPT / 2)], {"ns/j": AFTER}, NOW) == {}
 
 
 def test_each_suspicion_is_looked_at_by_itself() -> None:
     other = replace(AGAIN, ranks=(5,))
-    found = of_nodes({"b": (AGAIN, other), "c": (AGAIN,)}, [left(Outcome.WRONG)], {"ns/j": AFTER}, NOW)
+    found = without_followers(
+        {"b": (AGAIN, other), "c": (AGAIN,)}, [left(Outcome.WRONG)], {"ns/j": AFTER}, NOW
+    )
     assert found == {"b": (other,)}

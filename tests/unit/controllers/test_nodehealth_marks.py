@@ -22,10 +22,10 @@ from tests.unit.controllers.node_states import (
     text,
 )
 
-from convoy_controllers.nodehealth import binding, breaker, machine, people, sweeping, wanted
-from convoy_controllers.nodehealth.fleet import look, unguarded
-from convoy_controllers.nodehealth.machine import Want
-from convoy_controllers.nodehealth.observed import Facts, Fleet, Member
+from convoy_controllers.nodehealth import binding, breaker, machine, manual, sweeping, wanted
+from convoy_controllers.nodehealth.fleet import decide, unguarded
+from convoy_controllers.nodehealth.machine import RequestKind
+from convoy_controllers.nodehealth.observed import Fleet, HardwareFacts, Member
 from convoy_crds.guardpolicy import BreakerStatus
 from convoy_crds.nodehealth import NodeHealth, NodeRef, State, SweepCause
 
@@ -41,12 +41,12 @@ from convoy_crds.nodehealth import NodeHealth, NodeRef, State, SweepCause
     ],
 )
 def test_only_hardware_that_joins_is_gated(
-    created: datetime, facts: Facts, mode: str, join: str, state: State
+    created: datetime, facts: HardwareFacts, mode: str, join: str, state: State
 ) -> None:
     rules = policy(mode=mode, onJoin=join)
     rules.metadata.creation_timestamp = created
     fresh = NodeHealth.model_validate({"metadata": {"name": "hw"}})
-    assert machine.noted(Member(fresh, facts), rules, NOW).state is state
+    assert machine.next_status(Member(fresh, facts), rules, NOW).state is state
     gated = bool(wanted.marks_of_unknown(rules, facts).taints)
     assert gated is (state is State.GATED)
 
@@ -59,9 +59,9 @@ def test_exempt_nodes_are_left_alone_for_three_days_at_most(before: str) -> None
     assert wanted.marks(found, policy()).taints == {}
     for hours, over in ((71, False), (72, True)):
         stored = health("Exempt", said=until).model_copy(update={"status": found})
-        then = machine.noted(Member(stored, BUSY), policy(), NOW + hours * HOUR)
+        then = machine.next_status(Member(stored, BUSY), policy(), NOW + hours * HOUR)
         assert (then.state is not State.EXEMPT) is over
-        again = machine.noted(
+        again = machine.next_status(
             Member(stored.model_copy(update={"status": then}), BUSY), policy(), NOW + 80 * HOUR
         )
         assert again.state is not State.EXEMPT
@@ -92,7 +92,7 @@ def test_an_exemption_that_holds_has_an_end(
     if since is not None:
         noted = {"since": text(NOW + since * HOUR), "until": until, "before": "Qualified"}
         stored = health("Exempt", said=said, exemption=noted)
-    found = people.left_alone_until(stored.status, stored.spec, NOW)
+    found = manual.exempted_until(stored.status, stored.spec, NOW)
     assert found == (None if end is None else NOW + end * HOUR)
     assert (after(stored, BUSY).state is State.EXEMPT) is (found is not None)
 
@@ -100,7 +100,7 @@ def test_an_exemption_that_holds_has_an_end(
 def test_condemned_by_hand_until_it_is_taken_back_then_retested() -> None:
     found = after(health("Qualified", said={"condemned": SAID}), BUSY)
     assert (found.state, found.condemned_by_hand) == (State.CONDEMNED, True)
-    back = machine.noted(Member(health("Condemned", condemnedByHand=True), IDLE), policy(), NOW)
+    back = machine.next_status(Member(health("Condemned", condemnedByHand=True), IDLE), policy(), NOW)
     assert (back.state, back.condemned_by_hand) == (State.REQUALIFYING, False)
 
 
@@ -159,9 +159,9 @@ def test_a_policy_that_is_gone_lets_go(state: str) -> None:
 
 
 def test_of_nodes_that_claim_the_same_hardware_one_that_is_heard_has_it() -> None:
-    old = binding.SeenNode(NODE.name, NODE.uid, NODE.created, heard=True)
+    old = binding.ReportedNode(NODE.name, NODE.uid, NODE.created, agent_connected=True)
     young = replace(old, name="m", uid="v", created=NOW)
-    silent = replace(old, heard=False)
+    silent = replace(old, agent_connected=False)
     ref = NodeRef(name="n", uid="u")
     assert binding.chosen(ref, [old, young]) == old
     assert binding.chosen(ref, [silent, young]) == young
@@ -178,9 +178,9 @@ def test_reserved_spares_are_left_over(spares: int, reserved: int, drained: bool
     late = health("Quarantined")
     members = (
         Member(late, BUSY),
-        *(Member(one, Facts(replace(NODE, name=one.metadata.name))) for one in idle),
+        *(Member(one, HardwareFacts(replace(NODE, name=one.metadata.name))) for one in idle),
     )
-    plan = look(Fleet(policy(budgets={"reservedSpares": reserved}), members), NOW)
+    plan = decide(Fleet(policy(budgets={"reservedSpares": reserved}), members), NOW)
     assert (plan.statuses["hw"].state is State.DRAINING) is drained
     assert plan.refused.get("hw") is None or plan.refused["hw"].reason.name == "SparesBudget"
 
@@ -188,10 +188,10 @@ def test_reserved_spares_are_left_over(spares: int, reserved: int, drained: bool
 def test_a_look_that_changes_nothing_writes_nothing() -> None:
     member = Member(health("Qualified", qualifiedUntil=text(NOW + HOUR)), BUSY)
     rules = policy()
-    first = look(Fleet(rules, (member,)), NOW)
+    first = decide(Fleet(rules, (member,)), NOW)
     stored = member.health.model_copy(update={"status": first.statuses["hw"]})
     again = rules.model_copy(update={"status": first.policy})
-    second = look(Fleet(again, (Member(stored, BUSY),)), NOW + timedelta(seconds=15))
+    second = decide(Fleet(again, (Member(stored, BUSY),)), NOW + timedelta(seconds=15))
     assert (second.policy, second.statuses) == (None, {})
 
 
@@ -201,11 +201,11 @@ def test_what_is_wanted_in_vain_says_which_budget_is_in_the_way() -> None:
         Member(health("Draining").model_copy(update={"metadata": health("Draining").metadata.model_copy(
             update={"name": "other"})}), BUSY),
     )  # fmt: skip
-    plan = look(Fleet(policy(), members), NOW)
+    plan = decide(Fleet(policy(), members), NOW)
     found = plan.statuses["hw"]
     (acting,) = (one for one in found.conditions if one.type == "Acting")
     assert (found.state, acting.status, acting.reason) == (State.QUARANTINED, "False", "PoolBudget")
-    assert acting.message == f"{Want.DRAIN} waits: 1 of 1 nodes are drained or repaired"
+    assert acting.message == f"{RequestKind.DRAIN} waits: 1 of 1 nodes are drained or repaired"
 
 
 def test_who_failed_before_it_joined_is_not_swept_again() -> None:
@@ -231,8 +231,8 @@ def test_a_half_open_breaker_tries_one(state: str, trial: str, known: list[Any],
 
 
 def test_each_drain_takes_a_spare_of_those_that_are_left() -> None:
-    def node(name: str, *jobs: str) -> Facts:
-        return Facts(replace(NODE, name=name, rack=name, pods=len(jobs), jobs=jobs))
+    def node(name: str, *jobs: str) -> HardwareFacts:
+        return HardwareFacts(replace(NODE, name=name, rack=name, pods=len(jobs), jobs=jobs))
 
     late = health("Quarantined").to_dict()
     moved = [NodeHealth.model_validate({**late, "metadata": {"name": name}}) for name in ("a", "b")]
@@ -242,6 +242,6 @@ def test_each_drain_takes_a_spare_of_those_that_are_left() -> None:
         *(Member(one, node(one.metadata.name)) for one in idle),
     )
     budgets = {"reservedSpares": 1, "poolPercent": 100, "fleetPercentPerHour": 100}
-    plan = look(Fleet(policy(budgets=budgets), members), NOW)
+    plan = decide(Fleet(policy(budgets=budgets), members), NOW)
     assert [plan.statuses[name].state for name in ("a", "b")] == [State.DRAINING, State.QUARANTINED]
     assert plan.refused["b"].reason.name == "SparesBudget"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.nodehealth.machine import Want, granted, noted, wishes
-from convoy_controllers.nodehealth.observed import Facts, Member, NodeFacts, Suspicion, SweepResult
+from convoy_controllers.nodehealth.machine import RequestKind, granted, next_status, requests
+from convoy_controllers.nodehealth.observed import HardwareFacts, Member, NodeFacts, Suspicion, SweepResult
 from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus, State, SweepCause, SweepRef, Verdict
 
@@ -17,24 +17,24 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 POLICY = GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": {"mode": "Act", "sweeps": {}}})
 NODE = NodeFacts("n", "u", NOW - 9 * HOUR, boot_id="b")
-IDLE = Facts(NODE)
+IDLE = HardwareFacts(NODE)
 LATE = Suspicion("ns/j", NOW - HOUR, NOW, 1.3, 100.0, "Input")
-BUSY = Facts(replace(NODE, pods=2, jobs=("ns/j",)), noticed=(LATE,))
+BUSY = HardwareFacts(replace(NODE, pods=2, jobs=("ns/j",)), noticed=(LATE,))
 
 
 def after(
-    facts: Facts,
+    facts: HardwareFacts,
     status: NodeHealthStatus | None = None,
     policy: GuardPolicy = POLICY,
     now: datetime = NOW,
 ) -> NodeHealthStatus:
     stored = status or NodeHealthStatus(state=State.UNVERIFIED, since=NOW - HOUR, clean_since=NOW - HOUR)
     found = NodeHealth.model_validate({"metadata": {"name": "hw"}, "status": stored.to_dict()})
-    return noted(Member(found, facts), policy, now)
+    return next_status(Member(found, facts), policy, now)
 
 
-def wants(facts: Facts, status: NodeHealthStatus) -> list[Want]:
-    return [one.want for one in wishes(status, facts, POLICY, NOW)]
+def wants(facts: HardwareFacts, status: NodeHealthStatus) -> list[RequestKind]:
+    return [one.kind for one in requests(status, facts, POLICY, NOW)]
 
 
 def test_what_lasts_has_the_node_swept_once_it_is_idle_and_nothing_else() -> None:
@@ -42,7 +42,7 @@ def test_what_lasts_has_the_node_swept_once_it_is_idle_and_nothing_else() -> Non
     assert seen.noticed is not None and (seen.noticed.job, seen.noticed.cause) == ("ns/j", "Input")
     assert (seen.state, seen.evidence, wants(BUSY, seen)) == (State.UNVERIFIED, [], [])
     left = after(IDLE, seen)
-    assert left.noticed == seen.noticed and wants(IDLE, left) == [Want.ROUTINE]
+    assert left.noticed == seen.noticed and wants(IDLE, left) == [RequestKind.ROUTINE]
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,14 @@ def test_what_lasts_has_the_node_swept_once_it_is_idle_and_nothing_else() -> Non
     [
         (replace(BUSY, noticed=(replace(LATE, since=NOW - HOUR / 60),)), {}, True),
         (replace(BUSY, noticed=(replace(LATE, slowdown=1.01),)), {}, True),
-        (replace(BUSY, node=replace(NODE, telemetry=False)), {}, True),
+        (replace(BUSY, node=replace(NODE, agent_connected=False)), {}, True),
         (BUSY, {"looked_at": NOW - 23 * HOUR}, True),
         (BUSY, {"state": State.SUSPECT}, True),
         (BUSY, {}, False),
     ],
     ids=["short", "little", "not heard", "looked into lately", "suspect anyway", "no sweeps"],
 )
-def test_what_is_not_worth_a_sweep(facts: Facts, status: dict[str, Any], sweeps: bool) -> None:
+def test_what_is_not_worth_a_sweep(facts: HardwareFacts, status: dict[str, Any], sweeps: bool) -> None:
     stored = {"state": State.UNVERIFIED, "since": NOW - HOUR, "clean_since": NOW - HOUR, **status}
     spec = {"mode": "Act", **({"sweeps": {}} if sweeps else {})}
     policy = GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": spec})
@@ -94,14 +94,14 @@ def test_a_sweep_for_another_cause_that_comes_to_nothing_has_not_looked(verdict:
         assert (found.noticed, found.looked_at) == (None, NOW)
     else:
         assert found.noticed == stored.noticed and found.looked_at is None
-        assert wants(IDLE, found) == [Want.ROUTINE]
+        assert wants(IDLE, found) == [RequestKind.ROUTINE]
 
 
 def test_a_release_forgets_what_was_looked_into() -> None:
     said = {"release": {"at": NOW, "reason": "mended", "user": "ops"}}
     status = {"state": State.QUALIFIED, "since": NOW - HOUR, "looked_at": NOW - HOUR}
     found = NodeHealth.model_validate({"metadata": {"name": "hw"}, "spec": said, "status": status})
-    assert noted(Member(found, IDLE), POLICY, NOW).looked_at is None
+    assert next_status(Member(found, IDLE), POLICY, NOW).looked_at is None
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ def test_its_verdict_decides_and_none_is_no_doubt(before: State, verdict: Verdic
         state=before, since=NOW - HOUR, clean_since=NOW - HOUR, qualified_until=until, inconclusive=1
     )
     seen = after(BUSY, stored)
-    (wish,) = wishes(seen, IDLE, POLICY, NOW)
-    begun = granted(seen, IDLE, "hw", wish, NOW)
-    assert begun.sweep is not None
-    found = after(replace(IDLE, sweep=SweepResult(begun.sweep.name, NOW, verdict)), begun)
+    (request,) = requests(seen, IDLE, POLICY, NOW)
+    started = granted(seen, IDLE, "hw", request, NOW)
+    assert started.sweep is not None
+    found = after(replace(IDLE, sweep=SweepResult(started.sweep.name, NOW, verdict)), started)
     assert (found.state, found.noticed, found.sweep, found.looked_at) == (state, None, None, NOW)
     assert wants(IDLE, found) == []

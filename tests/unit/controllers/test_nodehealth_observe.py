@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.nodehealth.binding import SeenNode, bind, hardware_name
+from convoy_controllers.nodehealth.binding import ReportedNode, bind, hardware_name
 from convoy_controllers.nodehealth.observe import (
     Hardware,
-    SeenJob,
+    PlacedJob,
     by_node,
     fleet,
     in_order,
@@ -25,7 +25,9 @@ from convoy_crds.nodehealth import NodeHealth
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
-N1 = SeenNode("n1", "u1", NOW - 60 * MINUTE, {"pool": "a"}, "AB12", "boot", accelerators=(), heard=True)
+N1 = ReportedNode(
+    "n1", "u1", NOW - 60 * MINUTE, {"pool": "a"}, "AB12", "boot", accelerators=(), agent_connected=True
+)
 N2 = replace(N1, name="n2", uid="u2", machine_id="cd34")
 
 
@@ -39,7 +41,7 @@ def health(name: str, **status: Any) -> NodeHealth:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedAll:
     """All hardware, sorted by who decides about it."""
 
     hardware: Mapping[str, str]
@@ -52,14 +54,14 @@ class Seen:
     """Nodes that no NodeHealth speaks for."""
 
 
-def looked(
+def observe_all(
     policies: list[GuardPolicy] | None = None,
     healths: list[NodeHealth] | None = None,
-    nodes: list[SeenNode] | None = None,
-    jobs: list[SeenJob] | None = None,
+    nodes: list[ReportedNode] | None = None,
+    jobs: list[PlacedJob] | None = None,
     noticed: dict[str, tuple[Suspicion, ...]] | None = None,
     **suspicions: tuple[Suspicion, ...],
-) -> Seen:
+) -> ObservedAll:
     stored, there = healths or [], nodes if nodes is not None else [N1, N2]
     bindings = bind(there, stored)
     rules = in_order(policies if policies is not None else [policy("p")])
@@ -72,7 +74,7 @@ def looked(
         noticed=noticed or {},
     )
     alone = [name for name in found.healths if found.policy_of(name) is None]
-    return Seen(
+    return ObservedAll(
         hardware=bindings.hardware,
         fleets=tuple(fleet(one, found, NOW) for one in rules),
         alone=tuple(member(name, None, found, NOW) for name in alone),
@@ -91,36 +93,36 @@ def test_hardware_is_named_by_its_accelerators_else_by_its_machine() -> None:
 
 
 def test_what_is_nowhere_stored_is_unknown_once_it_was_told_of() -> None:
-    assert looked(nodes=[N1, replace(N2, accelerators=None)]).unknown == {"ab12": "n1"}
-    assert looked(healths=[health("ab12")], nodes=[N1]).unknown == {}
+    assert observe_all(nodes=[N1, replace(N2, accelerators=None)]).unknown == {"ab12": "n1"}
+    assert observe_all(healths=[health("ab12")], nodes=[N1]).unknown == {}
 
 
 def test_a_node_that_has_not_told_yet_keeps_the_hardware_that_is_stored_of_it() -> None:
     stored = health("ab12", nodeRef={"name": "n1", "uid": "u1"})
-    found = looked(healths=[stored], nodes=[replace(N1, accelerators=None)])
+    found = observe_all(healths=[stored], nodes=[replace(N1, accelerators=None)])
     assert found.hardware == {"n1": "ab12"} and found.unknown == {}
-    stranger = looked(healths=[stored], nodes=[replace(N1, accelerators=None, uid="made anew")])
+    stranger = observe_all(healths=[stored], nodes=[replace(N1, accelerators=None, uid="made anew")])
     assert stranger.hardware == {} and stranger.strangers == {"n1"}
 
 
 def test_the_highest_policy_rules_then_the_first_by_name() -> None:
     several = [policy("b"), policy("a"), policy("high", 5, pool="a"), policy("other", 9, pool="b")]
-    found = looked(several, [health("ab12"), health("cd34")], [N1, replace(N2, labels={})])
+    found = observe_all(several, [health("ab12"), health("cd34")], [N1, replace(N2, labels={})])
     members = {one.policy.metadata.name: [each.name for each in one.members] for one in found.fleets}
     assert members == {"other": [], "high": ["ab12"], "a": ["cd34"], "b": []}
 
 
 def test_hardware_whose_node_is_away_stays_with_its_policy_and_without_one_it_is_alone() -> None:
     away, nobodys = health("gone", policy="p"), health("lone", policy="deleted")
-    found = looked(healths=[away, nobodys], nodes=[])
+    found = observe_all(healths=[away, nobodys], nodes=[])
     assert [each.name for each in found.fleets[0].members] == ["gone"]
     assert [each.name for each in found.alone] == ["lone"]
     assert found.fleets[0].members[0].facts.node is None
 
 
 def test_of_two_nodes_with_the_same_hardware_one_speaks_for_it() -> None:
-    twin = replace(N2, machine_id=N1.machine_id, heard=False)
-    found = looked(healths=[health("ab12")], nodes=[N1, twin])
+    twin = replace(N2, machine_id=N1.machine_id, agent_connected=False)
+    found = observe_all(healths=[health("ab12")], nodes=[N1, twin])
     assert found.hardware == {"n1": "ab12"} and found.strangers == {"n2"}
 
 
@@ -136,38 +138,38 @@ def test_jobs_are_saved_when_the_last_of_them_is(
     saved: tuple[int | None, ...], expected: datetime | None
 ) -> None:
     jobs = [
-        SeenJob(f"ns/{i}", {"n1": 1}, saved=None if ago is None else NOW - ago * MINUTE)
+        PlacedJob(f"ns/{i}", {"n1": 1}, saved=None if ago is None else NOW - ago * MINUTE)
         for i, ago in enumerate(saved)
     ]
-    (one, *_) = looked(healths=[health("ab12")], nodes=[N1], jobs=jobs).fleets[0].members
+    (one, *_) = observe_all(healths=[health("ab12")], nodes=[N1], jobs=jobs).fleets[0].members
     assert one.facts.saved == expected
 
 
 def test_what_jobs_would_lose_and_who_stays() -> None:
     jobs = [
-        SeenJob("ns/a", {"n1": 2, "n2": 1}, gpus=24, saved=NOW - MINUTE, formed=NOW - 9 * MINUTE),
-        SeenJob("ns/b", {"n1": 1}, gpus=8, moves=False, formed=NOW - 2 * MINUTE),
+        PlacedJob("ns/a", {"n1": 2, "n2": 1}, gpus=24, saved=NOW - MINUTE, formed=NOW - 9 * MINUTE),
+        PlacedJob("ns/b", {"n1": 1}, gpus=8, swappable=False, formed=NOW - 2 * MINUTE),
     ]
     suspicion = Suspicion("ns/a", NOW - MINUTE, NOW, 1.3, 10.0)
     late = Suspicion("ns/a", NOW - MINUTE, NOW, 1.1, 2.0, "Input")
     healths = [health("ab12"), health("cd34")]
-    found = looked(healths=healths, jobs=jobs, noticed={"n2": (late,)}, n1=(suspicion,))
+    found = observe_all(healths=healths, jobs=jobs, noticed={"n2": (late,)}, n1=(suspicion,))
     facts = {each.name: each.facts for each in found.fleets[0].members}
     first = facts["ab12"]
     assert first.node is not None
     assert (first.node.pods, first.node.jobs, first.node.gpus) == (3, ("ns/a", "ns/b"), 32)
-    assert first.node.stays == ("ns/b",) and first.suspicions == (suspicion,)
+    assert first.node.unswappable == ("ns/b",) and first.suspicions == (suspicion,)
     assert first.unsaved == 60 * 24 + 120 * 8
     second = facts["cd34"]
-    assert second.node is not None and second.node.stays == () and second.suspicions == ()
+    assert second.node is not None and second.node.unswappable == () and second.suspicions == ()
     assert (first.noticed, second.noticed) == ((), (late,))
-    assert not second.idle and looked(healths=[health("ab12")]).fleets[0].members[0].facts.idle
+    assert not second.idle and observe_all(healths=[health("ab12")]).fleets[0].members[0].facts.idle
 
 
 def test_the_rack_is_the_label_that_the_policy_names() -> None:
     rack = GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": {"budgets": {"rackLabel": "room"}}})
     node = replace(N1, labels={"room": "r7", "topology.kubernetes.io/rack": "x"})
-    (one,) = looked([rack], [health("ab12")], [node]).fleets[0].members
+    (one,) = observe_all([rack], [health("ab12")], [node]).fleets[0].members
     assert one.facts.node is not None and one.facts.node.rack == "r7"
-    (bare,) = looked([], [health("ab12")], [node]).alone
+    (bare,) = observe_all([], [health("ab12")], [node]).alone
     assert bare.facts.node is not None and bare.facts.node.rack == "x"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.nodehealth.observed import Facts, Suspicion
+from convoy_controllers.nodehealth.observed import HardwareFacts, Suspicion
 from convoy_controllers.nodehealth.pacing import (
     FEWEST_WINDOWS,
     NAMED_WINDOWS,
@@ -45,10 +45,10 @@ def action(**more: Any) -> Action:
 
 
 def test_what_is_remembered_is_how_fast_the_job_was_and_whom_else_it_accused() -> None:
-    assert paces(Facts(suspicions=(ACCUSED,)), {"ns/j": BEFORE}) == action().paces
-    assert paces(Facts(suspicions=(ACCUSED,)), {}) == []
+    assert paces(HardwareFacts(suspicions=(ACCUSED,)), {"ns/j": BEFORE}) == action().paces
+    assert paces(HardwareFacts(suspicions=(ACCUSED,)), {}) == []
     small = replace(ACCUSED, gain=0.01)
-    assert paces(Facts(suspicions=(small,)), {"ns/j": BEFORE}) == [], "it would drown in noise"
+    assert paces(HardwareFacts(suspicions=(small,)), {"ns/j": BEFORE}) == [], "it would drown in noise"
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 import pytest
 from tests.unit.controllers.nodelives import LADDER, FleetLife, world
 
-from convoy_controllers.nodehealth.fleet import look
-from convoy_controllers.nodehealth.observed import Facts, Fleet, Member, NodeFacts, SweepResult
+from convoy_controllers.nodehealth.fleet import decide
+from convoy_controllers.nodehealth.observed import Fleet, HardwareFacts, Member, NodeFacts, SweepResult
 from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.nodehealth import NodeHealth, State, Verdict
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 AGO = NOW - timedelta(hours=3)
 NODE = NodeFacts("n", "u", AGO, "r", boot_id="b", gpus=8)
-IDLE = Facts(NODE)
-BUSY = Facts(replace(NODE, pods=1, jobs=("ns/j",)))
+IDLE = HardwareFacts(NODE)
+BUSY = HardwareFacts(replace(NODE, pods=1, jobs=("ns/j",)))
 REPAIRED = replace(IDLE, repaired=NOW)
 PASSED = replace(IDLE, sweep=SweepResult("hw-1", NOW, Verdict.PASS))
 WIDE = {"poolPercent": 100, "fleetPercentPerHour": 100, "perRack": 9, "quarantinedPercent": 100}
@@ -31,12 +31,12 @@ class Case(NamedTuple):
     """One node that wants something, and what gives it back at the same time."""
 
     wanting: str
-    facts: Facts
+    facts: HardwareFacts
     giving: str
-    given: Facts
+    given: HardwareFacts
     budgets: dict[str, int]
     reason: str
-    others: tuple[tuple[str, Facts], ...] = ()
+    others: tuple[tuple[str, HardwareFacts], ...] = ()
     said: dict[str, Any] | None = None
 
 
@@ -56,7 +56,7 @@ CASES = {
     ),
     # Two of three is one, two of four is two: the fourth is away, and not yet stored as away because of us.
     "size": Case(
-        "Quarantined", IDLE, "Condemned", Facts(), {"poolPercent": 50}, "PoolBudget",
+        "Quarantined", IDLE, "Condemned", HardwareFacts(), {"poolPercent": 50}, "PoolBudget",
         (("Draining", BUSY), ("Unverified", IDLE)),
     ),
 }  # fmt: skip
@@ -90,7 +90,7 @@ def test_what_a_node_gives_back_is_granted_once_it_is_stored(name: str, names: s
         Member(stored(giving, case.giving, case.said), case.given),
         *(Member(stored(f"o{n}", state), facts) for n, (state, facts) in enumerate(case.others)),
     )
-    first = look(Fleet(policy, members), NOW)
+    first = decide(Fleet(policy, members), NOW)
     assert first.statuses[giving].state.value != case.giving, "it gives nothing back: nothing was tried"
     assert first.statuses[wanting].state.value == case.wanting
     assert first.refused[wanting].reason.name == case.reason
@@ -98,7 +98,7 @@ def test_what_a_node_gives_back_is_granted_once_it_is_stored(name: str, names: s
         replace(one, health=one.health.model_copy(update={"status": first.statuses[one.name]}))
         for one in members
     )
-    second = look(Fleet(policy, later), NOW + timedelta(seconds=15))
+    second = decide(Fleet(policy, later), NOW + timedelta(seconds=15))
     assert second.refused.get(wanting) is None
     assert second.statuses[wanting].state in (State.QUARANTINED, State.DRAINING)
 
@@ -121,10 +121,10 @@ def test_a_node_is_drained_after_another_is_repaired_and_never_beside_it() -> No
 def test_a_life_in_which_a_repair_ends_as_another_waits_for_its_token() -> None:
     """Found by random lives: hw19 was drained in the look in which hw8 was found repaired."""
     life = FleetLife()
-    life.begin(spares=0, wide=False, gate=False)
+    life.start(spares=0, wide=False, gate=False)
     life.idle_and_bad(names={"hw18", "hw8", "hw2"})
     life.accused(bad=True, names={"hw3", "hw5"}, share=0.1)
-    life.seen_or_not(heard=False, names={"hw18", "hw3", "hw20"}, present=True)
+    life.seen_or_not(connected=False, names={"hw18", "hw3", "hw20"}, present=True)
     life.days_pass(days=15)
     life.accused(bad=False, names={"hw6", "hw8", "hw19"}, share=0.1)
     life.accused(bad=False, names={"hw18", "hw14"}, share=0.1)

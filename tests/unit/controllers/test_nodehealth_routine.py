@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.nodehealth.fleet import FleetPlan, look
-from convoy_controllers.nodehealth.observed import Facts, Fleet, Member, NodeFacts
+from convoy_controllers.nodehealth.fleet import FleetPlan, decide
+from convoy_controllers.nodehealth.observed import Fleet, HardwareFacts, Member, NodeFacts
 from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus, SweepCause
 
@@ -22,19 +22,19 @@ def text(moment: datetime) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def node(name: str, **facts: Any) -> Facts:
-    return Facts(replace(NodeFacts(name, name, NOW - 9 * DAY, boot_id="b"), **facts))
+def node(name: str, **facts: Any) -> HardwareFacts:
+    return HardwareFacts(replace(NodeFacts(name, name, NOW - 9 * DAY, boot_id="b"), **facts))
 
 
-def member(name: str, facts: Facts | None = None, **status: Any) -> Member:
+def member(name: str, facts: HardwareFacts | None = None, **status: Any) -> Member:
     stored = {"state": "Unverified", "since": text(NOW - DAY), "cleanSince": text(NOW - DAY), **status}
     health = NodeHealth.model_validate({"metadata": {"name": name}, "status": stored})
     return Member(health, facts or node(name))
 
 
-def looked(*members: Member, spec: dict[str, Any] | None = None) -> FleetPlan:
+def decided(*members: Member, spec: dict[str, Any] | None = None) -> FleetPlan:
     policy = GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": spec or SPEC})
-    return look(Fleet(policy, members), NOW)
+    return decide(Fleet(policy, members), NOW)
 
 
 def swept(plan: FleetPlan) -> set[str]:
@@ -48,7 +48,7 @@ def swept(plan: FleetPlan) -> set[str]:
     [
         (member("a"), True),
         (member("a", node("a", pods=1, jobs=("ns/j",))), False),
-        (member("a", node("a", telemetry=False)), False),
+        (member("a", node("a", agent_connected=False)), False),
         (member("a", node("a", schedulable=False)), False),
         (member("a", swept=text(NOW - 6 * DAY)), False),
         (member("a", swept=text(NOW - 7 * DAY)), True),
@@ -60,13 +60,13 @@ def swept(plan: FleetPlan) -> set[str]:
     ],
 )
 def test_idle_nodes_in_service_are_swept_where_it_is_worth_it(one: Member, expected: bool) -> None:
-    assert swept(looked(one, member("spare", swept=text(NOW)))) == ({"a"} if expected else set())
+    assert swept(decided(one, member("spare", swept=text(NOW)))) == ({"a"} if expected else set())
 
 
 def test_it_is_a_matter_of_the_policy() -> None:
     none = {"mode": "Act", "sweeps": {"timePercent": 0}}
     for spec in ({"mode": "Act"}, none, {**SPEC, "mode": "Observe"}):
-        assert swept(looked(member("a"), member("b"), spec=spec)) == set()
+        assert swept(decided(member("a"), member("b"), spec=spec)) == set()
 
 
 def test_all_sweeps_of_a_day_count_against_the_share_of_time() -> None:
@@ -74,25 +74,25 @@ def test_all_sweeps_of_a_day_count_against_the_share_of_time() -> None:
     spec = {"mode": "Act", "sweeps": {"atOncePercent": 100, "timePercent": 1}}
     busy = member("busy", node("busy", pods=1, jobs=("ns/j",)), swept=text(NOW - 2 * DAY))
     fresh, done = member("n"), [member(f"d{at}", swept=text(NOW - DAY / 2)) for at in range(3)]
-    assert swept(looked(fresh, *done, spec=spec)) == {"n"}
+    assert swept(decided(fresh, *done, spec=spec)) == {"n"}
     few = {"mode": "Act", "sweeps": {"atOncePercent": 100, "timePercent": 1}}
     # Hardware that is nowhere has no time. Of two nodes it is two sweeps, and both were today.
-    away = [Member(member(f"a{at}").health, Facts()) for at in range(6)]
+    away = [Member(member(f"a{at}").health, HardwareFacts()) for at in range(6)]
     lemon = member("n", swept=text(NOW - 0.95 * DAY), quarantines=[text(NOW - DAY)] * 16)
-    assert swept(looked(lemon, done[0], *away, spec=few)) == set()
-    assert swept(looked(lemon, done[0], busy, spec=few)) == {"n"}
+    assert swept(decided(lemon, done[0], *away, spec=few)) == set()
+    assert swept(decided(lemon, done[0], busy, spec=few)) == {"n"}
 
 
 def test_reserved_spares_are_left_alone_and_nothing_is_said_of_it() -> None:
-    plan = looked(member("a"), member("b"))
+    plan = decided(member("a"), member("b"))
     assert swept(plan) == {"a"} and not plan.refused, "the last one is left alone"
     # In the next look, too.
     under = {"sweep": {"name": "a-1", "cause": "Routine", "since": text(NOW)}}
-    assert not looked(member("a", **under), member("b")).statuses.get("b", NodeHealthStatus()).sweep
+    assert not decided(member("a", **under), member("b")).statuses.get("b", NodeHealthStatus()).sweep
     spec = {**SPEC, "budgets": {"reservedSpares": 2}}
-    assert len(swept(looked(*(member(f"n{at}") for at in range(5)), spec=spec))) == 3
+    assert len(swept(decided(*(member(f"n{at}") for at in range(5)), spec=spec))) == 3
     few = {"mode": "Act", "sweeps": {"timePercent": 100}}
-    plan = looked(*(member(f"n{at}") for at in range(20)), spec=few)
+    plan = decided(*(member(f"n{at}") for at in range(20)), spec=few)
     assert len(swept(plan)) == 1 and not plan.refused, "5 % at once"
 
 
@@ -101,7 +101,7 @@ def test_what_is_routine_keeps_nobody_waiting() -> None:
     back = member("back", state="Requalifying")
 
     def causes(*others: Member) -> dict[str, SweepCause]:
-        plan = looked(*others, back, spec=spec)
+        plan = decided(*others, back, spec=spec)
         return {name: one.sweep.cause for name, one in plan.statuses.items() if one.sweep is not None}
 
     assert causes(member("a"), member("b")) == {"back": SweepCause.RETURNING}
@@ -111,7 +111,7 @@ def test_what_is_routine_keeps_nobody_waiting() -> None:
 
 def test_of_those_no_sweep_stands_for_the_likeliest_comes_first() -> None:
     nodes = [member("a"), member("lemon", quarantines=[text(NOW - DAY)] * 3), member("z")]
-    assert swept(looked(*nodes, spec={"mode": "Act", "sweeps": {"timePercent": 100}})) == {"lemon"}
+    assert swept(decided(*nodes, spec={"mode": "Act", "sweeps": {"timePercent": 100}})) == {"lemon"}
 
 
 def test_who_was_wrongly_accused_is_no_likelier() -> None:
@@ -126,5 +126,5 @@ def test_who_was_wrongly_accused_is_no_likelier() -> None:
     first = member("a", history=[turn, *again])
     cleared = member("b", history=[turn, *again], actions=[wrong])
     spec = {"mode": "Act", "sweeps": {"timePercent": 100}}
-    assert swept(looked(cleared, first, member("z"), spec=spec)) == {"a"}
-    assert swept(looked(cleared, member("z"), spec=spec)) == {"z"}, "two quiet days are a good sign"
+    assert swept(decided(cleared, first, member("z"), spec=spec)) == {"a"}
+    assert swept(decided(cleared, member("z"), spec=spec)) == {"z"}, "two quiet days are a good sign"

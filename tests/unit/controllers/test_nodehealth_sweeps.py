@@ -22,7 +22,7 @@ from tests.unit.controllers.node_states import (
 )
 
 from convoy_controllers.nodehealth import evidence, machine
-from convoy_controllers.nodehealth.observed import Facts, Member, SweepResult
+from convoy_controllers.nodehealth.observed import HardwareFacts, Member, SweepResult
 from convoy_crds.nodehealth import State, Verdict
 
 SWEPT = {"swept": text(NOW - HOUR), "evidence": [swept()]}
@@ -33,8 +33,8 @@ SWEPT = {"swept": text(NOW - HOUR), "evidence": [swept()]}
     [
         ("Gated", {}, IDLE, True),
         ("Gated", {}, BUSY, False),
-        ("Gated", {}, Facts(replace(NODE, telemetry=False)), False),
-        ("Gated", {}, Facts(), False),
+        ("Gated", {}, HardwareFacts(replace(NODE, agent_connected=False)), False),
+        ("Gated", {}, HardwareFacts(), False),
         ("Requalifying", {}, IDLE, True),
         ("Qualified", {"qualifiedUntil": text(NOW)}, IDLE, True),
         ("Qualified", {"qualifiedUntil": text(NOW + HOUR)}, IDLE, False),
@@ -53,7 +53,7 @@ SWEPT = {"swept": text(NOW - HOUR), "evidence": [swept()]}
         ("Unverified", {}, IDLE, False),
     ],
 )
-def test_when_a_sweep_begins(state: str, more: dict[str, Any], facts: Facts, begins: bool) -> None:
+def test_when_a_sweep_begins(state: str, more: dict[str, Any], facts: HardwareFacts, begins: bool) -> None:
     found = after(health(state, **more), facts, policy(onJoin="Gate"))
     assert (found.sweep is not None) is begins
     assert found.sweeps == int(begins)
@@ -129,12 +129,12 @@ def test_a_routine_sweep_that_cannot_tell_changes_nothing() -> None:
 def test_a_failed_retest_goes_one_step_up_the_ladder() -> None:
     found = health("Requalifying", **SWEEP)
     result = replace(IDLE, sweep=SweepResult("hw-1", NOW, Verdict.FAIL))
-    noted = machine.noted(Member(found, result), policy(), NOW)
+    noted = machine.next_status(Member(found, result), policy(), NOW)
     assert (noted.state, noted.failures, noted.repair.step) == (State.QUARANTINED, 1, 1)
     assert noted.quarantines == []
 
 
 def test_a_sweep_that_is_never_heard_of_again_is_inconclusive() -> None:
     late = {"sweep": {"name": "hw-1", "cause": "Suspected", "since": text(NOW - timedelta(minutes=51))}}
-    found = machine.noted(Member(health("Sweeping", **late), IDLE), policy(onJoin="Gate"), NOW)
+    found = machine.next_status(Member(health("Sweeping", **late), IDLE), policy(onJoin="Gate"), NOW)
     assert (found.state, found.sweep, found.inconclusive) == (State.GATED, None, 1)

@@ -70,7 +70,7 @@ class Cluster(Operator):
             raw["status"]["checkpoint"] = {"incarnation": 1, "step": 5, "tier": "peer", "time": at}
         self.api._version += 1
         raw["metadata"]["resourceVersion"] = str(self.api._version)
-        self.cache.jobs.upsert(views.parent(raw))
+        self.cache.jobs.upsert(views.cached_object(raw))
         for number in range(2):
             pod = {
                 "metadata": {
@@ -92,7 +92,7 @@ class Cluster(Operator):
                 if plural == resource.plural:
                     self.cache.upsert(resource, raw)
 
-    def look(self, later: timedelta = timedelta(0)) -> None:
+    def reconcile(self, later: timedelta = timedelta(0)) -> None:
         self.now += later
         self.time += max(1.0, later.total_seconds())
         self.sync()
@@ -128,46 +128,46 @@ class Cluster(Operator):
 
 def test_hardware_is_written_down_and_left_alone(api: FakeApi) -> None:
     it = Cluster(api)
-    it.look()
-    it.look()
+    it.reconcile()
+    it.reconcile()
     assert [it.state(number) for number in range(6)] == ["Unverified"] * 6
     assert all(it.ours(number) == {} for number in range(6))
     shown = {one["type"]: one for one in it.node()["status"]["conditions"]}["convoy.dev/Qualified"]
     assert (shown["status"], shown["reason"]) == ("Unknown", "NotSwept")
     assert it.node()["metadata"]["labels"]["convoy.dev/node-health"] == "Unverified"
     calls = len(api.calls)
-    it.look(MINUTE)
+    it.reconcile(MINUTE)
     assert len(api.calls) == calls, "nothing has changed, nothing is written"
 
 
 def test_without_a_policy_nothing_is_written(api: FakeApi) -> None:
     it = Cluster(api, selector={"matchLabels": {"pool": "none"}})
-    it.look()
+    it.reconcile()
     assert api.calls == []
 
 
 def test_a_slow_node_is_suspected_quarantined_and_left_by_its_job(api: FakeApi) -> None:
     it = Cluster(api)
-    it.look()
+    it.reconcile()
     it.accuse("n0", loss=100.0)
-    it.look()
-    it.look()
+    it.reconcile()
+    it.reconcile()
     assert it.state() == "Suspect" and it.ours() == {"convoy.dev/suspect": "PreferNoSchedule"}
     # Moving two ranks costs two minutes of theirs.
     it.accuse("n0", loss=130.0)
-    it.look(timedelta(seconds=5))
+    it.reconcile(timedelta(seconds=5))
     assert it.state() == "Quarantined" and it.evicted() == []
     assert it.ours() == {"convoy.dev/quarantined": "NoSchedule"}
     assert FOREIGN in it.node()["spec"]["taints"], "others' taints stay"
     it.job(saved=timedelta(0))
-    it.look(timedelta(seconds=5))
-    it.look()
+    it.reconcile(timedelta(seconds=5))
+    it.reconcile()
     assert it.state() == "Draining" and it.evicted() == ["job-worker-0"]
     assert it.node()["metadata"]["labels"]["convoy.dev/node-health"] == "Draining"
     api.objects.pop((PODS.plural, "default", "job-worker-0"))
     it.cache.pods.remove(next(pod for pod in it.cache.pods if pod.name == "job-worker-0"))
     it.hub.held.clear()
-    it.look(MINUTE)
+    it.reconcile(MINUTE)
     assert it.state() == "Requalifying" and it.evicted() == ["job-worker-0"]
     assert it.acting()["reason"] == "AwaitsRelease"
 
@@ -182,22 +182,22 @@ def leaves(body: Mapping[str, Any], *path: str) -> set[tuple[str, ...]]:
 
 def test_of_nodes_a_label_a_condition_and_taints_of_ours_are_changed_and_no_more(api: FakeApi) -> None:
     it = Cluster(api)
-    it.look()
+    it.reconcile()
     it.accuse("n0", loss=100.0)
     for _ in range(2):
-        it.look()
+        it.reconcile()
     it.accuse("n0")
-    it.look(timedelta(seconds=5))
+    it.reconcile(timedelta(seconds=5))
     it.job(saved=timedelta(0))
     for _ in range(2):
-        it.look(timedelta(seconds=5))
+        it.reconcile(timedelta(seconds=5))
     assert it.state() == "Draining"
     gone = it.cache.objects(guardpolicy.KIND).get("", "p")
     assert gone is not None
     it.cache.objects(guardpolicy.KIND).remove(gone)
     api.objects.pop((GUARD_POLICIES.plural, "", "p"))
     for _ in range(2):
-        it.look(MINUTE)
+        it.reconcile(MINUTE)
     asked = [
         (verb, body)
         for (verb, plural, _), body in zip(api.calls, api.bodies, strict=True)
@@ -222,13 +222,13 @@ def test_of_nodes_a_label_a_condition_and_taints_of_ours_are_changed_and_no_more
 
 def test_a_node_that_people_release_is_judged_by_what_comes_after(api: FakeApi) -> None:
     it = Cluster(api, {"action": "Observe"})
-    it.look()
+    it.reconcile()
     since = it.now - 5 * MINUTE
 
     def accused(loss: float, later: timedelta = timedelta(seconds=1)) -> None:
         it.now += later
         it.hub.held["n0"] = (Suspicion("default/job", since, it.now, 1.5, loss, "Compute"),)
-        it.look()
+        it.reconcile()
 
     for _ in range(3):
         accused(130.0, MINUTE)
@@ -248,19 +248,19 @@ def test_a_node_that_people_release_is_judged_by_what_comes_after(api: FakeApi) 
 def moved(api: FakeApi) -> Cluster:
     """The job has been moved from n0 to n2."""
     it = Cluster(api)
-    it.look()
+    it.reconcile()
     it.pace_of(1, 1.5, "n0", "n1")
     for _ in range(3):
         it.accuse("n0")
-        it.look(MINUTE)
+        it.reconcile(MINUTE)
     it.job(saved=timedelta(0))
-    it.look()
-    it.look()
+    it.reconcile()
+    it.reconcile()
     assert it.state() == "Draining" and it.evicted() == ["job-worker-0"]
     api.objects.pop((PODS.plural, "default", "job-worker-0"))
     it.cache.pods.remove(next(pod for pod in it.cache.pods if pod.name == "job-worker-0"))
     it.hub.held.clear()
-    it.look(MINUTE)
+    it.reconcile(MINUTE)
     assert it.state() == "Requalifying"
     return it
 
@@ -269,8 +269,8 @@ def moved(api: FakeApi) -> Cluster:
 def test_a_node_whose_leaving_has_brought_nothing_is_let_go(api: FakeApi, seconds: float, state: str) -> None:
     it = moved(api)
     it.pace_of(2, seconds, "n2", "n1")
-    it.look(MINUTE)
-    it.look()
+    it.reconcile(MINUTE)
+    it.reconcile()
     assert it.state() == state and bool(it.ours()) is (state == "Requalifying")
     health = api.objects[NODE_HEALTHS.plural, "", "hw0"]["status"]
     assert health["actions"][-1]["outcome"] == ("Right" if state == "Requalifying" else "Wrong")
@@ -281,7 +281,7 @@ def test_a_rank_that_is_slow_wherever_it_is_takes_one_node_along_and_gives_it_ba
     it.pace_of(2, 1.5, "n2", "n1", slow=(Slow(frozenset({0}), "Compute", 0.5),))
     for _ in range(20):
         it.accuse("n2", 30 * MINUTE, 1e6)
-        it.look(MINUTE)
+        it.reconcile(MINUTE)
     assert it.state() == "Unverified" and it.ours() == {}
     assert it.state(2) == "Unverified" and it.ours(2) == {}
     assert it.evicted() == ["job-worker-0"]
@@ -292,38 +292,38 @@ def test_a_rank_that_is_slow_wherever_it_is_takes_one_node_along_and_gives_it_ba
 )
 def test_a_job_that_stays_keeps_its_node(api: FakeApi, why: dict[str, Any]) -> None:
     it = Cluster(api, why)
-    it.look()
+    it.reconcile()
     for _ in range(30):
         it.accuse("n0")
-        it.look(MINUTE)
+        it.reconcile(MINUTE)
     assert it.state() == "Quarantined" and it.evicted() == []
     assert it.acting()["reason"] == "JobStays" and "default/job" in it.acting()["message"]
 
 
 def test_nobody_is_evicted_from_a_node_that_is_not_tainted_yet(api: FakeApi) -> None:
     it = Cluster(api)
-    it.look()
+    it.reconcile()
     api.fail = lambda verb, plural, name: errors.Conflict(409, "changed") if verb == "patch" else None
     for _ in range(15):
         it.accuse("n0")
-        it.look(MINUTE)
+        it.reconcile(MINUTE)
         it.job(saved=timedelta(0))
     assert it.state() == "Draining" and it.ours() == {} and it.evicted() == []
     api.fail = lambda verb, plural, name: None
-    it.look()
+    it.reconcile()
     assert it.ours() == {"convoy.dev/quarantined": "NoSchedule"} and it.evicted() == []
-    it.look()
+    it.reconcile()
     assert it.evicted() == ["job-worker-0"]
 
 
 def kept_by_a_budget(api: FakeApi) -> Cluster:
     """A node is to be drained, and its pod may not go."""
     it = Cluster(api)
-    it.look()
+    it.reconcile()
     api.fail = lambda verb, plural, name: errors.TooManyRequests(429, "budget") if verb == "evict" else None
     for _ in range(15):
         it.accuse("n0")
-        it.look(MINUTE)
+        it.reconcile(MINUTE)
         it.job(saved=timedelta(0))
     return it
 
@@ -333,7 +333,7 @@ def test_who_changes_their_mind_during_a_drain_is_left_alone(api: FakeApi) -> No
     assert it.state() == "Draining" and it.evicted()
     tries = len(it.evicted())
     it.job(saved=timedelta(0), action="Observe")
-    it.look(MINUTE)
+    it.reconcile(MINUTE)
     assert len(it.evicted()) == tries
 
 
@@ -354,7 +354,7 @@ def test_a_pod_that_its_budget_keeps_is_asked_now_and_then(api: FakeApi) -> None
     tries = len(it.evicted())
     assert it.state() == "Draining" and tries
     for _ in range(30):
-        it.look(timedelta(seconds=1))
+        it.reconcile(timedelta(seconds=1))
     assert len(it.evicted()) == tries + 2
 
 
@@ -362,23 +362,23 @@ def test_in_observe_nothing_is_touched(api: FakeApi) -> None:
     it = Cluster(api, mode="Observe")
     for _ in range(20):
         it.accuse("n0")
-        it.look(MINUTE)
+        it.reconcile(MINUTE)
     assert it.state() == "Suspect" and it.ours() == {} and it.evicted() == []
 
 
 def test_when_the_policy_goes_so_do_its_marks(api: FakeApi) -> None:
     it = Cluster(api)
-    it.look()
+    it.reconcile()
     for _ in range(4):
         it.accuse("n0")
-        it.look(MINUTE)
+        it.reconcile(MINUTE)
     assert it.ours()
     gone = it.cache.objects(guardpolicy.KIND).get("", "p")
     assert gone is not None
     api.objects.pop((GUARD_POLICIES.plural, "", "p"))
     it.cache.objects(guardpolicy.KIND).remove(gone)
-    it.look(MINUTE)
-    it.look()
+    it.reconcile(MINUTE)
+    it.reconcile()
     assert it.ours() == {} and FOREIGN in it.node()["spec"]["taints"]
     assert "convoy.dev/node-health" not in it.node()["metadata"]["labels"]
     assert not it.node()["status"]["conditions"][1:], "the real server drops what is no longer applied"
@@ -388,27 +388,27 @@ def test_when_the_policy_goes_so_do_its_marks(api: FakeApi) -> None:
 def test_what_cannot_be_written_is_written_at_the_next_look(api: FakeApi, verb: str) -> None:
     it = Cluster(api)
     api.fail = lambda called, plural, name: errors.Unavailable(503, "away") if called == verb else None
-    it.look()
+    it.reconcile()
     it.accuse("n0")
-    it.look(MINUTE)
+    it.reconcile(MINUTE)
     api.fail = lambda called, plural, name: None
     for _ in range(6):
         it.accuse("n0")
-        it.look(MINUTE)
+        it.reconcile(MINUTE)
     assert it.state() in ("Quarantined", "Draining")
     assert it.ours() == {"convoy.dev/quarantined": "NoSchedule"}
 
 
 def test_nothing_is_done_to_nodes_before_it_is_stored(api: FakeApi) -> None:
     it = Cluster(api)
-    it.look()
-    it.look()
+    it.reconcile()
+    it.reconcile()
     api.fail = lambda called, plural, name: (
         errors.Unavailable(503, "away") if (called, plural) == ("patch_status", NODE_HEALTHS.plural) else None
     )
     for _ in range(5):
         it.accuse("n0")
-        it.look(MINUTE)
+        it.reconcile(MINUTE)
     assert it.ours() == {} and it.evicted() == []
 
 
@@ -434,7 +434,7 @@ async def test_a_breaker_s_event_is_recorded_though_a_node_s_status_is_not_store
         same = fleet.policy.status.breaker.state is BreakerState.OPEN
         return FleetPlan(None if same else after, {"hw0": NodeHealthStatus()})
 
-    monkeypatch.setattr(fleets, "look", opened)
+    monkeypatch.setattr(fleets, "decide", opened)
     api.fail = lambda verb, plural, name: (
         errors.Conflict(409, "changed") if (verb, plural) == ("patch_status", NODE_HEALTHS.plural) else None
     )
@@ -446,30 +446,30 @@ async def test_a_breaker_s_event_is_recorded_though_a_node_s_status_is_not_store
 
 def test_a_policy_that_cannot_be_stored_grants_nothing(api: FakeApi) -> None:
     it = Cluster(api)
-    it.look()
-    it.look()
+    it.reconcile()
+    it.reconcile()
     states = [it.state(number) for number in range(6)]
     api.fail = lambda called, plural, name: (
         errors.Conflict(409, "changed") if (called, plural) == ("patch_status", "guardpolicies") else None
     )
     for _ in range(5):
         it.accuse("n0")
-        it.look(MINUTE)
+        it.reconcile(MINUTE)
     assert [it.state(number) for number in range(6)] == states
 
 
 def test_another_keeper_goes_on_from_what_is_stored(api: FakeApi) -> None:
     it = Cluster(api)
-    it.look()
+    it.reconcile()
     for _ in range(3):
         it.accuse("n0")
-        it.look(MINUTE)
+        it.reconcile(MINUTE)
     assert it.state() == "Quarantined"
     # It has heard of nothing yet, and the jobs have gone quiet.
     it.restart()
     it.job(saved=timedelta(0))
-    it.look(timedelta(seconds=1))
-    it.look()
+    it.reconcile(timedelta(seconds=1))
+    it.reconcile()
     assert it.state() == "Draining" and it.evicted() == ["job-worker-0"]
 
 

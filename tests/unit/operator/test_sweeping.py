@@ -15,7 +15,7 @@ from convoy_agents.guard.sweep.probe import Tier
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.commands import CancelSweep
 from convoy_controllers.healthsweep import controller
-from convoy_controllers.healthsweep.observed import BANDWIDTH, INVENTORY, METRICS, Order, Told
+from convoy_controllers.healthsweep.observed import BANDWIDTH, INVENTORY, METRICS, NodeReport, Order
 from convoy_controllers.healthsweep.plan import advance
 from convoy_controllers.keys import Key
 from convoy_controllers.resources import (
@@ -45,7 +45,7 @@ class SweepHub(FakeHub):
         self._sweeps = sweeps
 
     @property
-    def sweeps(self) -> Callable[[str, str], Told | None]:
+    def sweeps(self) -> Callable[[str, str], NodeReport | None]:
         return self._sweeps.report
 
 
@@ -138,7 +138,7 @@ class Cluster(Operator):
                 if one.uid not in there:
                     self.cache.drop(resource, one.uid)
 
-    def look(self, times: int = 1, later: timedelta = timedelta(seconds=15)) -> None:
+    def reconcile(self, times: int = 1, later: timedelta = timedelta(seconds=15)) -> None:
         for _ in range(times):
             self.now += later
             self.clock += later.total_seconds()
@@ -170,9 +170,9 @@ class Cluster(Operator):
 def test_nodes_that_join_take_no_pods_until_they_have_passed(api: FakeApi) -> None:
     it = Cluster(api, 10)
     it.slow["n3"] = 0.8
-    it.look()
+    it.reconcile()
     assert it.taints() == {"convoy.dev/unqualified": "NoSchedule"}
-    it.look(40)
+    it.reconcile(40)
     states = {f"n{number}": it.health(f"n{number}")["state"] for number in range(10)}
     assert {name for name, state in states.items() if state == "Qualified"} >= {"n0", "n1", "n9"}
     assert it.taints("n0") == {}
@@ -181,14 +181,14 @@ def test_nodes_that_join_take_no_pods_until_they_have_passed(api: FakeApi) -> No
 
 def test_a_single_node_of_an_unknown_class_is_swept_twice_and_then_taken_last(api: FakeApi) -> None:
     it = Cluster(api)
-    it.look(2)
+    it.reconcile(2)
     assert it.health()["state"] == "Sweeping"
     assert it.sweep(it.made()[0])["spec"] == {
         "nodes": ["n0"],
         "deadline": "45m",
         "ttlSecondsAfterFinished": 86_400,
     }
-    it.look(20)
+    it.reconcile(20)
     assert it.health()["state"] == "Suspect" and it.health()["sweeps"] == 2
     said = it.sweep(it.made()[0])["status"]
     assert (said["phase"], said["progress"], said["nodes"][0]["verdict"]) == (
@@ -205,27 +205,27 @@ def test_a_single_node_of_an_unknown_class_is_swept_twice_and_then_taken_last(ap
 def test_an_order_is_told_again_until_something_is_heard(api: FakeApi) -> None:
     it = Cluster(api)
     it.silent.add("n0")
-    it.look(3)
+    it.reconcile(3)
     assert it.taints() == {"convoy.dev/unqualified": "NoSchedule"} and not it.reported
     it.silent.clear()
     lost: list[str] = []
     it.ordered = lambda node, order: lost.append(order.name)  # type: ignore[method-assign, assignment]
-    it.look(4, timedelta(seconds=1))
+    it.reconcile(4, timedelta(seconds=1))
     assert len(lost) == 1
-    it.look(3, timedelta(seconds=1))
+    it.reconcile(3, timedelta(seconds=1))
     assert len(lost) == 1, "not at every look"
-    it.look(1, timedelta(seconds=AGAIN_SECONDS))
+    it.reconcile(1, timedelta(seconds=AGAIN_SECONDS))
     assert len(set(lost)) == 1 and len(lost) == 2
 
 
 def test_another_operator_hears_of_what_was_measured_again(api: FakeApi) -> None:
     it = Cluster(api)
     it.busy.add("n0")
-    it.look(3)
+    it.reconcile(3)
     before = {order.name for order in it.orders()}
     it.restart(api)
     it.busy.clear()
-    it.look(2)
+    it.reconcile(2)
     assert {order.name for order in it.orders()} == before, "the same order"
     assert it.sweep(it.made()[0])["status"]["phase"] == "Complete"
 
@@ -233,11 +233,11 @@ def test_another_operator_hears_of_what_was_measured_again(api: FakeApi) -> None
 @pytest.mark.parametrize("verb", ["create", "patch_status"])
 def test_what_cannot_be_written_is_written_later(api: FakeApi, verb: str) -> None:
     it = Cluster(api)
-    it.look()
+    it.reconcile()
     api.fail = lambda called, plural, name: errors.Unavailable(503, "away") if called == verb else None
-    it.look(5)
+    it.reconcile(5)
     api.fail = lambda called, plural, name: None
-    it.look(20)
+    it.reconcile(20)
     assert it.health()["state"] == "Suspect" and it.health()["sweeps"] == 2
 
 
@@ -246,29 +246,29 @@ def test_a_sweep_that_is_deleted_ends_on_its_nodes(api: FakeApi) -> None:
     api.objects.pop((GUARD_POLICIES.plural, "", "p"))
     it.busy.add("n0")
     api.put(HEALTH_SWEEPS, {"metadata": {"name": "mine"}, "spec": {"nodes": ["n0"]}})
-    it.look(3)
+    it.reconcile(3)
     assert it.kinds() == ["sweep_order"]
     api.objects.pop((HEALTH_SWEEPS.plural, "", "mine"))
-    it.look()
+    it.reconcile()
     assert it.kinds() == ["sweep_order", "sweep_cancel"]
     it.sweeps.record_report(
         "n0", wire.SweepReport(name=it.orders()[0].name, state=wire.SweepReport.CANCELLED)
     )
-    it.look()
+    it.reconcile()
     assert it.kinds() == ["sweep_order", "sweep_cancel", "sweep_received"]
 
 
 def test_what_people_have_swept_counts(api: FakeApi) -> None:
     it = Cluster(api, 10, onJoin="Accept")
-    it.look(2)
+    it.reconcile(2)
     assert it.health()["state"] == "Unverified"
     api.put(HEALTH_SWEEPS, {"metadata": {"name": "all"}, "spec": {"selector": {}}})
     it.slow["n4"] = 0.8
-    it.look(8)
+    it.reconcile(8)
     assert it.sweep("all")["status"]["message"] == "9 pass, 1 fail"
     assert it.health()["state"] == "Qualified" and it.health("n4")["state"] == "Suspect"
     api.put(HEALTH_SWEEPS, {"metadata": {"name": "lists"}, "spec": {"selector": {}, "tiers": ["L0"]}})
-    it.look(8)
+    it.reconcile(8)
     assert it.sweep("lists")["status"]["message"] == "10 pass"
     assert it.health("n4")["state"] == "Suspect", "an inventory makes nobody pass"
 
@@ -276,25 +276,25 @@ def test_what_people_have_swept_counts(api: FakeApi) -> None:
 def test_idle_nodes_are_swept_as_a_matter_of_routine_until_there_is_a_reference(api: FakeApi) -> None:
     it = Cluster(api, 10, onJoin="Accept", sweeps={"atOncePercent": 100, "timePercent": 50})
     it.slow["n4"] = 0.8
-    it.look(20)
+    it.reconcile(20)
     states = [it.health(f"n{number}")["state"] for number in range(10)]
     assert states == ["Unverified"] * 9 + ["Qualified"], "the first nine are the reference"
     assert all(it.health(f"n{number}")["inconclusive"] == 0 for number in range(10))
-    it.look(1, timedelta(days=8))
-    it.look(20)
+    it.reconcile(1, timedelta(days=8))
+    it.reconcile(20)
     states = [it.health(f"n{number}")["state"] for number in range(10)]
     assert states.pop(4) == "Suspect" and set(states) == {"Qualified"}
 
 
 def test_a_class_that_has_no_nodes_any_more_is_forgotten(api: FakeApi) -> None:
     it = Cluster(api, 2)
-    it.look(20)
+    it.reconcile(20)
     classes = [name for kind, _, name in api.objects if kind == HARDWARE_CLASSES.plural]
     assert classes == [CLASS]
     api.objects.pop((GUARD_POLICIES.plural, "", "p"))
-    it.look(2, timedelta(days=182))
+    it.reconcile(2, timedelta(days=182))
     assert (HARDWARE_CLASSES.plural, "", CLASS) in api.objects
-    it.look(1, timedelta(days=2))
+    it.reconcile(1, timedelta(days=2))
     assert (HARDWARE_CLASSES.plural, "", CLASS) not in api.objects
 
 
@@ -303,9 +303,9 @@ def test_a_sweep_whose_time_is_over_is_deleted(api: FakeApi) -> None:
     api.objects.pop((GUARD_POLICIES.plural, "", "p"))
     spec = {"nodes": ["n0"], "ttlSecondsAfterFinished": 60}
     api.put(HEALTH_SWEEPS, {"metadata": {"name": "mine"}, "spec": spec})
-    it.look(4)
+    it.reconcile(4)
     assert it.sweep("mine")["status"]["phase"] == "Complete"
-    it.look(9)
+    it.reconcile(9)
     assert (HEALTH_SWEEPS.plural, "", "mine") not in api.objects
 
 
@@ -347,15 +347,15 @@ def test_what_agents_measure_is_what_nodes_are_judged_by() -> None:
 def test_an_agent_that_was_restarted_is_ordered_again(api: FakeApi) -> None:
     it = Cluster(api)
     it.busy.add("n0")
-    it.look(3)
+    it.reconcile(3)
     assert len(it.orders()) == 1
-    it.look(10)
+    it.reconcile(10)
     assert len(it.orders()) == 1, "it is at it"
     it.busy.clear()
     it.sweeps.join("n0")
-    it.look()
+    it.reconcile()
     assert len(it.orders()) == 2 and it.orders()[0].name == it.orders()[1].name
-    it.look()
+    it.reconcile()
     assert it.sweep(it.made()[0])["status"]["phase"] == "Complete"
 
 
@@ -367,13 +367,13 @@ def test_a_sweep_that_cannot_be_looked_at_holds_no_other_up(
     for name in ("a-bad", "b-good"):
         api.put(HEALTH_SWEEPS, {"metadata": {"name": name}, "spec": {"nodes": ["n0"], "tiers": ["L0"]}})
 
-    def look(sweep: Any, *others: Any) -> Any:
+    def fail(sweep: Any, *others: Any) -> Any:
         if sweep.metadata.name == "a-bad":
             raise ValueError("it is odd")
         return advance(sweep, *others)
 
-    monkeypatch.setattr(controller, "advance", look)
-    it.look(5)
+    monkeypatch.setattr(controller, "advance", fail)
+    it.reconcile(5)
     assert "status" not in it.sweep("a-bad") and it.sweep("b-good")["status"]["message"] == "1 pass"
 
 
@@ -390,7 +390,7 @@ def test_what_another_sweep_has_taught_a_class_meanwhile_stays(
     api.put(HEALTH_SWEEPS, {"metadata": {"name": "mine"}, "spec": {"nodes": ["n0"], "tiers": ["L0", "L1"]}})
     taught: list[str] = []
 
-    def look(*observed: Any) -> Any:
+    def fail(*observed: Any) -> Any:
         step = advance(*observed)
         if step.classes and not taught:
             # The other sweep's write comes between this one's decision and its own write.
@@ -399,8 +399,8 @@ def test_what_another_sweep_has_taught_a_class_meanwhile_stays(
             it.cache.upsert(HARDWARE_CLASSES, api.put(HARDWARE_CLASSES, body))
         return step
 
-    monkeypatch.setattr(controller, "advance", look)
-    it.look(12)
+    monkeypatch.setattr(controller, "advance", fail)
+    it.reconcile(12)
     assert taught and it.sweep("mine")["status"]["phase"] == "Complete"
     (stored,) = api.objects[HARDWARE_CLASSES.plural, "", CLASS]["status"]["metrics"]
     assert [one["name"] for one in stored["recent"]] == ["hw-n0", "other"]
@@ -422,7 +422,7 @@ def test_a_stored_verdict_is_counted_once(
         return raw
 
     monkeypatch.setattr(api, "patch_status", patch_status)
-    it.look(6)
+    it.reconcile(6)
     assert it.sweep("a")["status"]["message"] == "2 pass"
     assert it.metrics.registry.get_sample_value("convoy_guard_sweeps_total", {"verdict": "Pass"}) == 2
 
@@ -439,7 +439,7 @@ def test_a_sweep_sees_its_own_nodes_alone(api: FakeApi) -> None:
 
     it.sync()
     assert (seen("two"), len(seen("all"))) == (["n1", "n3"], 5)
-    it.look()
+    it.reconcile()
     it.join("n5")
     it.sync()
     assert (seen("two"), len(seen("all"))) == (["n1", "n3"], 5), "a node that came later takes no part"
@@ -447,11 +447,11 @@ def test_a_sweep_sees_its_own_nodes_alone(api: FakeApi) -> None:
 
 def test_an_old_verdict_is_nobody_s_who_came_after_it(api: FakeApi) -> None:
     it = Cluster(api)
-    it.look(20)
+    it.reconcile(20)
     assert it.health()["state"] == "Suspect"
     first = it.made()
     api.objects.pop((NODE_HEALTHS.plural, "", "hw-n0"))
-    it.look(3)
+    it.reconcile(3)
     assert it.health()["state"] == "Sweeping"
     assert it.made()[-1] not in first and it.health()["sweep"]["name"] == it.made()[-1]
 
@@ -463,7 +463,7 @@ def test_two_nodes_that_claim_one_hardware_are_not_taken_for_one(api: FakeApi) -
     twin["status"]["nodeInfo"]["machineID"] = "hw-n0"
     api.put(NODES, twin)
     api.put(HEALTH_SWEEPS, {"metadata": {"name": "all"}, "spec": {"selector": {}, "tiers": ["L0"]}})
-    it.look(4)
+    it.reconcile(4)
     said = {one["node"]: one["message"] for one in it.sweep("all")["status"]["nodes"]}
     assert set(said.values()) == {"its agent has not told of its hardware"}
 
@@ -471,5 +471,5 @@ def test_two_nodes_that_claim_one_hardware_are_not_taken_for_one(api: FakeApi) -
 def test_what_an_agent_refuses_for_nobody_is_forgotten(api: FakeApi) -> None:
     it = Cluster(api)
     it.sweeps.record_report("n0", wire.SweepReport(name="strange", state=wire.SweepReport.REFUSED))
-    it.look()
+    it.reconcile()
     assert not [order for _, order, _ in it.sweeps.all() if order == "strange"]

@@ -11,7 +11,7 @@ from typing import Any
 from convoy_controllers.guard.suspicions import SuspicionRecord
 from convoy_controllers.guard.sweep.verdict import Verdict as Said
 from convoy_controllers.guard.synthetic import Job
-from convoy_controllers.nodehealth.observed import Facts, Suspicion, SweepResult
+from convoy_controllers.nodehealth.observed import HardwareFacts, Suspicion, SweepResult
 from convoy_controllers.nodehealth.record import IN_SERVICE
 from convoy_controllers.simulate.guard.harm import Harm, Ills
 from convoy_controllers.simulate.guard.sweeping import Machine, Sweeps
@@ -143,7 +143,7 @@ class GuardWorld(HealthWorld):
             self.breakers.append(breaker)
         return done
 
-    def facts(self, name: str) -> Facts:
+    def facts(self, name: str) -> HardwareFacts:
         """As of a job of that size, which saves its state now and then."""
         found = super().facts(name)
         if found.node is None or self.training is None or not self.hardware[name].job:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from convoy_controllers.cached import Node, Pod
-from convoy_controllers.nodehealth.people import left_alone_until
+from convoy_controllers.nodehealth.manual import exempted_until
 from convoy_crds.healthsweep import HealthSweep, NodeVerdict
 from convoy_crds.nodehealth import EvidenceKind, NodeHealth, Verdict
 from convoy_crds.trainingjob import TrainingJob
@@ -72,7 +72,7 @@ def facts(node: Node | None, health: NodeHealth | None, now: datetime) -> list[F
 def notes(health: NodeHealth, now: datetime) -> Iterator[str]:
     """What people said of the node, and what is under way."""
     spec, status = health.spec, health.status
-    end = left_alone_until(status, spec, now)
+    end = exempted_until(status, spec, now)
     if spec.exempt and end:
         yield f"Left alone until {clock(end)}, by {spec.exempt.user}: {spec.exempt.reason}"
     if spec.condemned:

@@ -30,7 +30,7 @@ def reports(job: Job, faults: Sequence[Fault], windows: int = 50, seed: int = 1)
     return found
 
 
-def told(found: Sequence[Report]) -> list[Finding]:
+def lasting_findings(found: Sequence[Report]) -> list[Finding]:
     return [finding for report in found for finding in report.findings]
 
 
@@ -67,7 +67,7 @@ def test_the_cause_and_the_culprits(
 ) -> None:
     found = reports(job, [Fault(kind, where, size, ONSET)])
     cause = KINDS[kind][0]
-    assert not [one for one in told(found[: ONSET - 1]) if one.cause != "Imbalance"]
+    assert not [one for one in lasting_findings(found[: ONSET - 1]) if one.cause != "Imbalance"]
     last = [one for one in found[-1].findings if one.cause != "Imbalance"]
     assert {(one.cause.value, one.place) for one in last} == {(cause, place)}
     assert {rank for one in last for rank in one.ranks} == set(ranks)
@@ -82,8 +82,8 @@ def test_the_cause_and_the_culprits(
 @pytest.mark.parametrize("job", [Job(work=0.2), Job(last_stage=1.3)], ids=["sequences", "last stage"])
 def test_imbalance_accuses_nobody(job: Job) -> None:
     found = reports(job, [], 30)
-    assert {one.cause for one in told(found)} == {"Imbalance"}
-    assert not [one for one in told(found) if one.ranks]
+    assert {one.cause for one in lasting_findings(found)} == {"Imbalance"}
+    assert not [one for one in lasting_findings(found) if one.ranks]
     assert [one.place for one in found[-1].findings] == ["stages" if job.last_stage > 1 else "replicas"]
 
 
@@ -98,11 +98,11 @@ def test_imbalance_accuses_nobody(job: Job) -> None:
     ],
 )
 def test_what_is_nobodys_fault_is_not_told(job: Job, faults: list[Fault]) -> None:
-    assert told(reports(job, faults, 60)) == []
+    assert lasting_findings(reports(job, faults, 60)) == []
 
 
 def test_pauses_that_hit_another_rank_each_time_are_the_hosts_and_accuse_nobody() -> None:
-    found = told(reports(PIPELINE, [Fault("pauses", size=0.3, onset=ONSET)], 60))
+    found = lasting_findings(reports(PIPELINE, [Fault("pauses", size=0.3, onset=ONSET)], 60))
     assert not [one for one in found if one.ranks] and {one.cause for one in found} == {"Host"}
 
 
@@ -128,19 +128,19 @@ def test_what_one_rank_does_once_in_a_while_is_told_of_nobody(when: tuple[int, .
 def test_what_a_rank_had_itself_is_not_told_of_the_job_afterwards(kind: str) -> None:
     job = replace(PLAIN, replicas=16)
     found = reports(job, [Fault(kind, (5,), 0.5, 60, 120)], 170)
-    assert found[110].findings and {one.ranks for one in told(found)} - {()} == {(5,)}
-    assert {one.cause for one in told(found) if not one.ranks} <= {"Unknown"}
+    assert found[110].findings and {one.ranks for one in lasting_findings(found)} - {()} == {(5,)}
+    assert {one.cause for one in lasting_findings(found) if not one.ranks} <= {"Unknown"}
 
 
 def test_a_culprit_is_found_although_telemetry_is_lost() -> None:
     found = reports(PIPELINE, [Fault("lost telemetry", size=0.1), Fault("slow", (5,), 0.1, ONSET)])
-    assert {one.ranks for one in told(found)} == {(5,)}
+    assert {one.ranks for one in lasting_findings(found)} == {(5,)}
     assert (found[-1].verdicts == Verdict.SILENT).any()
 
 
 def test_with_too_few_peers_nobody_is_condemned_and_that_is_said() -> None:
     found = reports(Job(stages=2, replicas=3), [Fault("slow", (1,), 0.5, ONSET)])
-    assert not [one for one in told(found) if one.ranks]
+    assert not [one for one in lasting_findings(found) if one.ranks]
     assert (found[-1].verdicts == Verdict.TOO_FEW_PEERS).all()
 
 
@@ -185,7 +185,9 @@ def test_a_communicator_that_works_now_and_then_keeps_what_is_known_of_it_and_of
     for table in play(job, [Fault("nic", (2,), 0.5, ONSET)], 70, seed=1):
         state, report = advance(state, seldom(table))
         found.append(report)
-    assert {(one.cause, one.place, one.where) for one in told(found)} == {(Cause.COMMUNICATION, "node", (2,))}
+    assert {(one.cause, one.place, one.where) for one in lasting_findings(found)} == {
+        (Cause.COMMUNICATION, "node", (2,))
+    }
 
 
 def test_a_program_that_keeps_making_groups_fills_no_memory() -> None:
@@ -224,7 +226,7 @@ def transferring(job: Job, change: Callable[[Group], Group], at: int = 31) -> li
         groups = tuple(change(one) if table.first >= at else one for one in table.groups)
         state, report = advance(state, replace(table, groups=groups))
         found.append(report)
-    return [one for one in told(found) if one.cause is Cause.COMMUNICATION]
+    return [one for one in lasting_findings(found) if one.cause is Cause.COMMUNICATION]
 
 
 def test_a_program_that_moves_more_is_not_slower() -> None:
@@ -257,18 +259,22 @@ def test_a_transfer_that_hardly_counts_is_not_told() -> None:
             ]
         state, report = advance(state, replace(table, groups=tuple(groups)))
         found.append(report)
-    assert [one for one in told(found) if one.cause is Cause.COMMUNICATION] == []
+    assert [one for one in lasting_findings(found) if one.cause is Cause.COMMUNICATION] == []
 
 
 def test_who_waits_for_input_far_longer_than_all_the_others_is_told_of_beside_them() -> None:
     faults = [Fault("storage", (), 0.2, ONSET), Fault("loader", (5,), 1.0, 41)]
-    found = {(one.cause, one.place, one.ranks) for one in told(reports(PIPELINE, faults, windows=80))}
+    found = {
+        (one.cause, one.place, one.ranks) for one in lasting_findings(reports(PIPELINE, faults, windows=80))
+    }
     assert found == {(Cause.INPUT, "job", ()), (Cause.INPUT, "rank", (5,))}
 
 
 def test_a_job_that_has_always_waited_for_its_input_is_still_held_against_its_past() -> None:
     faults = [Fault("storage", (), 0.2, 1), Fault("nic", (2,), 20.0, 31)]
-    found = {(one.cause, one.place, one.ranks) for one in told(reports(PLAIN, faults, windows=70))}
+    found = {
+        (one.cause, one.place, one.ranks) for one in lasting_findings(reports(PLAIN, faults, windows=70))
+    }
     assert found == {(Cause.INPUT, "job", ()), (Cause.COMMUNICATION, "job", ())}
 
 
@@ -286,7 +292,7 @@ def test_windows_of_more_steps_are_no_slower_steps() -> None:
     for table in [*tables[:40], *longer]:
         state, report = advance(state, table)
         found.append(report)
-    assert told(found) == []
+    assert lasting_findings(found) == []
 
 
 def test_who_is_silent_or_hardly_counts_is_no_witness_against_a_neighbour() -> None:
@@ -309,7 +315,10 @@ def test_what_nothing_explains_is_said_beside_what_has_always_been() -> None:
     for table in play(PLAIN, [Fault("storage", (), 0.2, 1)], 110, seed=1):
         state, report = advance(state, slower(table))
         found.append(report)
-    assert {(one.cause, one.place) for one in told(found)} == {(Cause.INPUT, "job"), (Cause.UNKNOWN, "job")}
+    assert {(one.cause, one.place) for one in lasting_findings(found)} == {
+        (Cause.INPUT, "job"),
+        (Cause.UNKNOWN, "job"),
+    }
 
 
 def test_a_pause_in_a_longer_window_counts_no_more_than_its_steps_have_become_longer() -> None:

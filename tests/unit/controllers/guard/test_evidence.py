@@ -125,7 +125,7 @@ def test_an_alarm_ends_when_the_slowness_does() -> None:
     assert not watch.persistent(RULES).any()
 
 
-def told(sigma: float, *parts: tuple[int, float]) -> ChannelState:
+def watched(sigma: float, *parts: tuple[int, float]) -> ChannelState:
     """After windows in which one of eight units is slow, so many by so much in turn."""
     watch, step = ChannelState.initial(8), 0
     for windows, slow in parts:
@@ -139,8 +139,8 @@ def told(sigma: float, *parts: tuple[int, float]) -> ChannelState:
     ("left", "over"), [(-0.05, True), (0.0, True), (0.12, False), (0.3, False), (0.6, False)]
 )
 def test_where_noise_is_great_an_alarm_ends_once_hardly_any_slowness_is_left(left: float, over: bool) -> None:
-    assert told(0.25, (64, 0.0), (60, 0.6)).alarmed[3]
-    found = told(0.25, (64, 0.0), (60, 0.6), (80, left))
+    assert watched(0.25, (64, 0.0), (60, 0.6)).alarmed[3]
+    found = watched(0.25, (64, 0.0), (60, 0.6), (80, left))
     assert found.alarmed[3] == (not over)
 
 
@@ -148,17 +148,17 @@ def test_where_noise_is_great_an_alarm_ends_once_hardly_any_slowness_is_left(lef
 def test_what_may_be_acted_on_stays_alarmed_though_it_was_more(
     sigma: float, before: float, left: float
 ) -> None:
-    found = told(sigma, (64, 0.0), (30, before), (400, left))
+    found = watched(sigma, (64, 0.0), (30, before), (400, left))
     assert found.alarmed[3] and found.episodes[3] == 1
 
 
 def test_one_window_out_of_all_measure_ends_no_alarm() -> None:
-    found = told(0.005, (64, 0.0), (2, 0.1), (1, 3.1), (300, 0.1))
+    found = watched(0.005, (64, 0.0), (2, 0.1), (1, 3.1), (300, 0.1))
     assert found.alarmed[3] and found.episodes[3] == 1
 
 
 def test_an_alarm_knows_nothing_of_the_slowness_before_it() -> None:
-    found = told(0.003, (64, 0.0), (40, 0.6), (40, 0.0), (120, 0.045))
+    found = watched(0.003, (64, 0.0), (40, 0.6), (40, 0.0), (120, 0.045))
     assert found.alarmed[3] and found.episodes[3] == 2
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from convoy.cli.cluster import Context, Failure, connect
-from convoy_controllers.nodehealth.people import left_alone_until
+from convoy_controllers.nodehealth.manual import exempted_until
 from convoy_crds.nodehealth import EvidenceKind, NodeHealth, NodeHealthStatus
 from convoy_crds.summaries import age
 
@@ -88,7 +88,7 @@ def _evidence(status: NodeHealthStatus, now: datetime) -> Iterator[str]:
 
 def _people(health: NodeHealth, now: datetime) -> Iterator[str]:
     spec = health.spec
-    end = left_alone_until(health.status, spec, now)
+    end = exempted_until(health.status, spec, now)
     if spec.exempt and end:
         yield f"Left alone until {end:%Y-%m-%dT%H:%M:%SZ}, by {spec.exempt.user}: {spec.exempt.reason}"
     if spec.condemned:

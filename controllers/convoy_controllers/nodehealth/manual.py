@@ -26,13 +26,13 @@ _AFTER_EXEMPTION = {
 }
 
 
-def obeyed(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> NodeHealthStatus:
+def apply_spec(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> NodeHealthStatus:
     """The status as people want it; unchanged when they want nothing, or have had it."""
     if spec.condemned is not None:
         if status.state is State.CONDEMNED:
             return status if status.condemned_by_hand else _by_hand(status)
-        said = spec.condemned
-        message = Reasons.CONDEMNED_BY_HAND.format(user=said.user, why=said.reason)
+        decision = spec.condemned
+        message = Reasons.CONDEMNED_BY_HAND.format(user=decision.user, why=decision.reason)
         return _by_hand(turned(status, State.CONDEMNED, now, Reasons.CONDEMNED_BY_HAND, message))
     if status.condemned_by_hand:
         status = status.model_copy(update={"condemned_by_hand": False})
@@ -48,13 +48,13 @@ def exempt_until(exemption: ExemptStatus) -> datetime:
     return min(exemption.until, exemption.since + _LONGEST)
 
 
-def left_alone_until(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> datetime | None:
+def exempted_until(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> datetime | None:
     """The end of the exemption that holds now; None when none does. One that is still to be noted holds."""
-    said, known = spec.exempt, status.exemption
-    if said is None or spec.condemned is not None:
+    decision, known = spec.exempt, status.exemption
+    if decision is None or spec.condemned is not None:
         return None
-    if known is None or known.until != said.until:
-        known = ExemptStatus(since=now, until=said.until, before=status.state)
+    if known is None or known.until != decision.until:
+        known = ExemptStatus(since=now, until=decision.until, before=status.state)
     end = exempt_until(known)
     return end if now < end else None
 
@@ -64,11 +64,11 @@ def _by_hand(status: NodeHealthStatus) -> NodeHealthStatus:
 
 
 def _released(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> NodeHealthStatus:
-    said = spec.release
-    if said is None or said.at == status.released_at:
+    decision = spec.release
+    if decision is None or decision.at == status.released_at:
         return status
-    forgotten = {
-        "released_at": said.at,
+    cleared = {
+        "released_at": decision.at,
         "evidence": [],
         "confirmed_at": None,
         "noticed": None,
@@ -80,7 +80,7 @@ def _released(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> 
         "repair": RepairStatus(),
         "clean_since": now,
     }
-    released = status.model_copy(update=forgotten)
+    released = status.model_copy(update=cleared)
     if status.state is State.EXEMPT:
         if status.exemption is None or status.exemption.before in IN_SERVICE - {State.SUSPECT}:
             return released
@@ -88,20 +88,20 @@ def _released(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> 
         return released.model_copy(update={"exemption": exemption})
     if status.state in IN_SERVICE - {State.SUSPECT}:
         return released
-    message = Reasons.RELEASED_BY_HAND.format(user=said.user, why=said.reason)
+    message = Reasons.RELEASED_BY_HAND.format(user=decision.user, why=decision.reason)
     return turned(released, State.PROBATION, now, Reasons.RELEASED_BY_HAND, message)
 
 
 def _exempted(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> NodeHealthStatus:
-    said, known = spec.exempt, status.exemption
-    if said is not None and (known is None or known.until != said.until) and now < said.until:
+    decision, known = spec.exempt, status.exemption
+    if decision is not None and (known is None or known.until != decision.until) and now < decision.until:
         before = known.before if known is not None and status.state is State.EXEMPT else status.state
-        known = ExemptStatus(since=now, until=said.until, before=before)
+        known = ExemptStatus(since=now, until=decision.until, before=before)
         status = status.model_copy(update={"exemption": known})
-    end = left_alone_until(status, spec, now)
-    if end is not None and said is not None and status.state is not State.EXEMPT:
+    end = exempted_until(status, spec, now)
+    if end is not None and decision is not None and status.state is not State.EXEMPT:
         until = f"{end:%Y-%m-%dT%H:%M:%SZ}"
-        message = Reasons.EXEMPTED.format(until=until, user=said.user, why=said.reason)
+        message = Reasons.EXEMPTED.format(until=until, user=decision.user, why=decision.reason)
         return turned(status, State.EXEMPT, now, Reasons.EXEMPTED, message)
     if end is None and status.state is State.EXEMPT:
         before = known.before if known is not None else State.UNVERIFIED
