@@ -1,4 +1,4 @@
-"""A job that should run: its pods exist, its incarnation forms, its faults are answered, its end is seen."""
+"""Plans a job that should run: create its pods, form its incarnation, handle its faults, notice its end."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 MAX_CAUSE_CHARS = 1024
-"""Characters of the cause that is kept of pods that were given back."""
+"""Characters to keep of the reason why an attempt to schedule the pods failed."""
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """One pass: end, fault, children, formation, words."""
+    """Plan one reconcile of an active job: check its end, then faults, then pods, formation and conditions.
+    """
     draft = Draft(observed, now)
     status = draft.status
     layout = slots(observed.job)
@@ -47,7 +48,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         draft.drop(ConditionType.SUSPENDED)
         status.phase = None
     if status.phase in (None, Phase.PENDING):
-        # From here on only a suspension changes it.
+        # After this point only a suspension changes the layout.
         status.layout = formation.layout_digest(observed.job)
     status.start_time = status.start_time or draft.now
     draft.merge_reports(status.incarnation)
@@ -64,7 +65,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     returned = _returned_pods(observed, layout, formed, own, lost)
     fault = (
         recovering.fault(observed, formed, own, lost)
-        # What runs is not torn down for a spec that could not run.
+        # A running incarnation is not torn down because the new spec is invalid.
         or recovering.overtaken(observed)
         or (recovering.requested(observed) if wrong is None else None)
         or recovering.regrowth(observed, draft, layout, returned if wrong is None else 0)
@@ -87,7 +88,7 @@ def _returned_pods(
     own: Mapping[str, PodView],
     lost: Mapping[str, str],
 ) -> int:
-    """Pods that the incarnation runs without and that could be taken in again."""
+    """Return the number of pods that the incarnation runs without, and that could join it now."""
     if len(formed) == len(layout):
         return 0
     names = {slot.pod for slot in formed}
@@ -103,7 +104,7 @@ def _form(
     lost: Mapping[str, str],
     now: datetime,
 ) -> Plan:
-    """Brings the pods up and the incarnation together, and says how far that is."""
+    """Create missing pods, form the incarnation, and set the conditions that show the progress."""
     status, recovery = draft.status, observed.job.spec.recovery
     wrong = violation(observed)
     if wrong is not None and not status.membership:
@@ -118,16 +119,16 @@ def _form(
     wanted = pod_changes(observed, status, layout, own, lost, now) if wrong is None else PodChanges()
     waits += wanted.waits
     if wrong is None and pause > 0:
-        # A pod that fails before its incarnation forms must not do so as fast as it can be made.
+        # Without this wait a pod that fails before its incarnation forms would be recreated in a tight loop.
         waits.append(pause)
     elif wrong is None:
         wanted.create = missing(observed, status, layout, lost, wanted.delete)
     up = formation.ready(observed, layout, own, lost)
-    # Beside a worker that may still run, under Strict not even the others go on.
+    # Under Strict fencing no incarnation forms while a worker of an earlier one may still run.
     held = status.membership or wanted.fencing
     chosen = () if held else formation.participants(observed, status, layout, up, own, now)
     if status.membership or chosen or pause or wanted.fencing:
-        # What Convoy itself holds up is not late.
+        # A wait that Convoy itself imposes does not count against scheduleSeconds.
         status.pending_since = None
     elif given_back := _enforce_schedule_deadline(draft, layout, own, recovery.schedule_seconds, waits):
         return replace(given_back, requeue_after=_earliest(waits))
@@ -171,10 +172,10 @@ def _form(
 
 
 def _set_valid(observed: Observed, draft: Draft, wrong: Violation | None) -> None:
-    """Whether the spec could run and is what runs.
+    """Set the Valid condition: whether the spec can run, and whether it is the spec that runs.
 
-    The API server's rule against changes misses one field of `params` put in the place of another: CEL does
-    not see fields that no schema names.
+    The API server rejects most changes of a running spec. Its CEL rule cannot see fields that have no
+    schema, so it misses a renamed field of `params`.
     """
     changed = draft.status.membership and draft.status.formed_spec != formation.digest(observed.job)
     if wrong is None and changed:
@@ -189,7 +190,7 @@ def _set_valid(observed: Observed, draft: Draft, wrong: Violation | None) -> Non
 def _set_scheduled(
     draft: Draft, layout: tuple[Slot, ...], own: Mapping[str, PodView], found: Violation
 ) -> None:
-    """Whether every pod has a node, and what is in the way."""
+    """Set the Scheduled condition: whether every pod has a node and, if not, why."""
     if all((pod := own.get(slot.pod)) is not None and pod.node for slot in layout):
         message = Reasons.ALL_SCHEDULED.format(desired=len(layout))
         draft.condition(ConditionType.SCHEDULED, True, Reasons.ALL_SCHEDULED, message)
@@ -198,7 +199,7 @@ def _set_scheduled(
 
 
 def _refuse(observed: Observed, draft: Draft, wrong: Violation, own: Mapping[str, PodView]) -> Plan:
-    """Says what is wrong with the spec; no pod is kept for it."""
+    """Report what is wrong with the spec, and delete the pods."""
     draft.condition(ConditionType.VALID, False, wrong.reason, wrong.message)
     draft.condition(ConditionType.RUNNING, False, wrong.reason, wrong.message)
     draft.phase(Phase.PENDING, wrong.reason, wrong.message)
@@ -214,7 +215,9 @@ def _refuse(observed: Observed, draft: Draft, wrong: Violation, own: Mapping[str
 def _shrink_wait(
     status: TrainingJobStatus, up: tuple[Slot, ...], layout: tuple[Slot, ...], now: datetime
 ) -> list[float | None]:
-    """When an elastic job, after a fault, gives up on the pods that are still missing."""
+    """Return the seconds until an elastic job, after a fault, goes on without the missing pods; empty if it
+    does not wait.
+    """
     until = formation.shrink_deadline(status)
     if until is None or len(up) == len(layout):
         return []
@@ -223,7 +226,7 @@ def _shrink_wait(
 
 
 def _pause(status: TrainingJobStatus, now: datetime) -> float:
-    """Seconds for which a job that restarted too often has to wait before it forms again."""
+    """Return the seconds of back-off before a job that restarted too often may form again."""
     earliest = status.restarts.not_before
     if status.membership or earliest is None or status.phase is not Phase.RESTARTING:
         return 0.0
@@ -231,7 +234,7 @@ def _pause(status: TrainingJobStatus, now: datetime) -> float:
 
 
 def _back_off(status: TrainingJobStatus) -> Violation:
-    """The words for a job that waits before it forms again."""
+    """Return the reason and message for a job in restart back-off."""
     restarts, reason = status.restarts, Reasons.BACK_OFF
     why = restarts.last.message if restarts.last else ""
     at = f"{restarts.not_before:%H:%M:%SZ}"
@@ -243,10 +246,11 @@ def _back_off(status: TrainingJobStatus) -> Violation:
 def _enforce_schedule_deadline(
     draft: Draft, layout: tuple[Slot, ...], own: Mapping[str, PodView], limit: int, waits: list[float | None]
 ) -> Plan | None:
-    """Deletes the pods when they were not all up in time: a part of a gang only blocks others.
+    """Delete all pods if they were not all up within `limit` seconds, because part of a gang only blocks
+    others.
 
-    Then pauses for a share of the limit that differs from job to job, or two jobs that each hold half of
-    what both need would meet again and again.
+    The next attempt starts after a pause. The pause is a share of the limit that differs from job to job.
+    Otherwise two jobs that each hold half of what both need would collide again and again.
     """
     status = draft.status
     status.pending_since = status.pending_since or draft.now
@@ -259,7 +263,7 @@ def _enforce_schedule_deadline(
     status.pending_since = draft.now + timedelta(seconds=pause)
     waits.append(pause)
     found = waiting.why(draft.observed, layout, own, draft.observed.slots)
-    # A short try may have ended before its cause was seen again.
+    # A short attempt may end before its cause shows again; then the earlier cause stays.
     known = status.pending_cause if not found.reason.warning else ""
     status.pending_cause = known or found.message[:MAX_CAUSE_CHARS]
     until = f"{status.pending_since:%H:%M:%SZ}"
@@ -274,7 +278,7 @@ def _enforce_schedule_deadline(
 
 
 def _set_running(observed: Observed, draft: Draft, own: Mapping[str, PodView]) -> None:
-    """Starting until every rank is up, Running from then on."""
+    """Set the phase to Starting until every rank is up, and to Running from then on."""
     status = draft.status
     layout = slots(observed.job)
     formed = present(observed.job.model_copy(update={"status": status}))

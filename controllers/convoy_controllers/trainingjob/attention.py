@@ -1,4 +1,4 @@
-"""Which jobs wait for a person, and why: what Convoy neither mends nor will see mended by itself."""
+"""Decides which jobs need a person, and why: problems that neither Convoy nor time solves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convoy_crds.trainingjob_status import TERMINAL
 REASONS = frozenset(
     reason.name
     for reason in (
-        # The spec is to be corrected, or what it names to be made.
+        # The spec must be corrected, or an object that it names must be created.
         Reasons.UNKNOWN_ENGINE,
         Reasons.ENGINE_NOT_READY,
         Reasons.WRONG_ROLE_KIND,
@@ -27,16 +27,16 @@ REASONS = frozenset(
         Reasons.CONTAINER_CONFIG,
         Reasons.CONTAINER_FAILING,
         Reasons.POD_NOT_STARTING,
-        # There is no room, or no agent.
+        # There is no capacity, or no agent.
         Reasons.UNSCHEDULABLE,
         Reasons.SCHEDULE_DEADLINE,
         Reasons.SCHEDULE_RETRY,
         Reasons.WAITING_FOR_AGENT,
-        # It restarts again and again, or may not restart.
+        # The job restarts again and again, or must not restart.
         Reasons.BACK_OFF,
         Reasons.FENCING_COMPANY,
         Reasons.FENCING_ANSWERED,
-        # Its state is not saved as it should be.
+        # The job's state is not saved as the spec asks.
         Reasons.NO_PEER,
         Reasons.NO_CHECKPOINT_MEMORY,
         Reasons.CHECKPOINTS_LOST,
@@ -47,7 +47,7 @@ REASONS = frozenset(
         Reasons.STORE_UNAVAILABLE,
         Reasons.STORE_NOT_READY,
         Reasons.SUSPENDED_UNSAVED,
-        # It is slow.
+        # The job is slow.
         Reasons.STRAGGLER,
         Reasons.DETECTOR_DEGRADED,
     )
@@ -55,7 +55,9 @@ REASONS = frozenset(
 
 
 def needed(status: Mapping[str, Any]) -> set[str]:
-    """Why a job with this stored status waits for a person; empty for one that is over, or well."""
+    """Return the reasons why the job with this stored status needs a person; empty if it has ended or is
+    well.
+    """
     if status.get("phase") in TERMINAL:
         return set()
     conditions = status.get("conditions") or ()

@@ -1,9 +1,11 @@
-"""The one fault that explains the others: causes before echoes, and of causes the earliest.
+"""Picks the root cause among the faults of an incarnation: causes before echoes, and of causes the
+earliest.
 
-In a synchronous job one rank's end takes all others down, and one rank's hang makes all others hang. An echo
-is told from its cause by, in this order: its kind (exit code 76), its last words (a collective failed), the
-place of its main thread (in a collective or elsewhere), its last step, the time of its end. Clocks of nodes
-differ, so a kind that is never an echo is dated back (`Policy.lead`).
+In a synchronous job, the end of one rank ends all others, and one hung rank hangs all others. A fault that
+another fault causes is called an echo. These signs tell an echo from its cause, in this order: the kind of
+fault (exit code 76), the last lines on stderr (a failed collective), the place of the main thread (in a
+collective or elsewhere), the last step, and the time of the end. Clocks of nodes differ, so kinds that are
+never an echo are dated back (`Policy.lead`).
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from convoy_controllers.trainingjob.pod_ends import killed
 from convoy_crds.reasons.catalogue import Reasons
 
 CLOCK_SECONDS = 2.0
-"""Between the clocks of two nodes, at most."""
+"""Largest assumed difference between the clocks of two nodes, in seconds."""
 SHOWN = 5
-"""Ranks that a message lists."""
+"""Most ranks that a message lists."""
 
 _OUTSIDE = (
     Reasons.POD_DELETED,
@@ -32,18 +34,19 @@ _OUTSIDE = (
     Reasons.POD_DEADLINE,
     Reasons.STORAGE_LIMIT,
 )
-"""Ends of pods that no rank brings about."""
+"""Ends of pods that a rank cannot cause."""
 _SOFT = (Reasons.RANK_FAILED, Reasons.RANK_CRASHED)
-"""Ends that a program may make of a lost peer, or of SIGTERM, in words of its own."""
+"""Ends that a program may choose after it loses a peer or receives SIGTERM."""
 
 
 def primary(
     faults: Iterable[Fault], early: Sequence[EarlyEnd] = (), running: Sequence[int] = ()
 ) -> Fault | None:
-    """The fault to blame: one that no restart heals, else a node's loss, else no echo, else the earliest.
+    """Return the root cause: a fault that no restart heals, else a lost node, else a fault that is no echo,
+    else the earliest; None without faults.
 
-    `early`: ranks that ended well while others went on; the first that explains an echo is the cause of it.
-    `running`: ranks of the incarnation that still run; their end may explain more.
+    `early`: ranks that exited with 0 while others went on. The first one that explains an echo is its
+    cause. `running`: ranks of the incarnation that still run. Their end may explain more.
     """
     marked = _marked(list(faults))
     if not marked:
@@ -52,7 +55,7 @@ def primary(
     if victims := [fault for fault in marked if any(_explains(one, fault) for one in early)]:
         found = _ended_early(early, victims) if found in victims else found
     if not found.at:
-        # Where it is not known when it happened, its earliest echo tells.
+        # If the time of the fault is not known, the time of its earliest echo is used.
         found = replace(found, at=min((fault.at for fault in marked if fault.at), default=0.0))
     if found.echo and found.timed_out and running:
         found = replace(found, message=f"{found.message} {_silent(running)}")
@@ -64,7 +67,7 @@ def _order(fault: Fault) -> tuple[bool, bool, bool, bool, bool, float, int]:
         not fault.policy.terminal,
         fault.reason is not Reasons.NODE_LOST,
         fault.echo,
-        # A rank leaves with its state saved on purpose, others lose it.
+        # A preempted rank saved its state on purpose; the other ranks only lost it as their peer.
         fault.echo and fault.reason is not Reasons.PREEMPTED,
         fault.rank is None,
         (fault.ended or fault.at or float("inf")) - fault.policy.lead,
@@ -73,12 +76,15 @@ def _order(fault: Fault) -> tuple[bool, bool, bool, bool, bool, float, int]:
 
 
 def _marked(faults: list[Fault]) -> list[Fault]:
-    """The faults, those marked that another explains although their kind does not say so."""
+    """Return the faults. Those that another fault explains, although their kind does not show it, are
+    marked.
+    """
     return _mark_hangs([replace(one, consequence=True) if _follows(one, faults) else one for one in faults])
 
 
 def _follows(fault: Fault, faults: Iterable[Fault]) -> bool:
-    """Return whether it follows from what happened to a pod: SIGTERM in its own, a lost peer in others."""
+    """Return True if the end of a pod explains the fault: SIGTERM in the pod itself, a lost peer in others.
+    """
     if fault.consequence:
         return True
     if fault.rank is None or fault.reason not in _SOFT:
@@ -88,7 +94,7 @@ def _follows(fault: Fault, faults: Iterable[Fault]) -> bool:
 
 def _brings_down(pod: Fault, fault: Fault, faults: Iterable[Fault]) -> bool:
     if pod.reason is Reasons.POD_LOST:
-        # A launcher that was not killed ends as its ranks do.
+        # A launcher that was not killed exits only because its ranks did.
         return killed(pod.exit_code) and not any(
             one.pod == pod.pod and one.rank is not None for one in faults
         )
@@ -97,10 +103,11 @@ def _brings_down(pod: Fault, fault: Fault, faults: Iterable[Fault]) -> bool:
 
 
 def _mark_hangs(faults: list[Fault]) -> list[Fault]:
-    """One rank that hangs makes all of its role hang; the watchdog of each strikes.
+    """Mark the hung ranks that only wait for another one.
 
-    A rank that waits in a collective does so for another. Of the rest, one that waits for nobody is at fault,
-    else the one with the fewest steps. Where nothing tells, no node is blamed.
+    One hung rank makes all ranks of its role hang, and the watchdog of each rank reports it. A rank that
+    waits in a collective waits for another rank. Of the others, the ranks outside a collective are at
+    fault, else those with the fewest steps. If several remain, no node is blamed.
     """
     hangs = [fault for fault in faults if fault.hang and not fault.waits_for_others]
     kept: list[Fault] = []
@@ -119,19 +126,19 @@ def _suspects(hangs: list[Fault]) -> list[Fault]:
 
 
 def _explains(early: EarlyEnd, fault: Fault) -> bool:
-    """Return whether a rank's early end may be why another failed or hung."""
+    """Return True if the early end of a rank may be why another rank failed or hung."""
     if early.ended and fault.ended and fault.ended < early.ended - CLOCK_SECONDS:
         return False
     if fault.reason is Reasons.RANK_HUNG:
         return fault.waits_for_others is not False
     if fault.reason is Reasons.RANK_FAILED and not fault.consequence:
-        # Its words tell of no peer. Steps were left, and it made none without the other.
+        # Its stderr does not mention a peer. It had steps left, and made none after the other rank ended.
         return early.certain and (fault.step or 0) <= (early.step or 0)
     return fault.echo and fault.reason is not Reasons.PREEMPTED
 
 
 def _ended_early(early: Sequence[EarlyEnd], victims: list[Fault]) -> Fault:
-    """The fault of the first rank that ended early, at the time of its first consequence."""
+    """Return the fault of the first rank that ended early, dated to its first consequence."""
     first = next(one for one in early if any(_explains(one, fault) for fault in victims))
     victim = min(victims, key=_order)
     known = [fault.at for fault in victims if fault.at]
@@ -164,17 +171,18 @@ def _when(early: EarlyEnd) -> str:
 
 
 def _others(ranks: Sequence[int]) -> str:
-    """The other ranks that ended early."""
+    """Return the other ranks that ended early, as part of a sentence."""
     return f", as did {_named(ranks)}" if ranks else ""
 
 
 def _silent(ranks: Sequence[int]) -> str:
-    """The ranks to look at where others waited in vain, and no watchdog has struck."""
-    return f"Still running: {_named(ranks)}; look there for what held up the others (convoy logs)."
+    """Return advice to check the ranks that still run, if others timed out and no watchdog reported a hang.
+    """
+    return f"Still running: {_named(ranks)}. Check there why the others had to wait (convoy logs)."
 
 
 def _named(ranks: Sequence[int]) -> str:
-    """`rank 3`, `ranks 3, 4`: a few of them by number."""
+    """Return `rank 3` or `ranks 3, 4`, with at most `SHOWN` numbers."""
     shown = ", ".join(str(rank) for rank in ranks[:SHOWN])
     more = f" and {len(ranks) - SHOWN} more" if len(ranks) > SHOWN else ""
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
@@ -183,5 +191,5 @@ def _named(ranks: Sequence[int]) -> str:
 def _then(fault: Fault) -> str:
     who = f"rank {fault.rank}" if fault.rank is not None else f"pod {fault.pod}"
     if fault.hang:
-        return f"Then {who} made no step any more."
+        return f"Then {who} stopped making steps."
     return f"Then {who} failed" + (f": {fault.last_words}" if fault.last_words else ".")

@@ -1,4 +1,6 @@
-"""The restart budget: counted restarts within a sliding window, and the pause before the next."""
+"""The restart budget: restarts that count within a sliding window, and the back-off before the next
+restart.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +14,29 @@ from convoy_crds.trainingjob import Recovery
 from convoy_crds.trainingjob_status import LastRestart, Restarts
 
 MAX_PAUSE_SECONDS = 60
+"""Longest back-off, in seconds."""
 SOON_SECONDS = 10.0
-"""A restart so soon after the one before it waits, also when it does not count."""
+"""A restart within this time after the previous one waits, even if it does not count."""
 UNSTARTED_SECONDS = 10.0
-"""Pause after a pod that its template keeps from starting, as of a kubelet; each such restart doubles it."""
+"""First back-off if the pod template keeps a pod from starting, as a kubelet does. It doubles with each
+such restart.
+"""
 ECHO_WINDOW_SECONDS = 2.0
-"""How long before the last sign of a node's agent its ranks may already have been gone."""
+"""Ranks of a lost node may have died this long before the last sign of its agent."""
 
 
 def exceeded(restarts: Restarts, fault: Fault, recovery: Recovery, now: datetime) -> bool:
-    """Whether one more restart for this fault would pass `maxRestarts`."""
+    """Return True if one more restart for this fault would exceed `maxRestarts`."""
     if not fault.counted:
         return False
     return len(restarts.within(recovery.window_seconds, now)) + 1 > recovery.max_restarts
 
 
 def forgive(restarts: Restarts, lost_at: float) -> Restarts:
-    """Takes back the latest restart where it was the echo of a node's loss at `lost_at` (Unix seconds).
+    """Uncount the latest restart if it was an echo of a node that was lost at `lost_at` (Unix seconds).
 
-    The other ranks of the job die of a lost connection seconds before the node can be known to be lost, and
-    a program of the user's own cannot say that this is why it died.
+    When a node dies, the ranks on other nodes lose their connections seconds before the node can be known
+    to be lost. A user's own program cannot tell Convoy that this is why it died.
     """
     if not forgivable(restarts, lost_at):
         return restarts
@@ -48,7 +53,7 @@ def forgive(restarts: Restarts, lost_at: float) -> Restarts:
 
 
 def forgivable(restarts: Restarts, lost_at: float) -> bool:
-    """Whether the latest restart counted and may have been the echo of a node's loss at `lost_at`."""
+    """Return True if the latest restart counted and may have been an echo of a node lost at `lost_at`."""
     last = restarts.last
     if last is None or not last.counted or last.at.timestamp() < lost_at - ECHO_WINDOW_SECONDS:
         return False
@@ -59,7 +64,7 @@ def forgivable(restarts: Restarts, lost_at: float) -> bool:
 def after(
     restarts: Restarts, fault: Fault, recovery: Recovery, now: datetime, step: int | None = None
 ) -> Restarts:
-    """The record once a restart for this fault is decided; `step`: the furthest the job has come."""
+    """Return the record after a restart for this fault is decided. `step` is the furthest step of the job."""
     times = restarts.within(recovery.window_seconds, now) + ([now] if fault.counted else [])
     row = escalation.stalled(restarts, fault, step, now)
     return Restarts(
@@ -87,17 +92,19 @@ def after(
 
 
 def _not_before(restarts: Restarts, fault: Fault, in_window: int, now: datetime) -> datetime | None:
-    """When the next incarnation may form: at once after one counted restart, then 1, 2, 4 ... 60 s later.
+    """Return the earliest time for the next incarnation; None for at once.
 
-    After one that does not count at once, but 1, 2, 4 ... 60 s later where such restarts follow one another:
-    nothing may restart as fast as the machine can. What an init container needs may be away for a while.
+    The first counted restart of a window has no delay; the next ones have 1, 2, 4 ... 60 s. A restart that
+    does not count has no delay, unless it follows another one closely. Then it also has 1, 2, 4 ... 60 s, so
+    that no job restarts in a tight loop. A pod that cannot start has longer delays, because whatever its init
+    container needs may be unavailable for a while.
     """
     if fault.policy.unstarted:
         pause = min(UNSTARTED_SECONDS * 2.0 ** (escalation.identical(restarts, fault) - 1), MAX_PAUSE_SECONDS)
     elif fault.counted:
         pause = min(2.0 ** (in_window - 2), MAX_PAUSE_SECONDS) if in_window > 1 else 0.0
     elif fault.reason is Reasons.NODE_LOST or restarts.last is None:
-        # A node's loss has taken its seconds to be known.
+        # Detecting the loss of a node has taken some seconds already.
         pause = 0.0
     else:
         before = _pause(restarts)
@@ -107,7 +114,7 @@ def _not_before(restarts: Restarts, fault: Fault, in_window: int, now: datetime)
 
 
 def _pause(restarts: Restarts) -> float:
-    """Seconds for which the last restart was put off, where it did not count."""
+    """Return the back-off before the last restart, in seconds, if that restart did not count; 0 otherwise."""
     if restarts.last is None or restarts.last.counted or restarts.not_before is None:
         return 0.0
     return (restarts.not_before - restarts.last.at).total_seconds()

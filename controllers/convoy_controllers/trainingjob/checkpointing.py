@@ -1,4 +1,4 @@
-"""What is said of a job's checkpoints: whether it saves, and what that is worth. Pure."""
+"""Sets the condition Checkpointing of a job: whether its state is saved as the spec asks. Pure."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ GRAVEST_FIRST = (
     Reasons.STORE_UNAVAILABLE,
     Reasons.NO_CHECKPOINT_MEMORY,
     Reasons.CHECKPOINTS_LOST,
-    # It says why nothing more is saved.
+    # This one explains why nothing more is saved.
     Reasons.NOT_COPIED,
     Reasons.OVERDUE,
     Reasons.UNKNOWN_STORE,
     Reasons.STORE_NOT_ALLOWED,
-    # It says more of a store than what a node hears there.
+    # This one says more about a store than the failed upload of one node.
     Reasons.STORE_NOT_READY,
     Reasons.NOT_STORED,
     Reasons.NO_PEER,
     Reasons.NOTHING_SAVED,
-    # From here on the state is saved as the spec wants it.
+    # With the reasons below, the state is saved as the spec asks.
     Reasons.INEXACT_JOURNAL,
     Reasons.SINGLE_DOMAIN,
     Reasons.SAVING,
 )
-"""The one condition says the first of these that is found."""
+"""Order of the reasons. The condition shows the first of those that apply."""
 TROUBLES = {
     "NO_MEMORY": Reasons.NO_CHECKPOINT_MEMORY,
     "LOST": Reasons.CHECKPOINTS_LOST,
@@ -43,17 +43,17 @@ TROUBLES = {
     "NOT_COPIED": Reasons.NOT_COPIED,
     "NOT_RESTORED": Reasons.STORE_UNAVAILABLE,
 }
-"""What agents set_condition, by the names of hub.proto."""
+"""Reasons for the problems that agents report, by the names in hub.proto."""
 UNSAVED = (Reasons.NO_CHECKPOINT_MEMORY, Reasons.NOT_COPIED, Reasons.OVERDUE)
-"""Under which what comes next is not saved."""
+"""Reasons under which further steps are not saved."""
 LATE_INTERVALS, LATE_SECONDS, LATE_STEPS = 5, 120.0, 3
-"""A save is overdue so many intervals after the one before, but no sooner than so many seconds after it was
-due, and so many steps: one step may take longer than all of that.
+"""A save is overdue this many intervals after the previous one, but at the earliest this many seconds after
+it was due and this many steps after the previous save. The last two limits allow for very long steps.
 """
 
 
 class Finding(NamedTuple):
-    """Whether the state is saved as the spec wants it, and why not."""
+    """One finding about the saves: whether they are as the spec asks, and why."""
 
     holds: bool
     reason: Reason
@@ -61,7 +61,7 @@ class Finding(NamedTuple):
 
 
 def set_condition(draft: Draft) -> None:
-    """Sets the condition once an incarnation has formed; trouble that is news is an Event."""
+    """Set the condition after an incarnation has formed. A new problem also becomes an Event."""
     found = finding(draft.observed, draft.status)
     if found is None:
         if not draft.observed.job.spec.checkpoint.tiers.any:
@@ -74,7 +74,8 @@ def set_condition(draft: Draft) -> None:
 
 
 def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
-    """The gravest of what there is to set_condition; None while nothing has formed."""
+    """Return the gravest finding; None before an incarnation has formed, and for a job without checkpoints.
+    """
     if not observed.job.spec.checkpoint.tiers.any or not status.membership:
         return None
     found = [
@@ -87,10 +88,10 @@ def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
 
 
 def _troubles(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
-    """What agents set_condition of this incarnation, in the order of the slots."""
+    """Yield the problems that agents report in this incarnation, in the order of the slots."""
     point = status.checkpoint
-    # Where nothing was saved there is nothing to lose, though agents that are gone might know of more; once
-    # something of its own is saved, the loss is history.
+    # Without a checkpoint nothing can be lost, whatever lost agents may have known. Once this incarnation has
+    # saved something itself, the earlier loss no longer matters.
     unharmed = point is None or point.incarnation == status.incarnation
     for view in observed.slots.values():
         if view.incarnation != status.incarnation:
@@ -109,10 +110,11 @@ def _troubles(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding
 
 
 def overdue(point: CheckpointStatus, progress: Progress, began: float, interval_seconds: float) -> bool:
-    """Whether steps go on without the saves that the interval asks for.
+    """Return True if steps go on but the saves that the interval asks for are missing.
 
-    `point`: the newest checkpoint. `began`: when the first step of the incarnation ended, in Unix seconds;
-    what an earlier one has saved is as old as that. Time in which no step ends does not count.
+    `point` is the newest checkpoint. `began` is the Unix time at which the first step of the incarnation
+    ended; a checkpoint of an earlier incarnation counts as saved then. Time in which no step ends does not
+    count.
     """
     since = max(point.time.timestamp(), began)
     limit = max(LATE_INTERVALS * interval_seconds, interval_seconds + LATE_SECONDS)
@@ -121,7 +123,7 @@ def overdue(point: CheckpointStatus, progress: Progress, began: float, interval_
 
 
 def _overdue(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
-    """That nothing is saved although it should be, whatever the reason."""
+    """Yield the finding that saves have stopped, whatever the cause."""
     views = observed.slots.values()
     ranks = [rank for view in views if view.incarnation == status.incarnation for rank in view.ranks]
     began = min((rank.first_step for rank in ranks if rank.first_step), default=0.0)
@@ -135,7 +137,7 @@ def _overdue(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]
 
 
 def _saving(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
-    """What the saves are worth as long as nothing is wrong with them."""
+    """Yield the findings about what the saves protect against, while nothing is wrong with them."""
     tiers = observed.job.spec.checkpoint.tiers
     every = interval.described(observed.job, status)
     names = _member_nodes(observed, status)
@@ -148,16 +150,18 @@ def _saving(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
         key = tiers.peer.topology_key
         known = {name: observed.nodes[name].labels.get(key, "") for name in names if name in observed.nodes}
         if len(set(known.values())) == 1:
-            where = next(iter(known.values())) or "none has the label"
+            where = next(iter(known.values())) or "no node has the label"
             reason = Reasons.SINGLE_DOMAIN
             yield Finding(True, reason, reason.format(key=key, where=where, **facts))
     yield Finding(True, Reasons.SAVING, Reasons.SAVING.format(**facts))
 
 
 def _member_nodes(observed: Observed, status: TrainingJobStatus) -> list[str]:
-    """Names of the nodes that the incarnation is on; none while one of its pods is gone or on its way.
+    """Return the names of the nodes of the incarnation; empty while one of its pods is missing or not
+    placed.
 
-    By the pods and not by what agents report: while an incarnation begins, one of them is the first.
+    The names come from the pods and not from the agents' reports, which arrive one by one while an
+    incarnation starts.
     """
     members = {slot.pod for slot in present(observed.job.model_copy(update={"status": status}))}
     uid = observed.job.metadata.uid
@@ -166,7 +170,7 @@ def _member_nodes(observed: Observed, status: TrainingJobStatus) -> list[str]:
 
 
 def _store(observed: Observed) -> Iterator[Finding]:
-    """Why nothing goes to the job's CheckpointStore; memory is saved to all the same."""
+    """Yield why nothing reaches the job's CheckpointStore. Saves to memory go on regardless."""
     named = observed.job.spec.checkpoint.tiers.store
     if named is None:
         return

@@ -1,11 +1,11 @@
-"""The controller of TrainingJobs: what it makes, and what wakes a job."""
+"""The controller of TrainingJobs: what it changes, and what queues a job."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
-from convoy_controllers.cached import Node, Parent, Pod
+from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.children import Create, Delete, EndPod
 from convoy_controllers.controller import Controller, Makes, Validity, Watch, by_field
 from convoy_controllers.progress_throttle import PROGRESS_FIELDS
@@ -24,38 +24,38 @@ STORE_FIELD = "spec.checkpoint.tiers.remote.store"
 
 
 def managed(job: Mapping[str, Any]) -> bool:
-    """Return True if a TrainingJob is this operator's: spec.managedBy may give it to another controller."""
+    """Return True if this operator manages the TrainingJob. `spec.managedBy` may name another controller."""
     return (job.get("spec") or {}).get("managedBy") in (None, MANAGED_BY)
 
 
-def ended(job: Parent) -> bool:
-    """Return True for a job whose phase is terminal."""
+def ended(job: CachedObject) -> bool:
+    """Return True if the job's phase is terminal."""
     return job.status.get("phase") in TERMINAL
 
 
 def explain(
     job: TrainingJob, pod: Mapping[str, Any], message: str, causes: tuple[Any, ...]
 ) -> Refusal | None:
-    """Return the fields of the job that are at fault for a refused pod.
+    """Return the refusal of a pod in terms of the job's fields.
 
-    None where no field is known: the refusal is then a webhook's or a policy's.
+    Return None if no field is at fault; an admission webhook or a policy has then refused the pod.
     """
     found = findings(job, pod, pod["metadata"]["labels"][LABEL_ROLE], message, causes)
     return refusal(found) if found else None
 
 
-def _saved(job: Parent) -> Hashable:
-    """The part of a job that concerns others that are to begin with its state."""
+def _saved(job: CachedObject) -> Hashable:
+    """Return the part of a job that matters to jobs that resume from it."""
     marks = (job.status.get("checkpoint") or {}).get("watermarks") or {}
     return job.uid, job.generation, marks.get("remote") is not None
 
 
-def _unformed(job: Parent) -> bool:
+def _unformed(job: CachedObject) -> bool:
     return not job.status.get("incarnation")
 
 
-def _usable(store: Parent) -> Hashable:
-    """The part of a CheckpointStore that concerns the jobs that name it: not when it was last tried."""
+def _usable(store: CachedObject) -> Hashable:
+    """Return the part of a CheckpointStore that matters to its jobs, without the time of the last probe."""
     return str(store.raw.get("spec")), str(store.status.get("conditions"))
 
 
@@ -65,19 +65,21 @@ def _job(reader: Reader, before: Pod | None, after: Pod | None) -> Iterable[tupl
 
 
 def _exit(before: Pod | None, after: Pod | None) -> bool:
-    """True for an exit, which costs every other rank its time. All other news of pods comes in bursts."""
+    """Return True for the end of a pod, which makes every other rank wait. All other changes of pods come
+    in bursts.
+    """
     return after is None or (
         after.view.phase in ENDED_PHASES and (before is None or before.view.phase != after.view.phase)
     )
 
 
 def _use(node: Node) -> Hashable:
-    """The part of a node that concerns the jobs on it."""
+    """Return the part of a node that matters to the jobs on it."""
     return node.ready, node.cordoned, node.agent_ready
 
 
 def _of_node(reader: Reader, before: Node | None, after: Node | None) -> Iterable[tuple[str, str]]:
-    """Return the jobs on a node; all jobs if the first agent has come, or the last has gone."""
+    """Return the jobs on a node; all jobs if the cluster's first agent came or its last agent went."""
     node: Any = after if after is not None else before
     had, has = before is not None and before.agent_ready, after is not None and after.agent_ready
     if had != has and len(reader.agent_nodes) == int(has):

@@ -1,4 +1,4 @@
-"""From ledgers, which may move seconds between causes, to counters, which never go back."""
+"""Turns ledgers, which may move seconds between causes, into counters, which only grow."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from convoy_crds.goodput import Cause, totals
 from convoy_crds.trainingjob_status import Goodput
 
 _UNSURE = (Cause.PRODUCTIVE, Cause.RECOMPUTE, Cause.FINISH)
-"""Causes that may turn out to have been a hang since the last step."""
+"""Causes whose time since the last step may turn out to be a hang."""
 
 
 def settled(ledger: Goodput, stepped: datetime | None, now: datetime) -> dict[str, float]:
-    """Seconds by cause, without those that may yet turn out to be another's: since its last step, ended at
-    `stepped`, a job may hang, and what looks like training is then the time it took to find out.
+    """Return the seconds by cause, without those that may still move to another cause.
+
+    `stepped` is when the last step ended. Since then the job may hang. Time that looks like training would
+    then move to the time it took to detect the hang.
     """
     until = min(now, stepped) if stepped is not None else ledger.since
     if ledger.cause == Cause.FINISH:
-        until = ledger.since  # ranks may hang in their end, and some go on to a second loop
+        until = ledger.since  # Ranks may hang while they end, or start another loop of steps.
     return totals(ledger, until if ledger.cause in _UNSURE and until is not None else now)
 
 
 def gains(counted: Mapping[str, float], ledger: Mapping[str, float]) -> dict[str, float]:
-    """What to add to each cause, so that no more seconds are counted than there are.
+    """Return the seconds to add to each cause, so that the counters never exceed the real time.
 
-    A cause that was counted beyond what the ledger has now keeps that. As many seconds are held back of the
-    others, of each in proportion, until the ledger is past it.
+    A counter that exceeds the ledger keeps its value. The same number of seconds is held back from the
+    other causes, in proportion, until the ledger catches up.
     """
     fresh = {cause: max(0.0, seconds - counted.get(cause, 0.0)) for cause, seconds in ledger.items()}
     whole = sum(fresh.values())

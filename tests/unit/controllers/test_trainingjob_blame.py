@@ -194,7 +194,7 @@ def test_of_a_hang_that_no_watchdog_ends_the_ranks_that_still_run_are_named() ->
     ended(cluster, {0: ("timed out", 30, 0), 1: ("timed out", 30, 0.1)})
     last = judged(cluster)
     assert last is not None and (last.reason, last.rank) == ("RankFailed", 0)
-    assert "Still running: rank 2; look there" in last.message
+    assert "Still running: rank 2. Check there" in last.message
 
 
 def test_a_rank_whose_program_is_over_will_soon_say_how_it_ended() -> None:

@@ -252,7 +252,7 @@ def test_all_others_hang_until_the_watchdog_strikes() -> None:
     for rank in (0, 2):
         cluster.exit(rank, 134, signal=6, hung=True, ended=cluster.now.timestamp(), time=now)
     last = handled_restart(cluster)
-    assert (last.reason, last.rank) == ("EndedEarly", 1) and "made no step any more" in last.message
+    assert (last.reason, last.rank) == ("EndedEarly", 1) and "stopped making steps" in last.message
     assert cluster.job.status.offenders == []
 
 
