@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 from kubernetes.aio.client import ApiClient
 
-from convoy_controllers.cached import Parent
+from convoy_controllers.cached import CachedObject
 from convoy_controllers.commands import CancelSweep, Command
 from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
@@ -275,7 +275,7 @@ class Operator:
             "lease": self.elector.observed.is_set,
         }
 
-    def _job_changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+    def _job_changed(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
         if self.leads and before is not None and (after is None or after.uid != before.uid):
             self.goodput.remove(before, datetime.now(UTC))
 

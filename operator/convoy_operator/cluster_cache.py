@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from convoy_controllers.cached import Node, Parent, Pod
+from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.keys import Key
@@ -30,13 +30,13 @@ class ClusterCache:
     def __init__(self, controllers: Sequence[Controller[Any]] = CONTROLLERS) -> None:
         self.pods: Store[Pod] = Store(index=lambda pod: (pod.namespace, pod.job))
         self.nodes: Store[Node] = Store()
-        self.kinds: Mapping[str, Store[Parent]] = {
+        self.kinds: Mapping[str, Store[CachedObject]] = {
             one.resource.kind: Store() for one in controllers if one.kind is not None
         }
         """Objects of the kinds that are reconciled, by kind."""
         own = {one.resource: self.kinds[one.resource.kind] for one in controllers if one.kind is not None}
         made = {made.resource for one in controllers for made in one.makes if made.applied}
-        self.applied: Mapping[Resource, Store[Parent]] = {
+        self.applied: Mapping[Resource, Store[CachedObject]] = {
             resource: Store() for resource in sorted(made - own.keys(), key=lambda one: one.plural)
         }
         """Objects that plans apply and that no controller reconciles, by resource."""
@@ -44,7 +44,7 @@ class ClusterCache:
         self._views: Mapping[Resource, tuple[Store[Any], Callable[[Mapping[str, Any]], Any]]] = {
             PODS: (self.pods, views.pod),
             NODES: (self.nodes, views.node),
-            **{resource: (store, views.parent) for resource, store in (own | self.applied).items()},
+            **{resource: (store, views.cached_object) for resource, store in (own | self.applied).items()},
         }
         for store in self._children.values():
             store.add_index(_OWNER, lambda item: (views.controller_uid(item.raw) or "",))
@@ -64,11 +64,11 @@ class ClusterCache:
         self.nodes.listen(self._count_ready)
         self.jobs.listen(self._count_phase)
 
-    def objects(self, kind: Kind[Any]) -> Store[Parent]:
+    def objects(self, kind: Kind[Any]) -> Store[CachedObject]:
         """Return the store of a reconciled kind."""
         return self.kinds[kind.name]
 
-    def over(self, kind: Kind[Any], item: Parent) -> bool:
+    def over(self, kind: Kind[Any], item: CachedObject) -> bool:
         """Return True for an object that nothing wakes any more but its own changes."""
         return self._over[kind.name](item)
 
@@ -76,17 +76,17 @@ class ClusterCache:
         """Return the store of a resource."""
         return self._views[resource][0]
 
-    def children(self, resource: Resource, owner_uid: str) -> list[Parent]:
+    def children(self, resource: Resource, owner_uid: str) -> list[CachedObject]:
         """Return the objects of a resource that an object owns and that the operator has applied."""
         found = self._children[resource].by_index(_OWNER, owner_uid)
         return [
             one for one in found if (one.raw["metadata"].get("labels") or {}).get(LABEL_MANAGED) == OPERATOR
         ]
 
-    def child(self, resource: Resource, namespace: str, name: str) -> Parent | None:
+    def child(self, resource: Resource, namespace: str, name: str) -> CachedObject | None:
         """Return a cached object by its name; None for one that is not cached."""
         found = self._views[resource][0].get(namespace, name) if resource in self._views else None
-        return found if isinstance(found, Parent) else None
+        return found if isinstance(found, CachedObject) else None
 
     def upsert(self, resource: Resource, raw: Mapping[str, Any], *, own: bool = False) -> None:
         """Keep an object as the API server has just returned it, if the resource is cached."""
@@ -147,7 +147,7 @@ class ClusterCache:
         job = self.jobs.get(pod.namespace, pod.job)
         return job is not None and job.uid == pod.view.owner_uid
 
-    def _count_phase(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+    def _count_phase(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
         if before is not None:
             self.phases[before.status.get("phase") or Phase.PENDING] -= 1
         if after is not None:

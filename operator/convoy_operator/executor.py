@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import orjson
 import structlog
 
-from convoy_controllers.cached import Parent
+from convoy_controllers.cached import CachedObject
 from convoy_controllers.children import Apply, Child, Create, Delete, EndPod, EvictPod, Patch, PatchStatus
 from convoy_controllers.merge_patch import merge_patch
 from convoy_controllers.resources import PODS, Resource
@@ -183,7 +183,7 @@ class Executor:
         known = self._cache.child(resource, namespace or "", child.name)
         if known is None:
             try:
-                known = views.parent(await self._gateway.get(resource, namespace, child.name))
+                known = views.cached_object(await self._gateway.get(resource, namespace, child.name))
             except errors.NotFound:
                 # Not by POST: an apply never takes off the fields of a POST. Not by force: if somebody else
                 # is faster, the fields in common are theirs, and that is a Conflict.
@@ -197,7 +197,7 @@ class Executor:
             self._applied(owner, resource, await self._gateway.apply(resource, namespace, child.name, body))
 
     def _applied(self, owner: Owner, resource: Resource, raw: Mapping[str, Any]) -> None:
-        self.field_conflicts.record(owner.uid, views.parent(raw))
+        self.field_conflicts.record(owner.uid, views.cached_object(raw))
         self._upsert(resource, raw, own=True)
 
     async def _patch(self, owner: Owner, child: Patch) -> None:
@@ -221,7 +221,7 @@ class Executor:
         parent = self._cache.child(resource, namespace or "", child.name)
         if parent is None:
             raw = await ensure(self._gateway, resource, child.name)
-            parent = views.parent(raw)
+            parent = views.cached_object(raw)
             self._upsert(resource, raw, own=True)
             log.info("created", kind=resource.kind, name=child.name)
         if parent.status and not child.version:
@@ -281,7 +281,7 @@ class Executor:
         except errors.ApiError as fault:
             log.warning("not evicted", pod=f"{pod.namespace}/{pod.name}", error=str(fault))
             return
-        self._metrics.guard_evictions.inc()
+        self._metrics.guard_swaps.inc()
         log.info("evicted", pod=f"{pod.namespace}/{pod.name}")
 
     def _upsert(self, resource: Resource, raw: Mapping[str, Any], *, own: bool = False) -> None:
@@ -307,7 +307,7 @@ def _namespace(owner: Owner, resource: Resource) -> str | None:
     return (owner.namespace or None) if resource.namespaced else None
 
 
-def _labelled(known: Parent) -> bool:
+def _labelled(known: CachedObject) -> bool:
     labels = known.raw["metadata"].get("labels") or {}
     return bool(labels.get(LABEL_MANAGED) == OPERATOR)
 

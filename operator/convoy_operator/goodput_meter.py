@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client import Counter
 from pydantic import ValidationError
 
-from convoy_controllers.cached import Parent
+from convoy_controllers.cached import CachedObject
 from convoy_controllers.trainingjob.controller import managed
 from convoy_controllers.trainingjob.counting import gains, settled
 from convoy_crds.goodput import Cause
@@ -60,32 +60,32 @@ class GoodputMeter:
     def __len__(self) -> int:
         return len(self._known)
 
-    def start_leading(self, jobs: Iterable[Parent], since: datetime) -> None:
+    def start_leading(self, jobs: Iterable[CachedObject], since: datetime) -> None:
         """This replica leads. `since`: when the last leader was last known to; `jobs` are as it left them."""
         self._since = since
         self._known = {}
         for job in jobs:
             self._read_ledger(job, since)
 
-    def count(self, jobs: Iterable[Parent], now: datetime) -> None:
+    def count(self, jobs: Iterable[CachedObject], now: datetime) -> None:
         """Counts what the jobs' ledgers hold at `now` and did not when they were last looked at."""
         for job in jobs:
             self._count(job, now)
 
-    def remove(self, job: Parent, now: datetime) -> None:
+    def remove(self, job: CachedObject, now: datetime) -> None:
         """The job has been deleted: what is left of it is counted, and it is forgotten."""
         if self._since is not None:
             self._count(job, now)
             self._known.pop(job.uid, None)
 
-    def _count(self, job: Parent, now: datetime) -> None:
+    def _count(self, job: CachedObject, now: datetime) -> None:
         if (known := self._read_ledger(job, now)) is None:
             return
         for cause, seconds in gains(known.counted, known.seconds(now)).items():
             known.counted[cause] = known.counted.get(cause, 0.0) + seconds
             self._counter.labels(cause).inc(seconds)
 
-    def _read_ledger(self, job: Parent, now: datetime) -> _JobRecord | None:
+    def _read_ledger(self, job: CachedObject, now: datetime) -> _JobRecord | None:
         """Reads a job's ledger; None for one that cannot be read, and for another manager's.
 
         What an old job has had is counted.
@@ -110,7 +110,7 @@ class GoodputMeter:
         self._known[job.uid] = found
         return found
 
-    def _is_new(self, job: Parent) -> bool:
+    def _is_new(self, job: CachedObject) -> bool:
         """Whether nobody can have counted for this job before."""
         made = job.raw["metadata"].get("creationTimestamp")
         return self._since is not None and made is not None and datetime.fromisoformat(made) >= self._since

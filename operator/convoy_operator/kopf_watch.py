@@ -14,7 +14,7 @@ from typing import Any
 import kopf
 import structlog
 
-from convoy_controllers.cached import Parent
+from convoy_controllers.cached import CachedObject
 from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_operator import views
@@ -45,14 +45,14 @@ def registry(
     def cleanup(**_: Any) -> None:
         log.info("kopf stops")
 
-    def watch(group: str, version: str, plural: str, store: Store[Parent]) -> None:
+    def watch(group: str, version: str, plural: str, store: Store[CachedObject]) -> None:
         @kopf.on.event(group, version, plural, registry=handlers, id=f"{plural}-cache")
         async def update_store(event: Any, **_: Any) -> None:
             raw = event["object"]
             if event["type"] == "DELETED":
-                store.remove(views.parent(raw))
+                store.remove(views.cached_object(raw))
             else:
-                store.upsert(views.parent(raw))
+                store.upsert(views.cached_object(raw))
 
     for controller in controllers:
         if controller.kind is not None and not controller.reflector:

@@ -304,8 +304,8 @@ class Metrics:
             ),
             [*Verdict],
         )
-        self.guard_evictions = Counter(
-            "convoy_guard_evictions", "Pods that were moved off nodes out of service.", registry=registry
+        self.guard_swaps = Counter(
+            "convoy_guard_swaps", "Pods swapped off nodes that are being drained.", registry=registry
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import structlog
 from pydantic import ValidationError
 
-from convoy_controllers.cached import Parent
+from convoy_controllers.cached import CachedObject
 from convoy_controllers.children import Apply, Child, Create
 from convoy_controllers.commands import Command
 from convoy_controllers.controller import Controller
@@ -46,11 +46,11 @@ _COMMANDS_AT_ONCE = 16
 class PlanMeter(Protocol):
     """Counts what plans do to objects."""
 
-    def deciding(self, parent: Parent, plan: Plan) -> None:
+    def deciding(self, parent: CachedObject, plan: Plan) -> None:
         """Note that the plan's status is about to be stored."""
         ...
 
-    def observe(self, parent: Parent) -> None:
+    def observe(self, parent: CachedObject) -> None:
         """Note how far an object has come, at the end of a reconcile."""
         ...
 
@@ -73,7 +73,7 @@ class ReconcileContext:
     """Sends a command to an agent, if that is connected; a plan repeats what had no effect."""
     unsettled: Callable[[set[str]], float]
     """Seconds to wait until it is known which of these nodes' agents are there; 0 when it is."""
-    lookups: Mapping[str, Callable[[Parent], Awaitable[None]]] = field(default_factory=dict)
+    lookups: Mapping[str, Callable[[CachedObject], Awaitable[None]]] = field(default_factory=dict)
     """By kind, what is looked up at the API server before an object is observed."""
     meters: Mapping[str, PlanMeter] = field(default_factory=dict)
     """By kind, what counts its reconciles."""
@@ -172,7 +172,7 @@ class Reconciler:
     async def _report_bug(self, controller: Controller[Any], key: Key, fault: Exception) -> None:
         """Report a fault of the operator's own: by an Event, and by the status of an object without phase."""
         parent = self._cache.store(controller.resource).get(key.namespace, key.name)
-        if not isinstance(parent, Parent):
+        if not isinstance(parent, CachedObject):
             return
         why = f"{type(fault).__name__}: {fault}"[:512]
         plan = invalid.failed(controller.validity, parent.raw, why)
@@ -239,7 +239,7 @@ class Reconciler:
     async def _children(self, controller: Controller[Any], parent: Any, plan: Plan) -> Mapping[str, Refusal]:
         """Carry out children; return, by name, why the API server would not create some of them."""
         executor = self._executors[controller.resource.kind]
-        generation = parent.generation if isinstance(parent, Parent) else 0
+        generation = parent.generation if isinstance(parent, CachedObject) else 0
         children = [child for child in plan.children if not isinstance(child, Create)]
         creations = plan.creations
         if self._refusals.standing(parent.uid, generation):
@@ -278,7 +278,7 @@ class Reconciler:
             return None
         return wait
 
-    def _removed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+    def _removed(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._refusals.clear(before.uid)
             for executor in self._executors.values():
@@ -319,11 +319,11 @@ class Reconciler:
             store.remove(parent)
             raise
         self._throttle.record_write(key, self._clock())
-        stored = views.parent(raw)
+        stored = views.cached_object(raw)
         store.upsert(stored, own=True)
         return stored, None
 
-    async def _delete(self, controller: Controller[Any], parent: Parent) -> None:
+    async def _delete(self, controller: Controller[Any], parent: CachedObject) -> None:
         try:
             await self._gateway(controller).delete(
                 controller.resource, parent.namespace or None, parent.name, uid=parent.uid

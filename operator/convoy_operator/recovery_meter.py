@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from convoy_controllers.cached import Parent, Pod
+from convoy_controllers.cached import CachedObject, Pod
 from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob import timeline
 from convoy_controllers.trainingjob.losses import lost
@@ -65,13 +65,13 @@ class RecoveryMeter:
     def __len__(self) -> int:
         return len(self._open)
 
-    def deciding(self, job: Parent, plan: Plan) -> None:
+    def deciding(self, job: CachedObject, plan: Plan) -> None:
         """The plan's status is about to be stored. It counts once it is seen to be: answers get lost."""
         total = _restarts(plan.status or {})
         if total > _restarts(job.status):
             self._deciding[job.uid] = total, plan.fault_at
 
-    def _decided(self, job: Parent, fault_at: float) -> None:
+    def _decided(self, job: CachedObject, fault_at: float) -> None:
         """A restart has been stored; `fault_at`: Unix seconds of its fault, 0 where that is not known."""
         try:
             status = TrainingJobStatus.model_validate(job.status)
@@ -99,7 +99,7 @@ class RecoveryMeter:
         self._count({}, line)
         self._open[job.uid] = _Open(job.namespace, job.name, line)
 
-    def observe(self, job: Parent) -> None:
+    def observe(self, job: CachedObject) -> None:
         """Note how far a job has come that may be recovering."""
         known = self._open.get(job.uid)
         if known is None:
@@ -139,7 +139,7 @@ class RecoveryMeter:
         known = self._open.get(pod.view.owner_uid or "")
         return known if known and (known.namespace, known.job) == (pod.namespace, pod.job) else None
 
-    def _job(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+    def _job(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._open.pop(before.uid, None)
             self._deciding.pop(before.uid, None)

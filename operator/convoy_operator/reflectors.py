@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from convoy_controllers.cached import Node, Parent, Pod
+from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.resources import NODES, PODS
@@ -44,21 +44,21 @@ class Reflectors:
         self.nodes: Reflector[Node] = Reflector(
             gateway, Source(NODES, cache.nodes, views.node), metrics, resync_seconds=resync_seconds
         )
-        self._kinds: list[Reflector[Parent]] = []
-        self._kopf: list[Reflector[Parent]] = []
+        self._kinds: list[Reflector[CachedObject]] = []
+        self._kopf: list[Reflector[CachedObject]] = []
         for one in controllers:
             if one.kind is not None:
-                reflector: Reflector[Parent] = Reflector(
+                reflector: Reflector[CachedObject] = Reflector(
                     gateway,
-                    Source(one.resource, cache.store(one.resource), views.parent),
+                    Source(one.resource, cache.store(one.resource), views.cached_object),
                     metrics,
                     resync_seconds=resync_seconds,
                 )
                 (self._kinds if one.reflector else self._kopf).append(reflector)
-        self._applied: list[Reflector[Parent]] = [
+        self._applied: list[Reflector[CachedObject]] = [
             Reflector(
                 gateway,
-                Source(resource, store, views.parent, f"{LABEL_MANAGED}={OPERATOR}"),
+                Source(resource, store, views.cached_object, f"{LABEL_MANAGED}={OPERATOR}"),
                 metrics,
                 resync_seconds=resync_seconds,
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from convoy_controllers.cached import Parent
+from convoy_controllers.cached import CachedObject
 from convoy_controllers.controller import Controller, Watch
 from convoy_controllers.keys import Key
 from convoy_controllers.reader import Reader
@@ -36,7 +36,7 @@ class Triggers:
                 cache.store(watch.resource).listen(partial(self._watched, controller, watch))
 
     def _object(
-        self, controller: Controller[Any], before: Parent | None, after: Parent | None, own: bool
+        self, controller: Controller[Any], before: CachedObject | None, after: CachedObject | None, own: bool
     ) -> None:
         """An object of the controller itself has changed."""
         item: Any = after if after is not None else before
@@ -63,5 +63,5 @@ class Triggers:
             self._queue.add(controller.key(namespace, name), 0.0 if urgent else self._debounce, high=high)
 
 
-def _spec(parent: Parent) -> tuple[str, int]:
+def _spec(parent: CachedObject) -> tuple[str, int]:
     return parent.uid, parent.generation

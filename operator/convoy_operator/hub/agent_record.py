@@ -62,12 +62,10 @@ class AgentRecord:
 
     def charge(self, message: wire.AgentMessage) -> None:
         """Count a message of the agent against its pace."""
-        telemetry, reports = message.telemetry.pods, [message.pod, *message.hello.pods[:MOST_PODS]]
-        windows = sum(len(pod.windows) for pod in telemetry[:MOST_PODS])
+        pods, reports = message.telemetry.pods, [message.pod, *message.hello.pods[:MOST_PODS]]
+        windows = sum(len(pod.windows) for pod in pods[:MOST_PODS])
         peers = sum(min(len(pod.peers), _MOST_PEERS) for pod in reports)
-        self.pace.reserve(
-            1 + message.ByteSize() / _UNIT + (len(telemetry) + windows) / _WINDOWS + peers / _PEERS
-        )
+        self.pace.reserve(1 + message.ByteSize() / _UNIT + (len(pods) + windows) / _WINDOWS + peers / _PEERS)
 
     def fits(self, report: wire.PodReport) -> bool:
         """Return whether a report is remembered beside the others."""
@@ -85,6 +83,7 @@ class AgentRecord:
     def record_holdings(self, report: wire.HeldJobs) -> None:
         """Record the jobs whose checkpoints its memory holds; it holds no others."""
         self.holdings = {
-            one.job_uid[:MOST_NAME]: one.slot_token[: slot_tokens.LONGEST] for one in report.jobs[:MOST_PODS]
+            one.job_uid[:MOST_NAME]: one.slot_token[: slot_tokens.MAX_CHARACTERS]
+            for one in report.jobs[:MOST_PODS]
         }
         self.believed = {uid: one for uid, one in self.believed.items() if uid in self.holdings}

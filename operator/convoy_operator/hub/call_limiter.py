@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from convoy_agents.wire.bounds import Bounds, Context
+from convoy_agents.wire.call_limits import CallLimits, Context
 
 REQUEST_SECONDS = 5.0
 """Seconds for the whole request, from the start of the call."""
@@ -17,7 +17,7 @@ def address(peer: str) -> str:
     return peer.rpartition(":")[0] or peer
 
 
-class AnonymousCallLimiter(Bounds):
+class AnonymousCallLimiter(CallLimits):
     """Limits calls by address."""
 
     def __init__(self, refused: Callable[[], object], seconds: float = REQUEST_SECONDS) -> None:

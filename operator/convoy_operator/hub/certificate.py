@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import grpc
 from cryptography import x509
 
-from convoy_agents.wire.shown import Shown
+from convoy_agents.wire.certificate_provider import CertificateProvider
 from convoy_operator.hub.ca import Authority
 
 LIFE = timedelta(days=90)
@@ -41,7 +41,7 @@ class ServerCertificate:
         def configuration(pair: tuple[bytes, bytes]) -> grpc.ServerCertificateConfiguration:
             return grpc.ssl_server_certificate_configuration([pair], root_certificates=roots)
 
-        return Shown(self.pair, configuration).credentials(clients=clients)
+        return CertificateProvider(self.pair, configuration).credentials(clients=clients)
 
     def pair(self) -> tuple[bytes, bytes]:
         """Key and chain, PEM. They are others when half of a life is over; none outlives the authority."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 
-from convoy_controllers.cached import Parent
+from convoy_controllers.cached import CachedObject
 from convoy_controllers.trainingjob.controller import ended
 from convoy_operator import views
 from convoy_operator.cluster_cache import ClusterCache
@@ -49,7 +49,7 @@ class MemoryRelease:
                 if (node, uid) in before and agent.stream is not None:
                     self._release(node, uid)
 
-    def _places(self, job: Parent | None) -> Container[str] | None:
+    def _places(self, job: CachedObject | None) -> Container[str] | None:
         """Return the nodes whose memory of a job is needed; None for all."""
         if job is None:
             return ()

@@ -109,7 +109,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         if (address := await self._redirect_address(first.hello.unreachable)) is not None:
             await context.write(wire.HubMessage(redirect=wire.Redirect(address=address)))
             return None
-        if who.outdated():
+        if who.expired():
             # A connection that its handshake has let in may open streams for as long as it stands.
             log.warning("an outdated certificate dials", node=node)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate has run out")
@@ -155,7 +155,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             asyncio.create_task(_superseded(stream)),
         ]
         try:
-            left = max(0.0, who.ends - time.time())
+            left = max(0.0, who.expires - time.time())
             done, _ = await asyncio.wait(ends, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
@@ -174,7 +174,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             if stream.superseded.is_set():
                 # What it still holds is older than what the agent's next stream began with.
                 return
-            if who.outdated():
+            if who.expired():
                 # The agent has long had another one, and dials with that.
                 log.info("agent's certificate has run out", node=node)
                 return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from convoy_agents.wire import slot_tokens
-from convoy_agents.wire.slot_tokens import Forged, SlotToken
+from convoy_agents.wire.slot_tokens import InvalidSlotToken, SlotToken
 from convoy_operator.hub.ca import Authority
 
 _MOST = 16_384
@@ -44,6 +44,6 @@ class SlotTokenIssuer:
             return False
         try:
             found = slot_tokens.read(token, self._authority.certificate_pem)
-        except Forged:
+        except InvalidSlotToken:
             return False
         return (found.job_uid, found.node) == (job_uid, node)

@@ -17,7 +17,7 @@ import structlog
 from pydantic import ValidationError
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_controllers.cached import Parent
+from convoy_controllers.cached import CachedObject
 from convoy_controllers.checkpointstore.observed import Observed, Probe, Secret
 from convoy_controllers.keys import Key
 from convoy_controllers.resources import SECRETS
@@ -112,7 +112,7 @@ class Stores:
 
     # What reconciles ask.
 
-    async def resolve(self, parent: Parent) -> None:
+    async def resolve(self, parent: CachedObject) -> None:
         """Looks up the Secret of a bucket; what is new goes to the agents that have what was, or need it."""
         try:
             store = CheckpointStore.model_validate(parent.raw)
@@ -296,6 +296,6 @@ class Stores:
     def _wake(self, name: str) -> None:
         self._queue.add(Key(CHECKPOINT_STORE.name, "", name))
 
-    def _on_removed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+    def _on_removed(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._known.pop(before.name, None)

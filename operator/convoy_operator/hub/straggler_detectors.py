@@ -15,7 +15,7 @@ import structlog
 from pydantic import ValidationError
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_controllers.cached import Parent, Pod
+from convoy_controllers.cached import CachedObject, Pod
 from convoy_controllers.guard.findings import Finding, Report, Verdict
 from convoy_controllers.guard.rank_placement import place_ranks
 from convoy_controllers.guard.suspicions import SuspicionRecord
@@ -177,7 +177,7 @@ class StragglerDetectors:
             known = self._jobs[parent.uid] = made
         return known
 
-    def _made(self, parent: Parent, incarnation: int) -> JobDetector | None:
+    def _made(self, parent: CachedObject, incarnation: int) -> JobDetector | None:
         try:
             slots = present(TrainingJob.model_validate(parent.raw))
         except ValidationError:
@@ -193,7 +193,7 @@ class StragglerDetectors:
         key = Key(TRAINING_JOB.name, parent.namespace, parent.name)
         return JobDetector(key, parent.uid, incarnation, place_ranks(slots, nodes, labels), self._clock)
 
-    def _changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+    def _changed(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
         if before is not None and (after is None or ended(after)):
             self._jobs.pop(before.uid, None)
             self._tried.pop(before.uid, None)

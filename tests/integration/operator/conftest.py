@@ -135,7 +135,7 @@ class Installation:
 @pytest.fixture
 def installation(control_plane: Any) -> Installation:
     """A fresh namespace to run an operator in, with exactly its rights."""
-    _forget_others(control_plane)
+    _drop_others(control_plane)
     namespace = control_plane.namespace("convoy")
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     for account in ("convoy-operator", "convoy-agent", "other"):
@@ -179,7 +179,7 @@ async def client_of(plane: Any, token: str | None = None) -> ApiClient:
     return ApiClient(lean(configuration))
 
 
-def _forget_others(control_plane: Any) -> None:
+def _drop_others(control_plane: Any) -> None:
     """Deletes what other tests left: work for every operator, with nodes without agents and no Secrets.
     No node is said to have an agent.
     """
@@ -323,7 +323,7 @@ class FakeAgent:
         self.authority = slot_tokens.key_id(x509.load_pem_x509_certificate(ca).public_key())
         # Whoever is faster than the hub's watch of nodes dials again.
         await eventually(lambda: self._let_in(ca, pods), what="let in")
-        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._beat())]
+        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._send_heartbeats())]
 
     async def send(self, **body: Any) -> None:
         """One message. Whoever runs an incarnation has a slot token for it."""
@@ -361,7 +361,7 @@ class FakeAgent:
         while (message := await self.stream.read()) is not grpc.aio.EOF:
             self.told.append(message)
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         while True:
             await asyncio.sleep(1)
             await self.send(heartbeat=wire.Heartbeat(sent_unix_ms=time.time_ns() // 1_000_000))

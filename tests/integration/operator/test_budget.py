@@ -85,18 +85,18 @@ async def test_a_job_that_names_no_engine_and_one_whose_pods_are_refused_say_so(
         await installation.call("POST", path, unknown)
         await installation.call("POST", path, refused)
 
-        async def said() -> Any:
+        async def messages() -> Any:
             return "nonesuch" in await message("unknown") and "Not_A_Host!" in await message("refused")
 
-        await eventually(said, what="both say what is wrong")
+        await eventually(messages, what="both say what is wrong")
         asked = operator.metrics.api_requests.labels("create", "pods", "422")._value.get()
         assert asked <= 12, "no hot loop"
 
-        async def told() -> bool:
+        async def reported() -> bool:
             events = (await installation.call("GET", f"/api/v1/namespaces/{namespace}/events"))["items"]
             return {"unknown", "refused"} <= {event["involvedObject"]["name"] for event in events}
 
-        await eventually(told, what="events")
+        await eventually(reported, what="events")
 
 
 async def test_a_deleted_job_is_forgotten_and_one_of_the_same_name_starts_afresh(

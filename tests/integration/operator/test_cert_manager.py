@@ -46,7 +46,7 @@ class CertManager:
     def _path(self, plural: str, name: str = "") -> str:
         return f"/apis/{API}/namespaces/{self._namespace}/{plural}/{name}".rstrip("/")
 
-    async def ask(self) -> None:
+    async def request(self) -> None:
         """Makes what the chart has for it."""
         bodies = await asyncio.to_thread(
             render, binaries() / "helm", "certificates.mode=CertManager", apis=(API,)
@@ -141,7 +141,7 @@ async def test_it_goes_on_with_the_operators_key_and_agents_of_before_are_believ
     async with cert_manager(installation, tmp_path) as manager:
         key, certificate = await manager.secret()
         assert certificate == old
-        await manager.ask()
+        await manager.request()
         await eventually(lambda: manager.content(None), PATIENCE, "it has taken over")
         assert await manager.secret() == (key, old), "what is there will do until it is to be renewed"
         async with running(installation, monkeypatch, ca_maker="CertManager") as operator:
@@ -163,7 +163,7 @@ async def test_a_secret_that_is_deleted_comes_back_with_another_key(
     installation: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async with cert_manager(installation, tmp_path) as manager:
-        await manager.ask()
+        await manager.request()
         await eventually(lambda: manager.content(1), PATIENCE, "it has made one")
         key, certificate = await manager.secret()
         subject = x509.load_pem_x509_certificate(certificate).subject.rfc4514_string()

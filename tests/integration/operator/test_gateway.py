@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from kubernetes.aio.client import ApiClient, Configuration
 
-from convoy_controllers.cached import Parent, Pod
+from convoy_controllers.cached import CachedObject, Pod
 from convoy_controllers.children import delete_pod
 from convoy_controllers.resources import CONFIG_MAPS, PODS, TRAINING_JOBS
 from convoy_operator import errors, views
@@ -96,7 +96,7 @@ async def test_a_pod_that_is_being_deleted_is_deleted_at_once_when_its_node_is_l
     body["spec"] |= {"nodeName": "dead", "terminationGracePeriodSeconds": 300}
     made = await gateway.create(PODS, namespace, body)
     cache.pods.upsert(views.pod(made))
-    parent = views.parent({"metadata": {**made["metadata"], "name": "j", "uid": "j"}})
+    parent = views.cached_object({"metadata": {**made["metadata"], "name": "j", "uid": "j"}})
     uid = made["metadata"]["uid"]
 
     await executor.execute(parent, [delete_pod("p", uid)])
@@ -124,7 +124,7 @@ async def test_a_pod_that_somebody_holds_is_still_there(
     namespace = control_plane.namespace()
     cache = ClusterCache()
     made = await gateway.create(PODS, namespace, pod("p", finalizers=["example.com/held"]))
-    parent = views.parent({"metadata": {**made["metadata"], "name": "j", "uid": "j"}})
+    parent = views.cached_object({"metadata": {**made["metadata"], "name": "j", "uid": "j"}})
     delete = delete_pod("p", made["metadata"]["uid"], grace_seconds=0)
     await executing(gateway, cache).execute(parent, [delete])
     (held,) = cache.pods
@@ -256,7 +256,7 @@ async def test_a_forgotten_version_is_healed_by_a_list(
     gateway: KubernetesGateway, control_plane: Any
 ) -> None:
     namespace = control_plane.namespace()
-    store: Store[Parent] = Store(index=lambda item: (item.namespace, ""))
+    store: Store[CachedObject] = Store(index=lambda item: (item.namespace, ""))
     link = Link(control_plane.url)
 
     def seen() -> set[str]:
@@ -264,7 +264,7 @@ async def test_a_forgotten_version_is_healed_by_a_list(
 
     async with through(link, control_plane) as broken:
         stale = Stale(broken._client, broken._settings, broken._metrics)
-        reflector = Reflector(stale, Source(TRAINING_JOBS, store, views.parent), Metrics())
+        reflector = Reflector(stale, Source(TRAINING_JOBS, store, views.cached_object), Metrics())
         task = asyncio.create_task(reflector.run())
         await eventually(reflector.synced.is_set)
         gone = await gateway.create(TRAINING_JOBS, namespace, job("gone"))

@@ -145,12 +145,12 @@ async def test_every_heartbeat_is_answered(
         for number in range(1, 6):
             await agent.send(heartbeat=wire.Heartbeat(sent_unix_ms=number))
 
-        def answered() -> set[int]:
+        def replies() -> set[int]:
             return {
                 told.heartbeat_reply.sent_unix_ms for told in agent.told if told.HasField("heartbeat_reply")
             }
 
-        await eventually(lambda: {1, 2, 3, 4, 5} <= answered(), what="pulses")
+        await eventually(lambda: {1, 2, 3, 4, 5} <= replies(), what="pulses")
 
 
 async def test_the_label_comes_with_the_stream_and_goes_with_a_long_silence(

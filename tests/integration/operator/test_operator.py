@@ -183,14 +183,14 @@ async def test_what_a_restart_took_is_told_from_the_fault_to_the_next_step(
         async def incarnation(number: int, started: float, stepped: float) -> None:
             """The pod is given its port and its ranks, which make a step."""
 
-            def asked(kind: str) -> bool:
+            def requested(kind: str) -> bool:
                 said = agent.last(kind)
                 return said is not None and said.incarnation == number
 
             known = {"master_port": 29500, "port_incarnation": number, "launcher_connected": True}
-            await eventually(lambda: asked("pick_port"), what="port asked for")
+            await eventually(lambda: requested("pick_port"), what="port asked for")
             await agent.send(pod=wire.PodReport(pod_uid=uid, incarnation=number - 1, **known))
-            await eventually(lambda: asked("assignment"), what="assignment")
+            await eventually(lambda: requested("assignment"), what="assignment")
             began = int(1000 * started)
             for more in (
                 {},

@@ -29,7 +29,9 @@ async def test_an_object_that_another_leader_has_made_is_read(
         made = await ensure(gateway, resource, name)
         found = await ensure(gateway, resource, name)
     assert found["metadata"]["uid"] == made["metadata"]["uid"]
-    assert rights.Right("convoy-operator", "convoy.dev", resource.plural, "get", name) in asked(installation)
+    assert rights.Right("convoy-operator", "convoy.dev", resource.plural, "get", name) in requested(
+        installation
+    )
 
 
 async def test_a_pod_that_has_the_name_already_is_read_and_left_alone(
@@ -40,18 +42,20 @@ async def test_a_pod_that_has_the_name_already_is_read_and_left_alone(
     spec = {"containers": [{"name": "theirs", "image": "theirs"}]}
     theirs = await installation.call("POST", pods, {"metadata": {"name": "j-worker-0"}, "spec": spec})
 
-    async def said() -> str:
+    async def status_message() -> str:
         return str((await installation.call("GET", f"{jobs}/j")).get("status"))
 
-    async def told() -> bool:
-        return "is not this job's" in await said()
+    async def reported() -> bool:
+        return "is not this job's" in await status_message()
 
     async with running(installation, monkeypatch):
         await installation.call("POST", jobs, job("j", replicas=1))
-        await eventually(told, what="whose pod it is")
+        await eventually(reported, what="whose pod it is")
     (left,) = (await installation.call("GET", pods))["items"]
     assert left["metadata"]["uid"] == theirs["metadata"]["uid"]
-    assert rights.Right("convoy-operator", "", "pods", "get", "j-worker-0", namespace) in asked(installation)
+    assert rights.Right("convoy-operator", "", "pods", "get", "j-worker-0", namespace) in requested(
+        installation
+    )
 
 
 async def test_what_nobody_needs_any_more_is_deleted(
@@ -60,11 +64,11 @@ async def test_what_nobody_needs_any_more_is_deleted(
     name, long_ago = f"{installation.namespace}-old", "2001-01-01T00:00:00Z"
     sweep, known = f"{API}/healthsweeps/{name}", f"{API}/hardwareclasses/{name}"
 
-    async def said(path: str, **status: Any) -> None:
+    async def patch_status(path: str, **status: Any) -> None:
         merge = "application/merge-patch+json"
         await installation.call("PATCH", f"{path}/status", {"status": status}, content_type=merge)
 
-    async def gone(path: str) -> bool:
+    async def deleted(path: str) -> bool:
         try:
             await installation.call("GET", path)
         except HTTPError as error:
@@ -73,22 +77,24 @@ async def test_what_nobody_needs_any_more_is_deleted(
 
     await installation.call("POST", f"{API}/hardwareclasses", resource("HardwareClass", name, {}))
     row = {"name": "machine", "at": long_ago}
-    await said(known, metrics=[{"name": "cpu-gemm", "recent": [row]}])
+    await patch_status(known, metrics=[{"name": "cpu-gemm", "recent": [row]}])
     nobody = {"selector": {"matchLabels": {"no": "node"}}, "ttlSecondsAfterFinished": 0}
     await installation.call("POST", f"{API}/healthsweeps", resource("HealthSweep", name, nobody))
     async with running(installation, monkeypatch):
-        await eventually(lambda: gone(known), what="the class is deleted")
+        await eventually(lambda: deleted(known), what="the class is deleted")
 
         async def ended() -> bool:
             return "completionTime" in ((await installation.call("GET", sweep)).get("status") or {})
 
         await eventually(ended, what="nobody was to be swept")
-        await said(sweep, completionTime=long_ago)
-        await eventually(lambda: gone(sweep), 40, what="the sweep is deleted")
-    used = {(one.verb, one.resource) for one in asked(installation)}
+        await patch_status(sweep, completionTime=long_ago)
+        await eventually(lambda: deleted(sweep), 40, what="the sweep is deleted")
+    used = {(one.verb, one.resource) for one in requested(installation)}
     assert {("delete", "healthsweeps"), ("delete", "hardwareclasses")} <= used
 
 
-def asked(installation: Installation) -> set[rights.Right]:
+def requested(installation: Installation) -> set[rights.Right]:
     """What the operator has asked for."""
-    return {one.right for one in installation.plane.audited_requests(installation.namespace, "convoy-operator")}
+    return {
+        one.right for one in installation.plane.audited_requests(installation.namespace, "convoy-operator")
+    }

@@ -69,7 +69,7 @@ class Case:
         }
         await self.call("POST", self.jobs, body)
 
-    async def says(self, reason: str) -> None:
+    async def expect_reason(self, reason: str) -> None:
         """Waits until the store gives that reason."""
 
         async def found() -> bool:
@@ -78,7 +78,7 @@ class Case:
 
         await eventually(found, what=f"store says {reason}")
 
-    async def job_says(self, *reasons: str) -> None:
+    async def expect_job_reason(self, *reasons: str) -> None:
         """Waits until the job gives one of these reasons."""
 
         async def found() -> bool:
@@ -97,16 +97,16 @@ async def test_a_job_waits_for_its_store_and_goes_on_by_itself(
     case = Case(installation)
     async with running(installation, monkeypatch):
         await case.job()
-        await case.job_says("UnknownStore")
+        await case.expect_job_reason("UnknownStore")
         await case.create("elsewhere")
-        await case.job_says("StoreNotAllowed")
-        await case.says("SecretNotFound")
+        await case.expect_job_reason("StoreNotAllowed")
+        await case.expect_reason("SecretNotFound")
         await case.keys(create=True, accessKey="a")
-        await case.says("SecretIncomplete")
+        await case.expect_reason("SecretIncomplete")
         await case.keys(accessKey="a", secretKey="b")
-        await case.says("NotProbed")
+        await case.expect_reason("NotProbed")
         await case.allow(case.namespace)
-        await case.job_says("WaitingForAgent", "WaitingForPods", "StartingPods", "Unschedulable")
+        await case.expect_job_reason("WaitingForAgent", "WaitingForPods", "StartingPods", "Unschedulable")
 
 
 async def test_a_store_is_tried_by_an_agent_and_again_when_its_keys_are_renewed(
@@ -119,21 +119,21 @@ async def test_a_store_is_tried_by_an_agent_and_again_when_its_keys_are_renewed(
         asked = await eventually(lambda: agent.last("store"), what="the agent is asked")
         assert (asked.access_key, asked.secret_key, asked.probe) == ("a", "b", True)
 
-        async def answer(version: str, conditional: bool) -> None:
+        async def report(version: str, conditional: bool) -> None:
             report = wire.StoreReport(
                 name=case.name, version=version, reached=True, conditional=conditional, checksums=True
             )
             await agent.send(store=report)
 
-        await answer(asked.version, conditional=False)
-        await case.says("NoConditionalWrites")
+        await report(asked.version, conditional=False)
+        await case.expect_reason("NoConditionalWrites")
         await case.keys(accessKey="a", secretKey="c")
         await eventually(lambda: agent.last("store").secret_key == "c", what="the new key is sent")
         renewed = agent.last("store").version
         assert renewed != asked.version
-        await answer(asked.version, conditional=True)
-        await answer(renewed, conditional=True)
-        await case.says("Probed")
+        await report(asked.version, conditional=True)
+        await report(renewed, conditional=True)
+        await case.expect_reason("Probed")
         await eventually(lambda: agent.last("store").conditional, what="the agent may commit there")
         status = await case.status()
         assert status["capabilities"] == {"conditionalWrites": True, "checksums": True}
@@ -161,10 +161,10 @@ async def test_a_claim_that_is_missed_is_looked_for_when_an_agent_begins(
         assert not asked.access_key
         answer = {"name": case.name, "version": asked.version}
         await agent.send(store=wire.StoreReport(**answer, unmounted=True))
-        await case.says("ClaimNotMounted")
+        await case.expect_reason("ClaimNotMounted")
         await agent.hang_up()
         agent = await begun()
         await eventually(lambda: agent.last("store"), what="the agent is asked as it begins")
         await agent.send(store=wire.StoreReport(**answer, reached=True, conditional=True))
-        await case.says("Probed")
+        await case.expect_reason("Probed")
         await agent.hang_up()

@@ -112,14 +112,14 @@ async def test_nodes_are_swept_when_people_ask_for_it(fleet: Fleet) -> None:
     assert (known["nodes"], known["referenced"]) == (10, 1)
     assert known["facts"] == {"cpu.model": "six"}
 
-    async def told() -> bool:
+    async def event_posted() -> bool:
         events = await fleet.installation.call("GET", "/api/v1/namespaces/default/events?limit=500")
         ours = [
             one for one in events["items"] if one["involvedObject"].get("uid") == sweep["metadata"]["uid"]
         ]
         return {one["reason"] for one in ours} == {"NodeFailed", "Swept"}
 
-    await eventually(told, what="events say so")
+    await eventually(event_posted, what="events say so")
     with pytest.raises(HTTPError) as caught:
         changed = {"spec": {"nodes": ["another"]}}
         path, merge = f"{API}/healthsweeps/{name}", "application/merge-patch+json"

@@ -56,7 +56,7 @@ class Trial:
         self.faults: list[str] = []
         self.cache = ClusterCache()
         entry = {"metadata": {"name": "gpt", "uid": "e", "resourceVersion": "1"}}
-        self.cache.objects(engine.KIND).upsert(views.parent({**catalogue()["gpt"].to_dict(), **entry}))
+        self.cache.objects(engine.KIND).upsert(views.cached_object({**catalogue()["gpt"].to_dict(), **entry}))
         queue: WorkQueue[Key] = WorkQueue()
         refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
         means = ReconcileContext(
@@ -83,7 +83,7 @@ class Trial:
         except errors.Invalid:
             self.outcomes["refused by the API server" + (", not by validate" if not found else "")] += 1
             return
-        stored = views.parent(raw)
+        stored = views.cached_object(raw)
         self.cache.jobs.upsert(stored)
         await self.reconciler.handle(Key(TRAINING_JOB.name, self.namespace, stored.name))
         await self._judge(number, stored.name, found)
@@ -108,7 +108,7 @@ class Trial:
             self.faults.append(f"{number}: validate refuses what runs: {found[0][:300]}")
         self.outcomes["pods created" if made else str(reason)] += 1
 
-    async def _remove(self, stored: views.Parent) -> None:
+    async def _remove(self, stored: views.CachedObject) -> None:
         """Tries what needs no API server as well: what restarts add, and what agents are told."""
         try:
             model = TrainingJob.model_validate(stored.raw)

@@ -135,7 +135,7 @@ async def test_a_service_is_made_mended_and_deleted(
         change = {"spec": {"replicas": 0}}
         await installation.call("PATCH", f"{toys}/toy", change, content_type=merge)
 
-        async def gone() -> bool:
+        async def deleted() -> bool:
             return not await _found(installation, f"{services}/toy")
 
-        await eventually(gone, what="the Service is gone")
+        await eventually(deleted, what="the Service is gone")

@@ -46,7 +46,7 @@ class Queue:
     def add(self, key: Key, delay: float = 0.0, *, high: bool = True) -> None:
         self.added.append((key, delay))
 
-    def take(self) -> list[float]:
+    def drain(self) -> list[float]:
         """Delays of what was added since the last look."""
         delays = [delay for _, delay in self.added]
         self.added.clear()

@@ -35,7 +35,7 @@ class Queue:
     def add(self, key: Key, delay: float = 0.0, *, high: bool = True) -> None:
         self.added.append(key)
 
-    def take(self) -> list[Key]:
+    def drain(self) -> list[Key]:
         taken, self.added = self.added, []
         return [key for key in taken if key.kind == CHECKPOINT_STORE.name]
 
@@ -83,13 +83,13 @@ class Harness:
         old = self.cache.objects(CHECKPOINT_STORE).get("", "s3")
         metadata = {"name": "s3", "uid": old.uid if old else "uid-s3"}
         raw = self.api.put(CHECKPOINT_STORES, {"metadata": metadata, "spec": spec})
-        self.cache.objects(CHECKPOINT_STORE).upsert(views.parent(raw))
+        self.cache.objects(CHECKPOINT_STORE).upsert(views.cached_object(raw))
 
     def job(self, node: str, name: str = "job", store: str = "s3", owner: str = "") -> None:
         tiers = {"local": {}, "remote": {"store": store}}
         raw = make_job(name, checkpoint={"tiers": tiers}).to_dict()
         raw["metadata"]["resourceVersion"] = "1"
-        self.cache.jobs.upsert(views.parent(raw))
+        self.cache.jobs.upsert(views.cached_object(raw))
         metadata = {
             "name": f"{name}-{node}",
             "namespace": "default",
@@ -103,10 +103,10 @@ class Harness:
     def dial(self, node: str) -> list[wire.Store]:
         """An agent dials; what it is told of stores at once."""
         self.streams[node] = self.hub.streams.join(wire.Hello(node=node, peer_address=f"{node}:1"))
-        return self.told(node)
+        return self.sent(node)
 
-    def told(self, node: str) -> list[wire.Store]:
-        """What was said of stores to the agent of a node since the last look."""
+    def sent(self, node: str) -> list[wire.Store]:
+        """What was sent of stores to the agent of a node since the last look."""
         return [one.store for one in self.messages(node) if one.HasField("store")]
 
     def messages(self, node: str) -> list[wire.HubMessage]:
@@ -118,15 +118,15 @@ class Harness:
         assert found is not None
         await self.hub.stores.resolve(found)
 
-    def look(self, seconds: float = 0.0) -> dict[str, list[wire.Store]]:
+    def poll(self, seconds: float = 0.0) -> dict[str, list[wire.Store]]:
         """After so much time: who was told of stores, and what."""
         self.now += seconds
         self.stores.poll()
-        return {node: said for node in self.streams if (said := self.told(node))}
+        return {node: sent for node in self.streams if (sent := self.sent(node))}
 
-    def answer(self, node: str, told: wire.Store, **more: Any) -> None:
-        said = {"reached": True, "conditional": True, "checksums": True, "message": "works", **more}
-        self.stores.report(node, wire.StoreReport(**{"name": told.name, "version": told.version, **said}))
+    def report(self, node: str, told: wire.Store, **more: Any) -> None:
+        sent = {"reached": True, "conditional": True, "checksums": True, "message": "works", **more}
+        self.stores.report(node, wire.StoreReport(**{"name": told.name, "version": told.version, **sent}))
 
     def seen(self) -> Any:
         return self.hub.reader.store(make_store())

@@ -46,7 +46,7 @@ class Harness:
         self.monitor = AgentMonitor(context, agent_address=lambda node: "", connect=self.connect)
         self.monitor.start_leading()
         self.beating: set[str] = set()
-        self.tasks = [asyncio.create_task(self.monitor.run()), asyncio.create_task(self.beat())]
+        self.tasks = [asyncio.create_task(self.monitor.run()), asyncio.create_task(self.heartbeat())]
 
     def time(self) -> float:
         return round(self.loop.time() - self.start, 3)
@@ -54,7 +54,7 @@ class Harness:
     def add(self, key: Key, delay: float = 0.0, *, high: bool = True) -> None:
         self.added.append((self.time(), key.name, delay))
 
-    def taken(self) -> list[tuple[float, str, float]]:
+    def wakes(self) -> list[tuple[float, str, float]]:
         taken, self.added = self.added, []
         return taken
 
@@ -63,7 +63,7 @@ class Harness:
             await asyncio.sleep(0.5)
         return address not in self.dead
 
-    async def beat(self) -> None:
+    async def heartbeat(self) -> None:
         while True:
             for node in self.beating:
                 self.monitor.record_sign(node)
@@ -82,7 +82,7 @@ class Harness:
             "metadata": {"name": job, "namespace": "ns", "uid": job, "resourceVersion": "1"},
             "spec": {},
         }
-        self.cache.jobs.upsert(views.parent(parent))
+        self.cache.jobs.upsert(views.cached_object(parent))
         metadata = {
             "name": name,
             "namespace": "ns",
@@ -113,14 +113,14 @@ def test_a_node_that_dies(virtual: Virtual, api: FakeApi) -> None:
         it.pod("c", "over", "n", "", "Succeeded")
         it.beating = {"n", "m"}
         await it.until(20.5)
-        it.taken()
+        it.wakes()
         it.beating, it.dead = {"m"}, {"10.0.0.1"}
 
         await it.until(25.0)
-        assert it.taken() == []
+        assert it.wakes() == []
         assert it.monitor.nodes((pod,))["n"] == NodeView("n", labels=LABELS), "5 s are no silence yet"
         await it.until(25.3)
-        ((_, job, delay),) = it.taken()
+        ((_, job, delay),) = it.wakes()
         assert (job, delay) == ("job", 0.0), "at once, and no job that is not there or over"
         view = it.monitor.nodes((pod,))["n"]
         assert view.silent_seconds == pytest.approx(5.3)
@@ -128,15 +128,15 @@ def test_a_node_that_dies(virtual: Virtual, api: FakeApi) -> None:
         assert not view.pods_reachable, "which was found out before it mattered"
         assert it.metrics.nodes_silent._value.get() == 1
         await it.until(35.3)
-        again = it.taken()
+        again = it.wakes()
         assert len(again) == 10 and {entry[1:] for entry in again} == {("job", 0.15)}
         assert not it.monitor.connected("n") and it.monitor.connected("m")
 
         it.monitor.record_sign("n")
-        assert it.taken() == [(35.3, "job", 0.15)]
+        assert it.wakes() == [(35.3, "job", 0.15)]
         assert it.monitor.nodes((pod,))["n"] == NodeView("n", labels=LABELS)
         await it.until(36.0)
-        assert it.metrics.nodes_silent._value.get() == 0 and it.taken() == []
+        assert it.metrics.nodes_silent._value.get() == 0 and it.wakes() == []
         await it.stop()
 
     virtual(run())
@@ -152,10 +152,10 @@ def test_a_silent_node_that_answers_no_more_wakes_its_jobs_at_once(virtual: Virt
         it.monitor.record_sign("n")
         await it.until(15.0)
         assert it.monitor.nodes((pod,))["n"].pods_reachable
-        it.taken()
+        it.wakes()
         it.dead = {"10.0.0.1"}
         await it.until(17.0)
-        assert ("job", 0.0) in {entry[1:] for entry in it.taken()}
+        assert ("job", 0.0) in {entry[1:] for entry in it.wakes()}
         assert not it.monitor.nodes((pod,))["n"].pods_reachable
         await it.stop()
 
@@ -175,10 +175,10 @@ def test_an_agent_lost_with_the_leader_before_is_found_silent_by_the_next(
         await it.until(5.4)
         assert it.monitor.unsettled({"n"}) == pytest.approx(0.1)
         assert it.monitor.nodes((pod,))["n"] == NodeView("n", labels=LABELS)
-        assert [job for _, job, _ in it.taken() if job == "job"] == []
+        assert [job for _, job, _ in it.wakes() if job == "job"] == []
         await it.until(5.7)
         assert it.monitor.unsettled({"n"}) == 0.0
-        assert [(job, delay) for _, job, delay in it.taken() if job == "job"] == [("job", 0.0)]
+        assert [(job, delay) for _, job, delay in it.wakes() if job == "job"] == [("job", 0.0)]
         view = it.monitor.nodes((pod,))["n"]
         assert (view.silent_seconds, view.pods_reachable) == (pytest.approx(5.7), False)
         await it.stop()
@@ -197,12 +197,12 @@ def test_an_agent_that_no_leader_heard_is_missed_once_a_pod_is_given_to_its_node
         it.pod("b", "other", "m", "10.0.0.2")
         it.beating = {"m"}
         await it.until(60.1)
-        it.taken()
+        it.wakes()
         pod = it.pod("a", "job", "n", "", "Pending")
         await it.until(65.0)
-        assert it.taken() == [] and it.monitor.nodes((pod,))["n"].silent_seconds == 0.0
+        assert it.wakes() == [] and it.monitor.nodes((pod,))["n"].silent_seconds == 0.0
         await it.until(65.6)
-        assert [(job, delay) for _, job, delay in it.taken()] == [("job", 0.0)]
+        assert [(job, delay) for _, job, delay in it.wakes()] == [("job", 0.0)]
         assert it.monitor.nodes((pod,))["n"].silent_seconds == pytest.approx(5.4, abs=0.2)
         await it.stop()
 
@@ -261,14 +261,14 @@ def test_nobody_is_silent_because_the_operator_stood_still(virtual: Virtual, api
         pod = it.pod("a", "job", "n", "10.0.0.1")
         it.beating = {"n"}
         await it.until(20.05)
-        it.taken()
+        it.wakes()
         value = it.metrics.registry.get_sample_value
         assert value("convoy_event_loop_late_seconds_sum") == pytest.approx(0.0, abs=0.01)
         it.loop._virtual += 30  # type: ignore[attr-defined]
         it.beating.clear()
         await asyncio.sleep(1.0)
         assert value("convoy_event_loop_late_seconds_sum") == pytest.approx(30.0, abs=0.2)
-        assert it.taken() == [] and it.monitor.nodes((pod,))["n"].silent_seconds == 0.0
+        assert it.wakes() == [] and it.monitor.nodes((pod,))["n"].silent_seconds == 0.0
         await asyncio.sleep(5.0)
         assert it.monitor.nodes((pod,))["n"].silent_seconds > 5.0, "but soon it is"
         await it.stop()

@@ -88,7 +88,7 @@ async def test_news_of_sweeps_wakes_those_that_run() -> None:
     assert Key("HealthSweep", "", "over") not in operator.queue
 
 
-async def asked(
+async def fetch(
     client: aiohttp.ClientSession, port: int, path: str, host: str = "127.0.0.1"
 ) -> tuple[int, str]:
     """Status and words of the answer, when there is one."""
@@ -113,10 +113,10 @@ async def test_it_lives_and_is_not_ready_while_it_waits_for_the_authority(
     running = asyncio.create_task(operator.run())
     try:
         async with asyncio.timeout(20), aiohttp.ClientSession() as client:
-            assert await asked(client, probes, "/healthz") == (200, "ok\n")
-            code, words = await asked(client, probes, "/readyz")
+            assert await fetch(client, probes, "/healthz") == (200, "ok\n")
+            code, words = await fetch(client, probes, "/readyz")
             assert code == 503 and words.startswith("not ready: authority, ")
-            assert (await asked(client, metrics, "/metrics"))[0] == 200
+            assert (await fetch(client, metrics, "/metrics"))[0] == 200
             assert api.count("get", "secrets") and operator.server is None
     finally:
         running.cancel()
@@ -190,8 +190,8 @@ async def test_by_default_probes_metrics_and_hub_are_there_for_ipv4_and_for_ipv6
     running = asyncio.create_task(operator.run())
     try:
         async with asyncio.timeout(20), aiohttp.ClientSession() as client:
-            assert await asked(client, probes, "/healthz", host) == (200, "ok\n")
-            assert (await asked(client, metrics, "/metrics", host))[0] == 200
+            assert await fetch(client, probes, "/healthz", host) == (200, "ok\n")
+            assert (await fetch(client, metrics, "/metrics", host))[0] == 200
             for port in (enrolment, sessions):
                 _, writer = await asyncio.open_connection(host.strip("[]"), port)
                 writer.close()
@@ -221,12 +221,12 @@ async def test_probes_are_answered_while_strangers_hold_connections(
     try:
         async with asyncio.timeout(150), aiohttp.ClientSession() as client:
             for port, path in ((probes, "/healthz"), (metrics, "/metrics")):
-                assert (await asked(client, port, path))[0] == 200
+                assert (await fetch(client, port, path))[0] == 200
                 held += [
                     await asyncio.open_connection("127.0.0.1", port, local_addr=(f"127.0.2.{number}", 0))
                     for number in range(1, 101)
                 ]
-                assert (await asked(client, port, path))[0] == 200
+                assert (await fetch(client, port, path))[0] == 200
             # What they hold are descriptors of the operator's: of each port it has so many.
             waits = {asyncio.create_task(ended(reader)) for reader, _ in held}
             while len(waits) > 2 * http.MAX_CLIENTS:
@@ -262,7 +262,7 @@ class Takeover:
     def make(self, name: str, phase: str, **spec: str) -> None:
         metadata = {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}
         raw = {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
-        self.operator.cache.jobs.upsert(views.parent(raw))
+        self.operator.cache.jobs.upsert(views.cached_object(raw))
 
     def value(self, name: str, **labels: str) -> float | None:
         self.operator._refresh()

@@ -12,7 +12,7 @@ from convoy_controllers.trainingjob.pods import pod
 from convoy_crds.layout import slots
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import errors
-from convoy_operator.chart_test import NAME, Failed, delete_job, manifest, outcome, standing, train
+from convoy_operator.chart_test import NAME, Failed, delete_job, describe, manifest, outcome, train
 from convoy_operator.gateway import Object
 
 from .conftest import FakeApi
@@ -78,7 +78,7 @@ def test_what_became_of_a_job(status: Object, found: str | None) -> None:
     ],
 )
 def test_where_a_job_is(status: Object | None, words: str) -> None:
-    assert standing({"status": status}) == words
+    assert describe({"status": status}) == words
 
 
 def test_its_job_is_one_that_the_operator_takes() -> None:

@@ -29,7 +29,7 @@ class Server:
         self.steps: list[Any] = []
         self.requests: list[tuple[str, str, dict[str, str], dict[str, str], bytes]] = []
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def respond(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(
             (request.method, request.path, dict(request.query), dict(request.headers), await request.read())
         )
@@ -50,7 +50,7 @@ async def server() -> Server:
 async def gateway(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubernetesGateway]:
     monkeypatch.setattr(client_module, "backoff", lambda attempt, least, most: 0.0)
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", server.answer)
+    app.router.add_route("*", "/{path:.*}", server.respond)
     async with TestServer(app) as http:
         configuration = Configuration(host=str(http.make_url("")).rstrip("/"))
         configuration.api_key["BearerToken"] = "Bearer secret"
@@ -169,7 +169,7 @@ async def test_a_list_goes_through_all_pages(server: Server, gateway: Kubernetes
 
 
 def stream(*chunks: bytes, hang: bool = False) -> Handler:
-    async def answer(request: web.Request) -> web.StreamResponse:
+    async def respond(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         for chunk in chunks:
@@ -180,7 +180,7 @@ def stream(*chunks: bytes, hang: bool = False) -> Handler:
             await asyncio.sleep(5)
         return response
 
-    return answer
+    return respond
 
 
 async def watched(gateway: KubernetesGateway) -> list[tuple[str, Any]]:

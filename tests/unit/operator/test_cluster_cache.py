@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.cached import Node, Parent, Pod
+from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.keys import Key
 from convoy_controllers.testing.hub import FakeHub
@@ -26,7 +26,7 @@ class Queue:
     def add(self, key: Key, delay: float = 0.0, *, high: bool = True) -> None:
         self.added.append((key, delay, high))
 
-    def take(self) -> list[tuple[Key, float, bool]]:
+    def drain(self) -> list[tuple[Key, float, bool]]:
         taken, self.added = self.added, []
         return taken
 
@@ -49,7 +49,7 @@ def queue(cache: ClusterCache) -> Queue:
     return triggered(cache)
 
 
-def job(version: int, generation: int = 1, phase: str = "", named: str = "") -> Parent:
+def job(version: int, generation: int = 1, phase: str = "", named: str = "") -> CachedObject:
     raw: dict[str, Any] = {
         "metadata": {
             "name": "j",
@@ -60,7 +60,7 @@ def job(version: int, generation: int = 1, phase: str = "", named: str = "") -> 
         },
         "spec": {"engine": {"name": named}} if named else {},
     }
-    return views.parent(raw | ({"status": {"phase": phase}} if phase else {}))
+    return views.cached_object(raw | ({"status": {"phase": phase}} if phase else {}))
 
 
 def pod(
@@ -108,44 +108,44 @@ def node(
 
 def test_a_spec_change_is_looked_at_at_once_a_status_change_soon(cache: ClusterCache, queue: Queue) -> None:
     cache.jobs.upsert(job(1))
-    assert queue.take() == [(JOB, 0.0, True)]
+    assert queue.drain() == [(JOB, 0.0, True)]
     cache.jobs.upsert(job(2, phase="Running"))
-    assert queue.take() == [(JOB, 0.15, False)]
+    assert queue.drain() == [(JOB, 0.15, False)]
     cache.jobs.upsert(job(3, generation=2))
-    assert queue.take() == [(JOB, 0.0, True)]
+    assert queue.drain() == [(JOB, 0.0, True)]
 
 
 def test_our_own_status_write_wakes_nobody(cache: ClusterCache, queue: Queue) -> None:
     cache.jobs.upsert(job(1))
-    queue.take()
+    queue.drain()
     cache.jobs.upsert(job(2, phase="Running"), own=True)
-    assert queue.take() == []
+    assert queue.drain() == []
 
 
 def test_pods_wake_their_job_soon_and_at_once_when_they_end(cache: ClusterCache, queue: Queue) -> None:
     cache.pods.upsert(pod(1))
-    assert queue.take() == [(JOB, 0.15, True)]
+    assert queue.drain() == [(JOB, 0.15, True)]
     cache.pods.upsert(pod(2))
-    assert queue.take() == [], "nothing that a plan would see has changed"
+    assert queue.drain() == [], "nothing that a plan would see has changed"
     cache.pods.upsert(pod(3, "Running", podIP="10.0.0.1"))
-    assert queue.take() == [(JOB, 0.15, True)]
+    assert queue.drain() == [(JOB, 0.15, True)]
     cache.pods.upsert(pod(4, "Failed"))
-    assert queue.take() == [(JOB, 0.0, True)]
+    assert queue.drain() == [(JOB, 0.0, True)]
     cache.pods.remove(pod(5, "Failed"))
-    assert queue.take() == [(JOB, 0.0, True)]
+    assert queue.drain() == [(JOB, 0.0, True)]
 
 
 def test_an_engine_wakes_itself_and_the_jobs_that_name_it(cache: ClusterCache, queue: Queue) -> None:
     cache.jobs.upsert(job(1, named="odb"))
-    queue.take()
+    queue.drain()
     cache.objects(engine.KIND).upsert(
-        views.parent({"metadata": {"name": "odb", "uid": "e", "resourceVersion": "2"}})
+        views.cached_object({"metadata": {"name": "odb", "uid": "e", "resourceVersion": "2"}})
     )
-    assert set(queue.take()) == {(Key("Engine", "", "odb"), 0.0, True), (JOB, 0.15, True)}
+    assert set(queue.drain()) == {(Key("Engine", "", "odb"), 0.0, True), (JOB, 0.15, True)}
     cache.objects(engine.KIND).upsert(
-        views.parent({"metadata": {"name": "else", "uid": "f", "resourceVersion": "3"}})
+        views.cached_object({"metadata": {"name": "else", "uid": "f", "resourceVersion": "3"}})
     )
-    assert queue.take() == [(Key("Engine", "", "else"), 0.0, True)]
+    assert queue.drain() == [(Key("Engine", "", "else"), 0.0, True)]
 
 
 def test_a_store_wakes_itself_and_the_jobs_that_name_it_when_it_concerns_them(
@@ -153,31 +153,31 @@ def test_a_store_wakes_itself_and_the_jobs_that_name_it_when_it_concerns_them(
 ) -> None:
     tiers = {"local": {}, "remote": {"store": "s3"}}
     named = job(1).raw | {"spec": {"checkpoint": {"tiers": tiers}}}
-    cache.jobs.upsert(views.parent(named))
-    queue.take()
+    cache.jobs.upsert(views.cached_object(named))
+    queue.drain()
 
     def upsert(version: int, own: bool = False, name: str = "s3", **status: Any) -> None:
         metadata = {"name": name, "uid": name, "resourceVersion": str(version), "generation": 1}
         raw = {"metadata": metadata, "spec": {"allowedNamespaces": ["*"]}, "status": status}
-        cache.objects(checkpointstore.KIND).upsert(views.parent(raw), own=own)
+        cache.objects(checkpointstore.KIND).upsert(views.cached_object(raw), own=own)
 
     itself = Key("CheckpointStore", "", "s3")
     upsert(2)
-    assert set(queue.take()) == {(itself, 0.0, True), (JOB, 0.15, True)}
+    assert set(queue.drain()) == {(itself, 0.0, True), (JOB, 0.15, True)}
     upsert(3, own=True, conditions=[{"type": "Ready", "status": "True"}])
-    assert queue.take() == [(JOB, 0.15, True)], "what we found out ourselves is news to jobs"
+    assert queue.drain() == [(JOB, 0.15, True)], "what we found out ourselves is news to jobs"
     upsert(4, own=True, conditions=[{"type": "Ready", "status": "True"}], probedAt="2026-01-01T00:00:00Z")
-    assert queue.take() == []
+    assert queue.drain() == []
     upsert(5, name="else")
-    assert queue.take() == [(Key("CheckpointStore", "", "else"), 0.0, True)]
+    assert queue.drain() == [(Key("CheckpointStore", "", "else"), 0.0, True)]
     (found,) = (one for one in cache.objects(checkpointstore.KIND) if one.name == "s3")
     cache.objects(checkpointstore.KIND).remove(found)
-    assert set(queue.take()) == {(itself, 0.0, True), (JOB, 0.15, True)}
+    assert set(queue.drain()) == {(itself, 0.0, True), (JOB, 0.15, True)}
 
 
 def test_the_first_agent_node_wakes_all_jobs_that_are_not_over(cache: ClusterCache, queue: Queue) -> None:
     cache.jobs.upsert(job(1))
-    queue.take()
+    queue.drain()
 
     def node(version: int, ready: str) -> Node:
         labels = {"convoy.dev/agent-ready": ready}
@@ -186,14 +186,14 @@ def test_the_first_agent_node_wakes_all_jobs_that_are_not_over(cache: ClusterCac
         )
 
     cache.nodes.upsert(node(1, "false"))
-    assert queue.take() == []
+    assert queue.drain() == []
     cache.nodes.upsert(node(2, "true"))
-    assert queue.take() == [(JOB, 0.15, True)]
+    assert queue.drain() == [(JOB, 0.15, True)]
     assert cache.agent_nodes == 1
     cache.jobs.upsert(job(3, phase="Succeeded"))
-    queue.take()
+    queue.drain()
     cache.nodes.upsert(node(4, "false"))
-    assert queue.take() == []
+    assert queue.drain() == []
 
 
 def test_pods_are_known_by_their_node_until_it_is_not_needed(cache: ClusterCache) -> None:
@@ -231,20 +231,20 @@ def test_a_node_wakes_the_jobs_on_it_and_no_others(change: Any) -> None:
     cache.nodes.upsert(node(1))
     cache.pods.upsert(pod(2, on="n"))
     cache.pods.upsert(pod(3, on="other", job="k"))
-    queue.take()
+    queue.drain()
     cache.nodes.upsert(node(4))
-    assert queue.take() == [], "a node says every so often that it is as it was"
+    assert queue.drain() == [], "a node says every so often that it is as it was"
     change(cache)
-    assert queue.take() == [(JOB, 0.15, True)]
+    assert queue.drain() == [(JOB, 0.15, True)]
 
 
 def test_a_node_that_comes_back_wakes_the_jobs_that_were_on_it(cache: ClusterCache, queue: Queue) -> None:
     cache.nodes.upsert(node(1, label=""))
     cache.pods.upsert(pod(2, on="n"))
     cache.nodes.remove(node(3))
-    queue.take()
+    queue.drain()
     cache.nodes.upsert(node(4, label="", uid="born again"))
-    assert queue.take() == [(JOB, 0.15, True)]
+    assert queue.drain() == [(JOB, 0.15, True)]
 
 
 def test_all_nodes_of_a_cluster_turning_look_at_no_job_that_is_not_on_them(
@@ -252,10 +252,10 @@ def test_all_nodes_of_a_cluster_turning_look_at_no_job_that_is_not_on_them(
 ) -> None:
     cache.nodes.upsert(node(1))
     cache.jobs.upsert(job(2))
-    queue.take()
+    queue.drain()
     monkeypatch.setattr(ClusterReader, "live", lambda *asked: pytest.fail("a scan"))
     cache.nodes.upsert(node(3, ready="False"))
-    assert queue.take() == []
+    assert queue.drain() == []
 
 
 def test_jobs_are_counted_by_phase(cache: ClusterCache) -> None:
@@ -275,16 +275,16 @@ def test_a_job_wakes_those_that_are_to_begin_with_its_state(cache: ClusterCache,
         "spec": {"checkpoint": {"resumeFrom": {"job": "j"}}},
     }
     following = Key("TrainingJob", "ns", "next")
-    cache.jobs.upsert(views.parent(waiting))
-    queue.take()
+    cache.jobs.upsert(views.cached_object(waiting))
+    queue.drain()
     cache.jobs.upsert(job(2))
-    assert following in {key for key, *_ in queue.take()}, "it exists now"
+    assert following in {key for key, *_ in queue.drain()}, "it exists now"
     saved = job(3)
     marked = {**saved.raw, "status": {"checkpoint": {"watermarks": {"remote": {"step": 5}}}}}
-    cache.jobs.upsert(views.parent(marked), own=True)
-    assert [key for key, *_ in queue.take()] == [following], "it has something in the store now"
+    cache.jobs.upsert(views.cached_object(marked), own=True)
+    assert [key for key, *_ in queue.drain()] == [following], "it has something in the store now"
     metadata = {**waiting["metadata"], "resourceVersion": "4"}
-    cache.jobs.upsert(views.parent({**waiting, "metadata": metadata, "status": {"incarnation": 1}}))
-    queue.take()
+    cache.jobs.upsert(views.cached_object({**waiting, "metadata": metadata, "status": {"incarnation": 1}}))
+    queue.drain()
     cache.jobs.upsert(job(5, generation=2))
-    assert following not in {key for key, *_ in queue.take()}, "it has begun"
+    assert following not in {key for key, *_ in queue.drain()}, "it has begun"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.cached import Parent
+from convoy_controllers.cached import CachedObject
 from convoy_controllers.trainingjob.controller import explain
 from convoy_controllers.trainingjob.pods import pod
 from convoy_controllers.trainingjob.refusal import Refusal
@@ -21,19 +21,19 @@ UNKNOWN = 'Pod in version "v1" cannot be handled as a Pod: strict decoding error
 SPEC_X = Refusal("there is no such field", "spec.roles[0].template.spec.x")
 
 
-def parent(image: str = "a", name: str = "job", namespace: str = "ns") -> Parent:
+def parent(image: str = "a", name: str = "job", namespace: str = "ns") -> CachedObject:
     container = {"name": "worker", "image": image, "command": ["a"]}
     roles = [{"name": "worker", "replicas": 2, "template": {"spec": {"containers": [container]}}}]
     metadata = {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1"}
-    return views.parent({"metadata": metadata, "spec": {"roles": roles}})
+    return views.cached_object({"metadata": metadata, "spec": {"roles": roles}})
 
 
-def bodies(job: Parent, number: int = 0) -> list[dict[str, Any]]:
+def bodies(job: CachedObject, number: int = 0) -> list[dict[str, Any]]:
     model = TrainingJob.model_validate(job.raw)
     return [pod(model, None, slots(model)[number])]
 
 
-async def refused(tried: DryRuns, job: Parent, pods: list[dict[str, Any]]) -> dict[str, Refusal]:
+async def refused(tried: DryRuns, job: CachedObject, pods: list[dict[str, Any]]) -> dict[str, Refusal]:
     """What the reconciler asks for a job."""
     model = TrainingJob.model_validate(job.raw)
 

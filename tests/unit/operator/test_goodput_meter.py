@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from convoy_controllers.cached import Parent
+from convoy_controllers.cached import CachedObject
 from convoy_crds.goodput import Cause
 from convoy_crds.terms import MANAGED_BY
 from convoy_operator.goodput_meter import GoodputMeter
@@ -25,14 +25,14 @@ class Harness:
 
     def __init__(self) -> None:
         self.version = 0
-        self.jobs: dict[str, Parent] = {}
+        self.jobs: dict[str, CachedObject] = {}
         self.leaders: list[tuple[GoodputMeter, CollectorRegistry]] = []
         self.lead(0)
 
     def lead(self, since: float) -> None:
         registry = CollectorRegistry()
         meter = GoodputMeter(Counter("g", "help", ["cause"], registry=registry))
-        meter.begin(self.jobs.values(), moment(since))
+        meter.start_leading(self.jobs.values(), moment(since))
         self.leaders.append((meter, registry))
 
     @property
@@ -60,10 +60,10 @@ class Harness:
             true = {"type": "Running", "status": "True", "lastTransitionTime": moment(runs).isoformat()}
             status |= {"phase": "Running", "conditions": [true]}
         raw = {"metadata": {"creationTimestamp": moment(made).isoformat()}, "status": status}
-        self.jobs[name] = Parent("ns", name, f"uid-{name}", self.version, raw)
+        self.jobs[name] = CachedObject("ns", name, f"uid-{name}", self.version, raw)
 
     def delete(self, name: str, at: float) -> None:
-        self.meter.gone(self.jobs.pop(name), moment(at))
+        self.meter.remove(self.jobs.pop(name), moment(at))
 
     def count(self, at: float) -> dict[str, float]:
         """The last leader's counters."""
@@ -147,7 +147,8 @@ def test_leaders_together_count_each_second_once(last_count: float) -> None:
 
 def test_a_job_that_cannot_be_read_counts_for_nothing_and_hinders_nobody() -> None:
     it = Harness()
-    it.jobs["odd"] = Parent("ns", "odd", "u", 1, {"metadata": {}, "status": {"goodput": {"seconds": 3}}})
+    unreadable = {"metadata": {}, "status": {"goodput": {"seconds": 3}}}
+    it.jobs["odd"] = CachedObject("ns", "odd", "u", 1, unreadable)
     it.store("a", "unheard of", 0, start=2.0)
     assert it.count(10) == {"start": 2}
     it.delete("odd", 12)
@@ -159,7 +160,7 @@ def test_a_replica_that_does_not_lead_counts_nothing() -> None:
     meter = GoodputMeter(Counter("g", "help", ["cause"], registry=registry))
     it = Harness()
     it.store("a", "start", 0)
-    meter.gone(it.jobs["a"], moment(5))
+    meter.remove(it.jobs["a"], moment(5))
     assert registry.get_sample_value("g_total", {"cause": "start"}) == 0
 
 

@@ -12,29 +12,29 @@ from typing import Any
 import grpc
 import pytest
 
-from convoy_agents.wire.shown import Shown
+from convoy_agents.wire.certificate_provider import CertificateProvider
 from convoy_crds.terms import HUB_SERVER_NAME
 from convoy_operator.hub.ca import Authority, make_authority
 from convoy_operator.hub.certificate import LIFE, ServerCertificate
 
 
-def serve(pairs: list[tuple[bytes, bytes]], told: Any) -> None:
+def serve(pairs: list[tuple[bytes, bytes]], notified: Any) -> None:
     """A server that shows one after the other, a second each, until its process is ended."""
 
     async def run() -> None:
         server = grpc.aio.server()
-        its = Shown(
+        its = CertificateProvider(
             lambda: pairs[int(time.monotonic()) % len(pairs)],
             lambda one: grpc.ssl_server_certificate_configuration([one]),
         )
-        told.put(server.add_secure_port("127.0.0.1:0", its.credentials(clients=False)))
+        notified.put(server.add_secure_port("127.0.0.1:0", its.credentials(clients=False)))
         await server.start()
         await asyncio.Event().wait()
 
     asyncio.run(run())
 
 
-def dial(port: int, roots: bytes, times: int, told: Any) -> None:
+def dial(port: int, roots: bytes, times: int, notified: Any) -> None:
     """Fifty agents that dial at once, so many times."""
     options = [("grpc.ssl_target_name_override", HUB_SERVER_NAME), ("grpc.use_local_subchannel_pool", 1)]
 
@@ -49,7 +49,7 @@ def dial(port: int, roots: bytes, times: int, told: Any) -> None:
                 await asyncio.gather(*(one() for _ in range(50)))
 
     asyncio.run(run())
-    told.put("done")
+    notified.put("done")
 
 
 def test_a_server_outlives_handshakes_at_once_while_its_certificate_changes() -> None:
@@ -58,11 +58,11 @@ def test_a_server_outlives_handshakes_at_once_while_its_certificate_changes() ->
     made = [authority.server(timedelta(days=1), datetime.now(UTC)) for _ in range(4)]
     pairs, roots = [(one.key_pem, one.certificate_pem) for one in made], authority.certificate_pem
     spawn = multiprocessing.get_context("spawn")
-    told, done = spawn.Queue(), spawn.Queue()
-    server = spawn.Process(target=serve, args=(pairs, told), daemon=True)
+    notified, done = spawn.Queue(), spawn.Queue()
+    server = spawn.Process(target=serve, args=(pairs, notified), daemon=True)
     server.start()
     try:
-        port = told.get(timeout=60)
+        port = notified.get(timeout=60)
         agents = [spawn.Process(target=dial, args=(port, roots, 4, done), daemon=True) for _ in range(3)]
         for one in agents:
             one.start()
@@ -83,14 +83,14 @@ def test_the_hub_s_ports_tell_grpc_of_a_certificate_that_was_made_anew_and_of_no
         grpc, "dynamic_ssl_server_credentials", lambda first, fetcher, **_: asked.append(fetcher)
     )
     now = datetime.now(UTC)
-    certificate = ServerCertificate(Authority(make_authority()), lambda _: None, clock=lambda: now)
+    certificates = ServerCertificate(Authority(make_authority()), lambda _: None, clock=lambda: now)
     for clients in (False, True):
-        certificate.credentials(clients=clients)
+        certificates.credentials(clients=clients)
 
-    def told() -> list[list[bool]]:
-        """By port, of which of three handshakes gRPC is told something."""
+    def notified() -> list[list[bool]]:
+        """By port, of which of three handshakes gRPC is notified something."""
         return [[fetcher() is not None for _ in range(3)] for fetcher in asked]
 
-    assert told() == [[False] * 3] * 2
+    assert notified() == [[False] * 3] * 2
     now += 0.6 * LIFE
-    assert told() == [[True, False, False]] * 2
+    assert notified() == [[True, False, False]] * 2

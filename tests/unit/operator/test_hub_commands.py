@@ -94,7 +94,7 @@ class TestCommands(AgentsHarness):
     ) -> None:
         job = make_job(recovery={"fencing": fencing}).to_dict()
         job["metadata"] |= {"namespace": "ns", "resourceVersion": "1"}
-        self.cache.jobs.upsert(views.parent(job))
+        self.cache.jobs.upsert(views.cached_object(job))
         self.add_pod("v", "n1")
         stream = self.join("n0", report())
         self.join("n1", report(pod_uid="v"))

@@ -32,9 +32,9 @@ class TestMemory(AgentsHarness):
             "spec": {"checkpoint": {"tiers": {"local": {}, "peer": {}}}},
             "status": status,
         }
-        self.cache.jobs.upsert(views.parent(raw))
+        self.cache.jobs.upsert(views.cached_object(raw))
 
-    def forgotten(self, stream: Any) -> list[str]:
+    def released(self, stream: Any) -> list[str]:
         """What a node is told to forget at the next two looks."""
         for _ in range(2):
             self.now += 11
@@ -45,11 +45,11 @@ class TestMemory(AgentsHarness):
     async def test_memory_of_jobs_that_are_over_or_gone_is_given_back(self) -> None:
         stream = self.holding("n0", "j", "gone")
         self.run_job(phase="Running")
-        assert self.forgotten(stream) == ["gone"]
+        assert self.released(stream) == ["gone"]
         self.run_job(phase="Succeeded")
-        assert sorted(set(self.forgotten(stream))) == ["gone", "j"]
+        assert sorted(set(self.released(stream))) == ["gone", "j"]
         self.hub.registry.ensure("n0").record_holdings(wire.HeldJobs())
-        assert self.forgotten(stream) == []
+        assert self.released(stream) == []
 
     async def test_a_look_goes_through_a_jobs_pods_once_however_many_nodes_hold_it(
         self, monkeypatch: pytest.MonkeyPatch
@@ -68,7 +68,7 @@ class TestMemory(AgentsHarness):
         self.now += 11
         self.hub.release_memory()
         self.run_job(phase="Running")
-        assert self.forgotten(stream) == []
+        assert self.released(stream) == []
 
     @pytest.mark.parametrize(
         ("mark", "told"),
@@ -89,8 +89,8 @@ class TestMemory(AgentsHarness):
             checkpoint={"watermarks": {"local": {"incarnation": 3, "step": 9}, "peer": mark}},
         )
         member, left = self.holding("n0", "j"), self.holding("n2", "j")
-        assert self.forgotten(left) == told
-        assert self.forgotten(member) == []
+        assert self.released(left) == told
+        assert self.released(member) == []
 
     async def test_holders_are_those_that_may_still_answer(self) -> None:
         self.holding("n0", "j")
@@ -117,7 +117,7 @@ class TestMemory(AgentsHarness):
         self.holding("n0", "j")
         assert self.hub.reader.holders("j") == ("n0",)
         for stream in streams.values():
-            assert set(self.forgotten(stream)) == {"j"}, "a job that is over is forgotten all the same"
+            assert set(self.released(stream)) == {"j"}, "a job that is over is forgotten all the same"
 
     async def test_what_another_authority_has_signed_is_told_again(self) -> None:
         self.join("n0", report())
@@ -127,7 +127,7 @@ class TestMemory(AgentsHarness):
             self.hub.reports.record("n0", report(authority=key, incarnation=1))
             known.append(self.hub.reader.slots((self.pod,))["u"].slot_token_valid)
         assert known == [True, True, False, True, False]
-        assert self.queue.take()[-1] == 0.15, "that is news to the job"
+        assert self.queue.drain()[-1] == 0.15, "that is news to the job"
 
     async def test_an_assignment_that_is_told_again_has_the_same_slot_token(self) -> None:
         once = self.slot_token("n0", "j")
@@ -135,9 +135,9 @@ class TestMemory(AgentsHarness):
 
     async def test_a_gone_pod_is_forgotten(self) -> None:
         self.join("n0", report())
-        self.queue.take()
+        self.queue.drain()
         self.hub.reports.remove("n0", "u")
-        assert self.hub.reader.slots((self.pod,)) == {} and self.queue.take() == [0.15]
+        assert self.hub.reader.slots((self.pod,)) == {} and self.queue.drain() == [0.15]
 
     async def test_a_deleted_node_is_forgotten(self) -> None:
         self.join("n0", report())

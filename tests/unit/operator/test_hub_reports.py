@@ -16,7 +16,7 @@ class TestReports(AgentsHarness):
     async def test_a_report_is_believed_of_the_node_the_pod_is_on_alone(self) -> None:
         self.join("n1", report())
         assert self.hub.reader.slots((self.pod,)) == {}
-        assert self.queue.take() == []
+        assert self.queue.drain() == []
         self.join("n0", report(incarnation=1))
         assert self.hub.reader.slots((self.pod,))["u"].incarnation == 1
 
@@ -27,28 +27,28 @@ class TestReports(AgentsHarness):
 
     async def test_an_exit_wakes_the_job_at_once_progress_does_not(self) -> None:
         self.join("n0", report(ranks=[rank()]))
-        self.queue.take()
+        self.queue.drain()
         self.hub.reports.record("n0", report(ranks=[rank(progress=wire.Progress(step=1))]))
-        assert self.queue.take() == [0.15], "the first step is news"
+        assert self.queue.drain() == [0.15], "the first step is news"
         self.hub.reports.record("n0", report(ranks=[rank(progress=wire.Progress(step=2))]))
-        assert self.queue.take() == [10.0]
+        assert self.queue.drain() == [10.0]
         self.hub.reports.record("n0", report(ranks=[rank(progress=wire.Progress(step=2))]))
-        assert self.queue.take() == [], "nothing new"
+        assert self.queue.drain() == [], "nothing new"
         self.hub.reports.record("n0", report(ranks=[rank(STATE.EXITED)]))
-        assert self.queue.take() == [0.0]
+        assert self.queue.drain() == [0.0]
 
     async def test_a_silent_agents_launchers_are_not_connected(self) -> None:
         self.join("n0", report(incarnation=1))
         self.hub.monitor.poll()
-        self.queue.take()
+        self.queue.drain()
         self.now += 6
         self.hub.monitor.poll()
-        assert self.queue.take() == [0.0]
+        assert self.queue.drain() == [0.0]
         view = self.hub.reader.slots((self.pod,))["u"]
         assert not view.launcher_connected and view.incarnation == 1
         self.hub.monitor.record_sign("n0")
         assert self.hub.reader.slots((self.pod,))["u"].launcher_connected
-        assert self.queue.take() == [0.15]
+        assert self.queue.drain() == [0.15]
 
     async def test_a_new_hello_replaces_all_that_was_known(self) -> None:
         other = self.add_pod("v", "n0")
@@ -69,7 +69,7 @@ class TestReports(AgentsHarness):
         its = Sessions(
             self.hub, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
         )
-        await its._listen(Context(), first, Caller("n0", inf))  # type: ignore[arg-type]
+        await its._read_messages(Context(), first, Caller("n0", inf))  # type: ignore[arg-type]
         assert self.hub.reader.slots((self.pod,))["u"].incarnation == 9
 
     async def test_a_heartbeat_is_answered_and_keeps_the_agent_there(self) -> None:

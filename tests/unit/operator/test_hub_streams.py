@@ -85,18 +85,18 @@ class TestStreams(AgentsHarness):
     async def test_an_agent_pays_for_windows_of_steps_but_64_ranks_may_tell_all_that_they_have_saved_up(
         self,
     ) -> None:
-        def told(pods: int, windows: int) -> wire.AgentMessage:
+        def telemetry(pods: int, windows: int) -> wire.AgentMessage:
             one = wire.PodTelemetry(windows=[wire.StepWindow()] * windows)
             return wire.AgentMessage(telemetry=wire.Telemetry(pods=[one] * pods))
 
-        self.hub.registry.charge("n0", told(1, 64 * 32))
+        self.hub.registry.charge("n0", telemetry(1, 64 * 32))
         for _ in range(100):
-            self.hub.registry.charge("n0", told(1, 64))
+            self.hub.registry.charge("n0", telemetry(1, 64))
             self.now += 1
             assert not self.hub.registry.debt("n0")
-        self.hub.registry.charge("n0", told(64, 4096))
+        self.hub.registry.charge("n0", telemetry(64, 4096))
         assert self.hub.registry.debt("n0") > 50
-        self.hub.registry.charge("n1", told(100_000, 0))
+        self.hub.registry.charge("n1", telemetry(100_000, 0))
         assert self.hub.registry.debt("n1") > 15
 
     async def test_who_owes_dials_in_vain_and_nothing_is_read_of_it(
@@ -162,7 +162,7 @@ class TestStreams(AgentsHarness):
         its = Sessions(
             self.hub, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
         )
-        await its._listen(Context(), Stream("n0"), Caller("n0", inf))
+        await its._read_messages(Context(), Stream("n0"), Caller("n0", inf))
         pays = "pays at n0"
         assert order == [
             *("read", pays, "beat 0"),
@@ -178,11 +178,11 @@ class TestStreams(AgentsHarness):
         left = [wire.AgentMessage(telemetry=told)]
         order: list[str] = []
 
-        def heard(node: str, pod: wire.PodTelemetry, since: int = 0) -> int:
+        def record(node: str, pod: wire.PodTelemetry, since: int = 0) -> int:
             order.append(f"{pod.pod_uid}{since}")
             return 7 if pod.pod_uid == "a" and not since else 0
 
-        monkeypatch.setattr(self.hub.detectors, "record", heard)
+        monkeypatch.setattr(self.hub.detectors, "record", record)
 
         class Context:
             async def read(self) -> wire.AgentMessage | None:
@@ -198,7 +198,7 @@ class TestStreams(AgentsHarness):
                 order.append("other")
                 await asyncio.sleep(0)
 
-        listening = asyncio.create_task(its._listen(Context(), self.join("n0"), Caller("n0", inf)))
+        listening = asyncio.create_task(its._read_messages(Context(), self.join("n0"), Caller("n0", inf)))
         await asyncio.gather(listening, asyncio.create_task(other()))
         assert order == ["a0", "other", "a7", "other", "b0", "other"]
         assert metrics.agent_messages.labels("telemetry")._value.get() == 1
@@ -237,7 +237,7 @@ class TestStreams(AgentsHarness):
                 renewals=lambda: int(min(now() - began, dies_at)),
                 own_address="own",
             )
-            assert await its._elsewhere(unreachable) == found
+            assert await its._redirect_address(unreachable) == found
             assert now() - began == pytest.approx(seconds, abs=0.11)
 
         virtual(scenario())

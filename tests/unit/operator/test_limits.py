@@ -11,9 +11,9 @@ import pytest
 from convoy_operator.limits import FLOW, FairQueue, RetryBudget, TokenBucket, Usage, backoff
 
 
-async def _taking(line: FairQueue, flow: str, into: list[str]) -> None:
+async def _acquire(line: FairQueue, flow: str, into: list[str]) -> None:
     FLOW.set(flow)
-    await line.take()
+    await line.acquire()
     into.append(flow)
 
 
@@ -22,7 +22,7 @@ def test_a_burst_goes_at_once_and_the_rest_at_the_rate(virtual: Any) -> None:
         loop = asyncio.get_running_loop()
         line = FairQueue(TokenBucket(10, 5, loop.time))
         began = loop.time()
-        waits = await asyncio.gather(*(line.take() for _ in range(25)))
+        waits = await asyncio.gather(*(line.acquire() for _ in range(25)))
         assert loop.time() - began == pytest.approx(2.0, abs=0.01)
         assert waits[:5] == [0] * 5
         assert waits[5:] == pytest.approx([(index + 1) / 10 for index in range(20)], abs=0.01)
@@ -34,9 +34,9 @@ def test_a_request_does_not_wait_for_all_of_a_huge_job(virtual: Any) -> None:
     async def scenario() -> None:
         done: list[str] = []
         line = FairQueue(TokenBucket(10, 1, asyncio.get_running_loop().time))
-        huge = [asyncio.create_task(_taking(line, "huge", done)) for _ in range(50)]
+        huge = [asyncio.create_task(_acquire(line, "huge", done)) for _ in range(50)]
         await asyncio.sleep(0)
-        small = [asyncio.create_task(_taking(line, "small", done)) for _ in range(2)]
+        small = [asyncio.create_task(_acquire(line, "small", done)) for _ in range(2)]
         await asyncio.gather(*small)
         assert done.count("huge") <= 4
         await asyncio.gather(*huge)
@@ -54,8 +54,8 @@ def test_a_cancelled_waiter_takes_no_token(virtual: Any) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         line = FairQueue(TokenBucket(1, 1, loop.time))
-        await line.take()
-        waiters = [asyncio.create_task(line.take()) for _ in range(3)]
+        await line.acquire()
+        waiters = [asyncio.create_task(line.acquire()) for _ in range(3)]
         await asyncio.sleep(0)
         waiters[0].cancel()
         waiters[1].cancel()
@@ -68,8 +68,8 @@ def test_a_token_that_comes_with_the_cancellation_goes_to_the_next(virtual: Any)
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         line = FairQueue(TokenBucket(1, 1, loop.time))
-        await line.take()
-        first, second = (asyncio.create_task(line.take()) for _ in range(2))
+        await line.acquire()
+        first, second = (asyncio.create_task(line.acquire()) for _ in range(2))
         await asyncio.sleep(0)
         loop.call_later(1.0, first.cancel)  # armed after the line's own timer: the token is given first
         assert await second == pytest.approx(1.0, abs=0.01)

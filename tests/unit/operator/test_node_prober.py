@@ -97,7 +97,7 @@ class Harness:
         raw = {"metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": labels}}
         self.cache.nodes.upsert(views.node(raw))
 
-    def heard(self, *nodes: str) -> None:
+    def record_signs(self, *nodes: str) -> None:
         for node in nodes:
             self.liveness.record_sign(node, self.loop.time())
 
@@ -116,7 +116,7 @@ class Harness:
 def test_pods_are_asked_from_three_seconds_on_once_per_second(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
-        it.heard("n")
+        it.record_signs("n")
         it.pod("a", "n", "10.0.0.1")
         it.pod("other", "elsewhere", "10.0.0.9")
         await it.until(2.9)
@@ -137,7 +137,7 @@ def test_pods_are_asked_from_three_seconds_on_once_per_second(virtual: Virtual, 
 def test_one_pod_that_answers_is_enough_and_three_are_asked(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
-        it.heard("n")
+        it.record_signs("n")
         for count in range(1, 6):
             it.pod(f"p{count}", "n", f"10.0.0.{count}")
         it.pod("ended", "n", "10.0.0.0", "Failed")
@@ -161,12 +161,12 @@ def test_one_pod_that_answers_is_enough_and_three_are_asked(virtual: Virtual, ap
 def test_an_agent_that_is_heard_again_ends_the_asking(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
-        it.heard("n")
+        it.record_signs("n")
         it.pod("a", "n", "10.0.0.1")
         it.dead = {"10.0.0.1"}
         await it.until(4.2)
         assert not it.prober.reachable("n") and it.under_way == 1
-        it.heard("n")
+        it.record_signs("n")
         it.prober.poll()
         asked = len(it.asked)
         await it.until(7.0)
@@ -182,7 +182,7 @@ def test_a_node_without_pods_is_asked_at_its_agent_while_it_may_be_given_some(
 ) -> None:
     async def run() -> None:
         it = Harness(api)
-        it.heard("spare", "v6", "named", "unlabelled")
+        it.record_signs("spare", "v6", "named", "unlabelled")
         it.agents = {
             "spare": "10.0.1.1:8472",
             "v6": "[fd00::1]:8472",
@@ -206,7 +206,7 @@ def test_a_node_without_pods_is_asked_at_its_agent_while_it_may_be_given_some(
 def test_that_nobody_can_be_asked_says_nothing_of_the_node(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
-        it.heard("n")
+        it.record_signs("n")
         it.pod("a", "n", "broken")
         await it.until(6.0)
         assert len(it.asked) == 3 and it.prober.reachable("n")
@@ -219,7 +219,7 @@ def test_a_mass_of_silent_nodes_is_asked_in_turns(virtual: Virtual, api: FakeApi
     async def run() -> None:
         it = Harness(api)
         for count in range(300):
-            it.heard(f"n{count}")
+            it.record_signs(f"n{count}")
             it.pod(f"p{count}", f"n{count}", f"10.0.{count // 250}.{count % 250}")
             it.dead.add(f"10.0.{count // 250}.{count % 250}")
         await it.until(6.5)
@@ -235,7 +235,7 @@ def test_a_mass_of_silent_nodes_is_asked_in_turns(virtual: Virtual, api: FakeApi
 def test_the_kubelets_lease_is_looked_at_every_two_seconds(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
-        it.heard("n", "gone")
+        it.record_signs("n", "gone")
         it.pod("a", "n", "10.0.0.1")
         it.pod("b", "gone", "10.0.0.2")
         it.lease(api, "n", -7.0 - 3600)
@@ -266,7 +266,7 @@ def test_without_the_nodes_clock_a_renewal_counts_from_when_it_was_first_seen(
 ) -> None:
     async def run() -> None:
         it = Harness(api)
-        it.heard("n", "future", "garbled")
+        it.record_signs("n", "future", "garbled")
         for name in ("n", "future", "garbled"):
             it.pod(name, name, "10.0.0.1")
             it.lease(api, name, -100.0)
@@ -299,7 +299,7 @@ def test_pods_that_do_not_answer_prove_something_where_others_do(
 ) -> None:
     async def run() -> None:
         it = Harness(api)
-        it.heard("n", "quiet")
+        it.record_signs("n", "quiet")
         it.pod("a", "n", "10.0.0.1")
         for name, node, ip, job in others:
             it.pod(name, node, ip, job=job)
@@ -316,7 +316,7 @@ def test_a_lease_that_was_never_seen_says_that_the_kubelet_may_live(virtual: Vir
     async def run() -> None:
         it = Harness(api)
         api.fail = lambda verb, plural, name: errors.Forbidden(403, "no")
-        it.heard("n")
+        it.record_signs("n")
         it.pod("a", "n", "10.0.0.1")
         await it.until(8.5)
         case = it.prober.probe("n")
@@ -333,7 +333,7 @@ def test_a_pod_that_is_given_to_a_dead_node_does_not_bring_it_back_to_life(
 ) -> None:
     async def run() -> None:
         it = Harness(api)
-        it.heard("n")
+        it.record_signs("n")
         it.agents["n"] = agent
         it.node("n")
         it.pod("a", "n", "10.0.0.1")
@@ -347,7 +347,7 @@ def test_a_pod_that_is_given_to_a_dead_node_does_not_bring_it_back_to_life(
         await it.until(11.0)
         case = it.prober.probe("n")
         assert case is not None and case.pods_asked and not case.answers
-        it.heard("n")
+        it.record_signs("n")
         await it.until(11.2)
         assert it.prober.probe("n") is None
         await it.prober.stop()

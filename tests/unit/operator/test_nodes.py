@@ -23,7 +23,7 @@ class Monitor:
         self.prober = self
         self.dead: set[str] = set()
 
-    def answers(self, node: str) -> bool:
+    def reachable(self, node: str) -> bool:
         return node not in self.dead
 
 
@@ -44,8 +44,8 @@ class Harness:
             self.cache.nodes.upsert(views.node(api.put(NODES, body)))
         self.labeler = Labeler(api, self.cache, self.monitor, 15, clock=lambda: self.now)  # type: ignore[arg-type]
 
-    async def look(self) -> None:
-        self.labeler.look()
+    async def reconcile(self) -> None:
+        self.labeler.reconcile_once()
         await asyncio.gather(*self.labeler._patching.values())
 
     def labels(self, node: str) -> dict[str, str]:
@@ -56,16 +56,16 @@ async def test_one_patch_per_change_and_none_when_right(api: FakeApi) -> None:
     it = Harness(api, "n")
     it.alive.record_sign("n", 100.0)
     for _ in range(3):
-        await it.look()
+        await it.reconcile()
     assert api.count("patch") == 1
     assert it.labels("n") == {LABEL: "true"}
     assert it.cache.agent_nodes == 1
     it.now = 106.0
-    await it.look()
+    await it.reconcile()
     assert api.count("patch") == 1
     it.monitor.dead.add("n")
     for _ in range(3):
-        await it.look()
+        await it.reconcile()
     assert api.count("patch") == 2
     assert LABEL not in it.labels("n")
     asked = [body for (verb, _, _), body in zip(api.calls, api.bodies, strict=True) if verb == "patch"]
@@ -79,7 +79,7 @@ async def test_a_node_that_cannot_be_patched_is_tried_ever_more_rarely(api: Fake
     start = it.now
     while it.now < start + 60:
         it.alive.record_sign("n", it.now)
-        await it.look()
+        await it.reconcile()
         it.now += 0.5
     assert 4 <= api.count("patch") <= 10
 
@@ -88,7 +88,7 @@ async def test_a_label_is_taken_while_many_are_being_given(api: FakeApi) -> None
     nodes = [f"n{count}" for count in range(100)]
     it = Harness(api, *nodes)
     it.alive.record_sign("n99", 100.0)
-    await it.look()
+    await it.reconcile()
     it.now = 106.0
     it.monitor.dead.add("n99")
     for node in nodes[:99]:
@@ -101,7 +101,7 @@ async def test_a_label_is_taken_while_many_are_being_given(api: FakeApi) -> None
         return await patch(resource, namespace, name, body)  # type: ignore[arg-type]
 
     api.patch = slow  # type: ignore[method-assign, assignment]
-    it.labeler.look()
+    it.labeler.reconcile_once()
     waiting = dict(it.labeler._patching)
     assert len(waiting) == 17, "sixteen at a time are given it"
     await waiting["n99"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from convoy_controllers.cached import Parent
+from convoy_controllers.cached import CachedObject
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
 from convoy_controllers.checkpointstore.observed import Secret
 from convoy_controllers.keys import Key
@@ -45,17 +45,17 @@ class Hub(FakeHub):
         return ObservedStore(store, "convoy-system", Secret(unreadable="there is none; create it"))
 
 
-def job(spec: dict[str, Any], **status: Any) -> Parent:
+def job(spec: dict[str, Any], **status: Any) -> CachedObject:
     raw = {
         "apiVersion": "convoy.dev/v1alpha1",
         "kind": "TrainingJob",
         "metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "1", "generation": 3},
         "spec": spec,
     }
-    return views.parent(raw | ({"status": status} if status else {}))
+    return views.cached_object(raw | ({"status": status} if status else {}))
 
 
-def planned(api: FakeApi, parent: Parent) -> Plan:
+def planned(api: FakeApi, parent: CachedObject) -> Plan:
     """The plan that the reconciler carries out for an object."""
     it = Operator(api, Hub())
     controller = next(one for one in it.controllers if one.resource.kind == parent.raw["kind"])
@@ -107,7 +107,7 @@ def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names() -> None:
         "metadata": {"name": "odb", "uid": "e", "resourceVersion": "1"},
         "spec": {"image": "i", "command": ["python3", "x"]},
     }
-    cache.objects(engine.KIND).upsert(views.parent(entry))
+    cache.objects(engine.KIND).upsert(views.cached_object(entry))
     for name, label, namespace, owner in (
         ("a", "j", "ns", "u"),
         ("b", "other", "ns", "u"),
@@ -142,11 +142,11 @@ def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names() -> None:
     assert observed.create_errors == {"a": Refusal("why")}
 
 
-def store(name: str, *namespaces: str, **s3: Any) -> Parent:
+def store(name: str, *namespaces: str, **s3: Any) -> CachedObject:
     body = {"bucket": "checkpoints", "credentialsSecret": "keys", **s3}
     spec = {"s3": body, "allowedNamespaces": list(namespaces)}
     metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", "generation": 2}
-    return views.parent({"kind": "CheckpointStore", "metadata": metadata, "spec": spec})
+    return views.cached_object({"kind": "CheckpointStore", "metadata": metadata, "spec": spec})
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_the_plan_sees_the_store_that_the_job_names_and_those_it_may_name(
         (store("s"), "InvalidSpec", "spec.allowedNamespaces: "),
     ],
 )
-def test_a_store_says_what_is_wrong_with_it(api: FakeApi, parent: Parent, reason: str, words: str) -> None:
+def test_a_store_reports_its_fault(api: FakeApi, parent: CachedObject, reason: str, words: str) -> None:
     made = planned(api, parent)
     assert made.status is not None
     (condition,) = made.status["conditions"]

@@ -20,7 +20,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def take(queue: WorkQueue[str], seconds: float = 1000.0) -> str | None:
+async def get(queue: WorkQueue[str], seconds: float = 1000.0) -> str | None:
     """The next key, None when none comes in time."""
     try:
         async with asyncio.timeout(seconds):
@@ -29,7 +29,7 @@ async def take(queue: WorkQueue[str], seconds: float = 1000.0) -> str | None:
         return None
 
 
-def take_at_once(queue: WorkQueue[str], key: str) -> None:
+def get_at_once(queue: WorkQueue[str], key: str) -> None:
     """A worker comes, and need not wait for this key."""
     with pytest.raises(StopIteration, match=key):
         queue.get().send(None)
@@ -40,9 +40,9 @@ def test_equal_keys_are_one(virtual: Any) -> None:
         queue: WorkQueue[str] = WorkQueue()
         for _ in range(5):
             queue.add("a")
-        assert await take(queue) == "a"
+        assert await get(queue) == "a"
         queue.done("a")
-        assert await take(queue) is None
+        assert await get(queue) is None
 
     virtual(scenario())
 
@@ -54,14 +54,14 @@ def test_keys_that_are_due_together_wait_for_no_timer_of_others(virtual: Any) ->
         queue: WorkQueue[str] = WorkQueue()
 
         def come_back() -> None:
-            take_at_once(queue, "a")
+            get_at_once(queue, "a")
             queue.add("c", 10)
 
         began = now()
         asyncio.get_running_loop().call_later(1, come_back)
         queue.add("a", 1)
         queue.add("b", 1)
-        assert (await take(queue), now() - began) == ("b", 1)
+        assert (await get(queue), now() - began) == ("b", 1)
 
     virtual(scenario())
 
@@ -73,10 +73,10 @@ def test_a_timer_whose_key_a_worker_has_taken_brings_no_other_key_forward(virtua
         queue: WorkQueue[str] = WorkQueue()
 
         began = now()
-        asyncio.get_running_loop().call_later(1, take_at_once, queue, "a")
+        asyncio.get_running_loop().call_later(1, get_at_once, queue, "a")
         queue.add("a", 1)
         queue.add("b", 9)
-        assert (await take(queue), now() - began) == ("b", 9)
+        assert (await get(queue), now() - began) == ("b", 9)
 
     virtual(scenario())
 
@@ -85,14 +85,14 @@ def test_a_key_never_has_two_workers_and_runs_once_more_when_dirty(virtual: Any)
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
         queue.add("a")
-        assert await take(queue) == "a"
+        assert await get(queue) == "a"
         queue.add("a")
         queue.add("a")
-        assert await take(queue, 5) is None
+        assert await get(queue, 5) is None
         queue.done("a")
-        assert await take(queue) == "a"
+        assert await get(queue) == "a"
         queue.done("a")
-        assert await take(queue) is None
+        assert await get(queue) is None
 
     virtual(scenario())
 
@@ -106,9 +106,9 @@ def test_a_queue_that_is_not_open_remembers_nothing(virtual: Any) -> None:
         await asyncio.sleep(60)
         assert queue.depth == 0 and not queue._entries and not queue._heap
         queue.open = True
-        assert await take(queue, 60) is None
+        assert await get(queue, 60) is None
         queue.add("a")
-        assert await take(queue) == "a" and waits == [0]
+        assert await get(queue) == "a" and waits == [0]
 
     virtual(scenario())
 
@@ -120,7 +120,7 @@ def test_news_within_the_debounce_is_gathered_and_not_put_off(virtual: Any) -> N
         queue.add("a", 0.2)
         await asyncio.sleep(0.1)
         queue.add("a", 0.2)
-        assert await take(queue) == "a"
+        assert await get(queue) == "a"
         assert now() - began == pytest.approx(0.2, abs=1e-3)
 
     virtual(scenario())
@@ -132,10 +132,10 @@ def test_urgent_news_brings_a_key_forward(virtual: Any) -> None:
         began = now()
         queue.add("a", 60)
         queue.add("a")
-        assert await take(queue) == "a"
+        assert await get(queue) == "a"
         assert now() == began
         queue.done("a")
-        assert await take(queue) is None, "the later time is forgotten"
+        assert await get(queue) is None, "the later time is forgotten"
 
     virtual(scenario())
 
@@ -147,18 +147,18 @@ def test_back_off_doubles_up_to_its_limit_and_is_forgotten_after_success(virtual
         waits = []
         for _ in range(12):
             began = now()
-            assert await take(queue) == "a"
+            assert await get(queue) == "a"
             waits.append(now() - began)
             queue.retry("a")
             queue.done("a")
         for failures, wait in enumerate(waits[1:]):
             ceiling = min(60.0, 0.5 * 2**failures)
             assert ceiling / 2 <= wait <= ceiling + 1e-3
-        assert await take(queue) == "a"
+        assert await get(queue) == "a"
         queue.reset_backoff("a")
         queue.done("a")
         queue.add("a")
-        assert await take(queue) == "a"
+        assert await get(queue) == "a"
         assert queue.retry("a") <= 0.5
         queue.done("a")
 
@@ -169,14 +169,14 @@ def test_child_events_do_not_cut_a_back_off_short_but_a_spec_change_does(virtual
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue(10, 60)
         queue.add("a")
-        assert await take(queue) == "a"
+        assert await get(queue) == "a"
         queue.retry("a")
         queue.done("a")
         queue.add("a", 0.1)
-        assert await take(queue, 4) is None
+        assert await get(queue, 4) is None
         began = now()
         queue.add("a")
-        assert await take(queue) == "a"
+        assert await get(queue) == "a"
         assert now() == began
 
     virtual(scenario())
@@ -186,11 +186,11 @@ def test_urgent_news_during_a_failing_run_is_looked_at_without_waiting(virtual: 
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue(10, 60)
         queue.add("a")
-        assert await take(queue) == "a"
+        assert await get(queue) == "a"
         queue.add("a")
         queue.retry("a")
         queue.done("a")
-        assert await take(queue, 0.5) == "a"
+        assert await get(queue, 0.5) == "a"
 
     virtual(scenario())
 
@@ -204,7 +204,7 @@ def test_live_keys_go_first_and_the_others_are_not_starved(virtual: Any) -> None
             queue.add(f"high-{n}")
         order = []
         for _ in range(25):
-            key = await take(queue)
+            key = await get(queue)
             assert key is not None
             order.append(key)
             queue.done(key)
@@ -221,7 +221,7 @@ def test_a_waiting_low_key_is_lifted_by_news(virtual: Any) -> None:
         for key in ("x", "y", "z"):
             queue.add(key, high=False)
         queue.add("z")
-        assert [await take(queue) for _ in range(3)] == ["z", "x", "y"]
+        assert [await get(queue) for _ in range(3)] == ["z", "x", "y"]
 
     virtual(scenario())
 
@@ -244,7 +244,7 @@ def test_far_deadlines_of_a_busy_key_do_not_pile_up(virtual: Any) -> None:
         for _ in range(1000):
             queue.add("a", 3600)
             queue.add("a")
-            assert await take(queue) == "a"
+            assert await get(queue) == "a"
             queue.done("a")
         assert len(queue._heap) < 100
 

@@ -51,7 +51,7 @@ class Harness(Operator):
         )
         super().__init__(api, controllers=(controller, *CONTROLLERS[1:]), **settings)
         self.cache.jobs.upsert(
-            views.parent(
+            views.cached_object(
                 api.put(TRAINING_JOBS, {"metadata": {"name": "job", "generation": 1}, "spec": {}}, "ns")
             )
         )
@@ -227,7 +227,7 @@ async def test_a_new_generation_is_tried_at_once(it: Harness) -> None:
     assert it.api.count("create", "pods") == 1
     raw = it.api.objects["trainingjobs", "ns", "job"]
     raw["metadata"]["generation"] = 2
-    it.cache.jobs.upsert(views.parent(it.api.put(TRAINING_JOBS, raw, "ns")))
+    it.cache.jobs.upsert(views.cached_object(it.api.put(TRAINING_JOBS, raw, "ns")))
     await it.reconciler.handle(KEY)
     assert it.api.count("create", "pods") == 2
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.cached import Parent, Pod
+from convoy_controllers.cached import CachedObject, Pod
 from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob.timeline import RecoveryPhase
 from convoy_controllers.views import PodView, RankView, SlotView
@@ -41,14 +41,16 @@ class Harness:
     def at(seconds: float) -> float:
         return BEGIN.timestamp() + seconds
 
-    def job(self, phase: str, incarnation: int, total: int = 1, uid: str = "job", **status: Any) -> Parent:
+    def job(
+        self, phase: str, incarnation: int, total: int = 1, uid: str = "job", **status: Any
+    ) -> CachedObject:
         self.version += 1
         raw = {
             "metadata": {"name": "job", "namespace": "ns"},
             "spec": {"checkpoint": {"tiers": {"local": {}}}},
             "status": {"phase": phase, "incarnation": incarnation, **status},
         }
-        made = Parent("ns", "job", uid, self.version, raw)
+        made = CachedObject("ns", "job", uid, self.version, raw)
         self.cache.jobs.upsert(made)
         return made
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.cached import Parent, Pod
+from convoy_controllers.cached import CachedObject, Pod
 from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.faults import Faults
 from convoy_controllers.simulate.happenings import FirstStep, Happening, Planned, StatusStored
@@ -40,7 +40,7 @@ class Watched:
         self.seen: Planned | None = None
         self.steps: list[float] = []
         self.meter = RecoveryMeter(self.metrics, self.cache, self.slots, lambda: self.cluster.kernel.now)
-        self.cluster.listeners.append(self.hear)
+        self.cluster.listeners.append(self.record)
         self.cluster.operator.lead()
         self.cluster.submit(make_job(**spec), Program())
 
@@ -51,14 +51,14 @@ class Watched:
     def slots(self, pods: tuple[PodView, ...]) -> Any:
         return self.seen.observed.slots if self.seen else {}
 
-    def parent(self, job: TrainingJob) -> Parent:
+    def parent(self, job: TrainingJob) -> CachedObject:
         one, version = job.metadata, str(next(self.versions))
         metadata = {"name": one.name, "namespace": one.namespace, "uid": one.uid, "resourceVersion": version}
-        parent = views.parent({**job.to_dict(), "metadata": metadata})
+        parent = views.cached_object({**job.to_dict(), "metadata": metadata})
         self.cache.jobs.upsert(parent)
         return parent
 
-    def hear(self, happening: Happening) -> None:
+    def record(self, happening: Happening) -> None:
         match happening:
             case Planned():
                 self.seen = happening

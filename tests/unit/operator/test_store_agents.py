@@ -27,10 +27,10 @@ class TestVolume:
         it.api.fail = lambda verb, plural, name: errors.Forbidden(403, "no") if plural == "secrets" else None
         it.dial("n0")
         await it.resolve()
-        (told,) = it.told("n0")
+        (told,) = it.sent("n0")
         assert (told.volume.claim, told.volume.path, told.probe) == ("disk", "team", True)
         assert it.seen().secret == Secret()
-        it.answer("n0", told)
+        it.report("n0", told)
         assert it.seen().probe.reached and not it.seen().probe.unmounted
 
     async def test_an_agent_that_begins_is_asked_at_once_while_the_claim_is_missed(self, it: Harness) -> None:
@@ -38,24 +38,24 @@ class TestVolume:
         for node in ("n0", "n1"):
             it.dial(node)
         await it.resolve()
-        (told,) = it.told("n0")
+        (told,) = it.sent("n0")
         for node in ("n0", "n1", "n0"):
-            it.answer(node, told, reached=False, unmounted=True)
+            it.report(node, told, reached=False, unmounted=True)
             assert it.seen().probe.unmounted
-            it.look(20)
-        it.answer("n1", told, reached=False, unmounted=True)
+            it.poll(20)
+        it.report("n1", told, reached=False, unmounted=True)
         assert [one.probe for one in it.dial("n1")] == [True], "its claims are mounted as it starts"
         assert it.dial("n2") == [], "one at a time"
-        it.answer("n1", told)
+        it.report("n1", told)
         assert it.seen().probe.reached and it.dial("n2") == []
 
     async def test_another_failure_is_no_reason_to_ask_who_begins(self, it: Harness) -> None:
         it.put_volume()
         it.dial("n0")
         await it.resolve()
-        (told,) = it.told("n0")
-        it.answer("n0", told, reached=False)
-        assert it.dial("n1") == [] and list(it.look(5)) == ["n1"]
+        (told,) = it.sent("n0")
+        it.report("n0", told, reached=False)
+        assert it.dial("n1") == [] and list(it.poll(5)) == ["n1"]
 
 
 class TestWhoIsTold:
@@ -85,8 +85,8 @@ class TestWhoIsTold:
     async def test_an_assignment_comes_after_its_store_which_is_told_once(self, it: Harness) -> None:
         it.dial("n0")
         await it.resolve()
-        (probed,) = it.told("n0")
-        it.answer("n0", probed)
+        (probed,) = it.sent("n0")
+        it.report("n0", probed)
         it.dial("n1")
         it.hub.commands.send(PickPort("n1", "u", 1))
         it.hub.commands.send(assignment("n1"))
@@ -118,7 +118,7 @@ class TestWhoIsTold:
         it.job("n1")
         it.keys(**KEYS)
         await it.resolve()
-        told = it.look()
+        told = it.poll()
         assert set(told) == {node}, "or to whom it is to be tried by, where nobody may use it"
         assert told[node][-1].probe
 
@@ -128,28 +128,28 @@ class TestWhoIsTold:
         for node in ("n0", "n1", "n2"):
             it.dial(node)
         it.job("n2")
-        (probed,) = it.look()["n1"]
-        it.answer("n1", probed)
-        told = it.look()
+        (probed,) = it.poll()["n1"]
+        it.report("n1", probed)
+        told = it.poll()
         assert {node: [one.conditional for one in said] for node, said in told.items()} == {
             "n1": [True],
             "n2": [True],
         }
-        assert it.look(10) == {}
+        assert it.poll(10) == {}
 
     async def test_renewed_credentials_go_to_all_who_have_the_old_and_are_tried(self, it: Harness) -> None:
         await it.resolve()
         it.job("n1")
         for node in ("n0", "n1", "n2"):
             it.dial(node)
-        (old,) = it.look()["n1"]
-        it.answer("n1", old)
-        it.look()
+        (old,) = it.poll()["n1"]
+        it.report("n1", old)
+        it.poll()
         await it.resolve()
-        assert it.look() == {}, "nothing is new"
+        assert it.poll() == {}, "nothing is new"
         it.keys(accessKey="new", secretKey="new")
         await it.resolve()
-        told = it.look()
+        told = it.poll()
         assert set(told) == {"n1"}
         versions = {one.version for said in told.values() for one in said}
         assert len(versions) == 1 and old.version not in versions

@@ -87,13 +87,13 @@ class TestSecret:
         it.api.fail = lambda verb, plural, name: fault if plural == "secrets" else None
         it.dial("n0")
         await it.resolve()
-        assert words in it.seen().secret.unreadable and it.look(60) == {}
+        assert words in it.seen().secret.unreadable and it.poll(60) == {}
 
     async def test_an_api_server_that_does_not_answer_changes_nothing(self, it: Harness) -> None:
         it.dial("n0")
         await it.resolve()
-        (told,) = it.told("n0")
-        it.answer("n0", told)
+        (told,) = it.sent("n0")
+        it.report("n0", told)
         it.api.fail = lambda verb, plural, name: errors.Unavailable(503, "later")
         with pytest.raises(errors.Unavailable):
             await it.resolve()
@@ -103,10 +103,10 @@ class TestSecret:
         it.dial("n0")
         it.keys(accessKey="a")
         await it.resolve()
-        assert it.seen().secret.missing == ("secretKey",) and it.look(60) == {}
+        assert it.seen().secret.missing == ("secretKey",) and it.poll(60) == {}
         it.keys(**KEYS)
         await it.resolve()
-        (told,) = it.told("n0")
+        (told,) = it.sent("n0")
         assert (told.access_key, told.secret_key, told.probe) == (*KEYS.values(), True)
         it.keys(accessKey="a")
         await it.resolve()
@@ -131,7 +131,7 @@ class TestSecret:
         await it.hub.stores.resolve(found)
         assert it.seen() is None
         again = it.api.put(CHECKPOINT_STORES, {"metadata": {"name": "s3", "uid": "new"}, "spec": {}})
-        it.cache.objects(CHECKPOINT_STORE).upsert(views.parent(again))
+        it.cache.objects(CHECKPOINT_STORE).upsert(views.cached_object(again))
         await it.hub.stores.resolve(found)
         assert it.seen() is None, "this one is another"
 
@@ -141,7 +141,7 @@ class TestSecret:
         found = it.cache.objects(CHECKPOINT_STORE).get("", "s3")
         assert found is not None
         it.cache.objects(CHECKPOINT_STORE).remove(found)
-        assert it.seen() is None and it.dial("n0") == [] and it.look(60) == {}
+        assert it.seen() is None and it.dial("n0") == [] and it.poll(60) == {}
 
 
 class Capture:
@@ -167,12 +167,12 @@ async def test_no_secret_is_shown_or_logged(logged: list[str], it: Harness) -> N
     await it.resolve()
     asked = [stream.outbox.get_nowait().store for _ in range(stream.outbox.qsize())][-1]
     it.hub.commands.send(assignment("n0", incarnation=2))
-    it.answer("n1", asked)
-    it.answer("n0", asked)
+    it.report("n1", asked)
+    it.report("n0", asked)
     it.keys(accessKey="AKIA-VISIBLE-3", secretKey="x-VISIBLE-4")
     await it.resolve()
-    it.look(100)
-    shown = [repr(stream), repr(it.hub.stores._known), repr(it.hub.stores._lines), repr(it.seen())]
+    it.poll(100)
+    shown = [repr(stream), repr(it.hub.stores._known), repr(it.hub.stores._streams), repr(it.seen())]
     shown += [repr(dict(it.hub.registry.items())), *logged]
     assert logged and asked.secret_key == KEYS["secretKey"]
     assert not [text for text in shown if "VISIBLE" in text]

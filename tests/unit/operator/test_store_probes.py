@@ -39,14 +39,14 @@ class TestTrying:
         waited, order = [], []
         for _ in range(9):
             began = it.now
-            while not (told := it.look()):
+            while not (told := it.poll()):
                 it.now += 1
             ((node, (asked,)),) = told.items()
             assert asked.probe
             waited.append(it.now - began)
             order.append(node)
-            it.answer(node, asked, reached=False, conditional=True, message="refused")
-            assert it.queue.take() == [Key(CHECKPOINT_STORE.name, "", "s3")]
+            it.report(node, asked, reached=False, conditional=True, message="refused")
+            assert it.queue.drain() == [Key(CHECKPOINT_STORE.name, "", "s3")]
         assert order == ["n0", "n1", "n2"] * 3
         assert waited == [0, 5, 10, 20, 40, 80, 160, 300, 300]
         probe = it.seen().probe
@@ -61,14 +61,14 @@ class TestTrying:
         for node in ("n0", "n1"):
             it.dial(node)
         await it.resolve()
-        (asked,) = it.told("n0")
-        it.answer("n0", asked)
-        it.look()
-        assert it.look(HOURLY - 1) == {}
-        assert [one.probe for one in it.look(1)["n0"]] == [True]
-        it.answer("n0", asked, reached=False)
+        (asked,) = it.sent("n0")
+        it.report("n0", asked)
+        it.poll()
+        assert it.poll(HOURLY - 1) == {}
+        assert [one.probe for one in it.poll(1)["n0"]] == [True]
+        it.report("n0", asked, reached=False)
         assert not it.seen().probe.reached
-        assert [one.conditional for one in it.look(5)["n1"]] == [True], "an outage says nothing of that"
+        assert [one.conditional for one in it.poll(5)["n1"]] == [True], "an outage says nothing of that"
 
     async def test_keys_go_to_the_nodes_that_use_them_before_others(self, it: Harness) -> None:
         for node in ("n0", "n1", "n2", "n3"):
@@ -76,42 +76,42 @@ class TestTrying:
         it.job("n1")
         it.job("n3")
         await it.resolve()
-        it.told("n3")
+        it.sent("n3")
         order = []
         for _ in range(5):
-            while not (told := it.look()):
+            while not (told := it.poll()):
                 it.now += 1
             ((node, (*_, asked)),) = told.items()
             order.append(node)
-            it.answer(node, asked, reached=False)
+            it.report(node, asked, reached=False)
         assert order == ["n1", "n3", "n0", "n1", "n2"], "others once it has failed for all who use it"
 
     async def test_who_has_lost_the_use_of_a_store_is_asked_no_more(self, it: Harness) -> None:
         for node in ("n0", "n1"):
             it.dial(node)
         await it.resolve()
-        (asked,) = it.told("n0")
-        it.answer("n0", asked)
+        (asked,) = it.sent("n0")
+        it.report("n0", asked)
         it.job("n1")
-        it.look()
-        assert list(it.look(HOURLY)) == ["n1"]
+        it.poll()
+        assert list(it.poll(HOURLY)) == ["n1"]
 
     async def test_nobody_is_asked_before_somebody_is_there(self, it: Harness) -> None:
         await it.resolve()
-        assert it.look(100) == {} and it.seen().asked == ""
+        assert it.poll(100) == {} and it.seen().asked == ""
         it.dial("n0")
-        assert [one.probe for one in it.look()["n0"]] == [True]
+        assert [one.probe for one in it.poll()["n0"]] == [True]
         assert it.seen().asked == "n0"
 
     async def test_who_does_not_answer_is_asked_no_more(self, it: Harness) -> None:
         for node in ("n0", "n1"):
             it.dial(node)
         await it.resolve()
-        (asked,) = it.told("n0")
-        assert it.look(89) == {}
-        assert it.look(1) == {} and it.seen().asked == ""
-        assert list(it.look(5)) == ["n1"]
-        it.answer("n0", asked)
+        (asked,) = it.sent("n0")
+        assert it.poll(89) == {}
+        assert it.poll(1) == {} and it.seen().asked == ""
+        assert list(it.poll(5)) == ["n1"]
+        it.report("n0", asked)
         assert it.seen().probe is None, "too late"
 
     @pytest.mark.parametrize("how", ["leaves", "dials again", "is deleted"])
@@ -119,7 +119,7 @@ class TestTrying:
         for node in ("n0", "n1"):
             it.dial(node)
         await it.resolve()
-        (asked,) = it.told("n0")
+        (asked,) = it.sent("n0")
         if how == "leaves":
             it.hub.streams.leave(it.streams["n0"])
         elif how == "dials again":
@@ -128,9 +128,9 @@ class TestTrying:
             raw = {"metadata": {"name": "n0", "uid": "x", "resourceVersion": "1"}}
             it.cache.nodes.upsert(views.node(raw))
             it.cache.nodes.remove(views.node(raw))
-        it.answer("n0", asked)
+        it.report("n0", asked)
         assert it.seen().probe is None
-        assert list(it.look(5)) == ["n1"]
+        assert list(it.poll(5)) == ["n1"]
 
     @pytest.mark.parametrize(
         ("node", "change"),
@@ -148,22 +148,22 @@ class TestTrying:
         for one in ("n0", "n1"):
             it.dial(one)
         await it.resolve()
-        (asked,) = it.told("n0")
-        it.queue.take()
-        it.answer(node, asked, **change)
-        assert it.seen().probe is None and it.queue.take() == [] and it.look() == {}
-        it.answer("n0", asked)
-        assert it.seen().probe.conditional and it.queue.take() == [Key(CHECKPOINT_STORE.name, "", "s3")]
-        it.answer("n0", asked, reached=False)
+        (asked,) = it.sent("n0")
+        it.queue.drain()
+        it.report(node, asked, **change)
+        assert it.seen().probe is None and it.queue.drain() == [] and it.poll() == {}
+        it.report("n0", asked)
+        assert it.seen().probe.conditional and it.queue.drain() == [Key(CHECKPOINT_STORE.name, "", "s3")]
+        it.report("n0", asked, reached=False)
         assert it.seen().probe.reached, "it was asked once"
 
     async def test_a_report_on_the_old_credentials_says_nothing_of_the_new(self, it: Harness) -> None:
         it.dial("n0")
         await it.resolve()
-        (old,) = it.told("n0")
+        (old,) = it.sent("n0")
         it.keys(accessKey="new", secretKey="new")
         await it.resolve()
-        it.answer("n0", old)
+        it.report("n0", old)
         assert it.seen().probe is None
 
     async def test_a_report_comes_by_the_stream(self, it: Harness) -> None:
@@ -179,7 +179,7 @@ class TestTrying:
         sessions = Sessions(
             it.hub, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
         )
-        await sessions._listen(Context(), stream, Caller("n0", inf))  # type: ignore[arg-type]
+        await sessions._read_messages(Context(), stream, Caller("n0", inf))  # type: ignore[arg-type]
         assert it.seen().probe.reached and it.seen().probe.node == "n0"
 
 
@@ -209,8 +209,8 @@ async def test_a_store_is_resolved_before_it_is_planned(it: Harness) -> None:
         return condition["status"], condition["reason"]
 
     assert await reason() == ("False", "NotProbed")
-    (asked,) = it.told("n0")
-    it.answer("n0", asked)
+    (asked,) = it.sent("n0")
+    it.report("n0", asked)
     assert await reason() == ("True", "Probed")
     status = it.api.objects["checkpointstores", "", "s3"]["status"]
     assert status["capabilities"] == {"conditionalWrites": True, "checksums": True}

@@ -69,9 +69,9 @@ class Hub:
         raw = make_job(name, roles=[role]).to_dict()
         raw["status"] = {"incarnation": incarnation, "membership": "m", "phase": "Running", **status}
         raw["metadata"]["resourceVersion"] = str(100 + incarnation)
-        self.cache.jobs.upsert(views.parent(raw))
+        self.cache.jobs.upsert(views.cached_object(raw))
 
-    def tell(
+    def report(
         self,
         step: int,
         slow: dict[int, float] | None = None,
@@ -101,12 +101,12 @@ class Hub:
 def test_who_is_slow_is_found_and_its_job_is_woken_once() -> None:
     hub = Hub()
     for step in range(1, 11):
-        hub.tell(step)
+        hub.report(step)
     view = hub.detectors.view("uid-job")
     assert view is not None and view.judged and view.slow == ()
     assert hub.queue.added == [KEY], "with the first table there is something to say"
     for step in range(11, 16):
-        hub.tell(step, slow={4: 0.5})
+        hub.report(step, slow={4: 0.5})
     view = hub.detectors.view("uid-job")
     assert view is not None
     (found,) = view.slow
@@ -121,7 +121,7 @@ def test_the_slow_communicator_is_found_if_it_is_one_of_the_job(members: str, fo
     hub = Hub()
     for step in range(1, 60):
         slow = 1.5 if step > 30 else 1.0
-        hub.tell(step, transfer=0.05 * slow * (1 + 0.001 * (step * 7 % 5)), members=members)
+        hub.report(step, transfer=0.05 * slow * (1 + 0.001 * (step * 7 % 5)), members=members)
     view = hub.detectors.view("uid-job")
     assert view is not None
     assert [(one.cause, one.place) for one in view.slow] == ([("Communication", found)] if found else [])
@@ -130,7 +130,7 @@ def test_the_slow_communicator_is_found_if_it_is_one_of_the_job(members: str, fo
 def test_few_ranks_are_not_judged() -> None:
     hub = Hub(replicas=3)
     for step in range(1, 9):
-        hub.tell(step, slow={1: 1.0})
+        hub.report(step, slow={1: 1.0})
     view = hub.detectors.view("uid-job")
     assert view is not None and not view.judged
     assert not any(one.ranks for one in view.slow)
@@ -151,9 +151,9 @@ def test_few_ranks_are_not_judged() -> None:
 def test_what_is_not_the_jobs_own_is_not_believed(fault: str) -> None:
     hub = Hub()
     if fault == "another incarnation":
-        hub.tell(1, incarnation=2)
+        hub.report(1, incarnation=2)
     elif fault == "an unknown pod":
-        hub.tell(1, pod="x")
+        hub.report(1, pod="x")
     elif fault == "another's rank":
         for number in range(RANKS):
             window = wire.StepWindow(rank=number, first=1, last=1, wall=2.0, compute=1.0)
@@ -173,10 +173,10 @@ def test_what_is_not_the_jobs_own_is_not_believed(fault: str) -> None:
             raw = hub._pod(number)
             raw["metadata"]["ownerReferences"] = []
             hub.cache.pods.upsert(views.pod({**raw, "metadata": {**raw["metadata"], "resourceVersion": "9"}}))
-        hub.tell(1)
+        hub.report(1)
     else:
         hub.form(2, membership="")
-        hub.tell(1, incarnation=2)
+        hub.report(1, incarnation=2)
     assert hub.detectors.view("uid-job") is None
     assert hub.queue.added == []
 
@@ -184,32 +184,32 @@ def test_what_is_not_the_jobs_own_is_not_believed(fault: str) -> None:
 def test_another_incarnation_is_watched_anew() -> None:
     hub = Hub()
     for step in range(1, 12):
-        hub.tell(step, slow={2: 0.5})
+        hub.report(step, slow={2: 0.5})
     hub.form(2)
-    hub.tell(4, incarnation=2)
+    hub.report(4, incarnation=2)
     view = hub.detectors.view("uid-job")
     assert view is not None and (view.incarnation, view.slow) == (2, ())
 
 
 def test_a_job_that_is_over_is_forgotten() -> None:
     hub = Hub()
-    hub.tell(1)
+    hub.report(1)
     assert hub.detectors.view("uid-job") is not None
     hub.form(3, phase="Succeeded")
     assert hub.detectors.view("uid-job") is None
-    hub.tell(2, incarnation=3)
+    hub.report(2, incarnation=3)
     assert hub.detectors.view("uid-job") is None, "its agents tell the last steps after its end"
 
 
 def test_a_detector_that_sees_nothing_is_found_out() -> None:
     hub = Hub()
     for step in range(1, SETTLE + TABLES + 1):
-        hub.tell(step)
+        hub.report(step)
     view = hub.detectors.view("uid-job")
     assert view is not None and not view.canary_missed
     hub = Hub()
     for step in range(1, SETTLE + TABLES + 1):
-        hub.tell(step, measured=False)
+        hub.report(step, measured=False)
         if step == SETTLE + TABLES - 1:
             before = hub.detectors.view("uid-job")
             assert before is not None and not before.canary_missed, "it has not been tried"
@@ -222,9 +222,9 @@ def test_what_lasts_is_held_against_the_node_until_the_job_is_over() -> None:
     called: list[int] = []
     hub.detectors.on_suspicion = lambda: called.append(1)
     for step in range(1, 21):
-        hub.tell(step)
+        hub.report(step)
     for step in range(21, 60):
-        hub.tell(step, slow={4: 0.5})
+        hub.report(step, slow={4: 0.5})
         if hub.detectors.suspicions():
             break
     ((node, (found,)),) = hub.detectors.suspicions().items()
@@ -239,7 +239,7 @@ def test_what_lasts_is_held_against_the_node_until_the_job_is_over() -> None:
     hub.form(1, phase="Succeeded")
     raw = next(iter(hub.cache.jobs)).raw
     raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": "999"}}
-    hub.cache.jobs.upsert(views.parent({**raw, "status": {**raw["status"], "phase": "Succeeded"}}))
+    hub.cache.jobs.upsert(views.cached_object({**raw, "status": {**raw["status"], "phase": "Succeeded"}}))
     assert hub.detectors.suspicions() == {}
 
 
@@ -248,7 +248,7 @@ def test_what_may_lie_in_a_node_and_need_not_is_noticed_and_held_against_none() 
     called: list[int] = []
     hub.detectors.on_suspicion = lambda: called.append(1)
     for step in range(1, 60):
-        hub.tell(step, late={4: 0.5} if step > 20 else {})
+        hub.report(step, late={4: 0.5} if step > 20 else {})
     ((node, (found,)),) = hub.detectors.noticed().items()
     assert (node, found.job, found.cause, found.ranks) == ("n4", "default/job", "Input", (4,))
     assert hub.detectors.suspicions() == {} and len(called) == 1
@@ -258,14 +258,14 @@ def test_what_may_lie_in_a_node_and_need_not_is_noticed_and_held_against_none() 
 def test_what_an_incarnation_held_ends_with_it() -> None:
     hub = Hub()
     for step in range(1, 60):
-        hub.tell(step, slow={4: 0.5} if step > 20 else {})
+        hub.report(step, slow={4: 0.5} if step > 20 else {})
     assert hub.detectors.suspicions() and hub.detectors.paces()["default/job"].slow
     hub.form(2)
     assert hub.detectors.suspicions() == {}, "nothing was heard of the next one yet"
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def detections(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """First steps of the tables that were looked at."""
     found: list[int] = []
     advance = job_detector.advance
@@ -284,56 +284,56 @@ def spans(count: int, since: int = 1, pod: str = "p0") -> wire.PodTelemetry:
     return wire.PodTelemetry(pod_uid=pod, incarnation=1, windows=windows)
 
 
-def test_a_job_has_so_many_looks_and_then_two_a_second(looks: list[int]) -> None:
+def test_a_job_has_so_many_looks_and_then_two_a_second(detections: list[int]) -> None:
     """Whatever its ranks say: a look takes some milliseconds of all agents' time."""
     hub, more, told = Hub(), 0, spans(2048)
     while more := hub.detectors.record("n0", told, more):
         pass
-    assert 64 <= len(looks) < 70
+    assert 64 <= len(detections) < 70
     assert hub.metrics.guard_windows_dropped._value.get() > 1900
     hub.now += 10
     told = spans(2048, 5000)
     while more := hub.detectors.record("n0", told, more):
         pass
-    assert 84 <= len(looks) < 95
+    assert 84 <= len(detections) < 95
 
 
-def test_who_tells_of_a_second_in_a_second_has_every_look(looks: list[int]) -> None:
+def test_who_tells_of_a_second_in_a_second_has_every_look(detections: list[int]) -> None:
     hub = Hub()
     for step in range(1, 300):
-        hub.tell(step)
-    assert len(looks) == 299 and not hub.metrics.guard_windows_dropped._value.get()
+        hub.report(step)
+    assert len(detections) == 299 and not hub.metrics.guard_windows_dropped._value.get()
 
 
-def test_what_was_saved_up_while_nobody_led_is_looked_at(looks: list[int]) -> None:
+def test_what_was_saved_up_while_nobody_led_is_looked_at(detections: list[int]) -> None:
     hub = Hub(replicas=1)
     assert hub.detectors.record("n0", spans(32)) == 1
     for since in range(1, 32):
         hub.detectors.record("n0", spans(32), since)
-    assert len(looks) == 32
+    assert len(detections) == 32
 
 
-def test_others_have_a_turn_after_each_look_and_after_some_windows(looks: list[int]) -> None:
+def test_others_have_a_turn_after_each_look_and_after_some_windows(detections: list[int]) -> None:
     hub = Hub()
     turns, more, told = 0, 0, spans(60)
     while more := hub.detectors.record("n0", told, more):
         turns += 1
-        assert len(looks) == turns
+        assert len(detections) == turns
     assert turns > 50
     told = wire.PodTelemetry(pod_uid="p1", incarnation=1, windows=[wire.StepWindow(rank=0)] * 1000)
-    before, turns = len(looks), 0
+    before, turns = len(detections), 0
     while more := hub.detectors.record("n1", told, more):
         turns += 1
-    assert len(looks) == before and turns == 15
+    assert len(detections) == before and turns == 15
 
 
 def test_all_looks_together_take_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     hub, seconds = Hub(), 1.0
-    began, looks, advance = hub.now, 0, job_detector.advance
+    began, detections, advance = hub.now, 0, job_detector.advance
 
     def slow(state: Any, table: Any) -> Any:
-        nonlocal looks
-        looks += 1
+        nonlocal detections
+        detections += 1
         hub.now += seconds
         return advance(state, table)
 
@@ -343,18 +343,18 @@ def test_all_looks_together_take_half_of_the_time(monkeypatch: pytest.MonkeyPatc
         while more := hub.detectors.record("n0", told, more):
             pass
         hub.now += 0.1
-    assert 10 < looks < 5 + 0.6 * (hub.now - began)
+    assert 10 < detections < 5 + 0.6 * (hub.now - began)
 
 
 def test_a_job_that_takes_all_of_the_time_takes_it_from_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small job beside it has every look; it alone is passed over."""
     hub, advance = Hub(), job_detector.advance
     hub.beside("small")
-    looks = {"job": 0, "small": 0}
+    detections = {"job": 0, "small": 0}
 
     def costly(state: Any, table: Any) -> Any:
         name = "job" if table.wall.size == RANKS else "small"
-        looks[name] += 1
+        detections[name] += 1
         hub.now += 2.0 if name == "job" else 0.001
         return advance(state, table)
 
@@ -365,7 +365,7 @@ def test_a_job_that_takes_all_of_the_time_takes_it_from_itself(monkeypatch: pyte
             while more := hub.detectors.record("n0", told, more):
                 pass
         hub.now += 0.1
-    assert looks["small"] >= 98 and looks["job"] < 50
+    assert detections["small"] >= 98 and detections["job"] < 50
 
 
 def test_a_job_that_cannot_be_watched_is_looked_at_once_in_a_second(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -465,7 +465,7 @@ def test_two_nodes_that_claim_one_hardware_are_not_taken_for_one(api: FakeApi) -
     api.put(HEALTH_SWEEPS, {"metadata": {"name": "all"}, "spec": {"selector": {}, "tiers": ["L0"]}})
     it.reconcile(4)
     said = {one["node"]: one["message"] for one in it.sweep("all")["status"]["nodes"]}
-    assert set(said.values()) == {"its agent has not told of its hardware"}
+    assert set(said.values()) == {"its agent has not reported its hardware"}
 
 
 def test_what_an_agent_refuses_for_nobody_is_forgotten(api: FakeApi) -> None:

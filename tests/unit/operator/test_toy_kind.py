@@ -90,7 +90,7 @@ async def test_a_changed_intent_is_applied(it: Toy) -> None:
 async def test_fields_that_somebody_else_changes_are_put_back(it: Toy) -> None:
     """kubernetes-sigs/mcp-lifecycle-operator#276. Two that insist do not write for ever without rest."""
 
-    def taken_by(who: str) -> None:
+    def owned_by(who: str) -> None:
         ours = {"manager": "convoy-operator", "operation": "Apply", "fieldsV1": {"f:less": {who: {}}}}
         known = {**(it.service or {}), "spec": {"selector": {"somebody": who}}}
         known["metadata"] = {**known["metadata"], "managedFields": [ours]}
@@ -99,14 +99,14 @@ async def test_fields_that_somebody_else_changes_are_put_back(it: Toy) -> None:
     await it.reconciler.handle(KEY)
     intended, applies = (it.service or {})["spec"], it.api.count("apply", "services")
     for number in range(1, 4):
-        taken_by(f"f:{number}")
+        owned_by(f"f:{number}")
         it.time += 1000.0
         await it.reconciler.handle(KEY)
         assert (it.service or {})["spec"] == intended and it.api.count(
             "apply", "services"
         ) == applies + number
         assert KEY not in it.queue
-    taken_by("f:again")
+    owned_by("f:again")
     await it.reconciler.handle(KEY)
     assert it.api.count("apply", "services") == applies + 3, "too early"
     assert KEY in it.queue, "it is tried again later"
@@ -191,7 +191,7 @@ def test_the_operator_may_do_what_its_plans_ask_and_no_more() -> None:
 
 def test_what_is_watched_is_kept(api: FakeApi) -> None:
     it = Toy(api)
-    kept = views.parent(api.put(SERVICES, {"metadata": {"name": "s"}}, "ns"))
+    kept = views.cached_object(api.put(SERVICES, {"metadata": {"name": "s"}}, "ns"))
     it.cache.store(SERVICES).upsert(kept)
     assert it.cache.child(SERVICES, "ns", "s") is kept
 
@@ -224,6 +224,7 @@ async def test_children_of_a_kind_that_is_reconciled_are_in_the_cache_of_that_ki
 
 
 def test_the_page_of_controllers_has_it() -> None:
-    assert "## ToyServer\n\nServes a toy.\n\n- Also woken by: Service.\n- A plan applies: Service." in page(
-        WITH_TOY
+    assert (
+        "## ToyServer\n\nServes a toy.\n\n- Also queued by changes of: Service.\n- A plan applies: Service."
+        in page(WITH_TOY)
     )

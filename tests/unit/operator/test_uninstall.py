@@ -12,7 +12,7 @@ import pytest
 from convoy_controllers.resources import NODES, TRAINING_JOBS
 from convoy_crds.terms import LABEL_NODE_HEALTH
 from convoy_operator import uninstall
-from convoy_operator.uninstall import objection, settled
+from convoy_operator.uninstall import check_twice, objection
 
 from .conftest import FakeApi
 
@@ -48,19 +48,19 @@ def test_marked_nodes_are_to_be_let_go_first() -> None:
 
 
 def test_agents_are_given_time_and_then_it_looks_once_more(api: FakeApi, virtual: Callable[..., Any]) -> None:
-    async def asked(made_after: float | None) -> tuple[str | None, float]:
+    async def checked(made_after: float | None) -> tuple[str | None, float]:
         loop = asyncio.get_running_loop()
         began = loop.time()
         if made_after is not None:
             job = {"metadata": {"name": "late", "namespace": "ns"}, "spec": {}}
             loop.call_later(made_after, api.put, TRAINING_JOBS, job, "ns")
-        found = await settled(api, 25.0, "")
+        found = await check_twice(api, 25.0, "")
         return found, loop.time() - began
 
-    assert virtual(asked(None)) == (None, 25.0)
-    found, seconds = virtual(asked(10.0))
+    assert virtual(checked(None)) == (None, 25.0)
+    found, seconds = virtual(checked(10.0))
     assert seconds == 25.0 and "1 TrainingJob (ns/late)" in found
-    assert virtual(asked(None))[1] == 0.0, "what stands in the way is said at once"
+    assert virtual(checked(None))[1] == 0.0, "what stands in the way is said at once"
 
 
 @pytest.mark.parametrize(
@@ -88,16 +88,16 @@ def test_marks_of_a_policy_that_has_just_gone_have_a_moment(
     seconds: float,
     words: str | None,
 ) -> None:
-    async def asked() -> tuple[str | None, float]:
+    async def checked() -> tuple[str | None, float]:
         loop = asyncio.get_running_loop()
         monkeypatch.setattr(uninstall.time, "monotonic", loop.time)
         began = loop.time()
         api.put(NODES, {"metadata": {"name": "n1", "labels": {LABEL_NODE_HEALTH: "Qualified"}}})
         if gone_after is not None:
             loop.call_later(gone_after, api.objects.pop, (NODES.plural, "", "n1"))
-        return await settled(api, 25.0, ""), loop.time() - began
+        return await check_twice(api, 25.0, ""), loop.time() - began
 
-    found, took = virtual(asked())
+    found, took = virtual(checked())
     assert took == seconds
     assert (words is None and found is None) or (words is not None and words in (found or ""))
 
