@@ -295,7 +295,7 @@ def _leaks_taints(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(wanted, "retainted", leaky)
 
 
-def _evicts_anyway(patch: pytest.MonkeyPatch) -> None:
+def _swaps_anyway(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fleet, "must_swap", lambda status, policy: status.state is State.DRAINING)
 
 
@@ -311,7 +311,7 @@ CONTROLS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], obj
     "job": (_ledger(jobs=()), two_of_one_job),
     "breaker": (lambda patch: patch.setattr(breaker, "admits", lambda *_: True), storm),
     "taints": (_leaks_taints, lambda: dies_always(3)),
-    "evictions": (_evicts_anyway, storm_amid_a_drain),
+    "swaps": (_swaps_anyway, storm_amid_a_drain),
     "recovery": (_repairs_wait, recovery_amid_a_storm),
     "stored tokens": (
         lambda patch: patch.setattr(record, "TOKEN", frozenset()),
