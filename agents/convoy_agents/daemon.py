@@ -10,6 +10,9 @@ from functools import partial
 from typing import Any
 
 import structlog
+from convoy_agents.guard.outgoing import Outgoing
+from convoy_agents.guard.sweep.answering import PairService
+from convoy_agents.guard.sweep.pairing import Pairing
 
 from convoy_agents import metrics
 from convoy_agents.commit_client import CommitClient
@@ -20,10 +23,7 @@ from convoy_agents.csi.folders import Folders
 from convoy_agents.csi.service import CsiServers
 from convoy_agents.csi.volumes import Volumes, save_state
 from convoy_agents.enrol import Enrolment
-from convoy_agents.guard.outgoing import Outgoing
-from convoy_agents.guard.sweep.answering import PairService
 from convoy_agents.guard.sweep.orders import Orders
-from convoy_agents.guard.sweep.pairing import Pairing
 from convoy_agents.guard.sweep.provenance import provenance
 from convoy_agents.guard.sweep.runner import Launch, Runner
 from convoy_agents.hub_client import HubClient, Node
@@ -36,20 +36,20 @@ from convoy_agents.pods.registry import Pods
 from convoy_agents.pods.session import Hooks
 from convoy_agents.pods.state import PodState
 from convoy_agents.settings import Settings
-from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.committer import Committer
 from convoy_agents.tiercheck.deciding import Decisions
-from convoy_agents.tiercheck.ledger import KeptLedger
+from convoy_agents.tiercheck.ledger import MemoryLedger
 from convoy_agents.tiercheck.link import Encoders, Links
 from convoy_agents.tiercheck.memory_manager import MemoryManager
 from convoy_agents.tiercheck.peer_transfer import PeerTransfer
+from convoy_agents.tiercheck.rank_server import RankServer
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.restoring import Restores, ShardSources
 from convoy_agents.tiercheck.scrubbing import Scrubber
 from convoy_agents.tiercheck.service import ShardService
-from convoy_agents.tiercheck.serving import Ranks
 from convoy_agents.tiercheck.slot_token_check import SlotTokenCheck
 from convoy_agents.tiercheck.surveying import Surveys
+from convoy_agents.tiercheck.trouble_reporter import TroubleReporter
 from convoy_agents.wire import http, hub_pb2
 
 LEAVE_SECONDS = 8.0
@@ -88,8 +88,8 @@ class Agent:
         )
         encoders = Encoders(max(1, min(MAX_ENCODERS, (os.cpu_count() or 1) // 4)))
         self.remotes = Remotes(self._report_store, settings.stores_dir, encoders, settings.copy_rate)
-        alarms = Alarms(self.pods.troubled)
-        self._ledger = KeptLedger(self.memory_manager, self.remotes, alarms)
+        troubles = TroubleReporter(self.pods.troubled)
+        self._ledger = MemoryLedger(self.memory_manager, self.remotes, troubles)
         self.commit_coordinator = CommitCoordinator(self._ledger)
         self._peers = PeerClient(self.enrolment)
         commits = CommitClient(settings.node, self.commit_coordinator, self._peers, self.pods.assignment)
@@ -101,11 +101,11 @@ class Agent:
         )
         decisions = Decisions(settings.node, self._surveys, peer_transfer, self.remotes)
         sources = ShardSources(peer_transfer, self.remotes)
-        restores = Restores(settings.node, self.memory_manager, self._surveys, sources, alarms, decisions)
+        restores = Restores(settings.node, self.memory_manager, self._surveys, sources, troubles, decisions)
         self._committer = Committer(
-            self.memory_manager, peer_transfer, self.remotes, alarms, commits, self.pods
+            self.memory_manager, peer_transfer, self.remotes, troubles, commits, self.pods
         )
-        self._ranks = Ranks(self.memory_manager, restores, self._committer, lambda: self.pods, alarms)
+        self._ranks = RankServer(self.memory_manager, restores, self._committer, lambda: self.pods, troubles)
         self._telemetry = Outgoing()
         pairing = Pairing(self._peers.pairs)
         runner = Runner(Launch(settings.probe_dir, settings.probe_python))
@@ -129,7 +129,7 @@ class Agent:
             self._isolation.reached_hub,
             lambda: self.memory_manager.held,
             self._forget,
-            self.remotes.told,
+            self.remotes.apply,
             self._telemetry.take,
             self.sweeps.told,
             self.sweeps.reports,
@@ -259,12 +259,12 @@ class Agent:
         if job_memory is not None and pod.seen > job_memory.seen:
             self._spawn(job_memory.record_seen(pod.seen))
         if job_memory is not None:
-            self._spawn(self._surveys.renew(job_memory))
+            self._spawn(self._surveys.renew_slot_token(job_memory))
 
     def _pod_left(self, uid: str) -> None:
         self.commit_coordinator.drop_pod(uid)
         self._committer.drop_pod(uid)
-        self._ranks.forget(uid)
+        self._ranks.drop_pod(uid)
         self._telemetry.gone(uid)
 
     def _report_store(self, report: hub_pb2.StoreReport) -> None:
@@ -284,7 +284,7 @@ class Agent:
         # The hub says it again for as long as its memory is not given back.
         if self.memory_manager.get(job_uid) is None:
             self._ledger.drop_job(job_uid)
-            self._ranks.job_over(job_uid)
+            self._ranks.drop_job(job_uid)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

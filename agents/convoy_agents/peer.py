@@ -8,21 +8,21 @@ from typing import Any, NamedTuple
 
 import grpc
 import structlog
+from convoy_agents.guard.sweep.answering import PairService
+from convoy_agents.wire.bounds import Bounds
+from convoy_agents.wire.shown import Shown
 
 from convoy_agents import metrics
 from convoy_agents.channels import SERVER_OPTIONS, Identity, dial
 from convoy_agents.commit_coordinator import CommitCoordinator, CommitOutcome, PrepareVote
 from convoy_agents.enrol import Enrolment, describe
-from convoy_agents.guard.sweep.answering import PairService
 from convoy_agents.peer_attestation import PeerAttestation
 from convoy_agents.pods.assignment import Member, NodeAddress
 from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.shard_record import ShardMetadata
 from convoy_agents.tiercheck.slot_token_check import SlotTokenCheck
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
-from convoy_agents.wire.bounds import Bounds
 from convoy_agents.wire.callers import agent_of
-from convoy_agents.wire.shown import Shown
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.commit import DEADLINE_SECONDS, Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
@@ -121,7 +121,7 @@ class PeerService:
             if isinstance(request, hub_pb2.AbandonRequest):
                 return hub_pb2.CommitReply(verdict=hub_pb2.CommitReply.UNKNOWN)
             # That it has begun ends what goes on here.
-            shown = await self._slot_tokens.shown(request.slot_token, request.job_uid, context)
+            shown = await self._slot_tokens.require(request.slot_token, request.job_uid, context)
             if (shown.incarnation, shown.slot) != (request.incarnation, request.slot):
                 text = f"not slot {request.slot} of incarnation {request.incarnation}"
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)

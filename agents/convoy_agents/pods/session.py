@@ -29,7 +29,7 @@ from convoy_agents.pods.messages import (
 )
 from convoy_agents.pods.rules import reduce
 from convoy_agents.pods.state import Event, FromRank, LauncherDisconnected, PodState, Urgency
-from convoy_agents.tiercheck.line import Line
+from convoy_agents.tiercheck.rank_connection import RankConnection
 from convoy_agents.wire import hub_pb2
 
 log = structlog.get_logger()
@@ -44,7 +44,7 @@ class Hooks:
     """(pod uid, urgency)"""
     advanced: Callable[[PodState], None]
     """The pod has a new assignment, or a later incarnation was heard of."""
-    memory: Callable[[Callable[[], PodState], Line], Awaitable[None]]
+    memory: Callable[[Callable[[], PodState], RankConnection], Awaitable[None]]
     """Serves a rank's memory until it hangs up; this one waits."""
     telemetry: Callable[[str, int, tuple[hub_pb2.StepWindow, ...]], None]
     """(pod uid, incarnation, what one of its ranks said of its steps)"""
@@ -226,7 +226,7 @@ class PodSession:
         self._memories.add(connection)
         try:
             with connection.raw() as raw:
-                await self._hooks.memory(lambda: self.state, Line(connection, raw, frames))
+                await self._hooks.memory(lambda: self.state, RankConnection(connection, raw, frames))
         finally:
             self._memories.discard(connection)
 

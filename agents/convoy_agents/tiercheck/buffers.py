@@ -44,10 +44,10 @@ class Buffers:
                 path.unlink()
 
     def allocate(self, names: Collection[str], size: int) -> None:
-        """Give each buffer at least so many bytes. NoRoom, and nothing is changed, when they do not fit."""
+        """Give each buffer at least so many bytes. ShareExhausted, and nothing is changed, when they do not fit."""
         missing = sum(max(0, size - size_of(self.path(name))) for name in names)
-        if missing > (left := memory.left(self._folder)):
-            raise memory.NoRoom(missing, left)
+        if missing > (left := memory.free_bytes(self._folder)):
+            raise memory.ShareExhausted(missing, left)
         for name in names:
             memory.allocate(self.path(name), size)
 

@@ -13,16 +13,16 @@ import structlog
 from convoy_agents.backoff import Backoff
 from convoy_agents.commit_coordinator import CommitOutcome, PrepareVote
 from convoy_agents.pods.assignment import Assignment
-from convoy_agents.tiercheck.abandoning import Abandonments
-from convoy_agents.tiercheck.alarms import Alarms
-from convoy_agents.tiercheck.copying import Copies, links, own, restored
+from convoy_agents.tiercheck.abandoned_generations import AbandonedGenerations
+from convoy_agents.tiercheck.copying import ShardCopier, links, own, restored
 from convoy_agents.tiercheck.digest import Damaged
 from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.memory_manager import MemoryManager
 from convoy_agents.tiercheck.peer_transfer import PeerTransfer
 from convoy_agents.tiercheck.remote import Remotes
-from convoy_agents.tiercheck.restoring import Reading
+from convoy_agents.tiercheck.restoring import PodRestore
 from convoy_agents.tiercheck.shard_store import ShardStore
+from convoy_agents.tiercheck.trouble_reporter import TroubleReporter
 from convoy_agents.tiercheck.uploading import Uploads, unfinished
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import START_STEP, Generation, Tier
@@ -56,7 +56,9 @@ class PodPlans(Protocol):
         """Return a pod's plan; None when it has none, or is not here."""
         ...
 
-    def decided(self, uid: str, tier: Tier, generation: Generation, verdict: Verdict, seen: int) -> None:
+    def commit_decided(
+        self, uid: str, tier: Tier, generation: Generation, verdict: Verdict, seen: int
+    ) -> None:
         """Notify a pod of the verdict on its generation. `seen`: the latest incarnation that is known."""
         ...
 
@@ -84,19 +86,19 @@ class Committer:
         memory_manager: MemoryManager,
         peer_transfer: PeerTransfer,
         remotes: Remotes,
-        alarms: Alarms,
+        troubles: TroubleReporter,
         requests: CommitRequests,
         pods: PodPlans,
     ) -> None:
         self._memory_manager = memory_manager
-        self._copies = Copies(peer_transfer, alarms, pods.assignment)
-        self._uploads = Uploads(remotes, alarms, self._stand_remotely, self._lasts)
-        self._alarms = alarms
+        self._copies = ShardCopier(peer_transfer, troubles, pods.assignment)
+        self._uploads = Uploads(remotes, troubles, self._commit_in_store, self._is_current)
+        self._troubles = troubles
         self._requests = requests
         self._pods = pods
         self._rounds: dict[tuple[str, Generation], CommitRound] = {}
         """The rounds under way, by pod and generation."""
-        self._abandoned = Abandonments(requests.abandon)
+        self._abandoned = AbandonedGenerations(requests.abandon)
 
     async def sealed(self, uid: str) -> None:
         """Have committed what is whole: a rank of the pod has sealed a shard, or an agent begins."""
@@ -154,30 +156,32 @@ class Committer:
             return
         plan, job_memory, _ = mine
         if (found := await job_memory.inspect(lambda store: unfinished(store, plan))) is not None:
-            self._uploads.begin(plan, job_memory, *found)
+            self._uploads.start(plan, job_memory, *found)
         if (keys := await job_memory.inspect(lambda store: restored(store, plan))) is not None:
             self._copy_restored(plan, job_memory, keys)
 
-    async def adopt(self, uid: str, reading: Reading) -> set[str]:
+    async def adopt(self, uid: str, pod_restore: PodRestore) -> set[str]:
         """Copy what was restored, which may have lost copies, to the places that its successors will have.
         Return the shards that are this pod's to keep until then.
         """
-        plan, chosen = reading.plan, reading.chosen
+        plan, chosen = pod_restore.plan, pod_restore.chosen
         if chosen is None:
             return set()
         # Segments before what they extend: a host accepts an old base only where something extends it.
-        keys = [key for shard in own(plan, reading.shards) for key, _ in reversed(reading.links(shard))]
+        keys = [
+            key for shard in own(plan, pod_restore.shards) for key, _ in reversed(pod_restore.links(shard))
+        ]
         self._copy_restored(plan, self._memory_manager.open(plan.job_uid), keys)
         return set(keys)
 
     def drop_pod(self, uid: str) -> None:
         """End the rounds of a pod that left; what it has sealed stays until it is superseded."""
-        self._alarms.forget(uid)
+        self._troubles.drop_pod(uid)
         for (pod_uid, _), one in self._rounds.items():
             if pod_uid == uid:
                 _cancel(one)
-        self._uploads.forget(uid)
-        self._abandoned.forget(uid)
+        self._uploads.drop_pod(uid)
+        self._abandoned.drop_pod(uid)
 
     async def close(self) -> None:
         """End every task."""
@@ -194,7 +198,7 @@ class Committer:
             return None
         return plan, job_memory, {str(rank) for rank in plan.ranks}
 
-    def _lasts(self, plan: Assignment) -> bool:
+    def _is_current(self, plan: Assignment) -> bool:
         """Return whether the pod is here, and still in the same incarnation."""
         now = self._pods.assignment(plan.pod_uid)
         return now is not None and now.incarnation == plan.incarnation
@@ -254,9 +258,9 @@ class Committer:
     async def _commit(self, one: CommitRound, vote: PrepareVote) -> None:
         plan, job_memory = one.plan, one.job_memory
         keys = await job_memory.inspect(lambda store: links(store, vote.shards.values()))
-        copying = asyncio.create_task(self._copies.make(plan, job_memory, keys))
+        copying = asyncio.create_task(self._copies.copy(plan, job_memory, keys))
         try:
-            outcome, stands = await self._stand_locally(one, vote)
+            outcome, stands = await self._commit_locally(one, vote)
             if not stands:
                 copying.cancel()
                 # Undecided is not refused: others may know that it stands, and count on the copies.
@@ -264,16 +268,18 @@ class Committer:
                 await job_memory.give_up(vote.shards.values(), plan.incarnation, withdraw=refused)
                 return
             if outcome.record is not None and outcome.record.remote:
-                self._uploads.begin(plan, job_memory, one.generation, keys)
-            await self._stand_with_peers(one, copying)
+                self._uploads.start(plan, job_memory, one.generation, keys)
+            await self._commit_with_peers(one, copying)
         except Damaged as error:
             # It stands, and cannot have its copies: nobody gets beyond it, so the ranks begin again.
             log.error("SHARD DAMAGED BEFORE ITS COPIES WERE MADE", job=plan.job, why=str(error))
-            self._pods.decided(plan.pod_uid, Tier.LOCAL, one.generation, Verdict.STALE, plan.incarnation + 1)
+            self._pods.commit_decided(
+                plan.pod_uid, Tier.LOCAL, one.generation, Verdict.STALE, plan.incarnation + 1
+            )
         finally:
             copying.cancel()
 
-    async def _stand_locally(self, one: CommitRound, vote: PrepareVote) -> tuple[CommitOutcome, bool]:
+    async def _commit_locally(self, one: CommitRound, vote: PrepareVote) -> tuple[CommitOutcome, bool]:
         """Return the outcome, and whether the generation stands locally."""
         for _ in range(LOCAL_TRIES):
             outcome = await self._requests.request_commit(one.plan, Tier.LOCAL, one.generation, vote)
@@ -282,21 +288,21 @@ class Committer:
                 break
         return outcome, await self._record_outcome(one, Tier.LOCAL, outcome)
 
-    async def _stand_with_peers(self, one: CommitRound, copying: asyncio.Task[bool]) -> None:
+    async def _commit_with_peers(self, one: CommitRound, copying: asyncio.Task[bool]) -> None:
         """Request the peer tier once the copies are there, for as long as the incarnation lasts: what stands
         locally cannot be given up, and keeps a buffer of every rank until it has its copies.
         """
         if not await copying:
             return
         pause = Backoff(first=0.5, cap=10.0)
-        while self._lasts(one.plan):
+        while self._is_current(one.plan):
             outcome = await self._requests.request_commit(one.plan, Tier.PEER, one.generation)
             if outcome.verdict is not Verdict.EXPIRED:
                 await self._record_outcome(one, Tier.PEER, outcome)
                 return
             await asyncio.sleep(pause.next())
 
-    async def _stand_remotely(
+    async def _commit_in_store(
         self, plan: Assignment, job_memory: JobMemory, generation: Generation
     ) -> bool | None:
         """Request the store's tier. Return whether the generation stands there; None while that is open."""
@@ -310,12 +316,12 @@ class Committer:
         if plan.memory and plan.memory.copies:
             start = Generation(plan.incarnation, START_STEP)
             one = CommitRound(plan, job_memory, start, notify_peer=False)
-            self._start(one, partial(self._copied, keys=keys))
+            self._start(one, partial(self._copy_and_commit, keys=keys))
 
-    async def _copied(self, one: CommitRound, keys: list[str]) -> None:
-        copying = asyncio.create_task(self._copies.make(one.plan, one.job_memory, keys))
+    async def _copy_and_commit(self, one: CommitRound, keys: list[str]) -> None:
+        copying = asyncio.create_task(self._copies.copy(one.plan, one.job_memory, keys))
         try:
-            await self._stand_with_peers(one, copying)
+            await self._commit_with_peers(one, copying)
         except Damaged as error:
             log.error("no copies of what was restored", job=one.plan.job, why=str(error))
         finally:
@@ -330,13 +336,13 @@ class Committer:
             while True:
                 try:
                     noted = await one.job_memory.record_commit(outcome.record, plan.incarnation, tier)
-                    self._alarms.noted(plan)
+                    self._troubles.record_written(plan)
                     break
                 except OSError as error:
                     # Full memory: it is tried again for as long as the incarnation lasts.
                     log.error("commit not noted", job=plan.job, why=str(error), **generation._asdict())
-                    self._alarms.not_noted(plan, generation, error)
-                    if one.job_memory.closed or not self._lasts(plan):
+                    self._troubles.record_not_written(plan, generation, error)
+                    if one.job_memory.closed or not self._is_current(plan):
                         return False
                     await asyncio.sleep(pause.next())
             if not noted:
@@ -344,7 +350,7 @@ class Committer:
         # Without copies the peer tier is a matter between agents: no watermark promises what is not there.
         peer = one.notify_peer and plan.memory is not None and plan.memory.copies > 0
         if tier is not Tier.PEER or peer:
-            self._pods.decided(plan.pod_uid, tier, generation, outcome.verdict, outcome.seen)
+            self._pods.commit_decided(plan.pod_uid, tier, generation, outcome.verdict, outcome.seen)
         return committed
 
 

@@ -11,39 +11,39 @@ import structlog
 from convoy_agents import metrics
 from convoy_agents.backoff import Backoff
 from convoy_agents.pods.assignment import Assignment, NodeAddress
-from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.digest import Damaged
 from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.keyed_lock import KeyedLock
 from convoy_agents.tiercheck.peer_transfer import Later, Outdated, PeerTransfer, Unreachable
 from convoy_agents.tiercheck.shard_store import ShardStore
+from convoy_agents.tiercheck.trouble_reporter import TroubleReporter
 from convoy_controllers.checkpoint import records, retention
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
 log = structlog.get_logger()
 
 
-class Copies:
+class ShardCopier:
     """Of the shards of one node. `plan`: a pod's, as it is now."""
 
     def __init__(
-        self, peer_transfer: PeerTransfer, alarms: Alarms, plan: Callable[[str], Assignment | None]
+        self, peer_transfer: PeerTransfer, troubles: TroubleReporter, plan: Callable[[str], Assignment | None]
     ) -> None:
         self._peer_transfer = peer_transfer
-        self._alarms = alarms
+        self._troubles = troubles
         self._plan = plan
         self._sending: KeyedLock[tuple[str, str, str]] = KeyedLock()
         """By job, host and shard."""
 
-    async def make(self, plan: Assignment, job_memory: JobMemory, keys: Sequence[str]) -> bool:
+    async def copy(self, plan: Assignment, job_memory: JobMemory, keys: Sequence[str]) -> bool:
         """Whether every host of the pod has its copies of these shards. Damaged when there is nothing right
         to send.
         """
         hosts = plan.memory.hosts if plan.memory else ()
-        began = time.monotonic()
+        started = time.monotonic()
         done = await asyncio.gather(*(self._send(plan, host, job_memory, keys) for host in hosts))
         if done and all(done):
-            metrics.COPY_SECONDS.observe(time.monotonic() - began)
+            metrics.COPY_SECONDS.observe(time.monotonic() - started)
         return all(done)
 
     async def _send(
@@ -62,7 +62,7 @@ class Copies:
                 await self._send_one(place, job_memory, now, left[0])
             except (Later, Unreachable) as error:
                 log.info("no copy", job=plan.job, node=host.node, why=str(error))
-                self._alarms.not_copied(plan, host.node, left[0], str(error))
+                self._troubles.not_copied(plan, host.node, left[0], str(error))
             except Outdated as error:
                 log.info("copy refused", job=plan.job, why=str(error))
                 return False
@@ -75,13 +75,13 @@ class Copies:
                     log.error("no copy", job=plan.job, node=host.node, exc_info=error)
                 failed = why
                 told = f"{host.node} nothing: it cannot be sent: {why}"
-                self._alarms.not_copied(plan, host.node, left[0], told)
+                self._troubles.not_copied(plan, host.node, left[0], told)
             else:
                 left.pop(0)
                 pause.reset()
                 continue
             await asyncio.sleep(pause.next())
-        self._alarms.copied(plan, host.node)
+        self._troubles.copied(plan, host.node)
         return True
 
     async def _send_one(self, place: NodeAddress, job_memory: JobMemory, plan: Assignment, key: str) -> None:
@@ -110,13 +110,13 @@ def links(store: ShardStore, heads: Iterable[str]) -> list[str]:
 
 
 def restored(store: ShardStore, plan: Assignment) -> list[str] | None:
-    """What is to have copies of the generation that the incarnation began with: this pod's shards of it, and
+    """What is to have copies of the generation that the incarnation started with: this pod's shards of it, and
     what they extend. None when there is no such generation, a later one has its copies, or not all of it is
     here yet.
     """
     branch, peer = store.branches.get(plan.incarnation), store.marks.get(Tier.PEER)
-    began = branch.parent if branch else None
-    record = store.records.get(began) if began else None
+    started = branch.parent if branch else None
+    record = store.records.get(started) if started else None
     copied = peer is not None and peer.incarnation == plan.incarnation
     if record is None or copied or store.incarnation != plan.incarnation:
         return None

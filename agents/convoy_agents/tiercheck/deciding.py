@@ -24,7 +24,7 @@ from convoy_controllers.checkpoint.records import Branch, Inventory, merge
 
 DECIDE_SECONDS = 60.0
 """For all members to answer: each has a live pod, so its agent is there or comes back."""
-UNHEARD_SECONDS = 30.0
+SILENT_NODE_SECONDS = 30.0
 """For which nodes that do not answer are waited for while an incarnation is unheard of: they may know what it
 has done. After that its work counts as lost with them.
 """
@@ -40,7 +40,7 @@ Broken = tuple[tuple[str, str], ...]
 log = structlog.get_logger()
 
 
-class Failed(Exception):
+class RestoreFailed(Exception):
     """What to go on from is not known, or not here: the rank is to be started again."""
 
     def __init__(self, why: str, *, memory: bool = False, store: bool = False) -> None:
@@ -59,7 +59,7 @@ class Decisions:
         self._surveys = surveys
         self._peer_transfer = peer_transfer
         self._remotes = remotes
-        self._telling: set[asyncio.Task[None]] = set()
+        self._branch_tasks: set[asyncio.Task[None]] = set()
         self._decisions: dict[tuple[str, int, int], asyncio.Task[hub_pb2.ResumeReply]] = {}
 
     async def decide(
@@ -89,30 +89,30 @@ class Decisions:
             task.add_done_callback(ended)
         try:
             return await asyncio.shield(self._decisions[key])
-        except Failed as error:
+        except RestoreFailed as error:
             log.warning("not decided what to go on from", job=plan.job, why=str(error))
             unknown = hub_pb2.ResumeReply.UNKNOWN
             return hub_pb2.ResumeReply(outcome=unknown, message=str(error), store_unreachable=error.store)
 
     async def _decide(self, plan: Assignment, broken: Broken, bases: bool) -> hub_pb2.ResumeReply:
-        began = time.monotonic()
+        started = time.monotonic()
         members = {one.node: NodeAddress(one.node, one.peer_address) for one in plan.members}
         others = {
             one.node: one for one in (plan.memory.holders if plan.memory else ()) if one.node not in members
         }
-        found = await self._members(plan, members)
-        silent = await self._others(plan, others, found)
-        stored, trouble = await self._store(plan, Branch(plan.incarnation, decided=False))
-        while plan.incarnation > 1 and time.monotonic() - began < UNHEARD_SECONDS:
+        found = await self._survey_members(plan, members)
+        silent = await self._survey_others(plan, others, found)
+        stored, trouble = await self._survey_store(plan, Branch(plan.incarnation, decided=False))
+        while plan.incarnation > 1 and time.monotonic() - started < SILENT_NODE_SECONDS:
             held = _held(found, stored, bases)
             if not (silent or trouble) or not await asyncio.to_thread(
                 restore.may_be_outdated, held, plan.incarnation, broken
             ):
                 break
             await asyncio.sleep(1.0)
-            silent = await self._others(plan, silent, found)
+            silent = await self._survey_others(plan, silent, found)
             if trouble:
-                stored, trouble = await self._store(plan, Branch(plan.incarnation, decided=False))
+                stored, trouble = await self._survey_store(plan, Branch(plan.incarnation, decided=False))
         held = _held(found, stored, bases)
         if (
             trouble
@@ -128,64 +128,68 @@ class Decisions:
         )
         if trouble:
             reply.message = "; ".join(filter(None, (reply.message, str(trouble))))
-        self._tell(plan, records.branch(reply.branch))
+        self._start_put_branch(plan, records.branch(reply.branch))
         log.info(
             "decided what to go on from",
             job=plan.job,
             incarnation=plan.incarnation,
             outcome=hub_pb2.ResumeReply.Outcome.Name(reply.outcome),
             message=reply.message,
-            seconds=round(time.monotonic() - began, 3),
+            seconds=round(time.monotonic() - started, 3),
         )
         return reply
 
-    async def _store(self, plan: Assignment, branch: Branch) -> tuple[Inventory | None, Failed | None]:
+    async def _survey_store(
+        self, plan: Assignment, branch: Branch
+    ) -> tuple[Inventory | None, RestoreFailed | None]:
         """What the job's store holds, once it has heard that this incarnation looks; or why that is not
         known."""
         if not (plan.memory and plan.memory.store):
             return None, None
         answered = False
         try:
-            found = await self._stored(plan, branch)
+            found = await self._read_store(plan, branch)
             answered = True
             if plan.resume_uid and not found.records:
                 async with asyncio.timeout(ADOPT_SECONDS):
                     await self._remotes.adopt(plan)
-                found = await self._stored(plan, branch)
+                found = await self._read_store(plan, branch)
             return found, None
         except (StoreError, Damaged, TimeoutError) as error:
             why = str(error) or f"the store does not answer within {STORE_SECONDS:.0f} s"
             log.warning("store not read", job=plan.job, why=why)
             # What a store that answers refuses for good, or has damaged, is no matter of waiting.
             refused = answered and isinstance(error, StoreError) and not error.retriable
-            return None, Failed(why, store=not (refused or isinstance(error, Damaged)))
+            return None, RestoreFailed(why, store=not (refused or isinstance(error, Damaged)))
 
-    async def _stored(self, plan: Assignment, branch: Branch) -> Inventory:
+    async def _read_store(self, plan: Assignment, branch: Branch) -> Inventory:
         async with asyncio.timeout(STORE_SECONDS):
             await self._remotes.branch(plan, branch)
             return await self._remotes.inventory(plan)
 
-    def _tell(self, plan: Assignment, branch: Branch) -> None:
-        """Has the store know where the incarnation began; a store that is away learns it with no commit."""
+    def _start_put_branch(self, plan: Assignment, branch: Branch) -> None:
+        """Has the store know where the incarnation started; a store that is away learns it with no commit."""
         if not (plan.memory and plan.memory.store):
             return
 
-        async def tell() -> None:
+        async def put_branch() -> None:
             pause = Backoff(first=1.0, cap=30.0)
             while (now := self._surveys.plan(plan.job_uid)) and now.incarnation == plan.incarnation:
                 try:
                     await self._remotes.branch(plan, branch)
                     return
                 except StoreError as error:
-                    log.warning("store not told where it began", job=plan.job, why=str(error))
+                    log.warning("store not told where it started", job=plan.job, why=str(error))
                 await asyncio.sleep(pause.next())
 
-        task = asyncio.create_task(tell())
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        task = asyncio.create_task(put_branch())
+        self._branch_tasks.add(task)
+        task.add_done_callback(self._branch_tasks.discard)
 
-    async def _members(self, plan: Assignment, places: Mapping[str, NodeAddress]) -> dict[str, Surveyed]:
-        """What all of them hold. Failed when one does not answer in time."""
+    async def _survey_members(
+        self, plan: Assignment, places: Mapping[str, NodeAddress]
+    ) -> dict[str, Surveyed]:
+        """What all of them hold. RestoreFailed when one does not answer in time."""
         deadline = time.monotonic() + DECIDE_SECONDS
         found: dict[str, Surveyed] = {}
         pause = Backoff(first=0.05, cap=1.0)
@@ -201,10 +205,10 @@ class Decisions:
             if len(found) == len(places):
                 return found
             if time.monotonic() > deadline:
-                raise Failed(f"no answer from {', '.join(sorted(set(places) - set(found)))}")
+                raise RestoreFailed(f"no answer from {', '.join(sorted(set(places) - set(found)))}")
             await asyncio.sleep(pause.next())
 
-    async def _others(
+    async def _survey_others(
         self, plan: Assignment, places: Mapping[str, NodeAddress], found: dict[str, Surveyed]
     ) -> dict[str, NodeAddress]:
         """Adds what the nodes beside the members hold; those that do not answer."""
@@ -220,8 +224,8 @@ class Decisions:
     async def _survey(self, plan: Assignment, place: NodeAddress, member: bool) -> Surveyed | None:
         try:
             if place.node == self._node:
-                return await self._surveys.answer(plan.job_uid, plan.incarnation, member)
-            return await self._peer_transfer.survey(place, self._surveys.now(plan), member)
+                return await self._surveys.survey(plan.job_uid, plan.incarnation, member)
+            return await self._peer_transfer.survey(place, self._surveys.current_plan(plan), member)
         except (Unreachable, OSError) as error:
             log.info("no survey", job=plan.job, node=place.node, why=str(error))
             return None

@@ -18,7 +18,7 @@ import xxhash
 from convoy_controllers.checkpoint.records import MAX_CHUNK, Chunk
 
 AHEAD = 64
-"""Chunks of a file that a pool is asked for at once: what is asked costs memory, however long the file is."""
+"""Chunks of a file that a pool is pending for at once: what is pending costs memory, however long the file is."""
 _own = threading.local()
 """Each thread's buffer."""
 Buffer = bytes | bytearray | memoryview
@@ -48,17 +48,17 @@ def chunks(fd: int, length: int, pool: ThreadPoolExecutor | None = None) -> tupl
     if pool is None:
         return tuple(_chunk(fd, *part) for part in cut(length))
     found: list[Chunk] = []
-    asked: deque[Future[Chunk]] = deque()
+    pending: deque[Future[Chunk]] = deque()
     try:
         for part in cut(length):
-            if len(asked) == AHEAD:
-                found.append(asked.popleft().result())
-            asked.append(pool.submit(_chunk, fd, *part))
-        while asked:
-            found.append(asked.popleft().result())
+            if len(pending) == AHEAD:
+                found.append(pending.popleft().result())
+            pending.append(pool.submit(_chunk, fd, *part))
+        while pending:
+            found.append(pending.popleft().result())
         return tuple(found)
     finally:
-        wait([one for one in asked if not one.cancel()])  # nobody reads what the caller closes
+        wait([one for one in pending if not one.cancel()])  # nobody reads what the caller closes
 
 
 def _chunk(fd: int, offset: int, size: int) -> Chunk:

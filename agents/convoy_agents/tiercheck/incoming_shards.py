@@ -30,7 +30,7 @@ class IncomingShard:
     missing: set[int]
     """Chunks that are not there yet, by index."""
     offsets: list[int] = field(default_factory=list)
-    giver: str = ""
+    copy_of: str = ""
     """The node that counts on the shard as its copy; empty for a shard that is fetched."""
 
 
@@ -48,8 +48,8 @@ class IncomingShards:
         """Iterate over the shards as they are now: one may be dropped meanwhile."""
         return iter(list(self._shards.values()))
 
-    def expect(self, manifest: Manifest, giver: str, local: Callable[[], ReadLocal]) -> list[int]:
-        """Make room for a shard. Return the chunks that have to be sent, by index. NoRoom.
+    def expect(self, manifest: Manifest, copy_of: str, local: Callable[[], ReadLocal]) -> list[int]:
+        """Make room for a shard. Return the chunks that have to be sent, by index. ShareExhausted.
 
         `local`: a reader of the chunks that are here already; those need not be sent.
         """
@@ -59,7 +59,7 @@ class IncomingShards:
             incoming = self._shards[key] = self._start(manifest, local)
             while len(self._shards) > MAX_INCOMING:
                 self.drop(next(iter(self._shards)))
-        incoming.giver = incoming.giver or giver
+        incoming.copy_of = incoming.copy_of or copy_of
         return sorted(incoming.missing)
 
     def chunk(self, key: str, index: int) -> Chunk:

@@ -76,7 +76,7 @@ class JobMemory(StoreAccess):
     async def reserve(
         self, owner: str, count: int, size: int, owners: Collection[str], own_limit: int, kind: str = BASES
     ) -> list[Path]:
-        """Return a rank's buffers, ready to be written. Refused; NoRoom when others have grown into what it
+        """Return a rank's buffers, ready to be written. BudgetExceeded; ShareExhausted when others have grown into what it
         had.
         """
         return await self.finish(self._reserve(owner, count, size, owners, own_limit, kind))
@@ -94,20 +94,22 @@ class JobMemory(StoreAccess):
         await self.changed()
         return [store.buffers.path(name) for name in names]
 
-    async def expect(self, manifest: Manifest, purpose: str, own_limit: int, *, giver: str = "") -> list[int]:
-        """Make room for a shard that is about to come. Return the chunks that are wanted, by index. Refused,
-        NoRoom.
+    async def expect(
+        self, manifest: Manifest, purpose: str, own_limit: int, *, copy_of: str = ""
+    ) -> list[int]:
+        """Make room for a shard that is about to come. Return the chunks that are wanted, by index. BudgetExceeded,
+        ShareExhausted.
 
-        `giver`: the node that counts on the shard from now on.
+        `copy_of`: the node that counts on the shard from now on.
         """
-        return await self.finish(self._expect(manifest, purpose, own_limit, giver))
+        return await self.finish(self._expect(manifest, purpose, own_limit, copy_of))
 
-    async def _expect(self, manifest: Manifest, purpose: str, own_limit: int, giver: str) -> list[int]:
+    async def _expect(self, manifest: Manifest, purpose: str, own_limit: int, copy_of: str) -> list[int]:
         async with self._turn:
             store = await self._open()
-            await self._share.grow(purpose, store.room_with(manifest), own_limit)
-            wanted = await asyncio.to_thread(store.expect, manifest, giver)
-            if giver:
+            await self._share.grow(purpose, store.unbuffered_bytes_with(manifest), own_limit)
+            wanted = await asyncio.to_thread(store.expect, manifest, copy_of)
+            if copy_of:
                 self.uses.claim(manifest.id)
             return wanted
 
@@ -199,11 +201,11 @@ class JobMemory(StoreAccess):
         """
 
         def mine(store: ShardStore) -> set[str]:
-            return store.brought(node).intersection(keys) - store.given_up
+            return store.copies_from(node).intersection(keys) - store.given_up
 
         def drop(store: ShardStore) -> None:
             if store.incarnation == incarnation and self.seen <= incarnation:
-                store.give_back(mine(store))
+                store.release_copies(mine(store))
                 self._collect(store)
 
         if keys and await self.inspect(mine):
@@ -253,7 +255,7 @@ class JobMemory(StoreAccess):
             for key in set(dropped) - self.uses.claimed - self.uses.uploading:
                 store.drop(key)
             self._collect(store)
-            return store.room
+            return store.unbuffered_bytes
 
         async with self._turn:
             store = await self._open()

@@ -12,11 +12,11 @@ from convoy_agents.tiercheck.budget import Budget, Refusal
 from convoy_agents.tiercheck.shares import OTHERS, OVERHEAD, SLOTS
 
 
-class Refused(OSError):
+class BudgetExceeded(OSError):
     """There is no memory for it."""
 
     def __init__(self, refusal: Refusal) -> None:
-        # As with NoRoom: a caller that can do without the memory need not know what is missing.
+        # As with ShareExhausted: a caller that can do without the memory need not know what is missing.
         super().__init__(errno.ENOSPC, str(refusal))
         self.refusal = refusal
 
@@ -40,15 +40,15 @@ class JobShare:
         self._budget.shares[self._job_uid] = shares.whole(found)
 
     async def open(self) -> None:
-        """Make the tmpfs, unless the job has one. Refused, OSError."""
+        """Make the tmpfs, unless the job has one. BudgetExceeded, OSError."""
         if self._job_uid in self._budget.shares:
             return
         if refusal := self._budget.grow(self._job_uid, OVERHEAD):
-            raise Refused(refusal)
+            raise BudgetExceeded(refusal)
         await asyncio.to_thread(memory.open_share, self._folder, OVERHEAD)
 
     async def grow(self, purpose: str, size: int, own_limit: int) -> None:
-        """Make room for so many bytes for one purpose. Refused, and nothing is changed, when there is none.
+        """Make room for so many bytes for one purpose. BudgetExceeded, and nothing is changed, when there is none.
 
         `own_limit`: bytes that the job may have at most; 0 for whatever the node has.
         """
@@ -56,7 +56,7 @@ class JobShare:
             return
         wanted = {**self._purposes, purpose: size}
         if refusal := self._budget.grow(self._job_uid, shares.whole(wanted), own_limit):
-            raise Refused(refusal)
+            raise BudgetExceeded(refusal)
         await asyncio.to_thread(memory.open_share, self._folder, self._budget.shares[self._job_uid])
         await asyncio.to_thread(shares.write, self._folder, wanted)
         self._purposes = wanted
@@ -72,7 +72,7 @@ class JobShare:
     async def shrink(self, others: int) -> None:
         """Give back what the job does not need, once it needs so many bytes for shards of other nodes."""
         self._purposes[OTHERS] = others
-        size = max(shares.whole(self._purposes), await asyncio.to_thread(memory.used, self._folder))
+        size = max(shares.whole(self._purposes), await asyncio.to_thread(memory.used_bytes, self._folder))
         await asyncio.to_thread(memory.open_share, self._folder, size)
         self._budget.shares[self._job_uid] = size
         await asyncio.to_thread(shares.write, self._folder, self._purposes)

@@ -11,11 +11,11 @@ import structlog
 
 from convoy_agents.commit_coordinator import PrepareVote
 from convoy_agents.pods.assignment import Assignment
-from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.memory_manager import MemoryManager
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.shard_store import ShardStore
 from convoy_agents.tiercheck.stores.errors import StoreError
+from convoy_agents.tiercheck.trouble_reporter import TroubleReporter
 from convoy_controllers.checkpoint.generation import START_STEP, Generation, Tier
 from convoy_controllers.checkpoint.records import Record
 
@@ -35,13 +35,13 @@ class _JobCommits:
     """The last generation for whose record what is obsolete was deleted."""
 
 
-class KeptLedger:
+class MemoryLedger:
     """Beside the shards, in the same memory: the slots that have asked take the record along."""
 
-    def __init__(self, memory_manager: MemoryManager, remotes: Remotes, alarms: Alarms) -> None:
+    def __init__(self, memory_manager: MemoryManager, remotes: Remotes, troubles: TroubleReporter) -> None:
         self._memory_manager = memory_manager
         self._remotes = remotes
-        self._alarms = alarms
+        self._troubles = troubles
         self._jobs: dict[str, _JobCommits] = {}
         """Commits by job uid."""
         self._collecting: set[asyncio.Task[None]] = set()
@@ -53,7 +53,7 @@ class KeptLedger:
             return None
 
         def find(store: ShardStore) -> Record | None:
-            record = store.records.get(meant(store, generation))
+            record = store.records.get(recorded_generation(store, generation))
             mark = store.marks.get(tier)
             return record if record and mark and mark >= record.generation else None
 
@@ -74,7 +74,9 @@ class KeptLedger:
             if record is not None and await self._goes_remote(plan, generation, last):
                 record = replace(record, remote=True)
         else:
-            record = await job_memory.inspect(lambda store: store.records.get(meant(store, generation)))
+            record = await job_memory.inspect(
+                lambda store: store.records.get(recorded_generation(store, generation))
+            )
         if record is None:
             return False
         if tier is Tier.REMOTE and not await self._store(plan, record):
@@ -82,9 +84,9 @@ class KeptLedger:
         try:
             written = await job_memory.record_commit(record, plan.incarnation, tier)
         except OSError as error:
-            self._alarms.not_noted(plan, generation, error)
+            self._troubles.record_not_written(plan, generation, error)
             raise
-        self._alarms.noted(plan)
+        self._troubles.record_written(plan)
         if written and tier is Tier.LOCAL:
             # What stands is the record that an agent has left which ended before the watermark.
             stands = await self.stands(plan.job_uid, tier, generation)
@@ -104,7 +106,7 @@ class KeptLedger:
         use = plan.memory.store if plan.memory else None
         if use is None:
             return False
-        if not self._remotes.commits(plan):
+        if not self._remotes.can_commit(plan):
             return False
         if last:
             return True
@@ -127,7 +129,7 @@ class KeptLedger:
             log.warning(
                 "not committed in the store", job=plan.job, why=str(error), **record.generation._asdict()
             )
-            self._alarms.not_stored(plan, record.generation, error)
+            self._troubles.not_stored(plan, record.generation, error)
             return False
         task = asyncio.create_task(self._collect_garbage(plan))
         self._collecting.add(task)
@@ -155,11 +157,11 @@ class KeptLedger:
             log.warning("store not swept", job=plan.job, why=str(error))
 
 
-def meant(store: ShardStore, generation: Generation) -> Generation:
-    """Under which name a generation is written down: what an incarnation began with has an earlier one's."""
+def recorded_generation(store: ShardStore, generation: Generation) -> Generation:
+    """Under which name a generation is written down: what an incarnation started with has an earlier one's."""
     branch = store.branches.get(generation.incarnation)
-    began = branch.parent if branch and generation.step == START_STEP else None
-    return began or generation
+    started = branch.parent if branch and generation.step == START_STEP else None
+    return started or generation
 
 
 def _record(

@@ -45,7 +45,7 @@ class Mean:
         """Per byte; None before the first."""
         return self.total / self.size if self.size else None
 
-    def with_(self, total: float, size: int) -> Mean:
+    def add(self, total: float, size: int) -> Mean:
         """The same with one more."""
         left = math.exp2(-size / HALF_LIFE)
         return Mean(self.total * left + total, self.size * left + size)
@@ -65,7 +65,7 @@ class Costs:
     """Chunks that were sent as they are since one was encoded."""
 
 
-def pays(costs: Costs, ahead: float = 0.0) -> bool:
+def encoding_pays(costs: Costs, ahead: float = 0.0) -> bool:
     """Whether the next chunk is to be encoded: it takes less time than it saves, or that is to be found out.
 
     `ahead`: chunks for which it waits before its turn.
@@ -121,32 +121,32 @@ class Link:
 
     def pack(self, data: B) -> B | bytes:
         """A chunk as it is to be sent: encoded, or as it is."""
-        return self._packed(data, *self._encoders.submit(data).result()) if self._wanted() else data
+        return self._record_encoding(data, *self._encoders.submit(data).result()) if self._wanted() else data
 
-    async def packed(self, data: B) -> B | bytes:
+    async def pack_async(self, data: B) -> B | bytes:
         """As `pack`."""
         if not self._wanted():
             return data
-        return self._packed(data, *await asyncio.wrap_future(self._encoders.submit(data)))
+        return self._record_encoding(data, *await asyncio.wrap_future(self._encoders.submit(data)))
 
     def sent(self, length: int, size: int, seconds: float) -> None:
         """A chunk of this length went over the link as so many bytes."""
         self._count(length, size)
         with self._lock:
-            self._costs = replace(self._costs, send=self._costs.send.with_(seconds, size))
+            self._costs = replace(self._costs, send=self._costs.send.add(seconds, size))
 
     def _wanted(self) -> bool:
         with self._lock:
-            wanted = pays(self._costs, self._encoders.ahead)
+            wanted = encoding_pays(self._costs, self._encoders.ahead)
             self._costs = replace(self._costs, plain=0 if wanted else self._costs.plain + 1)
             return wanted
 
-    def _packed(self, data: B, found: bytes | None, seconds: float) -> B | bytes:
+    def _record_encoding(self, data: B, found: bytes | None, seconds: float) -> B | bytes:
         packed = data if found is None else found
         with self._lock:
             costs = self._costs
-            encode = costs.encode.with_(seconds, len(data))
-            saved = costs.saved.with_(len(data) - len(packed), len(data))
+            encode = costs.encode.add(seconds, len(data))
+            saved = costs.saved.add(len(data) - len(packed), len(data))
             self._costs = replace(costs, encode=encode, saved=saved)
         return packed
 
@@ -170,6 +170,6 @@ class Links:
 
 
 def _encode(data: Buffer) -> tuple[bytes | None, float]:
-    began = time.monotonic()
-    word = planes.word_of(data)
-    return planes.encode(data, word) if word else None, time.monotonic() - began
+    started = time.monotonic()
+    word = planes.best_word(data)
+    return planes.encode(data, word) if word else None, time.monotonic() - started

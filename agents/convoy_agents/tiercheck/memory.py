@@ -23,7 +23,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
-class NoRoom(OSError):
+class ShareExhausted(OSError):
     """The job's share of the node's memory is used up."""
 
     def __init__(self, wanted: int, left: int) -> None:
@@ -55,44 +55,44 @@ def close_share(folder: Path) -> None:
         folder.rmdir()
 
 
-def left(folder: Path) -> int:
+def free_bytes(folder: Path) -> int:
     """Bytes that still fit."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
 
 
-def used(folder: Path) -> int:
+def used_bytes(folder: Path) -> int:
     """Bytes that are taken."""
     found = os.statvfs(folder)
     return (found.f_blocks - found.f_bfree) * found.f_frsize
 
 
 def allocate(path: Path, size: int) -> None:
-    """A file of at least so many bytes whose pages exist. NoRoom when they do not fit; then it is as before.
+    """A file of at least so many bytes whose pages exist. ShareExhausted when they do not fit; then it is as before.
 
     It never becomes shorter: what lies in it may be needed.
     """
     there = path.stat().st_size if path.exists() else 0
     if there >= size:
         return
-    if (wanted := size - there) > (free := left(path.parent)):
-        raise NoRoom(wanted, free)
+    if (wanted := size - there) > (free := free_bytes(path.parent)):
+        raise ShareExhausted(wanted, free)
     try:
         with path.open("a+b") as file:
             os.posix_fallocate(file.fileno(), 0, size)
             os.ftruncate(file.fileno(), size)
-            touch(file.fileno(), size)
+            populate(file.fileno(), size)
     except OSError as error:
         if there:
             os.truncate(path, there)
         else:
             path.unlink(missing_ok=True)
         if error.errno == errno.ENOSPC:
-            raise NoRoom(size, free) from error
+            raise ShareExhausted(size, free) from error
         raise
 
 
-def touch(fd: int, size: int) -> None:
+def populate(fd: int, size: int) -> None:
     """Faults all pages of a file in. Without effect on a kernel that cannot (before Linux 5.14)."""
     with contextlib.suppress(OSError), mapped(fd, size, write=True) as view:
         address = ctypes.addressof(ctypes.c_char.from_buffer(view))

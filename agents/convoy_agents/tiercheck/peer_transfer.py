@@ -12,14 +12,14 @@ import grpc
 import structlog
 
 from convoy_agents import metrics
-from convoy_agents.channels import Closed, noticing_close
+from convoy_agents.channels import ChannelClosed, detect_close
 from convoy_agents.enrol import describe
 from convoy_agents.pods.assignment import Assignment, NodeAddress
 from convoy_agents.tiercheck.digest import Damaged
 from convoy_agents.tiercheck.job_memory import JobMemory
-from convoy_agents.tiercheck.job_share import Refused
+from convoy_agents.tiercheck.job_share import BudgetExceeded
 from convoy_agents.tiercheck.link import Link, Links
-from convoy_agents.tiercheck.memory import NoRoom
+from convoy_agents.tiercheck.memory import ShareExhausted
 from convoy_agents.tiercheck.shares import OTHERS
 from convoy_agents.tiercheck.stores.upload import Rate
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
@@ -140,9 +140,9 @@ class PeerTransfer:
             failed: list[Exception] = []
             pieces = self._pieces(job_memory, plan, key, offer, self._links.to(place.node), failed)
             try:
-                with noticing_close():
+                with detect_close():
                     reply = await stub.Put(pieces, timeout=PIECE_SECONDS * len(offer.chunks))
-            except (grpc.aio.AioRpcError, Closed):
+            except (grpc.aio.AioRpcError, ChannelClosed):
                 # What went wrong here is why the other node has not got all.
                 if not failed:
                     raise
@@ -170,8 +170,8 @@ class PeerTransfer:
         try:
             for index in offer.chunks:
                 data = await job_memory.read(key, index)
-                body = await link.packed(data) if packs else data
-                began = time.monotonic()
+                body = await link.pack_async(data) if packs else data
+                started = time.monotonic()
                 if (delay := self._rate.delay(len(body))) > 0:
                     await asyncio.sleep(delay)
                 metrics.COPIED_BYTES.labels("sent").inc(len(data))
@@ -180,12 +180,12 @@ class PeerTransfer:
                 )
                 slot_token = ""
                 # The stream goes on here when there is room for the next chunk.
-                link.sent(len(data), len(body), time.monotonic() - began)
+                link.sent(len(data), len(body), time.monotonic() - started)
         except Exception as error:
             failed.append(error)
 
     async def fetch(self, place: NodeAddress, job_memory: JobMemory, plan: Assignment, key: str) -> None:
-        """Fetch a shard from another node. Unreachable, Damaged, Refused, NoRoom."""
+        """Fetch a shard from another node. Unreachable, Damaged, BudgetExceeded, ShareExhausted."""
         with _reaching(place):
             stub = await self._stubs.shards(place)
             wanted = await self._expect(stub, place, job_memory, plan, key)
@@ -229,9 +229,9 @@ class PeerTransfer:
 def _reaching(place: NodeAddress) -> Iterator[None]:
     """Turn an error that ends a call within the block into Unreachable."""
     try:
-        with noticing_close():
+        with detect_close():
             yield
-    except (grpc.aio.AioRpcError, Closed, TimeoutError) as error:
+    except (grpc.aio.AioRpcError, ChannelClosed, TimeoutError) as error:
         raise _unreachable(place, error) from error
 
 
@@ -270,5 +270,5 @@ def _surveyed(parts: list[hub_pb2.SurveyPart]) -> Surveyed:
     return Surveyed(state.ready, state.seen_incarnation, marks_from_wire(state.marks), inventory)
 
 
-Shortage = (Refused, NoRoom)
+Shortage = (BudgetExceeded, ShareExhausted)
 """There is no memory for it."""

@@ -45,7 +45,7 @@ _own = threading.local()
 _Bytes = npt.NDArray[np.uint8]
 
 
-def word_of(data: Buffer) -> int:
+def best_word(data: Buffer) -> int:
     """The word by which a chunk gets shortest, as pieces of it show; 0 when it does not get short enough."""
     view = memoryview(data)
     step = max(_SAMPLE, len(view) // _SAMPLES // 4 * 4)
@@ -97,8 +97,8 @@ def _head(view: memoryview, length: int) -> tuple[int, int, tuple[int, ...]]:
     """Bytes of a word, flags, lengths of the planes: such that they and the rest are all of it. Damaged."""
     if length > _LONGEST or not ENCODED_LEAST <= len(view) <= ENCODED_MOST * length:
         raise Damaged(f"{len(view)} bytes are no chunk of {length}")
-    magic, word, flags, zeros, says = _HEAD.unpack_from(view)
-    if (magic, zeros, says) != (_MAGIC, 0, length) or word not in WORDS or flags >> word:
+    magic, word, flags, zeros, stated = _HEAD.unpack_from(view)
+    if (magic, zeros, stated) != (_MAGIC, 0, length) or word not in WORDS or flags >> word:
         raise Damaged(f"{len(view)} bytes do not begin as an encoded chunk of {length} does")
     end = _HEAD.size + 4 * word
     if len(view) < end:

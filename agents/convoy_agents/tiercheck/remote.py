@@ -41,20 +41,20 @@ READ_SECONDS = 60.0
 log = structlog.get_logger()
 
 
-class _Known:
+class _KnownStore:
     """A store that the hub has told of."""
 
     def __init__(self, message: hub_pb2.Store, blobs: Blobs, link: Link) -> None:
         self.message = message
         self.blobs = blobs
         self.link = link
-        self.asking = Calls(blobs.where)
+        self.metadata_calls = Calls(blobs.where)
         # Whole shards take long, and have threads of their own besides. A restore waits for no upload.
-        self.sending = Calls(blobs.where)
-        self.fetching = Calls(blobs.where)
+        self.upload_calls = Calls(blobs.where)
+        self.download_calls = Calls(blobs.where)
 
     def close(self) -> None:
-        for calls in (self.asking, self.sending, self.fetching):
+        for calls in (self.metadata_calls, self.upload_calls, self.download_calls):
             calls.close()
 
 
@@ -62,7 +62,7 @@ class _Known:
 class _Call:
     """What somebody does with a store."""
 
-    known: _Known = field(repr=False)
+    known: _KnownStore = field(repr=False)
     plan: Assignment
     timer: ResponseTimer = field(default_factory=ResponseTimer)
 
@@ -78,15 +78,15 @@ class _Call:
 
     async def run(self, do: Callable[[], T]) -> T:
         """As `Calls.run`."""
-        return await self.known.asking.run(self.timer, do)
+        return await self.known.metadata_calls.run(self.timer, do)
 
     async def send(self, do: Callable[[threading.Event], T]) -> T:
         """As `run`, for whole shards; `do` is told when nobody waits for it any more."""
-        return await self._move(self.known.sending, do)
+        return await self._move(self.known.upload_calls, do)
 
     async def fetch(self, do: Callable[[threading.Event], T]) -> T:
         """As `send`."""
-        return await self._move(self.known.fetching, do)
+        return await self._move(self.known.download_calls, do)
 
     async def _move(self, calls: Calls, do: Callable[[threading.Event], T]) -> T:
         stop = threading.Event()
@@ -113,47 +113,47 @@ class Remotes:
         self._volumes = volumes
         self._encoders = encoders
         self._rate = rate
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownStore] = {}
         self._probing: dict[tuple[str, str], asyncio.Task[None]] = {}
         """By name and version."""
 
-    def told(self, message: hub_pb2.Store) -> None:
+    def apply(self, message: hub_pb2.Store) -> None:
         """The hub says where a store is, and with which credentials."""
         known = self._known.get(message.name)
         try:
-            if known is not None and _place(known.message) == _place(message):
+            if known is not None and _location(known.message) == _location(message):
                 if isinstance(known.blobs, S3) and _credentials(known.message) != _credentials(message):
                     known.blobs.renew(_credentials(message))
                 known.message = message
             else:
                 link = Link(self._encoders, partial(metrics.travelled, "store"))
-                known = _Known(message, self._connect(message), link)
+                known = _KnownStore(message, self._connect(message), link)
         except (ValueError, BotoCoreError) as error:
             # What no client can be made for, such as a host name with an underscore.
             log.warning("store not usable", store=message.name, why=str(error))
-            self._forget(message.name)
+            self._drop(message.name)
             self._report(
                 hub_pb2.StoreReport(name=message.name, version=message.version, message=str(error)[:1024])
             )
             return
         if self._known.get(message.name) is known:
             del self._known[message.name]
-        self._forget(message.name)
+        self._drop(message.name)
         self._known[message.name] = known
         while len(self._known) > MAX_STORES:
-            self._forget(next(iter(self._known)))
+            self._drop(next(iter(self._known)))
         log.info("store known", store=message.name, version=message.version[:12])
-        asked = (message.name, message.version)
+        probe_key = (message.name, message.version)
         # A file system that hangs holds the thread that tries it: one is enough.
-        if message.probe and asked not in self._probing:
-            task = self._probing[asked] = asyncio.create_task(self._probe(known))
-            task.add_done_callback(lambda _: self._probing.pop(asked, None))
+        if message.probe and probe_key not in self._probing:
+            task = self._probing[probe_key] = asyncio.create_task(self._probe(known))
+            task.add_done_callback(lambda _: self._probing.pop(probe_key, None))
 
-    def of(self, plan: Assignment) -> Store:
+    def store_of(self, plan: Assignment) -> Store:
         """The job's part of its store. StoreError when the hub has not told of it."""
         return self._call(plan).store()
 
-    def commits(self, plan: Assignment) -> bool:
+    def can_commit(self, plan: Assignment) -> bool:
         """Whether the job's store is known to be one that generations can be committed in."""
         use = plan.memory.store if plan.memory else None
         known = self._known.get(use.name) if use else None
@@ -165,7 +165,7 @@ class Remotes:
         return await call.run(call.store().inventory)
 
     async def branch(self, plan: Assignment, branch: Branch) -> None:
-        """An incarnation begins, or says where it began. StoreError."""
+        """An incarnation begins, or says where it started. StoreError."""
         call = self._call(plan)
         part = call.store()
         await call.run(lambda: part.put_branch(branch))
@@ -211,7 +211,7 @@ class Remotes:
         )
 
     async def fetch(self, plan: Assignment, job_memory: JobMemory, key: str, limit: int) -> None:
-        """Brings a shard from there to this node's memory. StoreError, Damaged, Refused, NoRoom."""
+        """Brings a shard from there to this node's memory. StoreError, Damaged, BudgetExceeded, ShareExhausted."""
         call, loop = self._call(plan), asyncio.get_running_loop()
         part = call.store()
         manifest = await call.run(lambda: part.manifest(key))
@@ -259,7 +259,7 @@ class Remotes:
         for task in self._probing.values():
             task.cancel()
         for name in list(self._known):
-            self._forget(name)
+            self._drop(name)
 
     def _call(self, plan: Assignment) -> _Call:
         use = plan.memory.store if plan.memory else None
@@ -269,16 +269,16 @@ class Remotes:
             raise StoreError(f"store {name!r}: the operator has not told of it yet", retriable=True)
         return _Call(known, plan)
 
-    def _forget(self, name: str) -> None:
+    def _drop(self, name: str) -> None:
         if (known := self._known.pop(name, None)) is not None:
             known.close()
 
-    async def _probe(self, known: _Known) -> None:
+    async def _probe(self, known: _KnownStore) -> None:
         message = known.message
         report = hub_pb2.StoreReport(name=message.name, version=message.version)
         try:
             timer = ResponseTimer()
-            found = await known.asking.run(timer, lambda: probe(TimedBlobs(known.blobs, timer)))
+            found = await known.metadata_calls.run(timer, lambda: probe(TimedBlobs(known.blobs, timer)))
             report.reached, report.message = True, found.summary
             report.conditional, report.checksums = found.conditional, found.checksums
         except (StoreError, OSError, ValueError) as error:
@@ -303,6 +303,6 @@ def _credentials(message: hub_pb2.Store) -> Credentials:
     return Credentials(message.access_key, message.secret_key, message.session_token)
 
 
-def _place(message: hub_pb2.Store) -> tuple[object, ...]:
+def _location(message: hub_pb2.Store) -> tuple[object, ...]:
     bucket = message.endpoint, message.region, message.bucket, message.prefix, message.path_style
     return *bucket, message.volume.claim, message.volume.path

@@ -12,8 +12,7 @@ import structlog
 
 from convoy_agents.backoff import Backoff
 from convoy_agents.pods.assignment import Assignment, NodeAddress
-from convoy_agents.tiercheck.alarms import Alarms
-from convoy_agents.tiercheck.deciding import ADOPT_SECONDS, STORE_SECONDS, Broken, Decisions, Failed
+from convoy_agents.tiercheck.deciding import ADOPT_SECONDS, STORE_SECONDS, Broken, Decisions, RestoreFailed
 from convoy_agents.tiercheck.digest import Damaged
 from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.keyed_lock import KeyedLock
@@ -28,20 +27,21 @@ from convoy_agents.tiercheck.peer_transfer import (
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.stores.errors import Stopped, StoreError
 from convoy_agents.tiercheck.surveying import Surveys
+from convoy_agents.tiercheck.trouble_reporter import TroubleReporter
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint import records, restore
 from convoy_controllers.checkpoint.generation import Generation
 
 FETCH_SECONDS = 20.0
 """For which a place that does not answer is asked for a shard again before another is."""
-PATIENCE_SECONDS = 150.0
+DECISION_SECONDS = 150.0
 """For a slot to hear what was decided."""
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Reading:
+class PodRestore:
     """What a pod restores from."""
 
     plan: Assignment
@@ -51,7 +51,7 @@ class Reading:
     """Ranks that have not read everything yet."""
     fetched: set[str] = field(default_factory=set)
     """Shards that were not on this node before."""
-    began: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic)
     """When the pod first asked; monotonic seconds."""
 
     @property
@@ -91,34 +91,38 @@ class Restores:
         memory_manager: MemoryManager,
         surveys: Surveys,
         sources: ShardSources,
-        alarms: Alarms,
+        troubles: TroubleReporter,
         decisions: Decisions,
     ) -> None:
         self._node = node
         self._memory_manager = memory_manager
         self._surveys = surveys
         self._sources = sources
-        self._alarms = alarms
+        self._troubles = troubles
         self._decisions = decisions
         self._fetching: KeyedLock[tuple[str, str]] = KeyedLock()
 
-    async def resume(self, plan: Assignment, attempt: int, broken: Broken, *, bases: bool = False) -> Reading:
-        """What the pod's ranks are to go on from; from then on this node's memory goes on from there. Failed.
+    async def resume(
+        self, plan: Assignment, attempt: int, broken: Broken, *, bases: bool = False
+    ) -> PodRestore:
+        """What the pod's ranks are to go on from; from then on this node's memory goes on from there. RestoreFailed.
 
         Every rank of the pod asks, and hears the same.
         """
-        reply = await self._ask(plan, attempt, broken, bases)
+        reply = await self._request_decision(plan, attempt, broken, bases)
         if reply.outcome == hub_pb2.ResumeReply.STALE:
-            raise Failed("a later incarnation of this job has begun")
+            raise RestoreFailed("a later incarnation of this job has begun")
         job_memory = self._memory_manager.open(plan.job_uid)
         branch = records.branch(reply.branch)
         known = [records.record(text) for text in reply.records]
         job_memory.uses.pin(link.id for chain in reply.chains for link in chain.links)
         if not await job_memory.start_incarnation(branch, marks_from_wire(reply.marks), known):
-            raise Failed("a later incarnation of this job has begun here")
-        return Reading(plan, attempt, reply, set(plan.ranks))
+            raise RestoreFailed("a later incarnation of this job has begun here")
+        return PodRestore(plan, attempt, reply, set(plan.ranks))
 
-    async def _ask(self, plan: Assignment, attempt: int, broken: Broken, bases: bool) -> hub_pb2.ResumeReply:
+    async def _request_decision(
+        self, plan: Assignment, attempt: int, broken: Broken, bases: bool
+    ) -> hub_pb2.ResumeReply:
         request = hub_pb2.ResumeRequest(
             job_uid=plan.job_uid,
             incarnation=plan.incarnation,
@@ -127,7 +131,7 @@ class Restores:
             broken=[hub_pb2.BrokenShard(node=node, id=key) for node, key in broken],
             bases=bases,
         )
-        deadline = time.monotonic() + PATIENCE_SECONDS + (ADOPT_SECONDS if plan.resume_uid else 0.0)
+        deadline = time.monotonic() + DECISION_SECONDS + (ADOPT_SECONDS if plan.resume_uid else 0.0)
         pause = Backoff(first=0.05, cap=1.0)
         first = plan.members[0]
         why, store = "", False
@@ -141,33 +145,35 @@ class Restores:
                     place = NodeAddress(first.node, first.peer_address)
                     reply = await self._sources.peers.resume(place, request)
                 if reply.outcome != hub_pb2.ResumeReply.UNKNOWN:
-                    self._alarms.restorable(plan)
+                    self._troubles.restorable(plan)
                     return reply
                 why = reply.message or f"{first.node} does not coordinate {plan.job}"
                 store = reply.store_unreachable
                 if store:
-                    self._alarms.not_restored(plan, why)
+                    self._troubles.not_restored(plan, why)
             except Unreachable as error:
                 why = str(error)
             now = self._surveys.plan(plan.job_uid)
             if now is not None and now.incarnation == plan.incarnation:
                 first = now.members[0]  # its agent may answer elsewhere by now
             await asyncio.sleep(pause.next())
-        raise Failed(why, store=store)
+        raise RestoreFailed(why, store=store)
 
-    async def fetch(self, reading: Reading, key: str, places: Sequence[NodeAddress]) -> list[tuple[str, str]]:
+    async def fetch(
+        self, pod_restore: PodRestore, key: str, places: Sequence[NodeAddress]
+    ) -> list[tuple[str, str]]:
         """Has a shard here, every byte of it looked at. The (node, id) where it could not be read; nobody
         is left to ask when these are all.
         """
-        plan = reading.plan
+        plan = pod_restore.plan
         job_memory = self._memory_manager.open(plan.job_uid)
         async with self._fetching.hold((plan.job_uid, key)):
-            return await self._fetch(reading, job_memory, key, places)
+            return await self._fetch(pod_restore, job_memory, key, places)
 
     async def _fetch(
-        self, reading: Reading, job_memory: JobMemory, key: str, places: Sequence[NodeAddress]
+        self, pod_restore: PodRestore, job_memory: JobMemory, key: str, places: Sequence[NodeAddress]
     ) -> list[tuple[str, str]]:
-        plan = reading.plan
+        plan = pod_restore.plan
         job_memory.uses.pin([key])
         if await job_memory.verified(key) is not None:
             return []
@@ -180,8 +186,8 @@ class Restores:
             refused, why = [], ""
             for place in left:
                 try:
-                    if await self._gives(plan, job_memory, key, place):
-                        reading.fetched.add(key)
+                    if await self._fetch_from(plan, job_memory, key, place):
+                        pod_restore.fetched.add(key)
                         return broken
                     broken.append((place.node, key))
                 except Denied as error:
@@ -189,13 +195,15 @@ class Restores:
                     why = str(error)
             # Nothing is wrong with a shard that is refused: who signs may be news that is still on its way.
             if refused and time.monotonic() > deadline:
-                raise Failed(why)
+                raise RestoreFailed(why)
             if left := refused:
                 await asyncio.sleep(pause.next())
         return broken
 
-    async def _gives(self, plan: Assignment, job_memory: JobMemory, key: str, place: NodeAddress) -> bool:
-        """Whether a place, asked again for a while, has given a shard. Denied; Failed when none can give it
+    async def _fetch_from(
+        self, plan: Assignment, job_memory: JobMemory, key: str, place: NodeAddress
+    ) -> bool:
+        """Whether a place, asked again for a while, has given a shard. Denied; RestoreFailed when none can give it
         now.
         """
         deadline = time.monotonic() + FETCH_SECONDS
@@ -205,11 +213,11 @@ class Restores:
                 if place.node == restore.REMOTE:
                     await self._sources.store.fetch(plan, job_memory, key, plan.memory_limit)
                 else:
-                    await self._sources.peers.fetch(place, job_memory, self._surveys.now(plan), key)
+                    await self._sources.peers.fetch(place, job_memory, self._surveys.current_plan(plan), key)
                 return True
             except Shortage as error:
                 why = f"no memory for shard {key[:12]} of what is restored: {error}"
-                raise Failed(why, memory=True) from error
+                raise RestoreFailed(why, memory=True) from error
             except Denied:
                 raise
             except (Unreachable, StoreError) as error:
@@ -217,19 +225,19 @@ class Restores:
                 log.warning("shard not read", job=plan.job, node=place.node or "the store", why=str(error))
                 if time.monotonic() > deadline:
                     if place.node == restore.REMOTE:
-                        await self._see_store(plan)
+                        await self._check_store(plan)
                     return False
             except (Damaged, Stopped) as error:
                 log.warning("shard not read", job=plan.job, node=place.node or "the store", why=str(error))
                 return False
             await asyncio.sleep(pause.next())
 
-    async def _see_store(self, plan: Assignment) -> None:
-        """Failed when the store answers nothing: then it says nothing of the one shard either."""
+    async def _check_store(self, plan: Assignment) -> None:
+        """RestoreFailed when the store answers nothing: then it says nothing of the one shard either."""
         try:
             async with asyncio.timeout(STORE_SECONDS):
                 await self._sources.store.inventory(plan)
         except (StoreError, TimeoutError) as error:
             why = str(error) or f"the store does not answer within {STORE_SECONDS:.0f} s"
-            self._alarms.not_restored(plan, why)
-            raise Failed(why, store=True) from error
+            self._troubles.not_restored(plan, why)
+            raise RestoreFailed(why, store=True) from error

@@ -47,9 +47,9 @@ class Scrubber:
         """Until cancelled."""
         while True:
             await asyncio.sleep(self._seconds * random.uniform(0.8, 1.0))  # noqa: S311 - spreads load
-            await self.once()
+            await self.scrub()
 
-    async def once(self) -> None:
+    async def scrub(self) -> None:
         """Looks at all there is now."""
         for job_uid in self._memory_manager.jobs:
             job_memory = self._memory_manager.get(job_uid)

@@ -65,13 +65,13 @@ class ShardService:
         self, request: hub_pb2.SurveyRequest, context: Context
     ) -> AsyncIterator[hub_pb2.SurveyPart]:
         """All that this node holds of a job."""
-        shown = await self._slot_tokens.shown(request.slot_token, request.job_uid, context)
-        if (shown.slot, shown.incarnation) != (0, request.incarnation):
+        token = await self._slot_tokens.require(request.slot_token, request.job_uid, context)
+        if (token.slot, token.incarnation) != (0, request.incarnation):
             # Whoever is believed to have begun an incarnation ends all earlier ones.
             text = f"not slot 0 of incarnation {request.incarnation}"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         try:
-            found = await self._surveys.answer(request.job_uid, request.incarnation, request.member)
+            found = await self._surveys.survey(request.job_uid, request.incarnation, request.member)
         except (OSError, ValueError) as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         for part in _parts(found):
@@ -81,7 +81,7 @@ class ShardService:
         """What the incarnation goes on from, when slot 0 is here."""
         node = await agent_of(context)
         plan = self._surveys.plan(request.job_uid)
-        if plan and _stranger(plan, request, node):
+        if plan and _from_wrong_node(plan, request, node):
             # What it calls broken would be passed over by all.
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"no slot of {plan.job} on {node}")
         broken = tuple((one.node, one.id) for one in request.broken)
@@ -93,8 +93,8 @@ class ShardService:
         """Whether a copy is taken, and which of its chunks are not here yet. What the caller has withdrawn
         makes room first.
         """
-        shown = await self._slot_tokens.shown(request.slot_token, request.job_uid, context)
-        if shown.incarnation != request.incarnation:
+        token = await self._slot_tokens.require(request.slot_token, request.job_uid, context)
+        if token.incarnation != request.incarnation:
             text = f"not of incarnation {request.incarnation}"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         if len(request.withdrawn) > MAX_WITHDRAWN:
@@ -114,8 +114,8 @@ class ShardService:
             verdict = await job_memory.inspect(lambda store: _fits(store, request.incarnation, manifest))
             if verdict is not None:
                 return verdict
-            await job_memory.drop_withdrawn(shown.node, request.withdrawn, request.incarnation)
-            wanted = await job_memory.expect(manifest, OTHERS, plan.memory_limit, giver=shown.node)
+            await job_memory.drop_withdrawn(token.node, request.withdrawn, request.incarnation)
+            wanted = await job_memory.expect(manifest, OTHERS, plan.memory_limit, copy_of=token.node)
         except Shortage as error:
             return hub_pb2.OfferReply(decision=hub_pb2.OfferReply.LATER, reason=str(error))
         if not wanted:
@@ -130,15 +130,15 @@ class ShardService:
             first = None
         if first is None:
             return hub_pb2.PutReply(whole=False, reason="nothing came")
-        shown = await self._slot_tokens.shown(first.slot_token, first.job_uid, context)
+        token = await self._slot_tokens.require(first.slot_token, first.job_uid, context)
         job_memory = self._memory_manager.get(first.job_uid)
         if job_memory is None:
             return hub_pb2.PutReply(whole=False, reason="the job is not here")
-        if shown.incarnation < job_memory.seen:
+        if token.incarnation < job_memory.seen:
             return hub_pb2.PutReply(whole=False, reason="a later incarnation has begun")
-        if self._gives.full(shown.node):
+        if self._gives.full(token.node):
             return hub_pb2.PutReply(whole=False, reason="too many copies come at once")
-        async with self._gives.of(shown.node):
+        async with self._gives.of(token.node):
             piece: hub_pb2.Piece | None = first
             try:
                 while piece is not None:
@@ -152,9 +152,9 @@ class ShardService:
 
     async def Fetch(self, request: hub_pb2.FetchRequest, context: Context) -> None:
         """Sends a shard's manifest, or the chunks that are asked for."""
-        shown = await self._slot_tokens.shown(request.slot_token, request.job_uid, context)
+        token = await self._slot_tokens.require(request.slot_token, request.job_uid, context)
         job_memory = self._memory_manager.get(request.job_uid)
-        if job_memory is not None and shown.incarnation < job_memory.seen:
+        if job_memory is not None and token.incarnation < job_memory.seen:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "a later incarnation has begun")
         manifest = await job_memory.inspect(lambda store: store.manifest(request.id)) if job_memory else None
         if job_memory is None or manifest is None:
@@ -162,21 +162,21 @@ class ShardService:
         if not request.chunks:
             await context.write(hub_pb2.Piece(manifest=manifest.text))
             return
-        link = self._links.to(shown.node)
+        link = self._links.to(token.node)
         packs = hub_pb2.Piece.PLANES in request.encodings
-        async with self._takes.of(shown.node):
+        async with self._takes.of(token.node):
             for index in request.chunks:
                 await agent_of(context)
                 try:
                     data = await job_memory.read(request.id, index)
                 except (Damaged, OSError) as error:
                     await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
-                body = await link.packed(data) if packs else data
-                began = time.monotonic()
+                body = await link.pack_async(data) if packs else data
+                started = time.monotonic()
                 # Over when there is room for the next.
                 async with asyncio.timeout(PIECE_SECONDS):
                     await context.write(hub_pb2.Piece(index=index, data=body))
-                link.sent(len(data), len(body), time.monotonic() - began)
+                link.sent(len(data), len(body), time.monotonic() - started)
 
 
 def _fits(store: ShardStore, incarnation: int, manifest: Manifest) -> hub_pb2.OfferReply | None:
@@ -199,7 +199,7 @@ async def _piece(requests: AsyncIterator[hub_pb2.Piece]) -> hub_pb2.Piece | None
         return await anext(requests, None)
 
 
-def _stranger(plan: Assignment, request: hub_pb2.ResumeRequest, node: str) -> bool:
+def _from_wrong_node(plan: Assignment, request: hub_pb2.ResumeRequest, node: str) -> bool:
     """Whether this decides, and the slot that asks is on another node. Other slots know slot 0 alone."""
     decides = plan.slot == 0 and plan.incarnation == request.incarnation
     return decides and not any((one.slot, one.node) == (request.slot, node) for one in plan.members)

@@ -30,7 +30,7 @@ class ShardRecord:
     """The buffer, of one of this node's own ranks, that has the shard; empty when it has its own file."""
     metadata: ShardMetadata | None = None
     """The report of the rank that wrote the shard; None unless it lies in a buffer."""
-    giver: str = ""
+    copy_of: str = ""
     """The node that counts on the shard as its copy; empty without one."""
     given_up: bool = False
     """True when the shard was withdrawn: no watermark will come to stand on it."""
@@ -42,7 +42,7 @@ class ShardRecord:
             "slot": self.buffer,
             "manifest": self.manifest.text.decode(),
             "facts": self.metadata,
-            "giver": self.giver,
+            "copy_of": self.copy_of,
         }
         return json.dumps(body).encode()
 
@@ -53,4 +53,4 @@ def parse(text: bytes) -> ShardRecord:
     manifest = records.manifest(body["manifest"].encode())
     buffer = str(body["slot"])
     metadata = ShardMetadata(*body["facts"]) if buffer else None
-    return ShardRecord(manifest, buffer, metadata, str(body.get("giver", "")))
+    return ShardRecord(manifest, buffer, metadata, str(body.get("copy_of", "")))

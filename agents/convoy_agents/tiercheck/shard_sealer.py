@@ -76,7 +76,7 @@ class ShardSealer:
     async def _seal(
         self, written: WrittenBuffer, generation: Generation, extends: Generation | None
     ) -> Sealed:
-        began = time.monotonic()
+        started = time.monotonic()
 
         def reserve(store: ShardStore) -> str | None:
             """Let nobody write to the buffer. Return the id of the shard that the segment follows."""
@@ -113,7 +113,7 @@ class ShardSealer:
             store.seal(manifest, written.name, written.metadata)
 
         await self._access.use_in_turn(keep)
-        return Sealed(manifest, time.monotonic() - began)
+        return Sealed(manifest, time.monotonic() - started)
 
     def _digest(self, written: WrittenBuffer) -> tuple[Chunk, ...]:
         with (self._folder / written.name).open("rb") as file:

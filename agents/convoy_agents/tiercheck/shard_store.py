@@ -3,7 +3,7 @@
     slots/<name>          the buffers that the ranks write their shards into (buffers.py)
     files/<id>            all other shards, whole: copies, what was fetched
     manifests/<id>        the record of a shard in such a file, or in the buffer that the record names
-    records/, branches/   what was committed, where incarnations began
+    records/, branches/   what was committed, where incarnations started
     state.json            watermarks, incarnation
 
 All of it lies in the job's tmpfs: it outlives the agent, and goes with the node. Nothing is synced; every
@@ -82,16 +82,16 @@ class ShardStore:
         return {owner_of(name)[0] for name in self._used()}
 
     @property
-    def room(self) -> int:
+    def unbuffered_bytes(self) -> int:
         """Bytes of all shards that lie in no buffer, those on their way included."""
         sizes = {key: one.manifest.size for key, one in self._shards.items() if not one.buffer}
         sizes |= {one.manifest.id: one.manifest.size for one in self.incoming}
         return sum(sizes.values())
 
-    def room_with(self, manifest: Manifest) -> int:
+    def unbuffered_bytes_with(self, manifest: Manifest) -> int:
         """Return `room` as it is once this shard is on its way."""
         known = manifest.id in self._shards or manifest.id in self.incoming
-        return self.room + (0 if known else manifest.size)
+        return self.unbuffered_bytes + (0 if known else manifest.size)
 
     @property
     def known(self) -> set[str]:
@@ -126,7 +126,7 @@ class ShardStore:
     def reserve(
         self, owner: str, count: int, size: int, owners: Collection[str] = (), kind: str = BASES
     ) -> list[str]:
-        """Give a rank so many buffers of so many bytes. NoRoom when they do not fit; nothing is changed then,
+        """Give a rank so many buffers of so many bytes. ShareExhausted when they do not fit; nothing is changed then,
         except that unused buffers are freed.
 
         `owners`: all ranks that use buffers now. A buffer that another rank left, and that holds nothing
@@ -178,12 +178,12 @@ class ShardStore:
         """Return the withdrawn shards that are gone: nothing that is kept here extends them."""
         return [key for key in self.withdrawn if key not in self._shards]
 
-    def brought(self, node: str) -> set[str]:
+    def copies_from(self, node: str) -> set[str]:
         """Return the shards, whole or on their way, that a node counts on as its copies."""
-        whole = {key for key, one in self._shards.items() if one.giver == node}
-        return whole | {one.manifest.id for one in self.incoming if one.giver == node}
+        whole = {key for key, one in self._shards.items() if one.copy_of == node}
+        return whole | {one.manifest.id for one in self.incoming if one.copy_of == node}
 
-    def give_back(self, keys: Iterable[str]) -> None:
+    def release_copies(self, keys: Iterable[str]) -> None:
         """Let copies that nobody counts on any more go with the next `collect`, unless a watermark stands on
         them or another shard extends them.
         """
@@ -195,16 +195,16 @@ class ShardStore:
 
     # Shards that come from elsewhere, chunk by chunk.
 
-    def expect(self, manifest: Manifest, giver: str = "") -> list[int]:
+    def expect(self, manifest: Manifest, copy_of: str = "") -> list[int]:
         """Make room for a shard that is about to be sent. Return the chunks that no shard here has, by index.
 
-        `giver`: the node that counts on the shard as its copy. NoRoom when it does not fit.
+        `copy_of`: the node that counts on the shard as its copy. ShareExhausted when it does not fit.
         """
         known = self._shards.get(manifest.id)
         if known is None:
-            return self.incoming.expect(manifest, giver, self._local_reader)
-        if giver and not known.buffer:
-            known.giver = known.giver or giver
+            return self.incoming.expect(manifest, copy_of, self._local_reader)
+        if copy_of and not known.buffer:
+            known.copy_of = known.copy_of or copy_of
         return []
 
     def admit(self, key: str) -> None:
@@ -212,7 +212,7 @@ class ShardStore:
         if key in self._shards:
             return
         incoming = self.incoming.finish(key, self._file(key))
-        self._keep(ShardRecord(incoming.manifest, giver=incoming.giver))
+        self._keep(ShardRecord(incoming.manifest, copy_of=incoming.copy_of))
 
     # All shards.
 
@@ -268,7 +268,7 @@ class ShardStore:
         self.records[record.generation] = record
 
     def add_branch(self, branch: Branch) -> None:
-        """Write down that an incarnation begins, or where it began."""
+        """Write down that an incarnation begins, or where it started."""
         write_atomic(self._folder / "branches" / str(branch.incarnation), records.seal(branch.text))
         self.branches[branch.incarnation] = branch
 
@@ -326,7 +326,7 @@ class ShardStore:
         key = record.manifest.id
         write_atomic(self._folder / "manifests" / key, records.seal(record.text))
         if (known := self._shards.get(key)) is not None:
-            record.giver, record.given_up = record.giver or known.giver, known.given_up
+            record.copy_of, record.given_up = record.copy_of or known.copy_of, known.given_up
         self._shards[key] = record
 
     def _recover(self) -> None:

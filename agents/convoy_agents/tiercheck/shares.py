@@ -45,13 +45,13 @@ def read(folder: Path) -> dict[str, int]:
         found = json.loads(records.unseal((folder / FILE).read_bytes()))
         return {str(purpose): int(share) for purpose, share in found.items()}
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        shares = lying(folder)
+        shares = measure(folder)
         if sum(shares.values()):
             log.warning("what memory was given out for is counted anew", folder=folder.name, why=str(error))
         return shares
 
 
-def lying(folder: Path) -> dict[str, int]:
+def measure(folder: Path) -> dict[str, int]:
     """The bytes that lie there, by purpose. OSError."""
     found: dict[str, int] = {}
     for path in _files(folder / "slots"):
@@ -59,7 +59,7 @@ def lying(folder: Path) -> dict[str, int]:
         purpose = f"{SLOTS}{kind}{owner}"
         found[purpose] = found.get(purpose, 0) + _pages(path)
     slots, others = sum(found.values()), sum(map(_pages, _files(folder / "files")))
-    return {**found, OTHERS: max(others, memory.used(folder) - slots - OVERHEAD)}
+    return {**found, OTHERS: max(others, memory.used_bytes(folder) - slots - OVERHEAD)}
 
 
 def _files(folder: Path) -> list[Path]:

@@ -9,7 +9,7 @@ import grpc
 from convoy_agents.enrol import Enrolment
 from convoy_agents.wire import slot_tokens
 from convoy_agents.wire.callers import agent_of
-from convoy_agents.wire.slot_tokens import Forged, SlotToken
+from convoy_agents.wire.slot_tokens import InvalidSlotToken, SlotToken
 
 
 class SlotTokenCheck:
@@ -18,7 +18,7 @@ class SlotTokenCheck:
     def __init__(self, enrolment: Enrolment) -> None:
         self._enrolment = enrolment
 
-    async def shown(self, token: str, job_uid: str, context: Any) -> SlotToken:
+    async def require(self, token: str, job_uid: str, context: Any) -> SlotToken:
         """The caller's for a job, in whichever incarnation. Aborts UNAUTHENTICATED for who is no agent,
         PERMISSION_DENIED for one whose node has no slot by it, UNAVAILABLE while this agent has no identity
         itself.
@@ -30,7 +30,7 @@ class SlotTokenCheck:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "this agent's own certificate has run out")
         try:
             slot_token = slot_tokens.read(token, authority)
-        except Forged as error:
+        except InvalidSlotToken as error:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
         if (slot_token.job_uid, slot_token.node) != (job_uid, node):
             text = f"the slot token is not of job {job_uid}, or not of node {node}"

@@ -28,7 +28,7 @@ class StoreAccess(ABC):
 
     async def use(self, do: Callable[[ShardStore], T]) -> T:
         """Let `do` work with the store in a thread, nobody else meanwhile. OSError when there is none;
-        Refused when the node has no memory for it.
+        BudgetExceeded when the node has no memory for it.
         """
         return await self.finish(self.use_in_turn(do))
 

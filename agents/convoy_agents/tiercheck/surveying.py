@@ -31,12 +31,12 @@ class Surveys:
         mine = [plan for plan in plans if plan.job_uid == job_uid]
         return max(mine, key=lambda plan: (plan.incarnation, -plan.slot), default=None)
 
-    def now(self, plan: Assignment) -> Assignment:
+    def current_plan(self, plan: Assignment) -> Assignment:
         """The same plan as it is now: the hub may have told it again, by another authority."""
         now = self.plan(plan.job_uid)
         return now if now is not None and now.incarnation == plan.incarnation else plan
 
-    async def renew(self, job_memory: JobMemory) -> None:
+    async def renew_slot_token(self, job_memory: JobMemory) -> None:
         """What lies here by a slot token of another authority lies here by this one's, as soon as the job has a
         slot here by one.
         """
@@ -44,14 +44,15 @@ class Surveys:
         if (
             plan
             and job_memory.slot_token
-            and slot_tokens.signer(plan.slot_token) != slot_tokens.signer(job_memory.slot_token)
+            and slot_tokens.signing_key_id(plan.slot_token)
+            != slot_tokens.signing_key_id(job_memory.slot_token)
         ):
             try:
                 await self._memory_manager.set_slot_token(job_memory, plan.slot_token)
             except OSError as error:
                 log.warning("slot token not renewed", job=plan.job, why=str(error))
 
-    async def answer(self, job_uid: str, incarnation: int, member: bool) -> Surveyed:
+    async def survey(self, job_uid: str, incarnation: int, member: bool) -> Surveyed:
         """All that is held. From then on earlier incarnations are refused here: nobody commits behind the
         back of who has looked. OSError.
         """

@@ -32,7 +32,7 @@ Troubles = Mapping[Cause, str]
 """What is said of each."""
 
 
-def told(known: Troubles, cause: Cause, message: str) -> Troubles:
+def with_message(known: Troubles, cause: Cause, message: str) -> Troubles:
     """With this message of the cause, or without the cause when there is none. What is no news gives the very
     same table.
     """

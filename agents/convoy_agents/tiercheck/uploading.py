@@ -12,20 +12,20 @@ import structlog
 from convoy_agents import metrics
 from convoy_agents.backoff import Backoff
 from convoy_agents.pods.assignment import Assignment
-from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.shard_store import ShardStore
 from convoy_agents.tiercheck.stores.errors import Damaged, Stopped, StoreError
+from convoy_agents.tiercheck.trouble_reporter import TroubleReporter
 from convoy_controllers.checkpoint import retention
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
 UPLOAD_SECONDS = 3600.0
 """For all slots to bring a generation to the store; then it stays in memory alone."""
-LOOK_EVERY = 4
+RECHECK_EVERY = 4
 """Times that a generation is not committed after which a slot looks whether its shards are still there."""
 
-Stand = Callable[[Assignment, JobMemory, Generation], Awaitable[bool | None]]
+CommitInStore = Callable[[Assignment, JobMemory, Generation], Awaitable[bool | None]]
 """Asks for the commit in the store: whether the generation stands there; None while that is open."""
 
 log = structlog.get_logger()
@@ -35,17 +35,21 @@ class Uploads:
     """One at a time for each pod of the node."""
 
     def __init__(
-        self, remotes: Remotes, alarms: Alarms, stand: Stand, lasts: Callable[[Assignment], bool]
+        self,
+        remotes: Remotes,
+        troubles: TroubleReporter,
+        commit: CommitInStore,
+        is_current: Callable[[Assignment], bool],
     ) -> None:
-        """`lasts`: whether a pod is here, and in the same incarnation still."""
+        """`is_current`: whether a pod is here, and in the same incarnation still."""
         self._remotes = remotes
-        self._alarms = alarms
-        self._stand = stand
-        self._lasts = lasts
+        self._troubles = troubles
+        self._commit = commit
+        self._is_current = is_current
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """By pod."""
 
-    def begin(
+    def start(
         self, plan: Assignment, job_memory: JobMemory, generation: Generation, keys: Collection[str]
     ) -> None:
         """Brings shards to the store; the pod's last ones, if they are not there yet, give way."""
@@ -56,7 +60,7 @@ class Uploads:
         self._tasks[plan.pod_uid] = task
         task.add_done_callback(partial(self._ended, plan, job_memory, generation))
 
-    def forget(self, uid: str) -> None:
+    def drop_pod(self, uid: str) -> None:
         """The pod left."""
         if uid in self._tasks:
             self._tasks[uid].cancel()
@@ -84,47 +88,47 @@ class Uploads:
             **generation._asdict(),
         )
         # Memory that is given back while the job ends is no news.
-        if self._lasts(plan) and not job_memory.closed:
-            self._alarms.not_sent(plan, generation, error)
+        if self._is_current(plan) and not job_memory.closed:
+            self._troubles.upload_failed(plan, generation, error)
 
     async def _store(
         self, plan: Assignment, job_memory: JobMemory, generation: Generation, keys: Collection[str]
     ) -> None:
         """Damaged or Stopped when a shard cannot be sent."""
-        began, result = time.monotonic(), "failed"
-        deadline = began + UPLOAD_SECONDS
+        started, result = time.monotonic(), "failed"
+        deadline = started + UPLOAD_SECONDS
         pause = Backoff(first=1.0, cap=30.0)
-        work = Work(keys)
+        queue = UploadQueue(keys)
         full = swept = False
         job_memory.start_upload(keys)
         try:
-            while time.monotonic() < deadline and self._lasts(plan):
+            while time.monotonic() < deadline and self._is_current(plan):
                 try:
                     if full and not swept:
                         # What follows a commit otherwise, and without room there is none.
                         swept = True
                         await self._remotes.collect_garbage(plan)
-                    if (key := work.next) is not None:
+                    if (key := queue.next) is not None:
                         await self._remotes.upload(plan, job_memory, key)
-                        work.sent()
+                        queue.sent()
                         pause.reset()
                         continue
-                    stands = await self._stand(plan, job_memory, generation)
+                    stands = await self._commit(plan, job_memory, generation)
                 except StoreError as error:
                     metrics.STORE_ERRORS.inc()
                     log.warning("shard not uploaded", job=plan.job, why=str(error), **generation._asdict())
-                    self._alarms.not_stored(plan, generation, error)
+                    self._troubles.not_stored(plan, generation, error)
                     full = error.full
                 else:
                     if stands is not None:
                         if stands:
-                            self._alarms.stored(plan)
-                            metrics.UPLOAD_SECONDS.observe(time.monotonic() - began)
+                            self._troubles.stored(plan)
+                            metrics.UPLOAD_SECONDS.observe(time.monotonic() - started)
                         result = "stored" if stands else "refused"
                         return
-                    work.open()
+                    queue.commit_pending()
                 await asyncio.sleep(pause.next())
-            if not self._lasts(plan):
+            if not self._is_current(plan):
                 result = "superseded"
         except asyncio.CancelledError:
             result = "superseded"
@@ -134,7 +138,7 @@ class Uploads:
             await job_memory.end_upload(keys)
 
 
-class Work:
+class UploadQueue:
     """Which shards are to be sent, one after another. Pure."""
 
     def __init__(self, keys: Collection[str]) -> None:
@@ -151,12 +155,12 @@ class Work:
         """It is there."""
         self._sent += 1
 
-    def open(self) -> None:
+    def commit_pending(self) -> None:
         """The generation is not committed, mostly since other slots are not done yet. But what was brought
         there may be gone by now: all is looked for now and then, and what is missing sent again.
         """
         self._opened += 1
-        if self._opened % LOOK_EVERY == 0:
+        if self._opened % RECHECK_EVERY == 0:
             self._sent = 0
 
 

@@ -227,7 +227,7 @@ class Remote:
 
     def tell(self, name: str, claim: str) -> None:
         volume = hub_pb2.ClaimedVolume(claim=claim)
-        self.remotes.told(hub_pb2.Store(name=name, version=claim, volume=volume, conditional=True))
+        self.remotes.apply(hub_pb2.Store(name=name, version=claim, volume=volume, conditional=True))
 
     @staticmethod
     def plan(store: str) -> Assignment:

@@ -1,4 +1,4 @@
-"""Copies that a host does not take, or that does not answer: tried again, and told of."""
+"""ShardCopier that a host does not take, or that does not answer: tried again, and told of."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from convoy_agents.pods.assignment import Assignment, MemoryTiers, NodeAddress
-from convoy_agents.tiercheck.alarms import PATIENCE_SECONDS, Alarms
-from convoy_agents.tiercheck.copying import Copies
+from convoy_agents.tiercheck.copying import ShardCopier
 from convoy_agents.tiercheck.digest import Damaged
 from convoy_agents.tiercheck.peer_transfer import Later, Outdated, PeerTransfer, Unreachable
+from convoy_agents.tiercheck.trouble_reporter import REPORT_AFTER_SECONDS, TroubleReporter
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,19 @@ class Slot:
     async def send(self, place: NodeAddress, job_memory: Any, plan: Assignment, key: str) -> None:
         self.tries += 1
         # Tries are many, and far from one another.
-        self.now += PATIENCE_SECONDS / 2
+        self.now += REPORT_AFTER_SECONDS / 2
         if (error := self.answer(key, self.tries)) is not None:
             raise error
         self.given.append(key)
 
-    async def make(self, *keys: str) -> bool:
+    async def copy(self, *keys: str) -> bool:
         plan = cast(Assignment, Plan(MemoryTiers(1, 0, (NodeAddress("two", "two:1"),))))
-        alarms = Alarms(lambda uid, incarnation, troubles: self.told.append(dict(troubles)), lambda: self.now)
-        copies = Copies(cast(PeerTransfer, self), alarms, lambda uid: plan)
+        troubles = TroubleReporter(
+            lambda uid, incarnation, troubles: self.told.append(dict(troubles)), lambda: self.now
+        )
+        copier = ShardCopier(cast(PeerTransfer, self), troubles, lambda uid: plan)
         async with asyncio.timeout(20):
-            return await copies.make(plan, cast(Any, Memory()), keys)
+            return await copier.copy(plan, cast(Any, Memory()), keys)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ class Slot:
 )
 async def test_what_lasts_is_told_until_the_copies_are_there(error: Exception, words: str) -> None:
     slot = Slot(lambda key, tries: error if tries < 5 else None)
-    assert await slot.make("base", "segment")
+    assert await slot.copy("base", "segment")
     assert slot.given == ["base", "segment"]
     assert slot.told == [{"NOT_COPIED": words}, {}]
 
@@ -82,17 +84,17 @@ async def test_what_lasts_is_told_until_the_copies_are_there(error: Exception, w
 async def test_what_is_damaged_is_not_tried_again() -> None:
     slot = Slot(lambda key, tries: Damaged("chunk 3"))
     with pytest.raises(Damaged):
-        await slot.make("base")
+        await slot.copy("base")
     assert slot.tries == 1
 
 
 async def test_what_passes_is_not_told() -> None:
     slot = Slot(lambda key, tries: Later("two: not restored here yet") if tries % 3 else None)
-    assert await slot.make("base", "segment")
+    assert await slot.copy("base", "segment")
     assert slot.tries == 6 and slot.told == []
 
 
 async def test_what_is_superseded_is_not_told() -> None:
     slot = Slot(lambda key, tries: Outdated("two: gen-1-20 has its copies already"))
-    assert not await slot.make("base")
+    assert not await slot.copy("base")
     assert slot.told == []

@@ -86,7 +86,7 @@ class Link:
     def __init__(self, fault: Exception | None) -> None:
         self._fault = fault
 
-    async def packed(self, data: bytes) -> bytes:
+    async def pack_async(self, data: bytes) -> bytes:
         if self._fault is not None:
             raise self._fault
         return data

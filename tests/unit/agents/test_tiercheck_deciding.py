@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from convoy_agents.tiercheck.deciding import Decisions, Failed
+from convoy_agents.tiercheck.deciding import Decisions, RestoreFailed
 from convoy_agents.wire import hub_pb2
 
 
@@ -49,7 +49,8 @@ def raises(error: BaseException) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize(
-    "error", [Failed("no answer"), OSError("no room"), ValueError("no record"), asyncio.CancelledError()]
+    "error",
+    [RestoreFailed("no answer"), OSError("no room"), ValueError("no record"), asyncio.CancelledError()],
 )
 async def test_whoever_asks_again_finds_it_tried_again(error: BaseException) -> None:
     slot = Slot0(raises(error), fine)
@@ -57,7 +58,7 @@ async def test_whoever_asks_again_finds_it_tried_again(error: BaseException) -> 
     await asyncio.sleep(0)
     slot.may.set()
     said = await asyncio.gather(*askers, return_exceptions=True)
-    if isinstance(error, Failed):
+    if isinstance(error, RestoreFailed):
         assert [one.message for one in said] == ["no answer"] * 3  # type: ignore[union-attr]
     else:
         assert [type(one) for one in said] == [type(error)] * 3

@@ -9,10 +9,10 @@ import pytest
 
 from convoy_agents.pods.assignment import NodeAddress
 from convoy_agents.tiercheck import restoring
-from convoy_agents.tiercheck.deciding import Failed
+from convoy_agents.tiercheck.deciding import RestoreFailed
 from convoy_agents.tiercheck.digest import Damaged
 from convoy_agents.tiercheck.peer_transfer import Denied, Unreachable
-from convoy_agents.tiercheck.restoring import Reading, Restores, ShardSources
+from convoy_agents.tiercheck.restoring import PodRestore, Restores, ShardSources
 from convoy_agents.tiercheck.shard_uses import ShardUses
 
 PLAN: Any = SimpleNamespace(job="job", job_uid="uid", slot=0, memory_limit=0, ranks=())
@@ -44,11 +44,11 @@ class Memory:
 async def fetched(peers: Peers) -> tuple[list[tuple[str, str]], set[str]]:
     """The places that are broken, and the shards that came."""
     memory_manager: Any = SimpleNamespace(open=lambda uid: Memory())
-    surveys: Any = SimpleNamespace(now=lambda plan: plan)
+    surveys: Any = SimpleNamespace(current_plan=lambda plan: plan)
     nobody: Any = None
     sources = ShardSources(cast(Any, peers), nobody)
     restores = Restores("own", memory_manager, surveys, sources, nobody, nobody)
-    reading = Reading(PLAN, 0, nobody, set())
+    reading = PodRestore(PLAN, 0, nobody, set())
     places = [NodeAddress(node, f"{node}:1") for node in peers.answers]
     broken = await restores.fetch(reading, "key", places)
     return broken, reading.fetched
@@ -93,5 +93,5 @@ async def test_who_refuses_is_asked_again_after_all_others_and_is_not_broken(
 
 async def test_where_nobody_else_is_left_a_refusal_is_the_reason() -> None:
     peers = Peers(a=[Denied("no slot")], b=[Damaged("bits")])
-    with pytest.raises(Failed, match="no slot"):
+    with pytest.raises(RestoreFailed, match="no slot"):
         await fetched(peers)

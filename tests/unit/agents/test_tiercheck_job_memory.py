@@ -47,8 +47,8 @@ class Tmpfs:
 def tmpfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tmpfs:
     found = Tmpfs(tmp_path)
     monkeypatch.setattr(memory, "open_share", found.open)
-    monkeypatch.setattr(memory, "used", found.used)
-    monkeypatch.setattr(memory, "left", found.left)
+    monkeypatch.setattr(memory, "used_bytes", found.used)
+    monkeypatch.setattr(memory, "free_bytes", found.left)
     return found
 
 
@@ -64,9 +64,9 @@ async def begun(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> JobMemory:
     return job_memory
 
 
-async def come(job_memory: JobMemory, manifest: Manifest, giver: str = "") -> None:
+async def come(job_memory: JobMemory, manifest: Manifest, copy_of: str = "") -> None:
     """A shard comes, as a copy that a node counts on, or to be read."""
-    for index in await job_memory.expect(manifest, OTHERS, 0, giver=giver):
+    for index in await job_memory.expect(manifest, OTHERS, 0, copy_of=copy_of):
         await job_memory.put(manifest.id, index, pieces(noise(manifest.generation.step))[index])
     await job_memory.use(lambda store: store.admit(manifest.id))
 
@@ -81,7 +81,7 @@ async def test_a_copy_that_has_gone_is_nobody_s_any_more(tmpfs: Tmpfs, pool: Thr
     job_memory = await begun(tmpfs, pool)
     copies = [named(noise(step), step) for step in range(1, 9)]
     for one in copies:
-        await come(job_memory, one, giver="two")
+        await come(job_memory, one, copy_of="two")
         await stand(job_memory, one)
     assert await job_memory.inspect(lambda store: set(store.manifests)) == {copies[-1].id}
     # The first comes once more to be read alone: nobody counts on it now.
@@ -98,7 +98,7 @@ async def test_a_copy_that_was_damaged_while_it_was_read_is_counted_on(
 ) -> None:
     job_memory = await begun(tmpfs, pool)
     copy = named(noise(1), 1)
-    await come(job_memory, copy, giver="two")
+    await come(job_memory, copy, copy_of="two")
     job_memory.uses.pin({copy.id})
     await job_memory.use(lambda store: store.drop(copy.id))
     await job_memory.end_upload([])
@@ -112,7 +112,7 @@ async def full(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
     job_memory = await begun(tmpfs, pool)
     await job_memory.reserve("10", 2, 50 * SIZE, ["10"], 0)
     await job_memory.reserve("10", 3, SIZE, ["10"], 0, SEGMENTS)
-    await come(job_memory, named(noise(1), 1), giver="two")
+    await come(job_memory, named(noise(1), 1), copy_of="two")
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -137,7 +137,7 @@ async def test_no_damage_to_what_was_given_out_takes_anything_from_the_job(
     assert tmpfs.used(tmpfs.folder) <= tmpfs.size <= limit
     more = named(noise(2), 2)
     budget.limit = limit + more.size + 8192
-    await come(job_memory, more, giver="two")
+    await come(job_memory, more, copy_of="two")
     after = JobMemory("uid", tmpfs.folder, Budget(LIMIT), pool)
     await after.recover()
     assert await after.inspect(lambda store: set(store.manifests)) == {named(noise(1), 1).id, more.id}

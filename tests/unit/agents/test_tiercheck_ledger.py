@@ -15,12 +15,12 @@ from tests.unit.agents.test_tiercheck_shard_store import SIZE, named, noise, sea
 from convoy_agents.commit_coordinator import PrepareVote
 from convoy_agents.daemon import Agent
 from convoy_agents.tiercheck import memory as share
-from convoy_agents.tiercheck.alarms import Alarms
-from convoy_agents.tiercheck.ledger import KeptLedger
+from convoy_agents.tiercheck.ledger import MemoryLedger
 from convoy_agents.tiercheck.memory_manager import MemoryManager
 from convoy_agents.tiercheck.shard_record import ShardMetadata
 from convoy_agents.tiercheck.shard_store import ShardStore
 from convoy_agents.tiercheck.stores.errors import StoreError
+from convoy_agents.tiercheck.trouble_reporter import TroubleReporter
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Record
 
@@ -55,7 +55,7 @@ class Kept:
             self.store.advance(tier, record.generation)
         return True
 
-    def commits(self, plan: Any) -> bool:
+    def can_commit(self, plan: Any) -> bool:
         return True
 
     async def commit(self, plan: Any, record: Record) -> bool:
@@ -81,7 +81,7 @@ class Plan:
     incarnation, world_size, memory = 1, 1, Memory()
 
 
-async def write(ledger: KeptLedger, memory: Kept, generation: Generation) -> Record:
+async def write(ledger: MemoryLedger, memory: Kept, generation: Generation) -> Record:
     """Every slot has sealed it."""
     plan: Any = Plan()
     manifest = sealed(memory.store, f"0-{generation.step % 2}", generation.step)
@@ -98,7 +98,7 @@ async def test_the_record_that_stands_tells_whether_it_goes_to_the_store(
     of it.
     """
     memory: Any = Kept(tmp_path)
-    ledger = KeptLedger(memory, memory, Alarms(lambda *_: None))
+    ledger = MemoryLedger(memory, memory, TroubleReporter(lambda *_: None))
     fresh = Record(FIRST, None, {"0": named(noise(1), 1).id}, 1, "2.13", 1.0)
     if kept is not None:
         memory.store.add_record(replace(fresh, remote=kept))
@@ -112,7 +112,7 @@ async def test_nothing_is_remembered_of_a_job_that_is_over(tmp_path: Path) -> No
     """Neither what went to its store, nor for what room was made there."""
     memory: Any = Kept(tmp_path)
     plan: Any = Plan()
-    ledger = KeptLedger(memory, memory, Alarms(lambda *_: None))
+    ledger = MemoryLedger(memory, memory, TroubleReporter(lambda *_: None))
     assert (await write(ledger, memory, FIRST)).remote
     for _ in range(2):
         assert not await ledger.write(plan, Tier.REMOTE, FIRST, {})
@@ -126,7 +126,7 @@ async def test_nothing_is_remembered_of_a_job_that_is_over(tmp_path: Path) -> No
 async def test_nor_is_it_when_the_job_ends_while_something_is_committed(tmp_path: Path) -> None:
     memory: Any = Kept(tmp_path)
     plan: Any = Plan()
-    ledger = KeptLedger(memory, memory, Alarms(lambda *_: None))
+    ledger = MemoryLedger(memory, memory, TroubleReporter(lambda *_: None))
     assert (await write(ledger, memory, FIRST)).remote
     memory.ended = lambda: ledger.drop_job("job-uid")
     for number in (1, 2):
@@ -150,7 +150,7 @@ async def test_a_job_is_over_once_its_memory_is_given_back(
     agent: Any = SimpleNamespace(
         memory_manager=memory_manager,
         _ledger=SimpleNamespace(drop_job=written.append),
-        _ranks=SimpleNamespace(job_over=read.append),
+        _ranks=SimpleNamespace(drop_job=read.append),
     )
-    await Agent._job_over(agent, "job-uid")
+    await Agent._finish_job(agent, "job-uid")
     assert written == read == (["job-uid"] if given_back else [])

@@ -1,4 +1,4 @@
-"""Where encoding pays: on links that are slower than it is."""
+"""Where encoding encoding_pays: on links that are slower than it is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from convoy_agents.tiercheck.link import (
     Link,
     Links,
     Mean,
-    pays,
+    encoding_pays,
 )
 
 MB = 2**20
@@ -32,7 +32,7 @@ CHUNK = 4 * MB
 
 
 def mean(value: float) -> Mean:
-    return Mean().with_(value * MB, MB)
+    return Mean().add(value * MB, MB)
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_a_chunk_is_encoded_where_that_takes_less_time_than_it_saves(
     send: float, encode: float, saved: float, ahead: float, plain: int, wanted: bool
 ) -> None:
     costs = Costs(mean(send * NS), mean(encode * NS), mean(saved), plain)
-    assert pays(costs, ahead) == wanted
+    assert encoding_pays(costs, ahead) == wanted
 
 
 def test_what_is_not_known_is_found_out() -> None:
-    assert pays(Costs(), 5)
-    assert not pays(Costs(encode=mean(1), saved=mean(0.5))), "until something has been sent"
+    assert encoding_pays(Costs(), 5)
+    assert not encoding_pays(Costs(encode=mean(1), saved=mean(0.5))), "until something has been sent"
 
 
 @given(st.floats(1e-12, 1e-3), st.floats(1e-12, 1e-3), st.floats(0, 1), st.floats(0, 100))
@@ -70,27 +70,27 @@ def test_a_slower_link_is_never_a_reason_not_to(
 ) -> None:
     costs = Costs(mean(send), mean(encode), mean(saved))
     slower = Costs(mean(2 * send), mean(encode), mean(saved))
-    assert pays(slower, ahead) >= pays(costs, ahead)
-    assert pays(costs, ahead) <= pays(costs)
+    assert encoding_pays(slower, ahead) >= encoding_pays(costs, ahead)
+    assert encoding_pays(costs, ahead) <= encoding_pays(costs)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, CHUNK)), min_size=1, max_size=50))
 def test_an_average_lies_among_what_was_measured(measured: list[tuple[float, int]]) -> None:
     found = Mean()
     for value, size in measured:
-        found = found.with_(value * size, size)
+        found = found.add(value * size, size)
     values = [value for value, _ in measured]
     assert found.value is not None
     assert min(values) - 1e-9 <= found.value <= max(values) + 1e-9
 
 
 def test_an_average_follows_and_small_chunks_say_little() -> None:
-    found = Mean().with_(1.0 * HALF_LIFE, HALF_LIFE)
+    found = Mean().add(1.0 * HALF_LIFE, HALF_LIFE)
     for _ in range(10):
-        found = found.with_(1000.0 * 1000, 1000)
+        found = found.add(1000.0 * 1000, 1000)
     assert found.value is not None and found.value < 1.5
     for _ in range(6 * HALF_LIFE // CHUNK):
-        found = found.with_(3.0 * CHUNK, CHUNK)
+        found = found.add(3.0 * CHUNK, CHUNK)
     assert found.value is not None and abs(found.value - 3.0) < 0.1
 
 
@@ -124,7 +124,7 @@ def test_a_link_that_gets_slow_is_encoded_for_and_one_that_gets_fast_no_more(way
     def turns(seconds_per_byte: float, wanted: bool) -> bool:
         for _ in range(20 * HALF_LIFE // len(GRADIENTS)):
             way.sent(CHUNK, CHUNK, seconds_per_byte * CHUNK)
-            if pays(way.costs) == wanted:
+            if encoding_pays(way.costs) == wanted:
                 return True
         return False
 
@@ -134,7 +134,7 @@ def test_a_link_that_gets_slow_is_encoded_for_and_one_that_gets_fast_no_more(way
 
 def test_what_gets_no_shorter_goes_as_it_is(way: Link) -> None:
     assert [go(way, NOISE, 1.0) for _ in range(3)] == [len(NOISE)] * 3
-    assert not pays(way.costs)
+    assert not encoding_pays(way.costs)
 
 
 def test_no_more_are_encoded_at_once_than_there_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,8 +171,8 @@ async def test_the_event_loop_goes_on_meanwhile(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(link.planes, "encode", held)
     encoders = Encoders(1)
     links = Links(encoders, lambda *_: None)
-    first = asyncio.create_task(links.to("one").packed(GRADIENTS))
-    second = asyncio.create_task(links.to("two").packed(GRADIENTS))
+    first = asyncio.create_task(links.to("one").pack_async(GRADIENTS))
+    second = asyncio.create_task(links.to("two").pack_async(GRADIENTS))
     await asyncio.sleep(0)
     assert encoders.ahead == 2
     # Nobody waits for the second any more: nor does anybody behind it.

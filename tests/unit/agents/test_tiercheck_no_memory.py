@@ -11,7 +11,7 @@ from tests.unit.agents.test_tiercheck_shard_store import named, noise
 
 from convoy_agents.daemon import Agent
 from convoy_agents.tiercheck.job_memory import JobMemory
-from convoy_agents.tiercheck.job_share import Refused
+from convoy_agents.tiercheck.job_share import BudgetExceeded
 from convoy_agents.tiercheck.memory_manager import MemoryManager
 from convoy_agents.tiercheck.scrubbing import Scrubber
 from convoy_agents.tiercheck.service import ShardService
@@ -35,9 +35,9 @@ def refused(memory_manager: MemoryManager) -> JobMemory:
 
 
 async def test_the_scrubber_passes_over_it(memory_manager: MemoryManager) -> None:
-    with pytest.raises(Refused, match="the node may have 0"):
+    with pytest.raises(BudgetExceeded, match="the node may have 0"):
         await refused(memory_manager).inspect(lambda store: store)
-    await Scrubber("one", memory_manager, NOBODY, lambda: [], 1.0).once()
+    await Scrubber("one", memory_manager, NOBODY, lambda: [], 1.0).scrub()
 
 
 async def test_whoever_offers_a_copy_hears_to_come_later_and_why(memory_manager: MemoryManager) -> None:
@@ -46,7 +46,7 @@ async def test_whoever_offers_a_copy_hears_to_come_later_and_why(memory_manager:
 
     plan = SimpleNamespace(incarnation=1, memory_limit=0)
     surveys: Any = SimpleNamespace(plan=lambda uid: plan)
-    slot_tokens: Any = SimpleNamespace(shown=shown)
+    slot_tokens: Any = SimpleNamespace(require=shown)
     service = ShardService(memory_manager, surveys, NOBODY, NOBODY, slot_tokens)
     request = hub_pb2.OfferRequest(job_uid="job-1", incarnation=1, manifest=named(noise(1), 1).text)
     reply = await service.Offer(request, NOBODY)

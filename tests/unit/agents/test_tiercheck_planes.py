@@ -81,7 +81,7 @@ def test_the_longest_chunk_that_a_manifest_may_name_is_taken() -> None:
     ids=["float32", "bfloat16", "zeros"],
 )
 def test_the_word_that_gains_most_is_found(data: bytes, word: int, most: float) -> None:
-    assert planes.word_of(data) == word
+    assert planes.best_word(data) == word
     assert len(encoded(data, word)) <= most * len(data)
     other = planes.encode(data, 6 - word)
     assert other is None or len(encoded(data, word)) <= len(other)
@@ -89,14 +89,14 @@ def test_the_word_that_gains_most_is_found(data: bytes, word: int, most: float) 
 
 def test_a_chunk_of_several_types_is_encoded_as_what_most_of_it_is() -> None:
     data = normal(3 * 2**16) + bfloat16(2**16) + b"{}" * 500
-    assert planes.word_of(data) == 4
+    assert planes.best_word(data) == 4
     assert planes.decode(encoded(data), len(data)) == data
 
 
 @pytest.mark.parametrize("data", [b"", b"a", random.Random(1).randbytes(10_001), normal(4)], ids=len)
 def test_what_gets_hardly_shorter_stays_as_it_is(data: bytes) -> None:
     assert planes.encode(data, 4) is None and planes.encode(data, 2) is None
-    assert planes.word_of(data) == 0 or len(data) < ENCODED_LEAST
+    assert planes.best_word(data) == 0 or len(data) < ENCODED_LEAST
 
 
 @given(st.data())

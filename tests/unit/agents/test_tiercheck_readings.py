@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
-from convoy_agents.tiercheck.restoring import Reading
-from convoy_agents.tiercheck.serving import Ranks
+from convoy_agents.tiercheck.rank_server import RankServer
+from convoy_agents.tiercheck.restoring import PodRestore
 from convoy_agents.wire import hub_pb2
 
-ANYTHING: Any = SimpleNamespace(room=lambda *_: None)
+ANYTHING: Any = SimpleNamespace(memory_granted=lambda *_: None)
 
 
 class Rank:
@@ -44,7 +44,7 @@ class Node:
         self.asked, self.decided = asyncio.Event(), asyncio.Event()
         self.decided.set()
         some: Any = self
-        self.ranks = Ranks(some, some, some, self.pods.values, ANYTHING)
+        self.ranks = RankServer(some, some, some, self.pods.values, ANYTHING)
 
     def open(self, job_uid: str) -> Node:
         return self
@@ -53,13 +53,13 @@ class Node:
         self.unpinned += 1
         self.dropped = set(dropped)
 
-    async def resume(self, plan: Any, attempt: int, *_: Any, **more: Any) -> Reading:
+    async def resume(self, plan: Any, attempt: int, *_: Any, **more: Any) -> PodRestore:
         self.asked.set()
         await self.decided.wait()
         fresh = hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.FRESH)
-        return Reading(plan, attempt, fresh, set(plan.ranks), {f"fetched-{plan.pod_uid}"})
+        return PodRestore(plan, attempt, fresh, set(plan.ranks), {f"fetched-{plan.pod_uid}"})
 
-    async def adopt(self, uid: str, reading: Reading) -> set[str]:
+    async def adopt(self, uid: str, reading: PodRestore) -> set[str]:
         return set()
 
     def assigned(self, uid: str, incarnation: int) -> None:
@@ -70,7 +70,7 @@ class Node:
 
     def leaves(self, uid: str) -> None:
         del self.pods[uid]
-        self.ranks.forget(uid)
+        self.ranks.drop_pod(uid)
 
     async def ask(self, uid: str, *questions: str) -> list[str]:
         pod = self.pods[uid]
@@ -125,6 +125,6 @@ async def test_nothing_is_remembered_of_a_job_that_is_over() -> None:
         await node.ask("b", "restore", "restored")
         node.leaves("a")
         if over:
-            node.ranks.job_over("job")
+            node.ranks.drop_job("job")
         await node.ask("c", "restore", "restored")
         assert node.dropped == dropped

@@ -188,8 +188,8 @@ def test_a_torn_file_is_found(store: ShardStore, length: int) -> None:
 
 
 def test_too_much_is_refused_with_what_is_missing(store: ShardStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "left", lambda folder: 2 * SIZE)
-    with pytest.raises(memory.NoRoom) as refused:
+    monkeypatch.setattr(memory, "free_bytes", lambda folder: 2 * SIZE)
+    with pytest.raises(memory.ShareExhausted) as refused:
         store.reserve("0", 3, SIZE)
     assert refused.value.missing == SIZE and not store.buffers.names("0")
     assert len(store.reserve("0", 2, SIZE)) == 2
@@ -198,8 +198,8 @@ def test_too_much_is_refused_with_what_is_missing(store: ShardStore, monkeypatch
 def test_a_full_memory_keeps_what_it_has(
     store: ShardStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(memory, "left", lambda folder: 5)
-    with pytest.raises(memory.NoRoom):
+    monkeypatch.setattr(memory, "free_bytes", lambda folder: 5)
+    with pytest.raises(memory.ShareExhausted):
         store.expect(named(noise(1), 1))
     assert not list((tmp_path / "files").iterdir())
 
@@ -230,7 +230,7 @@ def test_a_file_that_cannot_grow_is_as_it_was(
     if there:
         path.write_bytes(there)
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(memory.NoRoom):
+    with pytest.raises(memory.ShareExhausted):
         memory.allocate(path, SIZE)
     assert path.read_bytes() == there if there else not path.exists()
 
@@ -357,10 +357,10 @@ def test_what_was_on_its_way_in_an_earlier_incarnation_makes_room(
 ) -> None:
     late = named(noise(1), 1, shard="1")
     store.expect(late)
-    assert store.room == SIZE
+    assert store.unbuffered_bytes == SIZE
     store.start_incarnation(2, {})
     store.collect([late.id] if pinned else [])
-    assert store.room == left * SIZE and len(list((tmp_path / "files").iterdir())) == left
+    assert store.unbuffered_bytes == left * SIZE and len(list((tmp_path / "files").iterdir())) == left
 
 
 def test_who_has_looked_is_remembered_by_the_next_agent(store: ShardStore, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy_agents.tiercheck.troubles import Cause, Kind, Troubles, by_kind, told
+from convoy_agents.tiercheck.troubles import Cause, Kind, Troubles, by_kind, with_message
 from convoy_agents.wire import hub_pb2
 
 STORE, SHARD = Cause(Kind.NOT_STORED, "store"), Cause(Kind.NOT_STORED, "shard")
@@ -26,7 +26,7 @@ def test_each_cause_lasts_until_it_is_over_whatever_becomes_of_the_others(
     last: dict[Cause, str] = {}
     for cause, message in words:
         before = known
-        known = told(known, cause, message)
+        known = with_message(known, cause, message)
         assert (known is before) == (last.get(cause, "") == message)
         last[cause] = message
     assert known == {cause: message for cause, message in last.items() if message}

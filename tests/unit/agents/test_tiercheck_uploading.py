@@ -13,16 +13,16 @@ from unittest.mock import AsyncMock
 import pytest
 
 from convoy_agents import metrics
-from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.budget import Budget
 from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.stores.errors import Damaged, Stopped
-from convoy_agents.tiercheck.uploading import LOOK_EVERY, Uploads, Work
+from convoy_agents.tiercheck.trouble_reporter import TroubleReporter
+from convoy_agents.tiercheck.uploading import RECHECK_EVERY, UploadQueue, Uploads
 from convoy_controllers.checkpoint.generation import Generation
 
 
-def sends(work: Work) -> list[str]:
+def sends(work: UploadQueue) -> list[str]:
     """All until nothing is left to send."""
     found = []
     while (key := work.next) is not None:
@@ -32,18 +32,18 @@ def sends(work: Work) -> list[str]:
 
 
 def test_every_shard_is_sent_once_and_looked_for_again_now_and_then() -> None:
-    work = Work({"b", "a"})
+    work = UploadQueue({"b", "a"})
     assert sends(work) == ["a", "b"]
     for _ in range(3):
-        for _ in range(LOOK_EVERY - 1):
-            work.open()
+        for _ in range(RECHECK_EVERY - 1):
+            work.commit_pending()
             assert work.next is None
-        work.open()
+        work.commit_pending()
         assert sends(work) == ["a", "b"]
 
 
 def test_what_fails_is_the_next_again() -> None:
-    work = Work({"a", "b"})
+    work = UploadQueue({"a", "b"})
     work.sent()
     assert work.next == work.next == "b"
 
@@ -93,8 +93,8 @@ class Slot:
         self.told: list[dict[str, str]] = []
         self.here = self.verdict = True
         self.memory, self.store = Memory(), Store(error)
-        alarms = Alarms(lambda uid, incarnation, troubles: self.told.append(dict(troubles)))
-        self.uploads = Uploads(cast(Remotes, self.store), alarms, self.stand, lambda plan: self.here)
+        troubles = TroubleReporter(lambda uid, incarnation, troubles: self.told.append(dict(troubles)))
+        self.uploads = Uploads(cast(Remotes, self.store), troubles, self.stand, lambda plan: self.here)
 
     async def stand(self, *_: Any) -> bool | None:
         await asyncio.sleep(0)
@@ -103,7 +103,7 @@ class Slot:
     async def upload(self, step: int, *keys: str) -> None:
         others = asyncio.all_tasks()
         generation = Generation(1, step)
-        self.uploads.begin(cast(Any, Plan()), cast(JobMemory, self.memory), generation, set(keys))
+        self.uploads.start(cast(Any, Plan()), cast(JobMemory, self.memory), generation, set(keys))
         await asyncio.wait(asyncio.all_tasks() - others)
         await asyncio.sleep(0)
 
@@ -153,7 +153,7 @@ async def test_an_upload_that_gives_way_is_superseded_and_one_that_is_too_late_r
     first, second = Generation(1, 10), Generation(1, 20)
     others = asyncio.all_tasks()
     for generation in (first, second):
-        slot.uploads.begin(cast(Any, Plan()), cast(JobMemory, slot.memory), generation, {"a"})
+        slot.uploads.start(cast(Any, Plan()), cast(JobMemory, slot.memory), generation, {"a"})
         # It is on its way when the next comes.
         await asyncio.sleep(0)
         slot.verdict = False
@@ -170,6 +170,6 @@ async def test_an_upload_that_ends_with_the_job_is_no_news(over: str) -> None:
         looks.append(1)
         return len(looks) == 1 or over != "the pod left"
 
-    slot.uploads._lasts = lasts
+    slot.uploads._is_current = lasts
     await slot.upload(20, "a")
     assert not slot.told

@@ -18,7 +18,7 @@ from tests.integration.agents.harness import Authority, FakeHub, Host
 from tests.integration.agents.memory_job import MemoryJob
 
 from convoy_agents.csi import mounts
-from convoy_agents.tiercheck.memory import used
+from convoy_agents.tiercheck.memory import used_bytes
 from e2e.bench.tiercheck.saving.libraries import LIBRARIES, installed
 from e2e.bench.tiercheck.saving.rank import SPACE, Task
 from e2e.cluster import files
@@ -170,7 +170,7 @@ def _sweep(name: str) -> None:
 def _taken(host: Host) -> int:
     """Bytes of the node's memory that the job has."""
     shares = [Path(one.target) for one in mounts.table()]
-    return sum(used(one) for one in shares if one.is_relative_to(host.settings.run_dir / "memory"))
+    return sum(used_bytes(one) for one in shares if one.is_relative_to(host.settings.run_dir / "memory"))
 
 
 def _processor_seconds() -> float:

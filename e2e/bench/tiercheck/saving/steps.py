@@ -78,7 +78,7 @@ class Steps:
             data = one.contiguous().view(torch.uint8).numpy().tobytes()
             for at in range(0, len(data), _CHUNK):
                 chunk = data[at : at + _CHUNK]
-                word = planes.word_of(chunk)
+                word = planes.best_word(chunk)
                 encoded = planes.encode(chunk, word) if word else None
                 whole, short = whole + len(chunk), short + len(encoded or chunk)
         return short / whole

@@ -34,7 +34,7 @@ class Always:
         self.told: list[tuple[int, int]] = []
 
     def pack(self, data: digest.Buffer) -> digest.Buffer:
-        word = planes.word_of(data)
+        word = planes.best_word(data)
         found = planes.encode(data, word) if word else None
         return data if found is None else found
 

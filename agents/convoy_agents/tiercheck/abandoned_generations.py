@@ -17,21 +17,21 @@ MAX_ABANDONED = 8
 log = structlog.get_logger()
 
 
-class Abandonments:
+class AbandonedGenerations:
     """Of the pods of one node."""
 
-    def __init__(self, tell: Callable[[Assignment, Generation], Coroutine[Any, Any, None]]) -> None:
-        """`tell`: tries to tell slot 0's agent, for as long as it has patience."""
-        self._tell = tell
-        self._telling: dict[str, dict[Generation, asyncio.Task[None]]] = {}
+    def __init__(self, notify: Callable[[Assignment, Generation], Coroutine[Any, Any, None]]) -> None:
+        """`notify`: tries to notify slot 0's agent, for as long as it has patience."""
+        self._notify = notify
+        self._notifying: dict[str, dict[Generation, asyncio.Task[None]]] = {}
         """By pod, the newest last; a task that has ended is what remembers its generation."""
 
     def add(self, plan: Assignment, generation: Generation) -> None:
         """A rank of the pod could not save it. Of more than `MAX_ABANDONED` the oldest is forgotten."""
-        mine = self._telling.setdefault(plan.pod_uid, {})
+        mine = self._notifying.setdefault(plan.pod_uid, {})
         before = mine.pop(generation, None)
         if before is None or before.done():
-            before = asyncio.create_task(self._tell(plan, generation))
+            before = asyncio.create_task(self._notify(plan, generation))
             before.add_done_callback(_ended)
         mine[generation] = before
         while len(mine) > MAX_ABANDONED:
@@ -39,16 +39,16 @@ class Abandonments:
 
     def holds(self, uid: str, generation: Generation) -> bool:
         """Whether a rank of the pod could not save it."""
-        return generation in self._telling.get(uid, ())
+        return generation in self._notifying.get(uid, ())
 
-    def forget(self, uid: str) -> None:
+    def drop_pod(self, uid: str) -> None:
         """The pod left."""
-        for task in self._telling.pop(uid, {}).values():
+        for task in self._notifying.pop(uid, {}).values():
             task.cancel()
 
     async def close(self) -> None:
         """Ends every task."""
-        tasks = [task for mine in self._telling.values() for task in mine.values()]
+        tasks = [task for mine in self._notifying.values() for task in mine.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from convoy_agents.pods.assignment import Assignment
-from convoy_agents.tiercheck.alarms import PATIENCE_SECONDS, Alarms
 from convoy_agents.tiercheck.stores.errors import Damaged, StoreError
+from convoy_agents.tiercheck.trouble_reporter import REPORT_AFTER_SECONDS, TroubleReporter
 from convoy_controllers.checkpoint.generation import Generation
 
 BUSY = StoreError("the store is busy", retriable=True)
@@ -35,7 +35,7 @@ class Place:
     def __init__(self) -> None:
         self.now = 100.0
         self.told: list[tuple[str, int, dict[str, str]]] = []
-        self.alarms = Alarms(self._hear, lambda: self.now)
+        self.troubles = TroubleReporter(self._hear, lambda: self.now)
 
     def _hear(self, uid: str, incarnation: int, troubles: Mapping[str, str]) -> None:
         self.told.append((uid, incarnation, dict(troubles)))
@@ -44,7 +44,7 @@ class Place:
         """The messages that are told of it."""
         self.now += after
         mark = len(self.told)
-        self.alarms.not_stored(at(**plan), GENERATION, error)
+        self.troubles.not_stored(at(**plan), GENERATION, error)
         return [troubles["NOT_STORED"] for _, _, troubles in self.told[mark:]]
 
 
@@ -57,32 +57,32 @@ def test_what_waiting_does_not_mend_is_told_at_once_and_once() -> None:
 
 def test_what_may_pass_is_told_when_it_lasts() -> None:
     place = Place()
-    assert place.failed(BUSY) == place.failed(BUSY, PATIENCE_SECONDS / 2) == []
-    assert place.failed(BUSY, PATIENCE_SECONDS / 2) == ["gen-1-20: the store is busy; it is tried again"]
+    assert place.failed(BUSY) == place.failed(BUSY, REPORT_AFTER_SECONDS / 2) == []
+    assert place.failed(BUSY, REPORT_AFTER_SECONDS / 2) == ["gen-1-20: the store is busy; it is tried again"]
 
 
 def test_it_is_over_once_something_gets_there_and_counts_anew() -> None:
     place = Place()
     place.failed(BUSY)
-    assert place.failed(BUSY, PATIENCE_SECONDS)
-    place.alarms.stored(at())
+    assert place.failed(BUSY, REPORT_AFTER_SECONDS)
+    place.troubles.stored(at())
     assert place.told[1:] == [("pod", 1, {})]
-    assert place.failed(BUSY, 2 * PATIENCE_SECONDS) == []
+    assert place.failed(BUSY, 2 * REPORT_AFTER_SECONDS) == []
 
 
 def test_a_record_that_memory_does_not_take_is_told_at_once() -> None:
     place = Place()
-    place.alarms.not_noted(at(), GENERATION, FULL)
-    place.alarms.noted(at())
+    place.troubles.record_not_written(at(), GENERATION, FULL)
+    place.troubles.record_written(at())
     why = "gen-1-20 is not written down: No space left on device"
     assert place.told == [("pod", 1, {"NO_MEMORY": why}), ("pod", 1, {})]
 
 
 def test_nobody_is_told_that_what_was_well_is_well() -> None:
     place = Place()
-    place.alarms.noted(at())
-    place.alarms.stored(at())
-    place.alarms.room(at(), 0, "saving")
+    place.troubles.record_written(at())
+    place.troubles.stored(at())
+    place.troubles.memory_granted(at(), 0, "saving")
     assert place.told == []
 
 
@@ -92,64 +92,64 @@ def test_a_copy_that_is_not_taken_is_told_when_that_lasts_and_until_copies_stand
     def refused(after: float, host: str = "two", key: str = "a", **plan: Any) -> list[dict[str, str]]:
         place.now += after
         mark = len(place.told)
-        place.alarms.not_copied(at(**plan), host, key, f"{host}: 7 bytes are missing")
+        place.troubles.not_copied(at(**plan), host, key, f"{host}: 7 bytes are missing")
         return [troubles for _, _, troubles in place.told[mark:]]
 
     told = {"NOT_COPIED": "two: 7 bytes are missing"}
-    assert refused(0) == refused(PATIENCE_SECONDS / 2) == []
+    assert refused(0) == refused(REPORT_AFTER_SECONDS / 2) == []
     # Another shard, another host: each has its own time.
-    assert refused(PATIENCE_SECONDS / 4, key="b") == refused(0, host="three") == []
-    assert refused(PATIENCE_SECONDS / 4) == [told]
-    assert refused(PATIENCE_SECONDS, host="three") == [
+    assert refused(REPORT_AFTER_SECONDS / 4, key="b") == refused(0, host="three") == []
+    assert refused(REPORT_AFTER_SECONDS / 4) == [told]
+    assert refused(REPORT_AFTER_SECONDS, host="three") == [
         {"NOT_COPIED": "three: 7 bytes are missing; two: 7 bytes are missing"}
     ]
-    place.alarms.copied(at(), "three")
+    place.troubles.copied(at(), "three")
     assert place.told[-1][2] == told
-    place.alarms.copied(at(), "two")
+    place.troubles.copied(at(), "two")
     assert place.told[-1][2] == {}
     # What was late before counts anew.
-    assert refused(0) == refused(PATIENCE_SECONDS / 2) == []
-    assert refused(PATIENCE_SECONDS, incarnation=2) == []
+    assert refused(0) == refused(REPORT_AFTER_SECONDS / 2) == []
+    assert refused(REPORT_AFTER_SECONDS, incarnation=2) == []
 
 
 def test_the_ranks_wait_for_the_store_until_it_is_known_what_they_begin_with() -> None:
     place = Place()
-    place.alarms.not_restored(at(), "the store is away")
-    place.alarms.not_restored(at(), "the store is away")
-    place.alarms.restorable(at())
+    place.troubles.not_restored(at(), "the store is away")
+    place.troubles.not_restored(at(), "the store is away")
+    place.troubles.restorable(at())
     assert [troubles for *_, troubles in place.told] == [{"NOT_RESTORED": "the store is away"}, {}]
 
 
-BEGINS: dict[str, Callable[[Alarms], None]] = {
-    "record": lambda alarms: alarms.not_noted(at(), GENERATION, FULL),
-    "rank 0 saves": lambda alarms: alarms.no_room(at(), 0, "saving", "7 bytes are missing"),
-    "rank 1 saves": lambda alarms: alarms.no_room(at(), 1, "saving", "8 bytes are missing"),
-    "rank 0 reads": lambda alarms: alarms.no_room(at(), 0, "reading", "9 bytes are missing"),
-    "lost": lambda alarms: alarms.lost(at(), "nothing is whole"),
-    "inexact": lambda alarms: alarms.inexact(at(), 0, "two.weight"),
-    "store": lambda alarms: alarms.not_stored(at(), GENERATION, REFUSED),
-    "shard": lambda alarms: alarms.not_sent(at(), GENERATION, Damaged("chunk 12 is damaged")),
+BEGINS: dict[str, Callable[[TroubleReporter], None]] = {
+    "record": lambda troubles: troubles.record_not_written(at(), GENERATION, FULL),
+    "rank 0 saves": lambda troubles: troubles.memory_refused(at(), 0, "saving", "7 bytes are missing"),
+    "rank 1 saves": lambda troubles: troubles.memory_refused(at(), 1, "saving", "8 bytes are missing"),
+    "rank 0 reads": lambda troubles: troubles.memory_refused(at(), 0, "reading", "9 bytes are missing"),
+    "lost": lambda troubles: troubles.checkpoints_lost(at(), "nothing is whole"),
+    "inexact": lambda troubles: troubles.inexact(at(), 0, "two.weight"),
+    "store": lambda troubles: troubles.not_stored(at(), GENERATION, REFUSED),
+    "shard": lambda troubles: troubles.upload_failed(at(), GENERATION, Damaged("chunk 12 is damaged")),
 }
-ENDS: dict[str, tuple[Callable[[Alarms], None], set[str]]] = {
-    "noted": (lambda alarms: alarms.noted(at()), {"record"}),
-    "rank 0 has slots": (lambda alarms: alarms.room(at(), 0, "saving"), {"rank 0 saves"}),
-    "rank 1 has slots": (lambda alarms: alarms.room(at(), 1, "saving"), {"rank 1 saves"}),
-    "rank 0 has read": (lambda alarms: alarms.room(at(), 0, "reading"), {"rank 0 reads"}),
-    "stored": (lambda alarms: alarms.stored(at()), {"store", "shard"}),
+ENDS: dict[str, tuple[Callable[[TroubleReporter], None], set[str]]] = {
+    "noted": (lambda troubles: troubles.record_written(at()), {"record"}),
+    "rank 0 has slots": (lambda troubles: troubles.memory_granted(at(), 0, "saving"), {"rank 0 saves"}),
+    "rank 1 has slots": (lambda troubles: troubles.memory_granted(at(), 1, "saving"), {"rank 1 saves"}),
+    "rank 0 has read": (lambda troubles: troubles.memory_granted(at(), 0, "reading"), {"rank 0 reads"}),
+    "stored": (lambda troubles: troubles.stored(at()), {"store", "shard"}),
 }
 
 
 @pytest.mark.parametrize(("end", "ended"), ENDS.values(), ids=ENDS.keys())
 def test_each_trouble_is_ended_by_what_ended_it_and_nothing_else(
-    end: Callable[[Alarms], None], ended: set[str]
+    end: Callable[[TroubleReporter], None], ended: set[str]
 ) -> None:
     place, wanted = Place(), Place()
     for name, begin in BEGINS.items():
-        begin(place.alarms)
+        begin(place.troubles)
         if name not in ended:
-            begin(wanted.alarms)
+            begin(wanted.troubles)
     assert place.told[-1] != wanted.told[-1]
-    end(place.alarms)
+    end(place.troubles)
     assert place.told[-1] == wanted.told[-1]
     assert set(place.told[-1][2]) == {"NO_MEMORY", "LOST", "INEXACT"} | (
         set() if "store" in ended else {"NOT_STORED"}
@@ -159,19 +159,19 @@ def test_each_trouble_is_ended_by_what_ended_it_and_nothing_else(
 def test_pods_and_incarnations_count_for_themselves() -> None:
     place = Place()
     place.failed(BUSY)
-    assert place.failed(BUSY, 2 * PATIENCE_SECONDS, pod_uid="other") == []
+    assert place.failed(BUSY, 2 * REPORT_AFTER_SECONDS, pod_uid="other") == []
     assert place.failed(BUSY, incarnation=2) == []
     place.failed(BUSY, pod_uid="gone")
-    place.alarms.forget("gone")
-    assert place.failed(BUSY, 2 * PATIENCE_SECONDS, pod_uid="gone") == []
+    place.troubles.drop_pod("gone")
+    assert place.failed(BUSY, 2 * REPORT_AFTER_SECONDS, pod_uid="gone") == []
 
 
 def test_an_incarnation_begins_without_and_an_earlier_one_is_not_heard_any_more() -> None:
     place = Place()
-    place.alarms.lost(at(), "nothing is whole")
-    place.alarms.inexact(at(incarnation=2), 0, "two.weight")
+    place.troubles.checkpoints_lost(at(), "nothing is whole")
+    place.troubles.inexact(at(incarnation=2), 0, "two.weight")
     assert place.told[-1] == ("pod", 2, {"INEXACT": "rank 0: two.weight"})
-    place.alarms.lost(at(), "nothing at all is whole")
-    place.alarms.stored(at())
+    place.troubles.checkpoints_lost(at(), "nothing at all is whole")
+    place.troubles.stored(at())
     assert len(place.told) == 2
     assert place.failed(BUSY, incarnation=2) == []

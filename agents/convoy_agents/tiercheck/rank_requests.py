@@ -25,7 +25,7 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Poll:
     """How things stand, as soon as they stand otherwise than at the last answer."""
 
     known: str
@@ -76,7 +76,7 @@ class Restore:
 
 
 @dataclass(frozen=True, slots=True)
-class WantShard:
+class FetchShard:
     """A shard of what is restored."""
 
     shard: str
@@ -87,13 +87,13 @@ class Restored:
     """Everything has been read."""
 
 
-Question = Reserve | Look | Seal | Abandon | Inexact | Restore | WantShard | Restored
+RankRequest = Reserve | Poll | Seal | Abandon | Inexact | Restore | FetchShard | Restored
 
 
-def parse(frame: Mapping[str, Any]) -> Question:
+def parse(frame: Mapping[str, Any]) -> RankRequest:
     """The question of a frame. MessageError names what is wrong with it."""
     kind = frame["type"]
-    parser = _QUESTIONS.get(kind)
+    parser = _PARSERS.get(kind)
     if parser is None:
         raise MessageError(f"type: {show(kind)} is no question")
     return parser(frame)
@@ -134,15 +134,15 @@ def _generation(frame: Mapping[str, Any], name: str) -> tuple[int, int] | None:
     return whole(parts, "incarnation", MAX_STEP), whole(parts, "step", MAX_STEP)
 
 
-_QUESTIONS: dict[str, Callable[[Mapping[str, Any]], Question]] = {
+_PARSERS: dict[str, Callable[[Mapping[str, Any]], RankRequest]] = {
     "reserve": lambda frame: Reserve(
         whole(frame, "size", MAX_BYTES), whole({"segments": 0, **frame}, "segments", MAX_SEGMENTS)
     ),
-    "look": lambda frame: Look(text(frame, "known", 4096)),
+    "look": lambda frame: Poll(text(frame, "known", 4096)),
     "seal": _seal,
     "abandon": lambda frame: Abandon(whole(frame, "step", MAX_STEP)),
     "inexact": lambda frame: Inexact(text(frame, "what", 512)),
     "restore": _restore,
-    "shard": lambda frame: WantShard(text(frame, "shard", 64)),
+    "shard": lambda frame: FetchShard(text(frame, "shard", 64)),
     "restored": lambda frame: Restored(),
 }

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy_agents.pods.fields import MessageError
-from convoy_agents.tiercheck.questions import (
+from convoy_agents.tiercheck.rank_requests import (
     Abandon,
+    FetchShard,
     Inexact,
-    Look,
-    Question,
+    Poll,
+    RankRequest,
     Reserve,
     Restore,
     Restored,
     Seal,
-    WantShard,
     parse,
 )
 
@@ -31,21 +31,21 @@ SEAL = {"type": "seal", "slot": "0-1", "step": 7, "length": 4096, "world": 2, "t
     [
         ({"type": "reserve", "size": 10}, Reserve(10)),
         ({"type": "reserve", "size": 10, "segments": 4}, Reserve(10, 4)),
-        ({"type": "look", "known": "{}"}, Look("{}")),
-        ({"type": "look"}, Look("")),
+        ({"type": "look", "known": "{}"}, Poll("{}")),
+        ({"type": "look"}, Poll("")),
         (SEAL, Seal("0-1", 7, 4096, 2, "2.13", "p")),
         ({**SEAL, "extends": [3, 6]}, Seal("0-1", 7, 4096, 2, "2.13", "p", extends=(3, 6))),
         ({**SEAL, "extends": None}, Seal("0-1", 7, 4096, 2, "2.13", "p")),
         ({"type": "restore", "attempt": 2, "bases": True}, Restore(2, (), bases=True)),
         ({"type": "restore", "attempt": 1, "broken": [["n", "id"]]}, Restore(1, (("n", "id"),))),
         ({"type": "restore", "attempt": 0}, Restore(0, ())),
-        ({"type": "shard", "shard": "3"}, WantShard("3")),
+        ({"type": "shard", "shard": "3"}, FetchShard("3")),
         ({"type": "restored"}, Restored()),
         ({"type": "abandon", "step": 7}, Abandon(7)),
         ({"type": "inexact", "what": "two.weight"}, Inexact("two.weight")),
     ],
 )
-def test_questions(frame: dict[str, Any], wanted: Question) -> None:
+def test_questions(frame: dict[str, Any], wanted: RankRequest) -> None:
     assert parse(frame) == wanted
 
 

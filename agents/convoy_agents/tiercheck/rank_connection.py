@@ -20,12 +20,12 @@ from convoy_agents.pods.frames import encode
 
 SEND_SECONDS = 10.0
 """A rank that reads nothing for so long is cut off."""
-_LOOK = 0.002
+_RETRY_SECONDS = 0.002
 MAX_FILES = 64
 """Descriptors with one frame; Linux takes 253 (unix(7), SCM_RIGHTS)."""
 
 
-class Line:
+class RankConnection:
     """One rank's. Frames are answered one after another."""
 
     def __init__(
@@ -60,4 +60,4 @@ class Line:
                 sent = socket.send_fds(self._raw, [left], fds) if fds else self._raw.send(left)
                 left, fds = left[sent:], []
                 continue
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_RETRY_SECONDS)

@@ -12,7 +12,7 @@ import pytest
 from tests.integration.agents.harness import eventually
 from tests.unit.agents.test_tiercheck_shard_store import named, noise, pieces, sealed
 
-from convoy_agents.tiercheck.abandoning import MAX_ABANDONED, Abandonments
+from convoy_agents.tiercheck.abandoned_generations import MAX_ABANDONED, AbandonedGenerations
 from convoy_agents.tiercheck.shard_store import MAX_WITHDRAWN, ShardStore
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Manifest, Record
@@ -36,7 +36,7 @@ class Slot0:
         self.asked: list[int] = []
         self.told: list[int] = []
         self.answers = asyncio.Event()
-        self.abandonments = Abandonments(self.tell)
+        self.abandoned = AbandonedGenerations(self.tell)
 
     async def tell(self, plan: object, generation: Generation) -> None:
         self.asked.append(generation.step)
@@ -45,17 +45,17 @@ class Slot0:
 
     def abandon(self, *steps: int) -> None:
         for step in steps:
-            self.abandonments.add(PLAN, Generation(1, step))
+            self.abandoned.add(PLAN, Generation(1, step))
 
     def known(self, *steps: int) -> list[bool]:
-        return [self.abandonments.holds(POD, Generation(1, step)) for step in steps]
+        return [self.abandoned.holds(POD, Generation(1, step)) for step in steps]
 
 
 @pytest.fixture
 async def slot0() -> AsyncIterator[Slot0]:
     found = Slot0()
     yield found
-    await found.abandonments.close()
+    await found.abandoned.close()
 
 
 async def test_each_is_told_of_whatever_is_abandoned_after_it(slot0: Slot0) -> None:
@@ -87,7 +87,7 @@ async def test_the_oldest_make_room(slot0: Slot0) -> None:
 async def test_a_pod_that_left_is_forgotten(slot0: Slot0) -> None:
     slot0.abandon(10)
     await eventually(lambda: slot0.asked == [10])
-    slot0.abandonments.forget(POD)
+    slot0.abandoned.drop_pod(POD)
     slot0.answers.set()
     await asyncio.sleep(0)
     assert slot0.known(10) == [False] and not slot0.told
@@ -140,8 +140,8 @@ def test_what_is_withdrawn_is_bounded_and_ends_with_the_incarnation(tmp_path: Pa
 # And with those who keep copies for it.
 
 
-def brought(store: ShardStore, manifest: Manifest, data: bytes, giver: str, count: int = 3) -> None:
-    for index in store.expect(manifest, giver)[:count]:
+def brought(store: ShardStore, manifest: Manifest, data: bytes, copy_of: str, count: int = 3) -> None:
+    for index in store.expect(manifest, copy_of)[:count]:
         store.incoming.put(manifest.id, index, pieces(data)[index])
     if count == 3:
         store.admit(manifest.id)
@@ -152,10 +152,10 @@ def test_a_copy_makes_room_when_its_owner_gives_it_back(tmp_path: Path, count: i
     store = ShardStore(tmp_path)
     copy = named(noise(10), 10)
     brought(store, copy, noise(10), "two", count)
-    assert store.brought("two") == {copy.id} and not store.brought("three")
-    store.give_back(store.brought("two"))
+    assert store.copies_from("two") == {copy.id} and not store.copies_from("three")
+    store.release_copies(store.copies_from("two"))
     store.collect()
-    assert store.room == 0 and not store.brought("two")
+    assert store.unbuffered_bytes == 0 and not store.copies_from("two")
     assert not [*(tmp_path / "files").iterdir()]
 
 
@@ -168,7 +168,7 @@ def test_what_stands_or_is_extended_stays_whoever_gives_it_back(tmp_path: Path) 
     store.advance(Tier.LOCAL, base.generation)
     segment = replace(named(noise(12), 12, "1"), extends=other.id)
     brought(store, segment, noise(12), "two")
-    store.give_back([base.id, other.id])
+    store.release_copies([base.id, other.id])
     store.collect()
     assert store.manifests.keys() == {base.id, other.id, segment.id}
 
@@ -180,4 +180,4 @@ def test_nobody_becomes_the_giver_of_what_is_here_by_itself(tmp_path: Path) -> N
     brought(store, copy, noise(11), "two")
     for known in (mine, copy):
         assert store.expect(known, "three") == []
-    assert not store.brought("three") and store.brought("two") == {copy.id}
+    assert not store.copies_from("three") and store.copies_from("two") == {copy.id}
