@@ -116,7 +116,7 @@ def test_real_nodes_measure_themselves_and_each_other(cluster: Cluster, jobs: Jo
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("share", [0.7, 0.5])
-def test_a_job_is_moved_off_a_slow_node_and_people_put_it_back(
+def test_a_job_is_swapped_off_a_slow_node_and_people_put_it_back(
     cluster: Cluster, jobs: Jobs, share: float
 ) -> None:
     """Held to `share` of what the others have."""
@@ -129,7 +129,7 @@ def test_a_job_is_moved_off_a_slow_node_and_people_put_it_back(
     ):
         slow = pods[SLOW].spec.node_name
         others = {pod.spec.node_name for pod in pods} - {slow}
-        jobs.wait(lambda: jobs.status(name)["restarts"]["total"] > 0, 900, "it is moved")
+        jobs.wait(lambda: jobs.status(name)["restarts"]["total"] > 0, 900, "it is swapped")
         last = jobs.status(name)["restarts"]["last"]
         assert (last["reason"], last["counted"], last["node"]) == ("StragglerSwapped", False, slow)
         jobs.wait_phase(name, "Running", 180)
@@ -141,11 +141,11 @@ def test_a_job_is_moved_off_a_slow_node_and_people_put_it_back(
         saved = jobs.status(name)["checkpoint"]["step"]
         assert saved > 0
         jobs.wait(lambda: step(jobs, name) > saved, 180, "it goes on from what it has saved")
-        jobs.wait(lambda: judged(cluster, slow).get("outcome") == "Right", 240, "the move did it good")
+        jobs.wait(lambda: judged(cluster, slow).get("outcome") == "Right", 240, "the swap sped it up")
         before = judged(cluster, slow)["paces"][0]
         expected = before["seconds"] - before["gain"]
         after = pace(jobs, name)
-        print(f"a step: {before['seconds']:.3f} s, {expected:.3f} s expected, {after:.3f} s after the move")
+        print(f"a step: {before['seconds']:.3f} s, {expected:.3f} s expected, {after:.3f} s after the swap")
         table = cluster.kubectl("get", "nodehealths")
         assert any("Requalifying" in line and slow in line for line in table.splitlines())
         hardware = next(

@@ -54,9 +54,9 @@ def test_a_hog_beside_a_rank_is_named_and_nobody_else(cluster: Cluster, jobs: Jo
         slow = drill.node.name
         with drill.trouble("hog", 1.0):
             jobs.wait(lambda: drill.lasting("Compute", [SLOW]), 400, "it is told as lasting")
-            jobs.wait(lambda: jobs.status("hogged")["restarts"]["total"] > 0, 600, "it is moved")
+            jobs.wait(lambda: jobs.status("hogged")["restarts"]["total"] > 0, 600, "it is swapped")
         assert jobs.status("hogged")["restarts"]["last"]["node"] == slow
-        jobs.wait(lambda: judged(cluster, slow).get("outcome") == "Right", 400, "the move did it good")
+        jobs.wait(lambda: judged(cluster, slow).get("outcome") == "Right", 400, "the swap sped it up")
         assert touched(cluster) == {slow}
 
 
@@ -66,7 +66,7 @@ def test_a_rank_that_is_slow_by_itself_costs_no_node_its_service(cluster: Cluste
     with policy(cluster, "own", POLICY), drilled(cluster, jobs, "own", **trouble) as drill:
         first = drill.node.name
         jobs.wait(lambda: straggler(jobs, "own").get("status") == "True", 400, "it is named")
-        jobs.wait(lambda: jobs.status("own")["restarts"]["total"] > 0, 600, "it is moved, once")
+        jobs.wait(lambda: jobs.status("own")["restarts"]["total"] > 0, 600, "it is swapped, once")
         jobs.wait(lambda: judged(cluster, first).get("outcome") == "Wrong", 600, "it did no good")
         jobs.wait(lambda: health(cluster, first).get("state") == "Unverified", 30, "the node is let go")
         second = jobs.pods("own")[SLOW].spec.node_name
