@@ -63,19 +63,19 @@ def dial(address: str, server_name: str, authority: bytes, identity: Identity | 
     return grpc.aio.secure_channel(address, credentials, options=options)
 
 
-class Closed(Exception):
+class ChannelClosed(Exception):
     """The channel was closed, not by who called: another identity or another peer took its place."""
 
 
 @contextlib.contextmanager
-def noticing_close() -> Iterator[None]:
-    """Closed for calls that are made meanwhile, when their channel is closed below them or between two."""
+def detect_close() -> Iterator[None]:
+    """ChannelClosed for calls that are made meanwhile, when their channel is closed below them or between two."""
     try:
         yield
     except grpc.aio.UsageError as error:
-        raise Closed("the connection was closed before the call") from error
+        raise ChannelClosed("the connection was closed before the call") from error
     except asyncio.CancelledError as error:
         # gRPC raises it, too, for a call below which the channel is closed.
         if (task := asyncio.current_task()) is None or task.cancelling():
             raise
-        raise Closed("the connection was closed below the call") from error
+        raise ChannelClosed("the connection was closed below the call") from error

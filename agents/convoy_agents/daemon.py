@@ -10,9 +10,6 @@ from functools import partial
 from typing import Any
 
 import structlog
-from convoy_agents.guard.outgoing import Outgoing
-from convoy_agents.guard.sweep.answering import PairService
-from convoy_agents.guard.sweep.pairing import Pairing
 
 from convoy_agents import metrics
 from convoy_agents.commit_client import CommitClient
@@ -23,10 +20,13 @@ from convoy_agents.csi.folders import Folders
 from convoy_agents.csi.service import CsiServers
 from convoy_agents.csi.volumes import Volumes, save_state
 from convoy_agents.enrol import Enrolment
-from convoy_agents.guard.sweep.orders import Orders
+from convoy_agents.guard.sweep.orders import SweepOrders
+from convoy_agents.guard.sweep.pair_probes import PairProbes
+from convoy_agents.guard.sweep.pair_responder import PairService
 from convoy_agents.guard.sweep.provenance import provenance
 from convoy_agents.guard.sweep.runner import Launch, Runner
-from convoy_agents.hub_client import HubClient, Node
+from convoy_agents.guard.telemetry_buffer import TelemetryBuffer
+from convoy_agents.hub_client import HubClient, HubHandlers
 from convoy_agents.isolation import Isolation, boottime
 from convoy_agents.outbox import Outbox
 from convoy_agents.peer import PeerClient, PeerServer, PeerService, PeerServices
@@ -84,11 +84,11 @@ class Agent:
         self.enrolment = Enrolment(settings.node, settings.hub, settings.token_file, settings.ca_file)
         self.pods = Pods(Outbox())
         self.memory_manager = MemoryManager(
-            settings.run_dir / "memory", settings.checkpoint_memory, self._holdings
+            settings.run_dir / "memory", settings.checkpoint_memory, self._held_jobs_changed
         )
         encoders = Encoders(max(1, min(MAX_ENCODERS, (os.cpu_count() or 1) // 4)))
         self.remotes = Remotes(self._report_store, settings.stores_dir, encoders, settings.copy_rate)
-        troubles = TroubleReporter(self.pods.troubled)
+        troubles = TroubleReporter(self.pods.set_troubles)
         self._ledger = MemoryLedger(self.memory_manager, self.remotes, troubles)
         self.commit_coordinator = CommitCoordinator(self._ledger)
         self._peers = PeerClient(self.enrolment)
@@ -106,21 +106,21 @@ class Agent:
             self.memory_manager, peer_transfer, self.remotes, troubles, commits, self.pods
         )
         self._ranks = RankServer(self.memory_manager, restores, self._committer, lambda: self.pods, troubles)
-        self._telemetry = Outgoing()
-        pairing = Pairing(self._peers.pairs)
+        self._telemetry = TelemetryBuffer()
+        pair_probes = PairProbes(self._peers.pairs)
         runner = Runner(Launch(settings.probe_dir, settings.probe_python))
         known = partial(provenance, version())
-        self.sweeps = Orders(settings.node, runner, pairing, known, self._swept)
-        self._side: set[asyncio.Task[None]] = set()
+        self.sweeps = SweepOrders(settings.node, runner, pair_probes, known, self._on_sweep_report)
+        self._background: set[asyncio.Task[None]] = set()
         attestation = PeerAttestation(lambda: self.pods, boottime)
         self._isolation = Isolation(
             settings.node,
             (settings.api_host, settings.api_port),
             lambda: self.pods,
             self.pods.stop,
-            self._peers.attested,
+            self._peers.request_attestation,
         )
-        node = Node(
+        handlers = HubHandlers(
             self.pods.outbox,
             self.pods.report,
             self.pods.reports,
@@ -128,20 +128,20 @@ class Agent:
             attestation.recent,
             self._isolation.reached_hub,
             lambda: self.memory_manager.held,
-            self._forget,
+            self._drop_job,
             self.remotes.apply,
-            self._telemetry.take,
-            self.sweeps.told,
+            self._telemetry.pop_message,
+            self.sweeps.handle,
             self.sweeps.reports,
         )
-        self.hub = HubClient(settings.node, settings.session_address, self.enrolment, node, version())
+        self.hub = HubClient(settings.node, settings.session_address, self.enrolment, handlers, version())
         self.pods.wake = self.hub.wake
-        self.pods.left = self._pod_left
+        self.pods.on_removed = self._pod_removed
         slot_tokens = SlotTokenCheck(self.enrolment)
         services = PeerServices(
             PeerService(self.commit_coordinator, attestation, slot_tokens),
             ShardService(self.memory_manager, self._surveys, decisions, links, slot_tokens),
-            PairService(pairing.answering),
+            PairService(pair_probes.responder),
         )
         self._peer_server = PeerServer(services, self.enrolment, settings.peer_port)
         metrics.BUILD.labels(version()).set(1)
@@ -172,7 +172,7 @@ class Agent:
             changed=self.pods.changed,
             advanced=self._advanced,
             memory=self._ranks.serve,
-            telemetry=self._telemetry.put,
+            telemetry=self._telemetry.add,
         )
         volumes = Volumes(settings.kubelet_dir, folders, self.pods, hooks)
         # The ranks of an earlier agent are about to ask for what it kept.
@@ -216,10 +216,10 @@ class Agent:
 
     async def _leave(self, csi: CsiServers, tasks: list[asyncio.Task[Any]]) -> None:
         log.info("leaving", reason=self._reason or "a part failed")
-        heard = self.hub.leave(self._reason or "failure")
+        connected = self.hub.leave(self._reason or "failure")
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
-                if heard:
+                if connected:
                     await asyncio.wait([task for task in tasks if task.get_name() == "hub"], timeout=3.0)
                 # Nothing may start any more what is about to be stopped.
                 for task in tasks:
@@ -242,7 +242,7 @@ class Agent:
 
     async def _remove_stale_folders(self, volumes: Volumes) -> None:
         while True:
-            await asyncio.sleep(self.settings.sweep_seconds)
+            await asyncio.sleep(self.settings.garbage_seconds)
             try:
                 await volumes.remove_stale()
             except OSError as error:
@@ -261,25 +261,25 @@ class Agent:
         if job_memory is not None:
             self._spawn(self._surveys.renew_slot_token(job_memory))
 
-    def _pod_left(self, uid: str) -> None:
+    def _pod_removed(self, uid: str) -> None:
         self.commit_coordinator.drop_pod(uid)
         self._committer.drop_pod(uid)
         self._ranks.drop_pod(uid)
-        self._telemetry.gone(uid)
+        self._telemetry.drop_pod(uid)
 
     def _report_store(self, report: hub_pb2.StoreReport) -> None:
         self.hub.report_store(report)
 
-    def _holdings(self) -> None:
-        self.hub.holdings_changed()
+    def _held_jobs_changed(self) -> None:
+        self.hub.held_jobs_changed()
 
-    def _swept(self) -> None:
+    def _on_sweep_report(self) -> None:
         self.hub.wake()
 
-    def _forget(self, job_uid: str) -> None:
-        self._spawn(self._job_over(job_uid))
+    def _drop_job(self, job_uid: str) -> None:
+        self._spawn(self._finish_job(job_uid))
 
-    async def _job_over(self, job_uid: str) -> None:
+    async def _finish_job(self, job_uid: str) -> None:
         await self.memory_manager.drop_job(job_uid)
         # The hub says it again for as long as its memory is not given back.
         if self.memory_manager.get(job_uid) is None:
@@ -288,5 +288,5 @@ class Agent:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._side.add(task)
-        task.add_done_callback(self._side.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)

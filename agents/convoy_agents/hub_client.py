@@ -24,9 +24,9 @@ from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 from convoy_controllers.liveness.timings import HEARTBEAT_SECONDS, WELCOME_SECONDS
 from convoy_crds import terms
 
-ANSWER_SECONDS = 2.0
+CONNECT_SECONDS = 2.0
 """For a dial and the sign that Hello was taken: the Service may have chosen a replica whose node is gone."""
-PULSE_SECONDS = 3.5
+SILENCE_SECONDS = 3.5
 """A hub that answers three heartbeats in a row with nothing is left for another."""
 WRITE_SECONDS = 10.0
 """A hub that reads nothing for so long is left."""
@@ -37,7 +37,7 @@ MAX_UNANSWERED = 64
 """Heartbeats whose answer is awaited."""
 MAX_REPORTS = 64
 """Of stores, that wait to be sent."""
-MAX_HOPS = 5
+MAX_REDIRECTS = 5
 """Redirects followed without a pause between them."""
 
 log = structlog.get_logger()
@@ -46,7 +46,7 @@ Call = grpc.aio.StreamStreamCall[hub_pb2.AgentMessage, hub_pb2.HubMessage]
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class HubHandlers:
     """What the pods' registry offers the session."""
 
     outbox: Outbox
@@ -57,9 +57,9 @@ class Node:
     """(node, milliseconds) of the isolated nodes that have asked this agent to vouch for them."""
     reached: Callable[[float], None]
     """The hub has answered what was sent at this time (seconds of CLOCK_BOOTTIME)."""
-    held: Callable[[], list[tuple[str, str]]]
+    held_jobs: Callable[[], list[tuple[str, str]]]
     """(uid, slot token) of the jobs whose checkpoints lie in this node's memory."""
-    forget: Callable[[str], None]
+    drop_job: Callable[[str], None]
     """A job is over: its memory is given back."""
     store: Callable[[hub_pb2.Store], None]
     """A remote store is told of."""
@@ -80,23 +80,25 @@ class _Redirected(Exception):
 class HubClient:
     """Keeps one session up for as long as there is a hub to hold it with."""
 
-    def __init__(self, node: str, address: str, enrolment: Enrolment, pods: Node, version: str) -> None:
+    def __init__(
+        self, node: str, address: str, enrolment: Enrolment, handlers: HubHandlers, version: str
+    ) -> None:
         self._node = node
-        self._home = address
+        self._service_address = address
         self._enrolment = enrolment
-        self._pods = pods
+        self._handlers = handlers
         self._version = version
         self._boot = uuid.uuid4().hex
         self._wake = asyncio.Event()
         self._leaving = ""
-        self._hops = 0
-        self._talking = False
+        self._redirects = 0
+        self._established = False
         self._leader = ""
         """Its address, as long as it has not been dialled in vain."""
         self._unreachable = ""
-        self._holdings_due = False
+        self._held_jobs_due = False
         self._store_reports: deque[hub_pb2.StoreReport] = deque(maxlen=MAX_REPORTS)
-        self._beats: dict[int, float] = {}
+        self._heartbeats: dict[int, float] = {}
         """By their sent_unix_ms: when heartbeats of this session were sent, oldest first."""
         self.peer_address = ""
         """host:port of this agent's Peer service, as Hello tells it."""
@@ -110,42 +112,42 @@ class HubClient:
         self._store_reports.append(report)
         self._wake.set()
 
-    def holdings_changed(self) -> None:
+    def held_jobs_changed(self) -> None:
         """The hub is to hear which jobs have memory here."""
-        self._holdings_due = True
+        self._held_jobs_due = True
         self._wake.set()
 
     async def run(self) -> None:
         """Dials, serves, dials again; returns only after `leave`."""
         backoff = Backoff(first=0.2, cap=2.0)
-        address = self._home
+        address = self._service_address
         while not self._leaving:
             began = time.monotonic()
             try:
                 await self._session(address)
-                result, address = "ended", self._home
+                result, address = "ended", self._service_address
             except _Redirected as redirect:
-                result, self._hops = "redirected", self._hops + 1
-                address = redirect.address or self._home
+                result, self._redirects = "redirected", self._redirects + 1
+                address = redirect.address or self._service_address
                 log.info("redirected", to=redirect.address or "nobody leads yet")
-                if redirect.address and self._hops <= MAX_HOPS:
+                if redirect.address and self._redirects <= MAX_REDIRECTS:
                     metrics.SESSIONS.labels(result).inc()
                     continue
             except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
-                result, self._hops = "failed", 0
+                result, self._redirects = "failed", 0
                 log.warning("no session with the hub", address=address, why=describe(error))
                 address = self._after_failure(address)
             finally:
                 metrics.SESSION_UP.set(0)
-                self._talking = False
+                self._established = False
                 if time.monotonic() - began > STEADY_SECONDS:
                     backoff.reset()
             metrics.SESSIONS.labels(result).inc()
             if not self._leaving:
                 await asyncio.sleep(backoff.next())
 
-    def _holdings(self) -> hub_pb2.HeldJobs:
-        held = self._pods.held()
+    def _held_jobs(self) -> hub_pb2.HeldJobs:
+        held = self._handlers.held_jobs()
         return hub_pb2.HeldJobs(
             jobs=[hub_pb2.HeldJob(job_uid=uid, slot_token=slot_token) for uid, slot_token in held]
         )
@@ -155,24 +157,24 @@ class HubClient:
         if self._leader and address != self._leader:
             address, self._leader = self._leader, ""
             return address
-        if address != self._home:
+        if address != self._service_address:
             self._unreachable = address
         self._leader = ""
-        return self._home
+        return self._service_address
 
     def leave(self, reason: str) -> bool:
         """Has Goodbye said; `run` then returns within GOODBYE_SECONDS or so. False when nobody listens."""
         self._leaving = reason
         self.wake()
-        return self._talking
+        return self._established
 
     async def _session(self, address: str) -> None:
         identity = await self._enrolment.ready()
-        self._beats.clear()
+        self._heartbeats.clear()
         async with dial(address, terms.HUB_SERVER_NAME, identity.authority, identity) as channel:
             call: Call = hub_pb2_grpc.HubStub(channel).Session()
             try:
-                async with asyncio.timeout(ANSWER_SECONDS):
+                async with asyncio.timeout(CONNECT_SECONDS):
                     await call.write(hub_pb2.AgentMessage(hello=self._hello()))
                     await call.initial_metadata()
                 async with asyncio.timeout(WELCOME_SECONDS):
@@ -180,15 +182,15 @@ class HubClient:
                 self._unreachable = ""
                 log.info("session established", address=address, leader=self._leader)
                 metrics.SESSION_UP.set(1)
-                self._hops = 0
-                self._talking = True
+                self._redirects = 0
+                self._established = True
                 await self._converse(call)
             finally:
                 call.cancel()
 
     def _hello(self) -> hub_pb2.Hello:
-        reports = self._pods.reports()
-        self._pods.outbox.all_told([report.pod_uid for report in reports], time.monotonic())
+        reports = self._handlers.reports()
+        self._handlers.outbox.mark_all_sent([report.pod_uid for report in reports], time.monotonic())
         return hub_pb2.Hello(
             node=self._node,
             boot_id=self._boot,
@@ -196,8 +198,8 @@ class HubClient:
             version=self._version,
             pods=reports,
             unreachable=self._unreachable,
-            held_jobs=self._holdings(),
-            hardware=hardware.found(),
+            held_jobs=self._held_jobs(),
+            hardware=hardware.detect(),
         )
 
     async def _converse(self, call: Call) -> None:
@@ -218,10 +220,10 @@ class HubClient:
             if message.WhichOneof("body") == "redirect":
                 raise _Redirected(message.redirect.address)
             if message.WhichOneof("body") == "heartbeat_reply":
-                self._answered(message.heartbeat_reply.sent_unix_ms)
+                self._record_heartbeat_reply(message.heartbeat_reply.sent_unix_ms)
                 continue
             try:
-                self._perform(message)
+                self._handle(message)
             except Exception:
                 # What one message brings about must not end the session that serves all pods.
                 metrics.COMMANDS.labels(message.WhichOneof("body") or "none", "failed").inc()
@@ -230,17 +232,17 @@ class HubClient:
         if (code := await call.code()) is not grpc.StatusCode.OK:
             raise ConnectionError(f"the hub ended the session: {code.name}: {await call.details()}")
 
-    def _perform(self, message: hub_pb2.HubMessage) -> None:
+    def _handle(self, message: hub_pb2.HubMessage) -> None:
         kind = message.WhichOneof("body") or ""
         if kind == "drop_job":
-            self._pods.forget(message.drop_job.job_uid)
+            self._handlers.drop_job(message.drop_job.job_uid)
         elif kind == "store":
-            self._pods.store(message.store)
+            self._handlers.store(message.store)
         elif kind.startswith("sweep_"):
-            self._pods.sweep(message)
+            self._handlers.sweep(message)
         else:
             # It counts itself: there are more ways for it to end.
-            self._pods.command(message)
+            self._handlers.command(message)
             return
         metrics.COMMANDS.labels(kind, "done").inc()
 
@@ -261,45 +263,47 @@ class HubClient:
     def _heartbeat(self) -> hub_pb2.Heartbeat:
         sent = int(time.time() * 1000)
         # Should the wall clock be set back onto a beat that is still awaited, the older of the two counts.
-        self._beats.setdefault(sent, boottime())
-        if len(self._beats) > MAX_UNANSWERED:
-            del self._beats[next(iter(self._beats))]
-        attestations = [hub_pb2.Attestation(node=node, age_ms=age) for node, age in self._pods.attestations()]
+        self._heartbeats.setdefault(sent, boottime())
+        if len(self._heartbeats) > MAX_UNANSWERED:
+            del self._heartbeats[next(iter(self._heartbeats))]
+        attestations = [
+            hub_pb2.Attestation(node=node, age_ms=age) for node, age in self._handlers.attestations()
+        ]
         return hub_pb2.Heartbeat(sent_unix_ms=sent, attestations=attestations)
 
-    def _answered(self, sent_unix_ms: int) -> None:
-        if (sent := self._beats.pop(sent_unix_ms, None)) is not None:
+    def _record_heartbeat_reply(self, sent_unix_ms: int) -> None:
+        if (sent := self._heartbeats.pop(sent_unix_ms, None)) is not None:
             metrics.HEARTBEAT_SECONDS.observe(max(0.0, boottime() - sent))
-            self._pods.reached(sent)
+            self._handlers.reached(sent)
 
     async def _messages(self) -> AsyncIterator[hub_pb2.AgentMessage]:
         """What is due, when it is due, until the agent leaves."""
-        outbox, beat, again = self._pods.outbox, time.monotonic(), True
+        outbox, next_heartbeat, again = self._handlers.outbox, time.monotonic(), True
         while not self._leaving:
             self._wake.clear()
             now = time.monotonic()
-            if now >= beat:
-                beat = now + HEARTBEAT_SECONDS
+            if now >= next_heartbeat:
+                next_heartbeat = now + HEARTBEAT_SECONDS
                 yield hub_pb2.AgentMessage(heartbeat=self._heartbeat())
-                while telemetry := self._pods.telemetry():
+                while telemetry := self._handlers.telemetry():
                     yield hub_pb2.AgentMessage(telemetry=telemetry)
-            if self._holdings_due:
-                self._holdings_due = False
-                yield hub_pb2.AgentMessage(held_jobs=self._holdings())
+            if self._held_jobs_due:
+                self._held_jobs_due = False
+                yield hub_pb2.AgentMessage(held_jobs=self._held_jobs())
             while self._store_reports:
                 yield hub_pb2.AgentMessage(store=self._store_reports.popleft())
-            for report in self._pods.sweep_reports(again):
+            for report in self._handlers.sweep_reports(again):
                 yield hub_pb2.AgentMessage(sweep=report)
             again = False
-            gone, changed = outbox.take(now)
-            for uid in gone:
+            removed, changed = outbox.pop_due(now)
+            for uid in removed:
                 yield hub_pb2.AgentMessage(pod_removed=hub_pb2.PodRemoved(pod_uid=uid))
             for uid in changed:
-                if pod := self._pods.report(uid):
+                if pod := self._handlers.report(uid):
                     metrics.REPORTS.inc()
                     yield hub_pb2.AgentMessage(pod=pod)
             due = outbox.next_due()
-            pause = min(beat, beat if due is None else due) - time.monotonic()
+            pause = min(next_heartbeat, next_heartbeat if due is None else due) - time.monotonic()
             if pause > 0 and not self._leaving:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
@@ -308,7 +312,7 @@ class HubClient:
 
 async def _read(call: Call) -> object:
     """The next message; TimeoutError when the hub has fallen silent."""
-    async with asyncio.timeout(PULSE_SECONDS):
+    async with asyncio.timeout(SILENCE_SECONDS):
         return await call.read()
 
 

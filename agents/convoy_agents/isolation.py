@@ -19,18 +19,18 @@ from convoy_agents.strict_jobs import strict_jobs
 from convoy_controllers.liveness import fence
 from convoy_controllers.liveness.fence import Contacts, StrictJob
 
-LOOK_SECONDS = 0.25
+CHECK_SECONDS = 0.25
 """How much later than the rule says a job may be stopped."""
 PROBE_SECONDS = 2.0
 """From one try of the API server to the next."""
 PROBE_TIMEOUT = 1.5
 """Long enough for a SYN that is lost and repeated after a second."""
-ASK_SECONDS = 1.0
+ATTEST_SECONDS = 1.0
 """From one round of questions to the next, and the time a peer has to answer."""
 EXIT_CODE = 75
 """Of a launcher whose ranks were stopped: none of them failed."""
 
-Ask = Callable[[Member, str, float], Awaitable[bool]]
+Attest = Callable[[Member, str, float], Awaitable[bool]]
 """(peer, job uid, seconds): whether it vouches for this node. False when it does not answer in time."""
 
 log = structlog.get_logger()
@@ -41,7 +41,7 @@ def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-async def answers(host: str, port: int, seconds: float) -> bool:
+async def reachable(host: str, port: int, seconds: float) -> bool:
     """Whether anything at the address answers TCP: a refusal is an answer, a route that is gone is none."""
     if not host:
         return False
@@ -65,7 +65,7 @@ class Isolation:
         api: tuple[str, int],
         pods: Callable[[], Iterable[PodState]],
         stop: Callable[[str, Shutdown], None],
-        ask: Ask,
+        attest: Attest,
         clock: Callable[[], float] = boottime,
     ) -> None:
         """`api`: host and port of the API server; `stop` gets the uid of a pod whose launcher is to end."""
@@ -73,10 +73,10 @@ class Isolation:
         self._api = api
         self._pods = pods
         self._stop = stop
-        self._ask = ask
+        self._attest = attest
         self._clock = clock
         self._contacts = Contacts(hub=clock())
-        self._asked: dict[fence.Peer, float] = {}
+        self._requested: dict[fence.Peer, float] = {}
         self._probed = fence.NEVER
         """When the newest try of the API server that has ended had begun."""
         self._cut_off = False
@@ -88,11 +88,11 @@ class Isolation:
     async def run(self) -> None:
         """Watches until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._judge())
-            group.create_task(self._probe())
-            group.create_task(self._question())
+            group.create_task(self._stop_jobs())
+            group.create_task(self._probe_api())
+            group.create_task(self._request_attestations())
 
-    async def _judge(self) -> None:
+    async def _stop_jobs(self) -> None:
         while True:
             now = self._clock()
             for job in fence.must_stop(self._jobs(), self._contacts, now):
@@ -103,40 +103,40 @@ class Isolation:
                 metrics.FENCED.inc()
                 for uid in job.pods:
                     self._stop(uid, Shutdown(EXIT_CODE, reason, immediate=True))
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
 
-    async def _probe(self) -> None:
+    async def _probe_api(self) -> None:
         while True:
             began = self._clock()
             if self._quiet(began) and self._jobs():
-                if await answers(*self._api, PROBE_TIMEOUT):
+                if await reachable(*self._api, PROBE_TIMEOUT):
                     self._contacts = replace(self._contacts, api=began)
                 self._probed = began
                 await asyncio.sleep(max(0.0, began + PROBE_SECONDS - self._clock()))
             else:
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(CHECK_SECONDS)
 
-    async def _question(self) -> None:
+    async def _request_attestations(self) -> None:
         while True:
             began = self._clock()
             jobs = {job.uid: job for job in self._jobs()}
             peers: list[fence.Peer] = []
             # The API server's first answer may make all questions needless.
             if self._probed > self._contacts.hub:
-                peers = fence.peers_to_ask(jobs.values(), self._contacts, self._asked, began)
-            self._tell(bool(peers))
+                peers = fence.peers_to_ask(jobs.values(), self._contacts, self._requested, began)
+            self._log_cut_off(bool(peers))
             known = {(job.uid, node) for job in jobs.values() for node in job.peers}
-            self._asked = {peer: at for peer, at in self._asked.items() if peer in known}
-            self._asked.update(dict.fromkeys(peers, began))
-            voices = await asyncio.gather(*(self._one(jobs[uid], node) for uid, node in peers))
-            heard = {peer: began for peer, voice in zip(peers, voices, strict=True) if voice}
+            self._requested = {peer: at for peer, at in self._requested.items() if peer in known}
+            self._requested.update(dict.fromkeys(peers, began))
+            replies = await asyncio.gather(*(self._request(jobs[uid], node) for uid, node in peers))
+            attested = {peer: began for peer, reply in zip(peers, replies, strict=True) if reply}
             kept = {peer: at for peer, at in self._contacts.peers.items() if peer in known}
-            self._contacts = replace(self._contacts, peers={**kept, **heard})
-            pause = began + ASK_SECONDS - self._clock() if peers else LOOK_SECONDS
+            self._contacts = replace(self._contacts, peers={**kept, **attested})
+            pause = began + ATTEST_SECONDS - self._clock() if peers else CHECK_SECONDS
             await asyncio.sleep(max(0.0, pause))
 
-    async def _one(self, job: StrictJob[Member], node: str) -> bool:
-        return await self._ask(job.peers[node], job.uid, ASK_SECONDS)
+    async def _request(self, job: StrictJob[Member], node: str) -> bool:
+        return await self._attest(job.peers[node], job.uid, ATTEST_SECONDS)
 
     def _jobs(self) -> list[StrictJob[Member]]:
         return strict_jobs(self._pods(), self._node)
@@ -144,7 +144,7 @@ class Isolation:
     def _quiet(self, now: float) -> bool:
         return now - self._contacts.hub >= fence.QUIET_SECONDS
 
-    def _tell(self, cut_off: bool) -> None:
+    def _log_cut_off(self, cut_off: bool) -> None:
         if cut_off is self._cut_off:
             return
         self._cut_off = cut_off

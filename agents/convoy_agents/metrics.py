@@ -28,7 +28,7 @@ _OF_PODS = ("assignment", "pick_port", "peer_moved", "shutdown")
 _OF_NODE = ("drop_job", "store", "sweep_order", "sweep_cancel", "sweep_received")
 
 
-def _all(metric: M, *values: Iterable[str]) -> M:
+def _with_series(metric: M, *values: Iterable[str]) -> M:
     """With a series for each of its labels' values: a counter that first appears with its first error hides
     that error from rate().
     """
@@ -45,7 +45,7 @@ BUILD = Gauge(
 
 PODS = Gauge("convoy_agent_pods", "Pods whose volume is mounted on this node.", registry=REGISTRY)
 LAUNCHERS = Gauge("convoy_agent_launchers", "Pods whose launcher is connected.", registry=REGISTRY)
-RANKS = _all(
+RANKS = _with_series(
     Gauge(
         "convoy_agent_ranks",
         "Ranks of this node by state, as their launchers told.",
@@ -54,7 +54,7 @@ RANKS = _all(
     ),
     tally.STATES,
 )
-RANK_START_SECONDS = _all(
+RANK_START_SECONDS = _with_series(
     Histogram(
         "convoy_agent_rank_start_seconds",
         "From the order to start a rank to its process, in a fresh pod or in one kept by a restart.",
@@ -64,7 +64,7 @@ RANK_START_SECONDS = _all(
     ),
     tally.STARTS,
 )
-RANK_EXITS = _all(
+RANK_EXITS = _with_series(
     Counter("convoy_agent_rank_exits", "Ranks that ended on this node, by how.", ["kind"], registry=REGISTRY),
     tally.EXITS,
 )
@@ -73,7 +73,7 @@ RESTARTS_IN_PLACE = Counter(
     "Pods whose ranks were started anew without replacing the pod.",
     registry=REGISTRY,
 )
-POD_PROTOCOL_ERRORS = _all(
+POD_PROTOCOL_ERRORS = _with_series(
     Counter(
         "convoy_agent_pod_protocol_errors",
         "Connections of pods ended for cause.",
@@ -89,7 +89,7 @@ FENCED = Counter(
 # The hub.
 
 SESSION_UP = Gauge("convoy_agent_session_up", "1 while the hub's session is established.", registry=REGISTRY)
-SESSIONS = _all(
+SESSIONS = _with_series(
     Counter(
         "convoy_agent_sessions", "Tries to hold a session, by how they ended.", ["result"], registry=REGISTRY
     ),
@@ -102,7 +102,7 @@ HEARTBEAT_SECONDS = Histogram(
     registry=REGISTRY,
 )
 REPORTS = Counter("convoy_agent_reports", "Pod reports sent to the hub.", registry=REGISTRY)
-COMMANDS = _all(
+COMMANDS = _with_series(
     Counter(
         "convoy_agent_commands",
         "Commands of the hub, by kind and result.",
@@ -112,8 +112,8 @@ COMMANDS = _all(
     (*_OF_PODS, *_OF_NODE),
     ["done", "failed"],
 )
-_all(COMMANDS, _OF_PODS, ["unknown_pod", "invalid"])
-ENROLMENTS = _all(
+_with_series(COMMANDS, _OF_PODS, ["unknown_pod", "invalid"])
+ENROLMENTS = _with_series(
     Counter("convoy_agent_enrolments", "Tries to buy a certificate.", ["result"], registry=REGISTRY),
     ["done", "failed"],
 )
@@ -135,12 +135,12 @@ PEER_REFUSED = Counter(
 
 # The kubelet.
 
-CSI_CALLS = _all(
+CSI_CALLS = _with_series(
     Counter("convoy_agent_csi_calls", "Calls of the kubelet.", ["method", "code"], registry=REGISTRY),
     ["NodePublishVolume", "NodeUnpublishVolume"],
     ["OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "INTERNAL"],
 )
-CSI_SECONDS = _all(
+CSI_SECONDS = _with_series(
     Histogram(
         "convoy_agent_csi_call_seconds",
         "Time of a kubelet's call.",
@@ -167,7 +167,7 @@ CHECKPOINT_LIMIT = Gauge(
     "Memory that all jobs together may have for checkpoints.",
     registry=REGISTRY,
 )
-COMMITS = _all(
+COMMITS = _with_series(
     Counter(
         "convoy_agent_commits",
         "Commits that this node's pods have asked for, at any tier, by verdict.",
@@ -188,7 +188,7 @@ COPY_SECONDS = Histogram(
     buckets=_TRANSFERS,
     registry=REGISTRY,
 )
-COPIED_BYTES = _all(
+COPIED_BYTES = _with_series(
     Counter(
         "convoy_agent_checkpoint_copied_bytes",
         "Bytes of shards sent to other nodes, and taken from them.",
@@ -197,7 +197,7 @@ COPIED_BYTES = _all(
     ),
     ["sent", "taken"],
 )
-TRAVELLED_BYTES = _all(
+TRAVELLED_BYTES = _with_series(
     Counter(
         "convoy_agent_checkpoint_travelled_bytes",
         "Bytes of chunks that went to a store or to other nodes, and the bytes that were sent for them.",
@@ -207,7 +207,7 @@ TRAVELLED_BYTES = _all(
     ["store", "peer"],
     ["raw", "sent"],
 )
-UPLOADS = _all(
+UPLOADS = _with_series(
     Counter(
         "convoy_agent_checkpoint_uploads",
         "A pod's parts of checkpoints that were to be brought to a store, by how that ended.",
@@ -227,7 +227,7 @@ STORE_ERRORS = Counter(
     "Times that a store did not take a part of a checkpoint; it is tried again.",
     registry=REGISTRY,
 )
-RESTORES = _all(
+RESTORES = _with_series(
     Counter(
         "convoy_agent_checkpoint_restores",
         "What pods go on from: a checkpoint, none was made (fresh), all are lost; failed counts tries.",
@@ -256,13 +256,13 @@ SCRUBBED_BYTES = Counter(
 
 # Health sweeps.
 
-SWEEPS = _all(
+SWEEPS = _with_series(
     Counter(
         "convoy_agent_sweeps", "Health sweeps of this node, by how they ended.", ["state"], registry=REGISTRY
     ),
     ["done", "cancelled", "refused"],
 )
-PROBES = _all(
+PROBES = _with_series(
     Counter(
         "convoy_agent_probes", "Probes of health sweeps, by how they ended.", ["outcome"], registry=REGISTRY
     ),

@@ -8,21 +8,21 @@ from typing import Any, NamedTuple
 
 import grpc
 import structlog
-from convoy_agents.guard.sweep.answering import PairService
-from convoy_agents.wire.bounds import Bounds
-from convoy_agents.wire.shown import Shown
 
 from convoy_agents import metrics
 from convoy_agents.channels import SERVER_OPTIONS, Identity, dial
 from convoy_agents.commit_coordinator import CommitCoordinator, CommitOutcome, PrepareVote
 from convoy_agents.enrol import Enrolment, describe
+from convoy_agents.guard.sweep.pair_responder import PairService
 from convoy_agents.peer_attestation import PeerAttestation
 from convoy_agents.pods.assignment import Member, NodeAddress
 from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.shard_record import ShardMetadata
 from convoy_agents.tiercheck.slot_token_check import SlotTokenCheck
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+from convoy_agents.wire.call_limits import CallLimits
 from convoy_agents.wire.callers import agent_of
+from convoy_agents.wire.certificate_provider import CertificateProvider
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.commit import DEADLINE_SECONDS, Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
@@ -32,7 +32,7 @@ MAX_CHANNELS = 128
 """Peers this agent keeps a channel to; the least used one makes room."""
 MAX_CALLS = 8192
 """Calls of other agents held at once: a few generations of a job of 1,000 slots, and room for Vouch."""
-MOST_OF_ONE = MAX_CALLS // 8
+MAX_CALLS_PER_NODE = MAX_CALLS // 8
 """Of them, by one node: a few generations at each tier, for some hundred slots."""
 REQUEST_SECONDS = 15.0
 """For the request of a call to come, once the call has; keepalive gives up a link in the same time."""
@@ -162,16 +162,20 @@ class PeerServer:
     async def start(self) -> int:
         """Waits for an identity, then listens; the port. OSError when it is taken."""
         first = await self._enrolment.ready()
-        shown = Shown(lambda: self._enrolment.current or first, _configuration)
-        bounds = Bounds(agent_of, MOST_OF_ONE, MAX_CALLS, metrics.PEER_REFUSED.inc, REQUEST_SECONDS)
+        certificates = CertificateProvider(lambda: self._enrolment.current or first, _configuration)
+        limits = CallLimits(
+            agent_of, MAX_CALLS_PER_NODE, MAX_CALLS, metrics.PEER_REFUSED.inc, REQUEST_SECONDS
+        )
         self._server = grpc.aio.server(
-            options=SERVER_OPTIONS, interceptors=[bounds], maximum_concurrent_rpcs=MAX_CALLS
+            options=SERVER_OPTIONS, interceptors=[limits], maximum_concurrent_rpcs=MAX_CALLS
         )
         hub_pb2_grpc.add_PeerServicer_to_server(self._services.peer, self._server)
         hub_pb2_grpc.add_ShardsServicer_to_server(self._services.shards, self._server)
         hub_pb2_grpc.add_PairsServicer_to_server(self._services.pairs, self._server)
         try:
-            port: int = self._server.add_secure_port(f"[::]:{self._port}", shown.credentials(clients=True))
+            port: int = self._server.add_secure_port(
+                f"[::]:{self._port}", certificates.credentials(clients=True)
+            )
         except RuntimeError as error:
             raise OSError(f"CONVOY_PEER_PORT: cannot listen on {self._port}: {error}") from error
         await self._server.start()
@@ -227,7 +231,7 @@ class PeerClient:
             identity = await self._enrolment.ready()
         return hub_pb2_grpc.PairsStub(self._channel(NodeAddress(place.node, place.peer_address), identity))
 
-    async def attested(self, member: Member, job_uid: str, seconds: float) -> bool:
+    async def request_attestation(self, member: Member, job_uid: str, seconds: float) -> bool:
         """Whether the agent of `member` vouches for this node's ranks of the job, within so many seconds."""
         identity = self._enrolment.current
         if identity is None:

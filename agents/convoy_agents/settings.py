@@ -54,7 +54,7 @@ class Settings:
     whether anything answers there. Empty: nothing does."""
     api_port: int = field(default=443, metadata=_env("KUBERNETES_SERVICE_PORT"))
     """TCP port of the API server."""
-    sweep_seconds: float = field(default=60.0, metadata=_env("CONVOY_SWEEP_SECONDS"))
+    garbage_seconds: float = field(default=60.0, metadata=_env("CONVOY_GARBAGE_SECONDS"))
     """Seconds between looks for folders whose mount is gone; one look costs about a millisecond."""
     checkpoint_memory: int = field(default=0, metadata=_env("CONVOY_CHECKPOINT_MEMORY"))
     """Bytes of the node's memory that jobs may fill with checkpoints. The container's own limit must cover it

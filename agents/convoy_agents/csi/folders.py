@@ -2,7 +2,7 @@
 
     pods/<short>/            what the pod sees, read-only: agent.sock, lib/
     state/<short>.json       which pod it is and where it is mounted
-    state/<short>.memory.json   what the session must not forget (pods/memory.py)
+    state/<short>.memory.json   what the session must not forget (pods/state_file.py)
 
 Written without fsync: it says something only while the kernel that holds the mounts lives.
 """

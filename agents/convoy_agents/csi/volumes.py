@@ -12,7 +12,7 @@ import structlog
 
 from convoy_agents import metrics
 from convoy_agents.csi.folders import Folders, PodRecord
-from convoy_agents.pods import memory
+from convoy_agents.pods import state_file
 from convoy_agents.pods.registry import Pods
 from convoy_agents.pods.session import Hooks
 from convoy_agents.pods.state import PodState
@@ -37,7 +37,7 @@ def save_state(folders: Folders, state: PodState) -> None:
     """Writes down a pod's state for a later agent; without room it is kept in memory alone."""
     try:
         # One small file on tmpfs: quicker than a thread, and before anybody is told.
-        folders.save_session(state.uid, memory.dump(state))
+        folders.save_session(state.uid, state_file.dump(state))
     except OSError as error:
         log.error("state not written", pod_uid=state.uid, why=str(error))
 
@@ -101,7 +101,7 @@ class Volumes:
     def _load_state(self, record: PodRecord) -> PodState:
         data = self._folders.read_session(record)
         try:
-            return memory.load(record.uid, data)
+            return state_file.load(record.uid, data)
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             log.error("state not readable", pod_uid=record.uid, why=f"{type(error).__name__}: {error}")
             return PodState(record.uid)

@@ -19,7 +19,7 @@ and readable without a driver call that could hang.
 _UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-fA-F-]{36})\s*$", re.MULTILINE)
 
 
-def found(root: Path = NVIDIA) -> hub_pb2.Hardware:
+def detect(root: Path = NVIDIA) -> hub_pb2.Hardware:
     """The node's accelerators and their driver; none where there is no such module.
 
     A GPU that has not been woken since boot has no UUID yet (`GPU-????????`): then it is not `known`, and

@@ -31,12 +31,12 @@ class Connection:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         partial: Partial,
-        pace: limits.Pace,
+        rate_limiter: limits.RateLimiter,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._partial = partial
-        self.pace = pace
+        self.rate_limiter = rate_limiter
         """All connections of the pod that say the like have the same."""
         self.incarnation = 0
         self.rank = -1
@@ -58,7 +58,7 @@ class Connection:
         held = 0
         try:
             while data := await self._reader.read(READ_BYTES):
-                await self.pace.turn(len(data) / limits.BYTES_PER_FRAME)
+                await self.rate_limiter.wait(len(data) / limits.BYTES_PER_FRAME)
                 frames = decoder.feed(data)
                 self._partial.bytes += decoder.held - held
                 held = decoder.held
@@ -67,7 +67,7 @@ class Connection:
                         f"more than {limits.MAX_PARTIAL} bytes of unfinished frames from this pod"
                     )
                 for frame in frames:
-                    await self.pace.turn(limits.weight(frame))
+                    await self.rate_limiter.wait(limits.weight(frame))
                     yield frame
         except (ConnectionError, OSError):
             return

@@ -8,7 +8,7 @@ from typing import Any
 
 MAX_CONNECTIONS = 208
 """Of one pod: 64 ranks with three each, the launcher, and a few that are being replaced."""
-MAX_LINES = 4
+MAX_MEMORY_CONNECTIONS = 4
 """To memory, of one rank: two, and two that are being replaced."""
 HELLO_SECONDS = 10.0
 """A connection that has not said hello by then is closed."""
@@ -17,8 +17,8 @@ FRAMES_BURST = 2000.0
 """Of its launcher and ranks together: 64 ranks that tell of a step and of a window each second need 200, and
 after an agent's restart 1500 at once.
 """
-QUESTIONS_PER_SECOND = 1000.0
-QUESTIONS_BURST = 8000.0
+MEMORY_FRAMES_PER_SECOND = 1000.0
+MEMORY_FRAMES_BURST = 8000.0
 """About memory, of all ranks together. While they restore they ask for each shard."""
 BYTES_PER_FRAME = 4096
 """A longer frame counts as several."""
@@ -34,7 +34,7 @@ MAX_UNREAD = 1024 * 1024
 """Bytes a connection may leave unread before it is closed."""
 
 
-class Bucket:
+class TokenBucket:
     """A token bucket that says how long to pause. Times are seconds of any one clock."""
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
@@ -43,7 +43,7 @@ class Bucket:
         self._tokens = burst
         self._at = now
 
-    def take(self, cost: float, now: float) -> float:
+    def spend(self, cost: float, now: float) -> float:
         """Spends `cost`, into a debt of a burst at most; the seconds until the debt is paid."""
         self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate) - cost
         self._tokens = max(self._tokens, -self._burst)
@@ -57,15 +57,15 @@ def weight(frame: Mapping[str, Any]) -> float:
     return 1 + (len(windows) / WINDOWS_PER_FRAME if isinstance(windows, list) else 0)
 
 
-class Pace:
+class RateLimiter:
     """What all connections of a pod may say together; they take turns, and others have one in between."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._clock = asyncio.get_running_loop().time
-        self._bucket = Bucket(rate, burst, self._clock())
-        self._line = asyncio.Lock()
+        self._bucket = TokenBucket(rate, burst, self._clock())
+        self._queue = asyncio.Lock()
 
-    async def turn(self, cost: float) -> None:
+    async def wait(self, cost: float) -> None:
         """Waits until so much more may be said. Whoever came before goes before."""
-        async with self._line:
-            await asyncio.sleep(self._bucket.take(cost, self._clock()))
+        async with self._queue:
+            await asyncio.sleep(self._bucket.spend(cost, self._clock()))

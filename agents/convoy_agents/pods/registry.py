@@ -13,7 +13,15 @@ from convoy_agents.outbox import Outbox
 from convoy_agents.pods import assignment
 from convoy_agents.pods.report import to_wire
 from convoy_agents.pods.session import Hooks, PodSession
-from convoy_agents.pods.state import Decided, PeerMoved, PickPort, PodState, Shutdown, Troubled, Urgency
+from convoy_agents.pods.state import (
+    CheckpointTroubles,
+    CommitDecided,
+    PeerMoved,
+    PickPort,
+    PodState,
+    Shutdown,
+    Urgency,
+)
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
@@ -34,7 +42,7 @@ class Pods:
         self.outbox = outbox
         self.wake = wake
         """Called when the outbox has something new."""
-        self.left: Callable[[str], None] = lambda uid: None
+        self.on_removed: Callable[[str], None] = lambda uid: None
         """Called with the uid of a pod that left the node."""
         self._clock = clock
         self._sessions: dict[str, PodSession] = {}
@@ -70,8 +78,8 @@ class Pods:
         session = self._sessions.pop(uid, None)
         if session:
             await session.close()
-            self.outbox.gone(uid)
-            self.left(uid)
+            self.outbox.add_removed(uid)
+            self.on_removed(uid)
             self.wake()
             self._count()
 
@@ -134,15 +142,17 @@ class Pods:
         if session := self._sessions.get(uid):
             session.dispatch(shutdown)
 
-    def troubled(self, uid: str, incarnation: int, troubles: Mapping[str, str]) -> None:
+    def set_troubles(self, uid: str, incarnation: int, troubles: Mapping[str, str]) -> None:
         """All that is wrong with a pod's checkpoints now: what is said, by kind."""
         if session := self._sessions.get(uid):
-            session.dispatch(Troubled(incarnation, troubles))
+            session.dispatch(CheckpointTroubles(incarnation, troubles))
 
-    def decided(self, uid: str, tier: Tier, generation: Generation, verdict: Verdict, seen: int) -> None:
+    def commit_decided(
+        self, uid: str, tier: Tier, generation: Generation, verdict: Verdict, seen: int
+    ) -> None:
         """Tells a pod how the commit of its generation at a tier ended."""
         if session := self._sessions.get(uid):
-            session.dispatch(Decided(tier, generation, verdict, seen, int(time.time() * 1000)))
+            session.dispatch(CommitDecided(tier, generation, verdict, seen, int(time.time() * 1000)))
 
     def _count(self) -> None:
         metrics.PODS.set(len(self._sessions))

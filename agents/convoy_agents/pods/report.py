@@ -27,7 +27,7 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
     assigns anew. Without its slot and its peers no generation could be committed.
     """
     assigned = state.assignment.incarnation if state.assignment else 0
-    informed = min(state.told, assigned)
+    informed = min(state.launcher_incarnation, assigned)
     report = hub_pb2.PodReport(
         pod_uid=state.uid,
         launcher_connected=state.connected,
@@ -38,7 +38,7 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
     if state.assignment:
         report.peers.extend(_asks(state.assignment))
         report.interval_seconds = state.assignment.interval_seconds
-        report.authority = slot_tokens.signer(state.assignment.slot_token)
+        report.authority = slot_tokens.signing_key_id(state.assignment.slot_token)
     if informed == state.current:
         report.ranks.extend(_ranks(state))
     for tier, commit in state.committed.items():

@@ -18,18 +18,18 @@ from convoy_agents.pods.messages import (
     RankUpdate,
 )
 from convoy_agents.pods.state import (
+    CheckpointTroubles,
+    CommitDecided,
     Committed,
-    Decided,
     Event,
-    FromRank,
     LauncherDisconnected,
     Outcome,
     PeerMoved,
     PickPort,
     PodState,
+    RankProgress,
     RankState,
     Shutdown,
-    Troubled,
     Urgency,
 )
 from convoy_controllers.checkpoint.commit import Verdict
@@ -49,7 +49,7 @@ def reduce(state: PodState, event: Event) -> Outcome:
             return _port_picked(state, event)
         case RankUpdate():
             return _rank_update(state, event)
-        case FromRank():
+        case RankProgress():
             return _progress(state, event, event.message)
         case Assignment():
             return _assign(state, event)
@@ -60,23 +60,23 @@ def reduce(state: PodState, event: Event) -> Outcome:
         case Shutdown():
             frames = (event.frame(),) if state.connected else ()
             return Outcome(replace(state, shutdown=event), to_launcher=frames)
-        case Decided():
+        case CommitDecided():
             return _decided(state, event)
-        case Troubled():
-            return _troubled(state, event)
+        case CheckpointTroubles():
+            return _set_troubles(state, event)
 
 
 def _launcher_hello(state: PodState, hello: LauncherHello) -> Outcome:
     assigned = state.assignment.incarnation if state.assignment else 0
-    ranks = state.ranks if hello.incarnation == state.told else {}
-    state = replace(state, connected=True, told=hello.incarnation, ranks=ranks)
+    ranks = state.ranks if hello.incarnation == state.launcher_incarnation else {}
+    state = replace(state, connected=True, launcher_incarnation=hello.incarnation, ranks=ranks)
     if state.shutdown:
         return Outcome(state, to_launcher=(state.shutdown.frame(),), urgency=Urgency.NOW)
     frames: list[Mapping[str, Any]] = []
     if state.assignment and assigned > hello.incarnation:
         frames.append(state.assignment.frame())
-        state = replace(state, told=assigned)
-    if state.port_wanted > max(state.port_incarnation, state.told):
+        state = replace(state, launcher_incarnation=assigned)
+    if state.port_wanted > max(state.port_incarnation, state.launcher_incarnation):
         frames.append({"type": "pickPort", "incarnation": state.port_wanted})
     return Outcome(state, to_launcher=tuple(frames), urgency=Urgency.NOW)
 
@@ -92,7 +92,7 @@ def _port_picked(state: PodState, picked: PortPicked) -> Outcome:
 def _rank_update(state: PodState, update: RankUpdate) -> Outcome:
     if update.incarnation != state.current:
         return Outcome(state)
-    if why := state.refuses_rank(update.incarnation, update.rank):
+    if why := state.rank_refusal(update.incarnation, update.rank):
         return Outcome(state, problem=why)
     before = state.ranks.get(update.rank)
     if before and RANK_STATES.index(update.state) <= RANK_STATES.index(before.update.state):
@@ -130,8 +130,8 @@ def _last_progress(before: Progress | None, update: RankUpdate) -> Progress | No
     )
 
 
-def _progress(state: PodState, event: FromRank, message: Progress) -> Outcome:
-    if why := state.refuses_rank(event.incarnation, event.rank):
+def _progress(state: PodState, event: RankProgress, message: Progress) -> Outcome:
+    if why := state.rank_refusal(event.incarnation, event.rank):
         return Outcome(state, problem=why)
     before = state.ranks.get(event.rank)
     update = before.update if before else RankUpdate(event.incarnation, event.rank, "STARTING")
@@ -155,14 +155,14 @@ def _assign(state: PodState, assignment: Assignment) -> Outcome:
     if assignment.incarnation == state.current:
         # Nothing starts anew, but a peer's agent may answer at another address than before.
         known = replace(state, assignment=assignment)
-        if state.connected and state.told < assignment.incarnation:
-            known = replace(known, told=assignment.incarnation)
+        if state.connected and state.launcher_incarnation < assignment.incarnation:
+            known = replace(known, launcher_incarnation=assignment.incarnation)
             return Outcome(known, save=True, to_launcher=(assignment.frame(),), urgency=Urgency.NOW)
         return Outcome(known, save=assignment != state.assignment, urgency=Urgency.NOW)
     state = replace(state, assignment=assignment, ranks={}, shutdown=None, troubles={})
     if not state.connected:
         return Outcome(state, save=True, urgency=Urgency.NOW)
-    state = replace(state, told=assignment.incarnation)
+    state = replace(state, launcher_incarnation=assignment.incarnation)
     return Outcome(state, save=True, to_launcher=(assignment.frame(),), urgency=Urgency.NOW)
 
 
@@ -199,7 +199,7 @@ def _moved(places: tuple[P, ...], event: PeerMoved) -> tuple[P, ...]:
     )
 
 
-def _decided(state: PodState, event: Decided) -> Outcome:
+def _decided(state: PodState, event: CommitDecided) -> Outcome:
     generation = event.generation
     if event.verdict is not Verdict.COMMITTED:
         seen = max(event.seen, state.seen)
@@ -213,7 +213,7 @@ def _decided(state: PodState, event: Decided) -> Outcome:
     return Outcome(replace(state, committed=newest), save=True, urgency=Urgency.NOW)
 
 
-def _troubled(state: PodState, event: Troubled) -> Outcome:
+def _set_troubles(state: PodState, event: CheckpointTroubles) -> Outcome:
     if event.incarnation != state.current or event.troubles == state.troubles:
         return Outcome(state)
     return Outcome(replace(state, troubles=event.troubles), urgency=Urgency.BATCHED)

@@ -28,7 +28,7 @@ from convoy_agents.pods.messages import (
     parse_progress,
 )
 from convoy_agents.pods.rules import reduce
-from convoy_agents.pods.state import Event, FromRank, LauncherDisconnected, PodState, Urgency
+from convoy_agents.pods.state import Event, LauncherDisconnected, PodState, RankProgress, Urgency
 from convoy_agents.tiercheck.rank_connection import RankConnection
 from convoy_agents.wire import hub_pb2
 
@@ -63,14 +63,14 @@ class PodSession:
         self._memories: set[Connection] = set()
         self._open: set[Connection] = set()
         self._partial = Partial()
-        self._said = limits.Pace(limits.FRAMES_PER_SECOND, limits.FRAMES_BURST)
-        self._asked = limits.Pace(limits.QUESTIONS_PER_SECOND, limits.QUESTIONS_BURST)
+        self._frame_rate = limits.RateLimiter(limits.FRAMES_PER_SECOND, limits.FRAMES_BURST)
+        self._memory_rate = limits.RateLimiter(limits.MEMORY_FRAMES_PER_SECOND, limits.MEMORY_FRAMES_BURST)
         now = asyncio.get_running_loop().time()
-        self._dials = limits.Bucket(limits.DIALS_PER_SECOND, limits.DIALS_BURST, now)
-        self._complaints = limits.Bucket(limits.LOGS_PER_SECOND, limits.LOGS_BURST, now)
+        self._dial_limit = limits.TokenBucket(limits.DIALS_PER_SECOND, limits.DIALS_BURST, now)
+        self._log_limit = limits.TokenBucket(limits.LOGS_PER_SECOND, limits.LOGS_BURST, now)
         self._log = log.bind(pod_uid=state.uid)
         self._opened = time.time()
-        self._told: tally.Told | None = None
+        self._order: tally.LaunchOrder | None = None
 
     @property
     def connections(self) -> int:
@@ -108,7 +108,7 @@ class PodSession:
         if outcome.save:
             self._hooks.save(outcome.state)
         older, self.state = self.state, outcome.state
-        self._tally(event, older)
+        self._count(event, older)
         for frame in outcome.to_launcher:
             if self._launcher:
                 self._launcher.send(frame)
@@ -125,41 +125,41 @@ class PodSession:
         self._hooks.changed(self.state.uid, outcome.urgency)
         return outcome.problem
 
-    def _tally(self, event: Event, older: PodState) -> None:
-        before, last = self._told, tally.told(self._told, event, older, self.state, time.time())
-        self._told = last
+    def _count(self, event: Event, older: PodState) -> None:
+        before, last = self._order, tally.latest_order(self._order, event, older, self.state, time.time())
+        self._order = last
         if last is not before and last is not None and last.in_place:
             metrics.RESTARTS_IN_PLACE.inc()
         if self.state.ranks is older.ranks:
             return
         if last is not None:
-            for seconds in tally.start(last, older, self.state):
-                metrics.RANK_START_SECONDS.labels(last.how).observe(seconds)
+            for seconds in tally.start_seconds(last, older, self.state):
+                metrics.RANK_START_SECONDS.labels(last.kind).observe(seconds)
         for kind in tally.exits(self._opened, older, self.state):
             metrics.RANK_EXITS.labels(kind).inc()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = Connection(reader, writer, self._partial, self._said)
+        connection = Connection(reader, writer, self._partial, self._frame_rate)
         if len(self._open) >= limits.MAX_CONNECTIONS:
             metrics.POD_PROTOCOL_ERRORS.labels("connections").inc()
             connection.close()
             return
         self._open.add(connection)
         try:
-            await self._converse(connection)
+            await self._handle_frames(connection)
         except TimeoutError:
-            self._fault(connection, "hello", "no hello in time")
+            self._reject(connection, "hello", "no hello in time")
         except FrameError as error:
-            self._fault(connection, "frame", str(error))
+            self._reject(connection, "frame", str(error))
         except MessageError as error:
-            self._fault(connection, "message", str(error))
+            self._reject(connection, "message", str(error))
         finally:
             self._open.discard(connection)
             connection.close()
-            self._left(connection)
+            self._disconnected(connection)
 
-    async def _converse(self, connection: Connection) -> None:
-        if pause := self._dials.take(1, asyncio.get_running_loop().time()):
+    async def _handle_frames(self, connection: Connection) -> None:
+        if pause := self._dial_limit.spend(1, asyncio.get_running_loop().time()):
             await asyncio.sleep(pause)
         frames = connection.frames()
         async with contextlib.aclosing(frames):
@@ -171,7 +171,7 @@ class PodSession:
             if isinstance(hello, LauncherHello):
                 self._join_launcher(connection, hello)
                 async for frame in frames:
-                    if (said := parse_from_launcher(frame)) is not None and (why := self.dispatch(said)):
+                    if (event := parse_from_launcher(frame)) is not None and (why := self.dispatch(event)):
                         raise MessageError(why)
                 return
             if isinstance(hello, MemoryHello):
@@ -181,7 +181,7 @@ class PodSession:
             async for frame in frames:
                 if self.state.current != hello.incarnation:
                     return  # its incarnation has ended and so will it
-                self._hear_rank(hello, frame)
+                self._handle_rank_frame(hello, frame)
 
     def _join_launcher(self, connection: Connection, hello: LauncherHello) -> None:
         if self._launcher:
@@ -193,7 +193,7 @@ class PodSession:
         self.dispatch(hello)
 
     def _join_rank(self, connection: Connection, hello: RankHello) -> None:
-        if why := self.state.refuses_rank(hello.incarnation, hello.rank):
+        if why := self.state.rank_refusal(hello.incarnation, hello.rank):
             raise MessageError(why)
         connection.incarnation, connection.rank = hello.incarnation, hello.rank
         if before := self._ranks.get(hello.rank):
@@ -203,26 +203,26 @@ class PodSession:
             "rank connected", rank=hello.rank, incarnation=hello.incarnation, peer=connection.peer()
         )
 
-    def _hear_rank(self, hello: RankHello, frame: Mapping[str, Any]) -> None:
+    def _handle_rank_frame(self, hello: RankHello, frame: Mapping[str, Any]) -> None:
         if frame["type"] == "telemetry":
             plan = self.state.assignment
             if plan is None or plan.incarnation != hello.incarnation or hello.rank not in plan.ranks:
                 return  # nobody waits for it
             self._hooks.telemetry(self.state.uid, hello.incarnation, windows.parse(frame, hello.rank))
         elif frame["type"] == "progress":
-            said = FromRank(hello.incarnation, hello.rank, parse_progress(frame))
-            if why := self.dispatch(said):
+            event = RankProgress(hello.incarnation, hello.rank, parse_progress(frame))
+            if why := self.dispatch(event):
                 raise MessageError(why)
 
     async def _serve_memory(
         self, connection: Connection, hello: MemoryHello, frames: AsyncIterator[dict[str, Any]]
     ) -> None:
-        if why := self.state.refuses_rank(hello.incarnation, hello.rank):
+        if why := self.state.rank_refusal(hello.incarnation, hello.rank):
             raise MessageError(why)
-        if sum(one.rank == hello.rank for one in self._memories) >= limits.MAX_LINES:
+        if sum(one.rank == hello.rank for one in self._memories) >= limits.MAX_MEMORY_CONNECTIONS:
             raise MessageError("too many lines to memory")
         connection.incarnation, connection.rank = hello.incarnation, hello.rank
-        connection.pace = self._asked
+        connection.rate_limiter = self._memory_rate
         self._memories.add(connection)
         try:
             with connection.raw() as raw:
@@ -230,7 +230,7 @@ class PodSession:
         finally:
             self._memories.discard(connection)
 
-    def _left(self, connection: Connection) -> None:
+    def _disconnected(self, connection: Connection) -> None:
         if self._launcher is connection:
             self._launcher = None
             self._log.info("launcher gone")
@@ -238,8 +238,8 @@ class PodSession:
         if self._ranks.get(connection.rank) is connection:
             del self._ranks[connection.rank]
 
-    def _fault(self, connection: Connection, kind: str, why: str) -> None:
+    def _reject(self, connection: Connection, kind: str, why: str) -> None:
         metrics.POD_PROTOCOL_ERRORS.labels(kind).inc()
-        if self._complaints.take(1, asyncio.get_running_loop().time()):
+        if self._log_limit.spend(1, asyncio.get_running_loop().time()):
             return  # a pod must not fill the node's log
         self._log.warning("connection ended", why=why, rank=connection.rank)

@@ -44,7 +44,7 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Troubled:
+class CheckpointTroubles:
     """What keeps a pod's ranks from saving, or from going on where they were, is otherwise now."""
 
     incarnation: int
@@ -78,7 +78,7 @@ class PodState:
     uid: str
     connected: bool = False
     """Whether the launcher's connection is up."""
-    told: int = 0
+    launcher_incarnation: int = 0
     """Newest incarnation the launcher knows of."""
     assignment: Assignment | None = None
     port_wanted: int = 0
@@ -95,14 +95,14 @@ class PodState:
     @property
     def current(self) -> int:
         """The incarnation whose ranks this agent listens to."""
-        return max(self.told, self.assignment.incarnation if self.assignment else 0)
+        return max(self.launcher_incarnation, self.assignment.incarnation if self.assignment else 0)
 
     @property
     def seen(self) -> int:
         """The latest incarnation this agent has heard of; older ones are refused a commit."""
         return max(self.current, self.port_wanted)
 
-    def refuses_rank(self, incarnation: int, rank: int) -> str:
+    def rank_refusal(self, incarnation: int, rank: int) -> str:
         """Why a rank may not connect; empty when it may."""
         if incarnation != self.current:
             return f"incarnation {incarnation} is not the current {self.current}"
@@ -135,7 +135,7 @@ class PeerMoved:
 
 
 @dataclass(frozen=True, slots=True)
-class FromRank:
+class RankProgress:
     """A rank, known from its connection's hello, said how far it is."""
 
     incarnation: int
@@ -144,7 +144,7 @@ class FromRank:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class CommitDecided:
     """The commit of a generation at a tier ended; `seen` is the incarnation that made it stale."""
 
     tier: Tier
@@ -159,13 +159,13 @@ Event = (
     | LauncherDisconnected
     | PortPicked
     | RankUpdate
-    | FromRank
+    | RankProgress
     | Assignment
     | PickPort
     | PeerMoved
     | Shutdown
-    | Decided
-    | Troubled
+    | CommitDecided
+    | CheckpointTroubles
 )
 
 

@@ -15,7 +15,7 @@ STARTS = ("fresh", "in_place")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LaunchOrder:
     """The newest incarnation that a launcher was told to start."""
 
     incarnation: int
@@ -25,18 +25,24 @@ class Told:
     """Whether its ranks ran in an earlier one."""
 
     @property
-    def how(self) -> str:
+    def kind(self) -> str:
         """One of `STARTS`."""
         return STARTS[self.in_place]
 
 
-def told(before: Told | None, event: Event, older: PodState, newer: PodState, now: float) -> Told | None:
+def latest_order(
+    before: LaunchOrder | None, event: Event, older: PodState, newer: PodState, now: float
+) -> LaunchOrder | None:
     """What the launcher has been told once an event has made `newer` of `older`."""
-    known = event.incarnation if isinstance(event, LauncherHello) else older.told
-    return Told(newer.told, now, in_place=known > 0) if newer.told > known else before
+    known = event.incarnation if isinstance(event, LauncherHello) else older.launcher_incarnation
+    return (
+        LaunchOrder(newer.launcher_incarnation, now, in_place=known > 0)
+        if newer.launcher_incarnation > known
+        else before
+    )
 
 
-def start(last: Told, older: PodState, newer: PodState) -> list[float]:
+def start_seconds(last: LaunchOrder, older: PodState, newer: PodState) -> list[float]:
     """Of the ranks that are now known to have begun: seconds since the launcher was told to start them."""
     if last.incarnation != newer.current:
         return []

@@ -12,7 +12,7 @@ from cryptography import x509
 
 from convoy_crds import terms
 
-_KNOWN = 4096
+_CACHED = 4096
 """Certificates whose end is remembered: one for each node of a large cluster."""
 
 
@@ -22,12 +22,12 @@ class Caller:
 
     node: str
     """Empty when the certificate is no agent's."""
-    ends: float
+    expires: float
     """Unix seconds: when the certificate runs out."""
 
-    def outdated(self, now: float | None = None) -> bool:
+    def expired(self, now: float | None = None) -> bool:
         """Whether it has run out: a handshake looks at that once, and a connection may last for ever."""
-        return (time.time() if now is None else now) >= self.ends
+        return (time.time() if now is None else now) >= self.expires
 
 
 def caller(context: Any) -> Caller:
@@ -37,13 +37,13 @@ def caller(context: Any) -> Caller:
     names = [name.decode(errors="replace") for name in shown.get("x509_subject_alternative_name") or ()]
     nodes = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
     pem = shown.get("x509_pem_cert")
-    return Caller(nodes[0] if len(nodes) == 1 else "", _ends(pem[0]) if pem else 0.0)
+    return Caller(nodes[0] if len(nodes) == 1 else "", _expires(pem[0]) if pem else 0.0)
 
 
 def node_of(context: Any) -> str:
     """The node for which the caller speaks now; empty when it is no agent, or no more."""
     found = caller(context)
-    return "" if found.outdated() else found.node
+    return "" if found.expired() else found.node
 
 
 async def agent_of(context: Any) -> str:
@@ -54,6 +54,6 @@ async def agent_of(context: Any) -> str:
     return node
 
 
-@lru_cache(_KNOWN)
-def _ends(pem: bytes) -> float:
+@lru_cache(_CACHED)
+def _expires(pem: bytes) -> float:
     return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()

@@ -15,7 +15,7 @@ from http import HTTPStatus
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from convoy_agents.wire.crowd import Crowd
+from convoy_agents.wire.connection_limit import ConnectionLimit
 
 REQUEST_SECONDS = 5.0
 MAX_REQUEST = 16 * 1024
@@ -27,7 +27,7 @@ MAX_CLIENTS_EACH = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """To one request."""
 
     body: bytes
@@ -35,32 +35,32 @@ class Answer:
     kind: str = "text/plain; charset=utf-8"
 
 
-Page = Callable[[], Answer]
+Page = Callable[[], HttpResponse]
 """What a path is answered with: at once."""
 
 
 def metrics(registry: CollectorRegistry, refresh: Callable[[], None] = lambda: None) -> Page:
     """All of a registry; `refresh` sets the gauges that are only counted when asked for."""
 
-    def show() -> Answer:
+    def show() -> HttpResponse:
         refresh()
-        return Answer(generate_latest(registry), kind=CONTENT_TYPE_LATEST)
+        return HttpResponse(generate_latest(registry), kind=CONTENT_TYPE_LATEST)
 
     return show
 
 
-def healthy() -> Answer:
+def healthy() -> HttpResponse:
     """The event loop turns."""
-    return Answer(b"ok\n")
+    return HttpResponse(b"ok\n")
 
 
 def ready(missing: Callable[[], str]) -> Page:
     """Whether nothing is missing: else 503, and what is."""
 
-    def show() -> Answer:
-        if words := missing():
-            return Answer(f"not ready: {words}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE)
-        return Answer(b"ok\n")
+    def show() -> HttpResponse:
+        if reason := missing():
+            return HttpResponse(f"not ready: {reason}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE)
+        return HttpResponse(b"ok\n")
 
     return show
 
@@ -72,7 +72,7 @@ class HttpServer:
         """`pages`: by path."""
         self._pages = pages
         self._server: asyncio.Server | None = None
-        self._clients: Crowd[asyncio.StreamWriter] = Crowd(MAX_CLIENTS, MAX_CLIENTS_EACH)
+        self._clients: ConnectionLimit[asyncio.StreamWriter] = ConnectionLimit(MAX_CLIENTS, MAX_CLIENTS_EACH)
 
     async def start(self, port: int, host: str = "") -> int:
         """Listens at `host`, at all addresses when it is empty; the port. OSError when it is taken."""
@@ -93,35 +93,35 @@ class HttpServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         address = str((writer.get_extra_info("peername") or ("",))[0])
         # What was asked is answered at once, so that those who stay say nothing.
-        if (out := self._clients.enter(writer, address)) is not None:
+        if (out := self._clients.add(writer, address)) is not None:
             out.transport.abort()
         try:
             with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError, ValueError):
                 async with asyncio.timeout(REQUEST_SECONDS):
                     head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(self._answer(head.split(b"\r\n", 1)[0].decode("latin-1")))
+                    writer.write(self._respond(head.split(b"\r\n", 1)[0].decode("latin-1")))
                     writer.close()
                     await writer.wait_closed()
         finally:
-            self._clients.leave(writer)
+            self._clients.remove(writer)
             # What was written is gone by now, or nobody reads it.
             writer.transport.abort()
 
-    def _answer(self, line: str) -> bytes:
+    def _respond(self, line: str) -> bytes:
         method, _, rest = line.partition(" ")
         page = self._pages.get(rest.split(" ")[0].split("?")[0])
         if method != "GET":
-            return _encoded(Answer(b"GET only\n", HTTPStatus.METHOD_NOT_ALLOWED))
+            return _encoded(HttpResponse(b"GET only\n", HTTPStatus.METHOD_NOT_ALLOWED))
         if page is None:
-            return _encoded(Answer(f"{', '.join(self._pages)}\n".encode(), HTTPStatus.NOT_FOUND))
+            return _encoded(HttpResponse(f"{', '.join(self._pages)}\n".encode(), HTTPStatus.NOT_FOUND))
         return _encoded(page())
 
 
-def _encoded(answer: Answer) -> bytes:
+def _encoded(response: HttpResponse) -> bytes:
     head = (
-        f"HTTP/1.1 {answer.status.value} {answer.status.phrase}",
-        f"Content-Type: {answer.kind}",
-        f"Content-Length: {len(answer.body)}",
+        f"HTTP/1.1 {response.status.value} {response.status.phrase}",
+        f"Content-Type: {response.kind}",
+        f"Content-Length: {len(response.body)}",
         "Connection: close",
     )
-    return "\r\n".join((*head, "", "")).encode() + answer.body
+    return "\r\n".join((*head, "", "")).encode() + response.body

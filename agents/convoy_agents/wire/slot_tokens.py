@@ -17,17 +17,17 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 AUDIENCE = "convoy-agents"
 """Says that a token is a slot token, whatever else its key may come to sign."""
-LONGEST = 4096
+MAX_CHARACTERS = 4096
 """Characters of a token; longer ones are not looked at."""
 _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
-_KNOWN = 8192
+_CACHED = 8192
 """Slot tokens that were looked at and are remembered: a shard's two calls show the same."""
 
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
 
 
-class Forged(ValueError):
+class InvalidSlotToken(ValueError):
     """No slot token of this authority's."""
 
 
@@ -54,22 +54,22 @@ def sign(slot_token: SlotToken, key: PrivateKey) -> str:
     return jwt.encode(claims, key, _algorithm(public), headers={"kid": key_id(public)})
 
 
-@lru_cache(_KNOWN)
+@lru_cache(_CACHED)
 def read(token: str, authority: bytes) -> SlotToken:
-    """What a token says, if one of these certificates' keys (PEM) has signed it. Forged."""
-    if not token or len(token) > LONGEST:
-        raise Forged("there is no slot token")
-    wanted = signer(token)
+    """What a token says, if one of these certificates' keys (PEM) has signed it. InvalidSlotToken."""
+    if not token or len(token) > MAX_CHARACTERS:
+        raise InvalidSlotToken("there is no slot token")
+    wanted = signing_key_id(token)
     for key in _keys(authority):
         if key_id(key) == wanted:
             return _read(token, key)
-    raise Forged("the slot token is of another authority")
+    raise InvalidSlotToken("the slot token is of another authority")
 
 
-def signer(token: str) -> str:
+def signing_key_id(token: str) -> str:
     """Which key a token says that it is signed with; empty when it is no token. Nothing is verified."""
     try:
-        return str(jwt.get_unverified_header(token[:LONGEST]).get("kid", ""))
+        return str(jwt.get_unverified_header(token[:MAX_CHARACTERS]).get("kid", ""))
     except jwt.InvalidTokenError:
         return ""
 
@@ -93,7 +93,7 @@ def _read(token: str, key: PublicKey) -> SlotToken:
             str(claims["job"]), int(claims["incarnation"]), int(claims["slot"]), str(claims["sub"])
         )
     except (jwt.InvalidTokenError, TypeError, ValueError) as error:
-        raise Forged(f"the slot token does not hold: {error}") from None
+        raise InvalidSlotToken(f"the slot token does not hold: {error}") from None
 
 
 @lru_cache(8)

@@ -30,7 +30,7 @@ def main(width: int, batch: int, steps: int, socket: str = "") -> None:
     if socket:
         link = RankLink(socket, {"type": "hello"}, lambda _: None)
         recorder = torch_hooks.install()
-        recorder.tell = link.telemetry
+        recorder.send = link.telemetry
     with tempfile.NamedTemporaryFile() as file:
         dist.init_process_group("gloo", init_method=f"file://{file.name}", rank=0, world_size=1)
         model = DistributedDataParallel(nn.Sequential(nn.Linear(width, width), nn.Linear(width, width)))

@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from convoy_agents.guard.outgoing import Outgoing
+from convoy_agents.guard.telemetry_buffer import TelemetryBuffer
 from convoy_agents.guard.windows import parse
 from convoy_workloads.bench.figures import Figures, Metric
 from convoy_workloads.runtime.frames import Decoder, Message
@@ -56,9 +56,9 @@ class _Agent:
 
     def _pass_on(self, message: Message) -> None:
         """As the agent does with the windows of a node with one rank."""
-        outgoing = Outgoing()
-        outgoing.put(_UID, 1, parse(message, 0))
-        if (told := outgoing.take()) is not None:
+        buffer = TelemetryBuffer()
+        buffer.add(_UID, 1, parse(message, 0))
+        if (told := buffer.pop_message()) is not None:
             self.passed_on += told.ByteSize()
 
 

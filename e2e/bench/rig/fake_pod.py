@@ -59,7 +59,7 @@ class FakePod:
         self.rank_offset, self.processes = given.rank_offset, given.processes
         self.world_size = given.world_size
         self.coordinator = (given.members[0].node, given.members[0].peer_address)
-        self.authority = slot_tokens.signer(given.slot_token)
+        self.authority = slot_tokens.signing_key_id(given.slot_token)
         self.crew = crew
         self.step = 0
         self.began_ms = int(now * 1000)

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from convoy_agents.wire.crowd import Crowd
+from convoy_agents.wire.connection_limit import ConnectionLimit
 from convoy_operator.dashboard.auth.gate import SESSION
 from convoy_operator.dashboard.auth.sessions import Session
 
@@ -29,8 +29,8 @@ class Connections:
     def __init__(self, app: ASGIApp, sockets: int) -> None:
         """`sockets`: the most websockets of pages."""
         self._app = app
-        self._others: Crowd[asyncio.Transport] = Crowd(MOST)
-        self._sockets: Crowd[asyncio.Transport] = Crowd(sockets)
+        self._others: ConnectionLimit[asyncio.Transport] = ConnectionLimit(MOST)
+        self._sockets: ConnectionLimit[asyncio.Transport] = ConnectionLimit(sockets)
 
     def protocol(self) -> type[asyncio.Protocol]:
         """Of a connection."""
@@ -62,19 +62,19 @@ class Connections:
     def _opened(self, transport: asyncio.Transport) -> None:
         for crowd in (self._others, self._sockets):
             for one in [one for one in crowd if _gone(one)]:
-                crowd.leave(one)
+                crowd.remove(one)
         self._enter(self._others, transport, _address(transport))
 
     def _accepted(self, transport: asyncio.Transport, session: object) -> None:
-        self._others.leave(transport)
+        self._others.remove(transport)
         whose = session.identity.user if isinstance(session, Session) else ""
         self._enter(self._sockets, transport, whose)
 
     @staticmethod
-    def _enter(crowd: Crowd[asyncio.Transport], transport: asyncio.Transport, whose: str) -> None:
+    def _enter(crowd: ConnectionLimit[asyncio.Transport], transport: asyncio.Transport, whose: str) -> None:
         if transport.is_closing():
             return  # it has given way since it asked
-        out = crowd.enter(transport, whose)
+        out = crowd.add(transport, whose)
         if out is not None:
             out.abort()
 

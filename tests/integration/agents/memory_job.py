@@ -59,7 +59,7 @@ class Rank:
     stand: dict[str, Any] = field(default_factory=dict)
 
     async def ask(self, **question: Any) -> Answer:
-        said, files = await asyncio.to_thread(self.line.ask, question, PATIENCE)
+        said, files = await asyncio.to_thread(self.line.request, question, PATIENCE)
         areas = []
         for fd in files:
             access = mmap.PROT_READ | (mmap.PROT_WRITE if said["type"] == "slots" else 0)

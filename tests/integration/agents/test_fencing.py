@@ -10,8 +10,7 @@ from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import FakeHub, Host, Pod, assignment, eventually
 from tests.unit.agents.test_isolation import Deaf
 
-from convoy_agents import hub_client as hub_link
-from convoy_agents import isolation, metrics
+from convoy_agents import hub_client, isolation, metrics
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.liveness import fence
 
@@ -21,15 +20,15 @@ FENCE = 3.0
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_link, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(hub_client, "HEARTBEAT_SECONDS", 0.1)
     monkeypatch.setattr(fence, "FENCE_SECONDS", FENCE)
     monkeypatch.setattr(fence, "QUIET_SECONDS", 0.4)
     monkeypatch.setattr(fence, "LEASE_SECONDS", 0.6)
     # A hub that is mute is to stay the one that the test speaks through.
-    monkeypatch.setattr(hub_link, "PULSE_SECONDS", 60.0)
+    monkeypatch.setattr(hub_client, "SILENCE_SECONDS", 60.0)
     for name in ("PROBE_SECONDS", "PROBE_TIMEOUT", "ASK_SECONDS"):
         monkeypatch.setattr(isolation, name, 0.5)
-    monkeypatch.setattr(isolation, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(isolation, "CHECK_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.integration.agents.memory_job import SIZE, MemoryJob, saved, state
 
 from convoy_agents.guard import windows
 from convoy_agents.pods import limits
-from convoy_agents.pods.state import Decided
+from convoy_agents.pods.state import CommitDecided
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
@@ -242,7 +242,7 @@ async def test_one_that_reads_nothing_is_cut_off(host: Host, monkeypatch: pytest
     assert session
     await eventually(lambda: session.connections == 2)
     for step in range(100_000):
-        session.dispatch(Decided(Tier.LOCAL, Generation(2, step), Verdict.STALE, 3, 0))
+        session.dispatch(CommitDecided(Tier.LOCAL, Generation(2, step), Verdict.STALE, 3, 0))
         if session.connections < 2:
             break
         await asyncio.sleep(0)

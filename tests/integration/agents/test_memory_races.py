@@ -221,12 +221,12 @@ async def test_damage_that_nobody_reads_is_found_and_replaced(
         await rank.stands(Tier.PEER, 1, 10)
     wanted = {(Generation(1, 10), "0"), (Generation(1, 10), "1")}
     for host in (one, two):
-        await host.agent.scrubber.once()
+        await host.agent.scrubber.scrub()
         assert await held(host) == wanted, "what is whole stays"
     await damage(one, "0", Generation(1, 10))  # the rank's own, in its slot
     await damage(two, "1", Generation(1, 10), 0)
-    await one.agent.scrubber.once()
-    await two.agent.scrubber.once()
+    await one.agent.scrubber.scrub()
+    await two.agent.scrubber.scrub()
     for host in (one, two):
         assert await held(host) == wanted
         job_memory = host.agent.memory_manager.get(JOB)

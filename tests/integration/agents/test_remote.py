@@ -132,7 +132,7 @@ async def test_a_store_that_is_away_is_not_taken_for_an_empty_one(
 ) -> None:
     three = await left_to_the_store(make_host, hub, job, proxy, prefix)
     proxy.inject(fault_proxy.refuse(403, "AccessDenied"))
-    monkeypatch.setattr(deciding, "UNHEARD_SECONDS", 0.5)
+    monkeypatch.setattr(deciding, "SILENT_NODE_SECONDS", 0.5)
     monkeypatch.setattr(restoring, "PATIENCE_SECONDS", 2.0)
     (rank,) = await job.form(2, [(C, three)])
     refused = await rank.restore()
@@ -162,7 +162,7 @@ async def test_a_restore_waits_for_the_store_through_many_refusals(
     await one.stop()
     await two.stop()
     refusals = proxy.inject(fault_proxy.refuse(403, "AccessDenied"))
-    monkeypatch.setattr(deciding, "UNHEARD_SECONDS", 0.0)
+    monkeypatch.setattr(deciding, "SILENT_NODE_SECONDS", 0.0)
     monkeypatch.setattr(restoring, "PATIENCE_SECONDS", 0.5)
     for incarnation in range(2, 22):
         waiting = await job.form(incarnation, [(C, three), (D, four)])
@@ -217,7 +217,7 @@ async def test_what_memory_has_is_restored_without_the_store(
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10, Tier.PEER)
     proxy.inject(fault_proxy.refuse(403, "AccessDenied"))
-    monkeypatch.setattr(deciding, "UNHEARD_SECONDS", 0.5)
+    monkeypatch.setattr(deciding, "SILENT_NODE_SECONDS", 0.5)
     again = await job.form(2, [(A, one), (B, two)])
     answer = await again[0].restore()
     assert answer["generation"] == [1, 10] and BUCKET in answer["message"]
@@ -389,7 +389,7 @@ async def test_what_lies_in_the_store_encoded_is_restored_beside_what_does_not(
     went = {kind: total - before[kind] for kind, total in travelled("store").items()}
     plan = one.agent.pods.get(A).state.assignment  # type: ignore[union-attr]
     assert plan is not None
-    store = one.agent.remotes.of(plan)
+    store = one.agent.remotes.store_of(plan)
     lengths = {chunk.digest: chunk for one in store.inventory().manifests.values() for chunk in one.chunks}
     sizes = store.kept("chunks").sizes
     shorter = [digest for digest, chunk in lengths.items() if sizes[digest] < chunk.length]

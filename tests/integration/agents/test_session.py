@@ -53,7 +53,7 @@ async def test_a_hub_that_answers_no_heartbeat_is_left(
     make_host: HostMaker, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub_client, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(hub_client, "PULSE_SECONDS", 2.0)
+    monkeypatch.setattr(hub_client, "SILENCE_SECONDS", 2.0)
     await make_host("one")
     await hub.until(kind("hello"))
     first = (await hub.until(kind("heartbeat"))).heartbeat.sent_unix_ms

@@ -266,7 +266,7 @@ async def test_what_lies_here_is_told_by_the_slot_token_of_an_authority_that_has
 
     hub.send("two", assignment=plan)
     await hub.until(renewed)
-    told = await hub.report(B, lambda report: report.authority == slot_tokens.signer(plan.slot_token))
+    told = await hub.report(B, lambda report: report.authority == slot_tokens.signing_key_id(plan.slot_token))
     assert told.incarnation == 1
     count = len(hub.heard)
     await two.stop()
@@ -286,5 +286,5 @@ async def test_damage_is_mended_for_the_newest_of_two_pods(
     assert [pod.assignment.incarnation for pod in one.agent.pods if pod.assignment] == [1, 2]
     wanted = {(Generation(2, 20), "0"), (Generation(2, 20), "1")}
     await damage(one, "1", Generation(2, 20))
-    await one.agent.scrubber.once()
+    await one.agent.scrubber.scrub()
     assert await held(one) >= wanted

@@ -326,7 +326,7 @@ async def test_in_a_store_that_ignores_conditions_nothing_is_committed(
 async def test_a_store_that_has_lost_everything_is_told_of(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, there: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deciding, "UNHEARD_SECONDS", 0.5)
+    monkeypatch.setattr(deciding, "SILENT_NODE_SECONDS", 0.5)
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
     await there.tell(one, two, three, four)
     ranks = await job.begin(1, [(A, one), (B, two)])

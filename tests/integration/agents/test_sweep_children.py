@@ -18,15 +18,15 @@ from tests.integration.agents.harness import PATIENCE, eventually
 
 from convoy_agents.guard.sweep import catalogue, cgroup, finding, process
 from convoy_agents.guard.sweep.finding import Finding, Outcome
-from convoy_agents.guard.sweep.probe import Probe, Takes, Tier
-from convoy_agents.guard.sweep.process import MOST_OUTPUT, Children, Ended, TooManyStuckError
+from convoy_agents.guard.sweep.probe import AcceleratorUse, Probe, Tier
+from convoy_agents.guard.sweep.process import MOST_OUTPUT, ChildExit, Children, TooManyStuckError
 from convoy_agents.guard.sweep.runner import Launch, Result, Runner
 
 GOOD = json.dumps({"outcome": "Measured", "samples": [1.5]})
 FREEZER = Path("/sys/fs/cgroup/freezer")
 
 
-async def child(code: str, seconds: float = PATIENCE, children: Children | None = None) -> Ended:
+async def child(code: str, seconds: float = PATIENCE, children: Children | None = None) -> ChildExit:
     env = {"PYTHONPATH": os.pathsep.join(sys.path)}
     return await (children or Children()).run([sys.executable, "-c", code], env, seconds)
 
@@ -59,7 +59,7 @@ def alive(pid: int) -> bool:
 )
 async def test_what_becomes_of_a_child(code: str, outcome: Outcome, words: str) -> None:
     ended = await child(code)
-    found = finding.of(ended)
+    found = finding.from_exit(ended)
     assert found.outcome is outcome
     assert words in found.message
     assert len(ended.output) <= MOST_OUTPUT + 1
@@ -74,7 +74,7 @@ async def test_what_hangs_is_killed_at_its_deadline_however_deaf_it_is() -> None
     )
     began = time.monotonic()
     ended = await child(code, seconds=0.5)
-    assert (finding.of(ended).outcome, ended.code) == (Outcome.TIMED_OUT, -signal.SIGKILL)
+    assert (finding.from_exit(ended).outcome, ended.code) == (Outcome.TIMED_OUT, -signal.SIGKILL)
     assert time.monotonic() - began < PATIENCE
 
 
@@ -122,7 +122,7 @@ async def test_no_more_are_started_where_too_many_are_stuck(monkeypatch: pytest.
     children = Children()
     for _ in range(process.MOST_STUCK):
         ended = await child("import time; time.sleep(600)", 0.05, children)
-        assert finding.of(ended).outcome is Outcome.HUNG
+        assert finding.from_exit(ended).outcome is Outcome.HUNG
     stuck = list(children._stuck)
     assert children.stuck == process.MOST_STUCK
     with pytest.raises(TooManyStuckError):
@@ -160,7 +160,7 @@ async def test_what_the_kernel_holds_is_given_up(freezer: Path, monkeypatch: pyt
         "import time; time.sleep(600)"
     )
     ended = await child(code, 1.0, children)
-    assert finding.of(ended).outcome is Outcome.HUNG
+    assert finding.from_exit(ended).outcome is Outcome.HUNG
     assert children.stuck == 1
     state.write_text("THAWED")
     await eventually(lambda: children.stuck == 0)
@@ -175,8 +175,8 @@ async def test_a_probe_may_take_so_much_memory_and_no_more() -> None:
         "one = probe.Probe('x', probe.Tier.L1, '', True, 1, '__main__:run', memory=64 << 20)\n"
         "print(json.dumps(child._measure(one, 0, 1.0)))"
     )
-    assert finding.of(await child(code.replace("{size}", "16"))).samples == (16 * 2**20,)
-    assert finding.of(await child(code.replace("{size}", "256"))).outcome is Outcome.OUT_OF_MEMORY
+    assert finding.from_exit(await child(code.replace("{size}", "16"))).samples == (16 * 2**20,)
+    assert finding.from_exit(await child(code.replace("{size}", "256"))).outcome is Outcome.OUT_OF_MEMORY
 
 
 async def test_a_child_gives_way_and_dies_with_its_agent() -> None:
@@ -206,7 +206,11 @@ async def sweep(folder: Path, *probes: Probe, devices: Path = Path("/dev"), pyth
 
 @pytest.mark.parametrize(
     "name",
-    [one.name for one in catalogue.ALL.values() if one.takes is Takes.NONE and one.tier is not Tier.L2],
+    [
+        one.name
+        for one in catalogue.ALL.values()
+        if one.accelerator_use is AcceleratorUse.NONE and one.tier is not Tier.L2
+    ],
 )
 async def test_every_probe_of_a_node_measures(name: str, tmp_path: Path) -> None:
     (result,) = await sweep(tmp_path, replace(catalogue.ALL[name], seconds=0.05))

@@ -14,7 +14,7 @@ from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import Authority, FakeHub, Host, eventually
 
 from convoy_agents.channels import Identity, dial
-from convoy_agents.guard.sweep import catalogue, pairing
+from convoy_agents.guard.sweep import catalogue, pair_probes
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 from convoy_crds import terms
 
@@ -191,7 +191,7 @@ def pair(name: str, role: Any, partner: Host) -> Any:
 async def test_two_nodes_measure_the_line_between_them(
     join: HostMaker, hub: FakeHub, short: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pairing, "POURED", 2 * pairing.PIECE)
+    monkeypatch.setattr(pair_probes, "TRANSFER_BYTES", 2 * pair_probes.PIECE_BYTES)
     one, two = await join("one"), await join("two")
     # The one that measures hears of it first.
     hub.send("one", sweep_order=pair("p", hub_pb2.SweepPair.MEASURER, two))

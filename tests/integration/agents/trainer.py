@@ -67,7 +67,7 @@ def main(total: int, slow: float) -> None:
         sampler = Sampler(job.rank)
         edits = int(os.environ.get("EDITS") or 0)
         if edits:
-            guard.pick = lambda *_: []  # type: ignore[assignment]
+            guard.pick_sample = lambda *_: []  # type: ignore[assignment]
 
         def one(step: int) -> torch.Tensor:
             generator = torch.Generator().manual_seed(1000 * step + sampler.place)

@@ -53,9 +53,9 @@ def test_who_has_shown_no_certificate_is_nobody() -> None:
         def auth_context(self) -> dict[str, Any]:
             return {}
 
-    assert caller(Bare()).outdated() and node_of(Bare()) == ""
+    assert caller(Bare()).expired() and node_of(Bare()) == ""
 
 
 @pytest.mark.parametrize(("now", "outdated"), [(99.9, False), (100.0, True), (101.0, True)])
 def test_it_runs_out_at_its_end(now: float, outdated: bool) -> None:
-    assert Caller("n", 100.0).outdated(now) is outdated
+    assert Caller("n", 100.0).expired(now) is outdated

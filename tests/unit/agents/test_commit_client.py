@@ -29,7 +29,7 @@ SLOW = replace(
 
 
 def pod(assignment: Assignment) -> PodState:
-    return PodState(assignment.pod_uid, connected=True, told=1, assignment=assignment)
+    return PodState(assignment.pod_uid, connected=True, launcher_incarnation=1, assignment=assignment)
 
 
 class Ledger:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from convoy_agents.guard.hardware import found
+from convoy_agents.guard.hardware import detect
 
 INFORMATION = """Model: \t\t NVIDIA H100 80GB HBM3
 IRQ:   \t\t 345
@@ -29,20 +29,20 @@ def machine(root: Path, *uuids: str, version: str = VERSION) -> Path:
 
 
 def test_all_accelerators_and_their_driver(tmp_path: Path) -> None:
-    told = found(machine(tmp_path, ONE, TWO))
+    told = detect(machine(tmp_path, ONE, TWO))
     assert told.known and list(told.accelerators) == [ONE, TWO] and told.driver == "550.54.15"
 
 
 def test_the_open_module_says_its_version_in_other_words(tmp_path: Path) -> None:
     words = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build  (dvs)\n"
-    assert found(machine(tmp_path, ONE, version=words)).driver == "570.86.10"
+    assert detect(machine(tmp_path, ONE, version=words)).driver == "570.86.10"
 
 
 def test_a_node_without_any_is_known(tmp_path: Path) -> None:
-    told = found(tmp_path / "nowhere")
+    told = detect(tmp_path / "nowhere")
     assert told.known and not told.accelerators and told.driver == ""
 
 
 def test_a_gpu_that_has_no_uuid_yet_is_not_guessed(tmp_path: Path) -> None:
     unknown = "GPU-????????-????-????-????-????????????"
-    assert not found(machine(tmp_path, ONE, unknown)).known
+    assert not detect(machine(tmp_path, ONE, unknown)).known

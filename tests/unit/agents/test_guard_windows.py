@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy_agents import metrics
-from convoy_agents.guard.outgoing import MAX_WINDOWS, Outgoing
+from convoy_agents.guard.telemetry_buffer import MAX_WINDOWS, TelemetryBuffer
 from convoy_agents.guard.windows import parse
 from convoy_agents.pods.fields import MessageError
 from convoy_agents.wire import hub_pb2
@@ -94,44 +94,44 @@ def window(rank: int, last: int) -> hub_pb2.StepWindow:
     return hub_pb2.StepWindow(rank=rank, first=last, last=last)
 
 
-def sent(outgoing: Outgoing) -> dict[str, tuple[int, list[tuple[int, int]]]]:
-    told = outgoing.take()
+def sent(buffer: TelemetryBuffer) -> dict[str, tuple[int, list[tuple[int, int]]]]:
+    told = buffer.pop_message()
     pods = told.pods if told else []
     return {pod.pod_uid: (pod.incarnation, [(one.rank, one.last) for one in pod.windows]) for pod in pods}
 
 
 def test_what_was_said_goes_once() -> None:
-    outgoing = Outgoing()
-    outgoing.put("a", 1, (window(1, 3), window(1, 4)))
-    outgoing.put("a", 1, (window(0, 3),))
-    outgoing.put("b", 2, (window(0, 9),))
-    outgoing.put("c", 1, (window(0, 9),))
-    outgoing.gone("c")
-    assert sent(outgoing) == {"a": (1, [(0, 3), (1, 3), (1, 4)]), "b": (2, [(0, 9)])}
-    assert outgoing.take() is None
+    buffer = TelemetryBuffer()
+    buffer.add("a", 1, (window(1, 3), window(1, 4)))
+    buffer.add("a", 1, (window(0, 3),))
+    buffer.add("b", 2, (window(0, 9),))
+    buffer.add("c", 1, (window(0, 9),))
+    buffer.drop_pod("c")
+    assert sent(buffer) == {"a": (1, [(0, 3), (1, 3), (1, 4)]), "b": (2, [(0, 9)])}
+    assert buffer.pop_message() is None
 
 
 def test_what_does_not_fit_into_one_message_goes_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("convoy_agents.guard.outgoing.ENOUGH_BYTES", 10)
-    outgoing = Outgoing()
+    monkeypatch.setattr("convoy_agents.guard.telemetry_buffer.MESSAGE_BYTES", 10)
+    buffer = TelemetryBuffer()
     for uid in "abc":
-        outgoing.put(uid, 1, (window(0, 3), window(1, 3)))
-    assert [list(sent(outgoing)) for _ in range(4)] == [["a"], ["b"], ["c"], []]
+        buffer.add(uid, 1, (window(0, 3), window(1, 3)))
+    assert [list(sent(buffer)) for _ in range(4)] == [["a"], ["b"], ["c"], []]
 
 
 def test_what_an_incarnation_said_goes_with_it() -> None:
-    outgoing = Outgoing()
-    outgoing.put("a", 1, (window(0, 3),))
-    outgoing.put("a", 2, (window(0, 2),))
-    assert sent(outgoing) == {"a": (2, [(0, 2)])}
+    buffer = TelemetryBuffer()
+    buffer.add("a", 1, (window(0, 3),))
+    buffer.add("a", 2, (window(0, 2),))
+    assert sent(buffer) == {"a": (2, [(0, 2)])}
 
 
 def test_while_no_hub_listens_the_oldest_is_dropped() -> None:
-    outgoing = Outgoing()
+    buffer = TelemetryBuffer()
     dropped = metrics.TELEMETRY_DROPPED._value.get()
     for last in range(1, MAX_WINDOWS + 11):
-        outgoing.put("a", 1, (window(0, last), window(1, last)))
-    (_, windows) = sent(outgoing)["a"]
+        buffer.add("a", 1, (window(0, last), window(1, last)))
+    (_, windows) = sent(buffer)["a"]
     assert [last for rank, last in windows if rank == 1] == list(range(11, MAX_WINDOWS + 11))
     assert len(windows) == 2 * MAX_WINDOWS
     assert metrics.TELEMETRY_DROPPED._value.get() - dropped == 20
@@ -140,20 +140,20 @@ def test_while_no_hub_listens_the_oldest_is_dropped() -> None:
 def test_what_waits_for_a_hub_is_bounded_and_each_rank_keeps_its_newest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("convoy_agents.guard.outgoing.MAX_BYTES", 10 * window(1, 1).ByteSize())
-    outgoing = Outgoing()
+    monkeypatch.setattr("convoy_agents.guard.telemetry_buffer.MAX_BYTES", 10 * window(1, 1).ByteSize())
+    buffer = TelemetryBuffer()
     for last in range(1, 9):
-        outgoing.put("a", 1, (window(1, last),))
+        buffer.add("a", 1, (window(1, last),))
     for last in range(1, 9):
-        outgoing.put("b", 1, (window(1, last),))
-    outgoing.put("c", 1, (window(1, 1),))
-    outgoing.put("a", 1, (window(1, 9),))
-    found = {uid: [last for _, last in windows] for uid, (_, windows) in sent(outgoing).items()}
+        buffer.add("b", 1, (window(1, last),))
+    buffer.add("c", 1, (window(1, 1),))
+    buffer.add("a", 1, (window(1, 9),))
+    found = {uid: [last for _, last in windows] for uid, (_, windows) in sent(buffer).items()}
     assert found == {"a": [2, 3, 4, 5, 6, 7, 8, 9], "b": [7, 8], "c": []}
     # What was sent, dropped or is gone takes no room any more.
     for uid in "cd":
-        outgoing.put(uid, 1, (window(1, 5),) * 10)
-        outgoing.gone(uid)
-    outgoing.put("e", 1, (window(1, 5),) * 10)
-    outgoing.put("e", 2, tuple(window(1, last) for last in range(1, 11)))
-    assert sent(outgoing) == {"e": (2, [(1, last) for last in range(1, 11)])}
+        buffer.add(uid, 1, (window(1, 5),) * 10)
+        buffer.drop_pod(uid)
+    buffer.add("e", 1, (window(1, 5),) * 10)
+    buffer.add("e", 2, tuple(window(1, last) for last in range(1, 11)))
+    assert sent(buffer) == {"e": (2, [(1, last) for last in range(1, 11)])}

@@ -32,24 +32,24 @@ class World:
         self.peer = False
         self.pods = pods or {"a": PodState("a", connected=True, assignment=STRICT)}
         self.probes: list[float] = []
-        self.questions: list[tuple[float, str, str]] = []
+        self.requests: list[tuple[float, str, str]] = []
         self.stopped: list[tuple[float, str, Shutdown]] = []
         self.clock = asyncio.get_running_loop().time
         self.began = self.clock()
-        monkeypatch.setattr(isolation, "answers", self._answers)
+        monkeypatch.setattr(isolation, "reachable", self._reachable)
         self.isolation = Isolation(
-            "one", ("10.96.0.1", 443), self.pods.values, self._stop, self._ask, self.clock
+            "one", ("10.96.0.1", 443), self.pods.values, self._stop, self._attest, self.clock
         )
         self._task = asyncio.create_task(self.isolation.run())
 
-    async def _answers(self, host: str, port: int, seconds: float) -> bool:
+    async def _reachable(self, host: str, port: int, seconds: float) -> bool:
         self.probes.append(self.clock() - self.began)
         if not self.api:
             await asyncio.sleep(seconds)
         return self.api
 
-    async def _ask(self, member: Member, job_uid: str, seconds: float) -> bool:
-        self.questions.append((self.clock() - self.began, member.node, job_uid))
+    async def _attest(self, member: Member, job_uid: str, seconds: float) -> bool:
+        self.requests.append((self.clock() - self.began, member.node, job_uid))
         if not self.peer:
             await asyncio.sleep(seconds)
         return self.peer
@@ -58,7 +58,7 @@ class World:
         self.stopped.append((self.clock() - self.began, uid, shutdown))
         self.pods[uid] = replace(self.pods[uid], shutdown=shutdown)
 
-    async def hub_answers(self, seconds: float) -> None:
+    async def hub_replies(self, seconds: float) -> None:
         for _ in range(int(seconds)):
             self.isolation.reached_hub(self.clock())
             await asyncio.sleep(1.0)
@@ -74,17 +74,17 @@ def test_a_node_that_is_cut_off_stops_its_strict_job_once(
 ) -> None:
     async def work() -> None:
         world = World(monkeypatch)
-        await world.hub_answers(30)  # the last at 29 s
-        assert (world.probes, world.questions) == ([], [])
+        await world.hub_replies(30)  # the last at 29 s
+        assert (world.probes, world.requests) == ([], [])
         await asyncio.sleep(60)
         [(at, uid, shutdown)] = world.stopped
-        assert 49 <= at <= 49 + 2 * isolation.LOOK_SECONDS
+        assert 49 <= at <= 49 + 2 * isolation.CHECK_SECONDS
         assert (uid, shutdown.exit_code, shutdown.immediate) == ("a", 75, True)
         assert "nor more than 0 of the job's 1 other nodes" in shutdown.reason
         assert 32 <= world.probes[0] < 32.5
         assert {round(b - a, 2) for a, b in itertools.pairwise(world.probes)} == {2.0}
         # Nobody is asked before the API server had the time to answer, and nothing once all is stopped.
-        asked = [when for when, *_ in world.questions]
+        asked = [when for when, *_ in world.requests]
         assert world.probes[0] + isolation.PROBE_TIMEOUT <= asked[0] <= world.probes[0] + 2
         assert {round(b - a, 2) for a, b in itertools.pairwise(asked)} == {1.0}
         assert max(asked[-1], world.probes[-1]) < at
@@ -105,14 +105,14 @@ def test_an_outage_of_the_control_plane_stops_nothing(
         await asyncio.sleep(300)
         assert world.stopped == []
         assert len(world.probes) > 100
-        assert bool(world.questions) is (who == "peer")
+        assert bool(world.requests) is (who == "peer")
         # Now that one goes too.
         began = world.clock() - world.began
         setattr(world, who, False)
         await asyncio.sleep(60)
         [(at, *_)] = world.stopped
         left = 20 - (fence.LEASE_SECONDS if who == "api" else 0.0)
-        assert began + left - 3 <= at <= began + left + 2 * isolation.LOOK_SECONDS
+        assert began + left - 3 <= at <= began + left + 2 * isolation.CHECK_SECONDS
         await world.end()
 
     virtual(work())
@@ -123,7 +123,7 @@ def test_who_is_heard_again_in_time_goes_on(virtual: Run, monkeypatch: pytest.Mo
         world = World(monkeypatch)
         for _ in range(5):
             await asyncio.sleep(18.5)
-            await world.hub_answers(1)
+            await world.hub_replies(1)
         assert world.stopped == []
         await world.end()
 
@@ -138,7 +138,7 @@ def test_an_answer_counts_from_when_it_was_asked_for(virtual: Run, monkeypatch: 
         world.isolation.reached_hub(world.began + 2)  # out of order
         await asyncio.sleep(20)
         [(at, *_)] = world.stopped
-        assert 24 <= at <= 24 + 2 * isolation.LOOK_SECONDS
+        assert 24 <= at <= 24 + 2 * isolation.CHECK_SECONDS
         await world.end()
 
     virtual(work())
@@ -153,11 +153,11 @@ def test_jobs_under_commit_fencing_are_left_alone(virtual: Run, monkeypatch: pyt
         )
         await asyncio.sleep(60)
         assert [uid for _, uid, _ in world.stopped] == ["b"]
-        assert {job for *_, job in world.questions} == {"other"}
+        assert {job for *_, job in world.requests} == {"other"}
         await world.end()
         world = World(monkeypatch, a=PodState("a", connected=True, assignment=plan(1)))
         await asyncio.sleep(60)
-        assert (world.probes, world.questions, world.stopped) == ([], [], [])
+        assert (world.probes, world.requests, world.stopped) == ([], [], [])
         await world.end()
 
     virtual(work())
@@ -169,7 +169,7 @@ def test_a_later_incarnation_is_watched_anew(virtual: Run, monkeypatch: pytest.M
         await asyncio.sleep(30)
         assert len(world.stopped) == 1
         world.pods["b"] = PodState("b", connected=True, assignment=replace(plan(2), strict=True))
-        await world.hub_answers(5)
+        await world.hub_replies(5)
         assert len(world.stopped) == 1
         await asyncio.sleep(30)
         assert [uid for _, uid, _ in world.stopped] == ["a", "b"]
@@ -181,10 +181,10 @@ def test_a_later_incarnation_is_watched_anew(virtual: Run, monkeypatch: pytest.M
 def test_a_suspended_machine_counts_the_time_it_slept(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     async def work() -> None:
         world = World(monkeypatch)
-        await world.hub_answers(5)
+        await world.hub_replies(5)
         running = world.clock
         monkeypatch.setattr(world.isolation, "_clock", lambda: running() + 60)
-        await asyncio.sleep(2 * isolation.LOOK_SECONDS)
+        await asyncio.sleep(2 * isolation.CHECK_SECONDS)
         assert len(world.stopped) == 1
         await world.end()
 
@@ -194,13 +194,13 @@ def test_a_suspended_machine_counts_the_time_it_slept(virtual: Run, monkeypatch:
 async def test_a_refusal_is_an_answer_and_silence_is_none() -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, backlog=1)
     port = server.sockets[0].getsockname()[1]
-    assert await isolation.answers("127.0.0.1", port, 5)
+    assert await isolation.reachable("127.0.0.1", port, 5)
     server.close()
     await server.wait_closed()
-    assert await isolation.answers("127.0.0.1", port, 5)
-    assert not await isolation.answers("", 443, 5)
+    assert await isolation.reachable("127.0.0.1", port, 5)
+    assert not await isolation.reachable("", 443, 5)
     with Deaf() as deaf:
-        assert not await isolation.answers("127.0.0.1", deaf.port, 0.3)
+        assert not await isolation.reachable("127.0.0.1", deaf.port, 0.3)
 
 
 class Deaf:

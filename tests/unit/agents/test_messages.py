@@ -20,7 +20,7 @@ from convoy_agents.pods.messages import (
 )
 from convoy_agents.pods.report import to_wire
 from convoy_agents.pods.rules import reduce
-from convoy_agents.pods.state import FromRank, PodState
+from convoy_agents.pods.state import PodState, RankProgress
 
 HELLO = {"type": "hello", "role": "launcher", "incarnation": 2, "pid": 1, "python": "3.11.2"}
 TIMES = {
@@ -160,7 +160,7 @@ def test_any_frame_is_a_message_that_the_wire_can_carry_or_an_error(kind: str, b
             continue
         state = PodState("uid", connected=True)
         if isinstance(message, Progress):
-            message = FromRank(0, 0, message)
+            message = RankProgress(0, 0, message)
         if message is not None and not isinstance(message, RankHello):
             to_wire(reduce(state, message).state).SerializeToString()
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy_agents.backoff import Backoff
-from convoy_agents.outbox import MAX_GONE, NOW_SECONDS, Outbox
-from convoy_agents.pods.limits import Bucket
+from convoy_agents.outbox import MAX_REMOVED, NOW_SECONDS, Outbox
+from convoy_agents.pods.limits import TokenBucket
 from convoy_agents.pods.state import Urgency
 from convoy_controllers.liveness.timings import REPORT_SECONDS
 
@@ -26,7 +26,7 @@ def sent_at(puts: list[tuple[float, Urgency]]) -> list[float]:
             outbox.put("pod", urgency, when)
             continue
         assert due is not None
-        assert outbox.take(due) == ([], ["pod"])
+        assert outbox.pop_due(due) == ([], ["pod"])
         sent.append(due)
     return sent
 
@@ -73,17 +73,17 @@ def test_a_pod_that_is_gone_is_only_that() -> None:
     outbox = Outbox()
     outbox.put("a", NOW, 1.0)
     outbox.put("b", NOW, 1.0)
-    outbox.gone("a")
+    outbox.add_removed("a")
     assert outbox.next_due() == 0.0
-    assert outbox.take(2.0) == (["a"], ["b"])
+    assert outbox.pop_due(2.0) == (["a"], ["b"])
     assert outbox.next_due() is None
 
 
 def test_a_hello_says_it_all() -> None:
     outbox = Outbox()
     outbox.put("a", NOW, 1.0)
-    outbox.gone("b")
-    outbox.all_told(["a"], 1.5)
+    outbox.add_removed("b")
+    outbox.mark_all_sent(["a"], 1.5)
     assert outbox.next_due() is None
     outbox.put("a", BATCHED, 1.6)
     assert outbox.next_due() == 2.5
@@ -91,11 +91,11 @@ def test_a_hello_says_it_all() -> None:
 
 def test_departures_are_bounded_while_the_hub_is_away() -> None:
     outbox = Outbox()
-    for number in range(MAX_GONE + 10):
-        outbox.gone(str(number))
-    gone, _ = outbox.take(0.0)
-    assert len(gone) == MAX_GONE
-    assert gone[-1] == str(MAX_GONE + 9)
+    for number in range(MAX_REMOVED + 10):
+        outbox.add_removed(str(number))
+    gone, _ = outbox.pop_due(0.0)
+    assert len(gone) == MAX_REMOVED
+    assert gone[-1] == str(MAX_REMOVED + 9)
 
 
 def test_pauses_double_are_jittered_and_capped() -> None:
@@ -111,9 +111,9 @@ def test_pauses_double_are_jittered_and_capped() -> None:
 @given(st.lists(st.tuples(st.floats(0.01, 50), st.floats(0, 5)), min_size=1, max_size=50))
 def test_a_bucket_that_is_obeyed_lets_no_more_through_than_its_rate(takes: list[tuple[float, float]]) -> None:
     rate, burst = 10.0, 50.0
-    bucket, now, spent = Bucket(rate, burst, 0.0), 0.0, 0.0
+    bucket, now, spent = TokenBucket(rate, burst, 0.0), 0.0, 0.0
     for cost, idle in takes:
-        now += bucket.take(cost, now)
+        now += bucket.spend(cost, now)
         spent += cost
         assert spent <= burst + rate * now + 1e-6
         now += idle

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from convoy_agents.pods import memory
+from convoy_agents.pods import state_file
 from convoy_agents.pods.assignment import Assignment, Member, MemoryTiers
 from convoy_agents.pods.messages import (
     RANK_STATES,
@@ -21,17 +21,17 @@ from convoy_agents.pods.messages import (
 from convoy_agents.pods.report import MAX_TROUBLE, to_wire
 from convoy_agents.pods.rules import reduce
 from convoy_agents.pods.state import (
+    CheckpointTroubles,
+    CommitDecided,
     Committed,
-    Decided,
     Event,
-    FromRank,
     LauncherDisconnected,
     Outcome,
     PeerMoved,
     PickPort,
     PodState,
+    RankProgress,
     Shutdown,
-    Troubled,
     Urgency,
 )
 from convoy_agents.wire import hub_pb2
@@ -66,8 +66,8 @@ def hello(incarnation: int = 0) -> LauncherHello:
     return LauncherHello(incarnation, 1, "3.11")
 
 
-def says(rank: int, message: Any, incarnation: int = 1) -> FromRank:
-    return FromRank(incarnation, rank, message)
+def says(rank: int, message: Any, incarnation: int = 1) -> RankProgress:
+    return RankProgress(incarnation, rank, message)
 
 
 UP = run(hello(), plan(1)).state
@@ -76,21 +76,21 @@ REFUSED = {"type": "refused", "incarnation": 1, "step": 10}
 
 def test_troubles_are_those_of_the_incarnation_and_only_news_is_reported() -> None:
     told = {"NOT_STORED": "the store is busy", "LOST": "nothing is whole"}
-    known = run(plan(1), Troubled(1, told))
+    known = run(plan(1), CheckpointTroubles(1, told))
     assert known.urgency is Urgency.BATCHED and known.state.troubles == told
     assert [(one.kind, one.message) for one in to_wire(known.state).troubles] == [
         (hub_pb2.Trouble.LOST, "nothing is whole"),
         (hub_pb2.Trouble.NOT_STORED, "the store is busy"),
     ]
-    assert run(Troubled(1, dict(told)), state=known.state).urgency is Urgency.NONE
-    assert run(Troubled(2, {}), state=known.state).state == known.state
-    assert not run(Troubled(1, {}), state=known.state).state.troubles
+    assert run(CheckpointTroubles(1, dict(told)), state=known.state).urgency is Urgency.NONE
+    assert run(CheckpointTroubles(2, {}), state=known.state).state == known.state
+    assert not run(CheckpointTroubles(1, {}), state=known.state).state.troubles
     assert not run(plan(2), state=known.state).state.troubles
     assert not to_wire(run(plan(2), state=known.state).state).troubles
 
 
 def test_a_long_story_is_cut() -> None:
-    state = run(plan(1), Troubled(1, {"LOST": "x" * 5000})).state
+    state = run(plan(1), CheckpointTroubles(1, {"LOST": "x" * 5000})).state
     assert len(to_wire(state).troubles[0].message) == MAX_TROUBLE
 
 
@@ -117,7 +117,7 @@ class TestLauncher:
         state = run(hello(), plan(3), LauncherDisconnected()).state
         outcome = run(hello(at), state=state)
         assert [frame["incarnation"] for frame in outcome.to_launcher] == told
-        assert outcome.state.told == max(3, at)
+        assert outcome.state.launcher_incarnation == max(3, at)
 
     @pytest.mark.parametrize("incarnation", [1, 2])
     def test_an_assignment_that_is_not_newer_starts_nothing(self, incarnation: int) -> None:
@@ -161,7 +161,7 @@ class TestLauncher:
 
     def test_a_moved_coordinator_is_reported_as_it_is_known(self) -> None:
         node = plan(1).members[0].node
-        assert not to_wire(run(hello()).state).asks
+        assert not to_wire(run(hello()).state).peers
         assert [one.peer_address for one in to_wire(UP).peers] == [plan(1).members[0].peer_address]
         outcome = run(PeerMoved(node, "10.0.0.9:8472"), state=UP)
         assert (outcome.save, outcome.urgency, outcome.to_launcher) == (True, Urgency.NOW, ())
@@ -363,7 +363,7 @@ class TestRanks:
 class TestGenerations:
     @pytest.mark.parametrize("tier", list(Tier))
     def test_committed_is_reported_and_kept(self, tier: Tier) -> None:
-        outcome = run(Decided(tier, Generation(1, 10), Verdict.COMMITTED, 1, 77), state=UP)
+        outcome = run(CommitDecided(tier, Generation(1, 10), Verdict.COMMITTED, 1, 77), state=UP)
         assert (outcome.save, outcome.urgency, outcome.to_ranks) == (True, Urgency.NOW, None)
         (report,) = to_wire(outcome.state).committed
         assert (report.incarnation, report.step, report.time_unix_ms, report.tier) == (1, 10, 77, tier.value)
@@ -371,7 +371,7 @@ class TestGenerations:
     def test_a_late_verdict_never_takes_the_newest_commit_back(self) -> None:
         newest = Committed(Generation(2, 5), 1)
         state = replace(UP, committed={Tier.REMOTE: newest})
-        outcome = run(Decided(Tier.REMOTE, Generation(1, 90), Verdict.COMMITTED, 1, 2), state=state)
+        outcome = run(CommitDecided(Tier.REMOTE, Generation(1, 90), Verdict.COMMITTED, 1, 2), state=state)
         assert outcome.state.committed == {Tier.REMOTE: newest}
 
     @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ class TestGenerations:
         ids=["a later incarnation", "overtaken", "no answer"],
     )
     def test_only_a_later_incarnation_is_a_refusal(self, verdict: Verdict, seen: int, told: bool) -> None:
-        outcome = run(Decided(Tier.LOCAL, Generation(1, 10), verdict, seen, 0), state=UP)
+        outcome = run(CommitDecided(Tier.LOCAL, Generation(1, 10), verdict, seen, 0), state=UP)
         assert outcome.to_ranks == ({**REFUSED, "seen": 2} if told else None)
         assert outcome.state.committed == {}
 
@@ -388,19 +388,19 @@ class TestGenerations:
         "later", [plan(2), PickPort(2), hello(2)], ids=["assigned", "port asked for", "launcher knows it"]
     )
     def test_what_this_agent_has_heard_itself_makes_a_refusal_too(self, later: Event) -> None:
-        outcome = run(later, Decided(Tier.LOCAL, Generation(1, 10), Verdict.STALE, 1, 0), state=UP)
+        outcome = run(later, CommitDecided(Tier.LOCAL, Generation(1, 10), Verdict.STALE, 1, 0), state=UP)
         assert outcome.to_ranks == {**REFUSED, "seen": 2}
 
 
 def test_what_is_remembered_is_what_a_new_agent_needs() -> None:
     state = run(
-        PickPort(2), Decided(Tier.REMOTE, Generation(1, 10), Verdict.COMMITTED, 1, 77), state=UP
+        PickPort(2), CommitDecided(Tier.REMOTE, Generation(1, 10), Verdict.COMMITTED, 1, 77), state=UP
     ).state
-    again = memory.load(UID, memory.dump(state))
+    again = state_file.load(UID, state_file.dump(state))
     assert (again.assignment, again.committed, again.seen) == (state.assignment, state.committed, 2)
     assert to_wire(again).incarnation == 1
     assert not again.connected
-    assert memory.load(UID, memory.dump(PodState(UID))) == PodState(UID)
+    assert state_file.load(UID, state_file.dump(PodState(UID))) == PodState(UID)
 
 
 incarnations, ranks, steps = st.integers(0, 4), st.integers(0, 5), st.integers(0, 6)
@@ -409,13 +409,13 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.just(LauncherDisconnected()),
     st.builds(PortPicked, incarnations, st.integers(1, 3)),
     st.builds(RankUpdate, incarnations, ranks, st.sampled_from(RANK_STATES)),
-    st.builds(FromRank, incarnations, ranks, st.builds(Progress, steps)),
+    st.builds(RankProgress, incarnations, ranks, st.builds(Progress, steps)),
     st.builds(plan, st.integers(1, 4)),
     st.builds(PickPort, incarnations),
     st.builds(PeerMoved, st.sampled_from(["one", "two"]), st.sampled_from(["a:1", "b:1"])),
     st.builds(Shutdown, st.integers(0, 3), st.just("")),
     st.builds(
-        Decided, st.sampled_from(Tier), st.builds(Generation, incarnations, steps), st.sampled_from(Verdict),
+        CommitDecided, st.sampled_from(Tier), st.builds(Generation, incarnations, steps), st.sampled_from(Verdict),
         incarnations, steps,
     ),
 )  # fmt: skip
@@ -480,7 +480,7 @@ TestAnyHistory.settings = settings(max_examples=150, stateful_step_count=40)
 @settings(max_examples=200)
 def test_memory_round_trips_from_any_state(history: list[Event]) -> None:
     state = run(*history).state
-    again = memory.load(UID, memory.dump(state))
+    again = state_file.load(UID, state_file.dump(state))
     assert again.assignment == state.assignment
     assert again.committed == state.committed
     assert again.port_wanted == state.port_wanted

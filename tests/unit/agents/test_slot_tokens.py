@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from tests.integration.agents.harness import Authority
 
 from convoy_agents.wire import slot_tokens
-from convoy_agents.wire.slot_tokens import Forged, SlotToken
+from convoy_agents.wire.slot_tokens import InvalidSlotToken, SlotToken
 
 OURS, OTHERS = Authority(), Authority()
 TOKEN = SlotToken("uid-of-job", 3, 7, "node-1")
@@ -47,7 +47,7 @@ def test_what_an_authority_signs_is_read_whatever_its_key(key: Any) -> None:
     authority = Authority(key)
     token = slot_tokens.sign(TOKEN, key)
     assert slot_tokens.read(token, authority.pem) == TOKEN
-    assert slot_tokens.signer(token) == slot_tokens.key_id(key.public_key())
+    assert slot_tokens.signing_key_id(token) == slot_tokens.key_id(key.public_key())
     # A certificate that was renewed stands beside the one before.
     assert slot_tokens.read(token, OTHERS.pem + authority.pem) == TOKEN
 
@@ -83,14 +83,14 @@ GOOD = slot_tokens.sign(TOKEN, OURS.key)
     ],
 )
 def test_what_does_not_hold_is_forged(token: str) -> None:
-    with pytest.raises(Forged):
+    with pytest.raises(InvalidSlotToken):
         slot_tokens.read(token, OURS.pem)
     assert slot_tokens.read(GOOD, OURS.pem) == TOKEN
 
 
 @pytest.mark.parametrize("authority", [b"", b"no certificate", OTHERS.pem])
 def test_nothing_holds_without_its_authority(authority: bytes) -> None:
-    with pytest.raises(Forged, match="of another authority"):
+    with pytest.raises(InvalidSlotToken, match="of another authority"):
         slot_tokens.read(GOOD, authority)
 
 
@@ -104,4 +104,4 @@ def test_every_word_is_signed() -> None:
 
 @pytest.mark.parametrize("token", ["", "nonsense", "a.b.c", "x" * 10_000])
 def test_what_is_no_token_names_no_key(token: str) -> None:
-    assert slot_tokens.signer(token) == ""
+    assert slot_tokens.signing_key_id(token) == ""

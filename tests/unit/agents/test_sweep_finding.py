@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from convoy_agents.guard.sweep import finding
 from convoy_agents.guard.sweep.finding import MOST_DIGESTS, MOST_FACTS, Outcome
 from convoy_agents.guard.sweep.probe import MOST_SAMPLES
-from convoy_agents.guard.sweep.process import Ended, Stop
+from convoy_agents.guard.sweep.process import ChildExit, Stop
 
 GOOD: dict[str, Any] = {"outcome": "Measured", "samples": [1.5, 2]}
 
 
 def said(output: object) -> finding.Finding:
-    return finding.of(Ended(0, json.dumps(output).encode(), ""))
+    return finding.from_exit(ChildExit(0, json.dumps(output).encode(), ""))
 
 
 def test_a_result_is_read() -> None:
@@ -28,33 +28,33 @@ def test_a_result_is_read() -> None:
 @pytest.mark.parametrize(
     ("ended", "outcome"),
     [
-        (Ended(None, b"", "", Stop.DEADLINE), Outcome.HUNG),
-        (Ended(None, json.dumps(GOOD).encode(), ""), Outcome.HUNG),
-        (Ended(-9, b"", "", Stop.DEADLINE), Outcome.TIMED_OUT),
-        (Ended(-9, b"", "", Stop.DEADLINE, oom=True), Outcome.TIMED_OUT),
-        (Ended(-9, b"x" * 9, "", Stop.FLOOD), Outcome.GARBAGE),
-        (Ended(-9, b"", "", oom=True), Outcome.OUT_OF_MEMORY),
-        (Ended(-9, b"", ""), Outcome.CRASHED),
+        (ChildExit(None, b"", "", Stop.DEADLINE), Outcome.HUNG),
+        (ChildExit(None, json.dumps(GOOD).encode(), ""), Outcome.HUNG),
+        (ChildExit(-9, b"", "", Stop.DEADLINE), Outcome.TIMED_OUT),
+        (ChildExit(-9, b"", "", Stop.DEADLINE, oom=True), Outcome.TIMED_OUT),
+        (ChildExit(-9, b"x" * 9, "", Stop.FLOOD), Outcome.GARBAGE),
+        (ChildExit(-9, b"", "", oom=True), Outcome.OUT_OF_MEMORY),
+        (ChildExit(-9, b"", ""), Outcome.CRASHED),
         # Something else was killed for its memory meanwhile.
-        (Ended(-11, b"", "", oom=True), Outcome.CRASHED),
-        (Ended(0, json.dumps(GOOD).encode(), "", oom=True), Outcome.MEASURED),
-        (Ended(-200, b"", ""), Outcome.CRASHED),
-        (Ended(1, json.dumps(GOOD).encode(), ""), Outcome.FAILED),
-        (Ended(0, b" \n", ""), Outcome.NO_OUTPUT),
-        (Ended(0, b"{", ""), Outcome.GARBAGE),
-        (Ended(0, b"[" * 100_000, ""), Outcome.GARBAGE),
-        (Ended(0, b"\xff\xfe", ""), Outcome.GARBAGE),
+        (ChildExit(-11, b"", "", oom=True), Outcome.CRASHED),
+        (ChildExit(0, json.dumps(GOOD).encode(), "", oom=True), Outcome.MEASURED),
+        (ChildExit(-200, b"", ""), Outcome.CRASHED),
+        (ChildExit(1, json.dumps(GOOD).encode(), ""), Outcome.FAILED),
+        (ChildExit(0, b" \n", ""), Outcome.NO_OUTPUT),
+        (ChildExit(0, b"{", ""), Outcome.GARBAGE),
+        (ChildExit(0, b"[" * 100_000, ""), Outcome.GARBAGE),
+        (ChildExit(0, b"\xff\xfe", ""), Outcome.GARBAGE),
     ],
 )
-def test_each_end_has_its_outcome(ended: Ended, outcome: Outcome) -> None:
-    found = finding.of(ended)
+def test_each_end_has_its_outcome(ended: ChildExit, outcome: Outcome) -> None:
+    found = finding.from_exit(ended)
     assert found.outcome is outcome
     assert bool(found.samples) is (outcome is Outcome.MEASURED)
     assert found.message or outcome is Outcome.MEASURED
 
 
 def test_the_signal_and_the_last_words_are_told() -> None:
-    found = finding.of(Ended(-signal.SIGSEGV, b"", "first\nlast words\n"))
+    found = finding.from_exit(ChildExit(-signal.SIGSEGV, b"", "first\nlast words\n"))
     assert found.message == "ended by SIGSEGV: last words"
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from convoy_agents.guard.sweep import orders
 from convoy_agents.guard.sweep.finding import Finding, Outcome
-from convoy_agents.guard.sweep.orders import MOST_KEPT, Orders
+from convoy_agents.guard.sweep.orders import MOST_KEPT, SweepOrders
 from convoy_agents.guard.sweep.probe import Probe
 from convoy_agents.guard.sweep.provenance import Provenance
 from convoy_agents.guard.sweep.report import TO_WIRE
-from convoy_agents.guard.sweep.runner import Paired, Result
+from convoy_agents.guard.sweep.runner import PairProbe, Result
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.guard.sweep import fingerprint, metric, reference, verdict
 from convoy_controllers.guard.sweep.measuring import Better
@@ -33,7 +33,7 @@ class FakeRunner:
         return 0
 
     async def run(
-        self, probes: Sequence[Probe], seconds: float, paired: Paired, tell: Callable[[Result], None]
+        self, probes: Sequence[Probe], seconds: float, paired: PairProbe, tell: Callable[[Result], None]
     ) -> None:
         self.begun += 1
         for probe in probes:
@@ -44,7 +44,7 @@ class FakeRunner:
 
 
 class NoPairing:
-    def measuring(self, name: str, partner: Any) -> Any:
+    def pair_probe(self, name: str, partner: Any) -> Any:
         return None
 
 
@@ -53,20 +53,20 @@ class Desk:
         self.runner = FakeRunner()
         self.woken = 0
         known = Provenance("1", "6", "", "b")
-        self.orders = Orders("one", self.runner, NoPairing(), lambda: known, self._wake)  # type: ignore[arg-type]
+        self.orders = SweepOrders("one", self.runner, NoPairing(), lambda: known, self._wake)  # type: ignore[arg-type]
 
     def _wake(self) -> None:
         self.woken += 1
 
     def order(self, name: str = "a", **changes: Any) -> None:
         fields = {"name": name, "tiers": ["L1"], "probes": ["jitter", "loopback"], **changes}
-        self.orders.told(hub_pb2.HubMessage(sweep_order=hub_pb2.SweepOrder(**fields)))
+        self.orders.handle(hub_pb2.HubMessage(sweep_order=hub_pb2.SweepOrder(**fields)))
 
     def cancel(self, name: str = "a") -> None:
-        self.orders.told(hub_pb2.HubMessage(sweep_cancel=hub_pb2.SweepCancel(name=name)))
+        self.orders.handle(hub_pb2.HubMessage(sweep_cancel=hub_pb2.SweepCancel(name=name)))
 
     def received(self, name: str = "a") -> None:
-        self.orders.told(hub_pb2.HubMessage(sweep_received=hub_pb2.SweepReceived(name=name)))
+        self.orders.handle(hub_pb2.HubMessage(sweep_received=hub_pb2.SweepReceived(name=name)))
 
     def states(self, again: bool = False) -> dict[str, int]:
         return {one.name: one.state for one in self.orders.reports(again)}

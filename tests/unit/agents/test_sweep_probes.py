@@ -17,9 +17,9 @@ import pytest
 
 from convoy_agents.guard.sweep import catalogue, memory, provenance
 from convoy_agents.guard.sweep.finding import Finding, Outcome
-from convoy_agents.guard.sweep.probe import MOST_SAMPLES, NotAvailable, Probe, Takes, Tier, until
+from convoy_agents.guard.sweep.probe import MOST_SAMPLES, AcceleratorUse, NotAvailable, Probe, Tier, until
 from convoy_agents.guard.sweep.probes import disk, fingerprint, inventory, memory_copy, nvidia
-from convoy_agents.guard.sweep.process import Children, Ended
+from convoy_agents.guard.sweep.process import ChildExit, Children
 from convoy_agents.guard.sweep.runner import Launch, Result, Runner
 
 
@@ -65,7 +65,7 @@ def test_those_of_accelerators_are_left_out_without_any() -> None:
     with_one = {one.name for one in catalogue.chosen(["L1"], [], 1)}
     assert (
         with_one - without
-        == {one.name for one in catalogue.ALL.values() if one.takes is not Takes.NONE}
+        == {one.name for one in catalogue.ALL.values() if one.accelerator_use is not AcceleratorUse.NONE}
         > {"hbm"}
     )
 
@@ -78,10 +78,10 @@ class Recorded(Children):
         self._room = asyncio.Barrier(together)
         self.begun: list[list[str]] = []
 
-    async def run(self, argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Ended:
+    async def run(self, argv: Sequence[str], env: Mapping[str, str], seconds: float) -> ChildExit:
         self.begun.append(list(argv[-4:-2]))
         await self._room.wait()
-        return Ended(0, b'{"outcome": "NotAvailable", "message": "m"}', "")
+        return ChildExit(0, b'{"outcome": "NotAvailable", "message": "m"}', "")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_copies_are_of_more_than_caches_hold(
 
     monkeypatch.setattr(memory_copy, "last_level_cache", lambda: cache << 20)
     monkeypatch.setattr(memory_copy, "np", SimpleNamespace(ones=ones, zeros=ones, copyto=print, uint8=None))
-    monkeypatch.setattr(memory_copy.memory, "left", lambda: None)
+    monkeypatch.setattr(memory_copy.memory, "available", lambda: None)
     memory_copy.run(0, 0.0)
     assert sizes == [buffer, buffer]
 
@@ -200,11 +200,11 @@ def test_room_on_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(memory, "_v2", lambda folder: 300 * 2**20)
     monkeypatch.setattr(memory, "_v1", lambda folder: None)
     write(tmp_path, meminfo="MemTotal: 9 kB\nMemAvailable:  204800 kB\n")
-    assert memory.left(tmp_path / "meminfo") == (200 - 64) * 2**20
+    assert memory.available(tmp_path / "meminfo") == (200 - 64) * 2**20
     write(tmp_path, meminfo="MemAvailable:  2048000 kB\n")
-    assert memory.left(tmp_path / "meminfo") == (300 - 64) * 2**20
+    assert memory.available(tmp_path / "meminfo") == (300 - 64) * 2**20
     write(tmp_path, meminfo="MemAvailable:  8 kB\n")
-    assert memory.left(tmp_path / "meminfo") == 1
+    assert memory.available(tmp_path / "meminfo") == 1
 
 
 def test_oom_kills_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

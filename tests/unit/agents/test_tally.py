@@ -42,7 +42,7 @@ class Pod:
 
     def __init__(self) -> None:
         self.state = PodState("u")
-        self.told: tally.Told | None = None
+        self.order: tally.LaunchOrder | None = None
         self.now = 100.0
         self.starts: list[float] = []
         self.exits: list[str] = []
@@ -51,10 +51,13 @@ class Pod:
     def say(self, *events: Event) -> Pod:
         for event in events:
             older, self.state = self.state, reduce(self.state, event).state
-            before, self.told = self.told, tally.told(self.told, event, older, self.state, self.now)
-            if self.told is not before and self.told is not None:
-                self.in_place += self.told.in_place
-            self.starts += tally.start(self.told, older, self.state) if self.told else []
+            before, self.order = (
+                self.order,
+                tally.latest_order(self.order, event, older, self.state, self.now),
+            )
+            if self.order is not before and self.order is not None:
+                self.in_place += self.order.in_place
+            self.starts += tally.start_seconds(self.order, older, self.state) if self.order else []
             self.exits += tally.exits(100.0, older, self.state)
             self.now += 1
         return self

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from convoy_agents.guard.sweep.probe import Probe, Takes, Tier
+from convoy_agents.guard.sweep.probe import AcceleratorUse, Probe, Tier
 
 _PROBES = "convoy_agents.guard.sweep.probes"
 
 
-def _cuda(name: str, unit: str, seconds: float, function: str, takes: Takes = Takes.EACH) -> Probe:
+def _cuda(
+    name: str, unit: str, seconds: float, function: str, accelerator_use: AcceleratorUse = AcceleratorUse.EACH
+) -> Probe:
     # Drivers map more address space than there is memory: no bound.
     run = f"{_PROBES}.cuda:{function}"
-    return Probe(name, Tier.L1, unit, True, seconds, run, memory=0, takes=takes)
+    return Probe(name, Tier.L1, unit, True, seconds, run, memory=0, accelerator_use=accelerator_use)
 
 
 ALL: dict[str, Probe] = {
@@ -30,10 +32,10 @@ ALL: dict[str, Probe] = {
         Probe("fingerprint", Tier.L1, "", True, 20, f"{_PROBES}.fingerprint:run", one_thread=True),
         _cuda("gemm", "TFLOP/s", 60, "gemm"),
         _cuda("hbm", "GB/s", 10, "hbm"),
-        _cuda("pcie-h2d", "GB/s", 5, "to_device", Takes.IN_TURN),
-        _cuda("pcie-d2h", "GB/s", 5, "from_device", Takes.IN_TURN),
+        _cuda("pcie-h2d", "GB/s", 5, "to_device", AcceleratorUse.IN_TURN),
+        _cuda("pcie-d2h", "GB/s", 5, "from_device", AcceleratorUse.IN_TURN),
         _cuda("nvlink", "GB/s", 10, "peer"),
-        _cuda("nccl", "GB/s", 10, "all_reduce", Takes.ALL),
+        _cuda("nccl", "GB/s", 10, "all_reduce", AcceleratorUse.ALL),
         _cuda("gpu-fingerprint", "", 10, "fingerprint"),
         # Between two agents: no child runs them.
         Probe("pair-latency", Tier.L2, "us", False, 5, ""),
@@ -55,5 +57,5 @@ def chosen(tiers: Collection[str], names: Sequence[str], accelerators: int) -> l
         probe
         for probe in ALL.values()
         if probe.tier in tiers
-        and (probe.name in names if names else accelerators or probe.takes is Takes.NONE)
+        and (probe.name in names if names else accelerators or probe.accelerator_use is AcceleratorUse.NONE)
     ]

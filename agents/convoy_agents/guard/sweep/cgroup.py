@@ -43,7 +43,7 @@ class Group:
         """Its folder; None where there is none."""
         return self._path
 
-    def entering(self, argv: Sequence[str]) -> list[str]:
+    def command(self, argv: Sequence[str]) -> list[str]:
         """The same command, run inside: put in from without, it might have started others before."""
         if not self._path:
             return list(argv)
@@ -68,7 +68,7 @@ def own_v1(controller: str) -> Path | None:
     return _find("", controller, "cgroup", controller)
 
 
-def bearing(folder: Path | None, name: str) -> Path | None:
+def nearest_with(folder: Path | None, name: str) -> Path | None:
     """The nearest group, from this one up, that has a file: a child's own group has no controllers."""
     if folder is None:
         return None
@@ -87,7 +87,7 @@ def _find(number: str, controller: str, kind: str, option: str) -> Path | None:
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _, target, found, options = line.split()[:4]
         if found == kind and (not option or option in options.split(",")):
-            place = Path(target) / below.lstrip("/")
+            folder = Path(target) / below.lstrip("/")
             # In a namespace of groups the path may lead out of what is mounted.
-            return place if place.is_dir() else Path(target)
+            return folder if folder.is_dir() else Path(target)
     return None

@@ -77,7 +77,7 @@ def _bound() -> None:
 
 def bound_memory(more: int) -> None:
     """Lets this process map so many bytes more than it does now: beyond is a MemoryError."""
-    left = memory.left()
+    left = memory.available()
     more = more if left is None else min(more, left)
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     _limit(resource.RLIMIT_AS, mapped + more)

@@ -1,4 +1,4 @@
-"""From how a child ended to what is said of its metric. What a child writes is read as from a stranger."""
+"""From how a child ended to what is parsed of its metric. What a child writes is read as from a stranger."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from convoy_agents.guard.sweep.probe import MOST_SAMPLES
-from convoy_agents.guard.sweep.process import MOST_OUTPUT, Ended, Stop
+from convoy_agents.guard.sweep.process import MOST_OUTPUT, ChildExit, Stop
 
 MOST_DIGESTS = 1024
 MOST_FACTS = 512
@@ -49,7 +49,7 @@ class Finding:
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
-def of(ended: Ended) -> Finding:
+def from_exit(ended: ChildExit) -> Finding:
     """What follows from an end."""
     if ended.code is None:
         return Finding(Outcome.HUNG, "SIGKILL does not end it: it is stuck in the kernel")
@@ -60,32 +60,32 @@ def of(ended: Ended) -> Finding:
     if ended.code == -signal.SIGKILL and ended.oom:
         return Finding(Outcome.OUT_OF_MEMORY, "killed by the kernel for its memory")
     if ended.code < 0:
-        return Finding(Outcome.CRASHED, _words(f"ended by {_signal(-ended.code)}", ended.stderr))
+        return Finding(Outcome.CRASHED, _with_stderr(f"ended by {_signal(-ended.code)}", ended.stderr))
     if ended.code > 0:
-        return Finding(Outcome.FAILED, _words(f"exit code {ended.code}", ended.stderr))
+        return Finding(Outcome.FAILED, _with_stderr(f"exit code {ended.code}", ended.stderr))
     if not ended.output.strip():
         return Finding(Outcome.NO_OUTPUT, "it ended well and wrote nothing")
     try:
-        return _parsed(ended.output)
+        return _parse(ended.output)
     except (ValueError, OverflowError, RecursionError) as error:
         return Finding(Outcome.GARBAGE, f"what it wrote is no result: {error}"[:_MOST_TEXT])
 
 
-def _parsed(output: bytes) -> Finding:
-    said = json.loads(output)
-    if not isinstance(said, dict):
+def _parse(output: bytes) -> Finding:
+    parsed = json.loads(output)
+    if not isinstance(parsed, dict):
         raise ValueError("no object")
-    outcome = Outcome(_text(said.get("outcome")))
+    outcome = Outcome(_text(parsed.get("outcome")))
     if outcome not in {
         Outcome.MEASURED, Outcome.NOT_AVAILABLE, Outcome.FAILED, Outcome.OUT_OF_MEMORY,
     }:  # fmt: skip
         raise ValueError(f"{outcome} is nothing that a child can know")
     finding = Finding(
         outcome,
-        _text(said.get("message", "")),
-        tuple(map(_sample, _many(said, "samples", list, MOST_SAMPLES))),
-        tuple(map(_text, _many(said, "digests", list, MOST_DIGESTS))),
-        {_text(name): _text(value) for name, value in _many(said, "facts", dict, MOST_FACTS).items()},
+        _text(parsed.get("message", "")),
+        tuple(map(_sample, _many(parsed, "samples", list, MOST_SAMPLES))),
+        tuple(map(_text, _many(parsed, "digests", list, MOST_DIGESTS))),
+        {_text(name): _text(value) for name, value in _many(parsed, "facts", dict, MOST_FACTS).items()},
     )
     something = bool(finding.samples or finding.digests or finding.facts)
     if something is not (outcome is Outcome.MEASURED):
@@ -93,8 +93,8 @@ def _parsed(output: bytes) -> Finding:
     return finding
 
 
-def _many(said: Mapping[str, Any], name: str, kind: type, most: int) -> Any:
-    value = said.get(name, kind())
+def _many(parsed: Mapping[str, Any], name: str, kind: type, most: int) -> Any:
+    value = parsed.get(name, kind())
     if not isinstance(value, kind) or len(value) > most:  # type: ignore[arg-type]  # list and dict have a length
         raise ValueError(f"{name}: no {kind.__name__} of up to {most}")
     return value
@@ -121,6 +121,6 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-def _words(what: str, stderr: str) -> str:
+def _with_stderr(what: str, stderr: str) -> str:
     lines = stderr.strip().splitlines()
     return f"{what}: {lines[-1]}"[:_MOST_TEXT] if lines else what

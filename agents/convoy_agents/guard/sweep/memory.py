@@ -11,7 +11,7 @@ _KEPT = 64 * 2**20
 """Bytes that are left to the agent itself."""
 
 
-def left(meminfo: Path = Path("/proc/meminfo")) -> int | None:
+def available(meminfo: Path = Path("/proc/meminfo")) -> int | None:
     """Bytes that a probe may take; None where nothing bounds it."""
     found = [size for size in (_node(meminfo), _v2(cgroup.own_v2()), _v1(cgroup.own_v1("memory"))) if size]
     return max(1, min(found) - _KEPT) if found else None
@@ -35,17 +35,17 @@ def _node(meminfo: Path) -> int | None:
 
 def _v2(folder: Path | None) -> int | None:
     """What the group's bound leaves; pages of files that nobody uses do not count."""
-    return _room(folder, "memory.max", "memory.current", "inactive_file")
+    return _available_in(folder, "memory.max", "memory.current", "inactive_file")
 
 
 def _v1(folder: Path | None) -> int | None:
-    return _room(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+    return _available_in(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
-def _room(folder: Path | None, bound: str, used: str, idle: str) -> int | None:
+def _available_in(folder: Path | None, bound: str, used: str, idle: str) -> int | None:
     # `max`, and files that are not there: there is no bound.
     with contextlib.suppress(OSError, ValueError):
-        if folder := cgroup.bearing(folder, bound):
+        if folder := cgroup.nearest_with(folder, bound):
             most, now = int((folder / bound).read_text()), int((folder / used).read_text())
             return max(1, most - now + _rows(folder / "memory.stat").get(idle, 0))
     return None

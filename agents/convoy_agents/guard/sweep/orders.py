@@ -14,7 +14,7 @@ from convoy_agents import metrics
 from convoy_agents.guard.sweep import catalogue, report
 from convoy_agents.guard.sweep.probe import Probe, Tier
 from convoy_agents.guard.sweep.provenance import Provenance
-from convoy_agents.guard.sweep.runner import Paired, Result, Runner
+from convoy_agents.guard.sweep.runner import PairProbe, Result, Runner
 from convoy_agents.wire import hub_pb2
 
 MOST_KEPT = 16
@@ -24,58 +24,60 @@ NO_DEADLINE = 24 * 3600.0
 log = structlog.get_logger()
 
 
-class Pairing(Protocol):
+class PairProbes(Protocol):
     """The agent's side of tests with a partner."""
 
-    def measuring(self, name: str, partner: hub_pb2.NodeAddress) -> Paired:
+    def pair_probe(self, name: str, partner: hub_pb2.NodeAddress) -> PairProbe:
         """Measures with this partner."""
         ...
 
-    async def answer(self, name: str, partner: hub_pb2.NodeAddress, seconds: float) -> None:
+    async def respond(self, name: str, partner: hub_pb2.NodeAddress, seconds: float) -> None:
         """Lets the partner measure, until it is done or the time is over."""
         ...
 
-    async def done(self, name: str, partner: hub_pb2.NodeAddress) -> None:
+    async def release(self, name: str, partner: hub_pb2.NodeAddress) -> None:
         """Lets the partner go."""
         ...
 
 
-class Orders:
+class SweepOrders:
     """`wake`: there is something to tell the hub."""
 
     def __init__(
         self,
         node: str,
         runner: Runner,
-        pairing: Pairing,
+        pair_probes: PairProbes,
         known: Callable[[], Provenance],
         wake: Callable[[], None],
     ) -> None:
         self._node = node
         self._runner = runner
-        self._pairing = pairing
+        self._pair_probes = pair_probes
         self._known = known
         self._wake = wake
         self._reports: OrderedDict[str, hub_pb2.SweepReport] = OrderedDict()
-        self._unheard: set[str] = set()
+        self._unconfirmed: set[str] = set()
         """Names of sweeps whose report the hub has not confirmed."""
         self._due: dict[str, hub_pb2.SweepReport] = {}
         self._running: tuple[str, asyncio.Task[None]] | None = None
 
-    def told(self, message: hub_pb2.HubMessage) -> None:
+    def handle(self, message: hub_pb2.HubMessage) -> None:
         """The hub orders, cancels or confirms."""
         match message.WhichOneof("body"):
             case "sweep_order":
-                self._ordered(message.sweep_order)
+                self._start(message.sweep_order)
             case "sweep_cancel":
-                self._cancelled(message.sweep_cancel.name)
+                self._cancel(message.sweep_cancel.name)
             case "sweep_received":
-                self._received(message.sweep_received.name)
+                self._confirm(message.sweep_received.name)
 
     def reports(self, again: bool) -> list[hub_pb2.SweepReport]:
         """What the hub is to hear now; `again` in a session that has just begun, which heard nothing yet."""
         if again:
-            self._due.update({name: self._reports[name] for name in self._reports if name in self._unheard})
+            self._due.update(
+                {name: self._reports[name] for name in self._reports if name in self._unconfirmed}
+            )
         due, self._due = list(self._due.values()), {}
         # The report of a running sweep goes on changing.
         return [hub_pb2.SweepReport.FromString(one.SerializeToString()) for one in due]
@@ -87,15 +89,15 @@ class Orders:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    def _received(self, name: str) -> None:
+    def _confirm(self, name: str) -> None:
         known = self._reports.get(name)
         if known and known.state != hub_pb2.SweepReport.RUNNING:
-            self._unheard.discard(name)
+            self._unconfirmed.discard(name)
 
-    def _ordered(self, order: hub_pb2.SweepOrder) -> None:
+    def _start(self, order: hub_pb2.SweepOrder) -> None:
         name = order.name
         if known := self._reports.get(name):
-            self._tell(known)
+            self._publish(known)
             return
         if self._running:
             self._refuse(name, f"sweep {self._running[0]} is running on this node")
@@ -106,22 +108,22 @@ class Orders:
             self._refuse(name, str(error))
             return
         log.info("sweep begins", name=name, probes=[probe.name for probe in probes])
-        now = report.begun(name, self._node, self._known())
+        now = report.started(name, self._node, self._known())
         self._reports[name] = now
         if len(self._reports) > MOST_KEPT:
             oldest, _ = self._reports.popitem(last=False)
-            self._unheard.discard(oldest)
+            self._unconfirmed.discard(oldest)
         task = asyncio.create_task(self._run(order, probes, now), name=f"sweep {name}")
-        task.add_done_callback(partial(self._over, now))
+        task.add_done_callback(partial(self._finish, now))
         self._running = name, task
-        self._unheard.add(name)
-        self._tell(now)
+        self._unconfirmed.add(name)
+        self._publish(now)
 
-    def _cancelled(self, name: str) -> None:
+    def _cancel(self, name: str) -> None:
         if self._running and self._running[0] == name:
             self._running[1].cancel()
         elif known := self._reports.get(name):
-            self._tell(known)
+            self._publish(known)
         else:
             self._refuse(name, "this agent knows of no such sweep")
 
@@ -129,19 +131,19 @@ class Orders:
         partner = order.pair.partner
         seconds = float(order.deadline_seconds or NO_DEADLINE)
 
-        def tell(result: Result) -> None:
+        def record(result: Result) -> None:
             metrics.PROBES.labels(result.finding.outcome.value).inc()
             report.add(now, result, partner.node if result.probe.tier is Tier.L2 else "")
-            self._tell(now)
+            self._publish(now)
 
-        if _answers(order):
-            await self._pairing.answer(order.name, partner, seconds)
+        if _is_responder(order):
+            await self._pair_probes.respond(order.name, partner, seconds)
             return
-        await self._runner.run(probes, seconds, self._pairing.measuring(order.name, partner), tell)
+        await self._runner.run(probes, seconds, self._pair_probes.pair_probe(order.name, partner), record)
         if order.HasField("pair"):
-            await self._pairing.done(order.name, partner)
+            await self._pair_probes.release(order.name, partner)
 
-    def _over(self, now: hub_pb2.SweepReport, task: asyncio.Task[None]) -> None:
+    def _finish(self, now: hub_pb2.SweepReport, task: asyncio.Task[None]) -> None:
         self._running = None
         now.state = hub_pb2.SweepReport.CANCELLED if task.cancelled() else hub_pb2.SweepReport.DONE
         metrics.SWEEPS.labels("cancelled" if task.cancelled() else "done").inc()
@@ -149,14 +151,14 @@ class Orders:
             log.error("sweep failed", name=now.name, exc_info=error)
             now.message = f"{type(error).__name__}: {error}"
         log.info("sweep ends", name=now.name, state=hub_pb2.SweepReport.State.Name(now.state))
-        self._tell(now)
+        self._publish(now)
 
     def _refuse(self, name: str, why: str) -> None:
         log.warning("sweep refused", name=name, why=why)
         metrics.SWEEPS.labels("refused").inc()
-        self._tell(report.refused(name, self._node, why))
+        self._publish(report.refused(name, self._node, why))
 
-    def _tell(self, what: hub_pb2.SweepReport) -> None:
+    def _publish(self, what: hub_pb2.SweepReport) -> None:
         self._due[what.name] = what
         self._wake()
 
@@ -165,7 +167,7 @@ def _probes(order: hub_pb2.SweepOrder, accelerators: int) -> list[Probe]:
     """Those of an order. ValueError says what is wrong with it."""
     if not order.name:
         raise ValueError("name: the sweep has none")
-    if _answers(order):
+    if _is_responder(order):
         return []
     if Tier.L2 in order.tiers and not order.HasField("pair"):
         raise ValueError("pair: tests of L2 need a partner")
@@ -175,5 +177,5 @@ def _probes(order: hub_pb2.SweepOrder, accelerators: int) -> list[Probe]:
     return found
 
 
-def _answers(order: hub_pb2.SweepOrder) -> bool:
+def _is_responder(order: hub_pb2.SweepOrder) -> bool:
     return order.HasField("pair") and order.pair.role == hub_pb2.SweepPair.RESPONDER

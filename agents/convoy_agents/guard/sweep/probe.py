@@ -22,7 +22,7 @@ class Tier(StrEnum):
     """The node and a partner."""
 
 
-class Takes(StrEnum):
+class AcceleratorUse(StrEnum):
     """What of the node's accelerators a probe takes."""
 
     NONE = "None"
@@ -69,7 +69,7 @@ class Probe:
     """`module:function`, a `Run`; only the child imports it."""
     memory: int = 512 * 2**20
     """Bytes that it may take; 0 for no bound."""
-    takes: Takes = Takes.NONE
+    accelerator_use: AcceleratorUse = AcceleratorUse.NONE
     one_thread: bool = False
     """Libraries compute in one thread."""
 

@@ -42,7 +42,7 @@ class TooManyStuckError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ChildExit:
     """How a child ended."""
 
     code: int | None
@@ -67,7 +67,7 @@ class Children:
         self._stuck = [child for child in self._stuck if child.poll() is None]
         return len(self._stuck)
 
-    async def run(self, argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Ended:
+    async def run(self, argv: Sequence[str], env: Mapping[str, str], seconds: float) -> ChildExit:
         """Runs it to its end or deadline. When cancelled, the child is killed first.
 
         OSError when it cannot be started, TooManyStuckError.
@@ -79,19 +79,19 @@ class Children:
             child = _Child(argv, env, group)
             stop: Stop | None = None
             try:
-                stop = await child.over(seconds)
+                stop = await child.wait(seconds)
             finally:
                 # All of its group: what it has started must not outlive it.
                 child.kill()
                 try:
-                    await child.gone(KILL_SECONDS)
+                    await child.wait_exit(KILL_SECONDS)
                 finally:
                     code = child.close()
                     if code is None:
                         self._stuck.append(child.process)
                         log.error("probe outlives SIGKILL", pid=child.process.pid)
         oom = memory.oom_kills() > killed_before
-        return Ended(code, bytes(child.output), child.stderr.decode(errors="replace"), stop, oom)
+        return ChildExit(code, bytes(child.output), child.stderr.decode(errors="replace"), stop, oom)
 
 
 class _Child:
@@ -100,10 +100,10 @@ class _Child:
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], group: cgroup.Group) -> None:
         self.output, self.stderr = bytearray(), bytearray()
         self._group = group
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.process = subprocess.Popen(
-            group.entering(argv),
+            group.command(argv),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -125,15 +125,15 @@ class _Child:
             self._loop.add_reader(pipe, self._read, pipe)
         self._loop.add_reader(self._handle, self._exited)
 
-    async def over(self, seconds: float) -> Stop | None:
+    async def wait(self, seconds: float) -> Stop | None:
         """Waits until it ended, or why it must."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._ended:
                     if len(self.output) > MOST_OUTPUT:
                         return Stop.FLOOD
-                    self._news.clear()
-                    await self._news.wait()
+                    self._changed.clear()
+                    await self._changed.wait()
                 return None
         return Stop.DEADLINE
 
@@ -143,13 +143,13 @@ class _Child:
             os.killpg(self.process.pid, signal.SIGKILL)
         self._group.kill()
 
-    async def gone(self, seconds: float) -> None:
+    async def wait_exit(self, seconds: float) -> None:
         """Waits for its end, for so long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._ended:
-                    self._news.clear()
-                    await self._news.wait()
+                    self._changed.clear()
+                    await self._changed.wait()
 
     def close(self) -> int | None:
         """Reads what is left of an ended child, lets go of it; its exit code."""
@@ -169,7 +169,7 @@ class _Child:
     def _exited(self) -> None:
         self._ended = True
         self._loop.remove_reader(self._handle)
-        self._news.set()
+        self._changed.set()
 
     def _read(self, pipe: int) -> bool:
         try:
@@ -182,7 +182,7 @@ class _Child:
         if pipe == self._out:
             self.output += data[: MOST_OUTPUT + 1 - len(self.output)]
             if len(self.output) > MOST_OUTPUT:
-                self._news.set()
+                self._changed.set()
         else:
             self.stderr[:] = (self.stderr + data)[-MOST_STDERR:]
         return True

@@ -20,7 +20,7 @@ TO_WIRE = {
 }
 
 
-def begun(name: str, node: str, known: Provenance) -> hub_pb2.SweepReport:
+def started(name: str, node: str, known: Provenance) -> hub_pb2.SweepReport:
     """Of a sweep that has found nothing yet."""
     return hub_pb2.SweepReport(
         name=name,

@@ -13,7 +13,7 @@ from pathlib import Path
 import convoy_agents
 from convoy_agents.guard.sweep import child, finding
 from convoy_agents.guard.sweep.finding import Finding, Outcome
-from convoy_agents.guard.sweep.probe import Probe, Takes, Tier
+from convoy_agents.guard.sweep.probe import AcceleratorUse, Probe, Tier
 from convoy_agents.guard.sweep.probes import inventory
 from convoy_agents.guard.sweep.process import Children, TooManyStuckError
 
@@ -28,7 +28,7 @@ _ROOT = str(Path(convoy_agents.__file__).parent.parent)
 _BOOT = f"import sys; sys.path.append(sys.argv.pop(1)); from {child.__name__} import main; main()"
 """After the interpreter's own folders: another interpreter has other builds of what both have."""
 
-Paired = Callable[[Probe, float], Awaitable[Finding]]
+PairProbe = Callable[[Probe, float], Awaitable[Finding]]
 """Measures something together with the partner within so many seconds; it says itself when that fails."""
 
 
@@ -56,7 +56,7 @@ class Launch:
 
     def argv(self, probe: Probe, accelerator: int | None) -> list[str]:
         """The child's command."""
-        python = "" if probe.takes is Takes.NONE else self.accelerator_python
+        python = "" if probe.accelerator_use is AcceleratorUse.NONE else self.accelerator_python
         return [
             python or sys.executable, "-P", "-c", _BOOT, _ROOT,
             probe.name, str(accelerator or 0), str(probe.seconds), str(self.folder),
@@ -92,7 +92,7 @@ class Runner:
         return sum(1 for entry in self._devices.glob("nvidia[0-9]*") if entry.name[6:].isdigit())
 
     async def run(
-        self, probes: Sequence[Probe], seconds: float, paired: Paired, tell: Callable[[Result], None]
+        self, probes: Sequence[Probe], seconds: float, paired: PairProbe, report: Callable[[Result], None]
     ) -> None:
         """Tells of each probe as it ends; whose turn does not come in time is told of as timed out."""
         began = time.monotonic()
@@ -104,21 +104,21 @@ class Runner:
                     for result in await asyncio.gather(
                         *(self._timed(probe, accelerator, end, paired) for accelerator in batch)
                     ):
-                        tell(result)
+                        report(result)
 
     def _batches(self, probe: Probe) -> Sequence[Sequence[int | None]]:
         """The accelerators that it runs on at the same time, batch after batch."""
         there = range(self.accelerators() or 1)
-        if probe.takes is Takes.EACH:
+        if probe.accelerator_use is AcceleratorUse.EACH:
             return [there]
-        return [[one] for one in there] if probe.takes is Takes.IN_TURN else [[None]]
+        return [[one] for one in there] if probe.accelerator_use is AcceleratorUse.IN_TURN else [[None]]
 
-    async def _timed(self, probe: Probe, accelerator: int | None, end: float, paired: Paired) -> Result:
+    async def _timed(self, probe: Probe, accelerator: int | None, end: float, paired: PairProbe) -> Result:
         start = time.monotonic()
         found = await self._one(probe, accelerator, end - start, paired)
         return Result(probe, accelerator, found, time.monotonic() - start)
 
-    async def _one(self, probe: Probe, accelerator: int | None, left: float, paired: Paired) -> Finding:
+    async def _one(self, probe: Probe, accelerator: int | None, left: float, paired: PairProbe) -> Finding:
         if left <= 0:
             return Finding(Outcome.TIMED_OUT, "the time was over before its turn came")
         seconds = min(left, self._launch.seconds(probe.seconds))
@@ -132,4 +132,4 @@ class Runner:
             return Finding(Outcome.HUNG, str(error))
         except OSError as error:
             return Finding(Outcome.FAILED, f"it cannot be started: {error}")
-        return finding.of(ended)
+        return finding.from_exit(ended)

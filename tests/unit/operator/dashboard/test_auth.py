@@ -162,7 +162,7 @@ def test_ids_are_long_and_tokens_are_not_shown() -> None:
     assert "s3cret" not in repr(one) and one.id not in repr(one)
 
 
-class Crowd:
+class ConnectionLimit:
     """Sessions of users, each begun a moment after the one before."""
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ class Crowd:
 
 
 def test_who_logs_in_again_and_again_ends_sessions_of_their_own_alone() -> None:
-    crowd = Crowd()
+    crowd = ConnectionLimit()
     other = crowd.begin("eve")
     own = [crowd.begin("ada") for _ in range(MOST_EACH)]
     crowd.clock.now += 1
@@ -186,7 +186,7 @@ def test_who_logs_in_again_and_again_ends_sessions_of_their_own_alone() -> None:
     for _ in range(2 * MOST):
         crowd.begin("ada")
         assert crowd.of("ada") == MOST_EACH and not other.over
-    crowd = Crowd()
+    crowd = ConnectionLimit()
     own = [crowd.begin("ada") for _ in range(MOST_EACH)]
     crowd.clock.now += 1
     crowd.sessions.use(own[0])
@@ -195,7 +195,7 @@ def test_who_logs_in_again_and_again_ends_sessions_of_their_own_alone() -> None:
 
 
 def test_where_there_are_too_many_sessions_one_of_who_has_most_is_ended() -> None:
-    crowd = Crowd()
+    crowd = ConnectionLimit()
     first = crowd.begin("ada")
     for number in range(MOST // MOST_EACH):
         for _ in range(MOST_EACH - 1):

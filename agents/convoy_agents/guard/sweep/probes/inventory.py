@@ -19,11 +19,11 @@ from convoy_agents.guard.sweep.provenance import driver
 PYTHON = "CONVOY_PROBE_PYTHON"
 """Environment variable: the interpreter that has torch, if it is not this one."""
 _DIGITS = 32
-_ASK = """
+_TORCH_VERSION = """
 from importlib.metadata import distributions
 print(next((one.version for one in distributions(name="torch")), ""))
 """
-_ASK_SECONDS = 10.0
+_TORCH_SECONDS = 10.0
 _GIB = 2**20
 """In KiB."""
 
@@ -74,10 +74,14 @@ def torch(python: str) -> str:
         with contextlib.suppress(PackageNotFoundError):
             return version("torch")
         return ""
-    told = subprocess.run(
-        [python, "-P", "-c", _ASK], capture_output=True, text=True, timeout=_ASK_SECONDS, check=True
+    completed = subprocess.run(
+        [python, "-P", "-c", _TORCH_VERSION],
+        capture_output=True,
+        text=True,
+        timeout=_TORCH_SECONDS,
+        check=True,
     )
-    return told.stdout.strip()
+    return completed.stdout.strip()
 
 
 def own(root: Path) -> dict[str, str]:
@@ -93,7 +97,7 @@ def own(root: Path) -> dict[str, str]:
     for name in ("MCE", "THR"):
         if (count := _interrupts(root, name)) is not None:
             facts[f"interrupts.{name}"] = str(count)
-    for folder in (cgroup.bearing(cgroup.own_v2(), "cpu.max"), cgroup.own_v1("cpu")):
+    for folder in (cgroup.nearest_with(cgroup.own_v2(), "cpu.max"), cgroup.own_v1("cpu")):
         for line in _text(folder / "cpu.stat").splitlines() if folder else []:
             name, _, value = line.partition(" ")
             if name in {"nr_throttled", "throttled_usec", "throttled_time"}:

@@ -28,7 +28,7 @@ def run(accelerator: int, seconds: float) -> Measured:
         raise NotAvailable(
             f"caches hold {cache >> 20} MiB, and 2 x {size >> 20} MiB are the most that is copied"
         )
-    if (left := memory.left()) is not None and left < 2 * size:
+    if (left := memory.available()) is not None and left < 2 * size:
         raise NotAvailable(f"2 x {size >> 20} MiB are needed, the agent has {left >> 20} MiB left")
     source, target = np.ones(size, np.uint8), np.zeros(size, np.uint8)
     samples = []

@@ -32,10 +32,10 @@ def rows(program: str = "nvidia-smi") -> list[Row]:
     """One for each accelerator, by field. TimeoutExpired when the driver does not answer."""
     command = [program, f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
     except (FileNotFoundError, PermissionError):
         return []
-    return read(said.stdout)
+    return read(completed.stdout)
 
 
 def read(text: str) -> list[Row]:

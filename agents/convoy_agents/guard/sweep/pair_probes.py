@@ -12,51 +12,51 @@ from functools import partial
 
 import grpc
 
-from convoy_agents.channels import Closed, noticing_close
+from convoy_agents.channels import ChannelClosed, detect_close
 from convoy_agents.enrol import describe
-from convoy_agents.guard.sweep.answering import Answering
 from convoy_agents.guard.sweep.finding import Finding, Outcome
+from convoy_agents.guard.sweep.pair_responder import PairResponder
 from convoy_agents.guard.sweep.probe import MOST_SAMPLES, Probe, until
-from convoy_agents.guard.sweep.runner import Paired
+from convoy_agents.guard.sweep.runner import PairProbe
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 
 LATENCY, BANDWIDTH = "pair-latency", "pair-bandwidth"
 
-PIECE = 2**20
-POURED = 32 * PIECE
+PIECE_BYTES = 2**20
+TRANSFER_BYTES = 32 * PIECE_BYTES
 """Bytes of a sample: a hundred times what is under way on a fast line."""
 WARM_UP = 20
 """Echoes before the first that counts."""
-AGAIN_SECONDS = 0.2
+RETRY_SECONDS = 0.2
 """The partner may hear of the sweep a little later; a channel that was closed is dialled anew."""
 CALL_SECONDS = 20.0
-_WAITING = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED}
+_NOT_READY = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED}
 
 Dial = Callable[[hub_pb2.NodeAddress], Awaitable[hub_pb2_grpc.PairsStub]]
 
 
-class Pairing:
+class PairProbes:
     """Both sides, for one node."""
 
     def __init__(self, dial: Dial) -> None:
         self._dial = dial
-        self.answering = Answering()
+        self.responder = PairResponder()
 
-    def measuring(self, name: str, partner: hub_pb2.NodeAddress) -> Paired:
+    def pair_probe(self, name: str, partner: hub_pb2.NodeAddress) -> PairProbe:
         """Measures with this partner in the sweep `name`."""
         return partial(self._measure, name, partner)
 
-    async def answer(self, name: str, partner: hub_pb2.NodeAddress, seconds: float) -> None:
+    async def respond(self, name: str, partner: hub_pb2.NodeAddress, seconds: float) -> None:
         """Lets the partner measure, until it is done or the time is over."""
-        await self.answering.answer(name, partner.node, seconds)
+        await self.responder.serve(name, partner.node, seconds)
 
-    async def done(self, name: str, partner: hub_pb2.NodeAddress) -> None:
+    async def release(self, name: str, partner: hub_pb2.NodeAddress) -> None:
         """Lets the partner go. When it cannot be told, it notices by the silence."""
         try:
-            with noticing_close():
+            with detect_close():
                 stub = await self._dial(partner)
-                await stub.Echo(hub_pb2.EchoRequest(sweep=name, last=True), timeout=AGAIN_SECONDS * 5)
-        except (grpc.aio.AioRpcError, Closed, TimeoutError):
+                await stub.Echo(hub_pb2.EchoRequest(sweep=name, last=True), timeout=RETRY_SECONDS * 5)
+        except (grpc.aio.AioRpcError, ChannelClosed, TimeoutError):
             return
 
     async def _measure(
@@ -76,24 +76,24 @@ class Pairing:
         measure = {LATENCY: _latency, BANDWIDTH: _bandwidth}[probe.name]
         while True:
             try:
-                with noticing_close():
+                with detect_close():
                     stub = await self._dial(partner)
-                    await _answered(stub, name)
+                    await _wait_for_partner(stub, name)
                     return await measure(stub, name, probe.seconds)
-            except Closed:
-                await asyncio.sleep(AGAIN_SECONDS)
+            except ChannelClosed:
+                await asyncio.sleep(RETRY_SECONDS)
 
 
-async def _answered(stub: hub_pb2_grpc.PairsStub, name: str) -> None:
+async def _wait_for_partner(stub: hub_pb2_grpc.PairsStub, name: str) -> None:
     """Waits until the partner takes part."""
     while True:
         try:
             await stub.Echo(hub_pb2.EchoRequest(sweep=name), timeout=CALL_SECONDS)
             return
         except grpc.aio.AioRpcError as error:
-            if error.code() not in _WAITING:
+            if error.code() not in _NOT_READY:
                 raise
-        await asyncio.sleep(AGAIN_SECONDS)
+        await asyncio.sleep(RETRY_SECONDS)
 
 
 async def _latency(stub: hub_pb2_grpc.PairsStub, name: str, seconds: float) -> list[float]:
@@ -111,10 +111,10 @@ async def _latency(stub: hub_pb2_grpc.PairsStub, name: str, seconds: float) -> l
 
 async def _bandwidth(stub: hub_pb2_grpc.PairsStub, name: str, seconds: float) -> list[float]:
     """MB/s to the partner."""
-    piece = hub_pb2.TransferPiece(sweep=name, data=bytes(PIECE))
+    piece = hub_pb2.TransferPiece(sweep=name, data=bytes(PIECE_BYTES))
 
     async def pieces() -> AsyncIterator[hub_pb2.TransferPiece]:
-        for _ in range(POURED // PIECE):
+        for _ in range(TRANSFER_BYTES // PIECE_BYTES):
             yield piece
 
     samples = []
@@ -122,6 +122,6 @@ async def _bandwidth(stub: hub_pb2_grpc.PairsStub, name: str, seconds: float) ->
         began = time.perf_counter()
         reply: hub_pb2.TransferReply = await stub.Transfer(pieces(), timeout=CALL_SECONDS)
         # The first opens the window of the connection.
-        if count and reply.bytes == POURED:
-            samples.append(POURED / (time.perf_counter() - began) / 1e6)
+        if count and reply.bytes == TRANSFER_BYTES:
+            samples.append(TRANSFER_BYTES / (time.perf_counter() - began) / 1e6)
     return samples

@@ -13,7 +13,7 @@ import grpc
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class Bounds(grpc.aio.ServerInterceptor):
+class CallLimits(grpc.aio.ServerInterceptor):
     """Of all calls. Whoever is one too many gets RESOURCE_EXHAUSTED before a request is waited for, and who
     sends none DEADLINE_EXCEEDED.
 
@@ -23,17 +23,17 @@ class Bounds(grpc.aio.ServerInterceptor):
 
     def __init__(
         self,
-        who: Callable[[Context], Awaitable[str]],
-        of_one: int,
+        identify: Callable[[Context], Awaitable[str]],
+        per_caller: int,
         most: int,
         refused: Callable[[], object],
         seconds: float,
     ) -> None:
-        """`who`: names a caller, or aborts. At once there are `of_one` calls of one, and `most` of all.
+        """`identify`: names a caller, or aborts. At once there are `per_caller` calls of one, and `most` of all.
         `refused`: told of each that is one too many, or late. `seconds`: for the request to come.
         """
-        self._who = who
-        self._of_one = of_one
+        self._identify = identify
+        self._per_caller = per_caller
         self._most = most
         self._refused = refused
         self._seconds = seconds
@@ -51,16 +51,16 @@ class Bounds(grpc.aio.ServerInterceptor):
         )
 
         async def bounded(requests: AsyncIterator[Any], context: Context) -> Any:
-            caller = await self._who(context)
-            if self._open[caller] >= self._of_one or self._open.total() >= self._most:
+            caller = await self._identify(context)
+            if self._open[caller] >= self._per_caller or self._open.total() >= self._most:
                 await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls at once")
             with self._counted(caller):
-                said = requests if handler.request_streaming else await self._request(requests, context)
-                answers = perform(said, context)
-                if not hasattr(answers, "__aiter__"):
-                    return await answers
-                async for answer in answers:
-                    await context.write(answer)
+                request = requests if handler.request_streaming else await self._request(requests, context)
+                replies = perform(request, context)
+                if not hasattr(replies, "__aiter__"):
+                    return await replies
+                async for reply in replies:
+                    await context.write(reply)
 
         make = grpc.stream_stream_rpc_method_handler
         if not handler.response_streaming:

@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import pytest
 
-from convoy_agents.guard.sweep import pairing
+from convoy_agents.guard.sweep import pair_probes
 from convoy_agents.guard.sweep.finding import Outcome
-from convoy_agents.guard.sweep.pairing import BANDWIDTH, LATENCY, Pairing
+from convoy_agents.guard.sweep.pair_probes import BANDWIDTH, LATENCY, PairProbes
 from convoy_agents.guard.sweep.probe import Probe, Tier
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 
@@ -78,7 +78,7 @@ async def two() -> Two:
 
 @pytest.fixture
 async def line(two: Two, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Line]:
-    monkeypatch.setattr(pairing, "POURED", 2 * pairing.PIECE)
+    monkeypatch.setattr(pair_probes, "TRANSFER_BYTES", 2 * pair_probes.PIECE_BYTES)
     server = grpc.aio.server()
     hub_pb2_grpc.add_PairsServicer_to_server(two, server)
     line = Line(server.add_insecure_port("127.0.0.1:0"))
@@ -92,7 +92,7 @@ async def line(two: Two, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Line]
 
 
 def measured(line: Line, metric: str, seconds: float = 20) -> asyncio.Task[Any]:
-    measure = Pairing(line.stub).measuring("sweep", PARTNER)
+    measure = PairProbes(line.stub).pair_probe("sweep", PARTNER)
     return asyncio.ensure_future(measure(Probe(metric, Tier.L2, "", True, 0.01, ""), seconds))
 
 
@@ -128,10 +128,10 @@ async def test_who_is_cancelled_itself_ends_and_so_does_the_time(line: Line, two
 
 
 async def test_a_partner_that_cannot_be_told_of_the_end_holds_nobody_up(line: Line, two: Two) -> None:
-    pair = Pairing(line.stub)
+    pair = PairProbes(line.stub)
     line.closes_next = True
-    await pair.done("sweep", PARTNER)
-    telling = asyncio.ensure_future(pair.done("sweep", PARTNER))
+    await pair.release("sweep", PARTNER)
+    telling = asyncio.ensure_future(pair.release("sweep", PARTNER))
     await two.called.wait()
     await line.close()
     await telling

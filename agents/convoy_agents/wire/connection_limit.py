@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Crowd(Generic[T]):
+class ConnectionLimit(Generic[T]):
     """Those that are there, each of somebody; who came first is first."""
 
     def __init__(self, most: int, each: int | None = None) -> None:
@@ -24,7 +24,7 @@ class Crowd(Generic[T]):
     def __len__(self) -> int:
         return len(self._here)
 
-    def enter(self, one: T, whose: str) -> T | None:
+    def add(self, one: T, whose: str) -> T | None:
         """Takes one in, or makes one that is there the last to have come; the one that has to go for it.
 
         That is the first of somebody who has their share, or, when all places are taken, of who has most of
@@ -37,7 +37,7 @@ class Crowd(Generic[T]):
             del self._here[out]
         return out
 
-    def leave(self, one: T) -> None:
+    def remove(self, one: T) -> None:
         """It is gone."""
         self._here.pop(one, None)
 

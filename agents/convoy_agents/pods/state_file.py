@@ -27,7 +27,7 @@ def load(uid: str, data: Mapping[str, Any]) -> PodState:
     return PodState(
         uid=uid,
         # The launcher says at its hello if it has not heard of it.
-        told=known.incarnation if known else 0,
+        launcher_incarnation=known.incarnation if known else 0,
         assignment=known,
         port_wanted=int(data.get("portWanted", 0)),
         committed={

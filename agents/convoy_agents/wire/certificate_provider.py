@@ -15,7 +15,7 @@ SETTLE_SECONDS = 0.1
 T = TypeVar("T")
 
 
-class Shown(Generic[T]):
+class CertificateProvider(Generic[T]):
     """Of one port. gRPC asks at each handshake, in threads of its own, whether there is something else.
 
     It frees what it has shown before as it takes something else, while a thread that asked just before may
@@ -39,11 +39,11 @@ class Shown(Generic[T]):
         first = self._configuration(self._shown)
         return grpc.dynamic_ssl_server_credentials(
             first,
-            self.changed,  # type: ignore[arg-type]  # its stubs do not know that None is no change
+            self.poll,  # type: ignore[arg-type]  # its stubs do not know that None is no change
             require_client_authentication=clients,
         )
 
-    def changed(self) -> grpc.ServerCertificateConfiguration | None:
+    def poll(self) -> grpc.ServerCertificateConfiguration | None:
         """What is shown from now on; None where that is what was shown before."""
         with self._lock:
             current = self._current()

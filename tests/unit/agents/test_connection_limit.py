@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from convoy_agents.wire.crowd import Crowd
+from convoy_agents.wire.connection_limit import ConnectionLimit
 
 
 @pytest.mark.parametrize(
@@ -19,10 +19,10 @@ from convoy_agents.wire.crowd import Crowd
     ],
 )
 def test_who_has_to_go(most: int, each: int | None, come: str, gone: str) -> None:
-    crowd: Crowd[str] = Crowd(most, each)
+    crowd: ConnectionLimit[str] = ConnectionLimit(most, each)
     everybody = come.split()
-    out = [crowd.enter(one, one[0]) for one in everybody]
+    out = [crowd.add(one, one[0]) for one in everybody]
     assert [one for one in out if one] == gone.split()
     assert {*crowd} == {*everybody} - {*gone.split()}
-    crowd.leave(everybody[-1])
+    crowd.remove(everybody[-1])
     assert everybody[-1] not in {*crowd}

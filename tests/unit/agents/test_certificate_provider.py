@@ -12,36 +12,36 @@ from tests.integration.agents.harness import Authority
 
 from convoy_agents.channels import Identity
 from convoy_agents.peer import PeerServer, PeerService, PeerServices
-from convoy_agents.wire import hub_pb2_grpc, shown
-from convoy_agents.wire.shown import Shown
+from convoy_agents.wire import certificate_provider, hub_pb2_grpc
+from convoy_agents.wire.certificate_provider import CertificateProvider
 
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Taken before gRPC was told of something."""
     found: list[float] = []
-    monkeypatch.setattr(shown.time, "sleep", found.append)
+    monkeypatch.setattr(certificate_provider.time, "sleep", found.append)
     return found
 
 
 def test_grpc_is_told_of_changes_alone(pauses: list[float]) -> None:
     """Whatever it is told of has it free what other threads may be about to use."""
     now = "first"
-    its: Any = Shown(lambda: now, lambda name: f"configuration of {name}")  # type: ignore[arg-type, return-value]
-    assert [its.changed() for _ in range(3)] == [None] * 3 and not pauses
+    its: Any = CertificateProvider(lambda: now, lambda name: f"configuration of {name}")  # type: ignore[arg-type, return-value]
+    assert [its.poll() for _ in range(3)] == [None] * 3 and not pauses
     now = "second"
-    assert its.changed() == "configuration of second"
-    assert pauses == [shown.SETTLE_SECONDS], "who asked before has begun by then"
-    assert [its.changed() for _ in range(3)] == [None] * 3
+    assert its.poll() == "configuration of second"
+    assert pauses == [certificate_provider.SETTLE_SECONDS], "who asked before has begun by then"
+    assert [its.poll() for _ in range(3)] == [None] * 3
     now = "first"
-    assert its.changed() == "configuration of first"
+    assert its.poll() == "configuration of first"
 
 
 def test_of_many_that_ask_one_is_told(pauses: list[float]) -> None:
     now = "first"
-    its: Any = Shown(lambda: now, lambda name: name)  # type: ignore[arg-type, return-value]
+    its: Any = CertificateProvider(lambda: now, lambda name: name)  # type: ignore[arg-type, return-value]
     now, told = "second", []
-    asking = [threading.Thread(target=lambda: told.append(its.changed())) for _ in range(32)]
+    asking = [threading.Thread(target=lambda: told.append(its.poll())) for _ in range(32)]
     for one in asking:
         one.start()
     for one in asking:
@@ -57,13 +57,13 @@ def test_what_cannot_be_told_is_tried_again(pauses: list[float]) -> None:
             raise ValueError(name)
         return name
 
-    its: Any = Shown(lambda: now, configuration)  # type: ignore[arg-type]
+    its: Any = CertificateProvider(lambda: now, configuration)  # type: ignore[arg-type]
     now = "bad"
     for _ in range(2):
         with pytest.raises(ValueError, match="bad"):
-            its.changed()
+            its.poll()
     now = "good"
-    assert its.changed() == "good"
+    assert its.poll() == "good"
 
 
 class Enrolled:
