@@ -1,10 +1,11 @@
-"""The part of the chart's ValidatingAdmissionPolicy that belongs to a kind whose operator makes pods.
+"""A kind's part of the chart's ValidatingAdmissionPolicy, for kinds whose operator creates pods.
 
-The policy refuses objects that would have the operator make pods of more rights than their author has.
-Existing objects are left alone until their pod templates change.
+The policy rejects an object if the pods that the operator would create from it have more rights than the
+object's author. It ignores existing objects until their pod templates change.
 
-Pod templates are typed in part alone, so `.?` reads what may not be there. A null is a field left out. A
-value of another type than Kubernetes has it may pass here: the API server refuses such a pod.
+The models type only some fields of a pod template, so the CEL uses `.?` for fields that may be absent. A
+null counts as an absent field. A value of the wrong type may pass the policy: the API server then rejects
+the pod.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _SPECS = (
     ".map(r, dyn(r)).filter(r, r.?{field}.orValue(null) != null && "
     "r.{field}.?spec.orValue(null) != null).map(r, r.{field}.spec)"
 )
-"""CEL: from the objects that hold a pod template in a field to the pods' specs."""
+"""CEL that maps the objects that have a pod template in a field to the specs of those templates."""
 
 _CONTAINERS = (
     "variables.pods.map(p, (p.?containers.orValue(null) == null ? [] : p.containers) + "
@@ -31,39 +32,39 @@ VALIDATIONS = (
     (
         "variables.containers.all(some, some.all(c, c.?securityContext.orValue(null) == null || "
         "c.securityContext.?privileged.orValue(false) != true))",
-        "privileged containers are not for jobs of this namespace",
+        "privileged containers are not allowed for jobs in this namespace",
     ),
     (
         "variables.volumes.all(some, some.all(v, v.?hostPath.orValue(null) == null))",
-        "volumes of kind hostPath are not for jobs of this namespace",
+        "hostPath volumes are not allowed for jobs in this namespace",
     ),
     (
         "variables.pods.all(p, p.?hostNetwork.orValue(false) != true && p.?hostPID.orValue(false) != true && "
         "p.?hostIPC.orValue(false) != true)",
-        "hostNetwork, hostPID and hostIPC are not for jobs of this namespace",
+        "hostNetwork, hostPID and hostIPC are not allowed for jobs in this namespace",
     ),
     (
-        # serviceAccount is an older name of serviceAccountName, which the API server still reads.
+        # The API server still reads serviceAccount, the older name of serviceAccountName.
         "variables.pods.all(p, p.?serviceAccountName.orValue(null) in [dyn(null), dyn('default')] && "
         "p.?serviceAccount.orValue(null) in [dyn(null), dyn('default')])",
-        "a serviceAccountName is not for jobs of this namespace",
+        "serviceAccountName is not allowed for jobs in this namespace",
     ),
     (
         "variables.pods.all(p, p.?automountServiceAccountToken.orValue(false) != true) && "
         "variables.volumes.all(some, some.all(v, v.?projected.orValue(null) == null || "
         "v.projected.?sources.orValue(null) == null || "
         "v.projected.sources.all(s, s.?serviceAccountToken.orValue(null) == null)))",
-        "a token of the Kubernetes API (automountServiceAccountToken, or a projected volume) is not for jobs "
-        "of this namespace",
+        "a Kubernetes API token (automountServiceAccountToken, or a projected volume) is not allowed for "
+        "jobs in this namespace",
     ),
 )
-"""CEL rules that every pod of the object must pass, and the words for those that break them."""
+"""Pairs of a CEL rule that every pod must pass and the message for a pod that fails."""
 
 
 def admission(kind: Kind[Any]) -> dict[str, Any]:
-    """Return the kind's part of the policy as the chart reads it.
+    """Return the kind's part of the policy in the form that the chart reads.
 
-    `values` names the kind's settings below the chart's `admission`.
+    `values` is the name of the kind's settings below `admission` in the chart's values.
     """
     holders = [_holders(path) for path in kind.pod_templates]
     return {
@@ -80,7 +81,7 @@ def admission(kind: Kind[Any]) -> dict[str, Any]:
 
 
 def _holders(path: str) -> str:
-    """Return CEL for the specs of the pods whose templates are at a path of the object.
+    """Return CEL for the specs of the pod templates at a path of the object.
 
     The parent of a template, or the list of its parents, must be a required field.
     """
@@ -93,7 +94,7 @@ def _holders(path: str) -> str:
 
 
 def _changed(path: str) -> str:
-    """Return CEL that is true if the templates at a path differ from those before the request."""
+    """Return CEL that is true if the request changes the templates at a path."""
     parent, _, field = path.rpartition(".")
     if parent.endswith("[]"):
         part = parent.removesuffix("[]")
@@ -103,5 +104,5 @@ def _changed(path: str) -> str:
 
 def _single(path: str) -> str:
     if "[]" in path:
-        raise ValueError(f"a pod template lies in one list at most, not at {path}")
+        raise ValueError(f"a pod template path may contain at most one list: {path}")
     return path

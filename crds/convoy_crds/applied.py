@@ -1,11 +1,13 @@
-"""Schemas under which an applied file stays equal to what is stored, whichever way it is applied.
+"""Schemas that keep an applied manifest equal to the stored object, for client-side and server-side apply.
 
-The server fills in defaults, but not everywhere. The models have all of them, and the descriptions name those
-that the server leaves out:
+A default that the API server fills in can make the two differ. The schema therefore leaves defaults out in
+two places, and the field's description names the default instead. The models apply all defaults.
 
-- Inside lists. Client-side apply and Argo CD compare a list as a whole, so it would differ for ever.
-- Inside an object that may be `{}` and has no default of its own. When server-side apply takes over
-  from another manager it removes the fields that only that one set, and with the last of them the object.
+- Inside lists. Client-side apply and Argo CD compare a list as a whole, so they would always see a
+  difference.
+- Inside an object that may be `{}` and has no default of its own. When server-side apply takes over from
+  another manager, it removes the fields that only that manager set. If no field is left, it removes the
+  object too.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any
 
 
 def without_drift(node: dict[str, Any]) -> dict[str, Any]:
-    """The structural schema of a spec with defaults only where they are no drift."""
+    """Return a spec's structural schema with defaults only where they cause no drift."""
     out = {**node}
     if isinstance(node.get("additionalProperties"), dict):
         out["additionalProperties"] = _bare(node["additionalProperties"])
@@ -31,12 +33,12 @@ def without_drift(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _may_vanish(node: dict[str, Any]) -> bool:
-    """Return whether all that an object holds may be defaults, and nothing brings the object itself back."""
+    """Return True if every field of an object may be a default and no default restores the object itself."""
     return "properties" in node and "default" not in node and not node.get("required")
 
 
 def _bare(node: dict[str, Any]) -> dict[str, Any]:
-    """The schema without defaults."""
+    """Return the schema without defaults, with each default named in the field's description."""
     out = {key: value for key, value in node.items() if key != "default"}
     if node.get("default") not in (None, "", {}, []):
         meant = f"Default: {json.dumps(node['default'])}."

@@ -1,4 +1,4 @@
-"""CheckpointStore: a place for checkpoints that outlives the cluster's memory, and who may use it."""
+"""CheckpointStore: a bucket or shared volume that keeps checkpoints outside the cluster's memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEY_ACCESS = "accessKey"
 KEY_SECRET = "secretKey"  # noqa: S105 - the name of a key in a Secret
 KEY_SESSION = "sessionToken"
 REQUIRED_KEYS = (KEY_ACCESS, KEY_SECRET)
-"""Keys that the Secret of a store must have; `sessionToken` may be there besides."""
+"""Keys that a store's Secret must have. `sessionToken` is optional."""
 _NAME = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _FOLDER = "[_a-zA-Z0-9][-_.a-zA-Z0-9]*"
 _SUBDOMAIN = f"{_NAME}([.]{_NAME})*"
@@ -27,7 +27,7 @@ _FOLDERS_ARE = (
 
 
 class S3(Model):
-    """A bucket of an S3 API, or the part of it below a prefix."""
+    """A bucket of an S3 API, or the part of a bucket below a prefix."""
 
     model_config = validated(
         Rule(
@@ -46,23 +46,27 @@ class S3(Model):
         Rule(
             "self.bucket == oldSelf.bucket && self.endpoint == oldSelf.endpoint"
             " && self.prefix == oldSelf.prefix",
-            "bucket, endpoint and prefix are immutable: checkpoints that are there would not be found any "
-            "more; make another CheckpointStore",
+            "bucket, endpoint and prefix are immutable: jobs would lose the checkpoints that are "
+            "already stored; create another CheckpointStore",
         ),
     )
 
     bucket: Annotated[str, Field(min_length=3, max_length=63)]
-    """It must be there; nobody makes it."""
+    """Name of an existing bucket. Convoy does not create it."""
     endpoint: Annotated[str, Field(max_length=512)] = ""
-    """URL of the S3 API, such as `https://minio.example.com:9000`; empty for Amazon S3."""
+    """URL of the S3 API, such as `https://minio.example.com:9000`. Empty for Amazon S3."""
     region: Annotated[str, Field(pattern=r"^[-a-zA-Z0-9]*$", max_length=64)] = ""
-    """Empty for `us-east-1`, which most stores other than Amazon S3 take for their own."""
+    """Region of the bucket. Empty for `us-east-1`, the default region of most other S3 stores too."""
     prefix: Annotated[str, Field(max_length=256)] = ""
-    """Folder below which everything is kept."""
+    """Folder inside the bucket that holds all checkpoints. Empty for the whole bucket."""
     path_style: bool = False
-    """Names the bucket in the path of URLs instead of the host's name, as stores of one's own often need."""
+    """True puts the bucket into the path of URLs instead of the host name. Self-hosted stores often need
+    this.
+    """
     credentials_secret: Annotated[str, Field(pattern=f"^{_SUBDOMAIN}$", min_length=1, max_length=253)]
-    """Secret in the operator's namespace with keys `accessKey`, `secretKey` and perhaps `sessionToken`."""
+    """Secret in the operator's namespace with the keys `accessKey`, `secretKey` and, optionally,
+    `sessionToken`.
+    """
 
 
 class Volume(Model):
@@ -72,21 +76,21 @@ class Volume(Model):
         Rule(f"self.path == '' || self.path.matches('{_FOLDERS}')", f"path {_FOLDERS_ARE}", ".path"),
         Rule(
             "self.claimName == oldSelf.claimName && self.path == oldSelf.path",
-            "claimName and path are immutable: checkpoints that are there would not be found any more; make "
-            "another CheckpointStore",
+            "claimName and path are immutable: jobs would lose the checkpoints that are already stored; "
+            "create another CheckpointStore",
         ),
     )
 
     claim_name: Annotated[str, Field(pattern=f"^{_SUBDOMAIN}$", min_length=1, max_length=253)]
-    """PersistentVolumeClaim in the operator's namespace that every node can mount: ReadWriteMany. The chart's
-    agent.storeVolumes mounts it into the agents.
+    """PersistentVolumeClaim in the operator's namespace that every node can mount (ReadWriteMany). The
+    chart value agent.storeVolumes mounts it into the agents.
     """
     path: Annotated[str, Field(max_length=256)] = ""
-    """Folder of the volume below which everything is kept; it is made."""
+    """Folder of the volume that holds all checkpoints. Convoy creates it."""
 
 
 class CheckpointStoreSpec(Model):
-    """Where the store is, and which jobs may use it."""
+    """The location of the store and the namespaces that may use it."""
 
     model_config = validated(
         Rule(
@@ -95,12 +99,12 @@ class CheckpointStoreSpec(Model):
         ),
         Rule(
             "has(self.s3) == has(oldSelf.s3)",
-            "a CheckpointStore stays in s3 or on a volume: checkpoints that are there would not be found any "
-            "more; make another CheckpointStore",
+            "a CheckpointStore cannot change between s3 and volume: jobs would lose the checkpoints that are "
+            "already stored; create another CheckpointStore",
         ),
         Rule(
             f"self.allowedNamespaces.all(n, n == '{ALL_NAMESPACES}' || n.matches('^{_NAME}$'))",
-            f"allowedNamespaces must hold names of namespaces, or '{ALL_NAMESPACES}' for all of them",
+            f"each entry of allowedNamespaces must be the name of a namespace, or '{ALL_NAMESPACES}' for all",
             ".allowedNamespaces",
         ),
     )
@@ -111,38 +115,44 @@ class CheckpointStoreSpec(Model):
         list[Annotated[str, Field(min_length=1, max_length=63)]],
         Field(min_length=1, max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}),
     ]
-    """Namespaces whose jobs may name this store, or `*`. All of them share one set of credentials."""
+    """Namespaces whose jobs may use this store, or `*` for all. All these jobs share one set of
+    credentials.
+    """
 
     def allows(self, namespace: str | None) -> bool:
-        """Whether jobs of a namespace may use the store."""
+        """Return True if jobs of a namespace may use the store."""
         return ALL_NAMESPACES in self.allowed_namespaces or (namespace or "") in self.allowed_namespaces
 
 
 class Capabilities(StatusModel):
-    """What the store was found to do when it was last reached."""
+    """Capabilities that the latest probe of the store found."""
 
     conditional_writes: bool = False
-    """Of several who write the same, one does. Without it no checkpoint is committed there."""
+    """True if exactly one of several writers of the same object succeeds. Without it jobs commit no
+    checkpoint to this store.
+    """
     checksums: bool = False
-    """What was damaged on its way is refused; without it that is found when it is read. No volume has it."""
+    """True if the store rejects data damaged in transit. Without it a reader detects the damage. Volumes
+    never have it.
+    """
 
 
 class CheckpointStoreStatus(StatusModel):
-    """Whether jobs can commit checkpoints there."""
+    """Whether jobs can commit checkpoints to the store."""
 
     observed_generation: int = 0
     conditions: Annotated[list[Condition], Field(max_length=8, json_schema_extra=map_list("type"))] = Field(
         default_factory=list
     )
     capabilities: Capabilities | None = None
-    """Absent until the store was reached."""
+    """Absent until a probe has reached the store."""
     probed_by: str = ""
-    """The node whose agent tried it last."""
+    """Node whose agent made the latest probe."""
     probed_at: datetime | None = None
 
 
 class CheckpointStore(Model):
-    """A remote tier for the checkpoints of jobs; its credentials stay in the operator's namespace."""
+    """A remote tier for the checkpoints of jobs. Its credentials stay in the operator's namespace."""
 
     api_version: Literal["convoy.dev/v1alpha1"] = "convoy.dev/v1alpha1"
     kind: Literal["CheckpointStore"] = "CheckpointStore"

@@ -1,7 +1,8 @@
 """The container of a worker pod that runs the ranks.
 
-A template's first container is that of the ranks. Of a pod the position says nothing: admission may have put
-others before it.
+In a pod template the first container runs the ranks. In a pod the position proves nothing, because
+admission webhooks may insert containers before it. The annotation convoy.dev/container therefore names the
+container.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from convoy_crds.terms import ANNOTATION_CONTAINER
 
 UNNAMED = "worker"
-"""Name of the ranks' container where the template has none."""
+"""Name of the ranks' container if the template names none."""
 
 
 def rank_container(annotations: Mapping[str, str] | None, names: Sequence[str]) -> str:
-    """Name of the ranks' container in a pod with these annotations and, in their order, containers.
+    """Return the name of the ranks' container, given a pod's annotations and its container names in order.
 
-    A pod that was made before pods had the annotation has `worker`, or has its ranks in the first.
+    A pod without the annotation comes from an older operator. Its ranks run in the container `worker`, or
+    else in the first container.
     """
     named = (annotations or {}).get(ANNOTATION_CONTAINER, "")
     if named in names:

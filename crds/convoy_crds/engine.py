@@ -1,4 +1,4 @@
-"""Engine: one entry of the catalogue of workloads that a job can name instead of bringing an image."""
+"""Engine: an entry in the catalogue of workloads. A job names an Engine instead of its own image."""
 
 from __future__ import annotations
 
@@ -12,28 +12,32 @@ from convoy_crds.metric_names import MAX_METRIC_NAME, MAX_METRICS, METRIC_NAME
 
 
 class EngineMetric(Model):
-    """A quantity that the engine reports by `job.report(metrics=...)`."""
+    """A metric that the engine reports with `job.report(metrics=...)`."""
 
     name: Annotated[str, Field(pattern=METRIC_NAME, max_length=MAX_METRIC_NAME)]
-    """What the quantity is called."""
+    """Name of the metric."""
     unit: Annotated[str, Field(max_length=32)] = ""
-    """Base unit: `seconds`, `bytes`, `ratio`; empty for a plain count."""
+    """Base unit: `seconds`, `bytes` or `ratio`. Empty for a plain count."""
     help: Annotated[str, Field(max_length=512)] = ""
 
 
 class EngineSpec(Model):
-    """What runs when a job names this engine."""
+    """The image, command and parameters of the workload."""
 
     image: Annotated[str, Field(min_length=1, max_length=512)]
     """Container image that holds the engine."""
     command: Annotated[list[Annotated[str, Field(max_length=1024)]], Field(min_length=1, max_length=32)]
-    """The rank's command line. `python FILE` and `python -m MODULE` start warm, any other starts cold."""
+    """Command line of each rank. Convoy forks `python FILE` and `python -m MODULE` from a warm process that
+    has PyTorch loaded. It starts any other command cold.
+    """
     role_kind: Literal["Training", "Serving"] = "Training"
-    """Which kind of job may name this engine."""
+    """Kind of job that may name this engine."""
     params_schema: Annotated[
         dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
     ] = Field(default_factory=dict)
-    """JSON Schema (2020-12) of `spec.engine.params`. Unknown parameters are refused unless it allows them."""
+    """JSON Schema (2020-12) of `spec.engine.params`. Convoy rejects unknown parameters unless the schema
+    allows them.
+    """
     metrics: Annotated[
         list[EngineMetric],
         Field(
@@ -41,13 +45,13 @@ class EngineSpec(Model):
             json_schema_extra=map_list("name"),
         ),
     ] = Field(default_factory=list)
-    """Quantities that the engine reports besides step, loss and samples. Convoy drops all others."""
+    """Metrics that the engine reports besides step, loss and samples. Convoy drops all others."""
     description: Annotated[str, Field(max_length=1024)] = ""
-    """One sentence: what it trains or serves, and by which method."""
+    """One sentence: what the engine trains or serves, and by which method."""
 
 
 class EngineStatus(StatusModel):
-    """Whether the entry can be used."""
+    """Whether jobs can use the engine."""
 
     observed_generation: int = 0
     conditions: Annotated[
@@ -60,7 +64,7 @@ class EngineStatus(StatusModel):
 
 
 class Engine(Model):
-    """Catalogue entry: image, command, kind of job, parameter schema and the metrics it reports."""
+    """Catalogue entry of a workload: image, command, kind of job, parameter schema and reported metrics."""
 
     api_version: Literal["convoy.dev/v1alpha1"] = "convoy.dev/v1alpha1"
     kind: Literal["Engine"] = "Engine"

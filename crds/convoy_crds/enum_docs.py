@@ -1,4 +1,4 @@
-"""What the members of the models' enumerations mean: the strings below them in the source."""
+"""Docstrings of the enumerations' members, read from the source."""
 
 from __future__ import annotations
 
@@ -12,21 +12,25 @@ from itertools import pairwise
 
 
 def enum_docs(values: Sequence[str]) -> dict[str, str]:
-    """By member, those that say what they mean; empty for values that are no enumeration of the models."""
+    """Return the docstrings of an enumeration's members by value. Members without one are left out.
+
+    The enumeration is the model's enumeration with exactly these values. Return an empty mapping if there
+    is none.
+    """
     found = _enumerations().get(tuple(values))
     return dict(_documented(found)) if found is not None else {}
 
 
 @cache
 def _enumerations() -> dict[tuple[str, ...], type[StrEnum]]:
-    """Those of all models that are loaded, by their values."""
+    """Return the enumerations of all loaded models, by their values."""
     modules = [module for name, module in sys.modules.items() if name.startswith("convoy_crds.")]
     every = [one for module in modules for one in vars(module).values() if inspect.isclass(one)]
     return {tuple(map(str, one)): one for one in every if issubclass(one, StrEnum) and one is not StrEnum}
 
 
 def _documented(enumeration: type[StrEnum]) -> Iterator[tuple[str, str]]:
-    """Members with the string that follows them."""
+    """Yield the value and docstring of each member that has a docstring."""
     (tree,) = (one for one in ast.parse(inspect.getsource(enumeration)).body if isinstance(one, ast.ClassDef))
     for before, after in pairwise(tree.body):
         match before, after:

@@ -1,6 +1,7 @@
-"""Writes what the chart has of each kind: `python -m convoy_crds.generate [--check]`.
+"""Generate the chart's files for each kind: `python -m convoy_crds.generate [--check]`.
 
-The CustomResourceDefinitions, also beside the models; the roles for people; parts of the admission policy.
+They are the CustomResourceDefinitions (also written beside the models), the roles for users, and parts of
+the admission policy.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ CHART = CRDS.parent / "charts" / "convoy" / "files"
 
 
 def definition(kind: Kind[Any]) -> dict[str, Any]:
-    """The CustomResourceDefinition of a kind."""
+    """Return the CustomResourceDefinition of a kind."""
     schema = structural(kind.model.model_json_schema(by_alias=True))
     properties = schema["properties"]
     properties["apiVersion"] = {"type": "string"}
@@ -69,7 +70,7 @@ def definition(kind: Kind[Any]) -> dict[str, Any]:
 
 
 def rendered(kinds: Sequence[Kind[Any]] = KINDS) -> dict[Path, str]:
-    """Return every generated file with its content."""
+    """Return the content of every generated file by path."""
     files: dict[Path, str] = {}
     for kind in kinds:
         name = f"{kind.plural}.yaml"
@@ -87,7 +88,7 @@ def _yaml(body: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Writes the files, or checks them."""
+    """Write the files, or check that they are up to date."""
     write_or_check(rendered(), "convoy_crds.generate")
 
 

@@ -1,4 +1,4 @@
-"""Files that are made from code: written in place, or compared so that a stale one fails the build."""
+"""Files generated from code: write them, or check that they are up to date."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def write_or_check(files: Mapping[Path, str], module: str) -> None:
-    """Writes `files`; with --check on the command line compares them instead.
+    """Write `files`. With --check on the command line, compare them with the disk instead.
 
-    Raises SystemExit that names the stale ones and the `module` to run.
+    Raises SystemExit that names the stale files and the `module` to run.
     """
     if "--check" in sys.argv[1:]:
         stale = [path.name for path, text in files.items() if not path.exists() or path.read_text() != text]
@@ -23,7 +23,7 @@ def write_or_check(files: Mapping[Path, str], module: str) -> None:
 
 
 def with_block(text: str, name: str, lines: Iterable[str]) -> str:
-    """Return a YAML text in which `lines` stand between the comments `# NAME: ...` and `# NAME: end`.
+    """Return a YAML text with `lines` between the comments `# NAME: ...` and `# NAME: end`.
 
     Each line gets the indentation of the first comment. Raises ValueError if a comment is missing.
     """

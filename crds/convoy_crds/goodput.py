@@ -1,4 +1,4 @@
-"""The causes of the goodput ledger, and its sums."""
+"""The causes of the goodput ledger, and their totals."""
 
 from __future__ import annotations
 
@@ -9,33 +9,37 @@ from convoy_crds.trainingjob_status import Goodput
 
 
 class Cause(StrEnum):
-    """What a second of a job goes to."""
+    """Activities that a second of a job's time can go to."""
 
     PRODUCTIVE = "productive"
-    """Steps that had not been made before."""
+    """Steps made for the first time."""
     QUEUE = "queue"
-    """Waiting for room, or for the user to correct the spec."""
+    """Waiting for capacity, or for the user to correct the spec."""
     SCHEDULE = "schedule"
-    """Pods are made and placed."""
+    """Creating and scheduling the pods."""
     START = "start"
-    """Containers and ranks start, up to the end of the first step."""
+    """Starting containers and ranks, up to the end of the first step."""
     DETECT = "detect"
-    """From a fault to the operator's decision."""
+    """From a fault to the operator's decision to restart."""
     RESTART = "restart"
-    """From that decision to the end of the next incarnation's first step."""
+    """From the decision to restart to the end of the next incarnation's first step."""
     RECOMPUTE = "recompute"
-    """Steps that a fault made undone."""
+    """Repeating the steps that a fault undid."""
     CHECKPOINT = "checkpoint"
-    """Steps held up by saving."""
+    """Steps delayed by saving."""
     STRAGGLER = "straggler"
-    """Steps held up by ranks that are lastingly slow: the share of them that guard/ holds to be lost."""
+    """Steps delayed by persistent stragglers: the share of their time that the straggler detector counts as
+    lost.
+    """
     FINISH = "finish"
-    """From the last step to the end of the ranks: evaluation, the last save, the interpreters' own end."""
+    """From the last step to the exit of the ranks: evaluation, the last save and the shutdown of Python."""
     SUSPENDED = "suspended"
 
 
 def totals(ledger: Goodput, now: datetime) -> dict[str, float]:
-    """Seconds by cause with what runs since the last transition: they sum up to the job's age at `now`."""
+    """Return the seconds by cause, including the time since the last transition. Their sum is the job's age
+    at `now`.
+    """
     found = dict(ledger.seconds)
     if ledger.since is not None and ledger.cause:
         for cause, length in split(ledger, max(0.0, (now - ledger.since).total_seconds())).items():
@@ -44,7 +48,9 @@ def totals(ledger: Goodput, now: datetime) -> dict[str, float]:
 
 
 def split(ledger: Goodput, length: float) -> dict[str, float]:
-    """What so many seconds since the last transition go to, by cause."""
+    """Divide the seconds since the last transition between the current cause and stragglers. Return them by
+    cause.
+    """
     lost = round(length * ledger.straggler, 3)
     if not lost:
         return {ledger.cause: length}

@@ -1,6 +1,6 @@
-"""GuardPolicy: which nodes are watched for slowness, what may be done about it, and how much of it at a time.
+"""GuardPolicy: settings for detecting slow nodes and acting on them, with budgets that limit the actions.
 
-The defaults watch and touch nothing.
+With the defaults Convoy observes nodes and changes nothing.
 """
 
 from __future__ import annotations
@@ -20,164 +20,192 @@ Count = Annotated[int, Field(ge=0, le=10_000)]
 
 
 class Mode(StrEnum):
-    """Whether nodes are touched."""
+    """Whether Convoy acts on nodes."""
 
     OBSERVE = "Observe"
-    """States and conditions of NodeHealth alone: no taint, no drain, no repair."""
+    """Convoy updates only the state and conditions of NodeHealth: no taints, drains or repairs."""
     ACT = "Act"
+    """Convoy taints, sweeps, drains and repairs nodes, within the budgets."""
 
 
 class OnJoin(StrEnum):
-    """What becomes of hardware that is seen for the first time, or whose qualification has run out."""
+    """Treatment of hardware that is new or whose qualification has expired."""
 
     ACCEPT = "Accept"
-    """It is in service at once, unverified."""
+    """The node is in service at once, in state Unverified."""
     GATE = "Gate"
-    """It takes no pods until a sweep has passed it. Nodes older than the policy, or with pods, are accepted.
+    """The node gets no pods until a sweep passes it. Nodes that are older than the policy, or that run
+    pods, are accepted.
     """
 
 
 class Detection(Model):
-    """What of the online detector counts as evidence. All else is only told."""
+    """Thresholds above which a finding of the online detector counts as evidence. Weaker findings are only
+    reported.
+    """
 
     least_slowdown_percent: Percent = 5
-    """By how much slower than its peers a node must be. Hardware that is well differs by a few per cent; on
-    nodes shared with others 10 or more is advised.
+    """Slowdown against its peers, in percent, from which a node counts as slow. Healthy hardware varies
+    by a few percent. Use 10 or more for nodes shared with other workloads.
     """
     lasting: Duration = "5m"
-    """For how long, without a break."""
+    """Time for which the slowdown must last without a break."""
 
 
 class Sweeps(Model):
-    """Tests of nodes that are out of work."""
+    """Health tests of idle nodes."""
 
     at_once_percent: Percent = 5
-    """Of the nodes; one at least."""
+    """Most nodes swept at one time, in percent of the policy's nodes. At least one node is allowed."""
     time_percent: Annotated[int, Field(ge=0, le=100)] = 0
-    """Of the nodes' time, for sweeps that nothing asks for: of idle nodes that no sweep has judged, and of
-    those where a fault is likely by now; each is taken for ten minutes. They use all of a node: only for
-    nodes that run nothing but TrainingJobs. 0: none of these.
+    """Share of the nodes' time, in percent, for routine sweeps of idle nodes. They cover nodes without a
+    verdict and nodes that are likely to be faulty by now. Each sweep counts as ten minutes and uses the
+    whole node, so set this only if the nodes run nothing but TrainingJobs. 0 disables routine sweeps.
     """
     deadline: Duration = "45m"
-    """A sweep that has no verdict by then was inconclusive."""
+    """Time after which a sweep without a verdict is Inconclusive."""
 
 
 class Budgets(Model):
-    """How much may be done at a time; every one of them must grant it."""
+    """Limits on simultaneous actions. Convoy acts only if every budget allows the action."""
 
     pool_percent: Percent = 2
-    """Nodes that are drained or repaired at one time, of the policy's; one at least."""
+    """Most nodes that are drained or repaired at one time, in percent of the policy's nodes. At least one
+    node is allowed.
+    """
     per_rack: Annotated[int, Field(ge=1, le=1000)] = 1
-    """So, within one rack."""
+    """Most nodes of one rack that are drained or repaired at one time."""
     rack_label: Annotated[str, Field(min_length=1, max_length=317)] = "topology.kubernetes.io/rack"
-    """The node label that names the rack; nodes without one share none."""
+    """Node label that names the rack. Nodes without the label belong to no rack."""
     job_interval: Duration = "30m"
-    """Between two nodes taken from one job."""
+    """Least time between the drains of two nodes of the same job."""
     fleet_percent_per_hour: Percent = 5
-    """Nodes that begin to be drained within an hour; one at least."""
+    """Most drains started within an hour, in percent of the policy's nodes. At least one drain is allowed."""
     quarantined_percent: Percent = 5
-    """Nodes out of service on suspicion at one time, waiting, drained, repaired or retested; two at least."""
+    """Most nodes that are quarantined, drained, repaired or retested at one time, in percent of the
+    policy's nodes. At least two nodes are allowed.
+    """
     reserved_spares: Count = 0
-    """Idle nodes in service that must be left over; a job is only moved where one is there for it."""
+    """Idle nodes in service that Convoy keeps free. It swaps a job off a node only if one more idle node is
+    free.
+    """
 
 
 class Breaker(Model):
-    """When so much seems to be wrong that the guard rather doubts itself. It stops quarantines and drains,
-    never repairs, retests or returns to service.
+    """Circuit breaker: stops quarantines and drains when so many nodes look faulty that the detector itself
+    is in doubt. It never stops repairs, retests or returns to service.
     """
 
     confirmed_percent: Percent = 5
-    """Opens when more nodes than this, and more than two, are confirmed within `window`."""
+    """The breaker opens if more than this percentage of nodes, and more than two, are confirmed slow within
+    `window`.
+    """
     window: Duration = "10m"
     suspect_percent: Percent = 20
-    """Opens when more nodes than this, and more than two, are suspect at one time."""
+    """The breaker opens if more than this percentage of nodes, and more than two, are Suspect at one time."""
     shared_percent: Percent = 60
-    """Opens when so many of at least three confirmed share a rack, driver or job that less than half of all
-    nodes have.
+    """The breaker opens if at least this percentage of the confirmed nodes share a rack, driver or job. The
+    rule needs three confirmed nodes, and ignores what half of all nodes have in common.
     """
     success_percent: Percent = 70
-    """Opens when fewer of the last actions, ten at most and four at least, did the jobs good."""
+    """The breaker opens if fewer than this percentage of the latest actions sped up the affected jobs. The
+    rule considers the latest ten actions and needs at least four.
+    """
     half_open_after: Duration = "15m"
-    """Then one node that failed a sweep is let through, and its outcome decides."""
+    """Time after which an open breaker lets one node through that has failed a sweep. The outcome of that
+    action closes or reopens the breaker.
+    """
 
 
 class Repair(StrEnum):
-    """A step of the ladder."""
+    """A step of the repair ladder."""
 
     RESET = "Reset"
-    """Of the accelerators."""
+    """Reset of the accelerators."""
     REBOOT = "Reboot"
     REIMAGE = "Reimage"
     REPLACE = "Replace"
 
 
 class RepairStep(Model):
-    """One step, by whom, and for how long."""
+    """One step of the repair ladder: the action, its owner and its timeout."""
 
     action: Repair
     owner: Annotated[str, Field(min_length=1, max_length=253)] = "manual"
-    """Who does it: the name of a controller of the cluster's, which reads it from the NodeHealth."""
+    """Name of the cluster's controller that does the repair. The controller reads its name in the
+    NodeHealth.
+    """
     timeout: Duration = "1h"
-    """After which the next step's turn comes."""
+    """Time after which Convoy goes on to the next step."""
 
 
 class Repairs(Model):
-    """What is tried with a node that was drained."""
+    """Repairs of a drained node."""
 
     ladder: Annotated[list[RepairStep], Field(max_length=8, json_schema_extra=map_list("action"))] = Field(
         default_factory=list
     )
-    """In this order, one step after each failed retest; without any the node is only retested."""
+    """Steps in order: each failed retest leads to the next step. With an empty ladder the node is only
+    retested.
+    """
 
 
 class Drain(Model):
-    """How jobs are moved away."""
+    """Swap of jobs off a quarantined node."""
 
     checkpoint_wait: Duration = "10m"
-    """So long a quarantined node waits for its jobs to save their state."""
+    """Longest time that a quarantined node waits for its jobs to save their state."""
     timeout: Duration = "30m"
-    """After which a drain that is not over is reported as blocked; nothing is forced."""
+    """Time after which an unfinished drain is reported as blocked. Convoy never forces pods off a node."""
     swap_cost: Duration = "10m"
-    """What moving costs a job, until that was measured. A node whose slowness has cost it more is moved."""
+    """Time that a swap costs a job, until Convoy has measured it. Convoy swaps a job off a slow node once
+    the slowness has cost the job more than this.
+    """
 
 
 class Qualification(Model):
-    """What a node has to show, and for how long that counts."""
+    """Times and counts that decide when a node is qualified, cleared or condemned."""
 
     expiry: Duration = "336h"
-    """After a passed sweep. An expired node stays in service until its turn to be swept comes."""
+    """Validity of a passed sweep. An expired node stays in service until its next sweep."""
     suspect_clears: Duration = "24h"
-    """Without a sign of slowness."""
+    """Time without evidence after which a Suspect node is cleared."""
     probation: Duration = "24h"
-    """After a repair."""
+    """Time that a repaired node spends in Probation."""
     condemn_after_failures: Annotated[int, Field(ge=1, le=10)] = 2
-    """Failed retests in a row."""
+    """Consecutive failed retests after which a node is condemned."""
     condemn_after_quarantines: Annotated[int, Field(ge=2, le=10)] = 3
-    """Within `quarantineWindow`."""
+    """Quarantines within `quarantineWindow` after which a node is condemned."""
     quarantine_window: Duration = "720h"
 
 
 class GuardPolicySpec(Model):
-    """Nodes, what counts against them, and what may be done."""
+    """Which nodes the policy covers, what counts as evidence against a node, and what Convoy may do about
+    it.
+    """
 
     model_config = validated(
         Rule(
             "!has(self.onJoin) || self.onJoin != 'Gate' || has(self.sweeps)",
-            "onJoin: Gate keeps nodes out of service until a sweep has passed them, and there are none "
-            "without sweeps: say onJoin: Accept",
+            "onJoin: Gate keeps nodes out of service until a sweep passes them, but the policy has no "
+            "sweeps: add spec.sweeps, or set onJoin: Accept",
             ".onJoin",
         ),
     )
 
     selector: NodeSelector = Field(default_factory=NodeSelector)
-    """Nodes that the policy is for."""
+    """Nodes that the policy covers."""
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
-    """Of several policies for one node the highest rules, then the first by name."""
+    """If several policies cover a node, the highest priority wins, then the first name in alphabetical
+    order.
+    """
     mode: Mode = Mode.OBSERVE
     on_join: OnJoin = OnJoin.ACCEPT
     detection: Detection = Field(default_factory=Detection)
     sweeps: Sweeps | None = None
-    """Absent: no node is swept. One that was drained then stays out of service until people release it."""
+    """Absent: Convoy sweeps no node. A drained node then stays out of service until someone sets
+    spec.release.
+    """
     budgets: Budgets = Field(default_factory=Budgets)
     breaker: Breaker = Field(default_factory=Breaker)
     drain: Drain = Field(default_factory=Drain)
@@ -186,7 +214,9 @@ class GuardPolicySpec(Model):
 
 
 class BreakerState(StrEnum):
-    """As of an electrical breaker: closed lets through."""
+    """State of the circuit breaker. `Closed` allows actions, `Open` stops them, `HalfOpen` allows one
+    trial.
+    """
 
     CLOSED = "Closed"
     OPEN = "Open"
@@ -194,19 +224,21 @@ class BreakerState(StrEnum):
 
 
 class BreakerStatus(StatusModel):
-    """The breaker of a policy."""
+    """The circuit breaker of a policy."""
 
     state: BreakerState = BreakerState.CLOSED
     since: datetime | None = None
-    """Absent until it first opened. What happened before it closed is not counted any more."""
+    """Time of the last state change. Absent until the breaker first opens. Events before the breaker closed
+    no longer count.
+    """
     reason: Annotated[str, Field(max_length=64)] = ""
     message: Annotated[str, Field(max_length=1024)] = ""
     trial: Annotated[str, Field(max_length=253)] = ""
-    """The NodeHealth that was let through while half open."""
+    """Name of the NodeHealth that the half-open breaker let through."""
 
 
 class GuardPolicyStatus(StatusModel):
-    """What the policy is about at the moment."""
+    """The policy's nodes, by state, and its circuit breaker."""
 
     observed_generation: int = 0
     conditions: Annotated[list[Condition], Field(max_length=8, json_schema_extra=map_list("type"))] = Field(
@@ -214,12 +246,12 @@ class GuardPolicyStatus(StatusModel):
     )
     nodes: int = 0
     states: Annotated[dict[str, int], Field(max_length=16)] = Field(default_factory=dict)
-    """By state in lower case, how many nodes are in it."""
+    """Number of nodes by state, in lower case."""
     breaker: BreakerStatus = Field(default_factory=BreakerStatus)
 
 
 class GuardPolicy(Model):
-    """How slow hardware is found and dealt with, on some nodes."""
+    """Rules for detecting slow hardware and acting on it, for some of the cluster's nodes."""
 
     api_version: Literal["convoy.dev/v1alpha1"] = "convoy.dev/v1alpha1"
     kind: Literal["GuardPolicy"] = "GuardPolicy"

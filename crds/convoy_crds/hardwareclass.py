@@ -1,6 +1,7 @@
-"""HardwareClass: what nodes with the same hardware reach in the tests of health sweeps.
+"""HardwareClass: the test results of nodes with the same hardware, learned from health sweeps.
 
-Its name is the digest of what their inventories have in common. To have it learned anew, delete it.
+The object's name is a digest of the facts that the nodes' inventories share. To learn a class again, delete
+it.
 """
 
 from __future__ import annotations
@@ -14,22 +15,24 @@ from convoy_crds.kind import Column, Editors, Kind, Scope
 from convoy_crds.meta import Model, ObjectMeta, StatusModel, map_list
 
 MOST_ROWS = 64
-"""Rows of one metric: the status must fit into one object."""
+"""Most rows of one metric, so that the status fits into one object."""
 MOST_LEVELS = 64
 
 _Text = Annotated[str, Field(max_length=128)]
 
 
 class Row(StatusModel):
-    """What one node, or one of its accelerators, reached."""
+    """Test result of one node or of one of its accelerators."""
 
     name: Annotated[str, Field(max_length=300)]
-    """Its NodeHealth, and `/N` for accelerator N."""
+    """Name of the NodeHealth, followed by `/N` for accelerator N."""
     at: datetime
     levels: Annotated[list[float], Field(max_length=MOST_LEVELS)] = Field(default_factory=list)
-    """Quantiles of its samples, from least to most."""
+    """Quantiles of the samples, in ascending order."""
     digest: _Text = ""
-    """Of a metric that has no samples: what the equal computations gave."""
+    """Digest of the computed results, for a metric without samples. Nodes that compute the same get the
+    same digest.
+    """
 
 
 class ClassMetric(StatusModel):
@@ -39,43 +42,43 @@ class ClassMetric(StatusModel):
     unit: Annotated[str, Field(max_length=32)] = ""
     higher_is_better: bool = True
     median: float | None = None
-    """Of the nodes that the reference is made of."""
+    """Median of the reference nodes."""
     moved: float | None = None
-    """How far the last sweeps are from the reference, as a share; below zero they are slower."""
+    """Deviation of the latest sweeps from the reference, as a share: 0.1 for 10 %. Negative means slower."""
     reference: Annotated[list[Row], Field(max_length=MOST_ROWS, json_schema_extra=map_list("name"))] = Field(
         default_factory=list
     )
-    """What nodes are held against; it does not change any more once there is enough of it."""
+    """Rows that nodes are compared with. They stay fixed once there are enough of them."""
     recent: Annotated[list[Row], Field(max_length=MOST_ROWS, json_schema_extra=map_list("name"))] = Field(
         default_factory=list
     )
-    """The last of every node, of those that were swept last."""
+    """Latest row of each recently swept node."""
 
 
 class HardwareClassSpec(Model):
-    """Nothing is asked for: it is all found out."""
+    """Empty: Convoy learns everything from sweeps."""
 
 
 class HardwareClassStatus(StatusModel):
-    """What was measured."""
+    """Measured results of the class."""
 
     nodes: int = 0
-    """Of which there are recent rows."""
+    """Nodes with recent rows."""
     referenced: int = 0
     """Metrics that have a reference."""
     drifted: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=32)] = Field(
         default_factory=list
     )
-    """Metrics in which the class has moved away from its reference."""
+    """Metrics whose latest results deviate from the reference."""
     facts: Annotated[dict[str, _Text], Field(max_length=64)] = Field(default_factory=dict)
-    """What the inventories have in common."""
+    """Facts that the nodes' inventories share."""
     metrics: Annotated[list[ClassMetric], Field(max_length=32, json_schema_extra=map_list("name"))] = Field(
         default_factory=list
     )
 
 
 class HardwareClass(Model):
-    """What nodes with the same hardware reach."""
+    """Test results of nodes with the same hardware."""
 
     api_version: Literal["convoy.dev/v1alpha1"] = "convoy.dev/v1alpha1"
     kind: Literal["HardwareClass"] = "HardwareClass"

@@ -1,4 +1,4 @@
-"""HealthSweep: one run of tests over some nodes, and what each of them was found to be."""
+"""HealthSweep: one run of tests over some nodes, and the verdict on each node."""
 
 from __future__ import annotations
 
@@ -14,29 +14,32 @@ from convoy_crds.nodehealth import Provenance, Verdict
 from convoy_crds.selector import NodeSelector
 
 MOST_NODES = 1000
-"""Of one run: its status must fit into one object."""
+"""Most nodes of one run, so that the status fits into one object."""
 
 
 class Tier(StrEnum):
-    """How deep a sweep looks; each tier takes those nodes that passed the one before."""
+    """Depth of a sweep. Each tier tests the nodes that passed the tier before it."""
 
     L0 = "L0"
-    """Inventory: a minute; beside jobs, too."""
+    """Inventory. It takes a minute and may run beside jobs."""
     L1 = "L1"
-    """Every device of the node by itself: minutes, for which it has to be without jobs."""
+    """Each device of the node by itself. It takes minutes, and the node must run no jobs."""
     L2 = "L2"
-    """Pairs of nodes without jobs, four at least: minutes more."""
+    """Pairs of nodes without jobs, at least four nodes. It takes some more minutes."""
 
 
 class HealthSweepSpec(Model):
-    """Which nodes, how deep, and until when."""
+    """The nodes to test, the tiers and the deadline."""
 
     model_config = validated(
         Rule(
             "has(self.nodes) != has(self.selector)",
             "a HealthSweep needs exactly one of nodes (by name) and selector (by labels)",
         ),
-        Rule("self == oldSelf", "a HealthSweep is one run: make another one"),
+        Rule(
+            "self == oldSelf",
+            "spec is immutable, because a HealthSweep is one run: create another HealthSweep",
+        ),
     )
 
     nodes: (
@@ -46,78 +49,80 @@ class HealthSweepSpec(Model):
         ]
         | None
     ) = None
-    """Names of nodes. One that jobs are on is swept when they have left it."""
+    """Names of nodes. A node that runs jobs is swept when the jobs have left it."""
     selector: NodeSelector | None = None
-    """Nodes by their labels, as they are when the sweep begins."""
+    """Nodes by their labels at the start of the sweep."""
     tiers: Annotated[
         list[Tier], Field(min_length=1, max_length=3, json_schema_extra={"x-kubernetes-list-type": "set"})
     ] = Field(default_factory=lambda: [Tier.L0, Tier.L1])
     deadline: Duration = "45m"
-    """Nodes without a verdict by then are Inconclusive."""
+    """Time after which nodes without a verdict are Inconclusive."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] = 604_800
-    """When it is deleted; the NodeHealth keeps the verdict."""
+    """Seconds between the end of the run and the deletion of the HealthSweep. The NodeHealth keeps the
+    verdict.
+    """
 
 
 class SweepPhase(StrEnum):
-    """Where the run stands."""
+    """State of the run."""
 
     PENDING = "Pending"
     RUNNING = "Running"
     COMPLETE = "Complete"
     FAILED = "Failed"
-    """It could not be run at all; verdicts say what is wrong with nodes."""
+    """The run could not start or finish. A faulty node does not fail the run, but its verdict."""
 
 
 class Finding(StatusModel):
-    """One measured thing that decided, or would not decide."""
+    """One measurement that decided the verdict, or that was inconclusive."""
 
     name: Annotated[str, Field(max_length=64)]
     verdict: Verdict
     value: float | None = None
     reference: float | None = None
-    """What peers have."""
+    """Value of the node's peers."""
     unit: Annotated[str, Field(max_length=32)] = ""
     message: Annotated[str, Field(max_length=256)] = ""
 
 
 class NodeVerdict(StatusModel):
-    """One node of the run: what it waits for, and what it was found to be."""
+    """State and verdict of one node in the run."""
 
     node: Annotated[str, Field(max_length=253)]
     hardware: Annotated[str, Field(max_length=253)] = ""
-    """Its NodeHealth."""
+    """Name of the node's NodeHealth."""
     hardware_class: Annotated[str, Field(max_length=253)] = ""
-    """The HardwareClass that it was held against."""
+    """Name of the HardwareClass that the node was compared with."""
     verdict: Verdict | None = None
-    """Absent until there is one."""
+    """Absent until the node has a verdict."""
     tier: Tier = Tier.L0
-    """The deepest that it went through."""
+    """Deepest tier that the node completed."""
     at: datetime | None = None
-    """When it was judged."""
+    """Time of the verdict."""
     message: Annotated[str, Field(max_length=256)] = ""
-    """What it waits for, or why the verdict is what it is."""
+    """What the node is waiting for, or the reason for its verdict."""
     evidence: Annotated[list[Finding], Field(max_length=8)] = Field(default_factory=list)
-    """What failed, or what it hangs on; nothing for a node that passed."""
+    """Measurements that failed or were inconclusive. Empty for a node that passed."""
     provenance: Provenance | None = None
 
 
 class HealthSweepStatus(StatusModel):
-    """How far the run is, and its verdicts."""
+    """Progress of the run, and its verdicts."""
 
     observed_generation: int = 0
     phase: SweepPhase = SweepPhase.PENDING
     start_time: datetime | None = None
     completion_time: datetime | None = None
     desired: int = 0
-    """Nodes of the run."""
+    """Nodes in the run."""
     done: int = 0
     """Nodes with a verdict."""
     failed: int = 0
     """Nodes with the verdict Fail."""
     message: Annotated[str, Field(max_length=1024)] = ""
-    """How it stands, or why it could not be run."""
+    """State of the run, or the reason why it could not run."""
     progress: Annotated[str, Field(max_length=32)] = ""
-    """`done/desired`."""
+    """`done/desired`, such as `3/8`."""
     nodes: Annotated[list[NodeVerdict], Field(max_length=MOST_NODES, json_schema_extra=map_list("node"))] = (
         Field(default_factory=list)
     )

@@ -1,4 +1,4 @@
-"""The description of one kind of the API. All that depends on which kinds exist is derived from it."""
+"""The description of one API kind. The CRDs, the chart and the client derive everything else from it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from convoy_crds.meta import API_VERSION, GROUP, VERSION, Model
 _WORD = re.compile("[A-Z][a-z0-9]*")
 
 M = TypeVar("M", bound=Model)
-"""The model of a kind's objects."""
+"""Model of the kind's objects."""
 
 
 class Scope(StrEnum):
-    """Where objects of a kind live, in the words of a CustomResourceDefinition."""
+    """Scope of a kind, in the words of a CustomResourceDefinition."""
 
     NAMESPACED = "Namespaced"
     CLUSTER = "Cluster"
 
 
 class Editors(StrEnum):
-    """The people whom Kubernetes' aggregated roles let write objects of a kind."""
+    """Users whom Kubernetes' aggregated roles allow to write objects of a kind."""
 
     NAMESPACE_USERS = "NamespaceUsers"
-    """Everybody with the role `edit` or `admin`."""
+    """Users with the role `edit` or `admin`."""
     CLUSTER_ADMINS = "ClusterAdmins"
-    """Only those with the role `admin`: the kind decides over nodes, keys or everybody's jobs."""
+    """Users with the role `admin` only, because the kind affects nodes, credentials or all users' jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """JSONPaths of the scale subresource, which `kubectl scale` and a HorizontalPodAutoscaler use."""
+    """JSONPaths of the scale subresource, which `kubectl scale` and HorizontalPodAutoscalers use."""
 
     replicas: str
-    """The wanted number, such as `.spec.replicas`."""
+    """Path of the desired number, such as `.spec.replicas`."""
     ready: str
-    """The number found, such as `.status.replicas`."""
+    """Path of the observed number, such as `.status.replicas`."""
     selector: str = ""
-    """The label selector of the pods, such as `.status.selector`; empty if the kind has none."""
+    """Path of the pods' label selector, such as `.status.selector`. Empty if the kind has none."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the subresource in the form of a CustomResourceDefinition."""
@@ -67,7 +67,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Kind(Generic[M]):
-    """One kind: its model, and all that the API server, the chart and the client need besides."""
+    """One kind: its model and what the API server, the chart and the client need to know about it."""
 
     model: type[M]
     plural: str
@@ -77,11 +77,12 @@ class Kind(Generic[M]):
     columns: tuple[Column, ...]
     editors: Editors
     selectable: tuple[str, ...] = ()
-    """JSONPaths of the fields by which the API server selects objects."""
+    """JSONPaths of the fields that field selectors may use."""
     scale: Scale | None = None
     pod_templates: tuple[str, ...] = ()
-    """Paths of the templates from which the operator makes pods, `[]` behind each list:
-    `spec.roles[].template`. The admission policy checks every one of them."""
+    """Paths of the templates from which the operator creates pods, with `[]` after each list:
+    `spec.roles[].template`. The admission policy checks every one of them.
+    """
 
     group = GROUP
     version = VERSION
@@ -89,26 +90,26 @@ class Kind(Generic[M]):
 
     @property
     def name(self) -> str:
-        """The kind as objects carry it, such as `TrainingJob`."""
+        """Kind in the form that objects carry, such as `TrainingJob`."""
         return self.model.__name__
 
     @property
     def attribute(self) -> str:
-        """The plural as a Python name, such as `training_jobs`."""
+        """Plural as a Python name, such as `training_jobs`."""
         words = [word.lower() for word in _WORD.findall(self.name)]
         return "_".join([*words[:-1], self.plural.removeprefix("".join(words[:-1]))])
 
     @property
     def crd(self) -> str:
-        """The name of the CustomResourceDefinition, such as `trainingjobs.convoy.dev`."""
+        """Name of the CustomResourceDefinition, such as `trainingjobs.convoy.dev`."""
         return f"{self.plural}.{self.group}"
 
     @property
     def namespaced(self) -> bool:
-        """True for objects that live in a namespace."""
+        """True if objects of the kind live in a namespace."""
         return self.scope is Scope.NAMESPACED
 
     @property
     def makes_pods(self) -> bool:
-        """True if the operator makes pods from templates that the object's author writes."""
+        """True if the operator creates pods from templates that the object's author writes."""
         return bool(self.pod_templates)

@@ -1,4 +1,4 @@
-"""The kinds of the API, in the order of the reference."""
+"""The kinds of the API, in the order of the reference pages."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ KINDS: tuple[Kind[Any], ...] = (
 
 
 def by_name(kinds: Sequence[Kind[Any]] = KINDS) -> dict[str, Kind[Any]]:
-    """Return the kinds by the name that objects carry."""
+    """Return the kinds by name, such as `TrainingJob`."""
     return {kind.name: kind for kind in kinds}

@@ -1,4 +1,4 @@
-"""Which slot of the job each pod is, which ranks it holds, and what they run."""
+"""Layout of a job: its slots, the ranks of each slot, and the ranks' command."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ class Slot:
     """One pod's place in the job."""
 
     index: int
-    """Position among all pods of the job, roles in order."""
+    """Position among all pods of the job, in the order of the roles."""
     role: str
     replica: int
     """Position within the role."""
     pod: str
     rank_offset: int
-    """The first of its ranks."""
+    """Number of the pod's first rank."""
     processes: int
     position: int
-    """Place among the slots of the incarnation; `index` when none is absent."""
+    """Position among the slots of the incarnation. Equal to `index` if no slot is absent."""
 
 
 def slots(job: TrainingJob) -> tuple[Slot, ...]:
-    """All slots of the job in rank order, with the ranks they have when none is absent."""
+    """Return all slots of the job in rank order, with the ranks that they have if no slot is absent."""
     found: list[Slot] = []
     offset = 0
     for role in job.spec.roles:
@@ -39,7 +39,7 @@ def slots(job: TrainingJob) -> tuple[Slot, ...]:
 
 
 def without(layout: Iterable[Slot], absent: Collection[tuple[str, int]]) -> tuple[Slot, ...]:
-    """The slots but for the (role, replica) pairs in `absent`; ranks and positions close up."""
+    """Return the slots without the (role, replica) pairs in `absent`. Ranks and positions close up."""
     found: list[Slot] = []
     offset = 0
     for slot in layout:
@@ -50,18 +50,21 @@ def without(layout: Iterable[Slot], absent: Collection[tuple[str, int]]) -> tupl
 
 
 def present(job: TrainingJob) -> tuple[Slot, ...]:
-    """The slots of the incarnation that has formed, by the job's status."""
+    """Return the slots of the current incarnation, which the job's status names."""
     absent = {(role.name, replica) for role in job.status.roles for replica in role.absent}
     return without(slots(job), absent) if absent else slots(job)
 
 
 def world_size(layout: Iterable[Slot]) -> int:
-    """Ranks of all these slots together."""
+    """Return the number of ranks in these slots."""
     return sum(slot.processes for slot in layout)
 
 
 def command(job: TrainingJob, engine: Engine | None, slot: Slot) -> tuple[str, ...]:
-    """The command line of the slot's ranks: the user's own, else the engine's; ValueError without either."""
+    """Return the command line of the slot's ranks: the template's command, or else the engine's.
+
+    Raises ValueError if neither exists.
+    """
     template = next(role for role in job.spec.roles if role.name == slot.role).template
     if template and template.spec.containers and template.spec.containers[0].command:
         container = template.spec.containers[0]
@@ -69,7 +72,7 @@ def command(job: TrainingJob, engine: Engine | None, slot: Slot) -> tuple[str, .
     if engine is None:
         name = f"Engine {job.spec.engine.name!r}" if job.spec.engine else "an engine"
         raise ValueError(
-            f"spec.roles[{slot.role}]: there is no command and {name} is not given; "
+            f"spec.roles[{slot.role}]: the role has no command and {name} is not given: "
             "pass the Engine's manifest or set template.spec.containers[0].command"
         )
     return tuple(engine.spec.command)

@@ -1,4 +1,4 @@
-"""What every kind of the API shares: the model base, object metadata and conditions."""
+"""Types that all API kinds share: the model base class, object metadata and conditions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ObjectName = Annotated[
         max_length=253,
     ),
 ]
-"""Name of another object: an RFC 1123 subdomain, which the API server takes for every kind."""
+"""Name of another object: an RFC 1123 subdomain, which the API server accepts for every kind."""
 
 Duration = Annotated[str, Field(pattern=r"^[1-9][0-9]*(s|m|h)$", max_length=16)]
 """A whole number of seconds, minutes or hours: `90s`, `10m`, `2h`."""
@@ -35,13 +35,13 @@ MAX_REPLICAS = 10_000
 AUTO = "Auto"
 
 DurationOrAuto = Annotated[str, Field(pattern=r"^(Auto|[1-9][0-9]*(s|m|h))$", max_length=16)]
-"""A `Duration`, or the word `Auto`: the operator chooses."""
+"""A `Duration`, or the word `Auto`, which leaves the choice to the operator."""
 
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def seconds(duration: str) -> int:
-    """The length of a `Duration` in seconds."""
+    """Return the length of a `Duration` in seconds."""
     return int(duration[:-1]) * _UNIT_SECONDS[duration[-1]]
 
 
@@ -52,61 +52,65 @@ _UNIT_BYTES = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
 def in_bytes(amount: str) -> int:
-    """The size of `Bytes`."""
+    """Return the number of bytes in a `Bytes` value."""
     unit = _UNIT_BYTES.get(amount[-2:])
     return int(amount[:-2]) * unit if unit else int(amount)
 
 
 class Model(BaseModel):
-    """A part of a custom resource: camelCase outside, snake_case inside, unknown fields refused."""
+    """Base class for parts of a custom resource: camelCase in JSON, snake_case in Python, unknown fields
+    rejected.
+    """
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="forbid", use_attribute_docstrings=True
     )
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form as the API server stores it: aliases, no nulls, times in RFC 3339."""
+        """Return the JSON form that the API server stores: camelCase keys, no nulls, times in RFC 3339."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 class StatusModel(Model):
-    """A part of a status. Fields of a later version, which an operator of this one may find, are ignored."""
+    """Base class for parts of a status. It ignores unknown fields, which a later version of the operator
+    may have written.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
 
 class OpenModel(Model):
-    """A part of which only some fields are ours; the others pass through untouched."""
+    """Base class for parts with only some typed fields. All other fields pass through unchanged."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One CEL validation of the API server's: the rule, and the sentence shown when it fails."""
+    """One CEL validation rule of the API server, with the message that a failure shows."""
 
     rule: str
     message: str
     field_path: str | None = None
 
     def to_dict(self) -> dict[str, JsonValue]:
-        """Its form in `x-kubernetes-validations`."""
+        """Return the rule in the form of `x-kubernetes-validations`."""
         entry: dict[str, JsonValue] = {"rule": self.rule, "message": self.message}
         return entry | {"fieldPath": self.field_path} if self.field_path else entry
 
 
 def validated(*rules: Rule) -> ConfigDict:
-    """The configuration of a model whose objects must pass `rules`."""
+    """Return the configuration of a model whose objects must pass `rules`."""
     return ConfigDict(json_schema_extra={"x-kubernetes-validations": [rule.to_dict() for rule in rules]})
 
 
 def map_list(key: str) -> dict[str, JsonValue]:
-    """The schema extension of a list whose items are told apart by `key`."""
+    """Return the schema extension of a list whose items have unique values of `key`."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
 class Condition(StatusModel):
-    """`metav1.Condition`."""
+    """Kubernetes' `metav1.Condition`."""
 
     type: Annotated[str, Field(max_length=316)]
     status: Literal["True", "False", "Unknown"]
@@ -117,7 +121,7 @@ class Condition(StatusModel):
 
 
 class ObjectMeta(OpenModel):
-    """The fields of Kubernetes object metadata that Convoy reads; all others pass through."""
+    """Fields of Kubernetes object metadata that Convoy reads. All other fields pass through."""
 
     name: str = ""
     namespace: str | None = None

@@ -1,4 +1,4 @@
-"""The rule for names of figures that training programs measure themselves."""
+"""Rule for the names of metrics that training programs report."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 METRIC_NAME = r"^[a-z][a-z0-9_]*$"
 MAX_METRIC_NAME = 63
 MAX_METRICS = 64
-"""Names that an Engine may declare, and that the ranks of one pod may report."""
+"""Most metrics that an Engine may declare, and that the ranks of one pod may report."""
 MAX_OWN_METRICS = 16
-"""Names that are kept of a job without an Engine, which declares none."""
+"""Most metrics that Convoy keeps of a job without an Engine, which declares none."""
 
 _NAME = re.compile(METRIC_NAME.strip("^$"))
 
 
 def is_metric_name(name: str) -> bool:
-    """Return True if an Engine may declare a metric of this name."""
+    """Return True if an Engine may declare a metric with this name."""
     return len(name) <= MAX_METRIC_NAME and _NAME.fullmatch(name) is not None

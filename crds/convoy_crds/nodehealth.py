@@ -19,7 +19,7 @@ MOST_HISTORY = 32
 MOST_EVIDENCE = 16
 MOST_ACTIONS = 16
 MOST_EXEMPT_HOURS = 72
-"""An exemption ends after this, whatever its `until` says."""
+"""Hours after which an exemption ends, even if its `until` is later."""
 
 _Name = Annotated[str, Field(max_length=253)]
 _Text = Annotated[str, Field(max_length=1024)]
@@ -27,30 +27,30 @@ _Words = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
 class State(StrEnum):
-    """Where the hardware stands."""
+    """State of the hardware."""
 
     UNVERIFIED = "Unverified"
-    """In service, though no sweep that still counts has passed it."""
+    """In service, but no valid sweep has passed the node."""
     GATED = "Gated"
-    """Takes no pods until it is swept."""
+    """Out of service until a sweep passes the node."""
     SWEEPING = "Sweeping"
     QUALIFIED = "Qualified"
     SUSPECT = "Suspect"
-    """In service, but taken last."""
+    """In service, but the scheduler avoids the node where possible."""
     QUARANTINED = "Quarantined"
-    """Takes no more pods; its jobs are asked to save and move."""
+    """Out of service: the node gets no more pods, and its jobs save their state for a swap to other nodes."""
     DRAINING = "Draining"
     REPAIRING = "Repairing"
     REQUALIFYING = "Requalifying"
     PROBATION = "Probation"
-    """In service after a repair, and watched."""
+    """In service after a repair, under observation."""
     CONDEMNED = "Condemned"
     EXEMPT = "Exempt"
-    """People have asked that it be left alone."""
+    """Left alone at an administrator's request."""
 
 
 class Verdict(StrEnum):
-    """What a sweep found."""
+    """Result of a sweep."""
 
     PASS = "Pass"  # noqa: S105 - no password
     FAIL = "Fail"
@@ -58,37 +58,37 @@ class Verdict(StrEnum):
 
 
 class EvidenceKind(StrEnum):
-    """Where evidence comes from; two kinds that agree confirm one another."""
+    """Source of evidence. Two sources that agree confirm each other."""
 
     ONLINE = "Online"
-    """From the steps of jobs."""
+    """Step times of jobs."""
     SWEEP = "Sweep"
-    """From tests."""
+    """Tests of a sweep."""
 
 
 class ManualDecision(Model):
-    """A decision of people: why, and by whom."""
+    """An administrator's decision, with the reason and the user."""
 
     reason: _Words
     user: Annotated[str, Field(min_length=1, max_length=253)]
 
 
 class Exempt(ManualDecision):
-    """Leaves the node alone for a while: nothing is done about it, and nothing is held against it."""
+    """Leaves the node alone for a while: Convoy does not act on the node and ignores evidence against it."""
 
     until: datetime
-    """At most 72 hours after it was asked for; later is cut short."""
+    """End of the exemption, at most 72 hours after the request. Convoy shortens a longer exemption."""
 
 
 class Release(ManualDecision):
-    """Puts the node back into service, on probation, and forgets what was held against it. It acts once."""
+    """Returns the node to service on probation and discards the evidence against it. It applies once."""
 
     at: datetime
-    """Another time is another release."""
+    """Time of the release. Another time makes it another release."""
 
 
 class NodeHealthSpec(Model):
-    """What people say of the hardware; all else is found out."""
+    """Administrators' decisions about the hardware. Convoy learns everything else itself."""
 
     model_config = validated(
         Rule(
@@ -99,12 +99,12 @@ class NodeHealthSpec(Model):
 
     exempt: Exempt | None = None
     condemned: ManualDecision | None = None
-    """Takes it out of service until this is removed; then it is retested."""
+    """Takes the node out of service until this field is removed. Then Convoy retests the node."""
     release: Release | None = None
 
 
 class NodeRef(StatusModel):
-    """The node that the hardware is, or was last."""
+    """The node that the hardware belongs to, or last belonged to."""
 
     name: _Name = ""
     uid: Annotated[str, Field(max_length=64)] = ""
@@ -114,7 +114,7 @@ class NodeRef(StatusModel):
 
 
 class Provenance(StatusModel):
-    """Under what a test was made."""
+    """Versions and settings under which a test ran."""
 
     driver: Annotated[str, Field(max_length=128)] = ""
     firmware: Annotated[str, Field(max_length=128)] = ""
@@ -125,35 +125,37 @@ class Provenance(StatusModel):
 
 
 class Evidence(StatusModel):
-    """One thing that speaks against the hardware."""
+    """One piece of evidence against the hardware."""
 
     kind: EvidenceKind
     source: _Name
-    """The job (namespace/name) or HealthSweep."""
+    """The job (namespace/name) or the HealthSweep."""
     cause: Annotated[str, Field(max_length=64)] = ""
     since: datetime
     seen: datetime
-    """When it was last so."""
+    """Time of the latest observation."""
     loss: float = 0.0
-    """GPU-seconds that it has cost since."""
+    """GPU-seconds lost since `since`."""
     forgiven: float = 0.0
-    """Of these, those before the last sweep that passed."""
+    """Part of `loss` from before the last passed sweep."""
     slowdown: float = 0.0
-    """1.1 for a tenth slower than its peers."""
+    """Duration relative to the node's peers: 1.1 is 10 % slower."""
     message: _Text = ""
     provenance: Provenance | None = None
 
 
 class Notice(StatusModel):
-    """What a job saw of the node that may lie in it and need not: a reason to sweep it once it is idle."""
+    """Observation of a job that the node may have caused, but need not have. Convoy sweeps the node when it
+    is idle.
+    """
 
     job: _Name
-    """namespace/name."""
+    """Job as namespace/name."""
     cause: Annotated[str, Field(max_length=64)]
-    """Input or Host."""
+    """`Input` or `Host`."""
     at: datetime
     slowdown: float
-    """1.1 for a step that would be a tenth shorter."""
+    """Duration of a step relative to a step without the delay: 1.1 is 10 % longer."""
 
 
 class StateChange(StatusModel):
@@ -169,7 +171,7 @@ class StateChange(StatusModel):
 
 
 class Outcome(StrEnum):
-    """Whether an action did the jobs the good that was predicted."""
+    """Result of an action, compared with the predicted gain."""
 
     PENDING = "Pending"
     RIGHT = "Right"
@@ -178,58 +180,60 @@ class Outcome(StrEnum):
 
 
 class PaceRecord(StatusModel):
-    """How fast a job was when it was moved, and what that was to bring."""
+    """Speed of a job at its swap, and the predicted gain."""
 
     job: _Name
-    """namespace/name."""
+    """Job as namespace/name."""
     uid: Annotated[str, Field(max_length=64)] = ""
-    """Of the job: another one may get its name."""
+    """UID of the job, because another job may get the same name."""
     incarnation: int = 0
     ranks: int = 0
     seconds: float
-    """Of a step."""
+    """Seconds per step."""
     error: float = 0.0
-    """Standard error of that."""
+    """Standard error of `seconds`."""
     gain: float
-    """Seconds by which a step was to be shorter."""
+    """Predicted decrease of the step time, in seconds."""
     others: Annotated[list[_Name], Field(max_length=16)] = Field(default_factory=list)
-    """Nodes that the job accused at the same time: while it is on them, nothing is gained."""
+    """Other nodes that the job blamed at the same time. The swap shows no gain while the job runs on one of
+    them.
+    """
     cause: Annotated[str, Field(max_length=64)] = ""
     slow: Annotated[list[int], Field(max_length=64)] = Field(default_factory=list)
-    """Ranks on this node that kept the others waiting."""
+    """Ranks on this node that delayed the others."""
     followed: bool = False
-    """Whether they did so elsewhere as well: it was not the node."""
+    """True if the same ranks are slow on their new nodes too, so this node was not the cause."""
 
 
 class Action(StatusModel):
-    """A drain that was begun: a token of every budget."""
+    """A drain that Convoy started. Each drain counts against every budget."""
 
     at: datetime
     rack: _Name = ""
     jobs: Annotated[list[_Name], Field(max_length=64)] = Field(default_factory=list)
     paces: Annotated[list[PaceRecord], Field(max_length=16)] = Field(default_factory=list)
-    """Of those that held something against the node."""
+    """Speed of the jobs that blamed the node."""
     outcome: Outcome = Outcome.PENDING
     decided: datetime | None = None
 
 
 class SweepCause(StrEnum):
-    """Why a node is swept."""
+    """Reason for a sweep."""
 
     JOINED = "Joined"
-    """It was seen for the first time, and takes no pods before."""
+    """The node is new. It gets no pods before the sweep."""
     RETURNING = "Returning"
-    """It was drained, and perhaps repaired."""
+    """The node was drained and, possibly, repaired."""
     SUSPECTED = "Suspected"
     EXPIRED = "Expired"
-    """Its qualification has run out."""
+    """The node's qualification has expired."""
     NOTICED = "Noticed"
-    """A job saw what may lie in it and need not."""
+    """A job observed a delay that the node may have caused."""
     ROUTINE = "Routine"
 
 
 class SweepRef(StatusModel):
-    """A sweep that is under way for this node."""
+    """The running sweep of this node."""
 
     name: _Name
     since: datetime
@@ -237,31 +241,33 @@ class SweepRef(StatusModel):
 
 
 class RepairStatus(StatusModel):
-    """The step of the ladder that is tried."""
+    """The current step of the repair ladder."""
 
     step: int = 0
-    """From 0."""
+    """Index of the step in the ladder, from 0."""
     action: Repair | None = None
     owner: _Name = ""
     since: datetime | None = None
-    """When it was handed to its owner; absent while it waits."""
+    """Time at which the step was handed to its owner. Absent while the step waits."""
 
 
 class ExemptStatus(StatusModel):
-    """An exemption that is in force, or has run out."""
+    """An exemption that is active or has ended."""
 
     since: datetime
     until: datetime
-    """As asked for."""
+    """Requested end."""
     before: State
 
 
 class NodeHealthStatus(StatusModel):
-    """What is known, and what is done about it. All that decisions need to remember is here."""
+    """State of the hardware, the evidence against it, and Convoy's actions. Decisions depend on no other
+    memory.
+    """
 
     state: State = State.UNVERIFIED
     since: datetime | None = None
-    """Absent before the first decision."""
+    """Time of the last state change. Absent before the first decision."""
     message: _Text = ""
     node_ref: NodeRef = Field(default_factory=NodeRef)
     policy: _Name = ""
@@ -270,42 +276,42 @@ class NodeHealthStatus(StatusModel):
     )
     qualified_until: datetime | None = None
     lemon_score: float = 0.0
-    """Quarantines, each halved with every 30 days since."""
+    """Sum of the quarantines, each weighted with a half-life of 30 days."""
     evidence: Annotated[list[Evidence], Field(max_length=MOST_EVIDENCE)] = Field(default_factory=list)
     confirmed_at: datetime | None = None
-    """When the evidence became enough to act on."""
+    """Time at which the evidence became sufficient for a quarantine."""
     noticed: Notice | None = None
-    """Until a sweep has looked into it."""
+    """Observation of a job that no sweep has checked yet."""
     looked_at: datetime | None = None
-    """When one last did."""
+    """Time at which a sweep last checked such an observation."""
     history: Annotated[list[StateChange], Field(max_length=MOST_HISTORY)] = Field(default_factory=list)
-    """The newest last."""
+    """State changes, the newest last."""
     quarantines: Annotated[list[datetime], Field(max_length=16)] = Field(default_factory=list)
     actions: Annotated[list[Action], Field(max_length=MOST_ACTIONS)] = Field(default_factory=list)
     holds_token: bool = False
-    """Of the pool and the rack of its last action: it is being drained or repaired."""
+    """True while the node is drained or repaired: it counts against the budgets of the pool and the rack."""
     sweep: SweepRef | None = None
     sweeps: int = 0
-    """Begun so far: the next one's name follows from it."""
+    """Number of sweeps started so far."""
     swept: datetime | None = None
-    """When a sweep last had a verdict."""
+    """Time of the last sweep with a verdict."""
     inconclusive: int = 0
-    """Sweeps in a row without a verdict."""
+    """Consecutive sweeps without a verdict."""
     failures: int = 0
-    """Retests failed in a row."""
+    """Consecutive failed retests."""
     repair: RepairStatus = Field(default_factory=RepairStatus)
     clean_since: datetime | None = None
-    """Since when nothing speaks against it, time without telemetry not counted."""
+    """Time since which there is no evidence against the node. Time without telemetry does not count."""
     silent_since: datetime | None = None
-    """Since when its telemetry is lost; absent while it is not."""
+    """Time since which the node's telemetry is missing. Absent while telemetry arrives."""
     exemption: ExemptStatus | None = None
     condemned_by_hand: bool = False
     released_at: datetime | None = None
-    """The `at` of the last release that was acted on."""
+    """The `at` of the last release that took effect."""
 
 
 class NodeHealth(Model):
-    """The health of one node's hardware."""
+    """Health of one node's hardware."""
 
     api_version: Literal["convoy.dev/v1alpha1"] = "convoy.dev/v1alpha1"
     kind: Literal["NodeHealth"] = "NodeHealth"

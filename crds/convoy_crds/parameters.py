@@ -1,4 +1,4 @@
-"""An engine's parameters in words, from their JSON Schema: for the command line and for pages."""
+"""Descriptions of an engine's parameters, from their JSON Schema: for the command line and for pages."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ BOUNDS = {
 
 
 def parameters(schema: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Return name, type with its bounds, default and meaning of each parameter, in the schema's order.
+    """Return name, type with bounds, default and description of each parameter, in the schema's order.
 
-    A parameter is named by any part of the schema, such as one that `$ref` or `allOf` adds.
+    Any part of the schema may define a parameter, such as a part that `$ref` or `allOf` adds.
     """
     required = {name for part in _always(schema, schema, set()) for name in part.get("required") or ()}
     named: dict[str, list[Any]] = {}
@@ -30,7 +30,9 @@ def parameters(schema: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
 
 
 def _parameter(name: str, entries: list[Any], schema: Part, required: bool) -> tuple[str, str, str, str]:
-    """Return one parameter. Choices of a schema may each have an entry for it; the first has its meaning."""
+    """Return one parameter. If the schema's alternatives define it several times, use the first
+    description.
+    """
     first = target(entries[0], schema) if isinstance(entries[0], Mapping) else {}
     kinds = " or ".join(dict.fromkeys(kind_of(entry, schema) for entry in entries))
     return name, kinds, _default(first, required), str(first.get("description", ""))
@@ -39,7 +41,7 @@ def _parameter(name: str, entries: list[Any], schema: Part, required: bool) -> t
 def kind_of(entry: Any, schema: Mapping[str, Any]) -> str:
     """Return a parameter's type in a few words: `integer from 1 to 64`, `adam or sgd`.
 
-    `schema` is the whole that the entry's references lead into.
+    `schema` is the whole schema, which resolves the entry's references.
     """
     entry = target(entry, schema) if isinstance(entry, Mapping) else {}
     if "const" in entry:
@@ -56,7 +58,7 @@ def kind_of(entry: Any, schema: Mapping[str, Any]) -> str:
 
 
 def _always(part: Part, schema: Part, seen: set[int]) -> Iterator[Part]:
-    """Yield a part and those that hold whenever it does: not one of a choice."""
+    """Yield a part and the parts that always apply with it: `$ref` and `allOf`, but no alternatives."""
     if id(part) in seen:
         return
     seen.add(id(part))
@@ -72,5 +74,5 @@ def _default(entry: Part, required: bool) -> str:
 
 
 def _written(value: Any) -> str:
-    """Return a value as a manifest has it."""
+    """Return a value as it appears in a manifest."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,4 +1,4 @@
-"""Checks an engine's parameters against the schema its Engine carries."""
+"""Validation of an engine's parameters against the schema of the Engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNNAMED = ("additionalProperties", "unevaluatedProperties")
 
 
 def schema_error(schema: Mapping[str, Any]) -> str | None:
-    """Why `schema` is no JSON Schema (2020-12), or None when it is one."""
+    """Return why `schema` is not a valid JSON Schema (2020-12), or None if it is valid."""
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
         _validator(schema).is_valid({})
@@ -34,9 +34,9 @@ def schema_error(schema: Mapping[str, Any]) -> str | None:
 
 
 def params_error(schema: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The field path and reason of the most telling violation, or None when the parameters are valid.
+    """Return the field path and reason of the most relevant violation, or None if the parameters are valid.
 
-    Parameters that the schema does not name, in none of its parts, are refused unless it allows them.
+    A parameter that no part of the schema defines is an error, unless the schema allows unknown parameters.
     """
     strict = {"unevaluatedProperties": False, "type": "object", **schema}
     try:
@@ -44,22 +44,22 @@ def params_error(schema: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[
         if not errors:
             return None
         unknown = {id(one): words for one in errors if (words := _unknown(one, strict))}
-        # A part that fails for one parameter counts as if it named none.
+        # If a part of the schema fails for one parameter, jsonschema reports all its parameters as unknown.
         reported = [one for one in errors if one.validator != "unevaluatedProperties" or id(one) in unknown]
         error = best_match(reported or errors)
         return "spec.engine.params" + error.json_path[1:], unknown.get(id(error)) or error.message
     except Exception as fault:
-        # A schema that is none may fail in any way. It costs too much to check it each time.
+        # An invalid schema may raise any exception. Checking each schema beforehand would cost too much.
         why = schema_error(schema) or _reference_error(fault)
         if why is None:
             raise
-        return "spec.engine.params", f"the engine's schema is broken: {why}"
+        return "spec.engine.params", f"the schema of the Engine is invalid: {why}"
 
 
 def _multiple_of(
     validator: Any, factor: float, number: Any, schema: Mapping[str, Any]
 ) -> Iterator[ValidationError]:
-    """Check `multipleOf` by the decimals that were written: 0.3 is a multiple of 0.1."""
+    """Check `multipleOf` in decimal arithmetic: 0.3 is a multiple of 0.1."""
     if not validator.is_type(number, "number"):
         return
     finite = isinstance(number, int) or math.isfinite(number)
@@ -82,7 +82,7 @@ def _validator(schema: Mapping[str, Any]) -> jsonschema.protocols.Validator:
 
 
 def _follow_references(part: SchemaResource, resolver: Any) -> None:
-    """Raise Unresolvable for the first reference of a schema that leads nowhere, however deep it is."""
+    """Raise Unresolvable for the first reference in a schema, at any depth, that does not resolve."""
     if isinstance(part.contents, Mapping):
         for word in ("$ref", "$dynamicRef"):
             if word in part.contents:
@@ -92,24 +92,24 @@ def _follow_references(part: SchemaResource, resolver: Any) -> None:
 
 
 def _reference_error(fault: Exception) -> str | None:
-    """Where a schema's references went astray; None for a fault of another kind."""
+    """Return why a schema's references do not resolve, or None for an unrelated exception."""
     if isinstance(fault, Unresolvable):
-        return f"$ref: {fault.ref} leads nowhere in this schema"
+        return f"$ref: {fault.ref} does not exist in this schema"
     if isinstance(fault, RecursionError):
-        return "it is nested too deeply, or a $ref in it leads back to itself"
+        return "the schema is nested too deeply, or a $ref refers to itself"
     return None
 
 
 def _unknown(error: ValidationError, schema: Mapping[str, Any]) -> str:
-    """Name the parameters that there are not, and what they may have meant; empty for another error."""
+    """Return a message that names the unknown parameters and similar known ones. Empty for another error."""
     if error.validator not in _UNNAMED or not isinstance(error.schema, Mapping):
         return ""
-    # With additionalProperties a part counts what it names itself.
+    # For additionalProperties only the part's own properties count.
     here = [error.schema] if error.validator == _UNNAMED[0] else parts(error.schema, schema)
     known = {name for one in here for name in one.get("properties") or ()}
     patterns = {pattern for one in here for pattern in one.get("patternProperties") or ()}
     return "; ".join(
-        f"{name!r} was unexpected{suggestion(name, known)}"
+        f"unknown parameter {name!r}{suggestion(name, known)}"
         for name in (error.instance if isinstance(error.instance, Mapping) else ())
         if name not in known and not any(re.search(pattern, name) for pattern in patterns)
     )

@@ -1,7 +1,8 @@
-"""The user's part of a role's pods: fields that Convoy reads or adds to are typed, all others pass through.
+"""The user's part of a role's pods. Fields that Convoy reads or extends are typed. All others pass through.
 
-The CustomResourceDefinition checks the typed ones. The API server checks the rest when the pod is created.
-A null means that the field is absent, as in a Deployment, whose template takes nulls anywhere.
+The CustomResourceDefinition validates the typed fields. The API server validates the others when the
+operator creates the pod. A null means an absent field, as in a Deployment, whose template accepts nulls
+anywhere.
 """
 
 from __future__ import annotations
@@ -15,31 +16,31 @@ from convoy_crds.meta import DnsLabel, Model
 from convoy_crds.structural import NULLABLE
 
 MAX_DEPTH = 64
-"""Levels of objects and lists that a template or an engine's parameters may have; a pod has about fifteen."""
+"""Most levels of objects and lists in a template or in an engine's parameters. A pod has about 15."""
 MAX_WORD = 128 * 1024
-"""Characters of one word of a command, as much as Linux takes: an inline script is one word."""
+"""Most characters in one word of a command, which is Linux's limit. An inline script is one word."""
 MAX_WORDS = 1024
 _MAPS = frozenset(
     {"labels", "annotations", "nodeSelector", "matchLabels", "limits", "requests", "overhead"}
     | {"volumeAttributes", "options"}
 )
-"""Fields of a pod whose keys are the user's: there the API server takes a null for an empty value."""
+"""Fields of a pod whose keys the user chooses. The API server reads a null in them as an empty value."""
 _TOO_DEEP = f"has more than {MAX_DEPTH} levels of objects and lists"
 _OPEN = {"x-kubernetes-preserve-unknown-fields": True}
 
 OpenObject = Annotated[dict[str, Any], Field(json_schema_extra=_OPEN)]
-"""An object that the API server alone checks, as part of the pod."""
+"""An object that only the API server validates, as part of the pod."""
 Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
-"""Text of a list or a map whose keys are the user's, where a null is empty text."""
+"""Text in a list, or in a map whose keys the user chooses. A null is read as empty text."""
 Word = Annotated[Text, Field(max_length=MAX_WORD, json_schema_extra={"nullable": True})]
 """One word of a command line."""
 Labels = dict[str, Annotated[Text, Field(json_schema_extra={"nullable": True})]]
 
 
 def without_nulls(value: Any, levels: int = MAX_DEPTH) -> Any:
-    """A JSON value without the fields that are null; ValueError where it has more than so many levels.
+    """Return a JSON value without null fields. Raise ValueError if it has more than `levels` levels.
 
-    Nulls stay in lists, where they hold a place, and in maps whose keys are the user's.
+    Nulls stay in lists, where they keep the positions, and in maps whose keys the user chooses.
     """
     if isinstance(value, (dict, list)) and levels == 0:
         raise ValueError(_TOO_DEEP)
@@ -55,19 +56,19 @@ def without_nulls(value: Any, levels: int = MAX_DEPTH) -> Any:
 
 
 def _is_map(value: Any) -> bool:
-    """Return whether all values are plain."""
+    """Return True if the value is an object whose values are neither objects nor lists."""
     return isinstance(value, dict) and not any(isinstance(item, (dict, list)) for item in value.values())
 
 
 def depth_checked(value: Any) -> Any:
-    """The value itself, nulls included; ValueError where it has too many levels."""
+    """Return the value unchanged, nulls included. Raise ValueError if it has too many levels."""
     if any(level > MAX_DEPTH for level in _levels(value)):
         raise ValueError(_TOO_DEEP)
     return value
 
 
 def _levels(value: Any) -> Iterator[int]:
-    """The number of each level of a JSON value, from 0."""
+    """Yield the number of each level of a JSON value, from 0."""
     level, found = 0, [value]
     while found:
         yield level
@@ -77,7 +78,7 @@ def _levels(value: Any) -> Iterator[int]:
 
 
 class TemplatePart(Model):
-    """A part of a template; nulls are taken."""
+    """A part of a template. Nulls are accepted."""
 
     model_config = ConfigDict(
         json_schema_extra={NULLABLE: True}, validate_by_name=False, validate_by_alias=True
@@ -85,22 +86,22 @@ class TemplatePart(Model):
 
 
 class OpenPart(TemplatePart):
-    """A part of a template of which only some fields are typed."""
+    """A part of a template with only some typed fields."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={NULLABLE: True, **_OPEN})
 
 
 class EnvVar(OpenPart):
-    """An environment variable: `value`, or `valueFrom` as in a pod."""
+    """An environment variable with a `value`, or with `valueFrom` as in a pod."""
 
     name: Annotated[str, Field(min_length=1)]
     value: str | None = None
-    """Text: put numbers, true and false in quotes."""
+    """Text. Quote numbers, true and false."""
     value_from: OpenObject | None = None
 
 
 class VolumeMount(OpenPart):
-    """A volume of the pod in the container."""
+    """A mount of one of the pod's volumes in the container."""
 
     name: Annotated[str, Field(min_length=1)]
     mount_path: Annotated[str, Field(min_length=1)]
@@ -137,7 +138,7 @@ class Resources(OpenPart):
 
 
 class Container(OpenPart):
-    """A container of the user's."""
+    """A container of the user."""
 
     name: DnsLabel = "worker"
     image: Annotated[str, Field(max_length=512)] | None = None
@@ -162,7 +163,7 @@ class Volume(OpenPart):
 
 
 class NodeAffinity(OpenPart):
-    """Which nodes the pods prefer; Convoy adds those to avoid."""
+    """Node preferences of the pods. Convoy adds the nodes to avoid."""
 
     preferred_during_scheduling_ignored_during_execution: list[OpenObject] | None = None
 
@@ -174,7 +175,7 @@ class Affinity(OpenPart):
 
 
 class PodSpec(OpenPart):
-    """A pod spec; the first container is the one that runs the ranks."""
+    """A pod spec. The first container runs the ranks."""
 
     containers: Annotated[list[Container], Field(max_length=16)] = Field(default_factory=list)
     init_containers: list[InitContainer] | None = None
@@ -184,7 +185,7 @@ class PodSpec(OpenPart):
     affinity: Affinity | None = None
     security_context: PodSecurityContext | None = None
     termination_grace_period_seconds: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """Seconds between the request to end and the kill."""
+    """Seconds between the request to stop and the kill."""
 
 
 class TemplateMeta(TemplatePart):
@@ -193,11 +194,11 @@ class TemplateMeta(TemplatePart):
     labels: Annotated[Labels, Field(max_length=64)] = Field(default_factory=dict)
     annotations: Annotated[Labels, Field(max_length=64)] = Field(default_factory=dict)
     name: str | None = None
-    """Taken and not used, as in a Deployment: Convoy names the pods."""
+    """Accepted but ignored, as in a Deployment: Convoy names the pods."""
     namespace: str | None = None
-    """Taken and not used."""
+    """Accepted but ignored."""
     creation_timestamp: str | None = None
-    """Taken and not used: tools write `creationTimestamp: null`."""
+    """Accepted but ignored, because tools write `creationTimestamp: null`."""
 
 
 class PodTemplate(TemplatePart):

@@ -1,4 +1,4 @@
-"""Writes a page of reference for each kind from its model: `python -m convoy_crds.reference [--check]`."""
+"""Generate a reference page for each kind from its model: `python -m convoy_crds.reference [--check]`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _pattern(annotated: Any) -> str:
 
 
 LONGEST_RULE = 1000
-"""Characters of a CEL rule that the page shows; its message says the same in words."""
+"""Most characters of a CEL rule that a page shows. The rule's message says the same in words."""
 SHAPES = {
     _pattern(meta.DnsLabel): "a-z, 0-9 and `-`, with a letter or digit at both ends",
     _pattern(meta.ObjectName): "the name of an object: a-z, 0-9, `-` and `.`",
@@ -38,12 +38,12 @@ SHAPES = {
     _pattern(meta.DurationOrAuto): "`Auto`, or a duration: `90s`, `10m`, `2h`",
     _pattern(meta.Bytes): "bytes: `512Mi`, `64Gi`, or a plain number",
 }
-"""Patterns in words."""
+"""Descriptions of patterns."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """One line of the table."""
+    """One row of the table of fields."""
 
     path: str
     kind: str
@@ -61,12 +61,12 @@ class ValidationRule:
 
     @property
     def is_transition_rule(self) -> bool:
-        """Whether it compares with what was there before."""
+        """True if the rule compares the object with its previous version."""
         return "oldSelf" in self.rule
 
 
 def fields(schema: dict[str, Any], path: str) -> Iterator[Field]:
-    """The fields of an object, each followed by its own."""
+    """Yield the fields of an object, each followed by its own fields."""
     required = schema.get("required", ())
     for name, child in schema.get("properties", {}).items():
         where = f"{path}.{name}"
@@ -80,7 +80,7 @@ def fields(schema: dict[str, Any], path: str) -> Iterator[Field]:
 
 
 def validation_rules(schema: dict[str, Any], path: str = "") -> Iterator[ValidationRule]:
-    """The CEL rules of an object and of all in it."""
+    """Yield the CEL rules of an object and of all objects inside it."""
     for rule in schema.get("x-kubernetes-validations", ()):
         where = f"{path}{rule.get('fieldPath', '')}".lstrip(".")
         yield ValidationRule(where, rule["rule"], rule["message"])
@@ -90,7 +90,7 @@ def validation_rules(schema: dict[str, Any], path: str = "") -> Iterator[Validat
 
 
 def type_of(schema: dict[str, Any]) -> str:
-    """The type and what bounds it."""
+    """Return a field's type with its bounds."""
     if schema.get("x-kubernetes-int-or-string"):
         return "integer or string"
     kind = str(schema.get("type", "anything"))
@@ -107,7 +107,7 @@ def type_of(schema: dict[str, Any]) -> str:
 
 
 def _bounds(schema: dict[str, Any]) -> str:
-    """What else a value must be."""
+    """Return the constraints on a value, such as its range and pattern."""
     said = []
     least, most = schema.get("minimum"), schema.get("maximum")
     if least is not None or most is not None:
@@ -120,9 +120,9 @@ def _bounds(schema: dict[str, Any]) -> str:
     if "pattern" in schema:
         said.append(SHAPES.get(schema["pattern"]) or f"<code>{_escaped(schema['pattern'])}</code>")
     if keys := schema.get("x-kubernetes-list-map-keys"):
-        said.append(f"told apart by `{keys[0]}`")
+        said.append(f"unique by `{keys[0]}`")
     elif schema.get("x-kubernetes-list-type") == "set":
-        said.append("none twice")
+        said.append("no duplicates")
     if schema.get("x-kubernetes-preserve-unknown-fields"):
         said.append("other fields pass through")
     return f", {'; '.join(said)}" if said else ""
@@ -135,21 +135,21 @@ def _between(least: Any, most: Any) -> str:
 
 
 def default_of(schema: dict[str, Any], required: bool) -> str:
-    """The default as YAML would have it."""
+    """Return the field's default as YAML."""
     if "default" not in schema:
         return "required" if required else ""
     return f"`{json.dumps(schema['default'])}`" if schema["default"] != "" else '`""`'
 
 
 def words(schema: dict[str, Any]) -> str:
-    """What the field means, and each of its values, on one line."""
+    """Return a field's description and the descriptions of its values, on one line."""
     text = " ".join(str(schema.get("description", "")).split())
     values = [f"`{value}`: {said}" for value, said in enum_docs(schema.get("enum", ())).items()]
     return "<br>".join([*([text] if text else []), *values]).replace("|", "&#124;")
 
 
 def _escaped(text: str) -> str:
-    """Text that Markdown and HTML take for text."""
+    """Return the text with characters escaped that Markdown or HTML would interpret."""
     text = text.replace("&", "&amp;").replace("<", "&lt;")
     for mark in "|*[]":
         text = text.replace(mark, f"&#{ord(mark)};")
@@ -157,7 +157,7 @@ def _escaped(text: str) -> str:
 
 
 def page(kind: Kind[Any]) -> str:
-    """The whole page of a kind."""
+    """Return the reference page of a kind."""
     body = definition(kind)["spec"]
     schema = body["versions"][0]["schema"]["openAPIV3Schema"]
     short = ", ".join(kind.short)
@@ -187,8 +187,8 @@ def _table(rows: list[Field]) -> Iterator[str]:
 def _rules(found: list[ValidationRule]) -> list[str]:
     text = []
     for title, chosen in (
-        ("## Rules of the API server\n", [one for one in found if not one.is_transition_rule]),
-        ("## What may not change\n", [one for one in found if one.is_transition_rule]),
+        ("## Validation rules\n", [one for one in found if not one.is_transition_rule]),
+        ("## Immutable fields\n", [one for one in found if one.is_transition_rule]),
     ):
         if chosen:
             text.append(title)
@@ -203,7 +203,7 @@ def _conditions(found: list[ConditionDoc]) -> Iterator[str]:
     for doc in found:
         yield f"### {doc.name}\n"
         yield f"{doc.true_means}\n"
-        yield "| reason | trouble | message |"
+        yield "| reason | warning | message |"
         yield "|---|---|---|"
         for reason in doc.reasons:
             link = f"../runbooks/conditions/{reason_pages()[reason.name]}.md#{reason.name.lower()}"
@@ -213,12 +213,12 @@ def _conditions(found: list[ConditionDoc]) -> Iterator[str]:
 
 
 def navigation(kinds: Sequence[Kind[Any]] = KINDS) -> list[str]:
-    """Return the entries of the site's navigation, one for each kind."""
+    """Return one navigation entry of the site for each kind."""
     return [f"- {kind.name}: {FOLDER.name}/{kind.name.lower()}.md" for kind in kinds]
 
 
 def condition_pages() -> list[str]:
-    """Return the navigation's entries of the pages that explain conditions; each page brings its title."""
+    """Return the navigation entries of the pages that explain conditions. Each page has its own title."""
     return [f"- runbooks/conditions/{page}.md" for page in dict.fromkeys(reason_pages().values())]
 
 
@@ -232,7 +232,7 @@ def overview(kinds: Sequence[Kind[Any]] = KINDS) -> str:
 
 
 def rendered(kinds: Sequence[Kind[Any]] = KINDS) -> dict[Path, str]:
-    """Return every page and the site's configuration, each with its content."""
+    """Return the content of every page and of the site's configuration, by path."""
     pages = {FOLDER / f"{kind.name.lower()}.md": page(kind) for kind in kinds}
     site = with_block(SITE.read_text(), "kinds", navigation(kinds))
     site = with_block(site, "conditions", condition_pages())
@@ -240,7 +240,7 @@ def rendered(kinds: Sequence[Kind[Any]] = KINDS) -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write the pages, or check them."""
+    """Write the pages, or check that they are up to date."""
     write_or_check(rendered(), "convoy_crds.reference")
 
 

@@ -14,7 +14,7 @@ _EDITED_BY = {Editors.NAMESPACE_USERS: [EDIT, ADMIN], Editors.CLUSTER_ADMINS: [A
 
 
 def roles(kind: Kind[Any]) -> list[dict[str, Any]]:
-    """Return the kind's roles as the chart reads them: name, where they are aggregated, rules."""
+    """Return the kind's roles in the form that the chart reads: name, aggregation and rules."""
     return [
         _role(kind, "viewer", [VIEW, EDIT, ADMIN], READ),
         _role(kind, "editor", _EDITED_BY[kind.editors], READ + WRITE),

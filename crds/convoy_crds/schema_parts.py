@@ -1,4 +1,4 @@
-"""The parts of a JSON Schema that hold of one value: `$ref`, `allOf` and their like are followed."""
+"""The parts of a JSON Schema that apply to one value, through `$ref`, `allOf` and similar keywords."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ from referencing.jsonschema import DRAFT202012, SchemaRegistry
 Part = Mapping[str, Any]
 
 LOCAL_REGISTRY: SchemaRegistry = Registry()
-"""Leads a `$ref` within its own schema alone. The registry that is the default reads any file and any URL."""
+"""Registry that resolves a `$ref` only within its own schema. The default registry would read any file and
+URL.
+"""
 _SOME = ("allOf", "anyOf", "oneOf")
 _ONE = ("if", "then", "else")
 
 
 def parts(entry: Any, schema: Part) -> list[Part]:
-    """Return the part `entry` of `schema`, then those that it applies to the same value, each once."""
+    """Return the part `entry` of `schema` and the parts that it applies to the same value, each once."""
     found: dict[int, Part] = {}
     _gather(entry, schema, found)
     return list(found.values())
 
 
 def target(entry: Part, schema: Part) -> Part:
-    """Return a part with what its `$ref` leads to, if anything. Its own words count before those."""
+    """Return a part merged with the target of its `$ref`, if it has one. The part's own keywords take
+    precedence.
+    """
     found, words = entry, dict(entry)
     seen: set[str] = set()
     while isinstance(ref := found.get("$ref"), str) and ref not in seen:

@@ -1,4 +1,4 @@
-"""Which nodes something is meant for: a label selector as Kubernetes spells it."""
+"""Node selector: a label selector in the form that Kubernetes uses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Value = Annotated[str, Field(max_length=63)]
 
 
 class Requirement(Model):
-    """What must hold of one label."""
+    """A requirement on one label."""
 
     model_config = validated(
         Rule(
@@ -29,7 +29,9 @@ class Requirement(Model):
     values: Annotated[list[_Value], Field(max_length=64)] = Field(default_factory=list)
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels satisfy it. As in Kubernetes, NotIn holds where there is no such label."""
+        """Return True if the labels meet the requirement. As in Kubernetes, NotIn matches if the label is
+        absent.
+        """
         found = labels.get(self.key)
         if self.operator == "Exists":
             return found is not None
@@ -39,13 +41,13 @@ class Requirement(Model):
 
 
 class NodeSelector(Model):
-    """All that it says must hold; one that says nothing is for every node."""
+    """Selects the nodes that meet all requirements. An empty selector selects every node."""
 
     match_labels: Annotated[dict[str, _Value], Field(max_length=64)] = Field(default_factory=dict)
     match_expressions: Annotated[list[Requirement], Field(max_length=32)] = Field(default_factory=list)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether a node with these labels is meant."""
+        """Return True if the selector selects a node with these labels."""
         return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
             requirement.holds(labels) for requirement in self.match_expressions
         )

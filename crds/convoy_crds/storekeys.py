@@ -1,4 +1,4 @@
-"""The keys in the Secret of a CheckpointStore. Pure; nothing here is ever logged."""
+"""The keys in the Secret of a CheckpointStore. Pure functions that never log anything."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from convoy_crds.checkpointstore import KEY_ACCESS, KEY_SECRET, KEY_SESSION, REQ
 
 
 def decoded(secret: Mapping[str, Any]) -> dict[str, str]:
-    """The keys of a store's Secret that hold text, without the blanks and line ends that editors add."""
+    """Return the keys of a store's Secret as text, stripped of the spaces and line ends that editors add.
+
+    Keys that are absent, empty or not text are left out.
+    """
     data: Mapping[str, Any] = secret.get("data") or {}
     found: dict[str, str] = {}
     for key in (KEY_ACCESS, KEY_SECRET, KEY_SESSION):
@@ -25,5 +28,5 @@ def decoded(secret: Mapping[str, Any]) -> dict[str, str]:
 
 
 def missing(data: Mapping[str, str]) -> tuple[str, ...]:
-    """The keys that a decoded Secret lacks."""
+    """Return the required keys that a decoded Secret lacks."""
     return tuple(key for key in REQUIRED_KEYS if key not in data)

@@ -1,7 +1,7 @@
-"""From pydantic's JSON Schema to the structural schema that a CustomResourceDefinition accepts.
+"""Conversion of pydantic's JSON Schema to the structural schema that a CustomResourceDefinition accepts.
 
 The rules are those of the Kubernetes documentation on structural schemas (apiextensions.k8s.io/v1): no
-references, no unions but int-or-string, no `additionalProperties: false`, OpenAPI 3.0 numeric bounds.
+references, no unions except int-or-string, no `additionalProperties: false`, OpenAPI 3.0 numeric bounds.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 NULLABLE = "x-convoy-nullable"
-"""Schema extension of a model each of whose optional fields takes a null."""
+"""Schema extension for models whose optional fields all accept null."""
 _DROPPED = {"title", "examples", "discriminator", "$defs", NULLABLE}
 
 
 def structural(schema: dict[str, Any]) -> dict[str, Any]:
-    """The structural form of a model's JSON Schema; ValueError for what has none."""
+    """Return the structural form of a model's JSON Schema. Raise ValueError if there is none."""
     return _convert(schema, schema.get("$defs", {}))
 
 
@@ -50,7 +50,7 @@ def _convert(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any
         elif key == "prefixItems":
             raise ValueError("a tuple has no structural schema; use a list or an object")
         else:
-            # A copy: what two fields shared would be written as an anchor and an alias.
+            # A copy: YAML would write a list that two fields share as an anchor and an alias.
             out[key] = list(value) if isinstance(value, list) else value
     if "maxProperties" not in out and "maxLength" in out and out.get("type") == "object":
         out["maxProperties"] = out.pop("maxLength")
@@ -61,7 +61,7 @@ def _convert(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any
 
 def _convert_property(node: dict[str, Any], required: bool, definitions: dict[str, Any]) -> dict[str, Any]:
     out = _convert(node, definitions)
-    # Defaults inside an object fire only where the object itself is there.
+    # The API server applies defaults inside an object only if the object itself exists.
     if "$ref" in node and not required and out.get("type") == "object":
         out.setdefault("default", {})
     return out

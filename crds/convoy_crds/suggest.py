@@ -1,4 +1,4 @@
-"""What a misspelt name may have meant."""
+"""Suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import difflib
 from collections.abc import Iterable
 
 LISTED = 24
-"""At most so many known names are listed where none is near."""
+"""Most known names in a suggestion that lists them all."""
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """`; did you mean 'steps'?`, or else what there is; empty when there is nothing to name."""
+    """Return `; did you mean 'steps'?` if a known name is similar, or else a list of the known names.
+
+    Return an empty text if there are no known names, or more than `LISTED`.
+    """
     names = sorted(known)
     by_lower = {one.lower(): one for one in names}
     near = difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.6)

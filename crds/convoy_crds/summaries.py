@@ -1,4 +1,4 @@
-"""How a job is told of, in the same words at the command line and in the dashboard."""
+"""Summaries of a job, in the same words for the command line and the dashboard."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import Phase, Progress, Straggler
 
 WARNING_REASONS = frozenset(reason.name for reason in all_reasons() if reason.warning)
-"""Names of the reasons that are trouble for the user."""
-NOT_RECONCILED = "no operator has looked at it: kubectl get pods -A -l app.kubernetes.io/name=convoy"
+"""Names of the reasons that are warnings for the user."""
+NOT_RECONCILED = (
+    "no operator has reconciled this job; check that one runs: "
+    "kubectl get pods -A -l app.kubernetes.io/name=convoy"
+)
+"""Message for a job without a status."""
 WANTED = frozenset({Phase.SUCCEEDED, Phase.SUSPENDING, Phase.SUSPENDED})
-"""Phases in which a job that does not run is as its owner wants it."""
+"""Phases in which a job is intentionally not running."""
 _BAD_WHEN_TRUE = frozenset(
     {
         ConditionType.FAILED,
@@ -27,13 +31,15 @@ _BAD_WHEN_TRUE = frozenset(
 
 
 def shorten_list(names: Sequence[str], most: int) -> str:
-    """`a, b and 3 more`."""
+    """Return the names as `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def age(since: datetime | None, now: datetime) -> str:
-    """A time as kubectl shows it: `42s`, `7m`, `3h`, `2d`; a dash when unknown."""
+    """Return the age of a time as kubectl shows it: `42s`, `7m`, `3h`, `2d`, or a dash if the time is
+    unknown.
+    """
     if since is None:
         return "-"
     seconds = max(0, int((now - since).total_seconds()))
@@ -44,7 +50,7 @@ def age(since: datetime | None, now: datetime) -> str:
 
 
 def step(job: TrainingJob) -> str:
-    """How far the training is: `120/1000`; a dash when unknown."""
+    """Return the training progress: `120/1000`, or a dash if it is unknown."""
     progress = job.status.progress
     if not progress:
         return "-"
@@ -52,38 +58,40 @@ def step(job: TrainingJob) -> str:
 
 
 def restarts_in_window(job: TrainingJob, now: datetime) -> int:
-    """Counted restarts within the last `recovery.windowSeconds`.
+    """Return the number of counted restarts within the last `recovery.windowSeconds`.
 
-    `status.restarts.inWindow` is written at a restart alone, and grows old with it.
+    `status.restarts.inWindow` is not current: only a restart updates it.
     """
     return len(job.status.restarts.within(job.spec.recovery.window_seconds, now))
 
 
 def warning_message(job: TrainingJob) -> str:
-    """What is the matter with a job; empty when nothing is."""
+    """Return the job's problem, or an empty text if it has none."""
     if job.status.phase is None:
         return NOT_RECONCILED
     return job.status.message if job.status.reason in WARNING_REASONS else ""
 
 
 def is_unwanted(condition: Condition, phase: Phase | None) -> bool:
-    """Whether a condition is what the job's owner does not want it to be."""
+    """Return True if a condition has a value that the job's owner does not want."""
     if condition.type == ConditionType.SUSPENDED or phase in WANTED:
         return False
     return (condition.status == "True") == (condition.type in _BAD_WHEN_TRUE)
 
 
 def straggler(one: Straggler) -> str:
-    """Who is slow, why, by how much and since when, and what that costs the job."""
+    """Describe a straggler: the ranks, the cause, the slowdown, and the cost for the job."""
     ranks = f"rank{'s' if len(one.ranks) > 1 else ''} {', '.join(map(str, one.ranks))}"
-    who = f"{ranks} on {', '.join(one.nodes)}" if one.ranks else f"{one.place}, nobody to blame"
-    lasts = "lasting" if one.persistent else "not for long yet"
-    cost = f"; {one.lost:.0%} of the job's time is lost" if one.lost else ""
-    return f"{who}: {one.cause}, {one.slowdown:.0%} longer since step {one.since_step}, {lasts}{cost}"
+    who = f"{ranks} on {', '.join(one.nodes)}" if one.ranks else f"{one.place}, no rank to blame"
+    lasts = "persistent" if one.persistent else "recent"
+    cost = f"; costs the job {one.lost:.0%} of its time" if one.lost else ""
+    return f"{who}: {one.cause}, takes {one.slowdown:.0%} longer since step {one.since_step}, {lasts}{cost}"
 
 
 def metrics(progress: Progress) -> list[str]:
-    """Return each metric of the program's own with its value, and the step where that is an earlier one."""
+    """Return each of the program's metrics with its value, and with its step if that is not the latest
+    step.
+    """
     return [
         f"{one.name} {'NaN' if one.value is None else format(one.value, '.6g')}"
         + (f" at step {one.step}" if one.step != progress.step else "")

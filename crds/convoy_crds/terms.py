@@ -1,4 +1,4 @@
-"""Every label, annotation, finalizer and condition type of Convoy, each named once."""
+"""Labels, annotations, finalizers, condition types and other names of Convoy, each defined once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 OPERATOR = "convoy-operator"
 FIELD_MANAGER = "convoy-operator"
 LABEL_MANAGED = "app.kubernetes.io/managed-by"
-"""Label of every object that the operator made; its value is `OPERATOR`."""
+"""Label of every object that the operator creates. Its value is `OPERATOR`."""
 MANAGED_BY = "convoy.dev/operator"
 
 LABEL_JOB = "convoy.dev/job"
@@ -16,22 +16,24 @@ LABEL_INDEX = "convoy.dev/index"
 LABEL_AGENT_READY = "convoy.dev/agent-ready"
 
 LABEL_NODE_HEALTH = "convoy.dev/node-health"
-"""State of a node's hardware, on the node."""
+"""Label on a node with the state of its hardware."""
 TAINT_UNQUALIFIED = "convoy.dev/unqualified"
 TAINT_SUSPECT = "convoy.dev/suspect"
 TAINT_QUARANTINED = "convoy.dev/quarantined"
 TAINTS = (TAINT_UNQUALIFIED, TAINT_SUSPECT, TAINT_QUARANTINED)
-"""All that Convoy ever puts on nodes. It takes none but these away, and cordons nothing."""
+"""All taints that Convoy puts on nodes. Convoy removes no other taint and cordons no node."""
 NODE_CONDITION_QUALIFIED = "convoy.dev/Qualified"
-"""Condition on the Node, for other controllers to read."""
+"""Condition on the Node, for other controllers."""
 
 ANNOTATION_INTENT = "convoy.dev/intent-hash"
 ANNOTATION_BORN = "convoy.dev/born-incarnation"
-"""The incarnation that a pod was created for; later ones may restart its ranks in place."""
+"""Annotation with the incarnation that a pod was created for. Later incarnations may restart its ranks in
+place.
+"""
 ANNOTATION_CONTAINER = "convoy.dev/container"
-"""Name of a worker pod's container that runs the ranks: admission may put others before it."""
+"""Annotation with the name of the ranks' container. Admission webhooks may insert containers before it."""
 ANNOTATION_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-"""The container that `kubectl logs` and `kubectl exec` choose."""
+"""Annotation with the container that `kubectl logs` and `kubectl exec` use by default."""
 
 ENV_PARAMS = "CONVOY_PARAMS"
 ENV_CHECKPOINT_DIR = "CONVOY_CHECKPOINT_DIR"
@@ -40,10 +42,10 @@ ENV_CHECKPOINT_TIERS = "CONVOY_CHECKPOINT_TIERS"
 ENV_GRACE_SECONDS = "CONVOY_GRACE_SECONDS"
 ENV_HANG_SECONDS = "CONVOY_HANG_SECONDS"
 ENV_HOME = "CONVOY_HOME"
-"""A folder that any user of the pod may write to; the launcher makes HOME there where the image has none."""
+"""Folder that any user of the pod may write to. The launcher creates HOME in it if the image has no home."""
 ENV_SOCKET = "CONVOY_SOCKET"
 ENV_WARM = "CONVOY_WARM"
-"""`false` where `recovery.warm` is; absent otherwise, so that no running pod is replaced for it."""
+"""`false` if `recovery.warm` is false. Absent otherwise, so that the default replaces no running pod."""
 
 CSI_DRIVER = "agent.convoy.dev"
 HUB_AUDIENCE = "convoy-hub"
@@ -53,20 +55,20 @@ CA_SECRET = "convoy-ca"  # noqa: S105 - the name of a Secret, not its content
 CA_CONFIG_MAP = "convoy-ca"
 
 MOUNT_PATH = "/var/run/convoy"
-"""Where the agent's CSI volume appears in a worker pod."""
+"""Mount path of the agent's CSI volume in a worker pod."""
 HOME_PATH = "/var/run/convoy-home"
-"""Where a worker pod has an empty volume for a home and temporary files."""
+"""Mount path of a worker pod's empty volume for a home and temporary files."""
 STORES_PATH = "/var/lib/convoy/stores"
-"""Where the claims of agent.storeVolumes appear in an agent's pod, each in a folder of its name."""
+"""Folder in an agent's pod with the claims of agent.storeVolumes, each at its name."""
 
 
 _AGENTS = ".agents.convoy.dev"
 _LONGEST_SERVER_NAME = 253
-"""Characters of a DNS name. OpenSSL and BoringSSL refuse to ask for a longer one."""
+"""Most characters of a DNS name. OpenSSL and BoringSSL refuse to request a longer one."""
 
 
 def agent_server_name(node: str) -> str:
-    """The name by which the agent of a node is asked for in a TLS handshake."""
+    """Return the server name that clients request from a node's agent in the TLS handshake."""
     name = f"{node}{_AGENTS}"
     if len(name) <= _LONGEST_SERVER_NAME:
         return name
@@ -74,12 +76,12 @@ def agent_server_name(node: str) -> str:
 
 
 def agent_names(node: str) -> list[str]:
-    """The names in the certificate of a node's agent. By the first, agents know who calls."""
+    """Return the names in the certificate of a node's agent. Agents identify a caller by the first one."""
     return list(dict.fromkeys((f"{node}{_AGENTS}", agent_server_name(node))))
 
 
 class ConditionType:
-    """Condition types of a TrainingJob."""
+    """Condition types of all kinds. Those without a docstring belong to TrainingJob."""
 
     VALID = "Valid"
     SCHEDULED = "Scheduled"
@@ -89,14 +91,14 @@ class ConditionType:
     COMPLETE = "Complete"
     FAILED = "Failed"
     CHECKPOINTING = "Checkpointing"
-    """Absent for a job without spec.checkpoint.tiers."""
+    """Absent if the job has no spec.checkpoint.tiers."""
     STRAGGLER_DETECTED = "StragglerDetected"
-    """Absent until the ranks of an incarnation have told of their steps."""
+    """Absent until the incarnation's ranks have reported steps."""
     METRICS_DROPPED = "MetricsDropped"
-    """Absent while all metrics that the ranks report are kept."""
+    """Absent while Convoy keeps all metrics that the ranks report."""
     READY = "Ready"
-    """Of an Engine: jobs may name it. Of a CheckpointStore: checkpoints can be committed there."""
+    """Engine: jobs may name it. CheckpointStore: jobs can commit checkpoints to it."""
     QUALIFIED = "Qualified"
-    """Of a NodeHealth: a sweep that still counts has passed the hardware, and nothing speaks against it."""
+    """NodeHealth: a valid sweep has passed the hardware, and there is no evidence against it."""
     ACTING = "Acting"
-    """Of a NodeHealth: what is wanted may be done; False says which budget is in the way."""
+    """NodeHealth: the wanted action may happen. False names the budget that stops it."""

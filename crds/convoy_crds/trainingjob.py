@@ -1,4 +1,4 @@
-"""TrainingJob: roles of workers that train together, restarted, checkpointed and watched."""
+"""TrainingJob: roles of workers that train together. Convoy restarts, checkpoints and observes them."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ _CONTAINER = (
     " && has(r.template.spec.containers)"
     " && type(r.template.spec.containers) == list && size(r.template.spec.containers) > 0"
 )
-"""CEL: whether role `r` has a container; a null is none."""
+"""CEL that is true if role `r` has a container. A null counts as absent."""
 
 
 def _has_field(field: str, kind: str) -> str:
-    """CEL: whether the first container of role `r` has a field, of a CEL type; a null is none."""
+    """Return CEL that is true if the first container of role `r` has a field of a CEL type. A null counts
+    as absent.
+    """
     path = f"r.template.spec.containers[0].{field}"
     return f"has({path}) && type({path}) == {kind}"
 
 
 class EngineRef(Model):
-    """An Engine of the catalogue and the parameters for it."""
+    """An Engine of the catalogue, and the parameters for it."""
 
     name: ObjectName
     params: Annotated[
@@ -46,11 +48,11 @@ class EngineRef(Model):
         Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}),
         AfterValidator(depth_checked),
     ] = Field(default_factory=dict)
-    """Checked against the Engine's `paramsSchema`."""
+    """Parameters, which must match the Engine's `paramsSchema`."""
 
 
 class Role(Model):
-    """Identical workers of the job. Ranks are numbered through the roles in order."""
+    """Identical workers of the job. Ranks are numbered consecutively through the roles, in order."""
 
     model_config = validated(
         Rule(
@@ -64,68 +66,75 @@ class Role(Model):
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)]
     """Pods of this role."""
     min_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
-    """The fewest pods this role is worth running with: where no node is free for the others the job runs on
-    without them, and takes them in again at the next checkpoint after they are there."""
+    """Fewest pods that this role can run with. If the others have no free node, the job runs without them.
+    They rejoin at the next checkpoint after they are ready.
+    """
     processes_per_replica: Annotated[int, Field(ge=1, le=64)] = 1
     """Ranks in each pod."""
     template: Annotated[PodTemplate | None, Field(json_schema_extra={"nullable": True})] = None
-    """Own image and command, or additions (resources, volumes, tolerations) to the engine's pod."""
+    """The role's own image and command, or additions to the engine's pod: resources, volumes, tolerations."""
 
 
 class Fencing(StrEnum):
-    """How a replacement is kept apart from a worker that may still run on a node nobody hears of."""
+    """How Convoy isolates the worker of a lost node, which may still run, from its replacement."""
 
     AUTO = "Auto"
-    """`Commit` for engines, `Strict` for own images."""
+    """`Commit` for engines, `Strict` for jobs with their own image."""
     COMMIT = "Commit"
-    """At once: what the old worker still does can no longer be committed as a checkpoint."""
+    """Replaces the worker at once. The old worker can no longer commit a checkpoint."""
     STRICT = "Strict"
-    """Only when the old worker must have stopped: for programs that write elsewhere themselves."""
+    """Replaces the worker only when the old one must have stopped, for programs that also write to other
+    places.
+    """
 
 
 class Recovery(Model):
-    """How the job survives faults."""
+    """How Convoy recovers the job from faults."""
 
     max_restarts: Annotated[int, Field(ge=0, le=1000)] = 10
-    """Counted restarts allowed within the window; one more fails the job."""
+    """Most counted restarts within the window. One more fails the job."""
     window_seconds: Annotated[int, Field(ge=1, le=31_536_000)] = 3600
-    """Length of the sliding window, in seconds."""
+    """Length of the sliding window in seconds."""
     hang_seconds: Annotated[int, Field(ge=5, le=86_400)] = 600
-    """A rank that makes no step for this long, in seconds, is taken for hung and restarted."""
+    """Seconds without a step after which a rank counts as hung and is restarted."""
     in_place: bool = True
-    """True restarts the ranks in the pods that are left; false replaces all pods after every fault."""
+    """True restarts the ranks in the remaining pods. False replaces all pods after every fault."""
     warm: bool = True
-    """True forks the ranks of a `python` command from a process with PyTorch loaded; false executes each."""
+    """True forks the ranks of a `python` command from a process that has PyTorch loaded. False starts each
+    rank with a new interpreter.
+    """
     fencing: Fencing = Fencing.AUTO
-    """`Auto`, `Commit` or `Strict`: when the worker of a lost node may be replaced."""
+    """When Convoy may replace the worker of a lost node."""
     avoid_repeat_offenders: Annotated[int, Field(ge=0, le=100)] = 2
-    """Faults of a node after which the job's pods go elsewhere if they can; 0 avoids none."""
+    """Faults of a node after which the job's pods avoid the node if possible. 0 avoids no node."""
     max_identical_errors: Annotated[int, Field(ge=0, le=1000)] = 3
-    """The job fails when a rank has ended this often in a row in the same way at the same step; 0: never."""
+    """Consecutive identical failures after which the job fails: a rank ends in the same way at the same
+    step. 0 disables the limit.
+    """
     restart_id: Annotated[str, Field(max_length=64)] = ""
-    """Any change of it forms the process group anew, once; not counted."""
+    """Any change restarts the ranks once. That restart does not count against `maxRestarts`."""
     schedule_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
-    """A job whose pods are not all up after this long, in seconds, gives them back and tries again."""
+    """Seconds that all pods have to start. After that Convoy deletes them, waits and tries again."""
 
 
 class GuardAction(StrEnum):
-    """What may be done when a node slows the job."""
+    """Allowed action when a node slows the job."""
 
     OBSERVE = "Observe"
-    """It is only told of; the job stays where it is."""
+    """Convoy only reports the node. The job stays on it."""
     SWAP = "Swap"
-    """The job is moved off the node, once its state is saved."""
+    """Convoy swaps the job off the node, after the job has saved its state."""
 
 
 class Guard(Model):
-    """What may be done to the job for the sake of its speed."""
+    """What Convoy may do about nodes that slow the job."""
 
     action: GuardAction = GuardAction.SWAP
-    """`Swap` or `Observe`. Nodes are only acted on where a GuardPolicy says `mode: Act`."""
+    """Convoy acts on nodes only if their GuardPolicy has `mode: Act`."""
 
 
 class TrainingJobSpec(Model):
-    """What the user asks for."""
+    """The job that the user requests."""
 
     model_config = validated(
         Rule(
@@ -142,7 +151,8 @@ class TrainingJobSpec(Model):
         Rule(
             f"!has(self.engine) || self.roles.all(r, !({_CONTAINER})"
             f" || !({_has_field('args', 'list')}) || {_has_field('command', 'list')})",
-            "args without command would be dropped: the engine brings its own command line",
+            "args without command would be ignored, because the engine has its own command line: set "
+            "command too",
             ".roles",
         ),
         Rule(
@@ -160,18 +170,18 @@ class TrainingJobSpec(Model):
     engine: EngineRef | None = None
     roles: Annotated[list[Role], Field(min_length=1, max_length=8, json_schema_extra=map_list("name"))]
     success: Annotated[str, Field(max_length=24)] = ALL_ROLES_COMPLETE
-    """`AllRolesComplete`, or the role whose completion completes the job."""
+    """`AllRolesComplete`, or the name of the role whose completion completes the job."""
     recovery: Recovery = Field(default_factory=Recovery)
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     guard: Guard = Field(default_factory=Guard)
     suspend: bool = False
-    """True takes a checkpoint, gives all pods back and keeps the job; false lets it run on."""
+    """True saves a checkpoint and deletes all pods but keeps the job. False lets the job run on."""
     managed_by: Annotated[str, Field(max_length=63)] | None = None
-    """The controller that reconciles this job; Convoy leaves it to any other than `convoy.dev/operator`."""
+    """Controller that reconciles this job. Convoy ignores the job if it is not `convoy.dev/operator`."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
-    """The job fails when it has been active (not suspended) for longer, in seconds."""
+    """Seconds of activity, without suspensions, after which the job fails."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """The job is deleted this long after it finished, in seconds."""
+    """Seconds between the end of the job and its deletion. Absent: Convoy does not delete it."""
 
 
 class TrainingJob(Model):
@@ -184,7 +194,7 @@ class TrainingJob(Model):
             "shorten metadata.name or a role's name",
         ),
         Rule(
-            # The cheapest alternatives stand first: `||` skips the rest.
+            # The cheapest alternatives come first, because `||` skips the rest.
             "(has(self.spec.suspend) && self.spec.suspend)"
             " || !has(self.status) || !has(self.status.phase)"
             " || self.status.phase in ['Pending', 'Suspending', 'Suspended']"
@@ -193,7 +203,7 @@ class TrainingJob(Model):
             " && has(self.spec.engine) == has(oldSelf.spec.engine)"
             " && (!has(self.spec.engine) || self.spec.engine == oldSelf.spec.engine))",
             "engine, roles and checkpoint may change only while status.phase is Pending, Suspending or "
-            "Suspended, or in the update that sets suspend: true; a job that has ended is made anew instead",
+            "Suspended, or in the update that sets suspend: true; if the job has ended, create another job",
             ".spec",
         ),
         Rule(
@@ -201,8 +211,8 @@ class TrainingJob(Model):
             " && has(self.spec.engine) == has(oldSelf.spec.engine))"
             " || !has(self.status) || !has(self.status.phase)"
             " || self.status.phase in ['Pending', 'Suspended']",
-            "recovery.fencing, and whether there is an engine, may change only while status.phase is Pending "
-            "or Suspended: until then pods of the job may run that are fenced in the old way",
+            "recovery.fencing, and the presence of spec.engine, may change only while status.phase is "
+            "Pending or Suspended: in other phases pods with the old fencing may still run",
             ".spec",
         ),
     )

@@ -18,7 +18,7 @@ from convoy_crds.metric_names import MAX_METRICS
 
 
 class Phase(StrEnum):
-    """Where the job stands, in one word."""
+    """State of the job in one word."""
 
     PENDING = "Pending"
     STARTING = "Starting"
@@ -34,29 +34,29 @@ TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED})
 
 
 class RoleStatus(StatusModel):
-    """Pods of one role."""
+    """The pods of one role."""
 
     name: str
     desired: int = 0
     ready: int = 0
     """Pods whose ranks run."""
     absent: Annotated[list[int], Field(max_length=MAX_REPLICAS)] = Field(default_factory=list)
-    """Replicas that the incarnation runs without."""
+    """Replicas that are missing from the incarnation."""
 
 
 class RestartScope(StrEnum):
-    """What a restart replaces."""
+    """Part of the job that a restart replaces."""
 
     PROCESS = "Process"
-    """The ranks, in their pods."""
+    """The ranks, inside their pods."""
     POD = "Pod"
-    """The pod at fault."""
+    """The faulty pod."""
     JOB = "Job"
     """All pods."""
 
 
 class LastRestart(StatusModel):
-    """The fault behind the latest restart."""
+    """The fault that caused the latest restart."""
 
     reason: str
     message: str = ""
@@ -65,103 +65,107 @@ class LastRestart(StatusModel):
     pod: str | None = None
     exit_code: int | None = None
     step: int | None = None
-    """The last step of the rank at fault."""
+    """Last step of the faulty rank."""
     counted: bool = True
-    """Against `recovery.maxRestarts`."""
+    """True if the restart counts against `recovery.maxRestarts`."""
     scope: RestartScope = RestartScope.PROCESS
     at: datetime
-    """When the operator decided on it."""
+    """Time of the operator's decision."""
 
 
 class Restarts(StatusModel):
-    """How often the process group was formed again."""
+    """Restarts of the job's ranks."""
 
     total: int = 0
     counted: int = 0
-    """Those that count against `recovery.maxRestarts`."""
+    """Restarts that count against `recovery.maxRestarts`."""
     in_window: int = 0
-    """Counted ones within the last `recovery.windowSeconds` before the latest restart."""
+    """Counted restarts in the `recovery.windowSeconds` before the latest restart."""
     times: Annotated[list[datetime], Field(max_length=1024)] = Field(default_factory=list)
-    """When the counted ones of the window happened, oldest first."""
+    """Times of the counted restarts in the window, oldest first."""
     identical: int = 0
-    """How often in a row a rank has ended in the same way at the same step."""
+    """Consecutive failures in which a rank ended in the same way at the same step."""
     stalled: int = 0
-    """Counted ones in a row without a step beyond `best`; each replaces more than the one before."""
+    """Consecutive counted restarts without a step beyond `best`. Each one replaces more than the one
+    before.
+    """
     best: int = 0
-    """The furthest step at any fault so far."""
+    """Furthest step of the job at any fault."""
     not_before: datetime | None = None
-    """The next incarnation forms no earlier."""
+    """Earliest time at which the next incarnation may form."""
     last: LastRestart | None = None
 
     def within(self, seconds: float, now: datetime) -> list[datetime]:
-        """When the counted ones of the last so many seconds happened."""
+        """Return the times of the counted restarts in the last `seconds`."""
         start = now - timedelta(seconds=seconds)
         return [time for time in self.times if time > start]
 
 
 class Offender(StatusModel):
-    """A node and the faults of this job that are laid to it."""
+    """A node, and the faults of this job that it caused."""
 
     node: str
     faults: int
     reason: str
-    """Of the latest."""
+    """Reason of the latest fault."""
     at: datetime
 
 
 class Goodput(StatusModel):
-    """Where the job's time went; every second has one cause, all together they are its age."""
+    """The job's time by cause. Each second has one cause, so the sum is the job's age."""
 
     ratio: float | None = None
-    """Productive share of the time since the job was made."""
+    """Productive share of the time since the job's creation."""
     seconds: dict[str, float] = Field(default_factory=dict)
-    """By cause, up to `since`."""
+    """Seconds by cause, up to `since`."""
     cause: str = ""
-    """What the time since `since` goes to."""
+    """Cause of the time since `since`."""
     since: datetime | None = None
     best: int = 0
-    """The furthest step so far; steps up to it are recomputed after a fault."""
+    """Furthest step so far. After a fault, steps up to it count as recompute."""
     checkpoint: float = 0.0
-    """Seconds for which saving held up this incarnation, as far as `seconds` has them."""
+    """Seconds of checkpoint delay in this incarnation that `seconds` already includes."""
     straggler: float = 0.0
-    """Of the time since `since`, the share that goes to slow ranks instead, while `cause` is one of steps."""
+    """Share of the time since `since` that counts as `straggler` instead, if `cause` is about steps."""
     anchor_step: int = 0
-    """The first step that was seen of this incarnation, and when, for the pace of a recomputation."""
+    """First step observed in this incarnation. With `anchorAt` it gives the pace of a recomputation."""
     anchor_at: datetime | None = None
 
 
 class Metric(StatusModel):
-    """The newest value of a figure that the program measures itself."""
+    """The newest value of a metric that the program reports."""
 
     name: str
     value: float | None = None
     """Absent for NaN and infinity."""
     step: int = 0
-    """The step at which the rank reported the value."""
+    """Step at which the rank reported the value."""
 
 
 class Progress(StatusModel):
-    """How far the training is."""
+    """Progress of the training."""
 
     step: int = 0
     total_steps: int | None = None
     percent: int | None = None
     samples_per_second: float | None = None
-    """Of all ranks together."""
+    """Samples per second of all ranks together."""
     loss: float | None = None
     diverged: bool | None = None
-    """True when the loss is no number: NaN or infinite. `loss` is then left out."""
+    """True if the loss is NaN or infinite. `loss` is then absent."""
     metrics: Annotated[list[Metric], Field(max_length=MAX_METRICS, json_schema_extra=map_list("name"))] = (
         Field(default_factory=list)
     )
-    """Figures of the program's own: those that the Engine declares, or the first 16 of a job without one."""
+    """The program's own metrics: those that the Engine declares, or the first 16 of a job without an
+    Engine.
+    """
     eta_at: datetime | None = None
     time: datetime | None = None
-    """When the step was reported."""
+    """Time of the report."""
 
 
 class Watermark(StatusModel):
-    """The newest generation that is whole at a tier."""
+    """The newest complete generation at a tier."""
 
     incarnation: int
     step: int
@@ -169,7 +173,7 @@ class Watermark(StatusModel):
 
 
 class Watermarks(StatusModel):
-    """Each only grows."""
+    """The newest complete generation at each tier. A watermark only advances."""
 
     local: Watermark | None = None
     peer: Watermark | None = None
@@ -177,15 +181,15 @@ class Watermarks(StatusModel):
 
 
 class ChosenInterval(StatusModel):
-    """The time between two checkpoints that the operator has chosen."""
+    """The checkpoint interval that the operator chose."""
 
     seconds: int
     reason: str
-    """Why not more or less often."""
+    """Reason for this interval."""
 
 
 class CheckpointStatus(StatusModel):
-    """The newest committed generation, and the farthest tier that has it."""
+    """The newest committed generation, and the farthest tier that holds it."""
 
     incarnation: int
     step: int
@@ -193,55 +197,60 @@ class CheckpointStatus(StatusModel):
     time: datetime
     watermarks: Watermarks = Field(default_factory=Watermarks)
     interval: ChosenInterval | None = None
-    """Under `spec.checkpoint.interval: Auto`."""
+    """Set if `spec.checkpoint.interval` is `Auto`."""
 
 
 class Straggler(StatusModel):
-    """Something that makes the job slower than it could be."""
+    """A cause that slows the job down."""
 
     cause: str
     """Compute, Thermal, Communication, Input, Host, Imbalance, CommonMode or Unknown."""
     place: str
     """What is slow: rank, node, link, group, rack, class, replica, stages, replicas or job."""
     ranks: Annotated[list[int], Field(max_length=64)] = Field(default_factory=list)
-    """The culprits, 64 at most; empty when nobody is accused."""
+    """Ranks to blame, at most 64. Empty if no rank is to blame."""
     nodes: Annotated[list[str], Field(max_length=16)] = Field(default_factory=list)
-    """Where they are, 16 at most."""
+    """Nodes of these ranks, at most 16."""
     since_step: int = 0
     slowdown: float = 0.0
-    """0.4: takes 40 % longer than its peers."""
+    """0.4: takes 40 % longer than its peers.
+    """
     lost: float = 0.0
-    """0.3: without it all ranks would be done in 30 % less time, at most."""
+    """Most time that the job could save, as a share: 0.3 for 30 %."""
     persistent: bool = False
-    """Slow for long, and most of that time."""
+    """True if the slowness has lasted long, for most of that time."""
 
 
 class TrainingJobStatus(StatusModel):
-    """What the operator knows. Written by the operator alone."""
+    """State of the job. Only the operator writes it."""
 
     observed_generation: int = 0
     phase: Phase | None = None
     reason: str = ""
-    """Why it is in this phase: the reason of the condition that decides it."""
+    """Reason of the condition that explains the phase."""
     message: str = ""
     ready: str = ""
-    """Pods whose ranks run, of those desired: `3/4`."""
+    """Pods with running ranks, of the desired pods: `3/4`."""
     incarnation: int = 0
-    """Formation of the process group; only ever grows."""
+    """Number of times that the job's pods have formed a group. It only increases."""
     membership: str = ""
-    """Digest of the pods that form this incarnation; empty while it waits for them."""
+    """Digest of the pods in this incarnation. Empty while the incarnation waits for its pods."""
     formed_spec: str = ""
     """Digest of the engine, roles and checkpoint that this incarnation runs with."""
     layout: str = ""
-    """Digest of the roles, without their containers, as they were when the job was last Pending."""
+    """Digest of the roles, without their containers, when the job was last Pending."""
     restart_id: str = ""
-    """The `recovery.restartId` that has been acted on."""
+    """The `recovery.restartId` that last took effect."""
     start_time: datetime | None = None
-    """When the job last became active; a resume starts it anew, as in batch/v1."""
+    """Time when the job last became active. As in batch/v1, a resume resets it."""
     pending_since: datetime | None = None
-    """Since when its pods have been coming up; in the future while it holds back before it tries again."""
+    """Time since which the job's pods have been starting. In the future during the back-off before the next
+    attempt.
+    """
     pending_cause: str = ""
-    """Why its pods were last given back at `recovery.scheduleSeconds`; empty once they have formed."""
+    """Reason why Convoy last deleted the pods at `recovery.scheduleSeconds`. Empty once the pods have
+    formed a group.
+    """
     completion_time: datetime | None = None
     conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=map_list("type"))] = Field(
         default_factory=list
@@ -254,9 +263,9 @@ class TrainingJobStatus(StatusModel):
         default_factory=list
     )
     whole_since: datetime | None = None
-    """Since when pods that this incarnation runs without could be taken in again."""
+    """Time since which the absent pods could rejoin."""
     goodput: Goodput = Field(default_factory=Goodput)
     progress: Progress | None = None
     checkpoint: CheckpointStatus | None = None
     stragglers: Annotated[list[Straggler], Field(max_length=16)] = Field(default_factory=list)
-    """What was slow in this incarnation when last looked at."""
+    """Stragglers of this incarnation at the latest check."""

@@ -1,9 +1,9 @@
-"""CEL under which a spec is the same as before, whether a default is written down or left out.
+"""CEL expressions that compare two versions of a spec, ignoring whether a default is written or left out.
 
-A default inside a list is filled in by the models, not by the API server (`applied.py`). A file that leaves
-it out must equal a stored job that names it, and the other way round: some users write defaults, and an
-earlier schema had the server store them. Otherwise the same file, applied again, would be refused while the
-job runs.
+The models, not the API server, fill in a default inside a list (`applied.py`). A manifest without the
+default must therefore equal a stored job that has it, and the reverse. Some users write defaults, and an
+earlier schema made the server store them. Without this comparison the API server would reject the same
+manifest, applied again, while the job runs.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ _SPEC = (
     "securityContext",
     "terminationGracePeriodSeconds",
 )
-"""Typed fields of a pod spec, but for its containers."""
+"""Typed fields of a pod spec, except its containers."""
 _ZONE = "'topology.kubernetes.io/zone'"
 _HAS_CONTAINERS = "has(r.template) && has(r.template.spec) && has(r.template.spec.containers)"
 
 
 def roles(now: str, before: str) -> str:
-    """CEL: whether two lists of roles ask for the same pods, numbered in the same order.
+    """Return CEL that is true if two lists of roles define the same pods in the same order.
 
-    Where the default name of a container comes or goes, fields that no schema names are not compared. The
-    operator compares all.
+    If a container's default name is added or removed, the CEL compares only typed fields. The operator
+    compares all fields.
     """
     meta = ("r.?template.?metadata.?labels", "r.?template.?metadata.?annotations")
     plain = ("r.replicas", "r.?minReplicas", "r.?processesPerReplica.orValue(1)", *meta)
     same = " && ".join(_each(now, before, field) for field in plain)
-    # == does not see the order of a list with keys.
+    # The operator == ignores the order of a list with keys.
     order = _each(now, before, "r.name")
     return f"({order} && ({now} == {before} || ({same} && {_specs(now, before)})))"
 
 
 def checkpoint(now: str, before: str) -> str:
-    """CEL: whether two checkpoint sections ask for the same."""
+    """Return CEL that is true if two checkpoint sections are equal."""
     parents = ("tiers", "tiers.peer", "resumeFrom")
     tiers, peer, source = ((f"{now}.{name}", f"{before}.{name}") for name in parents)
     copies = f"{_default(*peer, 'copies', '1')} && {_default(*peer, 'topologyKey', _ZONE)}"
@@ -54,7 +54,7 @@ def checkpoint(now: str, before: str) -> str:
 
 
 def _specs(now: str, before: str) -> str:
-    """CEL: whether the templates' pod specs are the same but for the default name of containers."""
+    """Return CEL that is true if the templates' pod specs are equal, apart from default container names."""
     named = _containers("has(c.name)")
     fields = [
         _containers("has(c.name) ? c.name : 'worker'"),
@@ -66,25 +66,28 @@ def _specs(now: str, before: str) -> str:
 
 
 def _containers(value: str) -> str:
-    """CEL: a value of each container `c` of role `r`. An orValue([]) would hide how many there may be."""
+    """Return CEL for a value of each container `c` of role `r`.
+
+    An orValue([]) instead would hide the list's maximum length from the API server's cost estimate.
+    """
     return f"({_HAS_CONTAINERS} ? r.template.spec.containers.map(c, {value}) : [])"
 
 
 def _each(now: str, before: str, value: str) -> str:
-    """CEL: whether roles `r` of two lists have the same value, one by one."""
+    """Return CEL that is true if the roles `r` of two lists have equal values, pair by pair."""
     return f"{now}.map(r, {value}) == {before}.map(r, {value})"
 
 
 def _both(now: str, before: str, same: str) -> str:
-    """CEL: whether two optional objects are both absent, or there and the same."""
+    """Return CEL that is true if two optional objects are both absent, or both present and equal."""
     return f"has({now}) == has({before}) && (!has({now}) || ({same}))"
 
 
 def _same(now: str, before: str, name: str) -> str:
-    """CEL: whether an optional field is the same in two objects."""
+    """Return CEL that is true if an optional field is equal in two objects."""
     return _both(f"{now}.{name}", f"{before}.{name}", f"{now}.{name} == {before}.{name}")
 
 
 def _default(now: str, before: str, name: str, default: str) -> str:
-    """CEL: whether a field with a default is the same in two objects."""
+    """Return CEL that is true if a field with a default is equal in two objects."""
     return " == ".join(f"(has({one}.{name}) ? {one}.{name} : {default})" for one in (now, before))

@@ -1,4 +1,4 @@
-"""Variables that a role declares for the container of its ranks."""
+"""Environment variables that a role declares for the ranks' container."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from convoy_crds.trainingjob import Role
 
 
 def declared(role: Role) -> dict[str, str]:
-    """Return the variables with a plain value, each expanded with those before it, as the kubelet does.
+    """Return the variables with a plain value. As in the kubelet, a value may refer to earlier variables.
 
-    What comes from Secrets, ConfigMaps or fields is left out.
+    Variables from Secrets, ConfigMaps or fields are left out.
     """
     containers = role.template.spec.containers if role.template else None
     entries = containers[0].env if containers else None

@@ -149,8 +149,8 @@ def test_it_denies_in_the_namespaces_that_are_selected(helm: Path) -> None:
         ({"hostNetwork": True}, "hostNetwork"),
         ({"hostPID": True}, "hostPID"),
         ({"hostIPC": True}, "hostIPC"),
-        ({"serviceAccountName": "strong"}, "a serviceAccountName is not for jobs of this namespace"),
-        ({"serviceAccount": "strong"}, "a serviceAccountName is not for jobs of this namespace"),
+        ({"serviceAccountName": "strong"}, "serviceAccountName is not allowed for jobs in this namespace"),
+        ({"serviceAccount": "strong"}, "serviceAccountName is not allowed for jobs in this namespace"),
         ({"automountServiceAccountToken": True}, "automountServiceAccountToken"),
         ({"volumes": [TOKEN]}, "automountServiceAccountToken"),
         ({"volumes": [{"name": "p", "projected": {"sources": "x"}}]}, "expression"),  # not readable

@@ -81,9 +81,9 @@ def toy(pod: dict[str, Any] | None) -> dict[str, Any]:
 def test_its_pods_are_held_to_the_rules_of_admission(control_plane: Any, toys: str) -> None:
     refused = partial(refusal, control_plane, "POST", f"{toys}?dryRun=All")
     container = {"name": "server", "image": "i"}
-    assert "hostPath are not for jobs" in refused(
+    assert "hostPath volumes are not allowed for jobs" in refused(
         toy({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]})
     )
-    assert "privileged containers are not" in refused(toy({"containers": [{**container, **PRIVILEGED}]}))
-    assert "serviceAccountName is not" in refused(toy({"serviceAccountName": "admin"}))
+    assert "privileged containers are not allowed" in refused(toy({"containers": [{**container, **PRIVILEGED}]}))
+    assert "serviceAccountName is not allowed" in refused(toy({"serviceAccountName": "admin"}))
     assert refused(toy({"containers": [container]})) == "" == refused(toy(None))

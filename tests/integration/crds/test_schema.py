@@ -129,7 +129,7 @@ REFUSED = [
     ),
     (body(success="nobody"), "success must be"),
     (body(checkpoint={"interval": "5 minutes"}), "spec.checkpoint.interval"),
-    (body(checkpoint={"interval": "Auto"}), "interval Auto goes by what saves to memory cost"),
+    (body(checkpoint={"interval": "Auto"}), "interval Auto needs the measured cost of saves to memory"),
     (body(checkpoint={"tiers": {"local": {}, "remote": {}}}), "spec.checkpoint.tiers.remote.store: Required"),
     (
         body(checkpoint={"tiers": {"local": {}, "remote": {"store": "s", "claimName": "c"}}}),
@@ -255,7 +255,7 @@ del NEITHER["spec"]["s3"]
         (store(prefix="a/../b"), "prefix must be folders"),
         (store(credentialsSecret="Keys"), "spec.s3.credentialsSecret"),
         (store(allowed=[]), "spec.allowedNamespaces"),
-        (store(allowed=["A"]), "spec.allowedNamespaces: Invalid value: allowedNamespaces must hold names"),
+        (store(allowed=["A"]), "spec.allowedNamespaces: Invalid value: each entry of allowedNamespaces must be"),
         (store(allowed=["a", "a"]), "Duplicate value"),
         (store(secretKey="x"), "unknown field"),
         (on_volume(path="a/../b"), "spec.volume.path: Invalid value: path must be folders"),

@@ -160,7 +160,7 @@ def test_a_manifest_without_a_command_names_the_field(run: Run) -> None:
 
 
 def test_wrong_parameters_are_named_before_anything_starts(run: Run) -> None:
-    with pytest.raises(LocalError, match=r"spec\.engine\.params.*'stepz' was unexpected"):
+    with pytest.raises(LocalError, match=r"spec\.engine\.params.*unknown parameter 'stepz'"):
         run(job(params={"stepz": 3}), gpt())
 
 

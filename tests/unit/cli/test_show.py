@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from convoy.cli.show import age, row, trouble
+from convoy.cli.show import age, row, warning_message
 from convoy.cli.table import amount, fit
 from convoy_crds.trainingjob import TrainingJob
 
@@ -57,10 +57,10 @@ def test_a_loss_that_is_no_number_is_not_as_one_that_is_not_told(progress: dict[
 
 
 def test_the_message_is_for_jobs_in_trouble() -> None:
-    assert trouble(job(phase="Running", reason="Training", message="2 ranks run")) == ""
-    assert trouble(job(phase="Pending", reason="Unschedulable", message="no room")) == "no room"
-    assert trouble(job(phase="Failed", reason="RankFailed", message="exit code 1")) == "exit code 1"
-    assert "no operator" in trouble(job())
+    assert warning_message(job(phase="Running", reason="Training", message="2 ranks run")) == ""
+    assert warning_message(job(phase="Pending", reason="Unschedulable", message="no room")) == "no room"
+    assert warning_message(job(phase="Failed", reason="RankFailed", message="exit code 1")) == "exit code 1"
+    assert "no operator" in warning_message(job())
 
 
 @pytest.mark.parametrize(

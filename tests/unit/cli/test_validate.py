@@ -114,7 +114,7 @@ def test_an_engine_in_the_same_file_counts(tmp_path: Path) -> None:
         (spec(engine="gpt"), "spec.engine: must hold fields of its own, is 'gpt'"),
         (
             spec(engine={"name": "gpt", "params": {"stesp": 3}}),
-            "spec.engine.params: 'stesp' was unexpected; did you mean 'steps'?",
+            "spec.engine.params: unknown parameter 'stesp'; did you mean 'steps'?",
         ),
         (
             spec(roles=[{"name": "w", "replicas": 1}, {"name": "w", "replicas": 1}]),
@@ -222,7 +222,7 @@ NOWHERE = {**store(), "spec": {"allowedNamespaces": ["*"]}}
         (store(allowed=[]), "spec.allowedNamespaces: needs at least 1"),
         (
             store(allowed=["a", "B"]),
-            "spec.allowedNamespaces: allowedNamespaces must hold names of namespaces",
+            "spec.allowedNamespaces: each entry of allowedNamespaces must be the name of a namespace",
         ),
         (store(secret="x"), "spec.s3.secret: there is no such field"),
         (on_volume(), "1 object valid"),
@@ -231,7 +231,7 @@ NOWHERE = {**store(), "spec": {"allowedNamespaces": ["*"]}}
         (NOWHERE, "spec: a CheckpointStore needs exactly one of s3 (a bucket) and volume"),
         (
             spec(checkpoint={"tiers": {"remote": {"store": "s3"}}}),
-            "spec.checkpoint.tiers.remote: what goes to a store is read from memory: add local: {}",
+            "spec.checkpoint.tiers.remote: uploads to a store read from local memory: add local: {}",
         ),
         (
             spec(checkpoint={"tiers": {"local": {}, "remote": {"every": "5m"}}}),

@@ -84,7 +84,7 @@ def test_a_pod_is_told_of_by_the_container_of_its_ranks(given: Any, words: str) 
 
 
 def test_a_job_nobody_has_looked_at_says_so() -> None:
-    assert "no operator has looked at it" in text(job())
+    assert "no operator has reconciled this job" in text(job())
 
 
 def test_trouble_is_marked_with_a_legend_and_the_last_fault_is_named() -> None:
@@ -126,8 +126,8 @@ def test_who_keeps_the_others_waiting_is_named() -> None:
         )
     )
     assert "! StragglerDetected=True" in found
-    assert "Slow: rank 3 on n1: Compute, 42% longer since step 40, lasting" in found
-    assert "Slow: stages, nobody to blame: Imbalance, 10% longer since step 7, not for long yet" in found
+    assert "Slow: rank 3 on n1: Compute, takes 42% longer since step 40, persistent" in found
+    assert "Slow: stages, no rank to blame: Imbalance, takes 10% longer since step 7, recent" in found
     assert "Slow" not in text(job(phase="Succeeded", stragglers=slow))
 
 

@@ -115,7 +115,7 @@ def test_whose_jobs_may_name_it(allowed: list[str], namespace: str | None, wante
 @pytest.mark.parametrize("allowed", [["*a"], ["A"], ["a.b"], ["a", "-b"]])
 def test_namespaces_have_names(allowed: list[str]) -> None:
     (broken,) = broken_rules(checkpointstore.KIND, store(allowed).to_dict())
-    assert broken.startswith("spec.allowedNamespaces: allowedNamespaces must hold names of namespaces")
+    assert broken.startswith("spec.allowedNamespaces: each entry of allowedNamespaces must be the name of a namespace")
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_where_it_is_may_never_change(place: str, fields: tuple[str, ...]) -> No
     assert checkpointstore.KIND.scope == "Cluster"
 
 
-MEMORY = "what goes to a store is read from memory: add local: {}"
-COPIES = "peer copies are made of what is in local memory: add local: {}"
+MEMORY = "uploads to a store read from local memory: add local: {}"
+COPIES = "peer copies are made from local memory: add local: {}"
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,9 @@ def test_the_path_of_what_is_wrong_is_named(params: dict[str, Any], path: str) -
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("stesp", "'stesp' was unexpected; did you mean 'steps'?"),
-        ("Steps", "'Steps' was unexpected; did you mean 'steps'?"),
-        ("colour", "'colour' was unexpected; there are: optimizer, steps"),
+        ("stesp", "unknown parameter 'stesp'; did you mean 'steps'?"),
+        ("Steps", "unknown parameter 'Steps'; did you mean 'steps'?"),
+        ("colour", "unknown parameter 'colour'; there are: optimizer, steps"),
     ],
 )
 def test_an_unknown_parameter_is_told_what_it_may_have_meant(name: str, words: str) -> None:
@@ -56,9 +56,9 @@ def test_a_schema_may_allow_unknown_parameters() -> None:
 def test_a_broken_schema_is_explained() -> None:
     assert schema_error(SCHEMA) is None
     assert "$.type" in (schema_error({"type": "nonsense"}) or "")
-    assert "leads nowhere" in (schema_error({"$ref": "#/$defs/missing"}) or "")
+    assert "does not exist" in (schema_error({"$ref": "#/$defs/missing"}) or "")
     deep = {"properties": {"a": {"items": {"$ref": "#/$defs/missing"}}}}
-    assert "leads nowhere" in (schema_error(deep) or "")
+    assert "does not exist" in (schema_error(deep) or "")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_broken_schema_is_explained() -> None:
 def test_an_engine_s_broken_schema_is_no_fault_of_ours(schema: dict[str, Any]) -> None:
     assert schema_error(schema)
     path, why = params_error(schema, {"a": 1}) or ("", "")
-    assert path == "spec.engine.params" and why.startswith("the engine's schema is broken: ")
+    assert path == "spec.engine.params" and why.startswith("the schema of the Engine is invalid: ")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_an_engine_s_broken_schema_is_no_fault_of_ours(schema: dict[str, Any]) -
 )
 def test_a_reference_that_only_parameters_lead_into_is_the_engine_s_fault(schema: dict[str, Any]) -> None:
     path, why = params_error(schema, {"a": 1}) or ("", "")
-    assert path == "spec.engine.params" and why.startswith("the engine's schema is broken: ")
+    assert path == "spec.engine.params" and why.startswith("the schema of the Engine is invalid: ")
 
 
 def test_a_schema_is_read_from_nowhere_but_the_engine(
@@ -107,7 +107,7 @@ def test_a_schema_is_read_from_nowhere_but_the_engine(
     other.write_text('{"type": "integer"}')
     for reference in (other.as_uri(), "http://127.0.0.1:1/schema.json", "other.json"):
         schema = {"properties": {"a": {"$ref": reference}}}
-        assert "leads nowhere in this schema" in (schema_error(schema) or "")
+        assert "does not exist in this schema" in (schema_error(schema) or "")
         assert params_error(schema, {"a": 1})
 
 
@@ -145,7 +145,7 @@ def test_a_parameter_may_be_named_by_any_part_of_the_schema(schema: dict[str, An
     """tdegrunt/jsonschema#406. The first form is pydantic's for a model that refers to itself."""
     assert params_error(schema, {"steps": 1, "rate": 0.5}) is None
     error = params_error(schema, {"steps": 1, "rte": 0.5})
-    assert error == ("spec.engine.params", "'rte' was unexpected; did you mean 'rate'?")
+    assert error == ("spec.engine.params", "unknown parameter 'rte'; did you mean 'rate'?")
     path, words = params_error(schema, {"steps": 1, "rate": "high"}) or ("", "")
     assert path == "spec.engine.params.rate" and "is not of type 'number'" in words
 
@@ -160,7 +160,7 @@ def test_a_parameter_of_another_choice_is_unexpected() -> None:
     assert (
         "'momentum' was unexpected" in (params_error(schema, {"kind": "adam", "momentum": 1}) or ("", ""))[1]
     )
-    assert "'bta' was unexpected" in (params_error(schema, {"kind": "adam", "bta": 1}) or ("", ""))[1]
+    assert "unknown parameter 'bta'" in (params_error(schema, {"kind": "adam", "bta": 1}) or ("", ""))[1]
 
 
 def test_a_part_may_allow_unknown_parameters() -> None:

@@ -43,11 +43,11 @@ def test_the_page_of_installation_deletes_every_definition() -> None:
                 "maxItems": 8,
                 "x-kubernetes-list-map-keys": ["name"],
             },
-            "list of object, at most 8 items; told apart by `name`",
+            "list of object, at most 8 items; unique by `name`",
         ),
         (
             {"type": "array", "items": {"type": "string"}, "minItems": 1, "x-kubernetes-list-type": "set"},
-            "list of string, at least 1 items; none twice",
+            "list of string, at least 1 items; no duplicates",
         ),
     ],
 )
@@ -72,12 +72,13 @@ def test_defaults_are_said(schema: dict[str, Any], required: bool, words: str) -
 
 def test_values_are_explained_where_the_model_does() -> None:
     assert enum_docs(["Observe", "Act"]) == {
-        "Observe": "States and conditions of NodeHealth alone: no taint, no drain, no repair."
+        "Observe": "Convoy updates only the state and conditions of NodeHealth: no taints, drains or repairs.",
+        "Act": "Convoy taints, sweeps, drains and repairs nodes, within the budgets.",
     }
     assert enum_docs(["True", "False"]) == {} == enum_docs(())
     schema = {"description": "Whether.\nOr not.", "enum": ["Process", "Pod", "Job"]}
     assert words(schema) == (
-        "Whether. Or not.<br>`Process`: The ranks, in their pods.<br>`Pod`: The pod at fault."
+        "Whether. Or not.<br>`Process`: The ranks, inside their pods.<br>`Pod`: The faulty pod."
         "<br>`Job`: All pods."
     )
 
