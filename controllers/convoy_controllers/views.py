@@ -188,7 +188,7 @@ class RankView:
     """Unix seconds at which its process ended; 0 before."""
     finished: float = 0.0
     """Unix seconds at which its main program returned; 0 before."""
-    asked: bool = False
+    termination_requested: bool = False
     """True if its pod or its launcher was asked to stop before the rank ended. A rank that saves its state
     may then end with exit code 0.
     """

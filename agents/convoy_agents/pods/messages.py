@@ -75,7 +75,7 @@ class RankUpdate:
     """Of an EXITED rank: for which saving had held up its steps."""
     finished_ms: int = 0
     """When its main program, or its loop over `job.steps`, was over; 0 while it makes steps."""
-    asked: bool = False
+    termination_requested: bool = False
     """True for a rank that was told to leave before it ended."""
 
 
@@ -207,7 +207,7 @@ def _rank_update(frame: Mapping[str, Any]) -> RankUpdate:
         step_ms=whole(frame, "stepMs", MAX_STEP, 0),
         checkpoint_ms=whole(frame, "checkpointMs", MAX_STEP, 0),
         finished_ms=whole(frame, "finishedMs", MAX_STEP, 0),
-        asked=flag(frame, "asked"),
+        termination_requested=flag(frame, "terminationRequested"),
     )
 
 

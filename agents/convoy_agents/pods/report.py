@@ -93,7 +93,7 @@ def _rank(rank: RankState) -> hub_pb2.RankReport:
         started_unix_ms=update.started_ms,
         ended_unix_ms=update.ended_ms,
         finished_unix_ms=update.finished_ms,
-        asked=update.asked,
+        termination_requested=update.termination_requested,
     )
     if rank.progress:
         report.first_step_unix_ms = rank.progress.first_step_ms

@@ -707,7 +707,7 @@ class RankReport(_message.Message):
     FIRST_STEP_UNIX_MS_FIELD_NUMBER: _builtins.int
     ENDED_UNIX_MS_FIELD_NUMBER: _builtins.int
     FINISHED_UNIX_MS_FIELD_NUMBER: _builtins.int
-    ASKED_FIELD_NUMBER: _builtins.int
+    TERMINATION_REQUESTED_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     state: Global___RankReport.State.ValueType
     exit_code: _builtins.int
@@ -726,7 +726,7 @@ class RankReport(_message.Message):
     """its process ended; of a hung one, still the end of the process"""
     finished_unix_ms: _builtins.int
     """its main program, or its loop over `job.steps`, was over; 0 before"""
-    asked: _builtins.bool
+    termination_requested: _builtins.bool
     """its pod or its launcher was told to go before it ended"""
     @_builtins.property
     def progress(self) -> Global___Progress: ...
@@ -746,11 +746,11 @@ class RankReport(_message.Message):
         first_step_unix_ms: _builtins.int = ...,
         ended_unix_ms: _builtins.int = ...,
         finished_unix_ms: _builtins.int = ...,
-        asked: _builtins.bool = ...,
+        termination_requested: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "command_not_found", b"command_not_found", "ended_unix_ms", b"ended_unix_ms", "exit_code", b"exit_code", "finished_unix_ms", b"finished_unix_ms", "first_step_unix_ms", b"first_step_unix_ms", "hung", b"hung", "oom", b"oom", "progress", b"progress", "rank", b"rank", "signal", b"signal", "started_unix_ms", b"started_unix_ms", "state", b"state", "stderr_tail", b"stderr_tail"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_not_found", b"command_not_found", "ended_unix_ms", b"ended_unix_ms", "exit_code", b"exit_code", "finished_unix_ms", b"finished_unix_ms", "first_step_unix_ms", b"first_step_unix_ms", "hung", b"hung", "oom", b"oom", "progress", b"progress", "rank", b"rank", "signal", b"signal", "started_unix_ms", b"started_unix_ms", "state", b"state", "stderr_tail", b"stderr_tail", "termination_requested", b"termination_requested"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

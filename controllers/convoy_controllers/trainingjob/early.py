@@ -1,7 +1,8 @@
-"""Ranks that ended well while others of their role went on: uneven inputs, or a missing wait at the end.
+"""Finds ranks that exited with code 0 while others of their role went on.
 
-That is no fault by itself: a rank that needs no other may end whenever it is done. `blame.py` makes it the
-cause where another rank fails, or hangs, for want of a peer and nothing explains that better.
+Typical causes are uneven inputs, or a missing barrier at the end. An early end alone is no fault: a rank
+that no other rank needs may end at any time. `blame.py` makes it the cause if another rank then fails or
+hangs for lack of a peer, and nothing explains that better.
 """
 
 from __future__ import annotations
@@ -18,32 +19,33 @@ from convoy_crds.trainingjob import ALL_ROLES_COMPLETE
 
 @dataclass(frozen=True, slots=True)
 class EarlyEnd:
-    """A rank's end with exit code 0."""
+    """A rank's exit with code 0 while others of its role went on."""
 
     rank: int
     node: str
     pod: str
     role: str
     step: int | None = None
-    """Its last; None where it made none, or nothing tells."""
+    """Its last step; None if it made none, or the step is not known."""
     total_steps: int | None = None
-    """The most that a rank of its role has to make; None where nothing tells."""
+    """The most steps that a rank of its role has to make; None if not known."""
     ended: float = 0.0
-    """Unix seconds; 0 where nothing tells."""
+    """Unix seconds; 0 if not known."""
 
     @property
     def certain(self) -> bool:
-        """Return whether steps were left to it, and not only to others."""
+        """True if the rank itself had steps left, and not only others."""
         return self.total_steps is not None and (self.step or 0) < self.total_steps
 
 
 def early_ends(
     observed: Observed, layout: Sequence[Slot], own: Mapping[str, PodView]
 ) -> tuple[EarlyEnd, ...]:
-    """The incarnation's early ends, that with the fewest steps first.
+    """Return the early ends of the incarnation, the one with the fewest steps first.
 
-    A role is judged by itself, and only one that decides the job's success: helpers such as data loaders
-    complete by design. A rank that made all its steps is not early, nor is one of a pod that was told to go.
+    Each role is judged by itself, and only roles that decide the job's success: helpers such as data
+    loaders end early by design. A rank that made all its steps is not early, nor is a rank whose pod was
+    asked to stop.
     """
     deciding = (slot for slot in layout if observed.job.spec.success in (ALL_ROLES_COMPLETE, slot.role))
     by_role: dict[str, list[Slot]] = {}
@@ -69,7 +71,10 @@ def _of_role(observed: Observed, slots: Sequence[Slot], own: Mapping[str, PodVie
 
 
 def _ranks(observed: Observed, slot: Slot, own: Mapping[str, PodView]) -> list[RankView]:
-    """The ranks of a pod that was not told to go; of one that ended well, each ended well."""
+    """Return the ranks of a pod, unless the pod was asked to stop.
+
+    Without a report, all ranks of a pod that exited with code 0 count as exited with code 0.
+    """
     pod = own.get(slot.pod)
     if pod is None or leaving(pod):
         return []
@@ -83,4 +88,4 @@ def _ranks(observed: Observed, slot: Slot, own: Mapping[str, PodView]) -> list[R
 
 
 def _ended_well(rank: RankView) -> bool:
-    return rank.state == "EXITED" and not (rank.exit_code or rank.signal or rank.asked)
+    return rank.state == "EXITED" and not (rank.exit_code or rank.signal or rank.termination_requested)

@@ -1,4 +1,4 @@
-"""How an active job ends: its ranks complete, its time is over, or a fault no restart heals."""
+"""Ends an active job: its ranks completed, its deadline passed, or a fault occurred that no restart heals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from convoy_crds.trainingjob_status import Phase
 def completed(
     observed: Observed, draft: Draft, layout: tuple[Slot, ...], own: Mapping[str, PodView]
 ) -> Plan | None:
-    """Succeeds the job once the deciding roles have completed."""
+    """Return the plan that ends the job with success if the deciding roles have completed; None otherwise."""
     deciding = [slot for slot in layout if observed.job.spec.success in (ALL_ROLES_COMPLETE, slot.role)]
     if (
         not draft.status.membership
@@ -35,7 +35,7 @@ def completed(
         draft.fault_mark = FaultMark(datetime.fromtimestamp(last, UTC), complete=True)
     step = draft.status.progress.step if draft.status.progress else None
     roles = ", ".join(dict.fromkeys(slot.role for slot in deciding))
-    what = f"all ranks of {roles} ended well" + (f" after step {step}" if step is not None else "")
+    what = f"all ranks of {roles} completed" + (f" after step {step}" if step is not None else "")
     return finish(
         observed, draft, own, Phase.SUCCEEDED, Reasons.COMPLETED, Reasons.COMPLETED.format(what=what)
     )
@@ -63,11 +63,13 @@ def _slot_completed(observed: Observed, slot: Slot, own: Mapping[str, PodView], 
 
 
 def _ended_well(rank: RankView) -> bool:
-    return rank.state == "EXITED" and not (rank.exit_code or rank.signal or rank.asked)
+    return rank.state == "EXITED" and not (rank.exit_code or rank.signal or rank.termination_requested)
 
 
 def _stop_requested(observed: Observed, pod: PodView) -> bool:
-    """Whether the ranks may have ended because they had to: one that saves its state may end with 0 too."""
+    """Return True if the ranks may have ended because they were asked to. Such a rank may also exit with
+    code 0.
+    """
     view = observed.slots.get(pod.uid)
     if not pod.deleting:
         late = view is not None and any(overdue(pod, rank.ended) for rank in view.ranks)
@@ -76,7 +78,7 @@ def _stop_requested(observed: Observed, pod: PodView) -> bool:
 
 
 def past_deadline(observed: Observed, draft: Draft, own: Mapping[str, PodView]) -> Plan | None:
-    """Fails the job whose `activeDeadlineSeconds` is over."""
+    """Return the plan that fails the job if its `activeDeadlineSeconds` have passed; None otherwise."""
     limit, start = observed.job.spec.active_deadline_seconds, draft.status.start_time
     if limit is None or start is None or draft.now < start + timedelta(seconds=limit):
         return None
@@ -87,7 +89,7 @@ def past_deadline(observed: Observed, draft: Draft, own: Mapping[str, PodView]) 
 def finish(
     observed: Observed, draft: Draft, own: Mapping[str, PodView], phase: Phase, reason: Reason, message: str
 ) -> Plan:
-    """Makes the phase terminal; the launchers are let go once that is stored."""
+    """Return the plan that stores a terminal phase and then ends the launchers."""
     draft.status.completion_time = draft.now
     draft.status.pending_since = None
     draft.status.pending_cause = ""

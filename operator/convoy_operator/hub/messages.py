@@ -61,7 +61,7 @@ def rank_view(report: wire.RankReport) -> RankView:
         first_step=seconds(report.first_step_unix_ms),
         ended=seconds(report.ended_unix_ms),
         finished=seconds(report.finished_unix_ms),
-        asked=report.asked,
+        termination_requested=report.termination_requested,
     )
 
 

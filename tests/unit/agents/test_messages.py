@@ -136,7 +136,18 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
     max_leaves=5,
 )
-launcher_fields = ["pid", "python", "port", "state", "exitCode", "signal", "oom", "hung", "asked", "stderr"]
+launcher_fields = [
+    "pid",
+    "python",
+    "port",
+    "state",
+    "exitCode",
+    "signal",
+    "oom",
+    "hung",
+    "terminationRequested",
+    "stderr",
+]
 rank_fields = ["step", "totalSteps", "samplesPerSecond", "loss", "metrics", "checkpointMs", "diverged"]
 times = ["timeMs", "startedMs", "endedMs", "firstStepMs", "stepMs", "finishedMs"]
 names = st.sampled_from(["role", "incarnation", "rank", *launcher_fields, *rank_fields, *times])

@@ -132,7 +132,7 @@ def test_ranks_that_end_well_because_they_were_told_to_go_have_not_completed(
     if others:
         cluster.exit(0, 76, stderr="RuntimeError: Connection closed by peer", ended=cluster.now.timestamp())
     for number in (1,) if others else (0, 1):
-        cluster.exit(number, 0, asked=True, ended=cluster.now.timestamp())
+        cluster.exit(number, 0, termination_requested=True, ended=cluster.now.timestamp())
     cluster.step()
     assert cluster.job.status.phase is Phase.RUNNING
     for name in ["job-worker-1"] if others else list(cluster.pods):

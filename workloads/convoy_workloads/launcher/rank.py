@@ -1,4 +1,4 @@
-"""One rank: its processes, its output, its end."""
+"""One rank: its processes, its output and its exit."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from convoy_workloads.launcher import proc, stacks
-from convoy_workloads.launcher.drain import Drain
-from convoy_workloads.launcher.nursery import Nursery
 from convoy_workloads.launcher.output import TAIL
-from convoy_workloads.launcher.process_group import ProcessGroup
+from convoy_workloads.launcher.output_filters import RemainingFilters
+from convoy_workloads.launcher.process_tree import ProcessTree
 from convoy_workloads.launcher.streams import Streams
-from convoy_workloads.runtime import beat as beats
-from convoy_workloads.runtime.beat import Pulse
+from convoy_workloads.launcher.zygote_client import ZygoteClient
+from convoy_workloads.runtime import heartbeat as heartbeats
+from convoy_workloads.runtime.heartbeat import Heartbeat
 
 STARTING = "STARTING"
 RUNNING = "RUNNING"
@@ -26,13 +26,13 @@ EXITED = "EXITED"
 
 
 class Rank:
-    """A rank of one incarnation. Started once; whoever collects its exit calls `exited`."""
+    """A rank of one incarnation. It is started once; the collector of its exit calls `record_exit`."""
 
-    def __init__(self, incarnation: int, rank: int, beat: str) -> None:
+    def __init__(self, incarnation: int, rank: int, heartbeat_path: str) -> None:
         self.incarnation = incarnation
         self.rank = rank
-        self.beat = beat
-        """Path of its pulse."""
+        self.heartbeat_path = heartbeat_path
+        """Path of the heartbeat file; empty without one."""
         self.state = STARTING
         self.pid = 0
         self.warm = False
@@ -42,33 +42,35 @@ class Rank:
         self.hung = False
         self.command_not_found = False
         self.message = ""
-        """What the launcher itself has to say about its end."""
+        """The launcher's own explanation of the exit."""
         self.done = asyncio.Event()
         self.aborted_at = 0.0
         self.ended_at = 0.0
-        """Seconds of the monotonic clock; 0 before. So for `aborted_at`."""
+        """Monotonic seconds, as `aborted_at`; 0 before."""
         self.killed = False
-        """Whether the launcher itself has sent it SIGKILL."""
+        """True once the launcher has sent SIGKILL."""
         self._started_ms = 0
         self._ended_ms = 0
-        self._last = Pulse()
-        """Its pulse as it was when it ended."""
+        self._last_heartbeat = Heartbeat()
+        """The heartbeat at the rank's end."""
         self._finished_ms = 0
-        self._first_over = False
-        self.asked = False
-        """True once it was told to leave before its first process had ended."""
-        self._left: ProcessGroup | Drain | None = None
-        """Its processes since it was asked to leave, or what it has left since it ended unasked."""
+        self._first_ended = False
+        self.termination_requested = False
+        """True if SIGTERM was sent before the first process had ended."""
+        self._remaining: ProcessTree | RemainingFilters | None = None
+        """The rank's processes since SIGTERM or, after an end by itself, the output filters that it has
+        left.
+        """
         self._streams = Streams(incarnation, rank, stacks.DUMP_BYTES)
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start_warm(
-        self, nursery: Nursery, request: Mapping[str, Any], write: Callable[[bytes], None]
+        self, zygote: ZygoteClient, request: Mapping[str, Any], write: Callable[[bytes], None]
     ) -> None:
-        """Forks it from the zygote; NurseryError when that cannot be done."""
+        """Fork the rank from the zygote. Raises ZygoteError if that fails."""
         ends = self._streams.open(write)
         try:
-            await nursery.fork(request, ends[0], ends[1], self._started_warm)
+            await zygote.fork(request, ends[0], ends[1], self._started_warm)
         except BaseException:
             self._streams.close()
             raise
@@ -79,12 +81,12 @@ class Rank:
     def _started_warm(self, pid: int) -> None:
         self.pid = pid
         self.warm = True
-        self._runs()
+        self._set_running()
 
     def start_cold(
         self, executable: str, argv: list[str], environment: Mapping[str, str], write: Callable[[bytes], None]
     ) -> None:
-        """Executes it in a session of its own; OSError when the kernel refuses."""
+        """Execute the rank in a session of its own. Raises OSError if the kernel refuses."""
         ends = self._streams.open(write)
         try:
             self._process = subprocess.Popen(
@@ -103,72 +105,73 @@ class Rank:
             for end in ends:
                 os.close(end)
         self.pid = self._process.pid
-        self._runs()
+        self._set_running()
 
-    def _runs(self) -> None:
+    def _set_running(self) -> None:
         self._started_ms = _now_ms()
         self.state = RUNNING
 
     def fail(self, exit_code: int, message: str, command_not_found: bool) -> None:
-        """It never came to run."""
+        """Record that the rank could not be started."""
         self.exit_code = exit_code
         self.message = message
         self.command_not_found = command_not_found
-        self._ended()
+        self._set_exited()
 
-    def exited(self, status: int) -> None:
-        """Records the end of its first process.
+    def record_exit(self, status: int) -> None:
+        """Record the exit of the rank's first process.
 
-        The rank is over with it, and what it has left running is killed. A rank that was asked to leave is
-        over when its other processes are: a program behind a shell still saves its state.
+        This ends the rank, and the rest of its session is killed. A rank that got SIGTERM ends when its
+        other processes end too: a program behind a shell may still be saving its state.
         """
-        self._first_over = True
+        self._first_ended = True
         if self._process is not None:
-            self._process.returncode = status  # keeps Popen from waiting for a process that is gone
+            self._process.returncode = status  # keeps Popen from waiting for a process that has ended
         if self.killed:
             self._signal(signal.SIGKILL, group=True)
-            self._end(status)
+            self._finish(status)
             return
-        if isinstance(self._left, ProcessGroup) and not self.hung:
-            self._left.ended(self.pid, status)
-            self._left.request_rest()
+        if isinstance(self._remaining, ProcessTree) and not self.hung:
+            self._remaining.record_exit(self.pid, status)
+            self._remaining.terminate_rest()
         else:
-            self._left = Drain(self.pid, status)
-        self.settle()
+            self._remaining = RemainingFilters(self.pid, status)
+        self.end_if_over()
 
-    def member_ended(self, pid: int, status: int) -> None:
-        """Records the end of any other process that the launcher has collected. `settle` judges by it."""
-        if self._left is not None:
-            self._left.ended(pid, status)
+    def record_member_exit(self, pid: int, status: int) -> None:
+        """Record the exit of another process that the launcher has collected."""
+        if self._remaining is not None:
+            self._remaining.record_exit(pid, status)
 
-    def settle(self, tick: bool = False) -> None:
-        """Ends the rank if its first process is over and nothing is left that it has to wait for.
+    def end_if_over(self, tick: bool = False) -> None:
+        """End the rank if its first process has ended and no process is left to wait for.
 
-        `tick`: some time has passed since the call before.
+        `tick`: True once per tick of the launcher.
         """
-        if self._left is None or not self.lingers:
+        if self._remaining is None or not self.lingers:
             return
-        if self._left.over():
-            self._end(self._left.status())
+        if self._remaining.is_over():
+            self._finish(self._remaining.status())
         elif tick:
-            self._left.tick()
+            self._remaining.tick()
 
-    def abandoned(self) -> dict[int, bytes]:
-        """Return the command lines of what a command that ended well has left running, by process id.
+    def abandoned_processes(self) -> dict[int, bytes]:
+        """Return the command lines, by id, of processes that a successful command had left running and that
+        were killed.
 
-        That was killed. A warm rank is the program itself, whose helpers end shortly after it.
+        Empty for a warm rank: it is the program itself, and its helpers end shortly after it.
         """
-        left = self._left
-        if not isinstance(left, Drain) or left.status() or self.warm or self.hung:
+        left = self._remaining
+        if not isinstance(left, RemainingFilters) or left.status() or self.warm or self.hung:
             return {}
         return left.killed
 
     @property
     def lingers(self) -> bool:
-        """True if its first process has ended and something is left that it waits for."""
-        return self._first_over and self.state != EXITED
+        """True if the first process has ended and the rank waits for others."""
+        return self._first_ended and self.state != EXITED
 
-    def _end(self, status: int) -> None:
+    def _finish(self, status: int) -> None:
         self._streams.close()
         if os.WIFSIGNALED(status):
             self.signal = os.WTERMSIG(status)
@@ -176,57 +179,62 @@ class Rank:
         else:
             self.exit_code = os.WEXITSTATUS(status)
         if self.hung and self.exit_code in (0, 128 + signal.SIGABRT):
-            # A shell around the program has made an exit code of the signal, or has gone on behind it.
+            # A shell around the program has turned the signal into an exit code, or has continued after the
+            # abort.
             self.signal, self.exit_code = signal.SIGABRT, 128 + signal.SIGABRT
         if self.hung and (line := stacks.main_line(self._streams.tail.text())):
             self.message += f"; {line}"
-        self._last = beats.read(self.beat)
-        self._finished_ms = self._last.finished_ms
-        self._ended()
+        self._last_heartbeat = heartbeats.read(self.heartbeat_path)
+        self._finished_ms = self._last_heartbeat.finished_ms
+        self._set_exited()
 
-    def _ended(self) -> None:
+    def _set_exited(self) -> None:
         self.state = EXITED
         self.ended_at = time.monotonic()
         self._ended_ms = _now_ms()
         self.done.set()
 
     def terminate(self) -> None:
-        """Asks it to leave, once: a program may take a second request as one to end at once.
+        """Send SIGTERM, once: a program may treat a second SIGTERM as an order to end at once.
 
-        Of a cold command all processes are asked: a shell does not pass signals on.
+        All processes of a cold command get it, because a shell does not pass signals on.
         """
-        if not self.pid or self.asked or self._first_over:
+        if not self.pid or self.termination_requested or self._first_ended:
             return
-        self.asked = True
-        self._left = group = ProcessGroup(self.pid, alone=self.warm)
-        group.request()
+        self.termination_requested = True
+        self._remaining = tree = ProcessTree(self.pid, first_only=self.warm)
+        tree.terminate()
 
-    def judge(self, pulse: Pulse, now: float, hang_seconds: float) -> bool:
-        """Aborts it if it hangs by this pulse; whether it does. One that leaves has its grace instead."""
-        if self.asked or not beats.hung(pulse, now, hang_seconds):
+    def abort_if_hung(self, heartbeat: Heartbeat, now: float, hang_seconds: float) -> bool:
+        """Abort the rank if it hangs by this heartbeat. Return True if it does.
+
+        A rank that got SIGTERM is not aborted: it has its grace period.
+        """
+        if self.termination_requested or not heartbeats.hung(heartbeat, now, hang_seconds):
             return False
         self.hung = True
         self.aborted_at = now
-        seconds = f"{now - pulse.at:.0f} s"
-        finished = pulse.state == beats.FINISHED
+        seconds = f"{now - heartbeat.at:.0f} s"
+        finished = heartbeat.state == heartbeats.FINISHED
         self.message = (
-            f"has not ended {seconds} after its last step, {pulse.step}"
+            f"has not ended {seconds} after its last step, {heartbeat.step}"
             if finished
-            else f"no step for {seconds} after step {pulse.step}"
+            else f"no step for {seconds} after step {heartbeat.step}"
         )
-        self.abort(pulse.pid)
+        self.abort(heartbeat.pid)
         return True
 
-    def note_finish(self, pulse: Pulse) -> bool:
-        """Records when its main program was over; whether that is news."""
-        news = self._finished_ms != pulse.finished_ms
-        self._finished_ms = pulse.finished_ms
+    def record_finish(self, heartbeat: Heartbeat) -> bool:
+        """Record when the main program finished. Return True if that changed."""
+        news = self._finished_ms != heartbeat.finished_ms
+        self._finished_ms = heartbeat.finished_ms
         return news
 
     def abort(self, program: int = 0) -> None:
-        """Makes it print the stack of every thread and die.
+        """Abort the rank, so that it prints the stack of every thread.
 
-        `program`: the process that makes the steps, where a shell or another wrapper is the first one.
+        `program`: id of the process that makes the steps, if a shell or another wrapper is the first
+        process.
         """
         if program != self.pid and program in proc.descendants(proc.scan(), self.pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -235,26 +243,26 @@ class Rank:
         self._signal(signal.SIGABRT, group=False)
 
     def kill(self) -> None:
-        """Kills it and every process it started in its session."""
+        """Kill the rank and every process of its session."""
         if self.state == EXITED:
             return
         self.killed = True
-        if self._left is not None:
-            self._left.kill()
-        if self._first_over:
+        if self._remaining is not None:
+            self._remaining.kill()
+        if self._first_ended:
             return
         self._signal(signal.SIGKILL, group=True)
-        self._signal(signal.SIGKILL, group=False)  # just forked, it may not lead its session yet
+        self._signal(signal.SIGKILL, group=False)  # a rank that was just forked may not lead its session yet
 
-    def ending(self) -> str:
-        """How it ended, in words for the log."""
+    def outcome(self) -> str:
+        """Return how the rank ended, for the log."""
         words = f"signal {self.signal}" if self.signal else f"exit code {self.exit_code}"
         return words + (", out of memory" if self.oom else "") + (", hung" if self.hung else "")
 
     def stderr(self) -> str:
-        """Return what the launcher knows and the end of what it printed to stderr, at most `TAIL` bytes.
+        """Return the launcher's message and the end of the rank's stderr, at most `TAIL` bytes.
 
-        Of a stack dump the main thread's stack, from its innermost call on.
+        Of a stack dump, return the main thread's stack from the innermost call on.
         """
         head = self.message.encode()[: TAIL // 2].decode(errors="ignore")
         room = max(0, TAIL - len(head.encode()) - 1)
@@ -263,7 +271,7 @@ class Rank:
         return "\n".join(part for part in (head, rest.decode(errors="ignore")) if part)
 
     def report(self) -> dict[str, Any]:
-        """Its `rank` message."""
+        """Return the rank's `rank` message for the agent."""
         ended = self.state == EXITED
         return {
             "type": "rank",
@@ -278,12 +286,12 @@ class Rank:
             "stderr": self.stderr() if ended and self.exit_code else "",
             "startedMs": self._started_ms,
             "endedMs": self._ended_ms,
-            "firstStepMs": self._last.first_step_ms,
-            "step": self._last.step,
-            "stepMs": self._last.step_ms,
-            "checkpointMs": self._last.checkpoint_ms,
+            "firstStepMs": self._last_heartbeat.first_step_ms,
+            "step": self._last_heartbeat.step,
+            "stepMs": self._last_heartbeat.step_ms,
+            "checkpointMs": self._last_heartbeat.checkpoint_ms,
             "finishedMs": self._finished_ms,
-            "asked": self.asked,
+            "terminationRequested": self.termination_requested,
         }
 
     def _signal(self, number: int, group: bool) -> None:
