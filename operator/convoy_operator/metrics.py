@@ -283,8 +283,8 @@ class Metrics:
         self.guard_canaries = _all(
             Counter(
                 "convoy_guard_canaries",
-                "Turns of whether a rank that was made up to be slow was found: Sees, Blind, Untried.",
-                ["sight"],
+                "Changes of the canary's result: Detected, Missed or Untested (too few peers).",
+                ["result"],
                 registry=registry,
             ),
             [*CanaryResult],

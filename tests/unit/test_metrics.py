@@ -35,7 +35,7 @@ OTHER_UNITS = ("ms", "millis", "milliseconds", "minutes", "hours", "kb", "mb", "
 LABELS = {
     "operator": {
         "version", "python", "kind", "cause", "verb", "resource", "code", "type", "outcome", "certificate",
-        "phase", "reason", "counted", "sight", "state", "verdict", "engine", "name",
+        "phase", "reason", "counted", "result", "state", "verdict", "engine", "name",
     },
     "agent": {
         "version", "state", "start", "kind", "result", "method", "code", "verdict", "direction", "path",

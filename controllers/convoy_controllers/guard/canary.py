@@ -29,9 +29,9 @@ PERIOD_SECONDS = 3600.0
 class CanaryResult(StrEnum):
     """What came of it."""
 
-    SEES = "Sees"
-    BLIND = "Blind"
-    UNTRIED = "Untried"
+    DETECTED = "Detected"
+    MISSED = "Missed"
+    UNTESTED = "Untested"
     """Nobody can be judged: too few peers, or nobody was heard in every window."""
 
 
@@ -44,7 +44,7 @@ class Canary:
     before: State | None = None
     """The detector's state before the tables that are kept; None between tries."""
     tables: list[Table] = field(default_factory=list)
-    last: CanaryResult = CanaryResult.UNTRIED
+    last_result: CanaryResult = CanaryResult.UNTESTED
 
     def add(self, state: State, table: Table, now: float) -> bool:
         """Takes in a table, and the state before it; whether a try has come to its end."""
@@ -61,7 +61,7 @@ class Canary:
         self.tables.append(table)
         if len(self.tables) < TABLES:
             return False
-        self.last = run_canary(self.before, self.tables)
+        self.last_result = run_canary(self.before, self.tables)
         self.before, self.tables, self.due = None, [], now + PERIOD_SECONDS
         return True
 
@@ -73,12 +73,12 @@ def run_canary(state: State, tables: Sequence[Table], slowdown: float = SLOWDOWN
     """
     rank = _healthy(state, tables)
     if rank is None:
-        return CanaryResult.UNTRIED
+        return CanaryResult.UNTESTED
     for table in tables:
         state, report = advance(state, slowed(table, rank, slowdown))
         if any(rank in finding.ranks for finding in report.findings):
-            return CanaryResult.SEES
-    return CanaryResult.BLIND
+            return CanaryResult.DETECTED
+    return CanaryResult.MISSED
 
 
 def slowed(table: Table, rank: int, slowdown: float) -> Table:

@@ -56,12 +56,12 @@ class JobDetector:
         """Seconds of a step, one entry per window."""
 
     @property
-    def blind(self) -> bool:
+    def canary_missed(self) -> bool:
         """True if the injected slow canary was not detected."""
-        return self.canary.last is CanaryResult.BLIND
+        return self.canary.last_result is CanaryResult.MISSED
 
     @property
-    def tired(self) -> bool:
+    def overloaded(self) -> bool:
         """True if too many tables came lately for another window to be processed."""
         return self._tables.debt > 0
 

@@ -130,14 +130,14 @@ class StragglerDetectors:
         own = job.placement.ranks.get(pod, range(0))
         size = job.placement.layout.size
         before, suspected = job.view, _lasting(job)
-        seen = job.canary.last
+        seen = job.canary.last_result
         end = since
         for window in telemetry.windows[since : min(since + _AT_ONCE, _MOST_WINDOWS)]:
             end += 1
             if window.rank not in own or not _sensible(window):
                 continue
             self._metrics.guard_windows.inc()
-            if job.tired or (self._spent.debt and job.usage.rate > _SHARE / len(self._jobs)):
+            if job.overloaded or (self._spent.debt and job.usage.rate > _SHARE / len(self._jobs)):
                 self._metrics.guard_windows_dropped.inc()
                 continue
             began = self._cpu()
@@ -149,9 +149,9 @@ class StragglerDetectors:
                 break
         if _is_news(before, job.view):
             self._queue.add(job.key, 0.0)
-        if job.canary.last is not seen:
-            self._metrics.guard_canaries.labels(job.canary.last.value).inc()
-            if job.blind:
+        if job.canary.last_result is not seen:
+            self._metrics.guard_canaries.labels(job.canary.last_result.value).inc()
+            if job.canary_missed:
                 log.warning("the detector is blind", job=f"{job.key.namespace}/{job.key.name}")
         if _lasting(job) != suspected:
             self.on_suspicion()
@@ -240,7 +240,7 @@ def _view(job: JobDetector, report: Report) -> GuardView:
         incarnation=job.incarnation,
         judged=bool((report.verdicts != Verdict.TOO_FEW_PEERS).any()),
         slow=tuple(_slow(job, finding, report.last - report.first + 1) for finding in report.findings),
-        canary_missed=job.blind,
+        canary_missed=job.canary_missed,
     )
 
 

@@ -108,8 +108,8 @@ def unavailable(agents: str, daemonset: str = "convoy-agent") -> Series:
     return {f"kube_daemonset_status_number_unavailable{{{labels}}}": agents}
 
 
-def canaries(sight: str) -> Series:
-    return {f'convoy_guard_canaries_total{{{OPERATOR},sight="{sight}"}}': "0x30 1x470"}
+def canaries(result: str) -> Series:
+    return {f'convoy_guard_canaries_total{{{OPERATOR},result="{result}"}}': "0x30 1x470"}
 
 
 CASES = {
@@ -313,7 +313,7 @@ CASES = {
         {"instance": "op-1"},
     ),
     "ConvoyDetectorBlind": Case(
-        canaries("Blind"), {"it sees": canaries("Sees"), "nobody to judge": canaries("Untried")}
+        canaries("Missed"), {"detected": canaries("Detected"), "no peers": canaries("Untested")}
     ),
     "ConvoyGuardWindowsDropped": Case(
         windows(60, 12), {"few": windows(60, 3), "nothing is told": windows(0, 0)}

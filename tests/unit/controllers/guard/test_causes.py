@@ -149,10 +149,10 @@ def test_the_canary_sees_and_a_blind_detector_is_found_out() -> None:
     state = initial_state(PIPELINE.layout())
     for table in tables[:16]:
         state, _ = advance(state, table)
-    assert run_canary(state, tables[16:]) is CanaryResult.SEES
-    assert run_canary(state, tables[16:], slowdown=0.001) is CanaryResult.BLIND
+    assert run_canary(state, tables[16:]) is CanaryResult.DETECTED
+    assert run_canary(state, tables[16:], slowdown=0.001) is CanaryResult.MISSED
     few = Job(stages=2, replicas=3)
-    assert run_canary(initial_state(few.layout()), list(play(few, [], 8, 1))) is CanaryResult.UNTRIED
+    assert run_canary(initial_state(few.layout()), list(play(few, [], 8, 1))) is CanaryResult.UNTESTED
 
 
 def test_a_link_is_told_from_its_ends() -> None:
