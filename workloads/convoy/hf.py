@@ -12,12 +12,12 @@ except ImportError as error:
         "convoy.hf is for programs that train with Hugging Face's Trainer: transformers cannot be imported"
     ) from error
 
-from convoy_workloads.runtime.adapters.trainer import Follower
+from convoy_workloads.runtime.adapters.trainer import TrainerFollower
 
 __all__ = ["ConvoyCallback"]
 
 
-class ConvoyCallback(Follower, TrainerCallback):  # type: ignore[misc]
+class ConvoyCallback(TrainerFollower, TrainerCallback):  # type: ignore[misc]
     """Restores, reports and saves a training of Trainer; each call of `train()` takes its own.
 
     ```python

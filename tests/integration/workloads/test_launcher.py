@@ -334,10 +334,10 @@ async def test_a_rank_behind_a_shell_that_hangs_is_reported_with_its_stack(
     source = (
         "import os, sys\n"
         f"sys.path.insert(0, {str(WORKLOADS)!r})\n"
-        "from convoy_workloads.runtime.beat import Beat\n"
+        "from convoy_workloads.runtime.heartbeat import HeartbeatWriter\n"
         "def stuck_here():\n"
         "    os.read(os.pipe()[0], 1)\n"
-        "Beat(os.environ['CONVOY_BEAT']).step(7)\n"
+        "HeartbeatWriter(os.environ['CONVOY_HEARTBEAT']).step(7)\n"
         "stuck_here()\n"
     )
     _, path = script(tmp_path, source)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from convoy_workloads.runtime.journal.capture import Recorder
-from convoy_workloads.runtime.journal.dealing import deal
+from convoy_workloads.runtime.journal.gradient_recorder import GradientRecorder
+from convoy_workloads.runtime.journal.partition import partition
 from convoy_workloads.runtime.journal.segment import Segment
 from convoy_workloads.runtime.journal.segment_reader import read
 
@@ -91,19 +91,21 @@ class Journal:
 
     def __init__(self, training: Training, world: int = 1, room: int = ROOM, **more: Any) -> None:
         self.recorders = [
-            Recorder(training.optimizer, deal(training.parameters, rank, world), rank, world, **more)
+            GradientRecorder(
+                training.optimizer, partition(training.parameters, rank, world), rank, world, **more
+            )
             for rank in range(world)
         ]
         self.room = room
         self.bytes: list[bytearray] = []
         for one in self.recorders:
             one.start("base")
-        self.begin()
+        self.open_segments()
 
-    def begin(self) -> None:
+    def open_segments(self) -> None:
         self._open = [bytearray(b"\xa5" * self.room) for _ in self.recorders]
         for one, target in zip(self.recorders, self._open, strict=True):
-            one.begin(memoryview(target))
+            one.open_segment(memoryview(target))
 
     def seal(self) -> list[int]:
         sizes = [one.seal({"a": "1"}, {"step": one.steps}) for one in self.recorders]
@@ -112,7 +114,7 @@ class Journal:
 
     def next(self) -> None:
         self.seal()
-        self.begin()
+        self.open_segments()
 
     @property
     def segments(self) -> list[Segment]:

@@ -19,7 +19,7 @@ import convoy
 from convoy.dcp import ConvoyReader, ConvoyWriter, NotSaved, StepAbandoned
 from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.generation import Generation
-from convoy_workloads.runtime.place import Place
+from convoy_workloads.runtime.rank_context import RankContext
 from convoy_workloads.runtime.tiers import planning, shard
 from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
 
@@ -34,7 +34,7 @@ def file(data: bytes) -> int:
 
 @dataclass
 class Agent:
-    """Keeps everything that rank 0 seals; also in place of its Watch, by which a slot is always free."""
+    """Keeps everything that rank 0 seals; it also stands in for SaveStatus, where a slot is always free."""
 
     limit: int = 1 << 30
     slots: list[int] = field(default_factory=list)
@@ -44,12 +44,12 @@ class Agent:
     """Of a generation that another world has saved."""
     turn: int = 0
     interval: float = 0.0
-    gone: set[int] = field(default_factory=set)
+    abandoned_steps: set[int] = field(default_factory=set)
     """Steps that were given up."""
-    heard: int = 0
+    finished_writes: int = 0
     """How often a slot was said to be written, or not to be after all."""
 
-    def ask(self, question: Message, seconds: float = 0.0) -> tuple[Message, list[int]]:
+    def request(self, question: Message, seconds: float = 0.0) -> tuple[Message, list[int]]:
         self.questions.append(question)
         answer: tuple[Message, list[int]] = getattr(self, f"_{question['type']}")(question)
         return answer
@@ -84,7 +84,7 @@ class Agent:
     def _restored(self, question: Message) -> tuple[Message, list[int]]:
         return {"type": "done"}, []
 
-    # As a Watch.
+    # The part of SaveStatus.
 
     @property
     def slot(self) -> str:
@@ -92,28 +92,28 @@ class Agent:
 
     def start(self) -> None: ...
 
-    def writing(self, slot: str, generation: Generation) -> None:
+    def start_write(self, slot: str, generation: Generation) -> None:
         self.turn = 1 - self.turn
 
-    def written(self) -> None:
-        self.heard += 1
+    def finish_write(self) -> None:
+        self.finished_writes += 1
 
-    def given_up(self, generation: Generation) -> bool:
-        return generation.step in self.gone
+    def abandoned(self, generation: Generation) -> bool:
+        return generation.step in self.abandoned_steps
 
     def wait_slot(self, seconds: float) -> bool:
         return True
 
-    def settled(self, generation: Generation, tier: str, seconds: float) -> bool:
+    def wait_reached(self, generation: Generation, tier: str, seconds: float) -> bool:
         return True
 
 
 def joined(agent: Agent, incarnation: int = 2) -> Any:
     """A job whose memory the agent keeps."""
     job = convoy.join()
-    place = Place(incarnation=incarnation, socket="/nowhere", tiers=frozenset({"local"}))
+    context = RankContext(incarnation=incarnation, socket="/nowhere", tiers=frozenset({"local"}))
     stand_in: Any = agent
-    memory = MemoryCheckpoints(place, line=stand_in, watch=stand_in)
+    memory = MemoryCheckpoints(context, client=stand_in, status=stand_in)
     job._checkpoints = memory
     return job
 
@@ -297,7 +297,7 @@ def test_a_step_that_this_rank_could_not_save_is_not_saved_again(agent: Agent, j
 
 def test_a_step_that_another_rank_could_not_save_is_not_saved_again(agent: Agent, job: Any) -> None:
     save(job, 1, {"n": 1})
-    agent.gone.add(1)
+    agent.abandoned_steps.add(1)
     with pytest.raises(CheckpointException, match=r"StepAbandoned.*step 1 was given up"):
         save(job, 1, {"n": 1})
     save(job, 2, {"n": 1})

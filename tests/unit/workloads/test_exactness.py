@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from convoy_workloads.runtime.exactness import exact, rng_state, set_rng_state, throw_away
+from convoy_workloads.runtime.exactness import exact, rng_state, run_warmup_passes, set_rng_state
 from convoy_workloads.runtime.generation import Generation, Record
 
 
@@ -52,7 +52,7 @@ def test_throw_away_passes_leave_no_trace() -> None:
     def one_pass() -> None:
         passes.append(model(torch.randn(8, 4)).sum().backward())
 
-    throw_away(model, one_pass)
+    run_warmup_passes(model, one_pass)
     assert len(passes) == 2
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())

@@ -118,13 +118,13 @@ def test_a_disk_that_does_not_answer_is_not_taken_for_corrupt(
     name = {"records": storage.COMMIT, "fault": DATA}[where]
     read, digest = Path.read_bytes, storage.digest
 
-    def answer(path: Path) -> bytes:
+    def failing_read(path: Path) -> bytes:
         if path.name == name:
             raise OSError(5, "Input/output error")
         return read(path)
 
-    monkeypatch.setattr(Path, "read_bytes", answer)
-    monkeypatch.setattr(storage, "digest", lambda path: answer(path) and digest(path))
+    monkeypatch.setattr(Path, "read_bytes", failing_read)
+    monkeypatch.setattr(storage, "digest", lambda path: failing_read(path) and digest(path))
     with pytest.raises(OSError, match="Input/output"):
         opened(root).choose()
     monkeypatch.undo()
@@ -198,7 +198,7 @@ def test_another_rank_s_last_step_is_saved_once_rank_0_has_committed_it(root: Pa
     second = FolderCheckpoints(root, 1, 1, 0.0)
     staged = second.stage_last({"weights": torch.zeros(4)}, 30)
     assert not second.finish_last(staged, 0.0), "its part alone is no checkpoint"
-    second._flying = second._done = NEWER
+    second._in_flight = second._done = NEWER
     assert second.finish_last(None, 0.0)
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from convoy_workloads.runtime.folder.records import (
     KEEP,
     CommitRecord,
-    doomed,
     parse_name,
     record_from_json,
+    superseded,
 )
 from convoy_workloads.runtime.generation import Generation
 
@@ -20,7 +20,7 @@ TORN, FLYING = Generation(1, 22), Generation(2, 30)
 
 
 @pytest.mark.parametrize(
-    ("committed", "newest", "spared", "gone"),
+    ("committed", "newest", "unreadable", "gone"),
     [
         ([A], A, [], [TORN]),
         ([A, B], B, [], []),
@@ -36,11 +36,11 @@ TORN, FLYING = Generation(1, 22), Generation(2, 30)
     ],
 )  # fmt: skip
 def test_what_may_go_once_a_generation_is_committed(
-    committed: list[Generation], newest: Generation, spared: list[Generation], gone: list[Generation]
+    committed: list[Generation], newest: Generation, unreadable: list[Generation], gone: list[Generation]
 ) -> None:
     present = [*committed, FLYING, *([TORN] if newest > TORN else [])]
     wanted = [one for one in gone if one in present]
-    assert doomed(present, committed, newest, spared) == wanted
+    assert superseded(present, committed, newest, unreadable) == wanted
 
 
 generations = st.builds(Generation, st.integers(1, 4), st.integers(1, 9))
@@ -49,18 +49,18 @@ sets = st.sets(generations)
 
 @given(sets, sets, generations, sets)
 def test_deleting_leaves_what_a_restore_would_fall_back_on(
-    torn: set[Generation], committed: set[Generation], newest: Generation, spared: set[Generation]
+    torn: set[Generation], committed: set[Generation], newest: Generation, unreadable: set[Generation]
 ) -> None:
     committed.add(newest)
-    spared.discard(newest)
+    unreadable.discard(newest)
     present = torn | committed
-    left = present - set(doomed(present, committed, newest, spared))
-    assert spared & present <= left
+    left = present - set(superseded(present, committed, newest, unreadable))
+    assert unreadable & present <= left
     assert {one for one in present if one >= newest} <= left
-    readable = sorted(committed - spared)
+    readable = sorted(committed - unreadable)
     assert set(readable[-KEEP:]) <= left
     if newest in readable[-KEEP:]:
-        assert {one for one in left if one < newest} - spared <= set(readable[-KEEP:])
+        assert {one for one in left if one < newest} - unreadable <= set(readable[-KEEP:])
 
 
 def test_a_record_survives_its_file() -> None:

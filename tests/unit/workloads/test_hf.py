@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import convoy
-from convoy_workloads.runtime.adapters.trainer import Follower
+from convoy_workloads.runtime.adapters.trainer import TrainerFollower
 from convoy_workloads.runtime.folder.checkpoints import FolderCheckpoints
 
 SAMPLES, EACH = 22, 3
@@ -83,7 +83,7 @@ class Run:
         )
 
     def train(
-        self, follower: Follower, crash: int = 0, evaluate: Callable[[int], bool] = lambda _: False
+        self, follower: TrainerFollower, crash: int = 0, evaluate: Callable[[int], bool] = lambda _: False
     ) -> None:
         """The loop of Trainer (transformers 4.56 and 5.23), as far as callbacks see it."""
         loader = Loader()
@@ -95,11 +95,11 @@ class Run:
             "train_dataloader": loader,
         }
 
-        def tell(event: str, **more: Any) -> None:
+        def set_epoch(event: str, **more: Any) -> None:
             getattr(follower, event)(self.args, self.state, control, **objects, **more)
 
         losses, logged = 0.0, self.state.global_step
-        tell("on_train_begin")
+        set_epoch("on_train_begin")
         each = self.args.gradient_accumulation_steps
         for epoch in range(3):
             loader.set_epoch(epoch)
@@ -111,7 +111,7 @@ class Run:
                 for number, batch in enumerate(group):
                     step += 1
                     if not number:
-                        tell("on_step_begin")
+                        set_epoch("on_step_begin")
                     x = torch.tensor([[one, one % 3, one % 5, 1.0] for one in batch]) / SAMPLES
                     loss = self.model(x).square().mean() / len(group)
                     loss.backward()
@@ -124,25 +124,25 @@ class Run:
                 self.optimizer.zero_grad()
                 self.state.global_step += 1
                 self.state.epoch = epoch + (step + 1) / len(loader)
-                tell("on_step_end")
+                set_epoch("on_step_end")
                 logs = {"loss": losses / (self.state.global_step - logged), "epoch": self.state.epoch}
                 losses, logged = 0.0, self.state.global_step
                 self.state.log_history.append({**logs, "step": logged})
-                tell("on_log", logs=logs)
+                set_epoch("on_log", logs=logs)
                 if evaluate(logged):
                     torch.rand(7)
-                    tell("on_prediction_step")
-                    tell("on_evaluate", metrics={"eval_loss": 1.0})
+                    set_epoch("on_prediction_step")
+                    set_epoch("on_evaluate", metrics={"eval_loss": 1.0})
                 if self.state.global_step >= self.state.max_steps:
                     control.should_training_stop = True
                     break
             if step < 0:
                 control.should_training_stop = True
-            tell("on_epoch_end")
+            set_epoch("on_epoch_end")
             if control.should_training_stop:
                 break
-        tell("on_log", logs={"train_loss": 0.0})
-        tell("on_train_end")
+        set_epoch("on_log", logs={"train_loss": 0.0})
+        set_epoch("on_train_end")
 
     @property
     def bits(self) -> Any:
@@ -151,7 +151,7 @@ class Run:
         ]
 
 
-class Settled(Follower):
+class Settled(TrainerFollower):
     """Every step is saved before the next one."""
 
     def on_step_begin(self, *args: Any, **objects: Any) -> None:
@@ -175,7 +175,7 @@ def calm(monkeypatch: pytest.MonkeyPatch, each: int, **more: Any) -> Run:
     with monkeypatch.context() as alone:
         alone.delenv("CONVOY_CHECKPOINT_DIR")
         with convoy.join() as job:
-            run.train(Follower(job), **more)
+            run.train(TrainerFollower(job), **more)
     return run
 
 
@@ -189,10 +189,10 @@ def test_an_interrupted_training_ends_with_the_bits_of_a_calm_one(
     wanted = calm(monkeypatch, 1, evaluate=evaluate)
     first = Run(1, 1)
     with pytest.raises(Crash), convoy.join() as job:
-        first.train(Follower(job), crash, evaluate)
+        first.train(TrainerFollower(job), crash, evaluate)
     second = Run(9, 1)
     with convoy.join() as job:
-        second.train(Follower(job), 0, evaluate)
+        second.train(TrainerFollower(job), 0, evaluate)
     assert job.restored.step == crash - 1
     assert second.bits == wanted.bits
     assert second.seen == wanted.seen[crash - 1 :]
@@ -207,19 +207,19 @@ def test_an_interrupted_training_ends_with_the_bits_of_a_calm_one(
 def test_a_step_of_several_batches_is_one_step(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = calm(monkeypatch, 2)
     with pytest.raises(Crash), convoy.join() as job:
-        Run(1, 2).train(Follower(job), 7)
+        Run(1, 2).train(TrainerFollower(job), 7)
     second = Run(9, 2)
     with convoy.join() as job:
-        second.train(Follower(job))
+        second.train(TrainerFollower(job))
     assert (job.restored.step, second.bits) == (6, wanted.bits)
 
 
 def test_a_training_that_was_over_makes_no_step_more(folder: Path) -> None:
     first, second = Run(1, 1), Run(9, 1)
     with convoy.join() as job:
-        first.train(Follower(job))
+        first.train(TrainerFollower(job))
     with convoy.join() as job:
-        second.train(Follower(job))
+        second.train(TrainerFollower(job))
     assert job.restored.step == first.state.max_steps
     assert (second.bits, second.seen) == (first.bits, [])
 
@@ -227,23 +227,23 @@ def test_a_training_that_was_over_makes_no_step_more(folder: Path) -> None:
 def test_what_cannot_be_followed_is_refused(folder: Path) -> None:
     run = Run(1, 1)
     with convoy.join() as job:
-        follower = Follower(job)
+        follower = TrainerFollower(job)
         run.train(follower)
         with pytest.raises(convoy.DataError, match="one training"):
             Run(1, 1).train(follower)
     resumed = Run(1, 1)
     resumed.state.global_step = 4
     with convoy.join() as job, pytest.raises(convoy.DataError, match="without resume_from_checkpoint"):
-        resumed.train(Follower(job))
+        resumed.train(TrainerFollower(job))
 
 
 def test_a_loader_that_cannot_pass_over_batches_is_refused(folder: Path) -> None:
     with pytest.raises(Crash), convoy.join() as job:
-        Run(1, 1).train(Follower(job), 5)
+        Run(1, 1).train(TrainerFollower(job), 5)
     loader = torch.utils.data.DataLoader(range(22), batch_size=3)  # type: ignore[arg-type]
     with convoy.join() as job, pytest.raises(convoy.DataError, match="a DataLoader cannot pass over"):
         second = Run(1, 1)
-        Follower(job).on_train_begin(
+        TrainerFollower(job).on_train_begin(
             second.args,
             second.state,
             None,

@@ -10,9 +10,15 @@ from tests.unit.workloads.journals import Journal, Lion, Muon, Training, bits
 
 from convoy_workloads.runtime.hooks import StepHook
 from convoy_workloads.runtime.journal import guard
-from convoy_workloads.runtime.journal.guard import Chain, differing, pick, same, take
-from convoy_workloads.runtime.place import Place
-from convoy_workloads.runtime.telemetry.recorder import Recorder
+from convoy_workloads.runtime.journal.guard import (
+    Chain,
+    bits_equal,
+    copy_sample,
+    find_difference,
+    pick_sample,
+)
+from convoy_workloads.runtime.rank_context import RankContext
+from convoy_workloads.runtime.telemetry.step_recorder import StepRecorder
 
 
 def adamw(params: Any) -> torch.optim.Optimizer:
@@ -55,52 +61,52 @@ def test_a_sample_that_is_made_again_is_exact(make: Any, before: int) -> None:
     live = Training(make)
     torch.optim.lr_scheduler.ConstantLR(live.optimizer)
     live.steps(before)
-    sample = take(live.optimizer, live.parameters, NAMES)
+    sample = copy_sample(live.optimizer, live.parameters, NAMES)
     journal = Journal(live, elementwise=(Lion, Private))
     live.steps(4)
     journal.next()
     live.steps(3)
     journal.seal()
     before_ = bits(live)
-    assert differing(sample, live.optimizer, live.parameters, journal.segments) == ""
+    assert find_difference(sample, live.optimizer, live.parameters, journal.segments) == ""
     assert bits(live) == before_, "the live ones are only looked at"
 
 
 def test_a_weight_that_is_edited_where_torch_does_not_count_it_is_found() -> None:
     live = Training(adamw)
-    sample = take(live.optimizer, live.parameters, NAMES)
+    sample = copy_sample(live.optimizer, live.parameters, NAMES)
     journal = Journal(live)
     live.steps(2)
     live.net.two.weight.data[0, 0] = 0.5
     live.steps(2)
     journal.seal()
     assert journal.recorders[0].reason == ""
-    found = differing(sample, live.optimizer, live.parameters, journal.segments)
+    found = find_difference(sample, live.optimizer, live.parameters, journal.segments)
     assert found == "two.weight"
     # A sample that does not hold it cannot find it: samples take turns.
-    other = take(live.optimizer, live.parameters, ["one.bias"])
-    assert differing(other, live.optimizer, live.parameters, journal.segments) != "two.weight"
+    other = copy_sample(live.optimizer, live.parameters, ["one.bias"])
+    assert find_difference(other, live.optimizer, live.parameters, journal.segments) != "two.weight"
 
 
 @pytest.mark.parametrize("name", ["exp_avg", "exp_avg_sq", "step"])
 def test_one_bit_of_a_state_is_found(name: str) -> None:
     live = Training(adamw)
-    sample = take(live.optimizer, live.parameters, NAMES)
+    sample = copy_sample(live.optimizer, live.parameters, NAMES)
     journal = Journal(live)
     live.steps(2)
     journal.seal()
     state = live.optimizer.state[live.net.one.bias][name]
     state.view(-1).view(torch.int32)[0] ^= 1
-    assert differing(sample, live.optimizer, live.parameters, journal.segments) == f"one.bias.{name}"
+    assert find_difference(sample, live.optimizer, live.parameters, journal.segments) == f"one.bias.{name}"
 
 
 def test_a_class_that_was_wrongly_said_to_work_element_by_element_is_found() -> None:
     live = Training(Global)
-    sample = take(live.optimizer, live.parameters, NAMES)
+    sample = copy_sample(live.optimizer, live.parameters, NAMES)
     journal = Journal(live, elementwise=(Global,))
     live.steps(2)
     journal.seal()
-    assert differing(sample, live.optimizer, live.parameters, journal.segments) == "embed.weight"
+    assert find_difference(sample, live.optimizer, live.parameters, journal.segments) == "embed.weight"
 
 
 def test_a_class_whose_steps_cannot_be_repeated_aside_is_no_error() -> None:
@@ -110,25 +116,25 @@ def test_a_class_whose_steps_cannot_be_repeated_aside_is_no_error() -> None:
             self.state = None  # type: ignore[assignment]
 
     live = Training(Odd)
-    sample = take(live.optimizer, live.parameters, NAMES)
+    sample = copy_sample(live.optimizer, live.parameters, NAMES)
     journal = Journal(live, elementwise=(Odd,))
     live.steps(1)
     journal.seal()
-    assert "cannot be repeated" in differing(sample, live.optimizer, live.parameters, journal.segments)
+    assert "cannot be repeated" in find_difference(sample, live.optimizer, live.parameters, journal.segments)
 
 
 def test_the_hooks_of_all_optimizers_do_not_hear_of_it() -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     live = Training(momentum)
-    sample = take(live.optimizer, live.parameters, NAMES)
+    sample = copy_sample(live.optimizer, live.parameters, NAMES)
     journal = Journal(live)
     live.steps(3)
     journal.seal()
-    counting = StepHook(Place(), Recorder())
+    counting = StepHook(RankContext(), StepRecorder())
     handle = register_optimizer_step_post_hook(counting)
     try:
-        assert differing(sample, live.optimizer, live.parameters, journal.segments) == ""
+        assert find_difference(sample, live.optimizer, live.parameters, journal.segments) == ""
         assert counting._meter.step == 0
     finally:
         handle.remove()
@@ -140,30 +146,38 @@ def test_one_rank_checks_what_it_journals_whole_without_the_others() -> None:
     own = journal.recorders[1]._owned
     names = [one.name for one in own if one.box[1] == tuple(one.parameter.shape)]
     assert names and "embed.weight" not in names
-    samples = take(live.optimizer, live.parameters, names), take(live.optimizer, live.parameters, NAMES)
+    samples = (
+        copy_sample(live.optimizer, live.parameters, names),
+        copy_sample(live.optimizer, live.parameters, NAMES),
+    )
     live.steps(3)
     journal.seal()
     mine = [one for one in journal.segments if one.head.rank == 1]
-    assert differing(samples[0], live.optimizer, live.parameters, mine) == ""
-    assert "is not in it whole" in differing(samples[1], live.optimizer, live.parameters, mine)
-    assert differing(samples[0], live.optimizer, live.parameters, []).startswith("the journal: ")
+    assert find_difference(samples[0], live.optimizer, live.parameters, mine) == ""
+    assert "is not in it whole" in find_difference(samples[1], live.optimizer, live.parameters, mine)
+    assert find_difference(samples[0], live.optimizer, live.parameters, []).startswith("the journal: ")
 
 
 def test_bits_are_compared_not_values() -> None:
     nan = torch.tensor([torch.nan, 1.0])
-    assert same(nan, nan.clone())
-    assert not same(torch.tensor([0.0]), torch.tensor([-0.0]))
-    assert not same(torch.tensor([0.0]), torch.tensor([0.0], dtype=torch.float64))
-    assert not same(torch.zeros(2), torch.zeros(1, 2))
-    assert same(torch.zeros(2, 3).t(), torch.zeros(3, 2))
-    assert same(3, 3) and not same(3, 3.0) and not same(None, torch.zeros(1)) and same(None, None)
+    assert bits_equal(nan, nan.clone())
+    assert not bits_equal(torch.tensor([0.0]), torch.tensor([-0.0]))
+    assert not bits_equal(torch.tensor([0.0]), torch.tensor([0.0], dtype=torch.float64))
+    assert not bits_equal(torch.zeros(2), torch.zeros(1, 2))
+    assert bits_equal(torch.zeros(2, 3).t(), torch.zeros(3, 2))
+    assert (
+        bits_equal(3, 3)
+        and not bits_equal(3, 3.0)
+        and not bits_equal(None, torch.zeros(1))
+        and bits_equal(None, None)
+    )
 
 
 def test_every_parameter_has_its_turn() -> None:
     sizes = {"a": 5, "b": 90, "c": 4, "d": 3, "e": 8}
-    turns = [pick(sizes, 10, turn) for turn in range(5)]
+    turns = [pick_sample(sizes, 10, turn) for turn in range(5)]
     assert turns == [["a"], ["b"], ["c", "d"], ["e"], ["a"]]
-    assert pick({}, 10, 3) == []
+    assert pick_sample({}, 10, 3) == []
 
 
 def test_a_chain_goes_from_full_save_to_full_save() -> None:

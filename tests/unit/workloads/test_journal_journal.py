@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from convoy_workloads.runtime.generation import Generation
+from convoy_workloads.runtime.journal import fingerprints, segment_reader
 from convoy_workloads.runtime.journal import journal as journals
-from convoy_workloads.runtime.journal import prints, segment_reader
 from convoy_workloads.runtime.journal.allowed import Refused
-from convoy_workloads.runtime.journal.journal import Journal, lasts, parameters_of
+from convoy_workloads.runtime.journal.journal import Journal, last_segments, parameters_of
 from convoy_workloads.runtime.journal.replay import replay
 from convoy_workloads.runtime.state import TrainingState
 from convoy_workloads.runtime.tiers import planning, reading, shard
@@ -45,7 +45,7 @@ class Run:
         self.optimizer = torch.optim.AdamW(trained, lr=0.01, fused=True)
         self.state = TrainingState(0, self.model, self.optimizer)
         self.step = 0
-        self.dealt: Any = None
+        self.rank_plan: Any = None
 
     def train(self, steps: int) -> None:
         for _ in range(steps):
@@ -60,11 +60,15 @@ class Run:
         return Generation(1, self.step)
 
     def full(self) -> bytearray:
-        taken = planning.Taken(self.state.collect())
-        self.dealt = planning.deal(taken)
-        target = bytearray(self.dealt.layout.size)
+        snapshot = planning.StateSnapshot(self.state.collect())
+        self.rank_plan = planning.plan_save(snapshot)
+        target = bytearray(self.rank_plan.layout.size)
         shard.write(
-            memoryview(target), self.dealt.layout, taken.tensors(self.dealt), taken.texts(self.dealt), {}
+            memoryview(target),
+            self.rank_plan.layout,
+            snapshot.tensors(self.rank_plan),
+            snapshot.texts(self.rank_plan),
+            {},
         )
         return target
 
@@ -73,21 +77,23 @@ class Run:
 
     def segment(self, journal: Journal) -> int:
         assert journal.ready
-        closed = journal.seal(planning.Taken(self.state.collect()), self.dealt, {"step": self.step})
+        closed = journal.seal(
+            planning.StateSnapshot(self.state.collect()), self.rank_plan, {"step": self.step}
+        )
         assert closed is not None, journal.reason
-        journal.sealed(self.generation, closed[1])
+        journal.on_segment_saved(self.generation, closed[1])
         return closed[1]
 
     def restore(self, base: bytearray, pieces: list[memoryview]) -> None:
-        state = self.state.room()
+        state = self.state.load_target()
         reading.load(state, [shard.read(memoryview(base))])
-        self.state.put_back(state, 1)
+        self.state.apply(state, 1)
         segments = [segment_reader.read(one) for one in pieces]
         assert journals.refusal(self.model, self.optimizer, segments) == ""
         replay(self.optimizer, parameters_of(self.model, self.optimizer), segments)
-        state = self.state.room()
-        reading.load(state, lasts(segments), partial=True)
-        self.state.put_back(state, 1)
+        state = self.state.load_target()
+        reading.load(state, last_segments(segments), partial=True)
+        self.state.apply(state, 1)
 
     def bits(self) -> list[bytes]:
         tensors = [*self.model.state_dict().values()]
@@ -100,10 +106,10 @@ def target() -> memoryview:
     return memoryview(bytearray(b"\xa5" * ROOM))
 
 
-def based(run: Run, journal: Journal) -> bytearray:
+def after_full_save(run: Run, journal: Journal) -> bytearray:
     """A full save with the coming steps in the slot `a`."""
     base = run.full()
-    journal.based(run.generation)
+    journal.on_full_save(run.generation)
     journal.open("a", target())
     return base
 
@@ -112,7 +118,7 @@ def test_base_and_segments_make_the_same_run() -> None:
     run = Run()
     journal = run.journal()
     run.train(2)
-    base = based(run, journal)
+    base = after_full_save(run, journal)
     assert journal.writing and not journal.ready, "no step is in it"
     pieces = []
     for name, steps in (("b", 1), ("c", 3), ("d", 1)):
@@ -138,12 +144,12 @@ def test_what_is_frozen_is_in_no_segment_until_somebody_writes_to_it() -> None:
     run = Run()
     journal = run.journal()
     run.train(1)
-    based(run, journal)
+    after_full_save(run, journal)
     run.train(1)
     small = run.segment(journal)
     assert small < run.model.frozen.weight.numel()
     run.full()
-    journal.based(run.generation)
+    journal.on_full_save(run.generation)
     journal.open("a", target())
     run.train(1)
     with torch.no_grad():
@@ -156,7 +162,7 @@ def test_what_is_frozen_and_written_to_behind_torchs_back_comes_back() -> None:
     run = Run()
     journal = run.journal()
     run.train(2)
-    base = based(run, journal)
+    base = after_full_save(run, journal)
     version = run.model.frozen.weight._version
     run.train(1)
     run.model.frozen.weight.data.mul_(0.9)
@@ -172,17 +178,17 @@ def test_a_replay_that_makes_something_else_is_seen() -> None:
     run = Run()
     journal = run.journal()
     run.train(2)
-    base = based(run, journal)
+    base = after_full_save(run, journal)
     journal._sample = None  # it need not have met the parameter
     run.train(1)
     run.model.two.weight.data[0, 0] += 1
     slot = journal._target
     piece = segment_reader.read(slot[: run.segment(journal)])
-    state = run.state.room()
+    state = run.state.load_target()
     reading.load(state, [shard.read(memoryview(base))])
-    run.state.put_back(state, 1)
+    run.state.apply(state, 1)
     parameters = parameters_of(run.model, run.optimizer)
-    check = prints.Check([piece], parameters)
+    check = fingerprints.ReplayCheck([piece], parameters)
     replay(run.optimizer, parameters, [piece], each=check.at)
     assert check.wrong == "two.weight"
 
@@ -191,19 +197,19 @@ def test_a_replay_that_makes_the_same_passes() -> None:
     run = Run()
     journal = run.journal()
     run.train(2)
-    base = based(run, journal)
+    base = after_full_save(run, journal)
     pieces = []
     for name in "bc":
         run.train(2)
         slot = journal._target
         pieces.append(segment_reader.read(slot[: run.segment(journal)]))
         journal.open(name, target())
-    assert all(one.facts[prints.ENDS] for one in pieces)
-    state = run.state.room()
+    assert all(one.facts[fingerprints.ENDS] for one in pieces)
+    state = run.state.load_target()
     reading.load(state, [shard.read(memoryview(base))])
-    run.state.put_back(state, 1)
+    run.state.apply(state, 1)
     parameters = parameters_of(run.model, run.optimizer)
-    check = prints.Check(pieces, parameters)
+    check = fingerprints.ReplayCheck(pieces, parameters)
     replay(run.optimizer, parameters, pieces, each=check.at)
     assert not check.wrong
 
@@ -213,16 +219,16 @@ def test_a_step_while_nothing_is_open_ends_the_chain() -> None:
     journal = run.journal()
     run.train(1)
     run.full()
-    journal.based(run.generation)
+    journal.on_full_save(run.generation)
     run.train(1)
     assert not journal.ready and "no segment was open" in journal.reason
-    based(run, journal)
+    after_full_save(run, journal)
     run.train(1)
     assert journal.ready, "the next full save begins another"
 
 
 def closed(run: Run, journal: Journal) -> Any:
-    return journal.seal(planning.Taken(run.state.collect()), run.dealt, {"step": run.step})
+    return journal.seal(planning.StateSnapshot(run.state.collect()), run.rank_plan, {"step": run.step})
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["at a segment", "at a full save"])
@@ -230,7 +236,7 @@ def test_a_weight_that_somebody_edits_is_found_before_a_segment_counts(full: boo
     run = Run()
     journal = run.journal()
     run.train(1)
-    based(run, journal)
+    after_full_save(run, journal)
     run.train(1)
     run.segment(journal)
     journal.open("b", target())
@@ -242,9 +248,9 @@ def test_a_weight_that_somebody_edits_is_found_before_a_segment_counts(full: boo
         assert not journal.writing
     assert journal.check() == "two.weight"
     assert journal.check() == "", "it is told once"
-    based(run, journal)
+    after_full_save(run, journal)
     assert not journal.writing, "the next save is a full one as well"
-    based(run, journal)
+    after_full_save(run, journal)
     run.train(1)
     assert journal.ready and journal.check() == ""
 
@@ -254,7 +260,7 @@ def test_an_undisturbed_journal_passes_the_check() -> None:
     journal = run.journal()
     run.train(1)
     for _ in range(3):
-        based(run, journal)
+        after_full_save(run, journal)
         run.train(2)
         run.segment(journal)
         journal.open("b", target())
@@ -267,7 +273,7 @@ def test_a_slot_of_the_chain_is_not_written_again() -> None:
     run = Run()
     journal = run.journal()
     run.train(1)
-    based(run, journal)
+    after_full_save(run, journal)
     run.train(1)
     run.segment(journal)
     journal.open("a", target())
@@ -279,7 +285,7 @@ def test_no_room_ends_the_chain_and_the_training_goes_on() -> None:
     journal = run.journal()
     run.train(1)
     run.full()
-    journal.based(run.generation)
+    journal.on_full_save(run.generation)
     journal.open("a", memoryview(bytearray(8192)))
     run.train(2)
     assert not journal.ready and journal.reason
@@ -293,11 +299,11 @@ def test_it_pays_while_gradients_are_fewer_bytes_than_the_state(steps: int, pays
     journal = run.journal()
     run.train(1)
     size = sum(one.numel() * 4 for one in run.optimizer.param_groups[0]["params"])
-    journal.based(run.generation)
+    journal.on_full_save(run.generation)
     journal.open("a", target())
     run.train(1)
     journal._recorder.step_seconds = 0.0
-    assert journal.pays(steps, 3 * size) is pays
+    assert journal.is_worthwhile(steps, 3 * size) is pays
 
 
 def test_one_slow_step_does_not_shut_the_journal_for_good() -> None:
@@ -305,14 +311,14 @@ def test_one_slow_step_does_not_shut_the_journal_for_good() -> None:
     journal = run.journal()
     run.train(1)
     size = sum(one.numel() * 4 for one in run.optimizer.param_groups[0]["params"])
-    journal.based(run.generation)
+    journal.on_full_save(run.generation)
     journal.open("a", target())
     run.train(1)
     journal._recorder.step_seconds = 1.0
     found = []
     while not (found and found[-1]) and len(found) < 40:
-        journal.based(run.generation)
-        found.append(journal.pays(1, 3 * size))
+        journal.on_full_save(run.generation)
+        found.append(journal.is_worthwhile(1, 3 * size))
     assert not found[0] and found[-1]
 
 
@@ -327,7 +333,7 @@ def test_segments_of_other_groups_are_refused() -> None:
     run = Run()
     journal = run.journal()
     run.train(1)
-    based(run, journal)
+    after_full_save(run, journal)
     run.train(1)
     slot = journal._target
     piece = segment_reader.read(slot[: run.segment(journal)])

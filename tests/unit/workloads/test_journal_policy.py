@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from convoy_workloads.runtime.journal.policy import MOST_STEPS, Behind, Tensors, Times, choose, longest
+from convoy_workloads.runtime.journal.policy import (
+    MOST_STEPS,
+    ChainPosition,
+    RestoreTimes,
+    Tensors,
+    choose,
+    longest,
+)
 
-FAST = Times(step=1e-6, read=1e12, base=10**12)
+FAST = RestoreTimes(step=1e-6, read=1e12, base=10**12)
 PARAMETERS = 1_000_000
 
 
 def kinds(full: float, gradient: float, steps: range) -> str:
     """The choice for each number of steps between two saves, its first letter."""
     tensors = Tensors(int(full * PARAMETERS), int(gradient * PARAMETERS))
-    return "".join(choose(tensors, Behind(count, count, 0), FAST).kind[0] for count in steps)
+    return "".join(choose(tensors, ChainPosition(count, count, 0), FAST).kind[0] for count in steps)
 
 
 @pytest.mark.parametrize(
@@ -39,12 +46,12 @@ def test_the_journal_is_chosen_up_to_its_break_even(
 
 
 def test_what_has_not_changed_is_not_written() -> None:
-    assert choose(Tensors(100, 1, changed=False), Behind(1, 1, 0), FAST).kind == "unchanged"
-    assert choose(Tensors(100, 1, False, "no optimizer"), Behind(1, 1, 0), FAST).kind == "unchanged"
+    assert choose(Tensors(100, 1, changed=False), ChainPosition(1, 1, 0), FAST).kind == "unchanged"
+    assert choose(Tensors(100, 1, False, "no optimizer"), ChainPosition(1, 1, 0), FAST).kind == "unchanged"
 
 
 def test_what_is_refused_is_written_in_full_and_says_why() -> None:
-    found = choose(Tensors(100, 1, refused="Muon"), Behind(1, 1, 0), FAST)
+    found = choose(Tensors(100, 1, refused="Muon"), ChainPosition(1, 1, 0), FAST)
     assert (found.kind, found.reason) == ("full", "Muon")
 
 
@@ -63,17 +70,17 @@ def test_what_is_refused_is_written_in_full_and_says_why() -> None:
 def test_a_chain_is_no_longer_than_its_replay_may_take(
     step: float, read: float, base: int, gradient: int, most: int
 ) -> None:
-    times = Times(step, read, base)
+    times = RestoreTimes(step, read, base)
     assert longest(gradient, times) == most
     tensors = Tensors(base, gradient)
     if most:
-        assert choose(tensors, Behind(1, most, (most - 1) * gradient), times).kind == "journal"
-    assert choose(tensors, Behind(1, most + 1, most * gradient), times).kind == "full"
+        assert choose(tensors, ChainPosition(1, most, (most - 1) * gradient), times).kind == "journal"
+    assert choose(tensors, ChainPosition(1, most + 1, most * gradient), times).kind == "full"
 
 
 def test_a_journal_that_is_long_already_counts() -> None:
-    times = Times(step=0.1, read=1e9, base=10**9)
+    times = RestoreTimes(step=0.1, read=1e9, base=10**9)
     tensors = Tensors(10**9, 10**6)
-    assert choose(tensors, Behind(1, 5, 0), times).kind == "journal"
-    found = choose(tensors, Behind(1, 5, 6 * 10**8), times)
+    assert choose(tensors, ChainPosition(1, 5, 0), times).kind == "journal"
+    found = choose(tensors, ChainPosition(1, 5, 6 * 10**8), times)
     assert found.kind == "full" and "adds 1.1 s" in found.reason

@@ -17,11 +17,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from convoy_workloads.runtime.hooks import StepHook
 from convoy_workloads.runtime.journal.allowed import Refused
 from convoy_workloads.runtime.journal.kernel import Kernel
-from convoy_workloads.runtime.journal.line import ReplayError, gather, line_up
 from convoy_workloads.runtime.journal.replay import replay
 from convoy_workloads.runtime.journal.segment import Segment, Share
-from convoy_workloads.runtime.place import Place
-from convoy_workloads.runtime.telemetry.recorder import Recorder
+from convoy_workloads.runtime.journal.step_sequence import ReplayError, assemble_gradient, merge_segments
+from convoy_workloads.runtime.rank_context import RankContext
+from convoy_workloads.runtime.telemetry.step_recorder import StepRecorder
 
 KERNELS: dict[str, dict[str, bool]] = {
     "loop": {"foreach": False},
@@ -107,11 +107,11 @@ def test_the_gradient_of_a_step_is_put_together_from_all_ranks() -> None:
     live.step()
     wanted = {name: one.grad.clone() for name, one in live.parameters.items() if one.grad is not None}
     journal.seal()
-    (moment,) = line_up(journal.segments).steps
+    (moment,) = merge_segments(journal.segments).steps
     assert set(moment.gradients) == set(wanted) and "unused" not in wanted
     for name, gradient in wanted.items():
         found = torch.full_like(gradient, 7.0)
-        gather(moment.gradients[name], found)
+        assemble_gradient(moment.gradients[name], found)
         assert raw(found) == raw(gradient)
 
 
@@ -210,7 +210,7 @@ def test_gradients_are_left_as_they_were() -> None:
 
 def test_steps_made_again_are_none_of_the_training() -> None:
     live, twin, journal = recorded(maker("adamw"))
-    counting = StepHook(Place(), Recorder())
+    counting = StepHook(RankContext(), StepRecorder())
     handle = register_optimizer_step_post_hook(counting)
     watching = Journal(twin)
     told: list[tuple[int, int]] = []
@@ -230,13 +230,17 @@ def test_the_caller_may_say_how_the_steps_are_kept_quiet() -> None:
     seen: list[str] = []
 
     @contextmanager
-    def quiet() -> Iterator[None]:
+    def hooks_off() -> Iterator[None]:
         seen.append("in")
         yield
         seen.append("out")
 
     replay(
-        twin.optimizer, twin.parameters, journal.segments, quiet=quiet, each=lambda *_: seen.append("step")
+        twin.optimizer,
+        twin.parameters,
+        journal.segments,
+        hooks_off=hooks_off,
+        each=lambda *_: seen.append("step"),
     )
     assert seen == ["in", *["step"] * 50, "out"]
 

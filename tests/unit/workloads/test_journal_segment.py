@@ -24,7 +24,7 @@ from convoy_workloads.runtime.journal.segment import (
     Share,
 )
 from convoy_workloads.runtime.journal.segment_reader import read
-from convoy_workloads.runtime.journal.segment_writer import Writer
+from convoy_workloads.runtime.journal.segment_writer import SegmentWriter
 from convoy_workloads.runtime.tiers import values
 
 KERNEL = Kernel("torch.optim.adamw.AdamW", "", ("single",), "2.13.0", "cpu AVX2", 2)
@@ -73,7 +73,7 @@ def test_what_is_written_is_read(data: st.DataObject) -> None:
     own = tuple(data.draw(shares(f"w{n}")) for n in range(data.draw(st.integers(0, 3))))
     head = Head(2, 5, "g7", data.draw(st.integers(0, 9)), data.draw(st.integers(0, 10**6)), "s", KERNEL, own)
     target = bytearray(b"\x5a" * 40_000)
-    writer = Writer(memoryview(target), head)
+    writer = SegmentWriter(memoryview(target), head)
     wanted = []
     for step in range(data.draw(st.integers(0, 3))):
         found = {}
@@ -107,7 +107,7 @@ def small() -> tuple[bytearray, int]:
     """Two steps with all that there is: rows, a dense gradient, one that is missing, a tensor."""
     own = (Share("e", (0, 0), (400, 3), (400, 3)), Share("b", (1,), (4,), (5,)))
     target = bytearray(b"\x77" * 4096)
-    writer = Writer(memoryview(target), Head(0, 1, "g1", 0, 0, "s", KERNEL, own))
+    writer = SegmentWriter(memoryview(target), Head(0, 1, "g1", 0, 0, "s", KERNEL, own))
     writer.gradient(0, embedding(), embedding())
     writer.gradient(1, torch.ones(5), torch.ones(5)[1:])
     writer.step(values.dumps([{"lr": 0.1}]), "{}")
@@ -245,7 +245,7 @@ def test_equal_steps_make_equal_bytes_whatever_was_there() -> None:
     target, size = small()
     own = read(memoryview(target)[:size])
     again = bytearray(b"\x11" * 4096)
-    writer = Writer(memoryview(again), own.head)
+    writer = SegmentWriter(memoryview(again), own.head)
     for number, step in enumerate(own.steps):
         for piece in step.pieces:
             share = own.head.shares.index(piece.share)
@@ -259,7 +259,7 @@ def test_equal_steps_make_equal_bytes_whatever_was_there() -> None:
 
 def test_a_segment_that_is_not_sealed_is_none() -> None:
     target, size = small()
-    writer = Writer(memoryview(target), read(memoryview(target)[:size]).head)
+    writer = SegmentWriter(memoryview(target), read(memoryview(target)[:size]).head)
     with pytest.raises(SegmentError):
         read(memoryview(target))
     writer.gradient(1, torch.ones(5), torch.ones(5)[1:])
@@ -271,7 +271,7 @@ def test_a_segment_that_is_not_sealed_is_none() -> None:
 def test_gradients_of_a_step_that_was_not_made_are_not_in_it() -> None:
     target, size = small()
     head = read(memoryview(target)[:size]).head
-    writer = Writer(memoryview(target), head)
+    writer = SegmentWriter(memoryview(target), head)
     left = writer.left
     writer.gradient(1, torch.ones(5), torch.ones(5)[1:])
     writer.drop()
@@ -285,10 +285,10 @@ def test_what_does_not_fit_is_refused() -> None:
     target, size = small()
     head = read(memoryview(target)[:size]).head
     with pytest.raises(NoRoom):
-        Writer(memoryview(bytes(4096)), head)
+        SegmentWriter(memoryview(bytes(4096)), head)
     with pytest.raises(NoRoom):
-        Writer(memoryview(bytearray(63)), head)
-    writer = Writer(memoryview(bytearray(4096)), head)
+        SegmentWriter(memoryview(bytearray(63)), head)
+    writer = SegmentWriter(memoryview(bytearray(4096)), head)
     with pytest.raises(NoRoom, match="are left"):
         writer.gradient(1, torch.ones(5000), torch.ones(5000))
     with pytest.raises(NoRoom, match="an index of"):
@@ -308,7 +308,7 @@ def test_a_step_that_found_room_can_be_sealed(left: int) -> None:
     shares_ = tuple(Share(f"w{number}", (), (), ()) for number in range(100))
     target = bytearray(14_000 + left)
     head = replace(read(memoryview(filled)[:size]).head, shares=shares_)
-    writer = Writer(memoryview(target), head)
+    writer = SegmentWriter(memoryview(target), head)
     taken = 0
     try:
         while True:
@@ -323,23 +323,23 @@ def test_a_step_that_found_room_can_be_sealed(left: int) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_with_any_bit_set_are_held(dtype: torch.dtype) -> None:
-    found = rows.held(embedding(dtype))
+    found = rows.nonzero_rows(embedding(dtype))
     assert found is not None and found.tolist() == [5, 17, 200, 201, 399]
 
 
 def test_rows_are_held_only_where_that_is_smaller() -> None:
-    assert rows.held(torch.zeros(400, 3)) is not None
-    assert rows.held(torch.ones(400, 3)) is None
-    assert rows.held(torch.zeros(255, 3)) is None
-    assert rows.held(torch.zeros(400)) is None
-    assert rows.held(torch.zeros(3, 400).t()) is None
-    assert rows.held(torch.zeros(400, 0)) is None
+    assert rows.nonzero_rows(torch.zeros(400, 3)) is not None
+    assert rows.nonzero_rows(torch.ones(400, 3)) is None
+    assert rows.nonzero_rows(torch.zeros(255, 3)) is None
+    assert rows.nonzero_rows(torch.zeros(400)) is None
+    assert rows.nonzero_rows(torch.zeros(3, 400).t()) is None
+    assert rows.nonzero_rows(torch.zeros(400, 0)) is None
     # Where no probe looks: a row of 3 floats with its index is 16 bytes, without 12.
     probed = torch.ones(6400, 3)
     probed[::100] = 0
-    assert rows.held(probed) is None
+    assert rows.nonzero_rows(probed) is None
     thin = torch.zeros(6400, 3)
     thin[1::2] = 1
-    assert rows.held(thin) is not None
+    assert rows.nonzero_rows(thin) is not None
     thin[2::4] = 1
-    assert rows.held(thin) is None
+    assert rows.nonzero_rows(thin) is None

@@ -11,7 +11,7 @@ import pytest
 from convoy_workloads.runtime import link
 from convoy_workloads.runtime.frames import Decoder, Message, encode
 from convoy_workloads.runtime.link import RankLink
-from convoy_workloads.runtime.tiers.told import Told
+from convoy_workloads.runtime.tiers.agent_notices import AgentNotices
 
 
 class Agent:
@@ -24,20 +24,20 @@ class Agent:
         self._server.listen()
         self._server.settimeout(30)
         self._decoder = Decoder()
-        self._heard: list[Message] = []
+        self._received: list[Message] = []
 
     def accept(self) -> None:
         self._connection, _ = self._server.accept()
         self._connection.settimeout(30)
 
-    def hear(self) -> Message:
-        while not self._heard:
+    def receive(self) -> Message:
+        while not self._received:
             data = self._connection.recv(4096)
             assert data
-            self._heard.extend(self._decoder.feed(data))
-        return self._heard.pop(0)
+            self._received.extend(self._decoder.feed(data))
+        return self._received.pop(0)
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         self._connection.sendall(encode(message))
 
     def hang_up(self) -> None:
@@ -63,18 +63,18 @@ def test_the_first_step_does_not_wait_for_the_next_fold(
     rank = RankLink(agent.path, {"type": "hello"}, lambda _: None)
     agent.accept()
     rank.progress({"type": "progress", "step": 0})
-    assert [agent.hear().get("step") for _ in range(2)] == [None, 0]
+    assert [agent.receive().get("step") for _ in range(2)] == [None, 0]
     rank.progress({"type": "progress", "step": 1}, urgent=True)
-    assert agent.hear()["step"] == 1
+    assert agent.receive()["step"] == 1
     # The next is folded: it goes with the end of the link.
     rank.progress({"type": "progress", "step": 2})
     rank.close()
-    assert agent.hear()["step"] == 2
+    assert agent.receive()["step"] == 2
 
 
-def test_it_dials_again_and_hears_what_is_said(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "DIAL_SECONDS", (0.01, 0.01))
-    told, heard = Told(), threading.Event()
+def test_it_reconnects_and_receives_messages(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "RECONNECT_SECONDS", (0.01, 0.01))
+    told, heard = AgentNotices(), threading.Event()
 
     def on_message(message: Message) -> None:
         told.on_message(message)
@@ -83,9 +83,9 @@ def test_it_dials_again_and_hears_what_is_said(agent: Agent, monkeypatch: pytest
     rank = RankLink(agent.path, {"type": "hello"}, on_message)
     for said in ({"type": "unknown"}, {"type": "refused", "incarnation": 1, "step": 5, "seen": 2}):
         agent.accept()
-        assert agent.hear()["type"] == "hello"
+        assert agent.receive()["type"] == "hello"
         assert not told.stale
-        agent.say(said)
+        agent.send(said)
         assert heard.wait(30)
         heard.clear()
         agent.hang_up()

@@ -10,8 +10,8 @@ import pytest
 import torch
 from tests.unit.workloads.test_dcp import Agent, agent
 
-from convoy_workloads.runtime.place import Place
-from convoy_workloads.runtime.tiers import checkpoints, flight, planned, planning, shard
+from convoy_workloads.runtime.rank_context import RankContext
+from convoy_workloads.runtime.tiers import checkpoints, in_flight_save, planned, planning, shard
 from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
 
 __all__ = ["agent"]
@@ -25,7 +25,7 @@ def memory(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> MemoryCheckpoints:
     """Copies take `COPY` seconds of its clock; dealing and making room take `ONCE`."""
     clock = [100.0]
     now = SimpleNamespace(monotonic=lambda: clock[0])
-    for module in (checkpoints, flight, planned):
+    for module in (checkpoints, in_flight_save, planned):
         monkeypatch.setattr(module, "time", now)
 
     def slow(work: Callable[..., Any], seconds: float) -> Callable[..., Any]:
@@ -36,13 +36,13 @@ def memory(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> MemoryCheckpoints:
         return do
 
     stand_in: Any = agent
-    place = Place(incarnation=1, socket="/nowhere", tiers=frozenset({"local"}))
-    memory = MemoryCheckpoints(place, line=stand_in, watch=stand_in)
-    monkeypatch.setattr(planning, "deal", slow(planning.deal, ONCE))
-    monkeypatch.setattr(memory.planned, "make_room", slow(memory.planned.make_room, ONCE))
+    context = RankContext(incarnation=1, socket="/nowhere", tiers=frozenset({"local"}))
+    memory = MemoryCheckpoints(context, client=stand_in, status=stand_in)
+    monkeypatch.setattr(planning, "plan_save", slow(planning.plan_save, ONCE))
+    monkeypatch.setattr(memory.planned, "ensure_capacity", slow(memory.planned.ensure_capacity, ONCE))
     monkeypatch.setattr(shard, "write", slow(shard.write, COPY))
     memory.ready(torch.nn.Linear(100, 10), None)
-    memory._beside.join(20)
+    memory._worker.join(20)
     return memory
 
 

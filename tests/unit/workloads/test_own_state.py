@@ -20,7 +20,7 @@ from convoy_workloads.runtime.folder import snapshot
 from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.state import SMALL_BYTES, TrainingState
 from convoy_workloads.runtime.tiers import planning, reading, shard
-from convoy_workloads.runtime.tiers.together import gather
+from convoy_workloads.runtime.tiers.rank_collectives import gather
 
 WORLD, BEFORE, AFTER = 2, 4, 4
 LARGE = SMALL_BYTES // 4 + 1
@@ -86,11 +86,13 @@ Kept = Callable[[dict[str, Any], Any], Callable[[dict[str, Any]], None]]
 
 
 def in_memory(state: dict[str, Any], folder: Path) -> Callable[[dict[str, Any]], None]:
-    taken = planning.Taken(state)
-    dealt = planning.deal(taken, dist.group.WORLD)
-    data = bytearray(dealt.layout.size)
+    snapshot = planning.StateSnapshot(state)
+    rank_plan = planning.plan_save(snapshot, dist.group.WORLD)
+    data = bytearray(rank_plan.layout.size)
     facts = planning.facts(BEFORE, WORLD)
-    shard.write(memoryview(data), dealt.layout, taken.tensors(dealt), taken.texts(dealt), facts)
+    shard.write(
+        memoryview(data), rank_plan.layout, snapshot.tensors(rank_plan), snapshot.texts(rank_plan), facts
+    )
     every = [shard.read(memoryview(one)) for one in gather(data, dist.group.WORLD)]
     return lambda into: reading.load(into, every)
 
@@ -121,17 +123,17 @@ def goes_on(rank: int, folder: Path, keep: Kept, broadcast: bool) -> None:
 
     second = Run(rank, 2, broadcast)
     second.train(1)
-    state = second.state.room()
+    state = second.state.load_target()
     load(state)
-    second.state.put_back(state, WORLD)
+    second.state.apply(state, WORLD)
     second.train(AFTER)
     assert second.bits() == first.bits()
 
     # With another number of ranks, all take what rank 0 had.
     other = Run(rank, 3, broadcast)
-    state = other.state.room()
+    state = other.state.load_target()
     load(state)
-    other.state.put_back(state, WORLD + 1)
+    other.state.apply(state, WORLD + 1)
     places = gather((other.sampler.place, other.model.module[1].running_mean.tolist()), dist.group.WORLD)  # type: ignore[index,union-attr,operator]
     assert places[0] == places[1]
     assert places[0][0] == 1000 + BEFORE
@@ -161,7 +163,7 @@ def test_large_tensors_that_ranks_share_are_saved_once_and_small_ones_by_the_low
     for state in states:
         state._differ = None
         state.compare(lambda _: told)
-    plans = planning.lowest([planning.Taken(state.collect()).local for state in states])
+    plans = planning.without_duplicates([planning.StateSnapshot(state.collect()).local for state in states])
     names = [{item.index.fqn for item in plan.items} for plan in plans]
     apart = {"buffers.1.running_mean", "extra.sampler.place", "extra.sampler.own", "generators"}
     for rank in range(WORLD):

@@ -8,7 +8,7 @@ import pytest
 from convoy_workloads.launcher.output import TAIL
 from convoy_workloads.launcher.process_group import ProcessGroup
 from convoy_workloads.launcher.rank import EXITED, RUNNING, Rank
-from convoy_workloads.runtime.beat import FINISHED, STARTED, STEPPING, Pulse
+from convoy_workloads.runtime.heartbeat import FINISHED, STARTED, STEPPING, Heartbeat
 
 NOBODY = 999_999_999
 """Above any process id."""
@@ -49,16 +49,16 @@ def test_a_rank_is_asked_to_leave_once(rank: Rank, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("pulse", "asked", "message"),
     [
-        (Pulse(STEPPING, 0.0, 41), False, "no step for 11 s after step 41"),
-        (Pulse(FINISHED, 0.0, 41), False, "has not ended 11 s after its last step, 41"),
-        (Pulse(STARTED, 0.0), False, ""),
-        (Pulse(STEPPING, 2.0, 41), False, ""),
-        (Pulse(STEPPING, 0.0, 41), True, ""),
-        (Pulse(FINISHED, 0.0, 41), True, ""),
+        (Heartbeat(STEPPING, 0.0, 41), False, "no step for 11 s after step 41"),
+        (Heartbeat(FINISHED, 0.0, 41), False, "has not ended 11 s after its last step, 41"),
+        (Heartbeat(STARTED, 0.0), False, ""),
+        (Heartbeat(STEPPING, 2.0, 41), False, ""),
+        (Heartbeat(STEPPING, 0.0, 41), True, ""),
+        (Heartbeat(FINISHED, 0.0, 41), True, ""),
     ],
 )
 def test_the_watchdog_judges_steps_and_what_follows_and_nobody_who_leaves(
-    rank: Rank, pulse: Pulse, asked: bool, message: str
+    rank: Rank, pulse: Heartbeat, asked: bool, message: str
 ) -> None:
     if asked:
         rank.terminate()
@@ -74,7 +74,7 @@ def test_the_watchdog_judges_steps_and_what_follows_and_nobody_who_leaves(
 async def test_a_rank_that_hangs_ends_by_a_signal_whatever_is_around_it(
     rank: Rank, status: int, exit_code: int, number: int
 ) -> None:
-    rank.judge(Pulse(STEPPING, 0.0, 41), 11.0, 10.0)
+    rank.judge(Heartbeat(STEPPING, 0.0, 41), 11.0, 10.0)
     rank.exited(status)
     report = rank.report()
     assert (report["state"], report["hung"]) == (EXITED, True)
@@ -82,7 +82,7 @@ async def test_a_rank_that_hangs_ends_by_a_signal_whatever_is_around_it(
 
 
 async def test_the_report_of_a_hang_has_the_innermost_call_of_a_long_dump(rank: Rank) -> None:
-    rank.judge(Pulse(STEPPING, 0.0, 41), 11.0, 10.0)
+    rank.judge(Heartbeat(STEPPING, 0.0, 41), 11.0, 10.0)
     rank._streams.tail.feed(DUMP.encode())
     rank.exited(signal.SIGABRT)
     message, heading, innermost, *_ = rank.report()["stderr"].splitlines()
@@ -94,6 +94,6 @@ async def test_the_report_of_a_hang_has_the_innermost_call_of_a_long_dump(rank: 
 def test_it_is_news_when_a_rank_has_finished_and_when_it_goes_on(rank: Rank) -> None:
     told = []
     for finished_ms in (0, 90, 90, 0, 95):
-        told.append(rank.note_finish(Pulse(finished_ms=finished_ms)))
+        told.append(rank.note_finish(Heartbeat(finished_ms=finished_ms)))
         assert rank.report()["finishedMs"] == finished_ms
     assert told == [False, True, False, True, True]

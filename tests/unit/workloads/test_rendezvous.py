@@ -9,12 +9,11 @@ import time
 
 import pytest
 
-from convoy_workloads.runtime import place as places
-from convoy_workloads.runtime import rendezvous
+from convoy_workloads.runtime import rank_context, rendezvous
 
 
-def place(rank: int) -> places.Place:
-    return dataclasses.replace(places.from_environment({}), rank=rank, world=2)
+def place(rank: int) -> rank_context.RankContext:
+    return dataclasses.replace(rank_context.from_environment({}), rank=rank, world=2)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.unit.workloads.test_dcp import Agent
 
 from convoy_workloads.runtime.errors import OtherRankFailed
 from convoy_workloads.runtime.generation import Generation
-from convoy_workloads.runtime.place import Place
+from convoy_workloads.runtime.rank_context import RankContext
 from convoy_workloads.runtime.tiers import planning, shard
 from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
 from convoy_workloads.runtime.tiers.slots import Slots
@@ -54,7 +54,7 @@ class Ranks:
 
 def at_the_first_save(ranks: Ranks) -> None:
     ranks.fails(1, object())
-    assert not ranks.agent.heard, "no slot was begun"
+    assert not ranks.agent.finished_writes, "no slot was begun"
     ranks.saves(1)
 
 
@@ -100,14 +100,14 @@ def in_the_middle_of_the_copy(ranks: Ranks) -> None:
         raise RuntimeError("the device is gone")
 
     if ranks.rank:
-        heard = ranks.agent.heard
+        finished_writes = ranks.agent.finished_writes
         shard.write = broken
         with pytest.raises(RuntimeError, match="the device is gone"):
             ranks.memory.start(state(1), 1)
         shard.write = write
         ranks.memory.settle()
         assert ranks.agent.questions[-1] == {"type": "abandon", "step": 1}
-        assert ranks.agent.heard == heard + 1, "the slot may be written again"
+        assert ranks.agent.finished_writes == finished_writes + 1, "the slot may be written again"
     else:
         assert ranks.memory.start(state(0), 1) and ranks.memory.settle()
     # It is not tried again, with the group or without.
@@ -133,7 +133,9 @@ def breaks(ranks: Ranks, failing: int, owner: Any, name: str, save: Callable[[in
 
 
 def where_the_state_is_looked_at(ranks: Ranks) -> None:
-    breaks(ranks, 1, planning.Taken, "__init__", lambda step: ranks.memory.start(state(ranks.rank), step))
+    breaks(
+        ranks, 1, planning.StateSnapshot, "__init__", lambda step: ranks.memory.start(state(ranks.rank), step)
+    )
 
 
 def where_rank_0_deals_out(ranks: Ranks) -> None:
@@ -151,10 +153,12 @@ def run(scenario: Callable[[Ranks], None], rank: int, meeting: str) -> None:
         "gloo", f"file://{meeting}", timedelta(seconds=SECONDS), world_size=WORLD, rank=rank
     )
     agent: Any = Agent()
-    place = Place(rank=rank, world=WORLD, incarnation=1, socket="/nowhere", tiers=frozenset({"local"}))
-    memory = MemoryCheckpoints(place, dist.group.WORLD, line=agent, watch=agent)
+    context = RankContext(
+        rank=rank, world=WORLD, incarnation=1, socket="/nowhere", tiers=frozenset({"local"})
+    )
+    memory = MemoryCheckpoints(context, dist.group.WORLD, client=agent, status=agent)
     memory.ready(torch.nn.Linear(100, 10), None)
-    memory._beside.join(SECONDS)
+    memory._worker.join(SECONDS)
     scenario(Ranks(rank, agent, memory))
     dist.barrier()  # neither leaves while the other still needs it
     os._exit(0)  # how gloo's threads end is not what is tested

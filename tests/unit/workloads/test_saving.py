@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import convoy
-from convoy_workloads.runtime.agreement import Gate
 from convoy_workloads.runtime.folder import checkpoints as folder
 from convoy_workloads.runtime.folder import snapshot
 from convoy_workloads.runtime.folder.checkpoints import FolderCheckpoints
+from convoy_workloads.runtime.step_consensus import StepConsensus
 
 STATE = {"weights": torch.zeros(4)}
 
@@ -64,7 +64,7 @@ def test_no_rank_saves_while_another_still_writes(tmp_path: Path, monkeypatch: p
     with convoy.join() as job:
         model = torch.nn.Linear(2, 2)
         job.restore(model=model)
-        job._gate = Gate(reduce)
+        job._consensus = StepConsensus(reduce)
         saves = []
         for step in job.steps(4):
             saves.append(job.checkpoint(step))

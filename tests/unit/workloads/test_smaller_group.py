@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from convoy_workloads.runtime.hooks import StepHook
-from convoy_workloads.runtime.place import Place
 from convoy_workloads.runtime.processes import smaller_group
-from convoy_workloads.runtime.telemetry.recorder import Recorder
+from convoy_workloads.runtime.rank_context import RankContext
+from convoy_workloads.runtime.telemetry.step_recorder import StepRecorder
 
 
 class Optimizer:
@@ -31,7 +31,7 @@ def test_a_group_smaller_than_the_job(
 
 
 def test_it_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    hook, optimizers = StepHook(Place(world=2), Recorder()), (Optimizer(), Optimizer())
+    hook, optimizers = StepHook(RankContext(world=2), StepRecorder()), (Optimizer(), Optimizer())
     for _ in range(3):
         for optimizer in optimizers:
             hook(optimizer)

@@ -9,7 +9,7 @@ from torch import nn
 
 from convoy_workloads.runtime.checkpoints import open_checkpoints
 from convoy_workloads.runtime.generation import Generation
-from convoy_workloads.runtime.place import Place
+from convoy_workloads.runtime.rank_context import RankContext
 from convoy_workloads.runtime.state import TrainingState
 
 
@@ -45,21 +45,21 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, counter: Counter) -
 def test_a_restored_program_goes_on_as_the_saved_one_would(tmp_path: Path) -> None:
     first = program(1)
     step(*first)
-    saver = open_checkpoints(Place(checkpoint_dir=tmp_path))
+    saver = open_checkpoints(RankContext(checkpoint_dir=tmp_path))
     assert saver is not None
     assert saver.finish_last(saver.stage_last(TrainingState(0, *first[:2], {"c": first[2]}).collect(), 1))
     step(*first)
 
     second = program(2)
-    reader = open_checkpoints(Place(checkpoint_dir=tmp_path))
+    reader = open_checkpoints(RankContext(checkpoint_dir=tmp_path))
     assert reader is not None
     record = reader.choose()
     assert record is not None
     assert (saver.incarnation, record.generation, reader.incarnation) == (1, Generation(1, 1), 2)
     state = TrainingState(0, *second[:2], {"c": second[2]})
-    collected = state.room()
+    collected = state.load_target()
     reader.load(collected, record)
-    state.put_back(collected, 1)
+    state.apply(collected, 1)
     step(*second)
     for one, other in zip(first[0].parameters(), second[0].parameters(), strict=True):
         assert torch.equal(one, other)
@@ -72,7 +72,7 @@ def test_there_is_nothing_to_save_without_a_model() -> None:
 
 
 def test_a_launched_rank_keeps_its_incarnation_and_needs_a_folder_for_checkpoints(tmp_path: Path) -> None:
-    assert open_checkpoints(Place(incarnation=7)) is None
-    opened = open_checkpoints(Place(incarnation=7, checkpoint_dir=tmp_path))
+    assert open_checkpoints(RankContext(incarnation=7)) is None
+    opened = open_checkpoints(RankContext(incarnation=7, checkpoint_dir=tmp_path))
     assert opened is not None
     assert opened.incarnation == 7

@@ -9,7 +9,7 @@ from convoy_workloads.launcher import stopping, supervisor
 from convoy_workloads.launcher.rank import RUNNING, Rank
 from convoy_workloads.launcher.rank_env import parse_assignment
 from convoy_workloads.launcher.supervisor import Supervisor
-from convoy_workloads.runtime.beat import Beat
+from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 
 ASSIGNMENT = {
     "incarnation": 2,
@@ -86,7 +86,7 @@ async def test_a_hung_rank_that_survives_sigkill_ends_the_launcher() -> None:
     launcher = Supervisor()
     launcher._exit = asyncio.get_running_loop().create_future()
     rank = Stuck(launcher._beats.new(1, 3))
-    Beat(rank.beat).step(1)
+    HeartbeatWriter(rank.beat).step(1)
     rank.pid = 1  # alive, in the eyes of the watchdog
     rank.hung, rank.aborted_at = True, time.monotonic()
     launcher._look_at(rank, rank.aborted_at + 0.07)

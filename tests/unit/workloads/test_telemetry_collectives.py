@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from convoy_workloads.runtime.telemetry import collectives
-from convoy_workloads.runtime.telemetry.collectives import Call, Collectives
+from convoy_workloads.runtime.telemetry.collectives import Call, CollectiveTimer
 from convoy_workloads.runtime.telemetry.communicators import Communicator
-from convoy_workloads.runtime.telemetry.recorder import Recorder
+from convoy_workloads.runtime.telemetry.step_recorder import StepRecorder
 
 DP = Communicator("dp", "0-3")
 
@@ -36,9 +36,9 @@ class Run:
         self.device, self.capturing, self.traced = device, False, False
         self.told: list[dict[str, Any]] = []
         self.asked: list[Any] = []
-        self.recorder = Recorder(lambda: self.now)
-        self.recorder.tell = self.told.append
-        self.collectives = Collectives(self.recorder, self, lambda: self.now)
+        self.recorder = StepRecorder(lambda: self.now)
+        self.recorder.send = self.told.append
+        self.collectives = CollectiveTimer(self.recorder, self, lambda: self.now)
         run = self
 
         class Module:
@@ -61,7 +61,7 @@ class Run:
                 run.now += 0.125
 
         self.module, self.other = Module, type("Other", (), {"all_reduce": Module.all_reduce})
-        self.collectives.watch(self.module, self.other)
+        self.collectives.wrap(self.module, self.other)
         self.recorder.collect = self.collectives.collect
         self.recorder.step(1)
 
@@ -85,7 +85,7 @@ class Run:
         return found
 
 
-def said(seconds: float, count: int = 1) -> list[dict[str, Any]]:
+def measured(seconds: float, count: int = 1) -> list[dict[str, Any]]:
     return [{"kind": "dp", "members": "0-3", "bytes": 400, "count": count, "seconds": seconds}]
 
 
@@ -93,7 +93,7 @@ def test_a_call_takes_until_it_is_over() -> None:
     run = Run()
     assert run.module.all_reduce("tensor") is None
     assert run.other.all_reduce("tensor", group="g") is None  # type: ignore[attr-defined]
-    assert run.step(2) == said(0.25, count=2)
+    assert run.step(2) == measured(0.25, count=2)
     assert run.step(3) == []
 
 
@@ -107,9 +107,9 @@ def test_what_is_not_told(how: str) -> None:
         beside.start()
         beside.join()
     else:
-        tell, run.recorder.tell = run.recorder.tell, None if how == "nobody" else run.recorder.tell
+        tell, run.recorder.send = run.recorder.send, None if how == "nobody" else run.recorder.send
         run.module.all_reduce(how)
-        run.recorder.tell = tell
+        run.recorder.send = tell
     assert run.step(2) == []
 
 
@@ -133,7 +133,7 @@ def test_arguments_are_found_by_place_and_by_name() -> None:
 def test_a_function_that_calls_another_is_told_once() -> None:
     run = Run()
     run.module.all_gather_into_tensor("out", "in")
-    assert run.step(2) == said(0.125)
+    assert run.step(2) == measured(0.125)
     assert run.asked == [(None, "out")]
 
 
@@ -142,7 +142,7 @@ def test_a_device_tells_later_how_long_it_took() -> None:
     run.module.all_reduce("tensor")
     assert run.step(2) == [], "the device has not come so far"
     run.passed = 10.0
-    assert run.step(3) == said(0.5)
+    assert run.step(3) == measured(0.5)
 
 
 def test_nothing_is_recorded_into_a_graph() -> None:
@@ -159,7 +159,7 @@ def test_what_a_device_never_tells_is_bounded(monkeypatch: pytest.MonkeyPatch) -
     for _ in range(5):
         run.module.all_reduce("tensor")
     run.passed = 10.0
-    assert run.step(2) == said(0.5, count=3)
+    assert run.step(2) == measured(0.5, count=3)
 
 
 @pytest.mark.parametrize("where", ["call", "query"])

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from convoy_agents.guard import windows
 from convoy_controllers.guard.telemetry import parse_members
 from convoy_workloads.runtime.telemetry import communicators
-from convoy_workloads.runtime.telemetry.communicators import Communicator, Transfers, brief, messages, name
+from convoy_workloads.runtime.telemetry.communicators import (
+    Communicator,
+    Transfers,
+    format_ranks,
+    kind_of,
+    messages,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,12 +31,12 @@ from convoy_workloads.runtime.telemetry.communicators import Communicator, Trans
     ],
 )
 def test_ranks_are_told_in_brief(given: list[int], told: str) -> None:
-    assert brief(given) == told
+    assert format_ranks(given) == told
 
 
 @given(st.sets(st.integers(0, 200), min_size=2, max_size=40))
 def test_ranks_are_read_as_they_were_told(given: set[int]) -> None:
-    told = brief(sorted(given))
+    told = format_ranks(sorted(given))
     read = parse_members(told, 201)
     assert read is not None and list(chain.from_iterable(read)) == sorted(given)
     assert parse_members(told, max(given)) is None
@@ -64,7 +70,7 @@ def test_ranks_and_agents_mean_the_same_by_too_much() -> None:
     ],
 )
 def test_a_group_is_called_what_all_its_members_call_it(description: str, found: str) -> None:
-    assert name(description) == found
+    assert kind_of(description) == found
 
 
 def test_all_members_leave_out_the_same_ones() -> None:
@@ -76,9 +82,9 @@ def test_all_members_leave_out_the_same_ones() -> None:
 
 
 def test_of_the_largest_the_quickest_is_what_counts() -> None:
-    assert Transfers(8, 0.5).joined(Transfers(8, 0.25, 2)) == Transfers(8, 0.25, 3)
+    assert Transfers(8, 0.5).merge(Transfers(8, 0.25, 2)) == Transfers(8, 0.25, 3)
     assert (
-        Transfers(8, 0.5).joined(Transfers(9, 0.75))
-        == Transfers(9, 0.75).joined(Transfers(8, 0.5))
+        Transfers(8, 0.5).merge(Transfers(9, 0.75))
+        == Transfers(9, 0.75).merge(Transfers(8, 0.5))
         == Transfers(9, 0.75)
     )

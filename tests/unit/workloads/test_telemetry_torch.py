@@ -90,7 +90,7 @@ def train(rank: int, folder: Path, passes: int, out: Any) -> None:
     os.environ.update(RANK=str(rank), WORLD_SIZE="2")
     told: list[dict[str, Any]] = []
     recorder = torch_hooks.install()
-    recorder.tell = told.append
+    recorder.send = told.append
     assert torch_hooks.install() is recorder
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=timedelta(seconds=60)
@@ -210,7 +210,7 @@ def sharded(rank: int, folder: Path, out: Any) -> None:
     os.environ.update(RANK=str(rank), WORLD_SIZE="2")
     told: list[dict[str, Any]] = []
     recorder = torch_hooks.install()
-    recorder.tell = told.append
+    recorder.send = told.append
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=timedelta(seconds=60)
     )
@@ -251,7 +251,7 @@ def test_a_collective_is_compiled_as_without_the_measuring(tmp_path: Path) -> No
 
 
 def compiled(folder: Path, out: Any) -> None:
-    torch_hooks.install().tell = lambda _: None
+    torch_hooks.install().send = lambda _: None
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
 
     @torch.compile(backend="eager", fullgraph=True)

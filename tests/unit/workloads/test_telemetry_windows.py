@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy_workloads.runtime.telemetry.windows import MAX_MICRO, MAX_STEPS, SHRINK, Spent, Windows
+from convoy_workloads.runtime.telemetry.windows import MAX_MICRO, MAX_STEPS, SHRINK, TimeSpent, Windows
 
 
-def told(walls: list[float], first: int = 1) -> list[dict[str, Any]]:
+def windows_of(walls: list[float], first: int = 1) -> list[dict[str, Any]]:
     windows = Windows()
-    found = (windows.step(first + index, Spent(wall=wall)) for index, wall in enumerate(walls))
+    found = (windows.step(first + index, TimeSpent(wall=wall)) for index, wall in enumerate(walls))
     return [one for one in found if one is not None]
 
 
@@ -21,34 +21,34 @@ def spans(windows: list[dict[str, Any]]) -> list[tuple[int, int]]:
 
 
 def test_long_steps_are_told_one_by_one() -> None:
-    assert spans(told([2.0, 2.0, 2.0])) == [(1, 1), (2, 2), (3, 3)]
+    assert spans(windows_of([2.0, 2.0, 2.0])) == [(1, 1), (2, 2), (3, 3)]
 
 
 def test_short_steps_are_folded_to_about_a_second() -> None:
-    found = told([0.25] * 16)
+    found = windows_of([0.25] * 16)
     assert spans(found) == [(1, 1), (2, 2), (3, 4), (5, 8), (9, 12), (13, 16)]
     assert found[-1]["wall"] == 1.0
 
 
 def test_a_window_shrinks_when_its_steps_become_long() -> None:
-    found = spans(told([0.25] * 8 + [3.0] * 4 + [3.0] * 2))
+    found = spans(windows_of([0.25] * 8 + [3.0] * 4 + [3.0] * 2))
     assert found == [(1, 1), (2, 2), (3, 4), (5, 8), (9, 12), (13, 13), (14, 14)]
 
 
 def test_no_window_is_longer_than_it_may_be() -> None:
-    found = spans(told([1e-6] * (3 * MAX_STEPS)))
+    found = spans(windows_of([1e-6] * (3 * MAX_STEPS)))
     assert max(last - first + 1 for first, last in found) == MAX_STEPS
 
 
 def test_after_a_gap_the_window_begins_anew() -> None:
     windows = Windows()
     for number in range(1, 5):
-        windows.step(number, Spent(wall=0.25))
+        windows.step(number, TimeSpent(wall=0.25))
     assert windows.length == 4
-    assert windows.step(5, Spent(wall=0.25)) is None
-    assert windows.step(7, Spent(wall=0.25)) is None  # the sixth was not seen
-    assert windows.step(8, Spent(wall=0.25)) is None
-    found = [windows.step(number, Spent(wall=0.25)) for number in range(9, 13)][-1]
+    assert windows.step(5, TimeSpent(wall=0.25)) is None
+    assert windows.step(7, TimeSpent(wall=0.25)) is None  # the sixth was not seen
+    assert windows.step(8, TimeSpent(wall=0.25)) is None
+    found = [windows.step(number, TimeSpent(wall=0.25)) for number in range(9, 13)][-1]
     assert found is not None
     assert (found["first"], found["last"], found["wall"]) == (9, 12, 1.0)
 
@@ -56,7 +56,7 @@ def test_after_a_gap_the_window_begins_anew() -> None:
 def test_a_run_that_goes_on_in_the_middle_of_a_window_waits_for_the_next() -> None:
     windows = Windows()
     windows.length = 8
-    found = [windows.step(number, Spent(wall=0.2)) for number in range(4, 17)]
+    found = [windows.step(number, TimeSpent(wall=0.2)) for number in range(4, 17)]
     assert [one and (one["first"], one["last"]) for one in found] == [None] * 12 + [(9, 16)]
 
 
@@ -64,26 +64,26 @@ def test_everything_is_summed_and_nothing_said_of_what_is_none() -> None:
     windows = Windows()
     windows.length = 2
     parts = {"compute": 0.5, "optimizer": 0.1, "data": 0.2, "wait": 0.3, "save": 0.4}
-    assert windows.step(1, Spent(wall=2.0, tokens=3, micro=[0.25, 0.25], **parts)) is None
-    found = windows.step(2, Spent(wall=2.0, tokens=4, micro=[0.5, 0.125], **parts))
+    assert windows.step(1, TimeSpent(wall=2.0, tokens=3, micro=[0.25, 0.25], **parts)) is None
+    found = windows.step(2, TimeSpent(wall=2.0, tokens=4, micro=[0.5, 0.125], **parts))
     sums = {"compute": 1.0, "optimizer": 0.2, "data": 0.4, "wait": 0.6, "save": 0.8}
     assert found == {"first": 1, "last": 2, "wall": 4.0, "tokens": 7, "micro": [0.75, 0.375], **sums}
-    assert Spent(wall=1.0).message(1, 1) == {"first": 1, "last": 1, "wall": 1.0}
+    assert TimeSpent(wall=1.0).message(1, 1) == {"first": 1, "last": 1, "wall": 1.0}
 
 
 @pytest.mark.parametrize("counts", [(2, 3), (1, 1), (MAX_MICRO + 1, MAX_MICRO + 1)])
 def test_micro_batches_are_told_only_when_they_can_be_compared(counts: tuple[int, int]) -> None:
     windows = Windows()
     windows.length = 2
-    windows.step(1, Spent(wall=1.0, micro=[0.1] * counts[0]))
-    found = windows.step(2, Spent(wall=1.0, micro=[0.1] * counts[1]))
+    windows.step(1, TimeSpent(wall=1.0, micro=[0.1] * counts[0]))
+    found = windows.step(2, TimeSpent(wall=1.0, micro=[0.1] * counts[1]))
     assert found is not None
     assert "micro" not in found
 
 
 @given(st.lists(st.floats(0.001, 10.0), min_size=1, max_size=400), st.integers(1, 1000))
 def test_windows_are_aligned_do_not_overlap_and_lose_nothing(walls: list[float], first: int) -> None:
-    found = told(walls, first)
+    found = windows_of(walls, first)
     for one in found:
         length = one["last"] - one["first"] + 1
         assert length & (length - 1) == 0
@@ -97,6 +97,6 @@ def test_windows_are_aligned_do_not_overlap_and_lose_nothing(walls: list[float],
 
 @given(st.floats(0.002, 20.0))
 def test_a_steady_run_is_told_about_once_a_second(wall: float) -> None:
-    found = told([wall] * 8192)
+    found = windows_of([wall] * 8192)
     assert found[-1]["wall"] >= min(1.0, wall * MAX_STEPS) - 1e-6
     assert found[-1]["wall"] <= max(wall, SHRINK) + 1e-6

@@ -10,7 +10,7 @@ from tests.unit.workloads.test_tiers_shard import saved
 
 from convoy_workloads.runtime.errors import PeerLost
 from convoy_workloads.runtime.tiers import restoring
-from convoy_workloads.runtime.tiers.restoring import Restoring
+from convoy_workloads.runtime.tiers.restoring import RestoreSession
 
 NAMES = ["0", "1", "2"]
 GONE = [["n", "id"]]
@@ -25,7 +25,7 @@ class Line:
         """Of each restore."""
         self.given: list[str] = []
 
-    def ask(self, question: dict[str, Any], seconds: float) -> tuple[dict[str, Any], list[int]]:
+    def request(self, question: dict[str, Any], seconds: float) -> tuple[dict[str, Any], list[int]]:
         if question["type"] == "restore":
             assert question["attempt"] == len(self.told)
             self.told.append(list(question["broken"]))
@@ -44,9 +44,9 @@ class Line:
         return {"type": "shard", "lengths": [len(data)]}, [fd]
 
 
-def restoring_from(line: Line) -> Restoring:
+def restoring_from(line: Line) -> RestoreSession:
     stand_in: Any = line
-    return Restoring(stand_in, 0)
+    return RestoreSession(stand_in, 0)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -28,14 +28,18 @@ def trained(seed: int = 0, steps: int = 3) -> tuple[torch.nn.Module, torch.optim
     return net, optimizer
 
 
-def saved(state: dict[str, Any]) -> tuple[bytearray, planning.Dealt]:
-    taken = planning.Taken(state)
-    dealt = planning.deal(taken)
-    target = bytearray(dealt.layout.size)
+def saved(state: dict[str, Any]) -> tuple[bytearray, planning.RankPlan]:
+    snapshot = planning.StateSnapshot(state)
+    rank_plan = planning.plan_save(snapshot)
+    target = bytearray(rank_plan.layout.size)
     shard.write(
-        memoryview(target), dealt.layout, taken.tensors(dealt), taken.texts(dealt), planning.facts(7, 1)
+        memoryview(target),
+        rank_plan.layout,
+        snapshot.tensors(rank_plan),
+        snapshot.texts(rank_plan),
+        planning.facts(7, 1),
     )
-    return target, dealt
+    return target, rank_plan
 
 
 def bits(state: dict[str, Any]) -> dict[str, Any]:
@@ -52,54 +56,56 @@ def test_a_state_comes_back_bit_for_bit_into_another_model() -> None:
     data, _ = saved(TrainingState(0, net, optimizer).collect())
     other, fresh = trained(seed=9, steps=1)
     holder = TrainingState(0, other, fresh)
-    state = holder.room()
+    state = holder.load_target()
     reading.load(state, [shard.read(memoryview(data))])
-    holder.put_back(state, 1)
+    holder.apply(state, 1)
     assert bits(TrainingState(0, other, fresh).collect()) == bits(TrainingState(0, net, optimizer).collect())
 
 
 def test_what_is_said_of_the_generation_is_read_without_the_state() -> None:
     net, optimizer = trained()
-    data, dealt = saved(TrainingState(0, net, optimizer).collect())
+    data, rank_plan = saved(TrainingState(0, net, optimizer).collect())
     found = shard.read(memoryview(data))
     assert found.facts == {"step": 7, "torch": str(torch.__version__), "world": 1}
-    assert found.parts == dealt.layout.parts
+    assert found.parts == rank_plan.layout.parts
     assert all(part.at % shard.ALIGN == 0 for part in found.parts)
 
 
 def test_equal_states_make_equal_bytes_and_a_changed_tensor_changes_only_its_own() -> None:
     net, optimizer = trained()
-    first, dealt = saved(TrainingState(0, net, optimizer).collect())
+    first, rank_plan = saved(TrainingState(0, net, optimizer).collect())
     again, _ = saved(TrainingState(0, net, optimizer).collect())
     assert first == again
     with torch.no_grad():
         net[2].weight[0, 0] += 1  # type: ignore[index]
     after, moved = saved(TrainingState(0, net, optimizer).collect())
-    assert moved.layout == dealt.layout
-    part = next(part for part in dealt.layout.parts if part.name == "model.2.weight")
+    assert moved.layout == rank_plan.layout
+    part = next(part for part in rank_plan.layout.parts if part.name == "model.2.weight")
     changed = [at for at in range(len(first)) if first[at] != after[at]]
     assert changed and all(part.at <= at < part.at + part.length for at in changed)
 
 
 def test_a_plan_is_for_one_structure_alone() -> None:
     net, optimizer = trained()
-    one = planning.Taken(TrainingState(0, net, optimizer).collect())
-    same = planning.Taken(TrainingState(0, net, optimizer).collect())
+    one = planning.StateSnapshot(TrainingState(0, net, optimizer).collect())
+    same = planning.StateSnapshot(TrainingState(0, net, optimizer).collect())
     net.register_buffer("extra", torch.zeros(3))
-    other = planning.Taken(TrainingState(0, net, optimizer).collect())
+    other = planning.StateSnapshot(TrainingState(0, net, optimizer).collect())
     assert one.structure == same.structure != other.structure
-    assert planning.deal(one).plan != planning.deal(other).plan
+    assert planning.plan_save(one).plan != planning.plan_save(other).plan
 
 
 def test_values_are_taken_anew_under_an_old_plan() -> None:
     net, optimizer = trained()
-    dealt = planning.deal(planning.Taken(TrainingState(0, net, optimizer).collect()))
+    rank_plan = planning.plan_save(planning.StateSnapshot(TrainingState(0, net, optimizer).collect()))
     optimizer.param_groups[0]["lr"] = 0.5
     # As a program may do that replaces its parameters' storage (NeMo-RL#3312: a cached one was saved again).
     net[0].weight.data = torch.full_like(net[0].weight, 3.0)  # type: ignore[union-attr,operator,arg-type]
-    taken = planning.Taken(TrainingState(0, net, optimizer).collect())
-    target = bytearray(dealt.layout.size)
-    shard.write(memoryview(target), dealt.layout, taken.tensors(dealt), taken.texts(dealt), {})
+    snapshot = planning.StateSnapshot(TrainingState(0, net, optimizer).collect())
+    target = bytearray(rank_plan.layout.size)
+    shard.write(
+        memoryview(target), rank_plan.layout, snapshot.tensors(rank_plan), snapshot.texts(rank_plan), {}
+    )
     state = TrainingState(0, *trained(seed=4)).collect()
     reading.load(state, [shard.read(memoryview(target))])
     assert torch.equal(state["model"]["0.weight"], torch.full((16, 8), 3.0))
@@ -143,10 +149,10 @@ def test_a_parameter_that_never_had_a_gradient_has_no_state_afterwards_either() 
     data, _ = saved(TrainingState(0, net, optimizer).collect())
     other, fresh = partly_used()
     holder = TrainingState(0, other, fresh)
-    holder.make_room()
-    state = holder.room()
+    holder.allocate_optimizer_state()
+    state = holder.load_target()
     reading.load(state, [shard.read(memoryview(data))])
-    holder.put_back(state, 1)
+    holder.apply(state, 1)
     assert bits(TrainingState(0, other, fresh).collect()) == bits(TrainingState(0, net, optimizer).collect())
     assert not fresh.state.get(other.get_parameter("unused"))
 
@@ -163,7 +169,7 @@ def test_another_optimizer_does_not_begin_without_its_past() -> None:
     data, _ = saved(TrainingState(0, net, torch.optim.SGD(net.parameters(), lr=0.1)).collect())
     holder = TrainingState(0, net, torch.optim.AdamW(net.parameters()))
     with pytest.raises(CheckpointException, match="Missing key"):
-        reading.load(holder.room(), [shard.read(memoryview(data))])
+        reading.load(holder.load_target(), [shard.read(memoryview(data))])
 
 
 def test_an_index_that_has_outgrown_its_place_is_refused() -> None:

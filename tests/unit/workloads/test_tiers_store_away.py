@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from convoy_workloads.runtime.errors import PeerLost, StoreAway
-from convoy_workloads.runtime.tiers.restoring import Restoring
+from convoy_workloads.runtime.tiers.restoring import RestoreSession
 
 CHOSEN = {"type": "restore", "generation": [1, 10], "shards": ["0"], "message": "", "lost": False}
 
@@ -18,7 +18,7 @@ class Line:
     def __init__(self, *answers: dict[str, Any]) -> None:
         self.answers = list(answers)
 
-    def ask(self, question: Any, seconds: float) -> tuple[dict[str, Any], list[int]]:
+    def request(self, question: Any, seconds: float) -> tuple[dict[str, Any], list[int]]:
         return self.answers.pop(0), []
 
 
@@ -35,6 +35,6 @@ class Line:
 def test_a_store_that_is_away_is_told_from_all_else(
     before: list[dict[str, Any]], answer: dict[str, Any], error: type[Exception]
 ) -> None:
-    restoring = Restoring(cast(Any, Line(*before, answer)), rank=0)
+    restoring = RestoreSession(cast(Any, Line(*before, answer)), rank=0)
     with pytest.raises(error, match=answer["why"].replace("[", r"\[")):
         restoring.choose()

@@ -79,9 +79,9 @@ def _set_comm(name: str) -> None:
 def _count_steps() -> None:
     """Telemetry for programs that know nothing of Convoy; it must not end one."""
     try:
-        from convoy_workloads.runtime import hooks, place  # noqa: PLC0415
+        from convoy_workloads.runtime import hooks, rank_context  # noqa: PLC0415
 
-        hook = hooks.install(place.from_environment(os.environ))
+        hook = hooks.install(rank_context.from_environment(os.environ))
         atexit.register(hook.close)
     except Exception as error:
         print(f"convoy: steps are not counted: {error}", file=sys.stderr)

@@ -14,7 +14,7 @@ import sys
 from typing import Any, NoReturn
 
 from convoy_workloads.runtime.errors import PEER_LOST, exit_code_of
-from convoy_workloads.runtime.leaving import flush_files
+from convoy_workloads.runtime.process_exit import flush_files
 
 _warm: dict[str, Any] = {}
 """Modules that the zygote has imported."""

@@ -115,7 +115,7 @@ def rank_environment(
     environment.setdefault("OMP_NUM_THREADS", str(max(1, container.cpus // assignment.processes)))
     if container.interface:
         environment.setdefault("GLOO_SOCKET_IFNAME", container.interface)
-    environment.update(own, CONVOY_HANG_SECONDS=f"{assignment.hang_seconds:g}", CONVOY_BEAT=beat)
+    environment.update(own, CONVOY_HANG_SECONDS=f"{assignment.hang_seconds:g}", CONVOY_HEARTBEAT=beat)
     if launch is not None:
         environment.update(_chosen(launch, assignment, local_rank, base))
     return environment

@@ -10,7 +10,7 @@ from convoy_workloads.launcher import proc
 from convoy_workloads.launcher.output import say
 from convoy_workloads.launcher.proc import Process
 from convoy_workloads.launcher.rank import EXITED, Rank
-from convoy_workloads.runtime import beat
+from convoy_workloads.runtime import heartbeat
 
 KILL_SECONDS = 10.0
 """A rank that SIGKILL has not ended by then waits in the kernel, mostly for a network file system that is
@@ -60,7 +60,7 @@ def savers(ranks: Iterable[Rank]) -> list[Rank]:
     asked = [
         rank
         for rank in ranks
-        if rank.state != EXITED and not (rank.hung or rank.lingers or beat.read(rank.beat).joined)
+        if rank.state != EXITED and not (rank.hung or rank.lingers or heartbeat.read(rank.beat).joined)
     ]
     table = {} if all(rank.warm for rank in asked) else proc.scan()
     return [

@@ -26,7 +26,7 @@ from convoy_workloads.launcher.rank_env import (
 )
 from convoy_workloads.launcher.starting import start_rank
 from convoy_workloads.launcher.zygotes import Zygotes
-from convoy_workloads.runtime import beat
+from convoy_workloads.runtime import heartbeat
 from convoy_workloads.runtime.errors import OTHER, PREEMPTED, worst
 from convoy_workloads.runtime.frames import Message
 
@@ -313,7 +313,7 @@ class Supervisor:
             if now - rank.aborted_at > ABORT_SECONDS + stopping.KILL_SECONDS and not self._terminating:
                 self._give_up([rank])
         elif self._current is not None and rank.beat:
-            pulse = beat.read(rank.beat)
+            pulse = heartbeat.read(rank.beat)
             if rank.judge(pulse, now, self._current.hang_seconds):
                 say(f"rank {rank.rank} hangs: {rank.message}")
             elif rank.note_finish(pulse):

@@ -67,7 +67,7 @@ def set_rng_state(state: dict[str, Any]) -> None:
             torch.cuda.set_rng_state(state["cuda"])
 
 
-def throw_away(model: Any, one_pass: Callable[[], None], passes: int = PASSES) -> None:
+def run_warmup_passes(model: Any, one_pass: Callable[[], None], passes: int = PASSES) -> None:
     """Runs `one_pass` (forward and backward, no optimizer step) and undoes it.
 
     Afterwards weights, buffers, gradients and generators are as before; DDP's buckets are the final ones.

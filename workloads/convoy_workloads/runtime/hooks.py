@@ -7,14 +7,14 @@ import time
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from convoy_workloads.runtime.beat import Beat
+from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.runtime.link import RankLink
-from convoy_workloads.runtime.place import Place
+from convoy_workloads.runtime.log import log_line
 from convoy_workloads.runtime.processes import keep_groups, smaller_group
 from convoy_workloads.runtime.progress import Meter
-from convoy_workloads.runtime.saying import say
+from convoy_workloads.runtime.rank_context import RankContext
 from convoy_workloads.runtime.telemetry import torch_hooks
-from convoy_workloads.runtime.telemetry.recorder import Recorder
+from convoy_workloads.runtime.telemetry.step_recorder import StepRecorder
 
 
 class StepHook:
@@ -23,10 +23,10 @@ class StepHook:
     With several optimizers (a GAN's two) the step is the largest count of one of them.
     """
 
-    def __init__(self, place: Place, recorder: Recorder) -> None:
-        self._place = place
+    def __init__(self, context: RankContext, recorder: StepRecorder) -> None:
+        self._context = context
         self._recorder = recorder
-        self._beat = Beat(place.beat)
+        self._heartbeat = HeartbeatWriter(context.heartbeat)
         self._meter = Meter()
         self._counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._link: RankLink | None = None
@@ -50,30 +50,30 @@ class StepHook:
         self._counts[optimizer] = count
         if count == 1:
             keep_groups()
-            if self._meter.step == 0 and (warning := smaller_group(self._place.world)):
-                say(warning)
+            if self._meter.step == 0 and (warning := smaller_group(self._context.world)):
+                log_line(warning)
         if count <= self._meter.step:
             return
-        first = self._beat.step(count)
+        first = self._heartbeat.step(count)
         self._meter.observe(count, time.monotonic())
-        self._meter.first_step_ms = self._beat.first_step_ms
-        if self._place.socket:
+        self._meter.first_step_ms = self._heartbeat.first_step_ms
+        if self._context.socket:
             if self._link is None:
                 hello = {
                     "type": "hello",
                     "role": "rank",
-                    "incarnation": self._place.incarnation,
-                    "rank": self._place.rank,
+                    "incarnation": self._context.incarnation,
+                    "rank": self._context.rank,
                 }
-                self._link = RankLink(self._place.socket, hello, lambda _: None)
-                self._recorder.tell = self._link.telemetry
-            self._link.progress(self._meter.message(self._beat.step_ms), urgent=first)
+                self._link = RankLink(self._context.socket, hello, lambda _: None)
+                self._recorder.send = self._link.telemetry
+            self._link.progress(self._meter.message(self._heartbeat.step_ms), urgent=first)
         self._recorder.step(count)
 
     def finish(self) -> None:
         """The main program is over: what its threads and exit handlers still do may take its time."""
         if not self._muted and os.getpid() == self._owner:
-            self._beat.finish()
+            self._heartbeat.finish()
 
     def close(self) -> None:
         """Sends the last count."""
@@ -84,13 +84,13 @@ class StepHook:
 _installed: StepHook | None = None
 
 
-def install(place: Place) -> StepHook:
+def install(context: RankContext) -> StepHook:
     """Hooks every torch optimizer of this process. Needs torch."""
     global _installed  # noqa: PLW0603 - torch keeps the hook per process too
     from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: PLC0415
 
     # Its hooks come first: a step is over once its optimizer's time is known.
-    hook = StepHook(place, torch_hooks.install())
+    hook = StepHook(context, torch_hooks.install())
     register_optimizer_step_post_hook(hook)
     _installed = hook
     return hook

@@ -29,7 +29,7 @@ class Interruption:
             self._armed = False
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether SIGTERM came."""
         return self.since is not None
 

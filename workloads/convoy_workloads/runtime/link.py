@@ -23,7 +23,7 @@ PROGRESS_SECONDS = 1.0
 """At most one progress message, and one of telemetry, in this time."""
 MAX_WINDOWS = 32
 """Of telemetry that wait to be sent; the oldest are dropped."""
-DIAL_SECONDS = (0.1, 5.0)
+RECONNECT_SECONDS = (0.1, 5.0)
 """First and longest pause between two dials; each pause is drawn from half to all of it."""
 
 
@@ -68,30 +68,30 @@ class RankLink:
             os.write(self._wake_write, b"\0")
 
     def _run(self) -> None:
-        pause = DIAL_SECONDS[0]
+        pause = RECONNECT_SECONDS[0]
         while not self._closing:
             try:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                     connection.settimeout(5.0)
                     connection.connect(self._path)
                     connection.sendall(encode(self._hello))
-                    pause = DIAL_SECONDS[0]
-                    self._talk(connection)
+                    pause = RECONNECT_SECONDS[0]
+                    self._serve(connection)
             except (OSError, FrameError):
                 pass
             if not self._closing:
                 self._sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads dials, no secret
-                pause = min(2 * pause, DIAL_SECONDS[1])
+                pause = min(2 * pause, RECONNECT_SECONDS[1])
 
     def _sleep(self, seconds: float) -> None:
         select.select([self._wake_read], [], [], seconds)
-        self._drain()
+        self._clear_wakeup()
 
-    def _drain(self) -> None:
+    def _clear_wakeup(self) -> None:
         with contextlib.suppress(OSError):
             os.read(self._wake_read, 4096)
 
-    def _talk(self, connection: socket.socket) -> None:
+    def _serve(self, connection: socket.socket) -> None:
         """Serves one connection until it breaks or the link closes."""
         decoder = Decoder()
         while True:
@@ -100,9 +100,9 @@ class RankLink:
             if closing:
                 return
             watched: list[Any] = [connection, self._wake_read]
-            readable, _, _ = select.select(watched, [], [], self._patience())
+            readable, _, _ = select.select(watched, [], [], self._seconds_until_send())
             if self._wake_read in readable:
-                self._drain()
+                self._clear_wakeup()
             if connection in readable:
                 data = connection.recv(65536)
                 if not data:
@@ -110,7 +110,7 @@ class RankLink:
                 for message in decoder.feed(data):
                     self._on_message(message)
 
-    def _patience(self) -> float:
+    def _seconds_until_send(self) -> float:
         """Seconds until the next progress message is due."""
         return min(max(self._progress_sent + PROGRESS_SECONDS - time.monotonic(), 0.05), PROGRESS_SECONDS)
 

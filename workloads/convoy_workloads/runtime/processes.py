@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from convoy_workloads.runtime.place import Place
+from convoy_workloads.runtime.rank_context import RankContext
 from convoy_workloads.runtime.rendezvous import await_store
 
 _kept: list[Any] = []
@@ -72,7 +72,7 @@ class Processes:
         self.owned = False
 
 
-def form(place: Place) -> Processes:
+def form(context: RankContext) -> Processes:
     """Picks the device and, with more than one rank, forms the process group unless the program already has.
 
     A program without torch has neither device nor group: its ranks report, but agree on nothing.
@@ -84,16 +84,16 @@ def form(place: Place) -> Processes:
         return Processes(None)
     cuda = torch.cuda.is_available()
     device = (
-        torch.device("cuda", place.local_rank % torch.cuda.device_count()) if cuda else torch.device("cpu")
+        torch.device("cuda", context.local_rank % torch.cuda.device_count()) if cuda else torch.device("cpu")
     )
     if cuda:
         torch.cuda.set_device(device)
-    if place.world == 1:
+    if context.world == 1:
         return Processes(device)
     owned = not dist.is_initialized()
     if owned:
         # Collectives give up after the watchdog would have spoken: its report holds every rank's stack.
-        timeout = timedelta(seconds=max(120.0, 2 * place.hang_seconds))
-        await_store(place)
+        timeout = timedelta(seconds=max(120.0, 2 * context.hang_seconds))
+        await_store(context)
         dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timeout)
     return Processes(device, dist.new_group(backend="gloo"), owned)

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Mapping
 
-from convoy_workloads.runtime.place import Place
+from convoy_workloads.runtime.rank_context import RankContext
 
 LISTEN_SECONDS = 10.0
 """Longest wait. Then torch tries by itself, and says what is wrong."""
@@ -19,10 +19,10 @@ POLL_SECONDS = 0.005
 CONNECT_SECONDS = 1.0
 
 
-def await_store(place: Place, environment: Mapping[str, str] = os.environ) -> None:
+def await_store(context: RankContext, environment: Mapping[str, str] = os.environ) -> None:
     """Return once rank 0 listens at MASTER_ADDR and MASTER_PORT, or after LISTEN_SECONDS."""
     address, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
-    if place.rank == 0 or not address or not port.isdecimal():
+    if context.rank == 0 or not address or not port.isdecimal():
         return
     deadline = time.monotonic() + LISTEN_SECONDS
     while time.monotonic() < deadline:

@@ -64,7 +64,7 @@ class TrainingState:
         world: int = 1,
     ) -> None:
         """`extra`: further objects with `state_dict` and `load_state_dict`."""
-        self._own = f"rank.{rank}"
+        self._rank_key = f"rank.{rank}"
         self._world = world
         self._model = model
         self._optimizer = optimizer
@@ -81,9 +81,9 @@ class TrainingState:
         """
         if self._differ is not None or self._world == 1:
             return
-        mine = {path: _digest(one) for path, one in _large(self._apart(self._shared()))}
-        told = gather(mine)
-        self._differ = {path for path in mine if len({one[path] for one in told if path in one}) > 1}
+        mine = {path: _digest(one) for path, one in _large(self._per_rank_values(self._shared()))}
+        digests = gather(mine)
+        self._differ = {path for path in mine if len({one[path] for one in digests if path in one}) > 1}
 
     def collect(self) -> dict[str, Any]:
         """The values as they are now, to be copied; RuntimeError without a model."""
@@ -91,25 +91,25 @@ class TrainingState:
         # A namespace: DCP flattens mappings into entries. One of the standard library's, since it is pickled.
         own: dict[str, Any] = {"generators": SimpleNamespace(value=rng_state())}
         if self._world > 1:
-            own = {**_only(self._apart(state), "", self._kept), **own}
-        state[self._own] = own
+            own = {**_filter_leaves(self._per_rank_values(state), "", self._is_saved_per_rank), **own}
+        state[self._rank_key] = own
         return state
 
-    def room(self) -> dict[str, Any]:
+    def load_target(self) -> dict[str, Any]:
         """As `collect`, to be loaded into: what is this rank's own lies apart from the shared values."""
         state = self._shared()
-        own = copy.deepcopy(self._apart(state)) if self._world > 1 else {}
-        state[self._own] = {**own, "generators": SimpleNamespace(value=rng_state())}
+        own = copy.deepcopy(self._per_rank_values(state)) if self._world > 1 else {}
+        state[self._rank_key] = {**own, "generators": SimpleNamespace(value=rng_state())}
         return state
 
-    def make_room(self) -> None:
+    def allocate_optimizer_state(self) -> None:
         """Before the first `room`: cheaper than what that would do."""
-        from convoy_workloads.runtime import moments  # noqa: PLC0415
+        from convoy_workloads.runtime import optimizer_state  # noqa: PLC0415
 
         if self._optimizer is not None:
-            moments.make_room(self._optimizer)
+            optimizer_state.allocate_state(self._optimizer)
 
-    def put_back(self, state: dict[str, Any], world: int) -> None:
+    def apply(self, state: dict[str, Any], world: int) -> None:
         """Gives the objects and the generators what was loaded into `room`; so many ranks had saved it."""
         from torch.distributed.checkpoint.state_dict import (  # noqa: PLC0415
             StateDictOptions,
@@ -117,7 +117,7 @@ class TrainingState:
             set_optimizer_state_dict,
         )
 
-        own = state.get(self._own, {})
+        own = state.get(self._rank_key, {})
         if world == self._world:
             _overlay(state["model"], own.get("buffers", {}))
             _overlay(state.get("extra", {}), own.get("extra", {}))
@@ -131,7 +131,7 @@ class TrainingState:
         if "generators" in own:
             set_rng_state(own["generators"].value)
 
-    def _kept(self, path: str, value: Any) -> bool:
+    def _is_saved_per_rank(self, path: str, value: Any) -> bool:
         """Whether a rank's own version of it is saved."""
         return not _is_large(value) or path in (self._differ or ())
 
@@ -150,7 +150,7 @@ class TrainingState:
             state["extra"] = {name: value.state_dict() for name, value in self._extra.items()}
         return state
 
-    def _apart(self, state: Mapping[str, Any]) -> dict[str, Any]:
+    def _per_rank_values(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """What ranks may have different values of."""
         parameters = {at for one in self._model.parameters() for at in _storage(one)}
         buffers = {
@@ -180,12 +180,12 @@ def _large(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]
             yield f"{path}.{key}", value
 
 
-def _only(tree: Mapping[str, Any], path: str, wanted: Callable[[str, Any], bool]) -> dict[str, Any]:
+def _filter_leaves(tree: Mapping[str, Any], path: str, wanted: Callable[[str, Any], bool]) -> dict[str, Any]:
     """The tree with the leaves that are wanted."""
     found: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
-            if inner := _only(value, f"{path}.{key}", wanted):
+            if inner := _filter_leaves(value, f"{path}.{key}", wanted):
                 found[key] = inner
         elif wanted(f"{path}.{key}", value):
             found[key] = value

@@ -27,14 +27,14 @@ from convoy_workloads.runtime.checkpointer import DECISION_SECONDS
 from convoy_workloads.runtime.errors import DataError
 from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.job import Job
-from convoy_workloads.runtime.saying import say
+from convoy_workloads.runtime.log import log_line
 from convoy_workloads.runtime.tiers import values
 from convoy_workloads.runtime.tiers.reading import ShardReader
 from convoy_workloads.runtime.tiers.sizes import SPARE
 
 SLOT_SECONDS = 320.0
 """For the save before to get its copies, or for the agents to give up what a rank of theirs has not saved."""
-_LOOK_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 
 
 class NotSaved(RuntimeError):
@@ -72,7 +72,7 @@ class ConvoyWriter(StorageWriter):
             )
         self._job = job
         self._step = step
-        self._last = last or job.ends_with(step)
+        self._last = last or job.is_last_step(step)
         self._thread = threading.get_ident()
 
     def settle(self, seconds: float = DECISION_SECONDS) -> bool:
@@ -98,15 +98,15 @@ class ConvoyWriter(StorageWriter):
         incarnation only a later one can be saved.
         """
         self._saves.check(self._step)
-        with self._holding_up():
+        with self._counting_stall():
             self._saves.done_reading()
-            why = self._saves.make_room(_share(plan, self._job.world))
+            why = self._saves.ensure_capacity(_shard_bytes(plan, self._job.world))
         if why:
             raise NotSaved(f"rank {self._job.rank}: {why}")
-        deadline = time.monotonic() + self._job.patience(SLOT_SECONDS)
+        deadline = time.monotonic() + self._job.within_grace(SLOT_SECONDS)
         while True:
-            with self._holding_up():
-                if self._saves.free(_LOOK_SECONDS):
+            with self._counting_stall():
+                if self._saves.wait_free(_POLL_SECONDS):
                     return plan
             if time.monotonic() > deadline:
                 raise NotSaved(f"rank {self._job.rank}: the save before is still being copied to other nodes")
@@ -135,7 +135,7 @@ class ConvoyWriter(StorageWriter):
                 texts[item.index.fqn] = _text(planner, item)
             else:
                 tensors.append(item)
-        with self._holding_up():
+        with self._counting_stall():
             copied = [planner.resolve_data(item) for item in tensors]
             why = self._saves.put(tensors, copied, texts, self._step, last=self._last)
         if why:
@@ -157,7 +157,7 @@ class ConvoyWriter(StorageWriter):
     def __getstate__(self) -> Any:
         raise TypeError("a ConvoyWriter writes into this process's memory: AsyncCheckpointerType.THREAD")
 
-    def _holding_up(self) -> AbstractContextManager[None]:
+    def _counting_stall(self) -> AbstractContextManager[None]:
         """Counts what the training waits; `async_save` comes from another thread, beside it."""
         beside = threading.get_ident() != self._thread
         return nullcontext() if beside else self._job.saving()
@@ -189,7 +189,7 @@ class ConvoyReader(ShardReader):
         """None when nothing is saved: the job begins at step 0."""
         if record is not None and job.rank == 0:
             saver = f"saved by {record.world} ranks with torch {record.torch}"
-            say(f"continues after step {record.generation.step} from {record.generation.name}, {saver}")
+            log_line(f"continues after step {record.generation.step} from {record.generation.name}, {saver}")
 
     @property
     def step(self) -> int:
@@ -242,7 +242,7 @@ def _text(planner: SavePlanner, item: WriteItem) -> str:
         raise values.UnsavableError(f"{item.index.fqn}: {error}") from error
 
 
-def _share(plan: SavePlan, world: int) -> int:
+def _shard_bytes(plan: SavePlan, world: int) -> int:
     """Bytes of a rank's shard: what is replicated is dealt out, what is in boxes stays with its rank."""
     own = sum(_bytes(item) for item in plan.items if item.type is WriteItemType.SHARD)
     shared = sum(_bytes(item) for item in plan.items if item.type is WriteItemType.TENSOR)

@@ -49,24 +49,24 @@ class Progress:
                 setattr(self._state, name, value)
 
 
-class Follower:
+class TrainerFollower:
     """Follows one call of `trainer.train()`."""
 
     def __init__(self, job: Job[Any]) -> None:
         self._job = job
         self._steps: Any = None
         """Of the job, a generator; None before the training and after it."""
-        self._begun = False
-        self._ended = 0
+        self._started = False
+        self._finished_step = 0
         """The step that is done and not closed."""
         self._generators: dict[str, Any] | None = None
         """Of the restored state, until the first step finds them."""
-        self._first = 0
+        self._first_epoch = 0
         """Whole epochs that the restored state has behind it, and `_part` of the next."""
-        self._part = 0.0
-        self._told = False
+        self._epoch_fraction = 0.0
+        self._epoch_set = False
         """Whether the loader knows which epoch it is."""
-        self._passing: Any = None
+        self._skipping: Any = None
         """The loader, while it passes over batches."""
         self._averaged = False
         """Whether Trainer has logged a loss since the restore."""
@@ -75,11 +75,11 @@ class Follower:
         """Restores model, optimizer, scheduler and Trainer's count, or begins anew. DataError for a second
         training, for one that resumes from a folder, and for a loader that cannot pass over batches.
         """
-        if self._begun:
+        if self._started:
             raise DataError("a ConvoyCallback follows one training: make another for the next")
         if state.global_step:
             raise DataError("the callback restores what was saved: train() without resume_from_checkpoint")
-        self._begun = True
+        self._started = True
         optimizer = objects["optimizer"]
         extra: dict[str, Any] = {"trainer": Progress(state)}
         if hasattr(objects.get("lr_scheduler"), "load_state_dict"):
@@ -90,7 +90,7 @@ class Follower:
             optimizer = optimizer.optimizer
         if self._job.restore(model=objects["model"], optimizer=optimizer, extra=extra).step:
             self._generators = rng_state()
-            self._find_place(args, state, objects["train_dataloader"])
+            self._seek_data(args, state, objects["train_dataloader"])
         self._steps = self._job.steps(state.max_steps)
         next(self._steps, None)
 
@@ -103,17 +103,17 @@ class Follower:
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Tells how far the training is."""
-        state.epoch += self._first + self._part
+        state.epoch += self._first_epoch + self._epoch_fraction
         samples = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
         self._job.report(state.global_step, samples=samples)
-        self._ended = state.global_step
+        self._finished_step = state.global_step
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
         """From here on no batch is passed over."""
-        self._told = False
-        if self._passing is not None:
-            self._passing.skip_batches = 0
-            self._passing, self._part = None, 0.0
+        self._epoch_set = False
+        if self._skipping is not None:
+            self._skipping.skip_batches = 0
+            self._skipping, self._epoch_fraction = None, 0.0
             # Of batches that are too few for a step: Trainer has not seen the epoch's begin and expects more.
             objects["model"].zero_grad()
 
@@ -149,12 +149,12 @@ class Follower:
             self._steps = None
 
     def _close(self) -> None:
-        if self._ended and self._steps is not None:
-            self._job.checkpoint(self._ended)
+        if self._finished_step and self._steps is not None:
+            self._job.checkpoint(self._finished_step)
             next(self._steps, None)
-        self._ended = 0
+        self._finished_step = 0
 
-    def _find_place(self, args: Any, state: Any, loader: Any) -> None:
+    def _seek_data(self, args: Any, state: Any, loader: Any) -> None:
         """Where the restored run is in its data, and has the loader begin there."""
         each = args.gradient_accumulation_steps
         finished = state.global_step >= state.max_steps
@@ -164,13 +164,13 @@ class Follower:
             if finished:
                 raise DataError(f"the training was over with step {state.max_steps}") from error
             batches = state.max_steps * each
-        self._first, steps = divmod(state.global_step, max(1, -(-batches // each)))
-        if self._first and hasattr(loader, "set_epoch"):
-            self._shift(loader)
+        self._first_epoch, steps = divmod(state.global_step, max(1, -(-batches // each)))
+        if self._first_epoch and hasattr(loader, "set_epoch"):
+            self._shift_epochs(loader)
         over = steps * each
         if args.ignore_data_skip:
             over = 0
-        self._part = over / batches
+        self._epoch_fraction = over / batches
         if finished:
             over = sys.maxsize  # Trainer would make one step more, whatever its count says
         if not over:
@@ -181,17 +181,17 @@ class Follower:
                 "it with accelerate, or let the data begin anew (ignore_data_skip=True)"
             )
         loader.skip_batches = over
-        self._passing = loader
+        self._skipping = loader
 
-    def _shift(self, loader: Any) -> None:
+    def _shift_epochs(self, loader: Any) -> None:
         """Has the loader take the epochs that Trainer counts from 0 for those from `_first` on.
 
         In each epoch Trainer tells it first; then it tells itself what it was told.
         """
-        tell = loader.set_epoch
+        set_epoch = loader.set_epoch
 
         def shifted(epoch: int) -> None:
-            tell(epoch if self._told else self._first + epoch)
-            self._told = True
+            set_epoch(epoch if self._epoch_set else self._first_epoch + epoch)
+            self._epoch_set = True
 
         loader.set_epoch = shifted

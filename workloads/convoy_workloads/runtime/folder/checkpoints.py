@@ -10,10 +10,10 @@ from typing import Any
 
 from convoy_workloads.runtime.errors import DataError
 from convoy_workloads.runtime.folder import storage
-from convoy_workloads.runtime.folder.records import CommitRecord, doomed
+from convoy_workloads.runtime.folder.records import CommitRecord, superseded
 from convoy_workloads.runtime.generation import Generation, Record
-from convoy_workloads.runtime.saying import say
-from convoy_workloads.runtime.tiers.together import all_hold
+from convoy_workloads.runtime.log import log_line
+from convoy_workloads.runtime.tiers.rank_collectives import all_true
 
 WAIT_SECONDS = 120.0
 """For the save before to be written, and for the other ranks' parts, unless the caller says otherwise."""
@@ -32,8 +32,8 @@ class FolderCheckpoints:
         self._seconds = seconds
         self._group = group
         self._last = time.monotonic()
-        self._spared: set[Generation] = set()
-        self._flying: Generation | None = None
+        self._unreadable: set[Generation] = set()
+        self._in_flight: Generation | None = None
         """The newest that was begun."""
         self._done: Generation | None = None
         """The newest that this rank has done its share for; rank 0's is to commit it."""
@@ -65,9 +65,11 @@ class FolderCheckpoints:
         if self._thread is None or not self._thread.is_alive():
             return False
         since = time.monotonic() - self._last
-        if self._slow != self._flying and since > max(self._seconds, SLOW_SECONDS):
-            self._slow = self._flying
-            say(f"RANK {self._rank} WRITES TO {self.root} SINCE {since:.0f} s: the next checkpoint waits")
+        if self._slow != self._in_flight and since > max(self._seconds, SLOW_SECONDS):
+            self._slow = self._in_flight
+            log_line(
+                f"RANK {self._rank} WRITES TO {self.root} SINCE {since:.0f} s: the next checkpoint waits"
+            )
         return True
 
     def ready(self, model: Any, optimizer: Any) -> None:
@@ -101,16 +103,18 @@ class FolderCheckpoints:
             self._finish(staged, timeout)
         if self._missed or not self.settle(timeout):
             return False
-        if self._flying is None:
+        if self._in_flight is None:
             return True
-        return storage.sealed(self.root / self._flying.name, timeout)
+        return storage.sealed(self.root / self._in_flight.name, timeout)
 
     def settle(self, timeout: float = WAIT_SECONDS) -> bool:
         """Waits for the save in flight. Whether this rank has done its share, or there is none."""
-        over = self._over(timeout)
-        if self._flying is None or (over and self._flying == self._done):
+        over = self._previous_save_done(timeout)
+        if self._in_flight is None or (over and self._in_flight == self._done):
             return True
-        say(f"checkpoint {self._flying.name} is not committed: the job would continue from an older one")
+        log_line(
+            f"checkpoint {self._in_flight.name} is not committed: the job would continue from an older one"
+        )
         return False
 
     def choose(self, model: Any = None, optimizer: Any = None) -> Record | None:
@@ -123,17 +127,17 @@ class FolderCheckpoints:
         if self._rank == 0:
             records, complaints = storage.records(self.root)
             for complaint in complaints.values():
-                say(f"A COMMIT RECORD CANNOT BE READ: {complaint}")
-        records, complaints = of_rank_0((records, complaints), self._group)
-        self._spared.update(complaints)
+                log_line(f"A COMMIT RECORD CANNOT BE READ: {complaint}")
+        records, complaints = broadcast_from_rank_0((records, complaints), self._group)
+        self._unreadable.update(complaints)
         troubles = list(complaints.values())
         for record in reversed(records):
-            trouble = self._fault(record)
+            trouble = self._find_fault(record)
             if not trouble:
                 return record
-            self._spared.add(record.generation)
+            self._unreadable.add(record.generation)
             troubles.append(trouble)
-            say(f"CHECKPOINT {record.generation.name} IS CORRUPT: {trouble}")
+            log_line(f"CHECKPOINT {record.generation.name} IS CORRUPT: {trouble}")
         if troubles:
             raise DataError(
                 f"no checkpoint in {self.root} can be read: {'; '.join(troubles)}. Nothing was deleted. "
@@ -148,7 +152,7 @@ class FolderCheckpoints:
 
         snapshot.load(state, self.root / record.generation.name, self._group)
 
-    def _over(self, timeout: float) -> bool:
+    def _previous_save_done(self, timeout: float) -> bool:
         """Whether no save of this rank is being written, within so many seconds."""
         if self._thread is not None:
             self._thread.join(timeout)
@@ -161,17 +165,19 @@ class FolderCheckpoints:
         from convoy_workloads.runtime.folder import snapshot  # noqa: PLC0415
 
         generation = Generation(self.incarnation, step)
-        if not all_hold(lambda: self._over(timeout), self._group):
+        if not all_true(lambda: self._previous_save_done(timeout), self._group):
             self._missed = True
-            say(f"RANK {self._rank} DOES NOT SAVE STEP {step}: the save before still goes to {self.root}")
+            log_line(
+                f"RANK {self._rank} DOES NOT SAVE STEP {step}: the save before still goes to {self.root}"
+            )
             return None
         self._missed = False
         self.settle()
-        if self._flying == generation:
+        if self._in_flight == generation:
             return None
         began = time.monotonic()
         staged = snapshot.stage(state, self.root, generation, self._group)
-        self._flying = generation
+        self._in_flight = generation
         self._last = time.monotonic()
         self.stall_seconds = self._last - began
         return staged
@@ -181,39 +187,39 @@ class FolderCheckpoints:
 
         try:
             if self._rank == 0:
-                self._clear(staged.generation)
+                self._delete_failed(staged.generation)
             snapshot.write(staged)
             if self._rank == 0:
                 snapshot.seal(staged, seconds)
         except Exception as error:  # a full disk must not end the training
-            say(f"CHECKPOINT {staged.generation.name} FAILED: {type(error).__name__}: {error}")
-            storage.give_up(staged.folder, self._rank)
+            log_line(f"CHECKPOINT {staged.generation.name} FAILED: {type(error).__name__}: {error}")
+            storage.mark_failed(staged.folder, self._rank)
             return
         self._done = staged.generation
         if self._rank == 0:
-            self._collect(staged.generation)
+            self._delete_superseded(staged.generation)
 
-    def _clear(self, coming: Generation) -> None:
+    def _delete_failed(self, coming: Generation) -> None:
         """Deletes what saves before this one have left that failed: on a full disk it holds the room."""
         with contextlib.suppress(OSError):
             records, unreadable = storage.records(self.root)
-            kept = self._spared.union(unreadable, (one.generation for one in records))
+            kept = self._unreadable.union(unreadable, (one.generation for one in records))
             for old in storage.generations(self.root):
                 if old < coming and old not in kept:
                     storage.remove(self.root, old)
 
-    def _collect(self, newest: Generation) -> None:
+    def _delete_superseded(self, newest: Generation) -> None:
         """Deletes what is superseded by a committed generation."""
         try:
             records, unreadable = storage.records(self.root)
-            self._spared.update(unreadable)
+            self._unreadable.update(unreadable)
             committed = [one.generation for one in records]
-            for old in doomed(storage.generations(self.root), committed, newest, self._spared):
+            for old in superseded(storage.generations(self.root), committed, newest, self._unreadable):
                 storage.remove(self.root, old)
         except OSError as error:  # the next commit collects again
-            say(f"{self.root} DOES NOT ANSWER: what is superseded is still there: {error}")
+            log_line(f"{self.root} DOES NOT ANSWER: what is superseded is still there: {error}")
 
-    def _fault(self, record: CommitRecord) -> str:
+    def _find_fault(self, record: CommitRecord) -> str:
         """What is wrong with a generation, found by all ranks together."""
         folder = self.root / record.generation.name
         if self._group is None:
@@ -226,7 +232,7 @@ class FolderCheckpoints:
         return next((trouble for trouble in found if trouble), "")
 
 
-def of_rank_0(value: Any, group: Any) -> Any:
+def broadcast_from_rank_0(value: Any, group: Any) -> Any:
     """What rank 0 has."""
     if group is None:
         return value

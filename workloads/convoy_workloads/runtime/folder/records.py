@@ -53,18 +53,18 @@ def record_from_json(data: Mapping[str, Any]) -> CommitRecord:
     )
 
 
-def doomed(
+def superseded(
     present: Iterable[Generation],
     committed: Iterable[Generation],
     newest: Generation,
-    spared: Collection[Generation] = (),
+    unreadable: Collection[Generation] = (),
 ) -> list[Generation]:
     """The generations that may be deleted once `newest` is committed.
 
     Kept: the newest `KEEP` that are committed, and what is newer than `newest`. `spared` are kept too, and
     count for nothing: this run could not read them, which may be the disk's trouble and not theirs.
     """
-    kept = sorted(set(committed).difference(spared), reverse=True)[:KEEP]
+    kept = sorted(set(committed).difference(unreadable), reverse=True)[:KEEP]
     if newest not in kept:
         return []
-    return sorted(one for one in set(present) if one not in kept and one not in spared and one < newest)
+    return sorted(one for one in set(present) if one not in kept and one not in unreadable and one < newest)

@@ -28,18 +28,18 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from convoy_workloads.runtime.folder.records import CommitRecord
 from convoy_workloads.runtime.folder.storage import (
     COMMIT,
-    LOOK_SECONDS,
     METADATA,
     PART,
+    POLL_SECONDS,
     digest,
     digests,
-    given_up,
+    has_failed,
     sync_folder,
     write_json,
 )
 from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.state import drop_unsaved
-from convoy_workloads.runtime.tiers.planning import lowest
+from convoy_workloads.runtime.tiers.planning import without_duplicates
 
 
 @dataclass
@@ -51,13 +51,13 @@ class Staged:
     rank: int
     world: int
     plan: SavePlan
-    data: _Data
+    data: _CopiedPlanner
     writer: FileSystemWriter
     metadata: Any
     """DCP's index; on rank 0 only."""
 
 
-class _Data(DefaultSavePlanner):
+class _CopiedPlanner(DefaultSavePlanner):
     """Answers DCP's writer from the copies."""
 
     def __init__(self, copies: dict[Any, Any]) -> None:
@@ -87,17 +87,17 @@ def stage(state: dict[str, Any], root: Path, generation: Generation, group: Any 
         plans = [mine]
     else:
         dist.gather_object(mine, plans if rank == 0 else None, dst=0, group=group)
-    dealt: list[Any] = [None] * world
+    global_plan: list[Any] = [None] * world
     if rank == 0:
-        merged, metadata = planner.create_global_plan(lowest(plans))
-        dealt = list(writer.prepare_global_plan(merged))
+        merged, metadata = planner.create_global_plan(without_duplicates(plans))
+        global_plan = list(writer.prepare_global_plan(merged))
     if group is not None:
         received: list[Any] = [None]
-        dist.scatter_object_list(received, dealt if rank == 0 else None, src=0, group=group)
-        dealt[rank] = received[0]
-    plan = planner.finish_plan(dealt[rank])
+        dist.scatter_object_list(received, global_plan if rank == 0 else None, src=0, group=group)
+        global_plan[rank] = received[0]
+    plan = planner.finish_plan(global_plan[rank])
     copies = {item.index: _copy(planner.resolve_data(item)) for item in plan.items}
-    return Staged(generation, folder, rank, world, plan, _Data(copies), writer, metadata)
+    return Staged(generation, folder, rank, world, plan, _CopiedPlanner(copies), writer, metadata)
 
 
 def _copy(value: Any) -> Any:
@@ -137,11 +137,11 @@ def seal(staged: Staged, seconds: float) -> None:
     """
     deadline = time.monotonic() + seconds
     while (found := parts(staged)) is None:
-        if given_up(staged.folder):
+        if has_failed(staged.folder):
             raise RuntimeError(f"{staged.folder}: another rank could not write its part")
         if time.monotonic() > deadline:
             raise TimeoutError(f"{staged.folder}: the part of a rank does not appear")
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     results = [pickle.loads(base64.b64decode(part["results"])) for part in found]  # noqa: S301 - our own ranks
     staged.writer.finish(staged.metadata, results)
     sync_folder(staged.folder)

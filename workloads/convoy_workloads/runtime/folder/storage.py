@@ -25,7 +25,7 @@ PART = "part-{rank}.json"
 """What one rank wrote: sizes and digests of its files, and DCP's results."""
 FAILED = "failed-{rank}"
 """There once a rank could not write its part."""
-LOOK_SECONDS = 0.02
+POLL_SECONDS = 0.02
 """Between two looks for what other ranks write."""
 _BROKEN = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 """What is wrong with a file itself. Any other OSError may be the disk's or the network's, and pass: a
@@ -148,13 +148,13 @@ def newest_incarnation(root: Path) -> int:
     return max((one.incarnation for one in generations(root)), default=0)
 
 
-def give_up(folder: Path, rank: int) -> None:
+def mark_failed(folder: Path, rank: int) -> None:
     """Says that a rank could not write its part. Where that cannot be said either, others wait for it."""
     with suppress(OSError):
         (folder / FAILED.format(rank=rank)).touch()
 
 
-def given_up(folder: Path) -> bool:
+def has_failed(folder: Path) -> bool:
     """Whether a rank could not write its part."""
     return any(folder.glob(FAILED.format(rank="*")))
 
@@ -163,9 +163,9 @@ def sealed(folder: Path, seconds: float) -> bool:
     """Whether its COMMIT record is there, within so many seconds."""
     deadline = time.monotonic() + seconds
     while not (folder / COMMIT).exists():
-        if given_up(folder) or time.monotonic() > deadline:
+        if has_failed(folder) or time.monotonic() > deadline:
             return False
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     return True
 
 

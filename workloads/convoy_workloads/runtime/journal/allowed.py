@@ -33,10 +33,10 @@ def refusal(optimizer: torch.optim.Optimizer, elementwise: Collection[type] = ()
     # A learning rate scheduler wraps the method to see that it is called, and changes nothing.
     if "step" in vars(optimizer) and not hasattr(optimizer.step, "_wrapped_by_lr_sched"):
         return "its step method is replaced"
-    return _by_groups(optimizer) or _by_parameters(optimizer) or hooked(optimizer)
+    return _group_refusal(optimizer) or _parameter_refusal(optimizer) or hook_refusal(optimizer)
 
 
-def hooked(optimizer: torch.optim.Optimizer) -> str:
+def hook_refusal(optimizer: torch.optim.Optimizer) -> str:
     """Why hooks of the program stand in the way; empty when there are none.
 
     A hook may change parameters or gradients, and a replay would run it again or not at all.
@@ -48,14 +48,14 @@ def hooked(optimizer: torch.optim.Optimizer) -> str:
     return ""
 
 
-def called(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> str:
+def call_refusal(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> str:
     """Why a call of `step` with these arguments (the optimizer is the first) cannot be replayed, or empty."""
     if any(one is not None for one in args[1:]) or any(one is not None for one in keywords.values()):
         return "step was called with a closure or other arguments"
     return ""
 
 
-def consumed(name: str, parameter: torch.Tensor) -> str:
+def gradient_refusal(name: str, parameter: torch.Tensor) -> str:
     """Why the gradient of a parameter cannot be journalled, or empty."""
     gradient = parameter.grad
     if gradient is None:
@@ -83,7 +83,7 @@ def dense(sizes: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return True
 
 
-def _by_groups(optimizer: torch.optim.Optimizer) -> str:
+def _group_refusal(optimizer: torch.optim.Optimizer) -> str:
     for number, group in enumerate(optimizer.param_groups):
         for flag in ("differentiable", "capturable"):
             if group.get(flag):
@@ -99,7 +99,7 @@ def _by_groups(optimizer: torch.optim.Optimizer) -> str:
     return ""
 
 
-def _by_parameters(optimizer: torch.optim.Optimizer) -> str:
+def _parameter_refusal(optimizer: torch.optim.Optimizer) -> str:
     devices = set()
     for number, group in enumerate(optimizer.param_groups):
         for one in group["params"]:

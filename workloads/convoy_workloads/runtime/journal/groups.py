@@ -22,7 +22,7 @@ def scalars(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     ]
 
 
-def put(optimizer: torch.optim.Optimizer, wanted: Sequence[Mapping[str, Any]]) -> None:
+def set_scalars(optimizer: torch.optim.Optimizer, wanted: Sequence[Mapping[str, Any]]) -> None:
     """Gives the groups the scalars that `scalars` had found."""
     for group, one in zip(optimizer.param_groups, wanted):  # noqa: B905 - `strict` came with Python 3.10
         group.update(one)

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from convoy_workloads.runtime.journal.line import ReplayError, line_up
-from convoy_workloads.runtime.journal.replay import Quiet, run, unheard
+from convoy_workloads.runtime.journal.replay import HookGuard, run, without_global_hooks
 from convoy_workloads.runtime.journal.rows import bits
 from convoy_workloads.runtime.journal.segment import Segment
+from convoy_workloads.runtime.journal.step_sequence import ReplayError, merge_segments
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Sample:
     """In which of the optimizer's groups each is."""
 
 
-def pick(sizes: Mapping[str, int], budget: int, turn: int) -> list[str]:
+def pick_sample(sizes: Mapping[str, int], budget: int, turn: int) -> list[str]:
     """Names for the sample of that turn: as many as `budget` bytes hold, at least one, all in the end.
 
     `sizes`: bytes of each parameter that this rank journals whole. One that alone exceeds the budget has
@@ -46,7 +46,7 @@ def pick(sizes: Mapping[str, int], budget: int, turn: int) -> list[str]:
     return rounds[turn % len(rounds)] if rounds else []
 
 
-def take(
+def copy_sample(
     optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor], names: Collection[str]
 ) -> Sample:
     """Copies the named parameters as they are now, at a base, on their device."""
@@ -58,13 +58,13 @@ def take(
     )
 
 
-def differing(
+def find_difference(
     sample: Sample,
     optimizer: torch.optim.Optimizer,
     parameters: Mapping[str, torch.Tensor],
     segments: Iterable[Segment],
     *,
-    quiet: Quiet = unheard,
+    hooks_off: HookGuard = without_global_hooks,
 ) -> str:
     """The first of the sample, or of its state, that base and journal do not make again; empty if all are.
 
@@ -72,30 +72,30 @@ def differing(
     parameters are only looked at.
     """
     try:
-        line = line_up(segments, alone=True)
+        sequence = merge_segments(segments, alone=True)
     except ReplayError as error:
         return f"the journal: {error}"
     for name in sample.values:
-        if name not in line.shapes:
+        if name not in sequence.shapes:
             return f"the journal: {name} is not in it whole"
     twin, copies = _twin(sample, optimizer)
     try:
-        with quiet():
-            run(line.only(sample.values), twin, copies)
+        with hooks_off():
+            run(sequence.only(sample.values), twin, copies)
     except Exception as error:  # a class of the program may do anything
         return f"{type(optimizer).__qualname__}: a step cannot be repeated: {error}"
     for name, copy in copies.items():
-        if not same(copy, parameters[name]):
+        if not bits_equal(copy, parameters[name]):
             return name
         live = optimizer.state.get(parameters[name], {})
         made = twin.state.get(copy, {})
         for key in sorted({*live, *made}, key=str):
-            if key not in live or key not in made or not same(made[key], live[key]):
+            if key not in live or key not in made or not bits_equal(made[key], live[key]):
                 return f"{name}.{key}"
     return ""
 
 
-def same(one: Any, other: Any) -> bool:
+def bits_equal(one: Any, other: Any) -> bool:
     """Whether two values, tensors mostly, are equal bit for bit."""
     if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
         return type(one) is type(other) and bool(one == other)

@@ -12,13 +12,13 @@ import torch
 from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.journal import guard, policy, replay, segment_reader
 from convoy_workloads.runtime.journal.allowed import Refused
-from convoy_workloads.runtime.journal.capture import Ended, Recorder
-from convoy_workloads.runtime.journal.dealing import deal
+from convoy_workloads.runtime.journal.fingerprints import ENDS, EndFingerprints, fingerprint_of
+from convoy_workloads.runtime.journal.gradient_recorder import ChainEnded, GradientRecorder
 from convoy_workloads.runtime.journal.guard import Chain
-from convoy_workloads.runtime.journal.line import line_up
-from convoy_workloads.runtime.journal.prints import ENDS, Ends, print_of
+from convoy_workloads.runtime.journal.partition import partition
 from convoy_workloads.runtime.journal.segment import NoRoom, Segment, SegmentError
-from convoy_workloads.runtime.tiers.planning import Dealt, Taken
+from convoy_workloads.runtime.journal.step_sequence import merge_segments
+from convoy_workloads.runtime.tiers.planning import RankPlan, StateSnapshot
 
 READ_BYTES = 125e6
 """Per second, in which a restore is taken to read: what a node has lost comes over a link of 1 Gbit/s."""
@@ -46,13 +46,13 @@ def refusal(model: Any, optimizer: Any, segments: Sequence[Segment]) -> str:
     if optimizer is None:
         return "no optimizer is restored"
     try:
-        replay.check(line_up(segments), optimizer, parameters_of(model, optimizer))
+        replay.check(merge_segments(segments), optimizer, parameters_of(model, optimizer))
     except ValueError as error:  # Refused, ReplayError
         return str(error)
     return ""
 
 
-def lasts(segments: Sequence[Segment]) -> list[Segment]:
+def last_segments(segments: Sequence[Segment]) -> list[Segment]:
     """The last segment of each rank."""
     newest: dict[int, Segment] = {}
     for one in sorted(segments, key=lambda one: one.head.number):
@@ -73,9 +73,9 @@ class Journal:
         self._optimizer = optimizer
         self._parameters = parameters_of(model, optimizer)
         self._frozen = {one.data_ptr(): one for one in model.parameters() if not one.requires_grad}
-        owned = deal(self._parameters, rank, world)
-        self._recorder = Recorder(optimizer, owned, rank, world)
-        self._ends = Ends(owned)
+        owned = partition(self._parameters, rank, world)
+        self._recorder = GradientRecorder(optimizer, owned, rank, world)
+        self._ends = EndFingerprints(owned)
         whole = [one for one in owned if one.box[1] == tuple(one.parameter.shape)]
         self._sizes = {one.name: one.parameter.numel() * one.parameter.element_size() for one in whole}
         self._chain = Chain()
@@ -111,7 +111,7 @@ class Journal:
 
     def capacity(self, steps: int) -> int:
         """Bytes of a slot for segments of so many steps; one more may come before there is time to save."""
-        return (steps + 1) * self._recorder.need + INDEX_BYTES
+        return (steps + 1) * self._recorder.step_bytes + INDEX_BYTES
 
     def slots(self, steps: int, full: int) -> int:
         """Slots of that capacity that are worth while: about as much memory as one full save, which has
@@ -119,19 +119,21 @@ class Journal:
         """
         return max(2, min(MOST_SEGMENTS, full // self.capacity(steps))) + 1
 
-    def pays(self, steps: int, full: int) -> bool:
+    def is_worthwhile(self, steps: int, full: int) -> bool:
         """Whether the next save should be a segment, if it comes after so many steps.
 
         `full`: bytes of this rank's full save.
         """
         if not self._chain.usable or len(self._sealed) >= MOST_SEGMENTS:
             return False
-        each = self._recorder.need
-        behind = policy.Behind(steps, self._chain.steps + steps, sum(len(one) for _, one in self._sealed))
-        times = policy.Times(self._recorder.step_seconds, READ_BYTES, full)
+        each = self._recorder.step_bytes
+        behind = policy.ChainPosition(
+            steps, self._chain.steps + steps, sum(len(one) for _, one in self._sealed)
+        )
+        times = policy.RestoreTimes(self._recorder.step_seconds, READ_BYTES, full)
         return policy.choose(policy.Tensors(full, each), behind, times).kind == "journal"
 
-    def based(self, generation: Generation) -> None:
+    def on_full_save(self, generation: Generation) -> None:
         """A full save is made of the state as it is now."""
         self._close()
         self._sealed, self._sample = [], None
@@ -147,7 +149,7 @@ class Journal:
             self.end(str(error))
             return
         # Not torch's count of writes: what goes through `.data` is not in it.
-        self._prints = {at: print_of(one) for at, one in self._frozen.items()}
+        self._prints = {at: fingerprint_of(one) for at, one in self._frozen.items()}
 
     def open(self, name: str, target: memoryview, steps: int = 1) -> None:
         """The coming steps, about so many, are written to a slot."""
@@ -155,8 +157,8 @@ class Journal:
             self.end("a segment of the chain is not kept any more")
             return
         try:
-            self._recorder.begin(target)
-        except (Ended, NoRoom) as error:
+            self._recorder.open_segment(target)
+        except (ChainEnded, NoRoom) as error:
             self.end(str(error))
             return
         self._name, self._target = name, target
@@ -164,29 +166,31 @@ class Journal:
         sizes = {one: size for one, size in self._sizes.items() if size <= most}
         self._sample = None
         if sizes:
-            names = guard.pick(sizes, min(most, SAMPLE_BYTES), self._turn)
+            names = guard.pick_sample(sizes, min(most, SAMPLE_BYTES), self._turn)
             self._turn += 1
-            self._sample = guard.take(self._optimizer, self._parameters, names)
+            self._sample = guard.copy_sample(self._optimizer, self._parameters, names)
 
-    def seal(self, taken: Taken, dealt: Dealt, facts: Mapping[str, Any]) -> tuple[str, int] | None:
+    def seal(
+        self, snapshot: StateSnapshot, rank_plan: RankPlan, facts: Mapping[str, Any]
+    ) -> tuple[str, int] | None:
         """Closes the open segment: its slot and its bytes. None, and the chain has ended, when it is of no
         use, or does not make again what a sample has become (`inexact`).
 
         What no step makes, such as buffers and generators, goes into it as it is now.
         """
-        made = self._made()
+        made = self._replayed_addresses()
         facts = {**facts, ENDS: self._ends.facts()}
         try:
-            for part, tensor in zip(dealt.layout.parts, taken.tensors(dealt)):  # noqa: B905
+            for part, tensor in zip(rank_plan.layout.parts, snapshot.tensors(rank_plan)):  # noqa: B905
                 if not (tensor.numel() and tensor.data_ptr() in made):
                     self._recorder.save(part.name, part.box, part.shape, tensor)
-            size = self._recorder.seal(taken.texts(dealt), facts)
-        except Ended as error:
+            size = self._recorder.seal(snapshot.texts(rank_plan), facts)
+        except ChainEnded as error:
             self.end(str(error))
             return None
-        return None if self._differs(size) else (self._name, size)
+        return None if self._check_segment(size) else (self._name, size)
 
-    def sealed(self, generation: Generation, size: int) -> None:
+    def on_segment_saved(self, generation: Generation, size: int) -> None:
         """All ranks have closed theirs: the chain goes on from here."""
         count = self._recorder.steps - self._chain.steps
         self._chain = self._chain.extended(self._recorder.base, self._chain.steps, count)
@@ -200,13 +204,13 @@ class Journal:
         """
         if self.ready:
             try:
-                self._differs(self._recorder.seal({}, {}))
-            except Ended as error:
+                self._check_segment(self._recorder.seal({}, {}))
+            except ChainEnded as error:
                 self.end(str(error))
         found, self.inexact = self.inexact, ""
         return found
 
-    def _differs(self, size: int) -> bool:
+    def _check_segment(self, size: int) -> bool:
         """Looks at the segment that was just closed."""
         if self._sample is None:
             return False
@@ -217,7 +221,7 @@ class Journal:
             return True
         # From the sample on, it is the first.
         alone = replace(one, head=replace(one.head, number=0, first=0))
-        self.inexact = guard.differing(self._sample, self._optimizer, self._parameters, [alone])
+        self.inexact = guard.find_difference(self._sample, self._optimizer, self._parameters, [alone])
         if self.inexact:
             self._chain = self._chain.inexact(self.inexact)
             self._recorder.end(self._chain.reason)
@@ -237,10 +241,10 @@ class Journal:
     def _close(self) -> None:
         self._name, self._target = "", memoryview(b"")
 
-    def _made(self) -> set[int]:
+    def _replayed_addresses(self) -> set[int]:
         """Where tensors lie that a replay makes, or that were frozen and not written to since the base."""
         found = {one.data_ptr() for one in self._parameters.values()}
         for state in self._optimizer.state.values():
             found |= {one.data_ptr() for one in state.values() if isinstance(one, torch.Tensor)}
-        found |= {at for at, one in self._frozen.items() if self._prints.get(at) == print_of(one)}
+        found |= {at for at, one in self._frozen.items() if self._prints.get(at) == fingerprint_of(one)}
         return found

@@ -26,7 +26,7 @@ class Tensors:
 
 
 @dataclass(frozen=True)
-class Behind:
+class ChainPosition:
     """Where the save stands in the chain."""
 
     since_save: int
@@ -38,7 +38,7 @@ class Behind:
 
 
 @dataclass(frozen=True)
-class Times:
+class RestoreTimes:
     """What a restore takes, measured or assumed."""
 
     step: float
@@ -57,7 +57,7 @@ class Choice:
     reason: str
 
 
-def choose(tensors: Tensors, behind: Behind, times: Times) -> Choice:
+def choose(tensors: Tensors, behind: ChainPosition, times: RestoreTimes) -> Choice:
     """How to save one class now."""
     if not tensors.changed:
         return Choice("unchanged", "no chunk differs from the last save")
@@ -74,7 +74,7 @@ def choose(tensors: Tensors, behind: Behind, times: Times) -> Choice:
     return Choice("journal", f"{added} bytes instead of {tensors.full}")
 
 
-def longest(gradient: int, times: Times) -> int:
+def longest(gradient: int, times: RestoreTimes) -> int:
     """Steps of a chain, at most, so that reading and replaying them takes less time than reading a full save.
 
     `gradient`: bytes that one step journals.

@@ -11,19 +11,24 @@ from torch.optim import optimizer as torch_hooks
 
 from convoy_workloads.runtime.journal import allowed, groups
 from convoy_workloads.runtime.journal.kernel import kernel_of
-from convoy_workloads.runtime.journal.line import Line, ReplayError, gather, line_up
 from convoy_workloads.runtime.journal.segment import Segment
+from convoy_workloads.runtime.journal.step_sequence import (
+    ReplayError,
+    StepSequence,
+    assemble_gradient,
+    merge_segments,
+)
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
+def without_global_hooks() -> Iterator[None]:
     """No hook on all optimizers hears of steps in here: they are none of the training's."""
     hooks = (torch_hooks._global_optimizer_pre_hooks, torch_hooks._global_optimizer_post_hooks)
     with _set_aside(*hooks):
         yield
 
 
-Quiet = Callable[[], "AbstractContextManager[None]"]
+HookGuard = Callable[[], "AbstractContextManager[None]"]
 
 
 def replay(
@@ -32,7 +37,7 @@ def replay(
     segments: Iterable[Segment],
     *,
     elementwise: Collection[type] = (),
-    quiet: Quiet = unheard,
+    hooks_off: HookGuard = without_global_hooks,
     each: Callable[[int, int], None] | None = None,
 ) -> int:
     """Takes `optimizer` and its `parameters` from the base to the end of the segments; how many steps.
@@ -42,41 +47,41 @@ def replay(
     when the last segments were sealed. `quiet` is entered meanwhile; `each` hears of every step done, of
     how many. ReplayError before anything is changed when the segments do not fit.
     """
-    line = line_up(segments)
-    check(line, optimizer, parameters, elementwise)
-    with quiet():
-        run(line, optimizer, parameters, each)
-    return len(line.steps)
+    sequence = merge_segments(segments)
+    check(sequence, optimizer, parameters, elementwise)
+    with hooks_off():
+        run(sequence, optimizer, parameters, each)
+    return len(sequence.steps)
 
 
 def check(
-    line: Line,
+    sequence: StepSequence,
     optimizer: torch.optim.Optimizer,
     parameters: Mapping[str, torch.Tensor],
     elementwise: Collection[type] = (),
 ) -> None:
     """ReplayError when `line` is not of such an optimizer."""
-    reason = allowed.refusal(optimizer, elementwise) or line.kernel.difference(kernel_of(optimizer))
+    reason = allowed.refusal(optimizer, elementwise) or sequence.kernel.difference(kernel_of(optimizer))
     if reason:
         raise ReplayError(reason)
-    if line.structure != groups.structure(optimizer):
+    if sequence.structure != groups.structure(optimizer):
         raise ReplayError("the optimizer's groups are not those of the journal")
     worked = {id(one) for group in optimizer.param_groups for one in group["params"]}
     if {id(one) for one in parameters.values()} != worked or len(parameters) != len(worked):
         raise ReplayError("the names are not those of the optimizer's parameters")
-    for name in {*parameters, *line.shapes}:
-        if name not in parameters or tuple(parameters[name].shape) != line.shapes.get(name):
+    for name in {*parameters, *sequence.shapes}:
+        if name not in parameters or tuple(parameters[name].shape) != sequence.shapes.get(name):
             raise ReplayError(f"{name} is not journalled, or with another shape")
-    for moment in line.steps:
-        for name, found in moment.gradients.items():
+    for step_input in sequence.steps:
+        for name, found in step_input.gradients.items():
             if f"torch.{found[0][1].dtype}" != str(parameters[name].dtype):
                 raise ReplayError(f"the gradient of {name} was {found[0][1].dtype}")
-        if len(moment.groups) != len(optimizer.param_groups):
+        if len(step_input.groups) != len(optimizer.param_groups):
             raise ReplayError("a step has another number of groups")
 
 
 def run(
-    line: Line,
+    sequence: StepSequence,
     optimizer: torch.optim.Optimizer,
     parameters: Mapping[str, torch.Tensor],
     each: Callable[[int, int], None] | None = None,
@@ -86,9 +91,9 @@ def run(
     room: dict[tuple[str, tuple[int, ...]], torch.Tensor] = {}
     with _set_aside(optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks):
         try:
-            for number, moment in enumerate(line.steps, 1):
+            for number, step_input in enumerate(sequence.steps, 1):
                 for name, one in parameters.items():
-                    found = moment.gradients.get(name)
+                    found = step_input.gradients.get(name)
                     one.grad = None
                     if found:
                         form = (name, found[0][1].strides)
@@ -96,15 +101,15 @@ def run(
                             room[form] = torch.empty_strided(
                                 one.shape, form[1], dtype=one.dtype, device=one.device
                             )
-                        gather(found, room[form])
+                        assemble_gradient(found, room[form])
                         one.grad = room[form]
-                groups.put(optimizer, moment.groups)
+                groups.set_scalars(optimizer, step_input.groups)
                 device = next((one.device for one in parameters.values()), torch.device("cpu"))
-                with groups.scaled(optimizer, moment.scaling, device):
+                with groups.scaled(optimizer, step_input.scaling, device):
                     optimizer.step()
                 if each is not None:
-                    each(number, len(line.steps))
-            groups.put(optimizer, line.after)
+                    each(number, len(sequence.steps))
+            groups.set_scalars(optimizer, sequence.after)
         finally:
             for name, one in parameters.items():
                 one.grad = before[name]

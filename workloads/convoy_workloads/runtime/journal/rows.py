@@ -20,7 +20,7 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().view(INTEGERS[tensor.element_size()])
 
 
-def held(part: torch.Tensor) -> torch.Tensor | None:
+def nonzero_rows(part: torch.Tensor) -> torch.Tensor | None:
     """Indexes of the rows (along dimension 0) with any bit set; None where storing all is not larger.
 
     A few rows are looked at first: a dense gradient costs no pass over it.
@@ -34,14 +34,14 @@ def held(part: torch.Tensor) -> torch.Tensor | None:
         return None
     found = flat.amax(dim=1).nonzero().view(-1)
     width = flat.shape[1]
-    return found.to(INDEX) if packed(len(found), width) < len(flat) * width else None
+    return found.to(INDEX) if packed_bytes(len(found), width) < len(flat) * width else None
 
 
-def packed(count: int, width: int) -> int:
+def packed_bytes(count: int, width: int) -> int:
     """Bytes of so many rows of `width` bytes with their indexes."""
-    return rows_at(count) + count * width
+    return rows_offset(count) + count * width
 
 
-def rows_at(count: int) -> int:
+def rows_offset(count: int) -> int:
     """Where, behind the indexes, the rows begin."""
     return -(-count * INDEX.itemsize // 64) * 64

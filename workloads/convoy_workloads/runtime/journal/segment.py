@@ -138,7 +138,7 @@ class Segment:
         into.zero_()
         if piece.count:
             indexes = view(self.bytes, piece.at, rows.INDEX, (piece.count,))
-            behind = piece.at + rows.rows_at(piece.count)
+            behind = piece.at + rows.rows_offset(piece.count)
             found = view(self.bytes, behind, dtype, (piece.count, *sizes[1:]))
             into.index_copy_(0, indexes.to(into.device, torch.int64), found.to(into.device))
 

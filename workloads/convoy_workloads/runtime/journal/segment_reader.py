@@ -103,8 +103,8 @@ def _piece(
     else:
         if len(share.sizes) < 2 or count > share.sizes[0]:
             raise SegmentError(f"a gradient of {share.name} has too many rows")
-        expected = rows.packed(count, product(share.sizes[1:]) * size)
-    _place(share.name, at, length, expected, end)
+        expected = rows.packed_bytes(count, product(share.sizes[1:]) * size)
+    _context(share.name, at, length, expected, end)
     if count:
         indexes = view(source, at, rows.INDEX, (count,))
         if int(indexes[0]) < 0 or int(indexes[-1]) >= share.sizes[0] or bool((indexes.diff() <= 0).any()):
@@ -116,11 +116,11 @@ def _part(row: Sequence[Any], end: int) -> Part:
     name, offsets, sizes, shape = _name(row[0]), _sizes(row[1]), _sizes(row[2]), _sizes(row[3])
     part = Part(name, offsets, sizes, shape, _name(row[4]), _whole(row[5]), _whole(row[6]))
     _within(name, part.box, shape)
-    _place(name, part.at, part.length, product(sizes) * DTYPES[part.dtype].itemsize, end)
+    _context(name, part.at, part.length, product(sizes) * DTYPES[part.dtype].itemsize, end)
     return part
 
 
-def _place(name: str, at: int, length: int, expected: int, end: int) -> None:
+def _context(name: str, at: int, length: int, expected: int, end: int) -> None:
     if length != expected or at < HEADER or at % ALIGN or at + length > end:
         raise SegmentError(f"{name} lies where nothing can be")
 

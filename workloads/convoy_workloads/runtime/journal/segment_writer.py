@@ -19,7 +19,7 @@ _ROW = 64
 """Bytes of an index for a gradient whose step is not counted yet."""
 
 
-class Writer:
+class SegmentWriter:
     """Writes one segment, step by step, into memory of its caller."""
 
     def __init__(self, target: memoryview, head: Head) -> None:
@@ -51,7 +51,7 @@ class Writer:
 
     def gradient(self, share: int, gradient: torch.Tensor, part: torch.Tensor) -> None:
         """Copy the `part` of a gradient that belongs to the share of that number, for the coming step."""
-        indexes = rows.held(part)
+        indexes = rows.nonzero_rows(part)
         form = self._form(share, gradient)
         if indexes is None:
             at = self._copy(part)
@@ -59,11 +59,11 @@ class Writer:
             return
         count = len(indexes)
         width = part.stride(0) * part.element_size()
-        at = self._reserve(rows.packed(count, width))
+        at = self._reserve(rows.packed_bytes(count, width))
         if count:
             self._room(at, indexes.dtype, (count,)).copy_(indexes)
-            self._pad(at + count * indexes.element_size(), at + rows.rows_at(count))
-            kept = self._room(at + rows.rows_at(count), part.dtype, (count, *part.shape[1:]))
+            self._pad(at + count * indexes.element_size(), at + rows.rows_offset(count))
+            kept = self._room(at + rows.rows_offset(count), part.dtype, (count, *part.shape[1:]))
             if part.device.type == "cpu":
                 torch.index_select(part.detach(), 0, indexes, out=kept)
             else:

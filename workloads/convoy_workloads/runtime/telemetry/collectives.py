@@ -23,8 +23,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from convoy_workloads.runtime.telemetry.communicators import MIN_BYTES, Communicator, Moved, brief, name
-from convoy_workloads.runtime.telemetry.recorder import Recorder
+from convoy_workloads.runtime.telemetry.communicators import (
+    MIN_BYTES,
+    Communicator,
+    Transfers,
+    format_ranks,
+    kind_of,
+)
+from convoy_workloads.runtime.telemetry.step_recorder import StepRecorder
 
 MUTUAL = {
     "all_reduce": "tensor",
@@ -80,11 +86,11 @@ class Torch(Protocol):
         ...
 
 
-class Collectives:
+class CollectiveTimer:
     """One process's; only the thread that trains is measured."""
 
     def __init__(
-        self, recorder: Recorder, torch: Torch, clock: Callable[[], float] = time.perf_counter
+        self, recorder: StepRecorder, torch: Torch, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self._recorder = recorder
         self._torch = torch
@@ -95,7 +101,7 @@ class Collectives:
         self.broken = False
         """Something went wrong: nothing is measured any more."""
 
-    def watch(self, *modules: Any) -> None:
+    def wrap(self, *modules: Any) -> None:
         """Wraps the functions, wherever the program looks for them."""
         for function, moved in MUTUAL.items():
             wrapped: dict[Any, Any] = {}
@@ -113,7 +119,7 @@ class Collectives:
                 if not ended.query():
                     self._pending.appendleft((call, began, ended))
                     break
-                self._tell(call, began.elapsed_time(ended) / 1000)
+                self._record(call, began.elapsed_time(ended) / 1000)
 
     def _timed(self, function: Callable[..., Any], moved: str) -> Callable[..., Any]:
         compiling, places = self._torch.compiling, list(inspect.signature(function).parameters)
@@ -122,22 +128,22 @@ class Collectives:
         def timed(*args: Any, **named: Any) -> Any:
             if compiling() or self._inside or not self._measures():
                 return function(*args, **named)
-            begun = self._begun({**dict(zip(places, args)), **named}, moved)  # noqa: B905 - Python 3.9
+            begun = self._on_call({**dict(zip(places, args)), **named}, moved)  # noqa: B905 - Python 3.9
             self._inside = True  # one function may call another
             try:
                 found = function(*args, **named)
             finally:
                 self._inside = False
             if begun is not None and found is None:  # else it is asynchronous after all
-                self._ended(*begun)
+                self._on_return(*begun)
             return found
 
         return timed
 
     def _measures(self) -> bool:
-        return not self.broken and self._recorder.tell is not None and threading.get_ident() == self._thread
+        return not self.broken and self._recorder.send is not None and threading.get_ident() == self._thread
 
-    def _begun(self, given: dict[str, Any], moved: str) -> tuple[Call, Any] | None:
+    def _on_call(self, given: dict[str, Any], moved: str) -> tuple[Call, Any] | None:
         with self._guarded():
             if (
                 given.get("async_op")
@@ -147,15 +153,15 @@ class Collectives:
             return call, self._clock() if call.device is None else self._torch.mark(call.device)
         return None
 
-    def _ended(self, call: Call, began: Any) -> None:
+    def _on_return(self, call: Call, began: Any) -> None:
         with self._guarded():
             if call.device is None:
-                self._tell(call, self._clock() - began)
+                self._record(call, self._clock() - began)
             elif began is not None and (ended := self._torch.mark(call.device)) is not None:
                 self._pending.append((call, began, ended))
 
-    def _tell(self, call: Call, seconds: float) -> None:
-        self._recorder.moved(call.communicator, Moved(call.bytes, seconds))
+    def _record(self, call: Call, seconds: float) -> None:
+        self._recorder.record_transfers(call.communicator, Transfers(call.bytes, seconds))
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -215,4 +221,4 @@ class RealTorch:
         rank, world = int(os.environ.get("RANK", "-1")), int(os.environ.get("WORLD_SIZE", "0"))
         if members[group.rank()] != rank or max(members) >= world or len(members) < 2:
             return None
-        return Communicator(name(getattr(group, "group_desc", "")), brief(sorted(members)))
+        return Communicator(kind_of(getattr(group, "group_desc", "")), format_ranks(sorted(members)))

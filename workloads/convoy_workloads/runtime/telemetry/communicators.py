@@ -30,7 +30,7 @@ class Communicator:
 
 
 @dataclass(frozen=True)
-class Moved:
+class Transfers:
     """The largest collectives that one rank did in one communicator."""
 
     bytes: int
@@ -39,14 +39,14 @@ class Moved:
     """Of the quickest, from the call to the end of the transfer: who comes last waits for nobody."""
     count: int = 1
 
-    def joined(self, other: Moved) -> Moved:
+    def merge(self, other: Transfers) -> Transfers:
         """Both; the smaller ones are forgotten."""
         if self.bytes != other.bytes:
             return max(self, other, key=lambda one: one.bytes)
-        return Moved(self.bytes, min(self.seconds, other.seconds), self.count + other.count)
+        return Transfers(self.bytes, min(self.seconds, other.seconds), self.count + other.count)
 
 
-def name(description: str) -> str:
+def kind_of(description: str) -> str:
     """The kind of a group, from what torch has it described as (`group_desc`)."""
     if description == "default_pg":
         return "world"
@@ -55,7 +55,7 @@ def name(description: str) -> str:
     return found[:MAX_KIND] if found.isidentifier() and found != "undefined" else "group"
 
 
-def brief(ranks: Sequence[int]) -> str:
+def format_ranks(ranks: Sequence[int]) -> str:
     """Ranks in rising order: `0-3` for four, `0-12:4` for every fourth, `7` for one, by commas."""
     found, at = [], 0
     while at < len(ranks):
@@ -69,7 +69,7 @@ def brief(ranks: Sequence[int]) -> str:
     return ",".join(found)
 
 
-def messages(moved: Mapping[Communicator, Moved]) -> list[dict[str, Any]]:
+def messages(moved: Mapping[Communicator, Transfers]) -> list[dict[str, Any]]:
     """As the agent is told."""
     told = [one for one in moved if len(one.members) <= MAX_MEMBERS]
     told.sort(key=lambda one: (one.kind, one.members))

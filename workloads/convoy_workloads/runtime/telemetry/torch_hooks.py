@@ -17,25 +17,25 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
 
-from convoy_workloads.runtime.telemetry.collectives import Collectives, RealTorch
-from convoy_workloads.runtime.telemetry.recorder import Passes, Recorder
+from convoy_workloads.runtime.telemetry.collectives import CollectiveTimer, RealTorch
+from convoy_workloads.runtime.telemetry.step_recorder import Passes, StepRecorder
 
-_recorder: Recorder | None = None
+_recorder: StepRecorder | None = None
 
 
-def install() -> Recorder:
+def install() -> StepRecorder:
     """Measures this process from now on; what is measured goes nowhere before `tell` is set. Needs torch."""
     global _recorder  # noqa: PLW0603 - what torch calls is patched once per process
     if _recorder is None:
-        _recorder = Recorder()
-        _watch_optimizers(_recorder)
-        _watch_input(_recorder)
-        _watch_garbage(_recorder)
-        _watch_groups(_recorder)
+        _recorder = StepRecorder()
+        _hook_optimizers(_recorder)
+        _hook_input(_recorder)
+        _hook_garbage(_recorder)
+        _hook_groups(_recorder)
     return _recorder
 
 
-def _watch_optimizers(recorder: Recorder) -> None:
+def _hook_optimizers(recorder: StepRecorder) -> None:
     from torch.optim.optimizer import (  # noqa: PLC0415
         register_optimizer_step_post_hook,
         register_optimizer_step_pre_hook,
@@ -44,7 +44,7 @@ def _watch_optimizers(recorder: Recorder) -> None:
     began = [0.0]
 
     def before(*_: Any) -> None:
-        recorder.optimizing()
+        recorder.optimizer_started()
         began[0] = time.perf_counter()
 
     def after(*_: Any) -> None:
@@ -54,14 +54,14 @@ def _watch_optimizers(recorder: Recorder) -> None:
     register_optimizer_step_post_hook(after)
 
 
-def _watch_input(recorder: Recorder) -> None:
+def _hook_input(recorder: StepRecorder) -> None:
     from torch.utils.data import dataloader  # noqa: PLC0415
 
     iterator: Any = dataloader._BaseDataLoaderIter
     iterator.__next__ = _timed(iterator.__next__, recorder, "data")
 
 
-def _timed(function: Callable[..., Any], recorder: Recorder, kind: str) -> Callable[..., Any]:
+def _timed(function: Callable[..., Any], recorder: StepRecorder, kind: str) -> Callable[..., Any]:
     @functools.wraps(function)
     def timed(*args: Any, **named: Any) -> Any:
         began = time.perf_counter()
@@ -73,7 +73,7 @@ def _timed(function: Callable[..., Any], recorder: Recorder, kind: str) -> Calla
     return timed
 
 
-def _watch_garbage(recorder: Recorder) -> None:
+def _hook_garbage(recorder: StepRecorder) -> None:
     began = [0.0]
 
     def collected(phase: str, _: Any) -> None:
@@ -85,19 +85,19 @@ def _watch_garbage(recorder: Recorder) -> None:
     gc.callbacks.append(collected)
 
 
-def _watch_groups(recorder: Recorder) -> None:
+def _hook_groups(recorder: StepRecorder) -> None:
     import torch.distributed as dist  # noqa: PLC0415
 
     if not dist.is_available():
         return
-    _only_itself(dist.Work, "wait", lambda wait: _timed(wait, recorder, "wait"))
-    collectives = Collectives(recorder, RealTorch())
-    collectives.watch(dist, dist.distributed_c10d)
+    _wrap_own_method(dist.Work, "wait", lambda wait: _timed(wait, recorder, "wait"))
+    collectives = CollectiveTimer(recorder, RealTorch())
+    collectives.wrap(dist, dist.distributed_c10d)
     recorder.collect = collectives.collect
-    _watch_passes(recorder)
+    _hook_passes(recorder)
 
 
-def _only_itself(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+def _wrap_own_method(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """Wraps a method of a class of torch's that classes of the program may derive from: these keep the one
     that C++ knows. A wrapper that they inherited it would take for theirs, and call it for ever.
     """
@@ -114,7 +114,7 @@ def _only_itself(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Cal
     owner.__init_subclass__ = classmethod(keep)
 
 
-def _watch_passes(recorder: Recorder) -> None:
+def _hook_passes(recorder: StepRecorder) -> None:
     import torch  # noqa: PLC0415
     from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415
 
@@ -127,11 +127,11 @@ def _watch_passes(recorder: Recorder) -> None:
         original(self, *args, **named)
         models.add(self)
         recorder.measure = models.measure
-        self.register_forward_pre_hook(begins)
+        self.register_forward_pre_hook(on_forward)
 
-    def begins(model: Any, _: Any) -> None:
+    def on_forward(model: Any, _: Any) -> None:
         if model.training and not torch.compiler.is_compiling():
-            recorder.forward()
+            recorder.forward_started()
 
     wrapper.__init__ = made
 

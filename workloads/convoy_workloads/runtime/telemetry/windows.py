@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from convoy_workloads.runtime.telemetry.communicators import Communicator, Moved, messages
+from convoy_workloads.runtime.telemetry.communicators import Communicator, Transfers, messages
 
 LEAST_SECONDS = 1.0
 """A window is to take no less: short steps are folded."""
@@ -23,7 +23,7 @@ MAX_MICRO = 64
 
 
 @dataclass
-class Spent:
+class TimeSpent:
     """Seconds of one or more steps, by what they went to. What is left of `wall` is the host's own."""
 
     wall: float = 0.0
@@ -40,9 +40,9 @@ class Spent:
     """Of this rank alone; 0 for unknown."""
     micro: list[float] = field(default_factory=list)
     """Of `compute`, each micro-batch's; empty where a step has one."""
-    moved: dict[Communicator, Moved] = field(default_factory=dict)
+    moved: dict[Communicator, Transfers] = field(default_factory=dict)
 
-    def add(self, other: Spent) -> None:
+    def add(self, other: TimeSpent) -> None:
         """Takes another step in."""
         if not self.wall:
             self.micro = list(other.micro)
@@ -59,11 +59,11 @@ class Spent:
         self.tokens += other.tokens
         self.add_moved(other.moved)
 
-    def add_moved(self, moved: Mapping[Communicator, Moved]) -> None:
+    def add_moved(self, moved: Mapping[Communicator, Transfers]) -> None:
         """Takes collectives in."""
         for communicator, one in moved.items():
             before = self.moved.get(communicator)
-            self.moved[communicator] = before.joined(one) if before else one
+            self.moved[communicator] = before.merge(one) if before else one
 
     def message(self, first: int, last: int) -> dict[str, Any]:
         """As the agent is told; what is 0 is left out."""
@@ -91,14 +91,14 @@ class Windows:
     def __init__(self) -> None:
         self.length = 1
         """Of the window that is open, in steps."""
-        self._sum = Spent()
+        self._sum = TimeSpent()
         self._next = 0
 
-    def step(self, number: int, spent: Spent) -> dict[str, Any] | None:
+    def step(self, number: int, spent: TimeSpent) -> dict[str, Any] | None:
         """Takes in one step; the window that it completes, as the agent is told."""
         first = (number - 1) // self.length * self.length + 1
         if number == first:
-            self._sum = Spent()
+            self._sum = TimeSpent()
         elif number != self._next:
             self._next = 0  # its first steps were not seen
             return None
@@ -106,10 +106,10 @@ class Windows:
         self._sum.add(spent)
         if number != first + self.length - 1:
             return None
-        self._fit(number, self._sum.wall)
+        self._adapt_length(number, self._sum.wall)
         return self._sum.message(first, number)
 
-    def _fit(self, last: int, wall: float) -> None:
+    def _adapt_length(self, last: int, wall: float) -> None:
         """Chooses the next window's length from what the one that ended with step `last` took."""
         while wall < LEAST_SECONDS and self.length < MAX_STEPS and last % (2 * self.length) == 0:
             self.length *= 2

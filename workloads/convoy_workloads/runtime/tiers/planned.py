@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from convoy_workloads.runtime.errors import PeerLost, StepAbandoned
 from convoy_workloads.runtime.generation import Generation
-from convoy_workloads.runtime.place import Place
-from convoy_workloads.runtime.tiers.beside import Beside
-from convoy_workloads.runtime.tiers.flight import SEAL_SECONDS, Flight, Written
-from convoy_workloads.runtime.tiers.restoring import Restoring
+from convoy_workloads.runtime.rank_context import RankContext
+from convoy_workloads.runtime.tiers.agent_notices import AgentNotices
+from convoy_workloads.runtime.tiers.background_worker import BackgroundWorker
+from convoy_workloads.runtime.tiers.in_flight_save import SEAL_SECONDS, InFlightSave, Written
+from convoy_workloads.runtime.tiers.restoring import RestoreSession
 from convoy_workloads.runtime.tiers.sizes import SPARE
 from convoy_workloads.runtime.tiers.slots import Slots
-from convoy_workloads.runtime.tiers.told import Told
 
 if TYPE_CHECKING:
     from convoy_workloads.runtime.tiers.shard import Layout
@@ -26,21 +26,27 @@ class PlannedSaves:
     """Of one rank."""
 
     def __init__(
-        self, place: Place, beside: Beside, slots: Slots, flight: Flight, restoring: Restoring, told: Told
+        self,
+        context: RankContext,
+        worker: BackgroundWorker,
+        slots: Slots,
+        save: InFlightSave,
+        restoring: RestoreSession,
+        notices: AgentNotices,
     ) -> None:
-        self._world = place.world
-        self._beside = beside
+        self._world = context.world
+        self._worker = worker
         self._slots = slots
-        self._flight = flight
+        self._save = save
         self._restoring = restoring
-        self._told = told
+        self._notices = notices
         self._layout: Layout | None = None
         """Of the newest save."""
 
     @property
-    def begun(self) -> bool:
+    def may_save(self) -> bool:
         """Whether it is settled what this run goes on from, so that it may save."""
-        return self._slots.begun
+        return self._slots.may_save
 
     @property
     def shards(self) -> list[Any]:
@@ -51,28 +57,28 @@ class PlannedSaves:
         """Everything that is needed of `shards` is read: this rank may save from now on. Again it does
         nothing. PeerLost.
         """
-        if self.begun:
+        if self.may_save:
             return
         size = sum(len(one.bytes) for one in self.shards) // self._world
         if self.shards:
             self._restoring.done()
-        self._slots.begin(size + SPARE)
+        self._slots.start(size + SPARE)
 
-    def make_room(self, size: int) -> str:
+    def ensure_capacity(self, size: int) -> str:
         """Has the slots hold `size` bytes at least. Why that cannot be; empty when they do."""
-        self._beside.join(SEAL_SECONDS)
-        if self._beside.working:
+        self._worker.join(SEAL_SECONDS)
+        if self._worker.working:
             return "the save before is not sealed yet"
         if self._slots.room < size:
             self._slots.want(size)
-            self._beside.join(SEAL_SECONDS)
-        return "" if self._slots.room >= size else self._beside.trouble or "the agent is away"
+            self._worker.join(SEAL_SECONDS)
+        return "" if self._slots.room >= size else self._worker.failure or "the agent is away"
 
-    def free(self, seconds: float) -> bool:
+    def wait_free(self, seconds: float) -> bool:
         """Whether a slot can be written, within so many seconds. PeerLost when a later incarnation of the job
         exists.
         """
-        if self._told.stale:
+        if self._notices.stale:
             raise PeerLost("a later incarnation of this job exists")
         return self._slots.wait_free(seconds)
 
@@ -80,22 +86,22 @@ class PlannedSaves:
         """ValueError for a step that is not beyond the last one, StepAbandoned for one that a rank could not
         save before.
         """
-        flight, generation = self._flight, Generation(self._flight.incarnation, step)
-        if flight.abandoned(generation):
+        save, generation = self._save, Generation(self._save.incarnation, step)
+        if save.abandoned(generation):
             raise StepAbandoned(
                 f"step {step} was given up, as a rank could not save it: until the job restarts only a later "
                 "step can be saved"
             )
-        if flight.newest is not None and generation <= flight.newest:
-            raise ValueError(f"step {step} is not beyond step {flight.newest.step}, which was saved before")
+        if save.newest is not None and generation <= save.newest:
+            raise ValueError(f"step {step} is not beyond step {save.newest.step}, which was saved before")
 
     def abandon(self, step: int) -> None:
         """This rank could not `put` what others may have put: all give it up. Nothing for a step that was
         put.
         """
-        generation = Generation(self._flight.incarnation, step)
-        if self._flight.newest is None or generation > self._flight.newest:
-            self._flight.abandon(generation)
+        generation = Generation(self._save.incarnation, step)
+        if self._save.newest is None or generation > self._save.newest:
+            self._save.abandon(generation)
 
     def put(self, items: Any, tensors: Any, texts: dict[str, str], step: int, *, last: bool = False) -> str:
         """Copies the tensors of `items` and `texts`, by name, into a free slot; it is sealed beside the
@@ -106,29 +112,29 @@ class PlannedSaves:
         from convoy_workloads.runtime.tiers import planning, shard  # noqa: PLC0415
 
         began = time.monotonic()
-        flight = self._flight
+        save = self._save
         self.check(step)
-        generation = Generation(flight.incarnation, step)
+        generation = Generation(save.incarnation, step)
         facts = planning.facts(step, self._world)
-        layout, before = planning.placed(items, texts), self._layout
+        layout, before = planning.lay_out_items(items, texts), self._layout
         if before is not None and layout.resembles(before) and shard.fits(before, texts, facts):
             layout = before
         making = time.monotonic()
-        if why := self.make_room(layout.size):
+        if why := self.ensure_capacity(layout.size):
             return why
         began += time.monotonic() - making
         slot = self._slots.free
         if not slot:
             return "no slot is free"
-        flight.writing(slot, generation)
+        save.start_write(slot, generation)
         try:
             shard.write(self._slots.bytes(slot), layout, tensors, texts, facts)
         except BaseException:
-            flight.broken()
+            save.abort_write()
             raise
-        self._layout, flight.ends = layout, last
+        self._layout, save.is_last = layout, last
         written = Written(generation, slot, layout.size, PLANNED)
-        flight.wrote(written)
-        flight.stall_seconds = flight.at - began
-        flight.seal(written)
+        save.finish_write(written)
+        save.stall_seconds = save.written_at - began
+        save.seal(written)
         return ""

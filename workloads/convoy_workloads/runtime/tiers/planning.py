@@ -18,12 +18,12 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemT
 
 from convoy_workloads.runtime.state import SMALL_BYTES
 from convoy_workloads.runtime.tiers import shard, values
+from convoy_workloads.runtime.tiers.rank_collectives import run_on_all
 from convoy_workloads.runtime.tiers.shard import Box, Layout
-from convoy_workloads.runtime.tiers.together import agreed
 
 
 @dataclass(frozen=True)
-class Dealt:
+class RankPlan:
     """This rank's part of every save until the structure changes."""
 
     structure: str
@@ -37,7 +37,7 @@ class Dealt:
     """Digest of all ranks' plans together: shards of another plan do not belong to the same generation."""
 
 
-def lowest(plans: list[SavePlan]) -> list[SavePlan]:
+def without_duplicates(plans: list[SavePlan]) -> list[SavePlan]:
     """The ranks' plans without what a lower rank saves under the same name: small tensors, and what is none.
 
     DCP would spread them over the ranks. But ranks may have different values of them, and the lowest rank's
@@ -46,8 +46,8 @@ def lowest(plans: list[SavePlan]) -> list[SavePlan]:
     seen: set[tuple[str, Any]] = set()
     found = []
     for plan in plans:
-        items = [item for item in plan.items if not (_is_small(item) and _place(item) in seen)]
-        seen |= {_place(item) for item in items}
+        items = [item for item in plan.items if not (_is_small(item) and _context(item) in seen)]
+        seen |= {_context(item) for item in items}
         found.append(replace(plan, items=items))
     return found
 
@@ -57,11 +57,11 @@ def _is_small(item: WriteItem) -> bool:
     return data is None or data.chunk.sizes.numel() * data.properties.dtype.itemsize <= SMALL_BYTES
 
 
-def _place(item: WriteItem) -> tuple[str, Any]:
+def _context(item: WriteItem) -> tuple[str, Any]:
     return item.index.fqn, item.index.offset
 
 
-class Taken:
+class StateSnapshot:
     """A state as it is now, to be copied from."""
 
     def __init__(self, state: dict[str, Any]) -> None:
@@ -72,19 +72,19 @@ class Taken:
         self._texts: dict[str, str] = {}
         """By name, what is no tensor, once it was asked for."""
 
-    def fits(self, dealt: Dealt | None, facts: Mapping[str, Any]) -> bool:
+    def fits(self, rank_plan: RankPlan | None, facts: Mapping[str, Any]) -> bool:
         """Whether it can be written as it was dealt out before."""
-        if dealt is None or dealt.structure != self.structure:
+        if rank_plan is None or rank_plan.structure != self.structure:
             return False
-        return shard.fits(dealt.layout, self.texts(dealt), facts)
+        return shard.fits(rank_plan.layout, self.texts(rank_plan), facts)
 
-    def tensors(self, dealt: Dealt) -> list[torch.Tensor]:
+    def tensors(self, rank_plan: RankPlan) -> list[torch.Tensor]:
         """Of this rank's part, in the order of the layout."""
-        return [self.planner.lookup_object(item.index) for item in dealt.items]
+        return [self.planner.lookup_object(item.index) for item in rank_plan.items]
 
-    def texts(self, dealt: Dealt) -> dict[str, str]:
+    def texts(self, rank_plan: RankPlan) -> dict[str, str]:
         """By name, what is no tensor. UnsavableError; not again for what was asked for before."""
-        return self.named(dealt.named)
+        return self.named(rank_plan.named)
 
     def named(self, items: Iterable[WriteItem]) -> dict[str, str]:
         """The texts of these. UnsavableError."""
@@ -100,7 +100,7 @@ class Taken:
         return self._texts[name]
 
 
-def deal(taken: Taken, group: Any = None) -> Dealt:
+def plan_save(snapshot: StateSnapshot, group: Any = None) -> RankPlan:
     """Agrees with all ranks of `group` (None: alone) who writes what.
 
     UnsavableError where a value has no exact form, torch's error where the ranks' states do not go together;
@@ -108,37 +108,39 @@ def deal(taken: Taken, group: Any = None) -> Dealt:
     """
     rank = dist.get_rank(group) if group is not None else 0
     world = dist.get_world_size(group) if group is not None else 1
-    plans: list[Any] = [taken.local]
+    plans: list[Any] = [snapshot.local]
     if group is not None:
         plans = [None] * world
-        dist.gather_object(taken.local, plans if rank == 0 else None, dst=0, group=group)
-    dealt: list[Any] = agreed(lambda: _dealt_out(taken, plans) if rank == 0 else [None] * world, group)
+        dist.gather_object(snapshot.local, plans if rank == 0 else None, dst=0, group=group)
+    rank_plan: list[Any] = run_on_all(
+        lambda: _global_plan(snapshot, plans) if rank == 0 else [None] * world, group
+    )
     if group is not None:
         box: list[Any] = [None]
-        dist.scatter_object_list(box, dealt if rank == 0 else None, src=0, group=group)
-        dealt[rank] = box[0]
-    plan, whole = dealt[rank]
+        dist.scatter_object_list(box, rank_plan if rank == 0 else None, src=0, group=group)
+        rank_plan[rank] = box[0]
+    plan, whole = rank_plan[rank]
     items = tuple(item for item in plan.items if item.type is not WriteItemType.BYTE_IO)
     named = tuple(item for item in plan.items if item.type is WriteItemType.BYTE_IO)
-    layout = agreed(lambda: placed(items, taken.named(named)), group)
-    return Dealt(taken.structure, items, named, layout, whole)
+    layout = run_on_all(lambda: lay_out_items(items, snapshot.named(named)), group)
+    return RankPlan(snapshot.structure, items, named, layout, whole)
 
 
-def _dealt_out(taken: Taken, plans: list[Any]) -> list[Any]:
+def _global_plan(snapshot: StateSnapshot, plans: list[Any]) -> list[Any]:
     """On rank 0, for each rank: its part of all ranks' plans, and the digest of them together."""
-    merged, _ = taken.planner.create_global_plan(lowest(plans))
+    merged, _ = snapshot.planner.create_global_plan(without_duplicates(plans))
     whole = hashlib.sha256("\n".join(_structure(plan) for plan in merged).encode()).hexdigest()[:16]
     return [(plan, whole) for plan in merged]
 
 
-def placed(items: Iterable[WriteItem], texts: Mapping[str, str]) -> Layout:
+def lay_out_items(items: Iterable[WriteItem], texts: Mapping[str, str]) -> Layout:
     """Where the tensors of a plan go, behind an index with room for what is no tensor."""
     wanted = [_wanted(item) for item in items]
     draft = shard.lay_out(wanted, 0)
     return shard.lay_out(wanted, len(shard.index(draft.parts, texts, {})))
 
 
-class Decoder(DefaultLoadPlanner):
+class ShardLoadPlanner(DefaultLoadPlanner):
     """Puts what was saved where the state of this rank wants it, whatever ranks saved it."""
 
     def load_bytes(self, read_item: Any, value: Any) -> None:

@@ -22,11 +22,11 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from convoy_workloads.runtime.state import drop_unsaved
-from convoy_workloads.runtime.tiers.planning import Decoder
+from convoy_workloads.runtime.tiers.planning import ShardLoadPlanner
 from convoy_workloads.runtime.tiers.shard import Part
 
 
-class Held(Protocol):
+class SavedValues(Protocol):
     """Tensors and values that were saved together: a shard, or what a journal's segment has of them."""
 
     @property
@@ -44,7 +44,7 @@ class Held(Protocol):
         ...
 
 
-def load(state: dict[str, Any], shards: Iterable[Held], *, partial: bool = False) -> None:
+def load(state: dict[str, Any], shards: Iterable[SavedValues], *, partial: bool = False) -> None:
     """Reads into `state`, by name and place, whatever number of ranks had saved it.
 
     What need not have been saved is dropped from `state`, see `drop_unsaved`; with `partial` whatever was not
@@ -54,15 +54,15 @@ def load(state: dict[str, Any], shards: Iterable[Held], *, partial: bool = False
     if not partial:
         drop_unsaved(state, reader.names)
     state_dict_loader.load(
-        state, storage_reader=reader, planner=Decoder(allow_partial_load=partial), no_dist=True
+        state, storage_reader=reader, planner=ShardLoadPlanner(allow_partial_load=partial), no_dist=True
     )
 
 
 class ShardReader(StorageReader):
     """torch.distributed.checkpoint's view of the shards of one generation."""
 
-    def __init__(self, shards: Iterable[Held]) -> None:
-        self._parts: dict[MetadataIndex, tuple[Held, Part]] = {}
+    def __init__(self, shards: Iterable[SavedValues]) -> None:
+        self._parts: dict[MetadataIndex, tuple[SavedValues, Part]] = {}
         self._values: dict[str, str] = {}
         for one in shards:
             self._values.update(one.values)
@@ -75,7 +75,7 @@ class ShardReader(StorageReader):
         return {index.fqn for index in self._parts} | set(self._values)
 
     def value(self, name: str) -> io.BytesIO:
-        """What is no tensor, as `Decoder` reads it."""
+        """What is no tensor, as `ShardLoadPlanner` reads it."""
         return io.BytesIO(self._values[name].encode())
 
     def reset(self, checkpoint_id: Any = None) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 from convoy_workloads.runtime.errors import PeerLost, StoreAway
 from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.generation import Generation, Record
-from convoy_workloads.runtime.saying import say
-from convoy_workloads.runtime.tiers.line import Area, Away, MemoryLine
-from convoy_workloads.runtime.tiers.together import gather
+from convoy_workloads.runtime.log import log_line
+from convoy_workloads.runtime.tiers.memory_client import AgentUnavailable, MappedFile, MemoryClient
+from convoy_workloads.runtime.tiers.rank_collectives import gather
 
 RESTORE_SECONDS = 240.0
 """For the agents to agree on what to go on from, and for each shard to be fetched."""
@@ -17,22 +17,22 @@ ATTEMPTS = 8
 """Restores that may fail because a shard turns out to be broken."""
 
 
-class Restoring:
+class RestoreSession:
     """Of one rank: once, before it saves."""
 
-    def __init__(self, line: MemoryLine, rank: int, group: Any = None) -> None:
+    def __init__(self, client: MemoryClient, rank: int, group: Any = None) -> None:
         """`group`: gloo, all ranks; None when alone."""
-        self._line = line
+        self._client = client
         self._rank = rank
         self._group = group
-        self._shards: list[tuple[Any, Area]] = []
-        self._later: list[tuple[Area, int]] = []
+        self._shards: list[tuple[Any, MappedFile]] = []
+        self._segment_files: list[tuple[MappedFile, int]] = []
         """What is behind the full save: files of segments, and their lengths."""
         self._segments: list[Any] = []
         self._attempt = 0
         self._broken: list[list[str]] = []
         """Shards that could not be read, with the nodes that had them."""
-        self._bases = False
+        self._full_saves_only = False
         """Whether full saves alone are of use."""
 
     @property
@@ -53,30 +53,30 @@ class Restoring:
         wait for the store.
         """
         while self._attempt < ATTEMPTS:
-            asked = {"attempt": self._attempt, "broken": self._broken, "bases": self._bases}
+            asked = {"attempt": self._attempt, "broken": self._broken, "bases": self._full_saves_only}
             self._attempt += 1
-            answer = self._ask({"type": "restore", **asked})
+            answer = self._request({"type": "restore", **asked})
             if answer["message"] and self._rank == 0:
-                say(f"RESTORING: {answer['message']}")
+                log_line(f"RESTORING: {answer['message']}")
             troubles = self._fetch(answer)
             # A shard may also be gone without anybody to blame, and is tried again.
             whole = not troubles and len(self._shards) == len(answer["shards"])
             refusal = self._refusal(model, optimizer) if whole else ""
-            told = gather((answer["generation"], whole, troubles, refusal), self._group)
-            if any(generation != answer["generation"] for generation, *_ in told):
+            notices = gather((answer["generation"], whole, troubles, refusal), self._group)
+            if any(generation != answer["generation"] for generation, *_ in notices):
                 raise PeerLost("the ranks were not told of the same generation")
-            self._broken += [one for *_, found, _ in told for one in found if one not in self._broken]
-            refusals = [one for *_, one in told if one]
+            self._broken += [one for *_, found, _ in notices for one in found if one not in self._broken]
+            refusals = [one for *_, one in notices if one]
             if refusals and self._rank == 0:
-                say(f"NOT REPLAYED, the last full checkpoint is taken: {refusals[0]}")
-            self._bases = self._bases or bool(refusals)
-            if refusals or not all(whole for _, whole, *_ in told):
+                log_line(f"NOT REPLAYED, the last full checkpoint is taken: {refusals[0]}")
+            self._full_saves_only = self._full_saves_only or bool(refusals)
+            if refusals or not all(whole for _, whole, *_ in notices):
                 self._drop()
                 continue
             if answer["generation"] is None:
                 if answer["lost"] and self._rank == 0:
-                    say("NO CHECKPOINT IS WHOLE ANY MORE: the job begins at step 0")
-                self._ask({"type": "restored"})
+                    log_line("NO CHECKPOINT IS WHOLE ANY MORE: the job begins at step 0")
+                self._request({"type": "restored"})
                 return None
             pair = answer["generation"]
             return Record(Generation(int(pair[0]), int(pair[1])), answer["world"], answer["torch"])
@@ -95,25 +95,27 @@ class Restoring:
         made what was there when it was saved, as far as anybody has looked; if not, `pass_over` comes next.
         All ranks call it.
         """
+        from convoy_workloads.runtime.journal.fingerprints import ReplayCheck  # noqa: PLC0415
         from convoy_workloads.runtime.journal.journal import parameters_of  # noqa: PLC0415
-        from convoy_workloads.runtime.journal.prints import Check  # noqa: PLC0415
         from convoy_workloads.runtime.journal.replay import replay  # noqa: PLC0415
 
         parameters = parameters_of(model, optimizer)
-        check = Check(self._segments, parameters)
+        check = ReplayCheck(self._segments, parameters)
         steps = replay(optimizer, parameters, self._segments, each=check.at)
         wrong = [one for one in gather(check.wrong, self._group) if one]
         if self._rank == 0:
             if wrong:
-                say(f"JOURNAL INEXACT: {wrong[0]} was not what it makes; the last full checkpoint is taken")
+                log_line(
+                    f"JOURNAL INEXACT: {wrong[0]} was not what it makes; the last full checkpoint is taken"
+                )
             else:
-                say(f"replayed {steps} steps of the journal")
+                log_line(f"replayed {steps} steps of the journal")
         return not wrong
 
     def pass_over(self) -> Record:
         """After a replay that made something else: the full save alone, to be loaded. PeerLost."""
         self._drop()
-        self._bases = True
+        self._full_saves_only = True
         record = self.choose()
         if record is None:
             raise PeerLost("the full checkpoint behind a journal is gone")
@@ -121,26 +123,28 @@ class Restoring:
 
     def overlay(self, state: dict[str, Any]) -> None:
         """Reads what no step makes, such as generators and buffers, into the state after the replay."""
-        from convoy_workloads.runtime.journal.journal import lasts  # noqa: PLC0415
+        from convoy_workloads.runtime.journal.journal import last_segments  # noqa: PLC0415
         from convoy_workloads.runtime.tiers import reading  # noqa: PLC0415
 
-        reading.load(state, lasts(self._segments), partial=True)
+        reading.load(state, last_segments(self._segments), partial=True)
         self.done()
 
     def done(self) -> None:
         """Everything that is needed is read: gives the shards back. PeerLost."""
         self._drop()
-        self._ask({"type": "restored"})
+        self._request({"type": "restored"})
 
     def _refusal(self, model: Any, optimizer: Any) -> str:
         """Why the journal that was fetched cannot be replayed by this rank; empty when it can."""
-        if not self._later:
+        if not self._segment_files:
             return ""
         from convoy_workloads.runtime.journal import journal, segment_reader  # noqa: PLC0415
         from convoy_workloads.runtime.journal.segment import SegmentError  # noqa: PLC0415
 
         try:
-            self._segments = [segment_reader.read(area.bytes[:length]) for area, length in self._later]
+            self._segments = [
+                segment_reader.read(area.bytes[:length]) for area, length in self._segment_files
+            ]
         except SegmentError as error:
             return str(error)
         return journal.refusal(model, optimizer, self._segments)
@@ -153,27 +157,27 @@ class Restoring:
         first = self._rank % max(1, len(names))
         # Each begins elsewhere, or all would ask one node at a time.
         for name in [*names[first:], *names[:first]]:
-            found, files = self._ask_files({"type": "shard", "shard": name})
-            areas = [Area(fd, write=False) for fd in files]
+            found, files = self._request_files({"type": "shard", "shard": name})
+            areas = [MappedFile(fd, write=False) for fd in files]
             if found["type"] == "broken":
                 return [list(one) for one in found["broken"]]
             self._shards.append((shard.read(areas[0].bytes[: found["lengths"][0]]), areas[0]))
-            self._later += zip(areas[1:], found["lengths"][1:])  # noqa: B905
+            self._segment_files += zip(areas[1:], found["lengths"][1:])  # noqa: B905
         return []
 
     def _drop(self) -> None:
-        areas = [*(area for _, area in self._shards), *(area for area, _ in self._later)]
-        self._shards, self._later, self._segments = [], [], []
+        areas = [*(area for _, area in self._shards), *(area for area, _ in self._segment_files)]
+        self._shards, self._segment_files, self._segments = [], [], []
         for area in areas:
             area.close()
 
-    def _ask(self, question: Message) -> Message:
-        return self._ask_files(question)[0]
+    def _request(self, question: Message) -> Message:
+        return self._request_files(question)[0]
 
-    def _ask_files(self, question: Message) -> tuple[Message, list[int]]:
+    def _request_files(self, question: Message) -> tuple[Message, list[int]]:
         try:
-            answer, files = self._line.ask(question, RESTORE_SECONDS)
-        except Away as error:
+            answer, files = self._client.request(question, RESTORE_SECONDS)
+        except AgentUnavailable as error:
             raise PeerLost(str(error)) from error
         if answer.get("store"):
             raise StoreAway(f"the checkpoint is in the store alone: {answer.get('why')}")

@@ -14,7 +14,7 @@ _STATELESS = "SGD"
 """The only optimizer of torch that may keep nothing, or one value, per parameter; most others keep two."""
 
 
-def guess(model: Any, optimizer: Any, world: int) -> int:
+def estimate_shard_bytes(model: Any, optimizer: Any, world: int) -> int:
     """Bytes of one rank's shard: what is replicated is dealt out, what is sharded stays with its rank."""
     own = shared = 0
     for tensor in [*model.parameters(), *model.buffers()]:

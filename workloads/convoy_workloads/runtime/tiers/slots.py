@@ -6,12 +6,12 @@ import os
 import time
 
 from convoy_workloads.runtime.frames import Message
-from convoy_workloads.runtime.saying import say
-from convoy_workloads.runtime.tiers.beside import Beside
-from convoy_workloads.runtime.tiers.line import Area, MemoryLine
-from convoy_workloads.runtime.tiers.watch import Watch
+from convoy_workloads.runtime.log import log_line
+from convoy_workloads.runtime.tiers.background_worker import BackgroundWorker
+from convoy_workloads.runtime.tiers.memory_client import MappedFile, MemoryClient
+from convoy_workloads.runtime.tiers.save_status import SaveStatus
 
-ANSWER_SECONDS = 60.0
+RESPONSE_SECONDS = 60.0
 """For the agent to make memory ready."""
 AGAIN_SECONDS = 15.0
 """Between two tries to get memory that there was not."""
@@ -20,28 +20,28 @@ AGAIN_SECONDS = 15.0
 class Slots:
     """Those for full saves, and those for the segments of a journal."""
 
-    def __init__(self, line: MemoryLine, watch: Watch, beside: Beside) -> None:
-        self.begun = False
+    def __init__(self, client: MemoryClient, status: SaveStatus, worker: BackgroundWorker) -> None:
+        self.may_save = False
         """Whether it is settled what this run goes on from, so that it may save."""
         self.copies = 0
         """On other nodes, of each save."""
-        self._line = line
-        self._watch = watch
-        self._beside = beside
-        self._areas: dict[str, Area] = {}
-        self._ring: dict[str, Area] = {}
+        self._client = client
+        self._status = status
+        self._worker = worker
+        self._areas: dict[str, MappedFile] = {}
+        self._ring: dict[str, MappedFile] = {}
         self._size = 0
         self._tried = 0.0
 
-    def begin(self, size: int) -> None:
+    def start(self, size: int) -> None:
         """What this run goes on from is here: has slots of so many bytes made ready, beside the training."""
-        self.begun = True
-        self._watch.start()
+        self.may_save = True
+        self._status.start()
         self.want(size)
 
     def want(self, size: int) -> None:
         """Has the slots hold so many bytes at least, beside the training."""
-        self._beside.begin(self._reserve, size)
+        self._worker.submit(self._reserve, size)
 
     @property
     def room(self) -> int:
@@ -56,12 +56,12 @@ class Slots:
     @property
     def free(self) -> str:
         """A slot that may be written; empty for none."""
-        slot = self._watch.slot
+        slot = self._status.slot
         return slot if slot in self._areas else ""
 
     def wait_free(self, seconds: float) -> bool:
         """Whether a slot may be written, within so many seconds."""
-        self._watch.wait_slot(seconds)
+        self._status.wait_slot(seconds)
         return bool(self.free)
 
     def bytes(self, slot: str) -> memoryview:
@@ -81,33 +81,33 @@ class Slots:
         """Has so many slots for segments made ready, beside the training. Without memory for them all saves
         are full ones.
         """
-        self._beside.begin(self._reserve_segments, count, size)
+        self._worker.submit(self._reserve_segments, count, size)
 
     def _reserve(self, size: int) -> None:
         self._size, self._tried = size, time.monotonic()
-        answer, areas = self._ask({"type": "reserve", "size": size})
+        answer, areas = self._request({"type": "reserve", "size": size})
         if not areas:
-            self._beside.trouble = f"no memory for {size} bytes twice: {answer.get('why')}"
-            self._beside.complain(self._beside.trouble)
+            self._worker.failure = f"no memory for {size} bytes twice: {answer.get('why')}"
+            self._worker.warn(self._worker.failure)
             return
         old, self._areas = self._areas, areas
         self.copies = int(answer.get("copies", 0))
-        self._beside.trouble = ""
+        self._worker.failure = ""
         for area in old.values():
             area.close()
 
     def _reserve_segments(self, count: int, size: int) -> None:
-        answer, areas = self._ask({"type": "reserve", "size": size, "segments": count})
+        answer, areas = self._request({"type": "reserve", "size": size, "segments": count})
         if not areas:
-            say(f"no memory for a journal of {count} times {size} bytes: {answer.get('why')}")
+            log_line(f"no memory for a journal of {count} times {size} bytes: {answer.get('why')}")
         self._ring = areas or self._ring
 
-    def _ask(self, question: Message) -> tuple[Message, dict[str, Area]]:
+    def _request(self, question: Message) -> tuple[Message, dict[str, MappedFile]]:
         """The agent's answer, and the slots that came with it, by name; none when it refused."""
-        answer, files = self._line.ask(question, ANSWER_SECONDS)
+        answer, files = self._client.request(question, RESPONSE_SECONDS)
         names = answer.get("names", [])
         if answer["type"] != "slots" or len(files) != len(names):
             for fd in files:
                 os.close(fd)
             return answer, {}
-        return answer, {name: Area(fd, write=True) for name, fd in zip(names, files)}  # noqa: B905
+        return answer, {name: MappedFile(fd, write=True) for name, fd in zip(names, files)}  # noqa: B905

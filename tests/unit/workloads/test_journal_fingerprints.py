@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy_workloads.runtime.journal import prints
-from convoy_workloads.runtime.journal.dealing import deal
-from convoy_workloads.runtime.journal.prints import Ends, print_of
+from convoy_workloads.runtime.journal import fingerprints
+from convoy_workloads.runtime.journal.fingerprints import EndFingerprints, fingerprint_of
+from convoy_workloads.runtime.journal.partition import partition
 
 KINDS = [torch.float32, torch.bfloat16, torch.int64, torch.uint8]
 
@@ -21,8 +21,8 @@ def made(kind: torch.dtype, size: int) -> torch.Tensor:
 @pytest.mark.parametrize("size", [0, 1, 7, 1024, 8192, 50_001])
 def test_equal_bits_have_equal_prints(kind: torch.dtype, size: int) -> None:
     one = made(kind, size)
-    assert print_of(one) == print_of(one.clone())
-    assert print_of(torch.cat([made(kind, 3), one])[3:]) == print_of(one), "wherever they lie"
+    assert fingerprint_of(one) == fingerprint_of(one.clone())
+    assert fingerprint_of(torch.cat([made(kind, 3), one])[3:]) == fingerprint_of(one), "wherever they lie"
 
 
 @given(st.sampled_from(KINDS), st.integers(1, 60_000), st.data())
@@ -30,7 +30,7 @@ def test_one_element_that_changes_shows(kind: torch.dtype, size: int, data: st.D
     one = made(kind, size)
     other = one.clone()
     other[data.draw(st.integers(0, size - 1))] += data.draw(st.integers(1, 5))
-    assert print_of(one) != print_of(other)
+    assert fingerprint_of(one) != fingerprint_of(other)
 
 
 @given(st.integers(0, 29_999), st.integers(0, 29_999))
@@ -38,27 +38,27 @@ def test_two_elements_that_change_places_show(first: int, second: int) -> None:
     one = torch.arange(30_000, dtype=torch.float32)
     other = one.clone()
     other[first], other[second] = one[second], one[first]
-    assert (print_of(one) == print_of(other)) is (first == second)
+    assert (fingerprint_of(one) == fingerprint_of(other)) is (first == second)
 
 
 def test_form_and_type_are_part_of_it() -> None:
     zeros = torch.zeros(8192)
     found = [zeros, zeros.view(2, -1), zeros.to(torch.int32), zeros[1:], torch.full((8192,), -0.0)]
-    assert len({print_of(one) for one in found}) == len(found)
+    assert len({fingerprint_of(one) for one in found}) == len(found)
 
 
 def test_a_print_is_the_same_everywhere() -> None:
     """It is compared by another process, perhaps with another version of torch."""
-    assert print_of(torch.arange(10_000, dtype=torch.int64)) == "1e1af48be8186917b1615db210b4f9b4"
+    assert fingerprint_of(torch.arange(10_000, dtype=torch.int64)) == "1e1af48be8186917b1615db210b4f9b4"
 
 
 @pytest.mark.parametrize("world", [1, 3])
 def test_all_parameters_are_looked_at_in_turn(world: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prints, "LEAST_BYTES", 1)
+    monkeypatch.setattr(fingerprints, "MIN_CHECKED_BYTES", 1)
     parameters = {f"p{number}": torch.ones(64 * (number + 1), 4) for number in range(12)}
     for rank in range(world):
-        owned = deal(parameters, rank, world)
-        ends = Ends(owned)
+        owned = partition(parameters, rank, world)
+        ends = EndFingerprints(owned)
         turns = [[(name, tuple(offsets)) for name, offsets, *_ in ends.facts()] for _ in range(len(owned))]
         assert {one for turn in turns for one in turn} == {(one.name, one.box[0]) for one in owned}
         if world == 1:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from convoy_workloads.runtime.generation import Generation
-from convoy_workloads.runtime.tiers.line import ANSWER_SECONDS, Away, MemoryLine
+from convoy_workloads.runtime.tiers.memory_client import RESPONSE_SECONDS, AgentUnavailable, MemoryClient
 
 LOCAL, PEER, REMOTE = "local", "peer", "remote"
 _PAUSE = 1.0
@@ -18,11 +18,11 @@ _TIMED = 8
 """Saves on their way whose time is taken; there are no more slots than that."""
 
 
-class Watch:
+class SaveStatus:
     """Asks again and again, on a line of its own, as long as the process lives."""
 
-    def __init__(self, line: MemoryLine) -> None:
-        self._line = line
+    def __init__(self, client: MemoryClient) -> None:
+        self._client = client
         self._changed = threading.Condition()
         self._written = 0
         """Saves that the agent has heard of."""
@@ -34,9 +34,9 @@ class Watch:
         self._marks: dict[str, Generation] = {}
         self._holds: set[Generation] = set()
         self._uploads: set[Generation] = set()
-        self._began: dict[Generation, float] = {}
+        self._started: dict[Generation, float] = {}
         """When the newest saves began to be written, on the monotonic clock."""
-        self._took: dict[str, float] = {}
+        self._seconds: dict[str, float] = {}
         self.interval = 0.0
         """Seconds between two saves, as the job's operator has chosen; 0: what this process was told."""
         self._thread: threading.Thread | None = None
@@ -57,28 +57,28 @@ class Watch:
         """Slots for journal segments in which nothing is kept."""
         return self._segments
 
-    def writing(self, slot: str, generation: Generation) -> None:
+    def start_write(self, slot: str, generation: Generation) -> None:
         """The rank begins to write a slot."""
         with self._changed:
             self._writing[slot] = (generation, self._written)
             self._slot = "" if slot == self._slot else self._slot
             self._segments = [name for name in self._segments if name != slot]
-            others = sorted(self._began.items())[1 - _TIMED :]
-            self._began = {**dict(others), generation: time.monotonic()}
+            others = sorted(self._started.items())[1 - _TIMED :]
+            self._started = {**dict(others), generation: time.monotonic()}
 
-    def written(self) -> None:
+    def finish_write(self) -> None:
         """The agent has heard that the slot is written."""
         with self._changed:
             self._written += 1
 
-    def stands(self, tier: str, generation: Generation) -> bool:
+    def reached(self, tier: str, generation: Generation) -> bool:
         """Whether a generation of this incarnation stands at a tier."""
         mark = self._marks.get(tier)
         return mark is not None and mark >= generation
 
-    def took(self, tier: str) -> float:
+    def seconds_to(self, tier: str) -> float:
         """Seconds from the first byte of the newest save that stands at a tier until it did; 0 before."""
-        return self._took.get(tier, 0.0)
+        return self._seconds.get(tier, 0.0)
 
     def uploads(self, generation: Generation) -> bool:
         """Whether a generation that stands locally is to go to the job's store."""
@@ -88,20 +88,20 @@ class Watch:
         """Whether a slot may be written, within so many seconds."""
         return self._wait(lambda: bool(self._slot), seconds)
 
-    def settled(self, generation: Generation, tier: str, seconds: float) -> bool:
+    def wait_reached(self, generation: Generation, tier: str, seconds: float) -> bool:
         """Waits until a sealed generation stands at a tier, or will not any more. Whether it does."""
         self._wait(
-            lambda: self.stands(tier, generation) or not self._on_its_way(generation),
+            lambda: self.reached(tier, generation) or not self._in_flight(generation),
             seconds,
         )
-        return self.stands(tier, generation)
+        return self.reached(tier, generation)
 
-    def given_up(self, generation: Generation) -> bool:
+    def abandoned(self, generation: Generation) -> bool:
         """Whether a generation that was written is not kept any more, and does not stand."""
         with self._changed:
-            return not self.stands(LOCAL, generation) and not self._on_its_way(generation)
+            return not self.reached(LOCAL, generation) and not self._in_flight(generation)
 
-    def _on_its_way(self, generation: Generation) -> bool:
+    def _in_flight(self, generation: Generation) -> bool:
         return generation in self._holds or any(one == generation for one, _ in self._writing.values())
 
     def _wait(self, holds: Callable[[], bool], seconds: float) -> bool:
@@ -119,9 +119,9 @@ class Watch:
         while True:
             written = self._written
             try:
-                answer, _ = self._line.ask({"type": "look", "known": known}, 2 * ANSWER_SECONDS)
+                answer, _ = self._client.request({"type": "look", "known": known}, 2 * RESPONSE_SECONDS)
                 stand: Any = json.loads(answer["stand"])
-            except (Away, KeyError, ValueError):
+            except (AgentUnavailable, KeyError, ValueError):
                 # Refused, or nobody there: whoever saves says so.
                 known = ""
                 time.sleep(_PAUSE)
@@ -129,16 +129,16 @@ class Watch:
             with self._changed:
                 known = answer["stand"]
                 with contextlib.suppress(KeyError, TypeError, ValueError):
-                    self._take(stand, written)
+                    self._apply(stand, written)
                 self._changed.notify_all()
 
-    def _take(self, stand: Any, written: int) -> None:
+    def _apply(self, stand: Any, written: int) -> None:
         """`written`: as it was when the question was asked."""
         before = self._marks
         self._marks = {tier: Generation(int(pair[0]), int(pair[1])) for tier, pair in stand["marks"].items()}
         for tier, mark in self._marks.items():
-            if mark in self._began and mark != before.get(tier):
-                self._took[tier] = time.monotonic() - self._began[mark]
+            if mark in self._started and mark != before.get(tier):
+                self._seconds[tier] = time.monotonic() - self._started[mark]
         self._holds = {Generation(int(pair[0]), int(pair[1])) for pair in stand["holds"]}
         self._uploads = {Generation(int(pair[0]), int(pair[1])) for pair in stand["uploads"]}
         for name, (generation, before_it) in list(self._writing.items()):

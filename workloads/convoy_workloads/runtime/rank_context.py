@@ -14,7 +14,7 @@ DEFAULT_CHECKPOINT_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
-class Place:
+class RankContext:
     """One rank's coordinates. Outside a job: rank 0 of 1, incarnation 0."""
 
     rank: int = 0
@@ -27,7 +27,7 @@ class Place:
     params: dict[str, Any] = field(default_factory=dict)
     socket: str = ""
     """Path of the agent's socket, or empty."""
-    beat: str = ""
+    heartbeat: str = ""
     """Path of the file that the launcher's watchdog reads, or empty."""
     checkpoint_dir: Path | None = None
     """The folder of this job's checkpoints, its own alone."""
@@ -49,12 +49,12 @@ class Place:
         return self.launched and bool(self.socket) and "local" in self.tiers
 
 
-def from_environment(environment: Mapping[str, str]) -> Place:
+def from_environment(environment: Mapping[str, str]) -> RankContext:
     """The place that the variables describe; ParamsError when one of them is malformed."""
     try:
         params = json.loads(environment.get("CONVOY_PARAMS") or "{}")
         root = environment.get("CONVOY_CHECKPOINT_DIR", "")
-        place = Place(
+        context = RankContext(
             rank=int(environment.get("RANK", "0")),
             world=int(environment.get("WORLD_SIZE", "1")),
             local_rank=int(environment.get("LOCAL_RANK", "0")),
@@ -62,7 +62,7 @@ def from_environment(environment: Mapping[str, str]) -> Place:
             job=environment.get("CONVOY_JOB", ""),
             params=params,
             socket=environment.get("CONVOY_SOCKET", ""),
-            beat=environment.get("CONVOY_BEAT", ""),
+            heartbeat=environment.get("CONVOY_HEARTBEAT", ""),
             checkpoint_dir=Path(root) if root else None,
             tiers=frozenset(environment.get("CONVOY_CHECKPOINT_TIERS", "").split(",")) - {""},
             checkpoint_seconds=float(
@@ -75,4 +75,4 @@ def from_environment(environment: Mapping[str, str]) -> Place:
         raise ParamsError(f"the environment of this rank is malformed: {error}") from error
     if not isinstance(params, dict):
         raise ParamsError("CONVOY_PARAMS must hold a JSON object")
-    return place
+    return context

@@ -16,23 +16,23 @@ from typing import Any
 
 import torch
 
-from convoy_workloads.runtime.journal.dealing import Owned
+from convoy_workloads.runtime.journal.partition import OwnedBox
 from convoy_workloads.runtime.journal.segment import Segment
 from convoy_workloads.runtime.tiers.shard import Box
 
 ENDS = "ends"
 """Among a segment's facts: prints of some parameters as they were when it was sealed."""
-SHARE = 4
+CHECKED_FRACTION = 4
 """Of the bytes of a rank's parameters, one in so many is looked at in each segment,"""
-LEAST_BYTES = 4 << 20
+MIN_CHECKED_BYTES = 4 << 20
 """if that is not less than this."""
-MOST = 512
+MAX_CHECKED = 512
 """Of one segment."""
 
 _LANE = 1024
 
 
-def print_of(tensor: torch.Tensor) -> str:
+def fingerprint_of(tensor: torch.Tensor) -> str:
     """32 characters that are equal for equal bits."""
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     if flat.storage_offset() % 8:
@@ -65,10 +65,10 @@ def part_of(parameter: torch.Tensor, box: Box) -> torch.Tensor:
     return part
 
 
-class Ends:
+class EndFingerprints:
     """Of one rank: some of its parameters at the end of each segment, another part of them every time."""
 
-    def __init__(self, owned: Iterable[Owned]) -> None:
+    def __init__(self, owned: Iterable[OwnedBox]) -> None:
         self._owned = [one for one in owned if part_of(one.parameter, one.box).numel()]
         self._turn = 0
 
@@ -76,18 +76,18 @@ class Ends:
         """As they go into a segment: name, box and print of each."""
         parts = [part_of(one.parameter, one.box) for one in self._owned]
         sizes = [one.numel() * one.element_size() for one in parts]
-        left = max(LEAST_BYTES, sum(sizes) // SHARE)
+        left = max(MIN_CHECKED_BYTES, sum(sizes) // CHECKED_FRACTION)
         found: list[Any] = []
-        while len(found) < min(MOST, len(parts)) and left > 0:
+        while len(found) < min(MAX_CHECKED, len(parts)) and left > 0:
             at = self._turn % len(parts)
             self._turn += 1
             left -= sizes[at]
             name, box = self._owned[at].name, self._owned[at].box
-            found.append([name, list(box[0]), list(box[1]), print_of(parts[at])])
+            found.append([name, list(box[0]), list(box[1]), fingerprint_of(parts[at])])
         return found
 
 
-class Check:
+class ReplayCheck:
     """Whether a replay makes what the segments say was there. `at` is called after each of its steps."""
 
     def __init__(self, segments: Iterable[Segment], parameters: Mapping[str, torch.Tensor]) -> None:
@@ -104,5 +104,5 @@ class Check:
         for name, offsets, sizes, wanted in self._ends.get(step, []):
             if self.wrong:
                 return
-            if print_of(part_of(self._parameters[name], (tuple(offsets), tuple(sizes)))) != wanted:
+            if fingerprint_of(part_of(self._parameters[name], (tuple(offsets), tuple(sizes)))) != wanted:
                 self.wrong = name

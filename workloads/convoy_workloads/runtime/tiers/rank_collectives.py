@@ -37,7 +37,7 @@ def gather(value: Any, group: Any) -> list[Any]:
     return found
 
 
-def all_hold(holds: Callable[[], bool], group: Any) -> bool:
+def all_true(holds: Callable[[], bool], group: Any) -> bool:
     """Whether it holds on every rank. All ranks of `group` call it; None: alone.
 
     When finding it out fails on a rank, all raise: that one its error, the others OtherRankFailed. So `holds`
@@ -59,7 +59,7 @@ def all_hold(holds: Callable[[], bool], group: Any) -> bool:
     return highest == _HOLDS
 
 
-def all_give(work: Callable[[], T | None], group: Any) -> T | None:
+def value_if_all(work: Callable[[], T | None], group: Any) -> T | None:
     """What `work` gives on this rank, when it gives something on all; None when it gives None on one. Fails
     as `all_hold` does.
     """
@@ -70,10 +70,10 @@ def all_give(work: Callable[[], T | None], group: Any) -> T | None:
         found = work()
         return found is not None
 
-    return found if all_hold(gives, group) else None
+    return found if all_true(gives, group) else None
 
 
-def agreed(work: Callable[[], T], group: Any) -> T:
+def run_on_all(work: Callable[[], T], group: Any) -> T:
     """What `work` gives on this rank, once it has succeeded on all. Fails as `all_hold` does."""
     found: list[T] = []
 
@@ -81,7 +81,7 @@ def agreed(work: Callable[[], T], group: Any) -> T:
         found.append(work())
         return True
 
-    all_hold(done, group)
+    all_true(done, group)
     return found[0]
 
 

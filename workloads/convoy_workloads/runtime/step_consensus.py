@@ -16,7 +16,7 @@ Reduce = Callable[[Sequence[int]], Callable[[], Sequence[int]]]
 
 
 @dataclass(frozen=True)
-class Wish:
+class StepRequest:
     """What a rank would like to happen after the step that now starts."""
 
     save: bool = False
@@ -29,19 +29,19 @@ class Wish:
         return int(self.save), int(self.stop), int(self.busy)
 
 
-def decode(numbers: Sequence[int]) -> Wish:
+def decode(numbers: Sequence[int]) -> StepRequest:
     """The wish behind reduced numbers."""
-    return Wish(*(bool(number) for number in numbers))
+    return StepRequest(*(bool(number) for number in numbers))
 
 
-def merge(wishes: Iterable[Wish]) -> Wish:
+def merge(requests: Iterable[StepRequest]) -> StepRequest:
     """What all do when these are the ranks' wishes."""
-    columns = zip(*(wish.encode() for wish in wishes))  # noqa: B905 - `strict` came with Python 3.10
+    columns = zip(*(request.encode() for request in requests))  # noqa: B905 - `strict` came with Python 3.10
     return decode([max(column) for column in columns])
 
 
-class Gate:
-    """One rank's side of the agreement: `open` as a step starts, `verdict` once it is done.
+class StepConsensus:
+    """One rank's side of the agreement: `start` as a step starts, `verdict` once it is done.
 
     Every rank calls both once per step, in this order; `verdict` may be asked for again and says the same.
     """
@@ -50,24 +50,24 @@ class Gate:
         """Without `reduce` the rank is alone and its wish is the verdict."""
         self._reduce = reduce
         self._wait: Callable[[], Sequence[int]] | None = None
-        self._verdict = Wish()
+        self._decision = StepRequest()
 
-    def open(self, wish: Wish) -> None:
+    def start(self, request: StepRequest) -> None:
         """Starts the reduction of this step's wishes."""
         if self._wait is not None:
             raise RuntimeError("the step before has no verdict yet")
         if self._reduce is None:
-            numbers = wish.encode()
+            numbers = request.encode()
             self._wait = lambda: numbers
         else:
-            self._wait = self._reduce(wish.encode())
+            self._wait = self._reduce(request.encode())
 
-    def verdict(self) -> Wish:
+    def decision(self) -> StepRequest:
         """What all ranks do after this step."""
         if self._wait is not None:
             wait, self._wait = self._wait, None
-            self._verdict = decode(wait())
-        return self._verdict
+            self._decision = decode(wait())
+        return self._decision
 
 
 def torch_reduce(group: Any) -> Reduce:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from convoy_workloads.runtime.telemetry.recorder import Passes, Recorder
+from convoy_workloads.runtime.telemetry.step_recorder import Passes, StepRecorder
 
 
 class Run:
@@ -14,8 +14,8 @@ class Run:
     def __init__(self) -> None:
         self.now = 100.0
         self.told: list[dict[str, Any]] = []
-        self.recorder = Recorder(lambda: self.now)
-        self.recorder.tell = self.told.append
+        self.recorder = StepRecorder(lambda: self.now)
+        self.recorder.send = self.told.append
 
     def spend(self, kind: str, seconds: float) -> None:
         with self.recorder.spending(kind):
@@ -38,11 +38,11 @@ def test_without_a_wrapper_what_is_left_of_a_step_is_its_passes() -> None:
 
 def test_nothing_is_measured_for_nobody() -> None:
     run = Run()
-    run.recorder.tell = None
+    run.recorder.send = None
     for number in (1, 2, 3):
         run.spend("data", 1.0)
         run.recorder.step(number)
-    run.recorder.tell = run.told.append
+    run.recorder.send = run.told.append
     run.recorder.step(4)
     run.now += 1.0
     run.recorder.step(5)
@@ -64,11 +64,11 @@ def step(run: Run, number: int, micro: list[float], waiting: float) -> None:
     """One step under a wrapper: before each pass input is fetched, and within each garbage is collected."""
     for seconds in micro:
         run.spend("data", 0.5)
-        run.recorder.forward()
+        run.recorder.forward_started()
         run.now += seconds
         run.spend("host", 0.25)
     run.now += waiting
-    run.recorder.optimizing()
+    run.recorder.optimizer_started()
     run.spend("optimizer", 1.0)
     run.spend("save", 2.0)
     run.recorder.step(number)

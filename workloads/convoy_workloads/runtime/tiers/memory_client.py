@@ -20,17 +20,17 @@ from typing import Any
 
 from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
 
-ANSWER_SECONDS = 30.0
+RESPONSE_SECONDS = 30.0
 """For one answer, unless more is allowed."""
-_DIAL_SECONDS = (0.05, 1.0)
+_RECONNECT_SECONDS = (0.05, 1.0)
 _MOST_FILES = 64
 
 
-class Away(OSError):
+class AgentUnavailable(OSError):
     """No agent has answered in time."""
 
 
-class Area:
+class MappedFile:
     """A file of the agent's memory, mapped into this process."""
 
     def __init__(self, fd: int, write: bool) -> None:
@@ -51,7 +51,7 @@ class Area:
             self.map.close()
 
 
-class MemoryLine:
+class MemoryClient:
     """Dialled when it is first needed, and again whenever it breaks."""
 
     def __init__(self, path: str, hello: Message) -> None:
@@ -63,25 +63,25 @@ class MemoryLine:
         self._messages: list[Message] = []
         self._files: list[int] = []
 
-    def ask(self, question: Message, seconds: float = ANSWER_SECONDS) -> tuple[Message, list[int]]:
+    def request(self, question: Message, seconds: float = RESPONSE_SECONDS) -> tuple[Message, list[int]]:
         """The answer, and the descriptors that came with it, which the caller closes. Away in the end."""
         deadline = time.monotonic() + seconds
-        pause = _DIAL_SECONDS[0]
+        pause = _RECONNECT_SECONDS[0]
         with self._lock:
             while True:
                 try:
                     return self._once(question, deadline)
                 except (OSError, FrameError) as error:
-                    self._hang_up()
+                    self._disconnect()
                     if time.monotonic() + pause >= deadline:
-                        raise Away(f"the agent does not answer: {error}") from error
+                        raise AgentUnavailable(f"the agent does not answer: {error}") from error
                 time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads dials, no secret
-                pause = min(2 * pause, _DIAL_SECONDS[1])
+                pause = min(2 * pause, _RECONNECT_SECONDS[1])
 
     def close(self) -> None:
         """Ends the connection."""
         with self._lock:
-            self._hang_up()
+            self._disconnect()
 
     def _once(self, question: Message, deadline: float) -> tuple[Message, list[int]]:
         if self._socket is None:
@@ -98,7 +98,7 @@ class MemoryLine:
             files, self._files = self._files[: answer.get("files", 0)], self._files[answer.get("files", 0) :]
             if answer["type"] == "wait":
                 # It works on it. So long as it says so it is not away.
-                deadline = max(deadline, time.monotonic() + ANSWER_SECONDS)
+                deadline = max(deadline, time.monotonic() + RESPONSE_SECONDS)
                 continue
             return answer, files
 
@@ -112,7 +112,7 @@ class MemoryLine:
             raise ConnectionError("the agent hung up")
         self._messages += self._decoder.feed(data)
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         for fd in self._files:
             os.close(fd)
         self._files, self._messages, self._decoder = [], [], Decoder()

@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from convoy_workloads.runtime.beat import FINISHED, SILENT, STARTED, STEPPING, Beat, Pulse, hung, read
+from convoy_workloads.runtime.heartbeat import (
+    FINISHED,
+    SILENT,
+    STARTED,
+    STEPPING,
+    Heartbeat,
+    HeartbeatWriter,
+    hung,
+    read,
+)
 
 
 @pytest.mark.parametrize(
@@ -21,27 +30,27 @@ from convoy_workloads.runtime.beat import FINISHED, SILENT, STARTED, STEPPING, B
     ],
 )
 def test_who_is_hung_with_ten_seconds_allowed(state: int, silence: float, is_hung: bool) -> None:
-    assert hung(Pulse(state, 100.0), 100.0 + silence, 10.0) == is_hung
+    assert hung(Heartbeat(state, 100.0), 100.0 + silence, 10.0) == is_hung
 
 
 def test_the_launcher_reads_what_the_rank_wrote(tmp_path: Path) -> None:
     path = tmp_path / "beat"
     path.touch()
-    assert read(str(path)) == Pulse()
-    beat = Beat(str(path))
+    assert read(str(path)) == Heartbeat()
+    writer = HeartbeatWriter(str(path))
     seen = []
     for act in (
-        beat.touch,
-        beat.start,
-        lambda: beat.step(41),
-        lambda: beat.step(42),
-        lambda: beat.step(42),
-        beat.touch,
-        beat.finish,
+        writer.touch,
+        writer.start,
+        lambda: writer.step(41),
+        lambda: writer.step(42),
+        lambda: writer.step(42),
+        writer.touch,
+        writer.finish,
     ):
         act()
-        pulse = read(str(path))
-        seen.append((pulse.state, pulse.step))
+        heartbeat = read(str(path))
+        seen.append((heartbeat.state, heartbeat.step))
     assert seen == [
         (SILENT, 0),
         (STARTED, 0),
@@ -56,34 +65,34 @@ def test_the_launcher_reads_what_the_rank_wrote(tmp_path: Path) -> None:
 def test_when_steps_ended_is_wall_clock_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "beat"
     path.touch()
-    beat = Beat(str(path))
+    writer = HeartbeatWriter(str(path))
     firsts = []
     for second, number in ((100, 41), (101, 42), (102, 42), (103, 40)):
         monkeypatch.setattr("time.time", lambda second=second: second)
-        firsts.append(beat.step(number))
-    beat.held_up(1.25)
-    beat.held_up(0.5)
+        firsts.append(writer.step(number))
+    writer.record_save(1.25)
+    writer.record_save(0.5)
     assert firsts == [True, False, False, False]
-    pulse = read(str(path))
+    heartbeat = read(str(path))
     # Said again, or of a step that was done before, it is no news.
-    assert (pulse.step, pulse.step_ms, pulse.first_step_ms) == (42, 101_000, 100_000)
-    assert (pulse.state, pulse.checkpoint_ms) == (STEPPING, 1750)
+    assert (heartbeat.step, heartbeat.step_ms, heartbeat.first_step_ms) == (42, 101_000, 100_000)
+    assert (heartbeat.state, heartbeat.checkpoint_ms) == (STEPPING, 1750)
 
 
 def test_a_touch_moves_the_time_on(tmp_path: Path) -> None:
     path = tmp_path / "beat"
     path.touch()
-    beat = Beat(str(path))
-    beat.step(1)
+    writer = HeartbeatWriter(str(path))
+    writer.step(1)
     before = read(str(path)).at
-    beat.touch()
+    writer.touch()
     assert read(str(path)).at > before
 
 
 def test_without_a_file_nothing_happens(tmp_path: Path) -> None:
-    assert Beat("").step(1)
-    Beat(str(tmp_path / "absent")).step(1)
-    assert read(str(tmp_path / "absent")) == Pulse()
+    assert HeartbeatWriter("").step(1)
+    HeartbeatWriter(str(tmp_path / "absent")).step(1)
+    assert read(str(tmp_path / "absent")) == Heartbeat()
 
 
 def test_a_report_after_the_last_step_is_a_sign_of_life_and_no_step(
@@ -91,16 +100,22 @@ def test_a_report_after_the_last_step_is_a_sign_of_life_and_no_step(
 ) -> None:
     path = tmp_path / "beat"
     path.touch()
-    beat = Beat(str(path))
+    writer = HeartbeatWriter(str(path))
     seen = []
-    acts = [lambda: beat.step(42), beat.finish, lambda: beat.step(42), beat.finish, lambda: beat.step(43)]
-    for second, act in enumerate([*acts, beat.finish, beat.start], 100):
+    acts = [
+        lambda: writer.step(42),
+        writer.finish,
+        lambda: writer.step(42),
+        writer.finish,
+        lambda: writer.step(43),
+    ]
+    for second, act in enumerate([*acts, writer.finish, writer.start], 100):
         monkeypatch.setattr("time.time", lambda second=second: second)
         before = read(str(path)).at
         act()
-        pulse = read(str(path))
-        assert pulse.at > before and pulse.pid == os.getpid()
-        seen.append((pulse.state, pulse.step, pulse.finished_ms))
+        heartbeat = read(str(path))
+        assert heartbeat.at > before and heartbeat.pid == os.getpid()
+        seen.append((heartbeat.state, heartbeat.step, heartbeat.finished_ms))
     assert seen == [
         (STEPPING, 42, 0),
         (FINISHED, 42, 101_000),
@@ -115,16 +130,16 @@ def test_a_report_after_the_last_step_is_a_sign_of_life_and_no_step(
 def test_a_wait_with_a_limit_of_its_own_is_no_hang(tmp_path: Path) -> None:
     path = tmp_path / "beat"
     path.touch()
-    beat = Beat(str(path))
-    beat.allow(1000.0)
-    assert read(str(path)) == Pulse()
-    beat.step(1)
+    writer = HeartbeatWriter(str(path))
+    writer.extend(1000.0)
+    assert read(str(path)) == Heartbeat()
+    writer.step(1)
     at = read(str(path)).at
-    beat.allow(1000.0)
+    writer.extend(1000.0)
     allowed = read(str(path))
     assert not hung(allowed, at + 1000.0, 10.0)
     assert hung(allowed, allowed.at + 10.1, 10.0)
-    beat.touch()
+    writer.touch()
     assert read(str(path)).at < at + 1000.0
 
 
@@ -132,5 +147,5 @@ def test_a_wait_with_a_limit_of_its_own_is_no_hang(tmp_path: Path) -> None:
 def test_a_pulse_tells_a_joined_program_from_the_hook(tmp_path: Path, joined: bool) -> None:
     path = tmp_path / "beat"
     path.touch()
-    Beat(str(path), joined).start()
+    HeartbeatWriter(str(path), joined).start()
     assert read(str(path)).joined is joined

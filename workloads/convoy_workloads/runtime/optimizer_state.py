@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 
-def make_room(optimizer: torch.optim.Optimizer) -> None:
+def allocate_state(optimizer: torch.optim.Optimizer) -> None:
     """Gives an optimizer that has made no step yet its state as it is before the first.
 
     For torch's own Adam and AdamW, whose state `Adam._init_group` defines; others are left to torch.
@@ -21,10 +21,10 @@ def make_room(optimizer: torch.optim.Optimizer) -> None:
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if parameter.requires_grad:
-                optimizer.state[parameter] = _of_adam(parameter, group)
+                optimizer.state[parameter] = _adam_state(parameter, group)
 
 
-def _of_adam(parameter: torch.Tensor, group: dict[str, Any]) -> dict[str, torch.Tensor]:
+def _adam_state(parameter: torch.Tensor, group: dict[str, Any]) -> dict[str, torch.Tensor]:
     narrow = group["fused"] or torch.get_default_dtype() != torch.float64
     names = ["exp_avg", "exp_avg_sq"] + (["max_exp_avg_sq"] if group["amsgrad"] else [])
     step = torch.zeros(

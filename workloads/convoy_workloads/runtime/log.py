@@ -5,6 +5,6 @@ from __future__ import annotations
 import sys
 
 
-def say(text: str) -> None:
+def log_line(text: str) -> None:
     """One line."""
     print(f"convoy: {text}", file=sys.stderr, flush=True)

@@ -7,27 +7,27 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from convoy_workloads.runtime.saying import say
+from convoy_workloads.runtime.log import log_line
 
-_COMPLAIN_SECONDS = 60.0
+_WARN_SECONDS = 60.0
 
 
-class Beside:
+class BackgroundWorker:
     """Of one rank. What fails is complained about; the training goes on without."""
 
     def __init__(self, rank: int) -> None:
-        self.trouble = ""
+        self.failure = ""
         """Why the rank cannot save; empty while it can."""
         self._rank = rank
         self._thread: threading.Thread | None = None
-        self._complained = -_COMPLAIN_SECONDS
+        self._warned = -_WARN_SECONDS
 
     @property
     def working(self) -> bool:
         """Whether something is not done yet."""
         return self._thread is not None and self._thread.is_alive()
 
-    def begin(self, work: Callable[..., Any], *arguments: Any) -> None:
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> None:
         """Has it done after what is being done."""
         before = self._thread
 
@@ -37,8 +37,8 @@ class Beside:
             try:
                 work(*arguments)
             except Exception as error:  # the training goes on without
-                self.trouble = f"{type(error).__name__}: {error}"
-                self.complain(self.trouble)
+                self.failure = f"{type(error).__name__}: {error}"
+                self.warn(self.failure)
 
         self._thread = threading.Thread(target=run, name="convoy-save", daemon=True)
         self._thread.start()
@@ -48,9 +48,9 @@ class Beside:
         if self._thread is not None:
             self._thread.join(seconds)
 
-    def complain(self, why: str) -> None:
+    def warn(self, why: str) -> None:
         """Says, now and then, why the rank cannot save."""
         now = time.monotonic()
-        if now - self._complained >= _COMPLAIN_SECONDS:
-            self._complained = now
-            say(f"RANK {self._rank} CANNOT SAVE: {why}")
+        if now - self._warned >= _WARN_SECONDS:
+            self._warned = now
+            log_line(f"RANK {self._rank} CANNOT SAVE: {why}")

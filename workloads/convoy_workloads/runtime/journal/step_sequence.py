@@ -12,7 +12,7 @@ from convoy_workloads.runtime.journal.kernel import Kernel
 from convoy_workloads.runtime.journal.segment import Head, Piece, Segment, Share
 from convoy_workloads.runtime.tiers import values as texts
 
-Found = tuple[Segment, Piece]
+LocatedPiece = tuple[Segment, Piece]
 
 
 class ReplayError(ValueError):
@@ -20,17 +20,17 @@ class ReplayError(ValueError):
 
 
 @dataclass(frozen=True)
-class Moment:
+class StepInput:
     """What one step consumed, on all ranks together."""
 
     groups: Sequence[Mapping[str, Any]]
     scaling: Mapping[str, Any]
-    gradients: Mapping[str, tuple[Found, ...]]
+    gradients: Mapping[str, tuple[LocatedPiece, ...]]
     """By parameter, the pieces that together are its gradient. One that is missing had none."""
 
 
 @dataclass(frozen=True)
-class Line:
+class StepSequence:
     """All steps behind one base."""
 
     base: str
@@ -38,10 +38,10 @@ class Line:
     kernel: Kernel
     shapes: Mapping[str, tuple[int, ...]]
     """Of every parameter that is journalled whole, by name."""
-    steps: tuple[Moment, ...]
+    steps: tuple[StepInput, ...]
     after: Sequence[Mapping[str, Any]]
 
-    def only(self, names: Collection[str]) -> Line:
+    def only(self, names: Collection[str]) -> StepSequence:
         """The same steps of some parameters."""
         return replace(
             self,
@@ -53,7 +53,7 @@ class Line:
         )
 
 
-def line_up(segments: Iterable[Segment], alone: bool = False) -> Line:
+def merge_segments(segments: Iterable[Segment], alone: bool = False) -> StepSequence:
     """The steps of segments in any order. ReplayError when any is missing or does not belong to the others.
 
     `alone`: the segments are of one rank, and only the parameters that it journals whole are of interest.
@@ -69,18 +69,21 @@ def line_up(segments: Iterable[Segment], alone: bool = False) -> Line:
     if not alone and set(ranks) != set(range(head.world)):
         missing = sorted(set(range(head.world)) - set(ranks))
         raise ReplayError(f"segments of ranks {missing} are missing")
-    lines = [_steps(found, head) for found in ranks.values()]
-    if len({len(line) for line in lines}) > 1:
+    sequences = [_steps(found, head) for found in ranks.values()]
+    if len({len(sequence) for sequence in sequences}) > 1:
         raise ReplayError("the ranks' steps are not equally many")
     shapes = _shapes([share for found in ranks.values() for share in found[0].head.shares], alone)
-    lasts = [found[-1] for found in ranks.values()]
-    if not _equal([one.after for one in lasts]):
+    last_segments = [found[-1] for found in ranks.values()]
+    if not _equal([one.after for one in last_segments]):
         raise ReplayError("the ranks' scalars are not equal")
-    steps = tuple(_moment([line[number] for line in lines], shapes) for number in range(len(lines[0])))
-    return Line(head.base, head.structure, head.kernel, shapes, steps, lasts[0].after)
+    steps = tuple(
+        _step_input([sequence[number] for sequence in sequences], shapes)
+        for number in range(len(sequences[0]))
+    )
+    return StepSequence(head.base, head.structure, head.kernel, shapes, steps, last_segments[0].after)
 
 
-def gather(pieces: Sequence[Found], into: torch.Tensor) -> None:
+def assemble_gradient(pieces: Sequence[LocatedPiece], into: torch.Tensor) -> None:
     """Copies the pieces of one gradient into a tensor of the parameter's shape."""
     for segment, piece in pieces:
         target = into
@@ -111,11 +114,11 @@ def _steps(found: Sequence[Segment], head: Head) -> list[tuple[Segment, int]]:
     return steps
 
 
-def _moment(ranks: Sequence[tuple[Segment, int]], shapes: Mapping[str, tuple[int, ...]]) -> Moment:
+def _step_input(ranks: Sequence[tuple[Segment, int]], shapes: Mapping[str, tuple[int, ...]]) -> StepInput:
     steps = [segment.steps[number] for segment, number in ranks]
     if not _equal([[one.groups, one.scaling] for one in steps]):
         raise ReplayError("the ranks' scalars are not equal")
-    gradients: dict[str, list[Found]] = {}
+    gradients: dict[str, list[LocatedPiece]] = {}
     for (segment, _), step in zip(ranks, steps):  # noqa: B905 - `strict` came with Python 3.10
         for piece in step.pieces:
             if piece.share.name in shapes:
@@ -126,7 +129,7 @@ def _moment(ranks: Sequence[tuple[Segment, int]], shapes: Mapping[str, tuple[int
         if len({(piece.dtype, piece.strides) for _, piece in found}) > 1:
             raise ReplayError(f"the parts of the gradient of {name} are not of one kind")
     whole = {name: tuple(found) for name, found in gradients.items()}
-    return Moment(steps[0].groups, steps[0].scaling, whole)
+    return StepInput(steps[0].groups, steps[0].scaling, whole)
 
 
 def _shapes(shares: Sequence[Share], alone: bool) -> dict[str, tuple[int, ...]]:

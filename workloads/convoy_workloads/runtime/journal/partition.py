@@ -11,7 +11,7 @@ from convoy_workloads.runtime.tiers.shard import Box
 
 
 @dataclass(frozen=True)
-class Owned:
+class OwnedBox:
     """A box of a parameter whose gradients this rank journals."""
 
     name: str
@@ -19,19 +19,19 @@ class Owned:
     box: Box
 
 
-def whole(name: str, parameter: torch.Tensor) -> Owned:
+def whole(name: str, parameter: torch.Tensor) -> OwnedBox:
     """All of a parameter."""
-    return Owned(name, parameter, ((0,) * parameter.dim(), tuple(parameter.shape)))
+    return OwnedBox(name, parameter, ((0,) * parameter.dim(), tuple(parameter.shape)))
 
 
-def deal(parameters: Mapping[str, torch.Tensor], rank: int, world: int) -> list[Owned]:
+def partition(parameters: Mapping[str, torch.Tensor], rank: int, world: int) -> list[OwnedBox]:
     """The part of one rank. All ranks give the same names and shapes, and get parts that together are all.
 
     The largest is dealt first, to the rank with least. Only what is larger than a rank's fair part is cut,
     along its first dimension: a parameter in one piece can be checked by its rank alone (guard.py).
     """
     fair = sum(_bytes(one) for one in parameters.values()) / world
-    boxes: list[Owned] = []
+    boxes: list[OwnedBox] = []
     for name, one in parameters.items():
         cuts = min(world, one.shape[0], int(_bytes(one) / fair) + 1) if one.dim() and fair else 1
         boxes += _cut(name, one, cuts) if cuts > 1 and _bytes(one) > fair else [whole(name, one)]
@@ -46,16 +46,16 @@ def deal(parameters: Mapping[str, torch.Tensor], rank: int, world: int) -> list[
     return mine
 
 
-def _cut(name: str, parameter: torch.Tensor, cuts: int) -> list[Owned]:
+def _cut(name: str, parameter: torch.Tensor, cuts: int) -> list[OwnedBox]:
     found = []
     behind = tuple(parameter.shape[1:])
     for number in range(cuts):
         start, end = (parameter.shape[0] * edge // cuts for edge in (number, number + 1))
-        found.append(Owned(name, parameter, ((start, *(0,) * len(behind)), (end - start, *behind))))
+        found.append(OwnedBox(name, parameter, ((start, *(0,) * len(behind)), (end - start, *behind))))
     return found
 
 
-def _size(owned: Owned) -> int:
+def _size(owned: OwnedBox) -> int:
     size = owned.parameter.element_size()
     for one in owned.box[1]:
         size *= one

@@ -5,28 +5,28 @@ from pathlib import Path
 import pytest
 
 from convoy_workloads.runtime.errors import ParamsError
-from convoy_workloads.runtime.place import Place, from_environment
+from convoy_workloads.runtime.rank_context import RankContext, from_environment
 
 
 def test_outside_a_job_a_program_is_alone() -> None:
-    place = from_environment({})
-    assert place == Place()
-    assert not place.launched
+    context = from_environment({})
+    assert context == RankContext()
+    assert not context.launched
 
 
 def test_a_rank_knows_its_place() -> None:
-    place = from_environment(
+    context = from_environment(
         {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "CONVOY_INCARNATION": "2",
          "CONVOY_JOB": "ml/gpt", "CONVOY_PARAMS": '{"steps": 5}', "CONVOY_CHECKPOINT_DIR": "/ck/uid",
          "CONVOY_CHECKPOINT_SECONDS": "60"}
     )  # fmt: skip
-    assert (place.rank, place.world, place.local_rank, place.incarnation) == (3, 8, 1, 2)
-    assert (place.params, place.checkpoint_dir, place.checkpoint_seconds) == (
+    assert (context.rank, context.world, context.local_rank, context.incarnation) == (3, 8, 1, 2)
+    assert (context.params, context.checkpoint_dir, context.checkpoint_seconds) == (
         {"steps": 5},
         Path("/ck/uid"),
         60.0,
     )
-    assert place.launched
+    assert context.launched
 
 
 @pytest.mark.parametrize("name", ["RANK", "CONVOY_PARAMS", "CONVOY_CHECKPOINT_SECONDS"])

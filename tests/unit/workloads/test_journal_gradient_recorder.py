@@ -13,8 +13,8 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from convoy_workloads.runtime.journal.allowed import Refused, refusal
-from convoy_workloads.runtime.journal.capture import Ended, Recorder
-from convoy_workloads.runtime.journal.dealing import deal, whole
+from convoy_workloads.runtime.journal.gradient_recorder import ChainEnded, GradientRecorder
+from convoy_workloads.runtime.journal.partition import partition, whole
 from convoy_workloads.runtime.journal.replay import replay
 
 
@@ -89,9 +89,9 @@ def test_a_step_takes_no_more_than_was_said() -> None:
     (recorder,) = journal.recorders
     live.net.embed.weight.register_hook(lambda grad: grad + 1)  # type: ignore[no-untyped-call]
     for _ in range(3):
-        need, left = recorder.need, recorder.left
+        need, left = recorder.step_bytes, recorder.bytes_left
         live.step()
-        assert 0 < left - recorder.left <= need
+        assert 0 < left - recorder.bytes_left <= need
     # What is said of one gradient is small beside it.
     assert need < 1.3 * sum(4 * one.numel() for one in live.parameters.values()) + 2000
 
@@ -102,7 +102,7 @@ def test_a_segment_is_filled_as_long_as_one_more_step_fits() -> None:
     journal = Journal(live, room=40_000)
     (recorder,) = journal.recorders
     for _ in range(40):
-        if recorder.left < recorder.need:
+        if recorder.bytes_left < recorder.step_bytes:
             journal.next()
         live.step()
     journal.seal()
@@ -153,7 +153,10 @@ ENDS: dict[str, tuple[Callable[[Training], None], str]] = {
     "a group more": (another_group, "groups, or which"),
     "a parameter less": (shorter_group, "groups, or which"),
     "another kernel": (another_kernel, r"groups was \('single', 'single'\), is \('foreach', 'foreach'\)"),
-    "a hook of the program": (hook, "a step hook of tests.unit.workloads.test_journal_capture may change"),
+    "a hook of the program": (
+        hook,
+        "a step hook of tests.unit.workloads.test_journal_gradient_recorder may change",
+    ),
 }
 
 
@@ -169,17 +172,17 @@ def test_what_cannot_be_made_again_ends_the_chain(name: str) -> None:
     assert recorder.reason == ""
     change(live)
     live.step()
-    with pytest.raises(Ended, match=message):
+    with pytest.raises(ChainEnded, match=message):
         recorder.seal({}, {})
-    with pytest.raises(Ended, match=message):
-        recorder.begin(memoryview(bytearray(1000)))
+    with pytest.raises(ChainEnded, match=message):
+        recorder.open_segment(memoryview(bytearray(1000)))
     live.step()
     # Until there is a full save again.
     if name != "a hook of the program":
         twin = live.twin(adamw) if len(live.optimizer.param_groups) == 2 and "less" not in name else None
         recorder.start("base 2")
         target = bytearray(60_000)
-        recorder.begin(memoryview(target))
+        recorder.open_segment(memoryview(target))
         live.step()
         size = recorder.seal({}, {})
         if twin is not None:
@@ -196,7 +199,7 @@ def test_an_edit_after_the_last_step_is_found_when_the_segment_is_closed(
     journal = Journal(live)
     live.step()
     change(live)
-    with pytest.raises(Ended, match="outside the optimizer"):
+    with pytest.raises(ChainEnded, match="outside the optimizer"):
         journal.seal()
 
 
@@ -243,7 +246,7 @@ def test_a_step_that_fails_ends_the_chain() -> None:
     live.optimizer.param_groups[1]["lr"] = "much"
     with pytest.raises(TypeError):
         live.optimizer.step()
-    with pytest.raises(Ended, match="had come to its end"):
+    with pytest.raises(ChainEnded, match="had come to its end"):
         journal.seal()
 
 
@@ -345,13 +348,13 @@ def test_an_optimizer_that_may_not_be_reproduced_is_refused(name: str) -> None:
     assert message in refusal(optimizer)
     (parameter,) = optimizer.param_groups[0]["params"]
     with pytest.raises(Refused):
-        Recorder(optimizer, [whole("p", parameter)])
+        GradientRecorder(optimizer, [whole("p", parameter)])
     assert not optimizer._optimizer_step_pre_hooks
 
 
 def test_what_the_optimizer_does_not_step_is_refused() -> None:
     with pytest.raises(Refused, match="buffer is no parameter of the optimizer"):
-        Recorder(one(), [whole("buffer", torch.zeros(3))])
+        GradientRecorder(one(), [whole("buffer", torch.zeros(3))])
 
 
 def test_a_value_that_has_no_exact_form_is_refused() -> None:
@@ -384,7 +387,7 @@ def test_parts_are_all_together_and_nearly_equal(world: int) -> None:
         "scale": torch.zeros(()),
         "none": torch.zeros(0, 3),
     }
-    parts = [deal(parameters, rank, world) for rank in range(world)]
+    parts = [partition(parameters, rank, world) for rank in range(world)]
     cover = {name: torch.zeros_like(value) for name, value in parameters.items()}
     for part in parts:
         for owned in part:

@@ -28,7 +28,7 @@ _RECORD = struct.Struct("<QQQQQQQQ?")
 
 
 @dataclass(frozen=True)
-class Pulse:
+class Heartbeat:
     """What a rank has left behind. Times in ms are Unix time; 0 before there is one."""
 
     state: int = SILENT
@@ -50,27 +50,27 @@ class Pulse:
     """True if the program itself reports its steps (`convoy.join()`), and so saves by Convoy's rules."""
 
 
-def hung(pulse: Pulse, now: float, hang_seconds: float) -> bool:
+def hung(heartbeat: Heartbeat, now: float, hang_seconds: float) -> bool:
     """Whether a rank with this pulse counts as hung at `now`."""
-    if pulse.state == STARTED:
-        return now - pulse.at > FIRST_STEP_FACTOR * hang_seconds
-    return pulse.state in (STEPPING, FINISHED) and now - pulse.at > hang_seconds
+    if heartbeat.state == STARTED:
+        return now - heartbeat.at > FIRST_STEP_FACTOR * hang_seconds
+    return heartbeat.state in (STEPPING, FINISHED) and now - heartbeat.at > hang_seconds
 
 
-def read(path: str) -> Pulse:
+def read(path: str) -> Heartbeat:
     """The pulse in the file; SILENT when there is none."""
     try:
         with open(path, "rb") as file:
             data = file.read(_RECORD.size)
     except OSError:
-        return Pulse()
+        return Heartbeat()
     if len(data) < _RECORD.size:
-        return Pulse()
+        return Heartbeat()
     state, nanoseconds, *others = _RECORD.unpack(data)
-    return Pulse(state, nanoseconds / 1e9, *others)
+    return Heartbeat(state, nanoseconds / 1e9, *others)
 
 
-class Beat:
+class HeartbeatWriter:
     """The rank's side. Does nothing without a file; telemetry must never end a training run."""
 
     def __init__(self, path: str, joined: bool = False) -> None:
@@ -111,16 +111,16 @@ class Beat:
         self._write(FINISHED if self._state == FINISHED and not further else STEPPING)
         return first and self.first_step_ms > 0
 
-    def held_up(self, seconds: float) -> None:
+    def record_save(self, seconds: float) -> None:
         """Saving has kept the next step waiting for so long."""
         self.checkpoint_seconds += seconds
         self.touch()
 
     def touch(self) -> None:
         """Alive, but not stepping: a restore or a checkpoint."""
-        self.allow(0.0)
+        self.extend(0.0)
 
-    def allow(self, seconds: float) -> None:
+    def extend(self, seconds: float) -> None:
         """A sign of life, and so many seconds more until the next one: for a wait that has a limit itself."""
         if self._state != SILENT:
             self._write(self._state, seconds)

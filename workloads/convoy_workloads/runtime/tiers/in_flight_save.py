@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.generation import Generation
-from convoy_workloads.runtime.place import Place
-from convoy_workloads.runtime.saying import say
-from convoy_workloads.runtime.tiers.beside import Beside
-from convoy_workloads.runtime.tiers.line import Away, MemoryLine
+from convoy_workloads.runtime.log import log_line
+from convoy_workloads.runtime.rank_context import RankContext
+from convoy_workloads.runtime.tiers.agent_notices import AgentNotices
+from convoy_workloads.runtime.tiers.background_worker import BackgroundWorker
+from convoy_workloads.runtime.tiers.memory_client import AgentUnavailable, MemoryClient
+from convoy_workloads.runtime.tiers.save_status import LOCAL, PEER, REMOTE, SaveStatus
 from convoy_workloads.runtime.tiers.slots import Slots
-from convoy_workloads.runtime.tiers.told import Told
-from convoy_workloads.runtime.tiers.watch import LOCAL, PEER, REMOTE, Watch
 
 SEAL_SECONDS = 60.0
 SEAL_AGAIN_SECONDS = 3600.0
@@ -39,70 +39,76 @@ class Written:
     """Of a journal's segment: the save that it follows."""
 
 
-class Flight:
+class InFlightSave:
     """Of one rank. A slot is its agent's from the first byte on: `seal` follows `writing`, or `broken`."""
 
     def __init__(
-        self, place: Place, line: MemoryLine, watch: Watch, beside: Beside, slots: Slots, told: Told
+        self,
+        context: RankContext,
+        client: MemoryClient,
+        status: SaveStatus,
+        worker: BackgroundWorker,
+        slots: Slots,
+        notices: AgentNotices,
     ) -> None:
-        self.incarnation = place.incarnation
+        self.incarnation = context.incarnation
         self.written: Written | None = None
         """What was written last."""
-        self.at = time.monotonic()
+        self.written_at = time.monotonic()
         """When that was; before the first, when this process began."""
         self.stall_seconds = 0.0
         """For which the newest full save held the training up, without what is done once and not at each; not
         the last, which may wait for a slot."""
-        self.ends = False
+        self.is_last = False
         """Whether the job ends with it."""
-        self.lost = False
+        self.failed = False
         """Whether a save that a segment would follow has failed."""
         self._abandoned: deque[Generation] = deque(maxlen=MAX_ABANDONED)
-        self._world = place.world
-        self._rank = place.rank
-        self._remote = "remote" in place.tiers
-        self._line = line
-        self._watch = watch
-        self._beside = beside
+        self._world = context.world
+        self._rank = context.rank
+        self._remote = "remote" in context.tiers
+        self._client = client
+        self._status = status
+        self._worker = worker
         self._slots = slots
-        self._told = told
+        self._notices = notices
 
-    def writing(self, slot: str, generation: Generation) -> None:
+    def start_write(self, slot: str, generation: Generation) -> None:
         """A slot is going to be written."""
-        self._watch.writing(slot, generation)
+        self._status.start_write(slot, generation)
 
-    def broken(self) -> None:
+    def abort_write(self) -> None:
         """It was not written after all."""
-        self._watch.written()
+        self._status.finish_write()
 
     @property
     def newest(self) -> Generation | None:
         """The generation that was written last."""
         return None if self.written is None else self.written.generation
 
-    def wrote(self, written: Written) -> None:
+    def finish_write(self, written: Written) -> None:
         """It is written; the training may go on."""
         self.written = written
-        self.at = time.monotonic()
+        self.written_at = time.monotonic()
 
     def seal(self, written: Written) -> None:
         """Tells the agent, beside the training, what lies in a slot: from here on it is the agents' to do."""
-        self._beside.begin(self._seal, written)
+        self._worker.submit(self._seal, written)
 
     def abandon(self, generation: Generation) -> None:
         """Tells the agent, beside the training, that this rank could not save what others may have saved, or
         they would keep a slot each for it until their agents give up.
         """
-        self.lost = True
+        self.failed = True
         if generation not in self._abandoned:
             self._abandoned.append(generation)
-        self._beside.begin(self._abandon, generation)
+        self._worker.submit(self._abandon, generation)
 
     def abandoned(self, generation: Generation) -> bool:
         """Whether this rank could not save it, or its agent has given it up because another could not: no
         agent takes it again.
         """
-        given_up = generation == self.newest and self._watch.given_up(generation)
+        given_up = generation == self.newest and self._status.abandoned(generation)
         return given_up or generation in self._abandoned
 
     def settle(self, timeout: float) -> bool:
@@ -110,34 +116,36 @@ class Flight:
         or there is none.
         """
         deadline = time.monotonic() + timeout
-        self._beside.join(timeout)
+        self._worker.join(timeout)
         newest = self.newest
         if newest is None:
             return True
-        stands = self._watch.settled(newest, LOCAL, max(0.0, deadline - time.monotonic()))
+        stands = self._status.wait_reached(newest, LOCAL, max(0.0, deadline - time.monotonic()))
         if not stands:
-            say(f"checkpoint {newest.name} is not committed: the job would continue from an older one")
+            log_line(f"checkpoint {newest.name} is not committed: the job would continue from an older one")
         elif self._slots.copies:
-            copied = self._watch.settled(newest, PEER, max(0.0, deadline - time.monotonic()))
+            copied = self._status.wait_reached(newest, PEER, max(0.0, deadline - time.monotonic()))
             if not copied and self._rank == 0:
-                say(f"checkpoint {newest.name} is on one node each: copies are not complete")
-        if stands and self.ends and self._remote:
+                log_line(f"checkpoint {newest.name} is on one node each: copies are not complete")
+        if stands and self.is_last and self._remote:
             self._in_store(newest)
         return stands
 
     def _in_store(self, generation: Generation) -> None:
         """Waits until what the job ends with is in its store; says so when it is not."""
-        brought = self._watch.uploads(generation) and self._watch.settled(generation, REMOTE, END_SECONDS)
+        brought = self._status.uploads(generation) and self._status.wait_reached(
+            generation, REMOTE, END_SECONDS
+        )
         if not brought and self._rank == 0:
-            say(f"checkpoint {generation.name} IS NOT IN THE STORE: it goes with the job's memory")
+            log_line(f"checkpoint {generation.name} IS NOT IN THE STORE: it goes with the job's memory")
 
     def _abandon(self, generation: Generation) -> None:
-        self._line.ask({"type": "abandon", "step": generation.step}, SEAL_SECONDS)
+        self._client.request({"type": "abandon", "step": generation.step}, SEAL_SECONDS)
 
     def _seal(self, written: Written) -> None:
         import torch  # noqa: PLC0415
 
-        follows, self.lost = written.extends, True  # unless the agent says otherwise
+        follows, self.failed = written.extends, True  # unless the agent says otherwise
         question: Message = {
             "type": "seal",
             "slot": written.slot,
@@ -147,18 +155,18 @@ class Flight:
             "world": self._world,
             "torch": str(torch.__version__),
             "plan": written.plan,
-            "last": self.ends,
+            "last": self.is_last,
         }
         answer: Message = {}
         deadline = time.monotonic() + SEAL_AGAIN_SECONDS
         # Until it is known what became of the slot it cannot be written: the agent may be looking at it.
-        while not answer and not self._told.stale:
+        while not answer and not self._notices.stale:
             try:
-                answer, _ = self._line.ask(question, SEAL_SECONDS)
-            except Away:
+                answer, _ = self._client.request(question, SEAL_SECONDS)
+            except AgentUnavailable:
                 if time.monotonic() > deadline:
                     raise
-        self._watch.written()
-        self.lost = not answer or answer["type"] != "sealed"
-        if answer and self.lost:
-            say(f"CHECKPOINT {written.generation.name} FAILED: {answer.get('why')}")
+        self._status.finish_write()
+        self.failed = not answer or answer["type"] != "sealed"
+        if answer and self.failed:
+            log_line(f"CHECKPOINT {written.generation.name} FAILED: {answer.get('why')}")

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy_workloads.runtime.agreement import Gate, Wish, decode, merge
+from convoy_workloads.runtime.step_consensus import StepConsensus, StepRequest, decode, merge
 
-WISHES = st.builds(Wish, save=st.booleans(), stop=st.booleans(), busy=st.booleans())
+WISHES = st.builds(StepRequest, save=st.booleans(), stop=st.booleans(), busy=st.booleans())
 
 
 @given(st.lists(WISHES, min_size=1, max_size=8))
-def test_what_one_wishes_all_do(wishes: list[Wish]) -> None:
-    merged = merge(wishes)
-    assert merged == Wish(
-        save=any(one.save for one in wishes),
-        stop=any(one.stop for one in wishes),
-        busy=any(one.busy for one in wishes),
+def test_what_one_wishes_all_do(requests: list[StepRequest]) -> None:
+    merged = merge(requests)
+    assert merged == StepRequest(
+        save=any(one.save for one in requests),
+        stop=any(one.stop for one in requests),
+        busy=any(one.busy for one in requests),
     )
     assert decode(merged.encode()) == merged
 
@@ -55,19 +55,19 @@ def test_all_ranks_stop_after_the_same_step_whoever_is_asked_when(asked: list[in
     """`asked[r]`: the step before which rank r gets SIGTERM (12: never); `due`: when rank 0 wishes a save."""
     world = len(asked)
     lockstep = Lockstep(world)
-    gates = [Gate(lockstep.of(rank)) for rank in range(world)]
+    gates = [StepConsensus(lockstep.of(rank)) for rank in range(world)]
     stopped: list[int | None] = [None] * world
     saves: list[list[int]] = [[] for _ in range(world)]
     for step in range(12):
         running = [rank for rank in range(world) if stopped[rank] is None]
         for rank in running:
-            gates[rank].open(Wish(save=rank == 0 and due[step], stop=asked[rank] <= step))
+            gates[rank].start(StepRequest(save=rank == 0 and due[step], stop=asked[rank] <= step))
         for rank in running:
-            verdict = gates[rank].verdict()
-            assert gates[rank].verdict() == verdict
-            if verdict.save:
+            decision = gates[rank].decision()
+            assert gates[rank].decision() == decision
+            if decision.save:
                 saves[rank].append(step)
-            if verdict.stop:
+            if decision.stop:
                 stopped[rank] = step
     expected = min(asked)
     assert stopped == [expected if expected < 12 else None] * world
@@ -75,13 +75,13 @@ def test_all_ranks_stop_after_the_same_step_whoever_is_asked_when(asked: list[in
 
 
 def test_alone_the_wish_is_the_verdict() -> None:
-    gate = Gate()
-    gate.open(Wish(stop=True))
-    assert gate.verdict() == Wish(stop=True)
+    consensus = StepConsensus()
+    consensus.start(StepRequest(stop=True))
+    assert consensus.decision() == StepRequest(stop=True)
 
 
 def test_a_step_without_a_verdict_is_a_mistake() -> None:
-    gate = Gate()
-    gate.open(Wish())
+    consensus = StepConsensus()
+    consensus.start(StepRequest())
     with pytest.raises(RuntimeError, match="no verdict"):
-        gate.open(Wish())
+        consensus.start(StepRequest())

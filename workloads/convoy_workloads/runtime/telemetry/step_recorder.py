@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from convoy_workloads.runtime.telemetry.communicators import Communicator, Moved
-from convoy_workloads.runtime.telemetry.windows import Spent, Windows
+from convoy_workloads.runtime.telemetry.communicators import Communicator, Transfers
+from convoy_workloads.runtime.telemetry.windows import TimeSpent, Windows
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Passes:
 @dataclass
 class _Step:
     number: int = 0
-    spent: Spent = field(default_factory=Spent)
+    spent: TimeSpent = field(default_factory=TimeSpent)
     host: float = 0.0
     """On what is known to be the host's own: garbage collection."""
     forwards: list[tuple[float, float]] = field(default_factory=list)
@@ -52,11 +52,11 @@ Measure = Callable[[int], "Passes | None"]
 nanoseconds)."""
 
 
-class Recorder:
+class StepRecorder:
     """One process's. Only its own thread counts: what loads or writes beside the training costs no step."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.tell: Callable[[dict[str, Any]], None] | None = None
+        self.send: Callable[[dict[str, Any]], None] | None = None
         """Takes each window; nothing is measured before it is set."""
         self.collect: Callable[[], None] | None = None
         """Called when a step ends, before it is closed: what is known late counts to it."""
@@ -71,7 +71,7 @@ class Recorder:
 
     def spend(self, kind: str, seconds: float) -> None:
         """So much of the open step went to `kind`: optimizer, data, wait, save or host."""
-        if self.tell is None or threading.get_ident() != self._thread:
+        if self.send is None or threading.get_ident() != self._thread:
             return
         if kind == "host":
             self._open.host += seconds
@@ -87,20 +87,20 @@ class Recorder:
         finally:
             self.spend(kind, self._clock() - began)
 
-    def forward(self) -> None:
+    def forward_started(self) -> None:
         """A forward pass of the model that is trained begins."""
-        if self.tell is None or threading.get_ident() != self._thread:
+        if self.send is None or threading.get_ident() != self._thread:
             return
         self._open.began_ns = self._open.began_ns or time.time_ns()
         self._open.forwards.append((self._clock(), self._open.other))
 
-    def optimizing(self) -> None:
+    def optimizer_started(self) -> None:
         """The passes of the open step are over: its optimizer begins."""
         self._open.passed = self._open.passed or self._open.other
 
-    def moved(self, communicator: Communicator, moved: Moved) -> None:
+    def record_transfers(self, communicator: Communicator, moved: Transfers) -> None:
         """A collective that is over in the open step."""
-        if self.tell is not None:
+        if self.send is not None:
             self._open.spent.add_moved({communicator: moved})
 
     def tokens(self, count: int) -> None:
@@ -109,7 +109,7 @@ class Recorder:
 
     def step(self, number: int) -> None:
         """Step `number` is done, the next begins."""
-        if self.tell is None:
+        if self.send is None:
             return
         if self.collect is not None:
             self.collect()
@@ -125,9 +125,9 @@ class Recorder:
             return
         before, self._before = self._before, done
         if before is not None and before.number == number - 1:
-            self._pass(before)
+            self._close_measured(before)
 
-    def _pass(self, step: _Step) -> None:
+    def _close_measured(self, step: _Step) -> None:
         passes = self.measure(step.began_ns) if self.measure and step.began_ns else None
         if passes is None:
             return  # unknown is better than wrong: the window begins anew
@@ -143,5 +143,5 @@ class Recorder:
 
     def _close(self, step: _Step) -> None:
         window = self._windows.step(step.number, step.spent)
-        if window is not None and self.tell is not None:
-            self.tell(window)
+        if window is not None and self.send is not None:
+            self.send(window)

@@ -11,10 +11,10 @@ import torch
 
 from convoy_workloads.runtime.journal import allowed, groups
 from convoy_workloads.runtime.journal.allowed import Refused
-from convoy_workloads.runtime.journal.dealing import Owned
 from convoy_workloads.runtime.journal.kernel import kernel_of
+from convoy_workloads.runtime.journal.partition import OwnedBox
 from convoy_workloads.runtime.journal.segment import Head, NoRoom, Share
-from convoy_workloads.runtime.journal.segment_writer import Writer
+from convoy_workloads.runtime.journal.segment_writer import SegmentWriter
 from convoy_workloads.runtime.tiers import values as texts
 from convoy_workloads.runtime.tiers.shard import ALIGN, Box
 
@@ -22,11 +22,11 @@ _ROW = 96
 """Bytes of an index, at most, for one share in one step."""
 
 
-class Ended(RuntimeError):
+class ChainEnded(RuntimeError):
     """The chain has ended; the message says why. The next save is a full one."""
 
 
-class Recorder:
+class GradientRecorder:
     """The chain of one optimizer, as far as this rank journals it.
 
     `start` follows a full save, `begin` hands over memory for the coming steps, `seal` closes it. All are
@@ -40,7 +40,7 @@ class Recorder:
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
-        owned: Sequence[Owned],
+        owned: Sequence[OwnedBox],
         rank: int = 0,
         world: int = 1,
         elementwise: Collection[type] = (),
@@ -53,7 +53,7 @@ class Recorder:
         self._reason = "no full save yet"
         self._base = ""
         self._done = self._segments = 0
-        self._writer: Writer | None = None
+        self._writer: SegmentWriter | None = None
         self._open = False
         self._paused = False
         self._began = 0.0
@@ -87,13 +87,13 @@ class Recorder:
         return self._done
 
     @property
-    def need(self) -> int:
+    def step_bytes(self) -> int:
         """Bytes that one more step may take, at most."""
         dense = sum(-(-_bytes(one) // ALIGN) * ALIGN for one in self._owned)
         return dense + len(self._owned) * _ROW + 2 * len(self._scalars()) + ALIGN
 
     @property
-    def left(self) -> int:
+    def bytes_left(self) -> int:
         """Bytes that the open segment has left; 0 when none is open."""
         return 0 if self._writer is None else self._writer.left
 
@@ -110,9 +110,9 @@ class Recorder:
         self._members = groups.members(self._optimizer)
         self._versions = groups.versions(self._optimizer)
 
-    def begin(self, target: memoryview) -> None:
+    def open_segment(self, target: memoryview) -> None:
         """The coming steps go to `target`, as many as fit (`need`, `left`). Ended if the chain has."""
-        self._expect()
+        self._require_chain()
         shares = tuple(
             Share(one.name, one.box[0], one.box[1], tuple(one.parameter.shape)) for one in self._owned
         )
@@ -126,19 +126,19 @@ class Recorder:
             self._kernel,
             shares,
         )
-        self._writer = Writer(target, head)
+        self._writer = SegmentWriter(target, head)
         self._segments += 1
 
     def save(self, name: str, box: Box, shape: tuple[int, ...], tensor: torch.Tensor) -> None:
         """Puts a tensor that no step makes, such as a model's buffer, into the open segment in full."""
-        self._expect()
+        self._require_chain()
         if self._writer is None:
-            raise Ended("no segment is open")
+            raise ChainEnded("no segment is open")
         try:
             self._writer.tensor(name, box, shape, tensor)
         except NoRoom as error:
             self.end(f"no room in the segment: {error}")
-            self._expect()
+            self._require_chain()
 
     def seal(self, values: Mapping[str, str], facts: Mapping[str, Any]) -> int:
         """Closes the open segment and says how many bytes it has. Ended when it is not worth keeping.
@@ -146,17 +146,17 @@ class Recorder:
         `values`: by name, the texts of what is no tensor, as it is now (tiers/values.py). `facts`: of the
         save, such as its step.
         """
-        self._expect()
-        self._look()
-        self._expect()
+        self._require_chain()
+        self._check_unchanged()
+        self._require_chain()
         if self._writer is None:
-            raise Ended("no segment is open")
+            raise ChainEnded("no segment is open")
         writer, self._writer = self._writer, None
         try:
             return writer.seal(self._scalars(), values, facts)
         except NoRoom as error:
             self.end(f"no room in the segment: {error}")
-            raise Ended(self._reason) from error
+            raise ChainEnded(self._reason) from error
 
     def end(self, reason: str) -> None:
         """Ends the chain, if it has not ended."""
@@ -180,11 +180,11 @@ class Recorder:
         for hook in self._hooks:
             hook.remove()
 
-    def _expect(self) -> None:
+    def _require_chain(self) -> None:
         if self._reason:
-            raise Ended(self._reason)
+            raise ChainEnded(self._reason)
 
-    def _look(self) -> None:
+    def _check_unchanged(self) -> None:
         """Ends the chain when something but the optimizer has changed what it works on."""
         if self._open:
             self.end("something came before a step had come to its end")
@@ -198,13 +198,15 @@ class Recorder:
     ) -> None:
         if self._paused or self._reason:
             return
-        self._look()
+        self._check_unchanged()
         reason = (
             self._reason
-            or allowed.called(args, kwargs)
-            or allowed.hooked(optimizer)
+            or allowed.call_refusal(args, kwargs)
+            or allowed.hook_refusal(optimizer)
             or self._kernel.difference(kernel_of(optimizer))
-            or next(filter(None, (allowed.consumed(one.name, one.parameter) for one in self._owned)), "")
+            or next(
+                filter(None, (allowed.gradient_refusal(one.name, one.parameter) for one in self._owned)), ""
+            )
         )
         if not reason and self._writer is None:
             reason = "a step was made while no segment was open"
@@ -245,7 +247,7 @@ class Recorder:
         return texts.dumps(groups.scalars(self._optimizer))
 
 
-def _bytes(owned: Owned) -> int:
+def _bytes(owned: OwnedBox) -> int:
     size = owned.parameter.element_size()
     for one in owned.box[1]:
         size *= one

@@ -13,7 +13,7 @@ from typing import NoReturn
 from convoy_workloads.runtime.errors import exit_code_of
 
 
-def leave(error: BaseException) -> NoReturn:
+def exit_process(error: BaseException) -> NoReturn:
     """Ends the process with the exit code of `error`, its stack trace on stderr.
 
     At once: an interpreter that winds down joins threads of a process group whose peers may be gone, for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from convoy_workloads.runtime.frames import Message
 
 
-class Told:
+class AgentNotices:
     """Of one rank."""
 
     def __init__(self) -> None:

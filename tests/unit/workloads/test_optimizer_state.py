@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
-from convoy_workloads.runtime.moments import make_room
+from convoy_workloads.runtime.optimizer_state import allocate_state
 
 WAYS = [
     (torch.optim.AdamW, {}),
@@ -49,7 +49,7 @@ def test_it_has_the_entries_that_torch_makes(
     try:
         by_torch = get_optimizer_state_dict(wanted, optimizer(wanted.parameters(), **options))  # type: ignore[call-arg]
         ours = optimizer(found.parameters(), **options)  # type: ignore[call-arg]
-        make_room(ours)
+        allocate_state(ours)
         assert kinds(get_optimizer_state_dict(found, ours)) == kinds(by_torch)
     finally:
         torch.set_default_dtype(before)
@@ -63,7 +63,7 @@ def test_no_step_is_made_for_adam(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a step")
 
     monkeypatch.setattr(torch.optim.AdamW, "step", refused)
-    make_room(optimizer)
+    allocate_state(optimizer)
     get_optimizer_state_dict(made, optimizer)
 
 
@@ -73,7 +73,7 @@ def test_a_state_that_is_there_is_left_alone() -> None:
     made(torch.ones(1, 3)).sum().backward()
     optimizer.step()
     before = {one: dict(state) for one, state in optimizer.state.items()}
-    make_room(optimizer)
+    allocate_state(optimizer)
     assert all(
         optimizer.state[one][key] is value for one, state in before.items() for key, value in state.items()
     )

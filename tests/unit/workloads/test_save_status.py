@@ -1,0 +1,205 @@
+"""Which slot a rank may write, by what its agent says and when it was asked."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from convoy_workloads.runtime.generation import Generation
+from convoy_workloads.runtime.rank_context import RankContext
+from convoy_workloads.runtime.tiers import save_status
+from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
+from convoy_workloads.runtime.tiers.memory_client import AgentUnavailable
+from convoy_workloads.runtime.tiers.save_status import LOCAL, PEER, SaveStatus
+
+SECONDS = 20.0
+FIVE = Generation(1, 5)
+
+
+class Client:
+    """Answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.requests: queue.Queue[str] = queue.Queue()
+        self.responses: queue.Queue[Any] = queue.Queue()
+        self.over = threading.Event()
+
+    def request(self, question: Any, seconds: float) -> tuple[Any, list[int]]:
+        self.requests.put(question["known"])
+        found = self.responses.get()
+        if found is None:
+            # The thread that asks has no end; the test has.
+            self.over.set()
+            threading.Event().wait()
+        if isinstance(found, Exception):
+            raise found
+        return {"type": "stand", "stand": found}, []
+
+
+def stand(slot: str = "", holds: tuple[int, ...] = (), **marks: int) -> str:
+    """What the agent of incarnation 1 says."""
+    return json.dumps(
+        {
+            "slot": slot,
+            "holds": [[1, step] for step in holds],
+            "uploads": [],
+            "marks": {tier: [1, step] for tier, step in marks.items()},
+        }
+    )
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.client = Client()
+        self.status = SaveStatus(self.client)  # type: ignore[arg-type]
+        self.status.start()
+        self.next_request()
+
+    def next_request(self) -> str:
+        return self.client.requests.get(timeout=SECONDS)
+
+    def respond(self, answer: Any) -> str:
+        """Answers the question that is open; what the next one knows."""
+        self.client.responses.put(answer)
+        return self.next_request()
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    yield scene
+    scene.client.responses.put(None)
+    assert scene.client.over.wait(SECONDS)
+
+
+def test_the_answer_is_what_the_next_question_knows(scene: Scene) -> None:
+    first = stand("0-0")
+    assert scene.respond(first) == first
+    assert scene.status.slot == "0-0" and scene.status.wait_slot(0.0)
+
+
+def test_a_slot_that_is_written_is_free_by_no_answer_to_an_earlier_question(scene: Scene) -> None:
+    scene.respond(stand("0-0"))
+    scene.status.start_write("0-0", FIVE)
+    assert scene.status.slot == ""
+    # Asked before the agent knew of the save, answered late.
+    scene.respond(stand("0-0", local=3))
+    assert scene.status.slot == ""
+    scene.respond(stand("0-1", local=4))
+    assert scene.status.slot == "0-1", "another one is free for all that"
+
+
+def test_what_the_agent_holds_tells_that_it_knows(scene: Scene) -> None:
+    scene.respond(stand("0-0"))
+    scene.status.start_write("0-0", FIVE)
+    scene.respond(stand("", (5,)))
+    scene.respond(stand("0-0", (), local=9, peer=9))
+    assert scene.status.slot == "0-0"
+
+
+def test_a_save_that_failed_frees_its_slot_with_the_next_question(scene: Scene) -> None:
+    scene.respond(stand("0-0"))
+    scene.status.start_write("0-0", FIVE)
+    scene.status.finish_write()
+    scene.respond(stand("0-0", local=1))  # was asked before
+    assert scene.status.slot == ""
+    scene.respond(stand("0-0", local=2))
+    assert scene.status.slot == "0-0"
+    assert not scene.status.wait_reached(FIVE, LOCAL, SECONDS), "nobody holds it: no need to wait"
+
+
+def test_a_generation_settles_when_it_stands(scene: Scene) -> None:
+    scene.status.start_write("0-0", FIVE)
+    scene.respond(stand("0-1", (5,)))
+    assert not scene.status.wait_reached(FIVE, LOCAL, 0.0)
+    scene.respond(stand("0-1", (5,), local=5))
+    assert scene.status.wait_reached(FIVE, LOCAL, 0.0) and not scene.status.wait_reached(FIVE, PEER, 0.0)
+    scene.respond(stand("0-1", (5,), local=7, peer=7))
+    assert scene.status.wait_reached(FIVE, PEER, 0.0), "a later one stands there"
+
+
+def test_what_is_kept_no_more_before_it_stood_was_given_up(scene: Scene) -> None:
+    scene.status.start_write("0-0", FIVE)
+    assert not scene.status.abandoned(FIVE), "the agent does not know of it yet"
+    scene.respond(stand("0-1", (5,)))
+    assert not scene.status.abandoned(FIVE)
+    scene.respond(stand("0-1", ()))
+    assert scene.status.abandoned(FIVE)
+    scene.respond(stand("0-1", (), local=7))
+    assert not scene.status.abandoned(FIVE), "a later one stands"
+
+
+@pytest.mark.parametrize("answer", [AgentUnavailable("gone"), "no json", json.dumps({"slot": "0-0"})])
+def test_an_agent_that_is_away_or_talks_nonsense_frees_nothing(scene: Scene, answer: Any) -> None:
+    scene.respond(stand("0-0"))
+    scene.status.start_write("0-0", FIVE)
+    scene.respond(answer)
+    assert scene.status.slot == ""
+
+
+def test_the_time_of_a_save_is_taken_once_for_each_tier(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(save_status, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=time.sleep))
+    assert (scene.status.seconds_to(LOCAL), scene.status.seconds_to(PEER)) == (0.0, 0.0)
+    scene.status.start_write("0-0", FIVE)
+    for moment, said in [
+        (101.0, stand("0-1", (5,), local=4, peer=4)),  # of others
+        (102.0, stand("0-1", (5,), local=5, peer=4)),
+        (107.0, stand("0-1", (5,), local=5, peer=5)),
+        (150.0, stand("0-1", (5,), local=5, peer=5)),
+    ]:
+        clock[0] = moment
+        scene.respond(said)
+    assert (scene.status.seconds_to(LOCAL), scene.status.seconds_to(PEER)) == (2.0, 7.0)
+
+
+def test_a_save_that_was_overtaken_tells_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(save_status, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=time.sleep))
+    scene.status.start_write("0-0", FIVE)
+    clock[0] = 400.0
+    scene.status.start_write("0-1", Generation(1, 9))
+    clock[0] = 403.0
+    scene.respond(stand("0-0", (9,), local=9, peer=9))
+    assert scene.status.seconds_to(PEER) == 3.0
+    for step in range(10, 40):
+        scene.status.start_write("0-0", Generation(1, step))
+    assert len(scene.status._started) <= save_status._TIMED
+
+
+@pytest.mark.parametrize("more", [{}, {"interval": 0}, {"interval": 42}])
+def test_the_interval_is_what_the_agent_says(scene: Scene, more: dict[str, int]) -> None:
+    scene.respond(json.dumps({**json.loads(stand("0-0")), **more}))
+    assert scene.status.interval == more.get("interval", 0)
+    scene.respond(stand("0-0", (5,)))
+    assert scene.status.interval == 0
+
+
+def test_a_save_is_due_when_the_agent_says_so() -> None:
+    context = RankContext(
+        incarnation=1, socket="/nowhere", tiers=frozenset({"local"}), checkpoint_seconds=300.0
+    )
+    saves = MemoryCheckpoints(context)
+    saves._save.written_at -= 50.0
+    assert (saves.interval, saves.due()) == (300.0, False)
+    saves._status.interval = 42.0
+    assert (saves.interval, saves.due()) == (42.0, True)
+    saves._status.interval = 60.0
+    assert not saves.due()
+
+
+def test_copies_count_where_there_are_any() -> None:
+    saves = MemoryCheckpoints(RankContext(incarnation=1, socket="/nowhere"))
+    saves._status._seconds = {LOCAL: 2.0, PEER: 7.0}
+    assert saves.copy_seconds == 2.0
+    saves._slots.copies = 1
+    assert saves.copy_seconds == 7.0
