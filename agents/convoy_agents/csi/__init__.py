@@ -1,1 +1,1 @@
-"""The CSI node driver: how the kubelet tells the agent of a pod, and how a pod gets its folder."""
+"""The CSI node driver. Through it the kubelet reports a pod to the agent, and the pod gets its folder."""

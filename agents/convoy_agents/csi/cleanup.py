@@ -1,7 +1,7 @@
-"""What an agent takes off its node as it leaves, so that nothing stays of one that is removed for good.
+"""Clean-up of the node when the agent leaves.
 
-Whether it is for good the agent cannot know: it takes only what the next one makes anew, and only while there
-are neither pods nor checkpoints.
+The agent cannot know whether another agent will follow. It removes only what the next agent makes again,
+and only while the node has no pods and no checkpoints.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _FOLDERS = ("pods", "state", "memory")
 
 
 def clean_up(run_dir: Path, plugin_dir: Path) -> list[str]:
-    """Removes the library, empty folders and the driver's own; names what is left of them."""
+    """Remove the library, empty folders and the driver's folder. Return the paths that are left."""
     for shelf in run_dir.glob(f"{library.PREFIX}*"):
         shutil.rmtree(shelf, ignore_errors=True)
     for folder in (*(run_dir / name for name in _FOLDERS), plugin_dir):
-        # What holds anything is no longer for this agent to judge.
+        # rmdir fails for a folder that is not empty: it stays.
         with contextlib.suppress(OSError):
             folder.rmdir()
     left = [*run_dir.iterdir()] + [folder for folder in (plugin_dir,) if folder.exists()]

@@ -1,10 +1,10 @@
-"""One folder per pod under the run folder, what is known of it, and its mount where the kubelet wants it.
+"""The pods' folders on the node, the files that describe them, and their mounts.
 
-    pods/<short>/            what the pod sees, read-only: agent.sock, lib/
-    state/<short>.json       which pod it is and where it is mounted
-    state/<short>.memory.json   what the session must not forget (pods/state_file.py)
+    pods/<short>/            the folder that the pod sees, read-only: agent.sock, lib/
+    state/<short>.json       the pod's names and the paths of its mounts
+    state/<short>.memory.json   the state of the pod's session (pods/state_file.py)
 
-Written without fsync: it says something only while the kernel that holds the mounts lives.
+Files are written without fsync: they matter only until the node's kernel, which holds the mounts, stops.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SOCKET = "agent.sock"
 
 @dataclass(frozen=True, slots=True)
 class PodRecord:
-    """A pod of this node, and its volumes: target path by volume id."""
+    """A pod of this node. `targets` maps the id of each of its volumes to its target path."""
 
     uid: str
     name: str
@@ -33,12 +33,12 @@ class PodRecord:
 
     @property
     def short(self) -> str:
-        """Names its folder: short enough for a socket's path, and nothing a pod could choose."""
+        """The name of the pod's folder: short enough for the path of a socket. A pod cannot choose it."""
         return hashlib.sha256(self.uid.encode()).hexdigest()[:16]
 
 
 class Folders:
-    """Blocking; callers take turns (one at a time per Folders) and keep it off the event loop."""
+    """The pods' folders. All methods block: call them from a thread, one at a time."""
 
     def __init__(self, run_dir: Path, library_dir: Path) -> None:
         self._pods = run_dir / "pods"
@@ -49,19 +49,19 @@ class Folders:
         self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def records(self) -> list[PodRecord]:
-        """The pods of this node."""
+        """Return the records of all pods of this node."""
         return list(self._records.values())
 
     def of_volume(self, volume_id: str) -> PodRecord | None:
-        """The pod a volume belongs to."""
+        """Return the pod that a volume belongs to; None for an unknown volume."""
         return next((entry for entry in self._records.values() if volume_id in entry.targets), None)
 
     def socket(self, record: PodRecord) -> Path:
-        """Where the pod's socket is bound."""
+        """Return the path of the pod's socket."""
         return self._pods / record.short / SOCKET
 
     def prepare(self, record: PodRecord) -> PodRecord:
-        """Writes down the pod's volumes, old and new, and makes its folder. OSError when that fails."""
+        """Record the pod's volumes, known and new ones, and make its folder. OSError when that fails."""
         known = self._records.get(record.uid)
         if known:
             record = replace(known, targets={**known.targets, **record.targets})
@@ -76,7 +76,7 @@ class Folders:
         return record
 
     def mount(self, record: PodRecord, volume_id: str) -> None:
-        """Shows the folder at the volume's target path. Idempotent. OSError as mount(2)."""
+        """Mount the pod's folder at the volume's target path. Idempotent. OSError as mount(2)."""
         source, target = self._pods / record.short, Path(record.targets[volume_id])
         target.mkdir(mode=0o750, parents=True, exist_ok=True)
         if not mounts.shows(source, target):
@@ -84,7 +84,9 @@ class Folders:
             mounts.bind_read_only(source, target)
 
     def unmount(self, volume_id: str, target: Path) -> PodRecord | None:
-        """Takes the volume away. Idempotent. The pod when that was its last volume. OSError as umount2(2)."""
+        """Unmount a volume. Return the pod's record if that was its last volume. Idempotent. OSError as
+        umount2(2).
+        """
         mounts.unmount(target)
         with contextlib.suppress(FileNotFoundError):
             target.rmdir()
@@ -100,7 +102,7 @@ class Folders:
         return None
 
     def remove(self, record: PodRecord) -> None:
-        """Forgets a pod and removes its folder. OSError when a file resists."""
+        """Remove a pod's record and folder. OSError when a file cannot be removed."""
         folder = self._pods / record.short
         if folder.exists():
             shutil.rmtree(folder)
@@ -109,17 +111,21 @@ class Folders:
         self._records.pop(record.uid, None)
 
     def save_session(self, uid: str, memory: dict[str, Any]) -> None:
-        """Writes down what the pod's session must not forget. OSError when that fails."""
+        """Write the state of the pod's session. OSError when that fails."""
         if record := self._records.get(uid):
             _write_json(self._state / f"{record.short}.memory.json", memory)
 
     def read_session(self, record: PodRecord) -> dict[str, Any]:
-        """What an earlier agent remembered; empty when that was nothing or cannot be read."""
+        """Return the session state that an earlier agent wrote; empty if there is none or the file cannot
+        be read.
+        """
         data = _read_json(self._state / f"{record.short}.memory.json")
         return data if isinstance(data, dict) else {}
 
     def recover(self) -> None:
-        """Reads what an earlier agent left. Folders and states that belong to no mount are removed."""
+        """Read the records that an earlier agent left. Remove folders and state files that belong to no
+        known pod.
+        """
         for path in self._state.glob("*.json"):
             if path.name.endswith(".memory.json"):
                 continue
@@ -138,7 +144,9 @@ class Folders:
                 path.unlink(missing_ok=True)
 
     def stale(self) -> list[PodRecord]:
-        """Pods none of whose target paths is a mount any more: the kubelet has forgotten them."""
+        """Return the pods of which no target path is a mount any more: the kubelet has removed their
+        volumes.
+        """
         targets = {entry.target for entry in mounts.table()}
         return [entry for entry in self._records.values() if targets.isdisjoint(entry.targets.values())]
 

@@ -1,4 +1,4 @@
-"""The launcher and the runtime as a pod finds them: plain source files any Python of an image can run."""
+"""The library: launcher and runtime as plain source files that any Python in a pod's image can run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PREFIX = "lib-"
 
 
 class LibraryError(Exception):
-    """The agent's image lacks the launcher; the message names the file."""
+    """The agent's image lacks a file of the launcher or runtime; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the packages lie in the agent's image."""
+    """The folders of the packages in the agent's image."""
 
     workloads: Path
     """The folder of the package convoy_workloads."""
@@ -30,12 +30,16 @@ class Sources:
 
 
 def installed() -> Sources:
-    """Finds them without importing: they are the pods' code. LibraryError when one is missing."""
+    """Find the packages without importing them, since they are code for pods. LibraryError when one is
+    missing.
+    """
     return Sources(_folder("convoy_workloads"), _folder("convoy"), _folder("convoy_commands"))
 
 
 def layout(sources: Sources) -> dict[str, bytes]:
-    """Every file of the library by its relative path. LibraryError when a needed one is missing."""
+    """Return the content of every file of the library by its relative path. LibraryError when a file is
+    missing.
+    """
     files = {
         ENTRY: sources.workloads / "launcher" / ENTRY,
         "convoy_workloads/__init__.py": sources.workloads / "__init__.py",
@@ -56,7 +60,9 @@ def layout(sources: Sources) -> dict[str, bytes]:
 
 
 def prepare(run_dir: Path, sources: Sources) -> Path:
-    """Writes the library of this version once; its folder, named after its content. OSError as write(2)."""
+    """Write the library unless it exists, and remove other versions. Return its folder, named after a
+    digest of its content. OSError as write(2).
+    """
     files = layout(sources)
     digest = hashlib.sha256()
     for name, content in sorted(files.items()):
@@ -75,13 +81,15 @@ def prepare(run_dir: Path, sources: Sources) -> Path:
         fresh.rename(library)
     for other in run_dir.glob(f"{PREFIX}*"):
         if other != library:
-            # Pods that started with it hold links to its files.
+            # Pods that started with another version keep hard links to its files.
             shutil.rmtree(other, ignore_errors=True)
     return library
 
 
 def link(library: Path, target: Path) -> None:
-    """Gives a pod the library as hard links: no memory, no mount. A file system without links gets copies."""
+    """Put the library into a pod's folder as hard links, which take no memory and no mount. Where the file
+    system has no hard links the files are copied.
+    """
     fresh = target.with_name(target.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     shutil.copytree(library, fresh, copy_function=_link_or_copy)

@@ -1,4 +1,7 @@
-"""Mounts, by mount(2) itself: the image needs no mount(8), and an error keeps its errno."""
+"""Mounts through the system call mount(2): the image needs no mount(8), and errors keep their errno.
+@(_OPEN_TREE, _MOUNT_SETATTR) Numbers of system calls, the same on all architectures (Linux 5.2 and
+5.12).
+"""
 
 from __future__ import annotations
 
@@ -39,12 +42,12 @@ class Mount:
     """One line of the mount table."""
 
     root: str
-    """The folder of its file system that is mounted."""
+    """The folder, within its file system, that is mounted."""
     target: str
 
 
 def bind_read_only(source: Path, target: Path) -> None:
-    """Makes `source` appear at `target`, which exists, without write access. OSError as mount(2)."""
+    """Bind-mount `source` read-only at `target`, which must exist. OSError as mount(2)."""
     _mount(source, target, MS_BIND)
     try:
         # A first bind ignores every flag but MS_BIND and MS_REC (mount(2)).
@@ -55,11 +58,11 @@ def bind_read_only(source: Path, target: Path) -> None:
 
 
 def tmpfs(target: Path, size: int) -> None:
-    """Makes memory of at most so many bytes appear at `target`. OSError as mount(2)."""
+    """Mount a tmpfs of at most `size` bytes at `target`. OSError as mount(2)."""
     flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
     options = f"size={size},mode=0700"
     try:
-        # Huge pages: fewer faults. Not every kernel has them for tmpfs (CONFIG_TRANSPARENT_HUGEPAGE).
+        # Huge pages cause fewer page faults. Some kernels lack them for tmpfs (CONFIG_TRANSPARENT_HUGEPAGE).
         _mount(Path("tmpfs"), target, flags, "tmpfs", f"{options},huge=within_size")
     except OSError as error:
         if error.errno != errno.EINVAL:
@@ -68,15 +71,16 @@ def tmpfs(target: Path, size: int) -> None:
 
 
 def resize_tmpfs(target: Path, size: int) -> None:
-    """Gives it another limit. OSError (EBUSY, EINVAL) when it holds more than that already."""
+    """Set the size limit of a tmpfs in bytes. OSError (EBUSY, EINVAL) when it holds more already."""
     _mount(Path("tmpfs"), target, MS_REMOUNT | MS_NOSUID | MS_NODEV | MS_NOEXEC, "tmpfs", f"size={size}")
 
 
 def open_read_only(path: Path) -> int:
-    """A descriptor of a file that nobody who gets it can open anew for writing, as root may with any other by
-    /proc/self/fd: it belongs to a mount of its own, which is read-only and nowhere to be seen. OSError.
+    """Return a descriptor that its receiver cannot reopen for writing.
 
-    A kernel before Linux 5.12 gives an ordinary one.
+    Root can reopen an ordinary descriptor for writing through /proc/self/fd. This one belongs to a
+    detached, read-only mount of its own, which has no path. A kernel before Linux 5.12 returns an ordinary
+    descriptor. OSError.
     """
     try:
         tree = _call(path, _OPEN_TREE, _AT_FDCWD, os.fsencode(path.parent), _OPEN_TREE_CLONE | os.O_CLOEXEC)
@@ -92,7 +96,7 @@ def open_read_only(path: Path) -> int:
 
 
 class _MountAttr(ctypes.Structure):
-    """struct mount_attr of mount_setattr(2)."""
+    """The structure `mount_attr` of mount_setattr(2)."""
 
     _fields_ = tuple((name, ctypes.c_uint64) for name in ("attr_set", "attr_clr", "propagation", "userns_fd"))
 
@@ -107,9 +111,9 @@ def _set_read_only(path: Path, tree: int) -> None:
 
 
 def unmount(target: Path) -> bool:
-    """Undoes every mount at `target`; False when there was none. OSError as umount2(2)."""
+    """Unmount every mount at `target`. Return False if there was none. OSError as umount2(2)."""
     found = False
-    for _ in range(16):  # mounts may lie on top of one another
+    for _ in range(16):  # several mounts may be stacked at one path
         try:
             _umount(target, UMOUNT_NOFOLLOW)
         except OSError as error:
@@ -117,14 +121,14 @@ def unmount(target: Path) -> bool:
                 return found
             if error.errno != errno.EBUSY:
                 raise
-            # Somebody still has a file open; for everybody else it is gone.
+            # A process still has a file open. Detach the mount: for all other processes it disappears now.
             _umount(target, UMOUNT_NOFOLLOW | MNT_DETACH)
         found = True
     return found
 
 
 def shows(source: Path, target: Path) -> bool:
-    """Whether `target` already shows `source`, read-only."""
+    """Return True if `source` is mounted read-only at `target` already."""
     try:
         read_only = bool(os.statvfs(target).f_flag & ST_RDONLY)
         return read_only and source.samefile(target)
@@ -133,15 +137,15 @@ def shows(source: Path, target: Path) -> bool:
 
 
 def is_target(folder: Path) -> bool:
-    """Whether something is mounted right there; `folder` is a path without links.
+    """Return True if `folder`, a path without links, is a mount point.
 
-    Unlike Path.is_mount it sees a folder of the same file system too.
+    Unlike Path.is_mount, this also finds a folder that is mounted from the same file system.
     """
     return any(mount.target == str(folder) for mount in table())
 
 
 def table(text: str | None = None) -> list[Mount]:
-    """The mounts this process sees."""
+    """Return the mounts that this process sees."""
     lines = (MOUNT_TABLE.read_text() if text is None else text).splitlines()
     return [Mount(_unescape(fields[3]), _unescape(fields[4])) for fields in map(str.split, lines)]
 
@@ -163,7 +167,7 @@ def _umount(target: Path, flags: int) -> None:
 
 
 def _call(path: Path, number: int, *arguments: Any) -> int:
-    # Whole words: the kernel reads registers, and an int would leave half of one as it was.
+    # Pass whole machine words: the kernel reads full registers, and an int would set only half of one.
     words = (ctypes.c_long(one) if isinstance(one, int) else one for one in arguments)
     found = int(_libc.syscall(ctypes.c_long(number), *words))
     if found < 0:

@@ -1,4 +1,4 @@
-"""The gRPC face of the driver: csi.v1 Identity and Node, and the kubelet's plugin registration."""
+"""The gRPC services of the driver: csi.v1 Identity and Node, and the kubelet's plugin registration."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from convoy_agents.wire import csi_pb2, csi_pb2_grpc, pluginregistration_pb2, pl
 from convoy_crds import terms
 
 STOP_SECONDS = 5.0
-"""A publish under way at the agent's end is let finish for so long."""
+"""Seconds that calls in progress get to finish when the agent stops."""
 CALLS_AT_ONCE = 64
 
 log = structlog.get_logger()
 
 
 class Identity:
-    """csi.v1.Identity. Method names are the .proto's."""
+    """The service csi.v1.Identity. Its methods have the names of the .proto file."""
 
     def __init__(self, version: str) -> None:
         self._version = version
@@ -34,22 +34,22 @@ class Identity:
     async def GetPluginInfo(
         self, request: csi_pb2.GetPluginInfoRequest, context: object
     ) -> csi_pb2.GetPluginInfoResponse:
-        """Name and version."""
+        """Return the driver's name and version."""
         return csi_pb2.GetPluginInfoResponse(name=terms.CSI_DRIVER, vendor_version=self._version)
 
     async def GetPluginCapabilities(
         self, request: csi_pb2.GetPluginCapabilitiesRequest, context: object
     ) -> csi_pb2.GetPluginCapabilitiesResponse:
-        """None: there is no controller part."""
+        """Return no capabilities: the driver has no controller part."""
         return csi_pb2.GetPluginCapabilitiesResponse()
 
     async def Probe(self, request: csi_pb2.ProbeRequest, context: object) -> csi_pb2.ProbeResponse:
-        """Ready as soon as it answers."""
+        """Return ready: a driver that can answer is ready."""
         return csi_pb2.ProbeResponse(ready=BoolValue(value=True))
 
 
 class Node:
-    """csi.v1.Node for inline ephemeral volumes. Method names are the .proto's."""
+    """The service csi.v1.Node for inline ephemeral volumes. Its methods have the names of the .proto file."""
 
     def __init__(self, node: str, volumes: Volumes) -> None:
         self._node = node
@@ -62,7 +62,7 @@ class Node:
             csi_pb2.NodePublishVolumeRequest, csi_pb2.NodePublishVolumeResponse
         ],
     ) -> csi_pb2.NodePublishVolumeResponse:
-        """Read-only whatever the pod asked for. INVALID_ARGUMENT, RESOURCE_EXHAUSTED or INTERNAL."""
+        """Mount the pod's folder, always read-only. INVALID_ARGUMENT, RESOURCE_EXHAUSTED or INTERNAL."""
         async with self._report_errors("NodePublishVolume", context):
             await self._volumes.publish(request.volume_id, request.target_path, dict(request.volume_context))
         return csi_pb2.NodePublishVolumeResponse()
@@ -74,7 +74,7 @@ class Node:
             csi_pb2.NodeUnpublishVolumeRequest, csi_pb2.NodeUnpublishVolumeResponse
         ],
     ) -> csi_pb2.NodeUnpublishVolumeResponse:
-        """Done as well when there was nothing. INVALID_ARGUMENT or INTERNAL."""
+        """Unmount the pod's folder. Succeed also if there was none. INVALID_ARGUMENT or INTERNAL."""
         async with self._report_errors("NodeUnpublishVolume", context):
             await self._volumes.unpublish(request.volume_id, request.target_path)
         return csi_pb2.NodeUnpublishVolumeResponse()
@@ -82,13 +82,13 @@ class Node:
     async def NodeGetCapabilities(
         self, request: csi_pb2.NodeGetCapabilitiesRequest, context: object
     ) -> csi_pb2.NodeGetCapabilitiesResponse:
-        """None: no staging, no statistics, no growth."""
+        """Return no capabilities: no staging, no statistics, no expansion."""
         return csi_pb2.NodeGetCapabilitiesResponse()
 
     async def NodeGetInfo(
         self, request: csi_pb2.NodeGetInfoRequest, context: object
     ) -> csi_pb2.NodeGetInfoResponse:
-        """The node's name."""
+        """Return the node's name."""
         return csi_pb2.NodeGetInfoResponse(node_id=self._node)
 
     @asynccontextmanager
@@ -112,7 +112,7 @@ class Node:
 
 
 class Registration:
-    """pluginregistration.Registration: how the kubelet learns of the driver's socket."""
+    """The service pluginregistration.Registration, through which the kubelet finds the driver's socket."""
 
     def __init__(self, endpoint: Path) -> None:
         self._endpoint = endpoint
@@ -120,7 +120,7 @@ class Registration:
     async def GetInfo(
         self, request: pluginregistration_pb2.InfoRequest, context: object
     ) -> pluginregistration_pb2.PluginInfo:
-        """A CSI plugin, its name, its socket, and the CSI version it speaks."""
+        """Return the plugin's type, name, socket and CSI version."""
         return pluginregistration_pb2.PluginInfo(
             type="CSIPlugin",
             name=terms.CSI_DRIVER,
@@ -131,7 +131,7 @@ class Registration:
     async def NotifyRegistrationStatus(
         self, request: pluginregistration_pb2.RegistrationStatus, context: object
     ) -> pluginregistration_pb2.RegistrationStatusResponse:
-        """The kubelet's verdict; after a refusal it asks again by itself."""
+        """Log the result of the registration. After a refusal the kubelet tries again by itself."""
         metrics.REGISTERED.set(int(request.plugin_registered))
         if request.plugin_registered:
             log.info("registered with the kubelet", driver=terms.CSI_DRIVER)
@@ -141,7 +141,9 @@ class Registration:
 
 
 class CsiServers:
-    """Both sockets: the driver's first, then the one that makes the kubelet look for it."""
+    """The servers of both sockets: the driver's, and the registration socket that makes the kubelet connect
+    to it.
+    """
 
     def __init__(self, kubelet_dir: Path, node: str, version: str, volumes: Volumes) -> None:
         self._socket = kubelet_dir / "plugins" / terms.CSI_DRIVER / "csi.sock"
@@ -156,25 +158,27 @@ class CsiServers:
         )
 
     async def start(self) -> None:
-        """Listens. OSError when a folder or a socket cannot be made."""
+        """Start listening, on the driver's socket first. OSError when a folder or a socket cannot be made."""
         await _listen(self._driver, self._socket)
         self._made = self._socket.stat().st_ino
         await _listen(self._registration, self._registration_socket)
 
     @property
     def folder(self) -> Path:
-        """Where the driver's socket is."""
+        """The folder of the driver's socket."""
         return self._socket.parent
 
     def superseded(self) -> bool:
-        """Whether another agent of this node has put its socket in the place of ours."""
+        """Return True if another agent of this node has replaced the driver's socket."""
         try:
             return self._socket.stat().st_ino != self._made
         except FileNotFoundError:
             return False
 
     async def stop(self) -> None:
-        """Tells the kubelet by the socket's absence, then ends."""
+        """Remove the registration socket, so that the kubelet unregisters the driver, and stop both
+        servers.
+        """
         await asyncio.to_thread(_clear, self._registration_socket)
         await self._registration.stop(STOP_SECONDS)
         await self._driver.stop(STOP_SECONDS)

@@ -1,4 +1,6 @@
-"""What publishing and unpublishing a volume means: folder, socket, mount, in an order a crash may cut."""
+"""Publish and unpublish the pods' volumes. A crash may interrupt the steps (folder, socket, mount) at any
+point.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from convoy_agents.pods.session import Hooks
 from convoy_agents.pods.state import PodState
 
 POD = "csi.storage.k8s.io/pod."
-"""Prefix of what the kubelet says of a pod when the CSIDriver has podInfoOnMount; a pod cannot set these."""
+"""Prefix of the pod's fields that the kubelet adds if the CSIDriver has podInfoOnMount; a pod cannot set
+them.
+"""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.ENFILE, errno.EMFILE)
 RECOVER_SECONDS = 60.0
 
@@ -26,7 +30,7 @@ log = structlog.get_logger()
 
 
 class InvalidVolume(ValueError):
-    """The kubelet's request lacks or contradicts something; the message names the field."""
+    """A request of the kubelet that lacks a field or contradicts itself; the message names the field."""
 
 
 class NoSpace(Exception):
@@ -34,16 +38,16 @@ class NoSpace(Exception):
 
 
 def save_state(folders: Folders, state: PodState) -> None:
-    """Writes down a pod's state for a later agent; without room it is kept in memory alone."""
+    """Write a pod's state for a later agent. Without space the state stays in this process alone."""
     try:
-        # One small file on tmpfs: quicker than a thread, and before anybody is told.
+        # One small file on tmpfs takes less time than a thread, and it is written before anyone is notified.
         folders.save_session(state.uid, state_file.dump(state))
     except OSError as error:
-        log.error("state not written", pod_uid=state.uid, why=str(error))
+        log.error("pod state not written: the next agent will not know it", pod_uid=state.uid, why=str(error))
 
 
 class Volumes:
-    """The volumes of this node. One request at a time: each takes milliseconds."""
+    """The volumes of this node. Requests run one at a time: each takes milliseconds."""
 
     def __init__(self, kubelet_dir: Path, folders: Folders, pods: Pods, hooks: Hooks) -> None:
         self._pods_dir = kubelet_dir / "pods"
@@ -53,10 +57,10 @@ class Volumes:
         self._turn = asyncio.Lock()
 
     async def publish(self, volume_id: str, target_path: str, context: Mapping[str, str]) -> None:
-        """Gives a pod its folder at `target_path`. Idempotent. InvalidVolume, NoSpace, or OSError."""
+        """Give a pod its folder at `target_path`. Idempotent. InvalidVolume, NoSpace or OSError."""
         record = self._read(volume_id, target_path, context)
         async with self._turn:
-            # After its own restart a kubelet publishes anew what pods are using.
+            # A kubelet that restarts publishes the volumes of running pods again.
             fresh = self._folders.of_volume(volume_id) is None
             try:
                 record = await asyncio.to_thread(self._folders.prepare, record)
@@ -67,12 +71,14 @@ class Volumes:
                 if fresh:
                     await self._undo(volume_id, Path(target_path))
                 if error.errno in FULL:
-                    raise NoSpace(f"no room for the folder of pod {record.name}: {error}") from error
+                    raise NoSpace(f"no space for the folder of pod {record.name}: {error}") from error
                 raise
         log.info("published", pod=f"{record.namespace}/{record.name}", pod_uid=record.uid)
 
     async def unpublish(self, volume_id: str, target_path: str) -> None:
-        """Takes the volume away; with a pod's last one its folder and session go. Idempotent. OSError."""
+        """Unmount a volume. With a pod's last volume, also close its session and remove its folder.
+        Idempotent. OSError.
+        """
         target = self._target(target_path)
         async with self._turn:
             record = await asyncio.to_thread(self._folders.unmount, volume_id, target)
@@ -81,12 +87,14 @@ class Volumes:
                 log.info("unpublished", pod=f"{record.namespace}/{record.name}", pod_uid=record.uid)
 
     async def recover(self) -> None:
-        """Takes over what an earlier agent left: sockets are bound anew, what nothing mounts is removed."""
+        """Take over the pods of an earlier agent: bind their sockets again and remove folders that nothing
+        mounts.
+        """
         async with asyncio.timeout(RECOVER_SECONDS), self._turn:
             await asyncio.to_thread(self._folders.recover)
             await self._remove_stale()
             for record in self._folders.records():
-                # A folder that a crash left half made is finished by this.
+                # `prepare` completes a folder that a crash left unfinished.
                 await asyncio.to_thread(self._folders.prepare, record)
                 state = self._load_state(record)
                 await self._pods.open(state, self._folders.socket(record), self._hooks)
@@ -94,7 +102,7 @@ class Volumes:
         log.info("recovered", pods=len(self._folders.records()))
 
     async def remove_stale(self) -> None:
-        """Removes folders whose mount is gone."""
+        """Remove the folders of pods whose mounts are gone."""
         async with self._turn:
             await self._remove_stale()
 
@@ -103,13 +111,17 @@ class Volumes:
         try:
             return state_file.load(record.uid, data)
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
-            log.error("state not readable", pod_uid=record.uid, why=f"{type(error).__name__}: {error}")
+            log.error(
+                "pod state not readable: starting from an empty one",
+                pod_uid=record.uid,
+                why=f"{type(error).__name__}: {error}",
+            )
             return PodState(record.uid)
 
     async def _remove_stale(self) -> None:
         for record in await asyncio.to_thread(self._folders.stale):
             metrics.STALE_FOLDERS.inc()
-            log.info("stale folder removed", pod=f"{record.namespace}/{record.name}", pod_uid=record.uid)
+            log.info("stale pod folder removed", pod=f"{record.namespace}/{record.name}", pod_uid=record.uid)
             await self._close_pod(record)
 
     async def _undo(self, volume_id: str, target: Path) -> None:
@@ -117,7 +129,7 @@ class Volumes:
             if record := await asyncio.to_thread(self._folders.unmount, volume_id, target):
                 await self._close_pod(record)
         except OSError as error:
-            log.error("folder not removed", volume_id=volume_id, why=str(error))
+            log.error("pod folder not removed", volume_id=volume_id, why=str(error))
 
     async def _close_pod(self, record: PodRecord) -> None:
         await self._pods.close(record.uid)
@@ -125,20 +137,20 @@ class Volumes:
 
     def _read(self, volume_id: str, target_path: str, context: Mapping[str, str]) -> PodRecord:
         if not volume_id or len(volume_id) > 256:
-            raise InvalidVolume("volume_id: 1 to 256 characters")
+            raise InvalidVolume("volume_id: must have 1 to 256 characters")
         uid, name, namespace = (context.get(POD + field, "") for field in ("uid", "name", "namespace"))
         if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", uid):
-            raise InvalidVolume(f"volume_context: {POD}uid is missing: the CSIDriver needs podInfoOnMount")
+            raise InvalidVolume(f"volume_context: {POD}uid is missing: set podInfoOnMount in the CSIDriver")
         target = self._target(target_path)
         if target.relative_to(self._pods_dir).parts[:1] != (uid,):
-            raise InvalidVolume(f"target_path: not in the folder of pod {uid}")
+            raise InvalidVolume(f"target_path: must be in the folder of pod {uid}")
         owner = self._folders.of_volume(volume_id)
         if owner and owner.uid != uid:
-            raise InvalidVolume(f"volume_id: belongs to pod {owner.uid}")
+            raise InvalidVolume(f"volume_id: already used by pod {owner.uid}")
         return PodRecord(uid, name, namespace, {volume_id: str(target)})
 
     def _target(self, target_path: str) -> Path:
         target = Path(target_path)
         if not target.is_relative_to(self._pods_dir) or ".." in target.parts or target == self._pods_dir:
-            raise InvalidVolume(f"target_path: not under {self._pods_dir}")
+            raise InvalidVolume(f"target_path: must be under {self._pods_dir}")
         return target
