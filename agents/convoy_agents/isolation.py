@@ -123,7 +123,7 @@ class Isolation:
             peers: list[fence.Peer] = []
             # The API server's first answer may make all questions needless.
             if self._probed > self._contacts.hub:
-                peers = fence.peers_to_ask(jobs.values(), self._contacts, self._requested, began)
+                peers = fence.peers_to_contact(jobs.values(), self._contacts, self._requested, began)
             self._log_cut_off(bool(peers))
             known = {(job.uid, node) for job in jobs.values() for node in job.peers}
             self._requested = {peer: at for peer, at in self._requested.items() if peer in known}

@@ -80,16 +80,18 @@ def _created(name: str) -> Create:
 
 def _stored(health: NodeHealth, after: NodeHealthStatus) -> PatchStatus:
     version = health.metadata.resource_version or ""
-    return PatchStatus(NODE_HEALTHS, health.metadata.name, after.to_dict(), version, turns(health, after))
+    return PatchStatus(
+        NODE_HEALTHS, health.metadata.name, after.to_dict(), version, state_change_events(health, after)
+    )
 
 
-def turns(health: NodeHealth, after: NodeHealthStatus) -> tuple[Event, ...]:
+def state_change_events(health: NodeHealth, after: NodeHealthStatus) -> tuple[Event, ...]:
     """Return an Event for each change of state that a stored NodeHealth does not have yet."""
     known = health.status.history[-1].at if health.status.history else None
     return tuple(
-        Event(_REASONS[turn.reason], f"{turn.before} -> {turn.after}: {turn.message}")
-        for turn in after.history
-        if known is None or turn.at > known
+        Event(_REASONS[change.reason], f"{change.before} -> {change.after}: {change.message}")
+        for change in after.history
+        if known is None or change.at > known
     )
 
 

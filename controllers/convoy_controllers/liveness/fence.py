@@ -35,7 +35,7 @@ LEASE_SECONDS = KUBELET_LEASE_SECONDS + 1.0
 only by the kubelet's renewals of its Lease: it must never count less silence than the agent does."""
 QUIET_SECONDS = 3.0
 """Silence of the hub after which the API server is tried; of both, after which peers are asked."""
-MAX_ASKED = 128
+MAX_CONTACTED = 128
 """Peers asked in one round; those of larger jobs take turns. 17 rounds reach the majority of 4,000 nodes."""
 
 NEVER = float("-inf")
@@ -88,21 +88,21 @@ def must_stop(jobs: Iterable[StrictJob[P]], contacts: Contacts, now: float) -> l
     return [job for job in jobs if now - last_contact(job, contacts) >= FENCE_SECONDS]
 
 
-def peers_to_ask(
-    jobs: Iterable[StrictJob[P]], contacts: Contacts, asked: Mapping[Peer, float], now: float
+def peers_to_contact(
+    jobs: Iterable[StrictJob[P]], contacts: Contacts, requested: Mapping[Peer, float], now: float
 ) -> list[Peer]:
     """Return the peers to ask now: those asked longest ago first, none while hub or API server replies."""
     if now - max(contacts.hub, contacts.api) < QUIET_SECONDS:
         return []
     peers = [(job.uid, node) for job in jobs for node in job.peers]
-    return sorted(peers, key=lambda peer: (asked.get(peer, NEVER), peer))[:MAX_ASKED]
+    return sorted(peers, key=lambda peer: (requested.get(peer, NEVER), peer))[:MAX_CONTACTED]
 
 
 def stop_reason(job: StrictJob[P], contacts: Contacts, now: float) -> str:
     """Return why the job was stopped, for the log and for the launcher's last line."""
     silence = now - last_contact(job, contacts)
-    answered = sum(now - contacts.peers.get((job.uid, node), NEVER) < FENCE_SECONDS for node in job.peers)
-    peers = f", nor more than {answered} of the job's {len(job.peers)} other nodes" if job.peers else ""
+    recent = sum(now - contacts.peers.get((job.uid, node), NEVER) < FENCE_SECONDS for node in job.peers)
+    peers = f", nor more than {recent} of the job's {len(job.peers)} other nodes" if job.peers else ""
     return (
         f"fencing Strict: for {silence:.0f} s this node has reached neither the operator nor the API server"
         f"{peers}; ranks on another node may take the place of these"

@@ -45,9 +45,9 @@ class NodeProbe:
 
     since: float
     """Unix seconds of the last sign of its agent."""
-    answers: bool = True
+    reachable: bool = True
     """Whether anything on it answered the last probe."""
-    pods_asked: bool = False
+    pods_probed: bool = False
     """Whether pods were probed, not only the agent, and their silence would mean something."""
     lease_seconds: float = 0.0
     """Age of the kubelet's Lease at the last read: understated, never overstated."""
@@ -76,8 +76,8 @@ def node_view(
         agent_ready=node is not None and node.agent_ready,
         silent_seconds=silent,
         silent_since=(probed.since if probed else since) if silent else 0.0,
-        pods_reachable=probed is None or probed.answers or not probed.pods_asked,
-        pods_replied=probed is not None and probed.answers and probed.pods_asked,
+        pods_reachable=probed is None or probed.reachable or not probed.pods_probed,
+        pods_replied=probed is not None and probed.reachable and probed.pods_probed,
         lease_seconds=probed.lease_seconds if probed else 0.0,
         attested_by=attested_by,
         labels=node.labels if node is not None else {},
@@ -85,9 +85,9 @@ def node_view(
 
 
 def wants_agent_ready(
-    node: NodeObject, liveness: Liveness, answers: bool, unready_seconds: float, now: float
+    node: NodeObject, liveness: Liveness, reachable: bool, unready_seconds: float, now: float
 ) -> bool:
-    """Return whether a node shall carry the agent-ready label; `answers`: whether it answered the last probe.
+    """Return True if a node is to carry the agent-ready label. `reachable`: it replied to the last probe.
 
     The label is given at once. It is removed at once when the agent is silent and the node does not answer,
     or its kubelet does not report either; from a node that lives only after a long silence: agents restart.
@@ -99,6 +99,6 @@ def wants_agent_ready(
         return False
     if liveness.grace(now) > 0 or liveness.alarm(now):
         return True
-    if liveness.silent(node.name, now) and not (answers and node.ready):
+    if liveness.silent(node.name, now) and not (reachable and node.ready):
         return False
     return liveness.silence(node.name, now) <= unready_seconds

@@ -25,7 +25,7 @@ UNREADY_SECONDS = 15.0
 announce: longer than an agent's restart."""
 PROBE_SECONDS = 1.0
 """Seconds between two probes of a quiet node."""
-WITNESS_SECONDS = HEARTBEAT_SECONDS + PROBE_SECONDS
+DETECTION_MARGIN_SECONDS = HEARTBEAT_SECONDS + PROBE_SECONDS
 """Seconds beyond an agent's silence until the loss of its node is known: the last heartbeat may be as old as
 one interval when the node dies, and the probe that finds it dead may be as late as another."""
 KUBELET_LEASE_SECONDS = 10.0
@@ -44,4 +44,4 @@ def verdict_seconds(silent_seconds: float) -> float:
 
     `silent_seconds`: the silence after which the operator counts an agent as absent.
     """
-    return silent_seconds + WITNESS_SECONDS
+    return silent_seconds + DETECTION_MARGIN_SECONDS

@@ -143,7 +143,7 @@ def tripped(
         1
         for one in nodes.values()
         if one.status.state is State.SUSPECT
-        and evidence.standing(one.status.evidence)
+        and evidence.unrefuted(one.status.evidence)
         and not (evidence.failures(one.status.evidence) > 1 and _counted_before(known, one.status))
     )
     if suspects > max(_FEW, total * rules.suspect_percent / 100):

@@ -82,7 +82,7 @@ def failed(evidence: Sequence[Evidence], result: SweepResult) -> list[Evidence]:
     return [*(one for one in evidence if one.source != result.name), found][-MOST_EVIDENCE:]
 
 
-def pardoned(facts: HardwareFacts) -> list[Evidence]:
+def forgiven(facts: HardwareFacts) -> list[Evidence]:
     """What jobs hold against a node, with all that it has cost so far forgiven."""
     known = [_noted(None, one, timedelta(0)) for one in facts.suspicions]
     return [one.model_copy(update={"forgiven": one.loss}) for one in known][-MOST_EVIDENCE:]
@@ -94,7 +94,7 @@ def passed(evidence: Sequence[Evidence]) -> list[Evidence]:
     return [one.model_copy(update={"forgiven": one.loss}) for one in online]
 
 
-def standing(evidence: Sequence[Evidence]) -> list[Evidence]:
+def unrefuted(evidence: Sequence[Evidence]) -> list[Evidence]:
     """The evidence that no later sweep has refuted."""
     return [one for one in evidence if one.kind is EvidenceKind.SWEEP or one.loss > one.forgiven]
 

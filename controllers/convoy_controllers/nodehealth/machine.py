@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from convoy_controllers.nodehealth import evidence, manual, noticing, outcome, repairing, sweeping
 from convoy_controllers.nodehealth.observed import HardwareFacts, Member
-from convoy_controllers.nodehealth.record import ACCUSED, lemon_score, length, turned
+from convoy_controllers.nodehealth.record import ACCUSED, lemon_score, length, with_state
 from convoy_crds.guardpolicy import GuardPolicy, Mode, OnJoin
 from convoy_crds.nodehealth import (
     MOST_ACTIONS,
@@ -58,7 +58,7 @@ def next_status(member: Member, policy: GuardPolicy | None, now: datetime) -> No
     status = manual.apply_spec(status, member.health.spec, now)
     if status.released_at != before:
         # What goes on counts from here on.
-        status = status.model_copy(update={"evidence": evidence.pardoned(facts)})
+        status = status.model_copy(update={"evidence": evidence.forgiven(facts)})
     if policy is None or policy.spec.mode is Mode.OBSERVE:
         status = _observed(status, now)
     if policy is None or status.state in (State.CONDEMNED, State.EXEMPT):
@@ -83,7 +83,7 @@ def _initial(
     gated = gates(policy, facts)
     status = status.model_copy(update={"clean_since": now})
     state = State.GATED if gated else State.UNVERIFIED
-    return turned(status, state, now, Reasons.NEW_HARDWARE, message)
+    return with_state(status, state, now, Reasons.NEW_HARDWARE, message)
 
 
 def gates(policy: GuardPolicy | None, facts: HardwareFacts) -> bool:
@@ -117,7 +117,7 @@ def _bound(
     since = status.since
     # The same state: how long it has been in it goes on.
     sweep = status.sweep
-    renamed_status = turned(status, status.state, now, Reasons.MOVED, message)
+    renamed_status = with_state(status, status.state, now, Reasons.MOVED, message)
     return renamed_status.model_copy(update={"since": since, "message": status.message, "sweep": sweep})
 
 
@@ -141,7 +141,7 @@ def _observed(status: NodeHealthStatus, now: datetime) -> NodeHealthStatus:
         after = service(status, now)
     else:
         return status.model_copy(update={"sweep": None}) if status.sweep else status
-    return turned(status, after, now, Reasons.OBSERVED_ONLY, Reasons.OBSERVED_ONLY.message)
+    return with_state(status, after, now, Reasons.OBSERVED_ONLY, Reasons.OBSERVED_ONLY.message)
 
 
 def service(status: NodeHealthStatus, now: datetime) -> State:
@@ -155,13 +155,15 @@ def _next_state(
 ) -> NodeHealthStatus:
     spec = policy.spec
     if status.state in (State.UNVERIFIED, State.QUALIFIED, State.PROBATION):
-        if worst := evidence.standing(status.evidence):
+        if worst := evidence.unrefuted(status.evidence):
             words = worst[-1].message or f"{worst[-1].cause} in {worst[-1].source}"
-            return turned(status, State.SUSPECT, now, Reasons.SLOWER_THAN_PEERS, words, worst[-1].provenance)
+            return with_state(
+                status, State.SUSPECT, now, Reasons.SLOWER_THAN_PEERS, words, worst[-1].provenance
+            )
         expired = status.qualified_until is not None and now >= status.qualified_until
         if status.state is State.QUALIFIED and expired and spec.on_join is OnJoin.ACCEPT:
             reason = Reasons.QUALIFICATION_EXPIRED
-            return turned(status, State.UNVERIFIED, now, reason, reason.message)
+            return with_state(status, State.UNVERIFIED, now, reason, reason.message)
         if status.state is State.PROBATION and clean(
             status, facts, policy, now, spec.qualification.probation
         ):
@@ -191,7 +193,7 @@ def clean(
 def _clear(status: NodeHealthStatus, now: datetime, span: str) -> NodeHealthStatus:
     message = Reasons.CLEARED.format(seconds=int(length(span).total_seconds()))
     fresh: dict[str, Any] = {"evidence": [], "confirmed_at": None, "inconclusive": 0}
-    return turned(status.model_copy(update=fresh), service(status, now), now, Reasons.CLEARED, message)
+    return with_state(status.model_copy(update=fresh), service(status, now), now, Reasons.CLEARED, message)
 
 
 def _confirmed(
@@ -245,11 +247,11 @@ def granted(
         update = {"quarantines": quarantines, "lemon_score": lemon_score(quarantines, now), "failures": 0}
         status = status.model_copy(update=update)
         message = Reasons.CONFIRMED_SLOW.format(why=request.why)
-        return turned(status, State.QUARANTINED, now, Reasons.CONFIRMED_SLOW, message)
+        return with_state(status, State.QUARANTINED, now, Reasons.CONFIRMED_SLOW, message)
     if request.kind is RequestKind.DRAIN:
         jobs = sorted(set(facts.node.jobs))[:64] if facts.node else []
         action = Action(at=now, rack=status.node_ref.rack, jobs=jobs, paces=list(facts.paces[:16]))
         status = status.model_copy(update={"actions": [*status.actions, action][-MOST_ACTIONS:]})
         message = Reasons.DRAINING_NODE.format(why=request.why)
-        return turned(status, State.DRAINING, now, Reasons.DRAINING_NODE, message)
+        return with_state(status, State.DRAINING, now, Reasons.DRAINING_NODE, message)
     return status

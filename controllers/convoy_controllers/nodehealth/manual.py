@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from convoy_controllers.nodehealth.record import IN_SERVICE, turned
+from convoy_controllers.nodehealth.record import IN_SERVICE, with_state
 from convoy_crds.nodehealth import (
     MOST_EXEMPT_HOURS,
     ExemptStatus,
@@ -33,12 +33,12 @@ def apply_spec(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) ->
             return status if status.condemned_by_hand else _by_hand(status)
         decision = spec.condemned
         message = Reasons.CONDEMNED_BY_HAND.format(user=decision.user, why=decision.reason)
-        return _by_hand(turned(status, State.CONDEMNED, now, Reasons.CONDEMNED_BY_HAND, message))
+        return _by_hand(with_state(status, State.CONDEMNED, now, Reasons.CONDEMNED_BY_HAND, message))
     if status.condemned_by_hand:
         status = status.model_copy(update={"condemned_by_hand": False})
         if status.state is State.CONDEMNED:
             reason = Reasons.NO_LONGER_CONDEMNED
-            status = turned(status, State.REQUALIFYING, now, reason, reason.message)
+            status = with_state(status, State.REQUALIFYING, now, reason, reason.message)
     status = _released(status, spec, now)
     return _exempted(status, spec, now)
 
@@ -89,7 +89,7 @@ def _released(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> 
     if status.state in IN_SERVICE - {State.SUSPECT}:
         return released
     message = Reasons.RELEASED_BY_HAND.format(user=decision.user, why=decision.reason)
-    return turned(released, State.PROBATION, now, Reasons.RELEASED_BY_HAND, message)
+    return with_state(released, State.PROBATION, now, Reasons.RELEASED_BY_HAND, message)
 
 
 def _exempted(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> NodeHealthStatus:
@@ -102,10 +102,10 @@ def _exempted(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> 
     if end is not None and decision is not None and status.state is not State.EXEMPT:
         until = f"{end:%Y-%m-%dT%H:%M:%SZ}"
         message = Reasons.EXEMPTED.format(until=until, user=decision.user, why=decision.reason)
-        return turned(status, State.EXEMPT, now, Reasons.EXEMPTED, message)
+        return with_state(status, State.EXEMPT, now, Reasons.EXEMPTED, message)
     if end is None and status.state is State.EXEMPT:
         before = known.before if known is not None else State.UNVERIFIED
         until = f"{exempt_until(known):%Y-%m-%dT%H:%M:%SZ}" if known is not None else "once"
         message = Reasons.EXEMPTION_OVER.format(until=until)
-        return turned(status, _AFTER_EXEMPTION.get(before, before), now, Reasons.EXEMPTION_OVER, message)
+        return with_state(status, _AFTER_EXEMPTION.get(before, before), now, Reasons.EXEMPTION_OVER, message)
     return status

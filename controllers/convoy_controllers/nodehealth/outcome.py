@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from convoy_controllers.nodehealth.observed import HardwareFacts
 from convoy_controllers.nodehealth.pacing import ENOUGH
-from convoy_controllers.nodehealth.record import lemon_score, turned
+from convoy_controllers.nodehealth.record import lemon_score, with_state
 from convoy_crds.nodehealth import EvidenceKind, NodeHealthStatus, Outcome, State
 from convoy_crds.reasons.catalogue import Reasons
 
@@ -46,7 +46,7 @@ def with_outcome(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) 
         after = State.REQUALIFYING
     else:
         return status
-    return turned(status, after, now, Reasons.WRONGLY_ACCUSED, Reasons.WRONGLY_ACCUSED.message)
+    return with_state(status, after, now, Reasons.WRONGLY_ACCUSED, Reasons.WRONGLY_ACCUSED.message)
 
 
 def _decided(

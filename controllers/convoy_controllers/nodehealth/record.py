@@ -27,7 +27,7 @@ def length(duration: str) -> timedelta:
     return timedelta(seconds=seconds(duration))
 
 
-def turned(
+def with_state(
     status: NodeHealthStatus,
     state: State,
     now: datetime,
@@ -35,8 +35,8 @@ def turned(
     message: str,
     provenance: Provenance | None = None,
 ) -> NodeHealthStatus:
-    """The status in another state, with the turn in its history, without what that state has no use for."""
-    turn = StateChange(
+    """The status in another state, with the change in its history, without what that state has no use for."""
+    change = StateChange(
         at=now,
         before=status.state,
         after=state,
@@ -50,7 +50,7 @@ def turned(
             "state": state,
             "since": now,
             "message": message[:_MESSAGE],
-            "history": [*status.history, turn][-MOST_HISTORY:],
+            "history": [*status.history, change][-MOST_HISTORY:],
             "holds_token": state in TOKEN,
             "sweep": status.sweep if state in TESTED else None,
         }

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from convoy_controllers.nodehealth import evidence
 from convoy_controllers.nodehealth.observed import HardwareFacts
-from convoy_controllers.nodehealth.record import length, turned, within
+from convoy_controllers.nodehealth.record import length, with_state, within
 from convoy_crds.guardpolicy import GuardPolicySpec, Repair
 from convoy_crds.nodehealth import NodeHealthStatus, RepairStatus, State
 from convoy_crds.reasons.catalogue import Reasons
@@ -49,7 +49,7 @@ def next_state(
             words = Reasons.LEMON.format(
                 count=count, seconds=int(length(rules.quarantine_window).total_seconds())
             )
-            return turned(status, State.CONDEMNED, now, Reasons.LEMON, words)
+            return with_state(status, State.CONDEMNED, now, Reasons.LEMON, words)
         return _step(status, facts, spec, status.repair.step, now)
     if status.state is State.REPAIRING:
         return _repairing(status, facts, spec, now)
@@ -72,7 +72,7 @@ def _repairing(
         if facts.node is not None:
             ref = ref.model_copy(update={"boot_id": facts.node.boot_id})
         status = status.model_copy(update={"node_ref": ref})
-        return turned(status, State.REQUALIFYING, now, Reasons.REPAIR_DONE, message)
+        return with_state(status, State.REQUALIFYING, now, Reasons.REPAIR_DONE, message)
     step = next((one for one in spec.repair.ladder if one.action == repair.action), None)
     if step is not None and now - since < length(step.timeout):
         return status
@@ -95,12 +95,12 @@ def _step(
     ladder = spec.repair.ladder
     if not ladder:
         words = message or "nothing is tried with it (spec.repair.ladder is empty)"
-        return turned(status, State.REQUALIFYING, now, reason or Reasons.REPAIR_DONE, words)
+        return with_state(status, State.REQUALIFYING, now, reason or Reasons.REPAIR_DONE, words)
     if number >= len(ladder):
         exhausted = Reasons.REPAIRS_EXHAUSTED
-        return turned(status, State.CONDEMNED, now, exhausted, exhausted.message)
+        return with_state(status, State.CONDEMNED, now, exhausted, exhausted.message)
     step = ladder[number]
     words = Reasons.REPAIR_NEEDED.format(owner=step.owner, step=number, action=step.action)
     repair = RepairStatus(step=number, action=step.action, owner=step.owner, since=now)
     status = status.model_copy(update={"repair": repair})
-    return turned(status, State.REPAIRING, now, reason or Reasons.REPAIR_NEEDED, message or words)
+    return with_state(status, State.REPAIRING, now, reason or Reasons.REPAIR_NEEDED, message or words)

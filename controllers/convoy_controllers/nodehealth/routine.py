@@ -56,9 +56,13 @@ def _age(status: NodeHealthStatus, now: datetime) -> float | None:
     return (now - status.swept).total_seconds() / _HOUR
 
 
-def _accused(turn: StateChange) -> bool:
+def _accused(change: StateChange) -> bool:
     """Whether something spoke against it that had not before."""
-    return turn.after is State.SUSPECT and turn.before in (State.UNVERIFIED, State.QUALIFIED, State.PROBATION)
+    return change.after is State.SUSPECT and change.before in (
+        State.UNVERIFIED,
+        State.QUALIFIED,
+        State.PROBATION,
+    )
 
 
 def _cleared(status: NodeHealthStatus) -> datetime | None:
@@ -71,7 +75,7 @@ def _cleared(status: NodeHealthStatus) -> datetime | None:
 def _history(status: NodeHealthStatus, now: datetime) -> History:
     resets = [one for one in (status.released_at, _cleared(status)) if one is not None]
     since = max(resets, default=datetime.min.replace(tzinfo=now.tzinfo))
-    suspected = sum(1 for turn in status.history if turn.at > since and _accused(turn))
-    times = [*(turn.at for turn in status.history), *status.quarantines]
+    suspected = sum(1 for change in status.history if change.at > since and _accused(change))
+    times = [*(change.at for change in status.history), *status.quarantines]
     hours = (now - min(times, default=now)).total_seconds() / _HOUR
     return History(hours, ((Event.CONFIRMED, len(status.quarantines)), (Event.SUSPECTED, suspected)))

@@ -7,7 +7,7 @@ from typing import Any
 
 from convoy_controllers.nodehealth import evidence
 from convoy_controllers.nodehealth.observed import HardwareFacts, SweepResult
-from convoy_controllers.nodehealth.record import lemon_score, length, turned
+from convoy_controllers.nodehealth.record import lemon_score, length, with_state
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy, GuardPolicySpec, OnJoin
 from convoy_crds.nodehealth import (
     EvidenceKind,
@@ -99,7 +99,7 @@ def _passed(
     update = {"qualified_until": until, "inconclusive": 0, "failures": 0, "evidence": kept}
     status = status.model_copy(update=update)
     if status.state in (State.SWEEPING, State.GATED, State.UNVERIFIED, State.QUALIFIED):
-        return turned(status, State.QUALIFIED, now, Reasons.SWEEP_PASSED, message, result.provenance)
+        return with_state(status, State.QUALIFIED, now, Reasons.SWEEP_PASSED, message, result.provenance)
     if status.state is State.REQUALIFYING:
         fresh: dict[str, Any] = {
             "evidence": [],
@@ -108,7 +108,7 @@ def _passed(
             "clean_since": now,
         }
         status = status.model_copy(update=fresh)
-        return turned(status, State.PROBATION, now, Reasons.SWEEP_PASSED, message, result.provenance)
+        return with_state(status, State.PROBATION, now, Reasons.SWEEP_PASSED, message, result.provenance)
     # Jobs saw what the sweep did not: it stays suspect until nothing is seen for long enough.
     status = status.model_copy(update={"confirmed_at": None})
     if status.state is State.QUARANTINED:
@@ -116,8 +116,8 @@ def _passed(
         known = status.quarantines[:-1]
         score = lemon_score(known, now)
         status = status.model_copy(update={"quarantines": known, "lemon_score": score})
-        return turned(status, State.SUSPECT, now, Reasons.SWEEP_PASSED, message, result.provenance)
-    return turned(status, status.state, now, Reasons.SWEEP_PASSED, message, result.provenance)
+        return with_state(status, State.SUSPECT, now, Reasons.SWEEP_PASSED, message, result.provenance)
+    return with_state(status, status.state, now, Reasons.SWEEP_PASSED, message, result.provenance)
 
 
 def _failed(
@@ -133,11 +133,11 @@ def _failed(
     if status.state is State.REQUALIFYING:
         return _retest_failed(status, message, spec, now)
     if status.state is State.QUARANTINED:
-        return turned(status, State.QUARANTINED, now, reason, message, found)
+        return with_state(status, State.QUARANTINED, now, reason, message, found)
     # Hardware that was in service goes back to it until the failure is confirmed: a broken sweep must not
     # empty the fleet.
     joined = status.state is State.SWEEPING and status.qualified_until is None
-    return turned(status, State.GATED if joined else State.SUSPECT, now, reason, message, found)
+    return with_state(status, State.GATED if joined else State.SUSPECT, now, reason, message, found)
 
 
 def _retest_failed(
@@ -149,7 +149,7 @@ def _retest_failed(
     reason = Reasons.REQUALIFICATION_FAILED
     words = reason.format(count=failures, why=message)
     condemned = failures >= spec.qualification.condemn_after_failures
-    return turned(status, State.CONDEMNED if condemned else State.QUARANTINED, now, reason, words)
+    return with_state(status, State.CONDEMNED if condemned else State.QUARANTINED, now, reason, words)
 
 
 def _inconclusive(status: NodeHealthStatus, result: SweepResult, now: datetime) -> NodeHealthStatus:
@@ -158,7 +158,7 @@ def _inconclusive(status: NodeHealthStatus, result: SweepResult, now: datetime) 
     count = status.inconclusive + 1
     status = status.model_copy(update={"inconclusive": count})
     if status.state is State.SUSPECT:
-        return turned(status, State.SUSPECT, now, reason, message, result.provenance)
+        return with_state(status, State.SUSPECT, now, reason, message, result.provenance)
     if count >= MOST_INCONCLUSIVE and status.state is not State.QUARANTINED:
         # What was held against it is not forgotten, but it alone takes it out of service no more.
         update = {
@@ -168,11 +168,11 @@ def _inconclusive(status: NodeHealthStatus, result: SweepResult, now: datetime) 
             "evidence": evidence.passed(status.evidence),
         }
         status = status.model_copy(update=update)
-        return turned(status, State.SUSPECT, now, reason, message, result.provenance)
+        return with_state(status, State.SUSPECT, now, reason, message, result.provenance)
     after = status.state
     if after is State.SWEEPING:
         after = State.GATED if status.qualified_until is None else State.QUALIFIED
-    return turned(status, after, now, reason, message, result.provenance)
+    return with_state(status, after, now, reason, message, result.provenance)
 
 
 def wanted(
@@ -219,5 +219,5 @@ def with_sweep(status: NodeHealthStatus, hardware: str, cause: SweepCause, now: 
     ref = SweepRef(name=name_of(hardware, now), since=now, cause=cause)
     message = Reasons.UNDER_TEST.format(name=ref.name)
     if status.state is State.GATED or cause is SweepCause.EXPIRED:
-        status = turned(status, State.SWEEPING, now, Reasons.UNDER_TEST, message)
+        status = with_state(status, State.SWEEPING, now, Reasons.UNDER_TEST, message)
     return status.model_copy(update={"sweep": ref, "sweeps": status.sweeps + 1})

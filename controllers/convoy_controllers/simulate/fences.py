@@ -60,7 +60,7 @@ class Fences:
         if self._isolated.get(name) is not isolation:
             return
         now, jobs = self._kernel.now, self._strict_jobs(name)
-        for job, peer in fence.peers_to_ask(jobs, isolation.contacts, isolation.asked, now):
+        for job, peer in fence.peers_to_contact(jobs, isolation.contacts, isolation.asked, now):
             isolation.asked[job, peer] = now
             if self._attests(peer, name, job):
                 self._machines[peer].requests.record(name, now)

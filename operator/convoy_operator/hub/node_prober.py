@@ -78,10 +78,10 @@ class NodeProber:
         *,
         agent_address: Callable[[str], str],
         node_clock: Callable[[str], float | None],
-        flipped: Callable[[str], None],
+        on_change: Callable[[str], None],
         connect: Connect | None = None,
     ) -> None:
-        """`flipped` is called with every node that stops or begins to answer. `node_clock`: what to add to a
+        """`on_change` is called with every node that stops or begins to answer. `node_clock`: what to add to a
         Unix time of a node for a time of our clock that is not earlier; None when its agent never dialled.
         """
         self._gateway = context.gateway
@@ -90,7 +90,7 @@ class NodeProber:
         self._quiet_seconds = context.settings.agent_quiet_seconds
         self._agent_address = agent_address
         self._node_clock = node_clock
-        self._flipped = flipped
+        self._on_change = on_change
         self._connect = connect or reachable
         self._clock = context.clock
         self._wall = context.wall
@@ -106,7 +106,7 @@ class NodeProber:
     def reachable(self, node: str) -> bool:
         """Return whether a node answered the last probe; True before the first."""
         probe = self._probes.get(node)
-        return probe is None or probe.answers
+        return probe is None or probe.reachable
 
     def poll(self) -> None:
         """Start to probe nodes that fell quiet, and stop where an agent has sent something again."""
@@ -158,7 +158,7 @@ class NodeProber:
                 else:
                     # A pod that is given to a dead node has no address to be probed: what was found stands.
                     if pods:
-                        probe.pods_asked = found or credible
+                        probe.pods_probed = found or credible
                     if targets:
                         self._record(node, probe, found)
             await asyncio.sleep(max(0.0, began + PROBE_SECONDS - self._clock()))
@@ -168,10 +168,10 @@ class NodeProber:
         return any(await asyncio.gather(*(self._connect(*target) for target in targets)))
 
     def _record(self, node: str, probe: Probe, found: bool) -> None:
-        if found != probe.answers:
-            probe.answers = found
+        if found != probe.reachable:
+            probe.reachable = found
             log.info("node answers" if found else "node does not answer", node=node)
-            self._flipped(node)
+            self._on_change(node)
 
     def _pods(self, node: str) -> list[tuple[str, int]]:
         """Return where up to three of a node's pods can be probed."""

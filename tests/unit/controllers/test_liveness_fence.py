@@ -98,15 +98,15 @@ def test_two_halves_of_a_job_do_not_both_live_on_by_their_peers(nodes: int, data
 def test_nobody_is_asked_while_hub_or_api_server_answers() -> None:
     quiet = NOW - QUIET_SECONDS
     for hub, api, asked in [(quiet + 0.1, NEVER, 0), (quiet, quiet + 0.1, 0), (quiet, quiet, 2)]:
-        assert len(fence.peers_to_ask([job(2)], Contacts(hub, api), {}, NOW)) == asked
+        assert len(fence.peers_to_contact([job(2)], Contacts(hub, api), {}, NOW)) == asked
 
 
 def test_the_peers_of_a_large_job_take_turns() -> None:
     large, asked = job(300), {}
     rounds = []
     for number in range(3):
-        peers = fence.peers_to_ask([large], Contacts(LATE), asked, NOW)
-        assert len(peers) <= fence.MAX_ASKED
+        peers = fence.peers_to_contact([large], Contacts(LATE), asked, NOW)
+        assert len(peers) <= fence.MAX_CONTACTED
         asked.update(dict.fromkeys(peers, NOW + number))
         rounds.append(peers)
     assert set().union(*rounds) == {("job", node) for node in large.peers}

@@ -14,7 +14,7 @@ from convoy_controllers.views import NodeView
 
 class TestNodeView:
     NODE = Node("n", "u", 1, True, ready=True)
-    PROBE = NodeProbe(since=90.0, answers=False, pods_asked=True, lease_seconds=12.0)
+    PROBE = NodeProbe(since=90.0, reachable=False, pods_probed=True, lease_seconds=12.0)
 
     def view(self, **given: Any) -> NodeView:
         given = {
@@ -52,7 +52,7 @@ class TestNodeView:
         assert (view.silent_since, view.pods_reachable, view.lease_seconds) == (91.0, True, 0.0)
 
     def test_that_an_agents_own_address_does_not_answer_is_no_word_on_its_pods(self) -> None:
-        assert self.view(silent=6.0, probe=NodeProbe(90.0, answers=False, pods_asked=False)).pods_reachable
+        assert self.view(silent=6.0, probe=NodeProbe(90.0, reachable=False, pods_probed=False)).pods_reachable
 
 
 def liveness(heard: float | None) -> Liveness:

@@ -50,7 +50,7 @@ def test_who_is_quarantined_is_swept_while_the_breaker_is_not_closed(bad: bool) 
     assert status.state is (State.QUARANTINED if bad else State.SUSPECT)
     it.run(27 * HOUR, every=600)
     status = it.health("hw0").status
-    turns = {turn.after for turn in status.history}
+    turns = {change.after for change in status.history}
     if bad:
         assert {State.DRAINING, State.REPAIRING} <= turns
     else:

@@ -152,7 +152,7 @@ def test_history_follows_the_hardware_to_another_name() -> None:
     status = it.health("hw0").status
     assert (status.node_ref.name, status.node_ref.rack) == (it.hardware["hw0"].node, "r9")
     assert status.history[0].node == "n0"
-    assert "HardwareMoved" in [turn.reason for turn in status.history]
+    assert "HardwareMoved" in [change.reason for change in status.history]
     assert [taint["key"] for taint in it.hardware["hw0"].taints] == ["convoy.dev/quarantined"]
 
 

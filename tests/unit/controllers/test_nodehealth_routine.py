@@ -115,16 +115,16 @@ def test_of_those_no_sweep_stands_for_the_likeliest_comes_first() -> None:
 
 
 def test_who_was_wrongly_accused_is_no_likelier() -> None:
-    turn = {
+    change = {
         "at": text(NOW - 2 * DAY),
         "before": "Unverified",
         "after": "Suspect",
         "reason": "SlowerThanPeers",
     }
-    again = [{**turn, "before": "Suspect", "reason": "SweepPassed"}] * 3
+    again = [{**change, "before": "Suspect", "reason": "SweepPassed"}] * 3
     wrong = {"at": text(NOW - DAY), "outcome": "Wrong", "decided": text(NOW - DAY)}
-    first = member("a", history=[turn, *again])
-    cleared = member("b", history=[turn, *again], actions=[wrong])
+    first = member("a", history=[change, *again])
+    cleared = member("b", history=[change, *again], actions=[wrong])
     spec = {"mode": "Act", "sweeps": {"timePercent": 100}}
     assert swept(decided(cleared, first, member("z"), spec=spec)) == {"a"}
     assert swept(decided(cleared, member("z"), spec=spec)) == {"z"}, "two quiet days are a good sign"

@@ -99,7 +99,7 @@ def test_what_a_verdict_does(state: str, more: dict[str, Any], verdict: Verdict 
     assert found.state is then
     if verdict is Verdict.PASS:
         assert found.qualified_until == NOW + timedelta(hours=336)
-        assert not evidence.standing(found.evidence)
+        assert not evidence.unrefuted(found.evidence)
 
 
 @pytest.mark.parametrize(

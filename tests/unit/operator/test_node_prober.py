@@ -40,7 +40,7 @@ class Harness:
         self.dead: set[str] = set()
         self.asked: list[tuple[float, str, int]] = []
         self.under_way = self.most = 0
-        self.flipped: list[tuple[float, str]] = []
+        self.changed: list[tuple[float, str]] = []
         self.agents: dict[str, str] = {}
         self.clocks: dict[str, float] = {}
         self.start = self.loop.time()
@@ -58,7 +58,7 @@ class Harness:
             self.liveness,
             agent_address=lambda node: self.agents.get(node, ""),
             node_clock=self.clocks.get,
-            flipped=lambda node: self.flipped.append((self.time(), node)),
+            on_change=lambda node: self.changed.append((self.time(), node)),
             connect=self.connect,
         )
 
@@ -127,7 +127,7 @@ def test_pods_are_asked_from_three_seconds_on_once_per_second(virtual: Virtual, 
         assert [round(later - sooner, 3) for sooner, later in pairwise(times)] == [1] * 3
         assert {target[1:] for target in it.asked} == {("10.0.0.1", 9), ("10.0.0.9", 9)}, "and a control"
         case = it.prober.probe("n")
-        assert case is not None and case.answers and case.pods_asked
+        assert case is not None and case.reachable and case.pods_probed
         assert case.since == pytest.approx(EPOCH.timestamp())
         await it.prober.stop()
 
@@ -145,14 +145,14 @@ def test_one_pod_that_answers_is_enough_and_three_are_asked(virtual: Virtual, ap
         it.dead = {"10.0.0.1", "10.0.0.2"}
         await it.until(3.9)
         assert {address for _, address, _ in it.asked} == {"10.0.0.1", "10.0.0.2", "10.0.0.3"}
-        assert it.prober.reachable("n") and it.flipped == []
+        assert it.prober.reachable("n") and it.changed == []
         it.dead.add("10.0.0.3")
         await it.until(5.0)
         assert not it.prober.reachable("n")
         it.dead.clear()
         await it.until(6.0)
         assert it.prober.reachable("n")
-        assert [node for _, node in it.flipped] == ["n", "n"]
+        assert [node for _, node in it.changed] == ["n", "n"]
         await it.prober.stop()
 
     virtual(run())
@@ -195,7 +195,7 @@ def test_a_node_without_pods_is_asked_at_its_agent_while_it_may_be_given_some(
         await it.until(4.0)
         assert {target[1:] for target in it.asked} == {("10.0.1.1", 8472), ("fd00::1", 8472)}
         case = it.prober.probe("spare")
-        assert case is not None and not case.answers and not case.pods_asked
+        assert case is not None and not case.reachable and not case.pods_probed
         assert it.prober.reachable("named"), "an agent's word sends nobody to another's host"
         assert api.count("get") == 0, "no pods, no Lease"
         await it.prober.stop()
@@ -306,7 +306,7 @@ def test_pods_that_do_not_answer_prove_something_where_others_do(
         it.dead = {"10.0.0.1", "10.0.0.3"}
         await it.until(5.5)
         case = it.prober.probe("n")
-        assert case is not None and case.pods_asked is credible and not case.answers
+        assert case is not None and case.pods_probed is credible and not case.reachable
         await it.prober.stop()
 
     virtual(run())
@@ -346,7 +346,7 @@ def test_a_pod_that_is_given_to_a_dead_node_does_not_bring_it_back_to_life(
         it.pod("b", "n", "", phase="Pending")
         await it.until(11.0)
         case = it.prober.probe("n")
-        assert case is not None and case.pods_asked and not case.answers
+        assert case is not None and case.pods_probed and not case.reachable
         it.record_signs("n")
         await it.until(11.2)
         assert it.prober.probe("n") is None
