@@ -67,7 +67,7 @@ class Training:
         self.ended = False
         self.deaf: set[int] = set()
         """Hardware whose agent is not heard."""
-        self.moved: Callable[[], None] = lambda: None
+        self.on_step: Callable[[], None] = lambda: None
         """Called after each step."""
         self._way, self._seed = way or Way(), seed
         self.born = kernel.now
@@ -133,7 +133,7 @@ class Training:
                 self._state, report = advance(self._state, ready)
                 self._heard(report)
         self.told.dropped = self._collector.dropped
-        self.moved()
+        self.on_step()
         self._step(incarnation)
 
     def _node(self, rank: int) -> int:

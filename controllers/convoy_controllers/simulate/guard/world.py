@@ -29,11 +29,11 @@ POLICY: dict[str, Any] = {
     "sweeps": {"timePercent": 1},
     "repair": {"ladder": [{"action": "Reset", "owner": "agent", "timeout": "1h"}]},
 }
-"""A job is moved once its node has cost it as much as two minutes of it."""
+"""A job is swapped off a node once the node has cost it as much as two minutes of the job."""
 SIXTEEN_NODES = Job(stages=2, replicas=16, per_node=2, seconds=20.0)
 """One window of about half a minute."""
 _PROOF = 12
-"""Windows after a move, by which its outcome is known."""
+"""Windows after a swap until its outcome is known."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Setup:
 
 
 @dataclass
-class _Move:
+class _Swap:
     """Off a node, whose outcome is not known yet."""
 
     hardware: str
@@ -87,7 +87,7 @@ class GuardWorld(HealthWorld):
         self.verdicts: dict[str, list[Said]] = {}
         self._chance = random.Random(seed)  # noqa: S311 - chance that can be repeated
         self._sweeps = Sweeps(seed, self._slow_racks)
-        self._moves: list[_Move] = []
+        self._swaps: list[_Swap] = []
         for number, one in enumerate(self.hardware.values()):
             one.rack = f"r{number // PER_RACK}"
             one.created = self.kernel.time if setup.young else one.created
@@ -106,7 +106,7 @@ class GuardWorld(HealthWorld):
         chance = self._seed if seed is None else seed
         one = Training(self.kernel, self.setup.job, nodes, self.ills, self.setup.way, chance)
         one.born = self._born
-        self.training, one.moved, self._moves = one, lambda: self._stepped(one), []
+        self.training, one.on_step, self._swaps = one, lambda: self._stepped(one), []
         self._place(one)
         return one
 
@@ -239,7 +239,7 @@ class GuardWorld(HealthWorld):
             return
         if name in training.held and training.walls:
             others = frozenset(one for one, known in training.held.items() if known.lasting) - {name}
-            self._moves.append(_Move(name, _recent(training.walls), training.gains[name], others))
+            self._swaps.append(_Swap(name, _recent(training.walls), training.gains[name], others))
         training.restart([spares[0] if one == number else one for one in training.nodes])
         self._place(training)
 
@@ -253,13 +253,13 @@ class GuardWorld(HealthWorld):
         """
         here = {f"hw{number}" for number in training.nodes}
         waits = any(one.lasting for one in training.held.values())
-        if not self._moves or len(training.walls) < _PROOF or waits:
+        if not self._swaps or len(training.walls) < _PROOF or waits:
             return
-        for move in self._moves:
-            if not move.others & here:
-                gained = move.wall - _recent(training.walls)
-                self.hardware[move.hardware].recovered = gained / max(move.gain, 1e-9)
-        self._moves = [move for move in self._moves if move.others & here]
+        for swap in self._swaps:
+            if not swap.others & here:
+                gained = swap.wall - _recent(training.walls)
+                self.hardware[swap.hardware].recovered = gained / max(swap.gain, 1e-9)
+        self._swaps = [swap for swap in self._swaps if swap.others & here]
 
 
 def played(setup: Setup, seed: int = 0) -> GuardWorld:
