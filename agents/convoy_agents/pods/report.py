@@ -36,7 +36,7 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
         port_incarnation=state.port_incarnation,
     )
     if state.assignment:
-        report.peers.extend(_asks(state.assignment))
+        report.peers.extend(_peers(state.assignment))
         report.interval_seconds = state.assignment.interval_seconds
         report.authority = slot_tokens.signing_key_id(state.assignment.slot_token)
     if informed == state.current:
@@ -53,7 +53,7 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
     return report
 
 
-def _asks(plan: Assignment) -> list[hub_pb2.NodeAddress]:
+def _peers(plan: Assignment) -> list[hub_pb2.NodeAddress]:
     """The agents that this one asks for the pod's sake: slot 0's, then those that keep copies."""
     first = plan.members[0]
     places = [NodeAddress(first.node, first.peer_address)]

@@ -69,7 +69,7 @@ def keep(wish: dict[str, Any]) -> None:
             except CheckpointException as error:
                 print(f"REFUSED {step} {str(error).splitlines()[-1]}", flush=True)
                 continue
-            print(f"SAVED {step} {writer.settle(wish.get('patience', 30.0))}", flush=True)
+            print(f"SAVED {step} {writer.settle(wish.get('timeout', 30.0))}", flush=True)
     print("END", flush=True)
 
 

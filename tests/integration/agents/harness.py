@@ -25,7 +25,7 @@ from convoy_agents.wire import csi_pb2, csi_pb2_grpc, hub_pb2, hub_pb2_grpc, slo
 from convoy_agents.wire.slot_tokens import SlotToken
 from convoy_crds import terms
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 """Seconds any single expectation may take."""
 
 
@@ -85,7 +85,7 @@ class FakeHub:
     def __init__(self, authority: Authority, address: str = "127.0.0.1") -> None:
         self.authority = authority
         self.address = address
-        self.heard: list[tuple[str, hub_pb2.AgentMessage]] = []
+        self.messages: list[tuple[str, hub_pb2.AgentMessage]] = []
         self.certificate_seconds = 3600.0
         self.redirect_to: list[str] = []
         """Answers to the next Hellos instead of Welcome."""
@@ -96,7 +96,7 @@ class FakeHub:
         self._outgoing: dict[str, asyncio.Queue[hub_pb2.HubMessage | None]] = {}
         self._stores: dict[str, dict[str, hub_pb2.Store]] = {}
         """What each node was told last of each store: told again to each session, as by the hub."""
-        self._news = asyncio.Condition()
+        self._changed = asyncio.Condition()
         self.enrol_port = 0
         self.session_port = 0
 
@@ -164,9 +164,9 @@ class FakeHub:
             listening.cancel()
 
     async def _note(self, node: str, message: Any) -> None:
-        async with self._news:
-            self.heard.append((node, message))
-            self._news.notify_all()
+        async with self._changed:
+            self.messages.append((node, message))
+            self._changed.notify_all()
 
     def slot_token(self, node: str, job_uid: str, incarnation: int, slot: int) -> str:
         """What the agent of a node may show to others."""
@@ -187,10 +187,10 @@ class FakeHub:
         """The first message, from the `start`th on, that is wanted."""
 
         def find() -> Any:
-            return next((said for node, said in self.heard[start:] if wanted(node, said)), None)
+            return next((said for node, said in self.messages[start:] if wanted(node, said)), None)
 
-        async with asyncio.timeout(PATIENCE), self._news:
-            await self._news.wait_for(lambda: find() is not None)
+        async with asyncio.timeout(TIMEOUT), self._changed:
+            await self._changed.wait_for(lambda: find() is not None)
             return find()
 
     async def report(self, uid: str, wanted: Callable[[Any], bool], start: int = 0) -> Any:
@@ -240,22 +240,22 @@ class Pod:
         finally:
             os.close(folder)
         if hello:
-            pod.say(type="hello", **hello)
+            pod.send(type="hello", **hello)
         return pod
 
-    def say(self, **message: Any) -> None:
+    def send(self, **message: Any) -> None:
         body = json.dumps(message).encode()
         self.writer.write(len(body).to_bytes(4, "big") + body)
 
-    async def hear(self) -> dict[str, Any]:
-        async with asyncio.timeout(PATIENCE):
+    async def receive(self) -> dict[str, Any]:
+        async with asyncio.timeout(TIMEOUT):
             size = int.from_bytes(await self.reader.readexactly(4), "big")
             message: dict[str, Any] = json.loads(await self.reader.readexactly(size))
             return message
 
     async def ended(self) -> bool:
         """Waits for the agent to close the connection."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             with contextlib.suppress(ConnectionError):
                 while await self.reader.read(4096):
                     pass
@@ -305,7 +305,7 @@ class Host:
     async def stop(self) -> None:
         if self._task:
             self.agent.leave("test")
-            await asyncio.wait_for(self._task, PATIENCE)
+            await asyncio.wait_for(self._task, TIMEOUT)
             self._task = None
 
     async def crash(self) -> None:
@@ -338,14 +338,14 @@ class Host:
         }
         async with self.kubelet() as channel:
             request = csi_pb2.NodePublishVolumeRequest(**{**fields, **changes})
-            await csi_pb2_grpc.NodeStub(channel).NodePublishVolume(request, timeout=PATIENCE)
+            await csi_pb2_grpc.NodeStub(channel).NodePublishVolume(request, timeout=TIMEOUT)
 
     async def unpublish(self, uid: str, volume: str = "") -> None:
         async with self.kubelet() as channel:
             request = csi_pb2.NodeUnpublishVolumeRequest(
                 volume_id=volume or f"csi-{uid}", target_path=str(self.target(uid))
             )
-            await csi_pb2_grpc.NodeStub(channel).NodeUnpublishVolume(request, timeout=PATIENCE)
+            await csi_pb2_grpc.NodeStub(channel).NodeUnpublishVolume(request, timeout=TIMEOUT)
 
     def kubelet(self) -> grpc.aio.Channel:
         socket = self.settings.kubelet_dir / "plugins" / terms.CSI_DRIVER / "csi.sock"
@@ -428,6 +428,6 @@ def assignment(
 
 async def eventually(check: Callable[[], bool]) -> None:
     """Polls what has no event of its own."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not check():  # noqa: ASYNC110
             await asyncio.sleep(0.01)

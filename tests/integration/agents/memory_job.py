@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.integration.agents.harness import PATIENCE, FakeHub, Host, Pod, assignment
+from tests.integration.agents.harness import TIMEOUT, FakeHub, Host, Pod, assignment
 
 from convoy_agents import metrics
 from convoy_agents.wire import hub_pb2
@@ -39,14 +39,14 @@ def segment(step: int, shard: int) -> bytes:
 
 
 @dataclass
-class Answer:
+class Response:
     """What an agent says, and the files it hands over."""
 
-    said: dict[str, Any]
+    body: dict[str, Any]
     areas: list[mmap.mmap]
 
     def __getitem__(self, name: str) -> Any:
-        return self.said[name]
+        return self.body[name]
 
 
 @dataclass
@@ -55,45 +55,45 @@ class Rank:
 
     line: MemoryClient
     number: int
-    slots: dict[str, mmap.mmap] = field(default_factory=dict)
+    buffers: dict[str, mmap.mmap] = field(default_factory=dict)
     stand: dict[str, Any] = field(default_factory=dict)
 
-    async def ask(self, **question: Any) -> Answer:
-        said, files = await asyncio.to_thread(self.line.request, question, PATIENCE)
+    async def request(self, **message: Any) -> Response:
+        said, files = await asyncio.to_thread(self.line.request, message, TIMEOUT)
         areas = []
         for fd in files:
-            access = mmap.PROT_READ | (mmap.PROT_WRITE if said["type"] == "slots" else 0)
+            access = mmap.PROT_READ | (mmap.PROT_WRITE if said["type"] == "buffers" else 0)
             areas.append(mmap.mmap(fd, os.fstat(fd).st_size, mmap.MAP_SHARED, access))
             os.close(fd)
-        return Answer(said, areas)
+        return Response(said, areas)
 
-    async def reserve(self, size: int = SIZE) -> Answer:
-        answer = await self.ask(type="reserve", size=size)
-        if answer["type"] == "slots":
-            self.slots = dict(zip(answer["names"], answer.areas, strict=True))
+    async def reserve(self, size: int = SIZE) -> Response:
+        answer = await self.request(type="reserve", size=size)
+        if answer["type"] == "buffers":
+            self.buffers = dict(zip(answer["names"], answer.areas, strict=True))
         return answer
 
-    async def save(self, step: int, plan: str = "same") -> Answer:
+    async def save(self, step: int, plan: str = "same") -> Response:
         """Writes the state after a step into a free slot and has it sealed."""
-        await self.until(lambda stand: bool(stand["slot"]))
-        slot = self.stand["slot"]
-        self.slots[slot][:SIZE] = state(step, self.number)
-        return await self.ask(
+        await self.until(lambda stand: bool(stand["buffer"]))
+        slot = self.stand["buffer"]
+        self.buffers[slot][:SIZE] = state(step, self.number)
+        return await self.request(
             type="seal", slot=slot, step=step, length=SIZE, world=2, torch="2.13", plan=plan
         )
 
-    async def reserve_segments(self, count: int, size: int = SEGMENT) -> Answer:
-        answer = await self.ask(type="reserve", size=size, segments=count)
-        if answer["type"] == "slots":
-            self.slots |= dict(zip(answer["names"], answer.areas, strict=True))
+    async def reserve_segments(self, count: int, size: int = SEGMENT) -> Response:
+        answer = await self.request(type="reserve", size=size, segments=count)
+        if answer["type"] == "buffers":
+            self.buffers |= dict(zip(answer["names"], answer.areas, strict=True))
         return answer
 
-    async def journal(self, step: int, extends: list[int]) -> Answer:
+    async def journal(self, step: int, extends: list[int]) -> Response:
         """Writes what has come since another save into a free slot for segments and has it sealed."""
         await self.until(lambda stand: bool(stand["segments"]))
         slot = self.stand["segments"][0]
-        self.slots[slot][:SEGMENT] = segment(step, self.number)
-        return await self.ask(
+        self.buffers[slot][:SEGMENT] = segment(step, self.number)
+        return await self.request(
             type="seal",
             slot=slot,
             step=step,
@@ -104,33 +104,33 @@ class Rank:
             extends=extends,
         )
 
-    async def until(self, holds: Any, patience: float = PATIENCE) -> dict[str, Any]:
+    async def until(self, holds: Any, timeout: float = TIMEOUT) -> dict[str, Any]:
         """How things stand, once it is as wanted."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         known = ""
         while True:
-            known = (await self.ask(type="look", known=known))["stand"]
+            known = (await self.request(type="poll", known=known))["status"]
             self.stand = json.loads(known)
             if holds(self.stand):
                 return self.stand
             assert time.monotonic() < deadline, self.stand
 
-    async def stands(self, tier: Tier, incarnation: int, step: int, patience: float = PATIENCE) -> None:
-        await self.until(lambda stand: stand["marks"].get(tier.value) == [incarnation, step], patience)
+    async def stands(self, tier: Tier, incarnation: int, step: int, timeout: float = TIMEOUT) -> None:
+        await self.until(lambda stand: stand["marks"].get(tier.value) == [incarnation, step], timeout)
 
     async def restore(
         self, attempt: int = 0, broken: list[list[str]] | None = None, *, bases: bool = False
-    ) -> Answer:
-        return await self.ask(type="restore", attempt=attempt, broken=broken or [], bases=bases)
+    ) -> Response:
+        return await self.request(type="restore", attempt=attempt, broken=broken or [], bases=bases)
 
     async def read_chain(self, shard: str) -> list[bytes]:
         """A base's bytes, and those of the segments behind it."""
-        answer = await self.ask(type="shard", shard=shard)
+        answer = await self.request(type="shard", shard=shard)
         return [bytes(area[:length]) for area, length in zip(answer.areas, answer["lengths"], strict=True)]
 
     async def read(self, shard: str) -> bytes | list[list[str]]:
         """A shard's bytes, or who could not give it."""
-        answer = await self.ask(type="shard", shard=shard)
+        answer = await self.request(type="shard", shard=shard)
         if answer["type"] == "broken":
             return list(answer["broken"])
         return bytes(answer.areas[0][: answer["lengths"][0]])
@@ -170,7 +170,7 @@ class MemoryJob:
             if not slot:
                 plan.memory.holders.extend(at(one) for one in holders)
             self.hub.send(host.node, assignment=plan)
-            assert (await self.launchers[uid].hear())["incarnation"] == incarnation
+            assert (await self.launchers[uid].receive())["incarnation"] == incarnation
         return [self.rank(uid, host, slot, incarnation) for slot, (uid, host) in enumerate(members)]
 
     def rank(self, uid: str, host: Host, number: int, incarnation: int) -> Rank:
@@ -181,16 +181,18 @@ class MemoryJob:
         hello = {"type": "hello", "role": "memory", "incarnation": incarnation, "rank": number}
         return Rank(MemoryClient(str(short / "agent.sock"), hello), number)
 
-    async def begin(self, incarnation: int, members: list[tuple[str, Host]], **more: Any) -> list[Rank]:
-        """An incarnation whose ranks have restored what there was, and have their slots."""
+    async def start_incarnation(
+        self, incarnation: int, members: list[tuple[str, Host]], **more: Any
+    ) -> list[Rank]:
+        """An incarnation whose ranks have restored what there was, and have their buffers."""
         ranks = await self.form(incarnation, members, **more)
         for rank in ranks:
             found = await rank.restore()
             for shard in found["shards"]:
                 assert isinstance(await rank.read(shard), bytes)
         for rank in ranks:
-            assert (await rank.ask(type="restored"))["type"] == "done"
-            assert (await rank.reserve())["type"] == "slots"
+            assert (await rank.request(type="restored"))["type"] == "done"
+            assert (await rank.reserve())["type"] == "buffers"
         return ranks
 
 
@@ -208,7 +210,7 @@ async def reads(ranks: list[Rank]) -> list[dict[str, bytes]]:
     found = []
     for rank in ranks:
         answer = await rank.restore()
-        assert answer["type"] == "restore", answer.said
+        assert answer["type"] == "restore", answer.body
         shards = {shard: await rank.read(shard) for shard in answer["shards"]}
         assert all(isinstance(data, bytes) for data in shards.values())
         found.append(shards)
@@ -236,7 +238,7 @@ async def until_held(host: Host, wanted: set[tuple[Generation, str]]) -> None:
     def there(store: Any) -> bool | None:
         return wanted <= {(one.generation, one.shard) for one in store.manifests.values()} or None
 
-    assert await job_memory.until(there, PATIENCE)
+    assert await job_memory.until(there, TIMEOUT)
 
 
 async def damage(host: Host, shard: str, generation: Generation, at_byte: int = 5000) -> None:

@@ -18,11 +18,11 @@ ROOM = 4 * SIZE + 9 * 2**20
 """Two slots, two copies and what goes with them: a third copy does not fit."""
 
 
-async def begun(make_host: HostMaker, job: MemoryJob) -> tuple[Host, Host, list[Rank]]:
+async def start_job(make_host: HostMaker, job: MemoryJob) -> tuple[Host, Host, list[Rank]]:
     """Two nodes with little memory, and step 10 saved."""
     one, two = await make_host("one"), await make_host("two")
     job.limit = ROOM
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     return one, two, ranks
 
@@ -31,14 +31,14 @@ async def abandoned(one: Host, two: Host, ranks: list[Rank], step: int) -> None:
     """Rank 1 has saved it and has its copy; rank 0 could not, and rank 1's agent has heard of that."""
     assert (await ranks[1].save(step))["type"] == "sealed"
     await until_held(one, {(Generation(1, step), "1")})
-    assert (await ranks[0].ask(type="abandon", step=step))["type"] == "noted"
+    assert (await ranks[0].request(type="abandon", step=step))["type"] == "noted"
     await ranks[1].until(lambda stand: [1, step] not in stand["holds"])
 
 
 async def test_a_copy_of_what_was_given_up_makes_room_for_the_next(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
-    one, two, ranks = await begun(make_host, job)
+    one, two, ranks = await start_job(make_host, job)
     await abandoned(one, two, ranks, 20)
     await saved(ranks, 1, 30)
     assert await held(one) == await held(two) == {(Generation(1, 30), "0"), (Generation(1, 30), "1")}
@@ -47,7 +47,7 @@ async def test_a_copy_of_what_was_given_up_makes_room_for_the_next(
 async def test_agents_that_crash_know_what_was_given_up_and_whose_the_copy_was(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
-    one, two, ranks = await begun(make_host, job)
+    one, two, ranks = await start_job(make_host, job)
     await abandoned(one, two, ranks, 20)
     for host in (one, two):
         port = host.agent.peer_port
@@ -63,14 +63,14 @@ async def test_two_steps_that_are_given_up_one_after_the_other_are_both_told_of(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     await ranks[0].save(20)
     # Slot 0's agent is away while slot 1's hears of both.
     port = one.agent.peer_port
     await one.crash()
     for step in (20, 25):
-        assert (await ranks[1].ask(type="abandon", step=step))["type"] == "noted"
+        assert (await ranks[1].request(type="abandon", step=step))["type"] == "noted"
     one.settings = dataclasses.replace(one.settings, peer_port=port)
     await one.start()
     await ranks[0].until(lambda stand: [1, 20] not in stand["holds"])
@@ -81,7 +81,7 @@ async def test_nobody_withdraws_what_others_brought_or_what_stands(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     assert (await ranks[1].save(20))["type"] == "sealed"
     copy = (Generation(1, 20), "1")

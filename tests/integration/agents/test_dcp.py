@@ -36,7 +36,7 @@ async def start(folder: Path) -> AsyncIterator[Start]:
     """Starts a program's ranks; at the end none is left."""
     ranks: list[Rank] = []
 
-    async def begin(incarnation: int, uids: list[str], slow: str = "", **wish: Any) -> list[Rank]:
+    async def start_ranks(incarnation: int, uids: list[str], slow: str = "", **wish: Any) -> list[Rank]:
         port = free_port()
         for rank, uid in enumerate(uids):
             environment = {
@@ -48,11 +48,11 @@ async def start(folder: Path) -> AsyncIterator[Start]:
             ranks.append(await start_rank(PROGRAM, json.dumps(wish), environment))
         return ranks[-len(uids) :]
 
-    yield begin
+    yield start_ranks
     await killed(*ranks)
 
 
-async def say(ranks: list[Rank], pattern: str) -> None:
+async def wait_for_output(ranks: list[Rank], pattern: str) -> None:
     for rank in ranks:
         await rank.until(pattern)
 
@@ -69,15 +69,15 @@ async def test_what_some_ranks_save_others_load_in_other_boxes(
     await job.form(1, [(A, one), (B, two)])
     first = await start(1, [A, B], boxes=0, steps=PAIR, asynchronous=asynchronous)
     for pattern in (found(0), "SAVED 3 True", "SAVED 5 True", "END"):
-        await say(first, pattern)
+        await wait_for_output(first, pattern)
     await job.form(2, [(A, one), (B, two)])
-    await say(await start(2, [A, B], boxes=1, steps=[]), found(5))
+    await wait_for_output(await start(2, [A, B], boxes=1, steps=[]), found(5))
     await job.form(3, [(A, one)])
     alone = await start(3, [A], boxes=-1, steps=[(9, 7)], asynchronous=asynchronous)
     for pattern in (found(5), "SAVED 9 True", "END"):
-        await say(alone, pattern)
+        await wait_for_output(alone, pattern)
     await job.form(4, [(A, one), (B, two)])
-    await say(await start(4, [A, B], boxes=0, steps=[]), found(9))
+    await wait_for_output(await start(4, [A, B], boxes=0, steps=[]), found(9))
 
 
 async def test_a_broken_shard_is_read_from_its_copy_and_one_without_from_the_save_before(
@@ -87,21 +87,21 @@ async def test_a_broken_shard_is_read_from_its_copy_and_one_without_from_the_sav
     one, two = await make_host("one"), await make_host("two")
     await job.form(1, [(A, one), (B, two)])
     (tmp_path / "go-3").touch()
-    ranks = await start(1, [A, B], boxes=0, steps=PAIR, wait=str(tmp_path / "go"), patience=5.0)
-    await say(ranks, "SAVED 3 True")
+    ranks = await start(1, [A, B], boxes=0, steps=PAIR, wait=str(tmp_path / "go"), timeout=5.0)
+    await wait_for_output(ranks, "SAVED 3 True")
     # The next stands on its own nodes alone: its copies cannot be taken.
     for host in (one, two):
         host.agent.memory_manager.budget.limit = 0
     (tmp_path / "go-5").touch()
-    await say(ranks, "SAVED 5 True")
+    await wait_for_output(ranks, "SAVED 5 True")
     await damage(two, "1", Generation(1, 5))
     for host in (one, two):
         host.agent.memory_manager.budget.limit = 2**30
     await job.form(2, [(A, one), (B, two)])
-    await say(await start(2, [A, B], boxes=-1, steps=[]), found(3))
+    await wait_for_output(await start(2, [A, B], boxes=-1, steps=[]), found(3))
     await damage(one, "0", Generation(1, 3))
     await job.form(3, [(A, one), (B, two)])
-    await say(await start(3, [A, B], boxes=1, steps=[]), found(3))
+    await wait_for_output(await start(3, [A, B], boxes=1, steps=[]), found(3))
 
 
 async def test_what_does_not_fit_is_refused_by_all_and_a_smaller_one_is_taken(
@@ -111,8 +111,8 @@ async def test_what_does_not_fit_is_refused_by_all_and_a_smaller_one_is_taken(
     one, two = await make_host("one"), await make_host("two")
     await job.form(1, [(A, one), (B, two)])
     ranks = await start(1, [A, B], boxes=0, steps=[(3, 300_000), (5, 7)])
-    await say(ranks, "REFUSED 3 .*bytes are missing")
-    await say(ranks, "SAVED 5 True")
+    await wait_for_output(ranks, "REFUSED 3 .*bytes are missing")
+    await wait_for_output(ranks, "SAVED 5 True")
 
 
 @pytest.mark.parametrize("pods", [[A, B], [A, A]], ids=["in pods of their own", "in one pod"])
@@ -134,7 +134,7 @@ async def test_a_save_that_fails_on_one_rank_leaves_no_slot_taken(
         "SAVED 6 True",
         "END",
     ):
-        await say(ranks, pattern)
+        await wait_for_output(ranks, pattern)
 
 
 async def test_a_loop_that_is_asked_to_leave_saves_and_goes_on_with_the_same_bits(
@@ -155,4 +155,4 @@ async def test_a_loop_that_is_asked_to_leave_saves_and_goes_on_with_the_same_bit
     second = await start(2, [A, C], total=30)
     await second[0].until(r"continues after step ([7-9]|1\d) from gen-1-\d+, saved by 2 ranks")
     assert {await rank.until(r"BITS \w+") for rank in second} == wanted
-    await say(second, "END")
+    await wait_for_output(second, "END")

@@ -47,7 +47,7 @@ async def strict_job(hub: FakeHub, one: Host, two: Host, incarnation: int = 1) -
         launchers.append(await host.launcher(uid))
         await hub.report(uid, lambda report: report.launcher_connected)
         hub.send(host.node, assignment=assignment("job", incarnation, slot, members, strict=True))
-        assert (await launchers[-1].hear())["incarnation"] == incarnation
+        assert (await launchers[-1].receive())["incarnation"] == incarnation
     one.pods.extend(launchers)
     return launchers[0]
 
@@ -60,10 +60,10 @@ async def unreachable_api(make_host: HostMaker, node: str, deaf: Deaf) -> Host:
     return host
 
 
-async def hears_nothing(hub: FakeHub, launcher: Pod, uid: str, node: str) -> None:
+async def receives_nothing(hub: FakeHub, launcher: Pod, uid: str, node: str) -> None:
     """The next it hears is what it is sent now."""
     hub.send(node, pick_port=hub_pb2.PickPort(pod_uid=uid, incarnation=9))
-    assert (await launcher.hear())["type"] == "pickPort"
+    assert (await launcher.receive())["type"] == "pickPort"
 
 
 def silence(host: Host) -> float:
@@ -81,25 +81,25 @@ async def test_a_strict_job_is_stopped_where_nobody_is_reached_and_no_other_job_
     lenient = await one.launcher(C)
     await hub.report(C, lambda report: report.launcher_connected)
     hub.send("one", assignment=assignment("lenient", 1, 0, [(C, one, 1)]))
-    assert (await lenient.hear())["incarnation"] == 1
+    assert (await lenient.receive())["incarnation"] == 1
     fenced = metrics.FENCED._value.get()
     await two.crash()
     hub.mute.add("one")
-    shutdown = await launcher.hear()
+    shutdown = await launcher.receive()
     assert FENCE <= silence(one) < 2 * FENCE
     assert (shutdown["type"], shutdown["exitCode"], shutdown["immediate"]) == ("shutdown", 75, True)
     assert "nor more than 0 of the job's 1 other nodes" in shutdown["reason"]
     assert metrics.FENCED._value.get() == fenced + 1
-    await hears_nothing(hub, lenient, C, "one")
+    await receives_nothing(hub, lenient, C, "one")
     # Said once; a launcher that had missed it would hear it when it dials again.
     again = await one.launcher(A, incarnation=1)
-    assert await again.hear() == shutdown
+    assert await again.receive() == shutdown
     # Back in touch, a later incarnation runs as any other.
     hub.mute.clear()
     await eventually(lambda: silence(one) < fence.QUIET_SECONDS)
     hub.send("one", assignment=assignment("job", 2, 0, [(A, one, 1)], strict=True))
-    assert (await again.hear())["incarnation"] == 2
-    await hears_nothing(hub, again, A, "one")
+    assert (await again.receive())["incarnation"] == 2
+    await receives_nothing(hub, again, A, "one")
     assert metrics.FENCED._value.get() == fenced + 1
 
 
@@ -115,7 +115,7 @@ async def test_an_api_server_that_refuses_is_an_outage_and_stops_nothing(
     await two.crash()
     hub.mute.add("one")
     await eventually(lambda: silence(one) > 2 * FENCE)
-    await hears_nothing(hub, launcher, A, "one")
+    await receives_nothing(hub, launcher, A, "one")
     assert one.agent._isolation._contacts.peers == {}
 
 
@@ -127,7 +127,7 @@ async def test_a_control_plane_that_is_gone_altogether_stops_nothing(
     launcher = await strict_job(hub, one, two)
     hub.mute.update(("one", "two"))
     await eventually(lambda: min(silence(one), silence(two)) > 2 * FENCE)
-    await hears_nothing(hub, launcher, A, "one")
+    await receives_nothing(hub, launcher, A, "one")
     for here, there in (("one", "two"), ("two", "one")):
         beat = await hub.until(lambda node, said, here=here: node == here and said.heartbeat.attestations)
         assert [entry.node for entry in beat.heartbeat.attestations] == [there]
@@ -141,7 +141,7 @@ async def test_a_peer_whose_plan_has_no_place_for_the_node_does_not_keep_its_ran
     hub.send("two", assignment=assignment("job", 2, 0, [(B, two, 1)], strict=True))
     await hub.report(B, lambda report: report.incarnation == 2)
     hub.mute.add("one")
-    assert (await launcher.hear())["type"] == "shutdown"
+    assert (await launcher.receive())["type"] == "shutdown"
 
 
 async def test_an_agent_that_restarts_while_cut_off_counts_from_its_start(
@@ -155,5 +155,5 @@ async def test_an_agent_that_restarts_while_cut_off_counts_from_its_start(
     await one.crash()
     await one.start()
     launcher = await one.launcher(A, incarnation=1)
-    assert (await launcher.hear())["type"] == "shutdown"
+    assert (await launcher.receive())["type"] == "shutdown"
     assert FENCE <= silence(one) < 2 * FENCE

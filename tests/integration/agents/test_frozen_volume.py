@@ -14,7 +14,7 @@ from tests.integration import freezing
 from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import FakeHub, eventually
 from tests.integration.agents.memory_job import JOB, MemoryJob, Rank, reads, saved, state
-from tests.integration.agents.test_remote_volume import CLAIM, PART, USE, mount, names, tell, tried
+from tests.integration.agents.test_remote_volume import CLAIM, PART, USE, mount, names, send_store, tried
 
 from convoy_agents.tiercheck import alarms
 from convoy_agents.tiercheck.stores import calls
@@ -30,7 +30,7 @@ A, B, C, D, E = "aaaa-1111", "bbbb-2222", "cccc-3333", "dddd-4444", "eeee-5555"
 OTHER = {"claim": "other", "name": "other"}
 pytestmark = pytest.mark.timeout(180)
 SILENT = f"claim {CLAIM}, folder {PART}: it does not answer within"
-PATIENCE = 40.0
+TIMEOUT = 40.0
 """Seconds: more than the longest pause before an upload is tried again."""
 
 
@@ -77,7 +77,7 @@ def is_clean(disk: Path, *steps: int) -> None:
 
 async def stored(ranks: list[Rank], step: int) -> None:
     for rank in ranks:
-        await rank.stands(Tier.REMOTE, 1, step, PATIENCE)
+        await rank.stands(Tier.REMOTE, 1, step, TIMEOUT)
 
 
 async def test_saves_go_on_beside_a_disk_that_hangs_and_get_there_when_it_answers(
@@ -85,18 +85,18 @@ async def test_saves_go_on_beside_a_disk_that_hangs_and_get_there_when_it_answer
 ) -> None:
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
     mount(disk, one, two, three, four)
-    await tell(hub, one, two, three, four)
+    await send_store(hub, one, two, three, four)
     (other := tmp_path / "other").mkdir()
     mount(other, one, claim=OTHER["claim"])
-    await tell(hub, one, **OTHER)
+    await send_store(hub, one, **OTHER)
     neighbour = MemoryJob(hub, folder, 0, store=hub_pb2.StoreUse(**{**USE, "name": "other"}), name="other")
-    beside = await neighbour.begin(1, [(E, one)])
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    beside = await neighbour.start_incarnation(1, [(E, one)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10, Tier.LOCAL, Tier.PEER, Tier.REMOTE)
     with freezing.frozen(disk):
         await saved(ranks, 1, 20, Tier.LOCAL, Tier.PEER)
         assert SILENT in await hub.trouble(A, "NOT_STORED")
-        mark = len(hub.heard)
+        mark = len(hub.messages)
         report = await tried(hub, one)
         assert not report.reached and SILENT in report.message
         await saved(ranks, 1, 30, Tier.LOCAL, Tier.PEER)
@@ -121,16 +121,16 @@ async def test_an_incarnation_begins_with_what_is_in_memory_while_the_disk_hangs
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
     mount(disk, one, two)
-    await tell(hub, one, two)
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    await send_store(hub, one, two)
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10, Tier.LOCAL, Tier.PEER, Tier.REMOTE)
     with freezing.frozen(disk):
-        again = await job.begin(2, [(A, one), (B, two)])
+        again = await job.start_incarnation(2, [(A, one), (B, two)])
         for number, rank in enumerate(again):
             assert (await rank.restore())["generation"] == [1, 10]
             assert await rank.read(str(number)) == state(10, number)
         await saved(again, 2, 20, Tier.LOCAL, Tier.PEER)
         assert names(disk, "records") == {"gen-1-10"}
     for rank in again:
-        await rank.stands(Tier.REMOTE, 2, 20, PATIENCE)
+        await rank.stands(Tier.REMOTE, 2, 20, TIMEOUT)
     assert names(disk, "records") == {"gen-1-10", "gen-2-20"}

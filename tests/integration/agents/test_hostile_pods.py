@@ -31,7 +31,7 @@ async def host(make_host: HostMaker, hub: FakeHub) -> Host:
     launcher = await host.launcher(UID)
     await hub.report(UID, lambda report: report.launcher_connected)
     hub.send("one", assignment=assignment("job", 2, 0, [(UID, host, 2), ("far", host, 2)]))
-    await launcher.hear()
+    await launcher.receive()
     host.pods.append(launcher)
     return host
 
@@ -84,7 +84,7 @@ async def test_what_is_no_frame_ends_the_connection(host: Host, data: bytes) -> 
 )
 async def test_a_wrong_hello_ends_the_connection(host: Host, hello: dict[str, object]) -> None:
     pod = await dial(host)
-    pod.say(**hello)
+    pod.send(**hello)
     assert await pod.ended()
 
 
@@ -104,7 +104,7 @@ async def test_connections_are_counted(host: Host) -> None:
     assert session
     await eventually(lambda: session.connections <= 1)
     rank = await host.rank(UID, 0, 2)
-    rank.say(type="progress", step=1)
+    rank.send(type="progress", step=1)
     await eventually(lambda: 0 in session.state.ranks)
 
 
@@ -126,7 +126,7 @@ async def test_a_flood_is_slowed_and_the_neighbour_is_not(host: Host, hub: FakeH
     await host.publish("neighbour")
     flood = await host.rank(UID, 1, 2)
     for step in range(20_000):
-        flood.say(type="progress", step=step + 1)
+        flood.send(type="progress", step=step + 1)
     launcher = await host.launcher("neighbour")
     await hub.report("neighbour", lambda report: report.launcher_connected)
     session = host.agent.pods.get(UID)
@@ -168,13 +168,13 @@ async def test_a_flood_on_all_connections_is_slowed_as_one(
     launcher = await host.launcher(UID)
     await hub.report(UID, lambda report: report.launcher_connected)
     hub.send("one", assignment=assignment("job", 2, 0, [(UID, host, 64)]))
-    await launcher.hear()
+    await launcher.receive()
     ranks = [await host.rank(UID, number, 2) for number in range(64)]
     loop = asyncio.get_running_loop()
     began = loop.time()
     for rank in ranks:
         for _ in range(50):
-            rank.say(**DEAR)
+            rank.send(**DEAR)
     neighbour = await host.launcher("neighbour")
     await hub.report("neighbour", lambda report: report.launcher_connected)
     await eventually(lambda: len(read) >= 200)
@@ -194,7 +194,7 @@ async def test_64_ranks_that_tell_what_they_have_saved_up_are_not_slowed(
     launcher = await host.launcher(UID)
     await hub.report(UID, lambda report: report.launcher_connected)
     hub.send("one", assignment=assignment("job", 2, 0, [(UID, host, 64)]))
-    await launcher.hear()
+    await launcher.receive()
     session = host.agent.pods.get(UID)
     assert session
     pauses: list[float] = []
@@ -207,8 +207,8 @@ async def test_64_ranks_that_tell_what_they_have_saved_up_are_not_slowed(
     session._said._bucket.take = noted  # type: ignore[method-assign]
     for number in range(64):
         rank = await host.rank(UID, number, 2)
-        rank.say(type="telemetry", windows=[{"first": n + 1, "last": n + 1, "wall": 1.5} for n in range(32)])
-        rank.say(type="progress", step=32)
+        rank.send(type="telemetry", windows=[{"first": n + 1, "last": n + 1, "wall": 1.5} for n in range(32)])
+        rank.send(type="progress", step=32)
         host.pods.append(rank)
     await eventually(lambda: len(session.state.ranks) == 64)
     assert len(read) == 64 and not any(pauses)
@@ -226,8 +226,8 @@ async def test_what_ranks_tell_of_their_steps_is_for_the_incarnation_that_the_hu
         host.pods.append(launcher)
         await hub.report(UID, lambda report: report.launcher_connected)
     rank = await host.rank(UID, 77, incarnation)
-    rank.say(**DEAR)
-    rank.say(type="progress", step=1)
+    rank.send(**DEAR)
+    rank.send(type="progress", step=1)
     session = host.agent.pods.get(UID)
     assert session
     await eventually(lambda: 77 in session.state.ranks)
@@ -264,16 +264,16 @@ async def test_a_seal_is_not_longer_than_what_was_given(
     """Digests of it would take the agent's memory and time, and all other jobs' with them."""
     host = await make_host("one")
     job = MemoryJob(hub, tmp_path)
-    ranks = await job.begin(1, [(UID, host)])
+    ranks = await job.start_incarnation(1, [(UID, host)])
     said, files = await asyncio.to_thread(ranks[0].line.ask, {"type": "reserve", "size": SIZE}, 30.0)
     for name, fd in zip(said["names"], files, strict=True):
         if name == "0-0" and grown:
             os.ftruncate(fd, SIZE + grown)
         os.close(fd)
     rest = {"world": 1, "torch": "2.13", "plan": "same"}
-    answer = await ranks[0].ask(type="seal", slot="0-0", step=5, length=length, **rest)
-    assert answer["type"] == "failed", answer.said
-    assert f"not {length}" in answer["why"], answer.said
+    answer = await ranks[0].request(type="seal", buffer="0-0", step=5, length=length, **rest)
+    assert answer["type"] == "failed", answer.body
+    assert f"not {length}" in answer["why"], answer.body
     await saved(ranks, 1, 6, Tier.LOCAL)
 
 
@@ -281,15 +281,15 @@ async def test_what_a_pod_says_is_told_of_it_alone_whatever_it_calls_itself(host
     await host.publish("victim")
     theirs = await host.launcher("victim")
     await hub.report("victim", lambda report: report.launcher_connected)
-    mark = len(hub.heard)
+    mark = len(hub.messages)
     names = {"pod_uid": "victim", "podUid": "victim", "uid": "victim"}
     launcher, rank = host.pods[0], await host.rank(UID, 0, 2)
-    rank.say(type="progress", step=7, **names)
-    launcher.say(type="rank", incarnation=2, rank=1, state="EXITED", exitCode=1, **names)
-    launcher.say(type="rank", incarnation=2, rank=2, state="EXITED", exitCode=1, **names)
+    rank.send(type="progress", step=7, **names)
+    launcher.send(type="rank", incarnation=2, rank=1, state="EXITED", exitCode=1, **names)
+    launcher.send(type="rank", incarnation=2, rank=2, state="EXITED", exitCode=1, **names)
     await hub.report(UID, lambda report: any(one.exit_code for one in report.ranks), mark)
     # Once more, so that whatever the others brought about has been told.
-    theirs.say(type="portPicked", incarnation=1, port=30000)
+    theirs.send(type="portPicked", incarnation=1, port=30000)
     last = await hub.report("victim", lambda report: report.master_port == 30000, mark)
     assert not last.ranks and last.launcher_connected
     own = host.agent.pods.get(UID)
@@ -301,7 +301,7 @@ async def test_a_rank_reads_no_other_job_s_checkpoints(
 ) -> None:
     one = await make_host("one")
     victim = MemoryJob(hub, tmp_path, name="victim")
-    ranks = await victim.begin(1, [("vvvv-1111", one)])
+    ranks = await victim.start_incarnation(1, [("vvvv-1111", one)])
     await saved(ranks, 1, 5, Tier.LOCAL)
     job_memory = one.agent.memory_manager.get("uid-of-victim")
     assert job_memory is not None
@@ -310,8 +310,8 @@ async def test_a_rank_reads_no_other_job_s_checkpoints(
     found = await thief.restore()
     assert not found["shards"], "there is nothing of its own"
     for wanted in (shard, "0", f"../uid-of-victim/{shard}", "../../victim"):
-        answer = await thief.ask(type="shard", shard=wanted)
-        assert answer["type"] != "shard" and not answer.areas, (wanted, answer.said)
+        answer = await thief.request(type="shard", shard=wanted)
+        assert answer["type"] != "shard" and not answer.areas, (wanted, answer.body)
     inside = {str(path) for path in one.target("tttt-2222").rglob("*")}
     assert not [path for path in inside if "memory" in path or "victim" in path]
 
@@ -321,7 +321,7 @@ async def test_what_a_rank_is_given_to_read_it_cannot_write(
 ) -> None:
     one = await make_host("one")
     job = MemoryJob(hub, tmp_path)
-    ranks = await job.begin(1, [(UID, one)])
+    ranks = await job.start_incarnation(1, [(UID, one)])
     await saved(ranks, 1, 5, Tier.LOCAL)
     (rank,) = await job.form(2, [(UID, one)])
     await rank.restore()

@@ -40,7 +40,7 @@ class Machine(Host):
         environment = {
             entry.metadata["env"]: str(getattr(self.settings, entry.name)) for entry in fields(self.settings)
         }
-        mark = len(self.hub.heard)
+        mark = len(self.hub.messages)
         with (self.root / "log").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "convoy_agents",
@@ -148,7 +148,7 @@ async def test_trainers_and_agents_are_killed_together(
 async def test_of_three_nodes_one_is_left(machine: MachineMaker, hub: FakeHub, job: MemoryJob) -> None:
     job.copies = 2
     one, two, three, four, five = [await machine(name) for name in ("one", "two", "three", "four", "five")]
-    ranks = await job.begin(1, [(A, one), (B, two), (C, three)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two), (C, three)])
     await saved(ranks, 1, 10)
     await two.die()
     await three.die()
@@ -158,7 +158,7 @@ async def test_of_three_nodes_one_is_left(machine: MachineMaker, hub: FakeHub, j
         for shard in (0, 1, 2):
             assert await rank.read(str(shard)) == state(10, shard)
     for rank in again:
-        await rank.ask(type="restored")
+        await rank.request(type="restored")
         await rank.reserve()
     # It has its copies again: the one that was left may go too.
     await saved(again, 2, 20)

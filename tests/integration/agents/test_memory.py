@@ -61,7 +61,7 @@ async def restored(ranks: list[Rank]) -> list[dict[str, bytes]]:
         assert all(isinstance(data, bytes) for data in shards.values())
         found.append(shards)
     for rank in ranks:
-        await rank.ask(type="restored")
+        await rank.request(type="restored")
     return found  # type: ignore[return-value]
 
 
@@ -69,7 +69,7 @@ async def test_a_save_stands_locally_then_with_its_copies(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     for step in (10, 20, 30, 40):  # more than there are slots
         await saved(ranks, 1, step)
     last = Generation(1, 40)
@@ -86,7 +86,7 @@ async def test_a_node_that_is_lost_is_restored_from_its_peer(
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
     before = counted()
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     assert since(before) == {"fresh": 2, "copy": 2}
     await two.stop()  # and never asked again: its memory is gone
@@ -110,7 +110,7 @@ async def test_an_agent_that_crashes_goes_on_with_the_copies_of_what_was_restore
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     await two.stop()
     again = await job.form(2, [(A, one), (C, three)])
@@ -119,7 +119,7 @@ async def test_an_agent_that_crashes_goes_on_with_the_copies_of_what_was_restore
         assert await rank.read(str(shard)) == state(10, shard)
     three.agent.memory_manager.budget.limit = 0
     for rank in again:
-        await rank.ask(type="restored")
+        await rank.request(type="restored")
     assert await held(three) == {(Generation(1, 10), "1")}
     await crashed(hub, one)
     three.agent.memory_manager.budget.limit = 2**30
@@ -133,9 +133,9 @@ async def test_a_save_of_the_step_that_was_restored_stands_by_itself(
     job = MemoryJob(hub, folder, copies=copies)
     one, two = await make_host("one"), await make_host("two")
     members: list[tuple[str, Host]] = [(A, one), (B, two)]
-    ranks = await job.begin(1, members)
+    ranks = await job.start_incarnation(1, members)
     await saved(ranks, 1, 10)
-    again = await job.begin(2, members)
+    again = await job.start_incarnation(2, members)
     await saved(again, 2, 10)
     job_memory = one.agent.memory_manager.open(JOB)
     records = await job_memory.inspect(lambda store: dict(store.records))
@@ -147,7 +147,7 @@ async def test_a_save_of_the_step_that_was_restored_stands_by_itself(
 
 async def test_a_save_of_step_0_is_refused(make_host: HostMaker, hub: FakeHub, job: MemoryJob) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     refused = await ranks[0].save(0)
     assert refused["type"] == "failed" and "step 0" in refused["why"]
 
@@ -157,7 +157,7 @@ async def test_a_node_beside_the_job_still_gives_what_it_holds(
 ) -> None:
     job = MemoryJob(hub, folder, copies=0)
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     for rank in ranks:
         await rank.save(10)
     for rank in ranks:
@@ -172,7 +172,7 @@ async def test_an_incarnation_that_loses_everything_begins_anew_and_says_so(
 ) -> None:
     job = MemoryJob(hub, folder, copies=0)
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     for rank in ranks:
         await rank.save(10)
     await ranks[0].stands(Tier.LOCAL, 1, 10)
@@ -189,7 +189,7 @@ async def test_a_flipped_bit_is_noticed_and_the_copy_is_read(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, at_byte: int
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     await damage(one, "0", Generation(1, 10), at_byte)
     for shards in await restored(await job.form(2, [(A, one), (B, two)])):
@@ -201,7 +201,7 @@ async def test_what_nobody_can_read_is_passed_over_for_the_older_one(
 ) -> None:
     monkeypatch.setattr(restoring, "FETCH_SECONDS", 2.0)
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     # The next stands on its own nodes alone: its copies cannot be taken.
     for host in (one, two):
@@ -228,7 +228,7 @@ async def test_what_nobody_can_read_is_passed_over_for_the_older_one(
 
 async def crashed(hub: FakeHub, host: Host) -> None:
     """A node's agent crashes, and the next one has its session."""
-    mark = len(hub.heard)
+    mark = len(hub.messages)
     await host.crash()
     await host.start()
     await eventually(lambda: bool(host.agent.peer_port))
@@ -239,7 +239,7 @@ async def test_an_agent_that_crashes_loses_nothing_and_goes_on_with_what_is_unde
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     await ranks[0].save(20)  # slot 0's agent holds it, and waits for the other
     await crashed(hub, one)
@@ -259,7 +259,7 @@ async def test_an_agent_counts_anew_what_was_given_out_where_that_is_damaged(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     for step in (10, 20):
         await saved(ranks, 1, step)
     shares, limit = one.agent.memory_manager.budget.shares, one.agent.memory_manager.budget.shares[JOB]
@@ -270,7 +270,7 @@ async def test_an_agent_counts_anew_what_was_given_out_where_that_is_damaged(
     assert used <= one.agent.memory_manager.budget.shares[JOB] <= limit
     job.limit = limit
     job.launchers[A] = await one.launcher(A, 1)
-    ranks = await job.begin(2, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(2, [(A, one), (B, two)])
     for step in (30, 40):
         await saved(ranks, 2, step)
 
@@ -279,7 +279,7 @@ async def test_ranks_that_deal_otherwise_make_no_generation(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await ranks[0].save(10, plan="mine")
     await ranks[1].save(10, plan="yours")
     for rank in ranks:
@@ -308,7 +308,7 @@ async def test_a_job_that_does_not_fit_is_told_how_much_is_missing(
 
 async def test_memory_goes_with_the_job(make_host: HostMaker, hub: FakeHub, job: MemoryJob) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     told = await hub.until(
         lambda node, said: node == "one" and any(one.slot_token for one in said.held_jobs.jobs)
@@ -330,7 +330,7 @@ async def test_an_agent_that_leaves_takes_its_files_only_where_no_pod_and_no_che
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     run = one.settings.run_dir
     memory, libraries = run / "memory" / JOB, list(run.glob("lib-*"))
@@ -341,7 +341,7 @@ async def test_an_agent_that_leaves_takes_its_files_only_where_no_pod_and_no_che
         await one.stop()
         assert memory.is_mount() and list(run.glob("lib-*")) == libraries
         assert len(list((run / "pods").iterdir())) == pods
-        told = len(hub.heard)
+        told = len(hub.messages)
         await one.start()
     again = await hub.until(lambda node, said: node == "one" and said.HasField("hello"), told)
     (kept,) = again.hello.held_jobs.jobs
@@ -358,7 +358,7 @@ async def test_an_earlier_incarnation_writes_nothing_any_more(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     again = await job.form(2, [(C, three), (A, one)])
     await restored(again)
@@ -376,19 +376,19 @@ async def test_slots_of_ranks_that_left_are_given_to_those_that_came(
 ) -> None:
     job = MemoryJob(hub, folder, copies=0)
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     for rank in ranks:
         await rank.save(10)
     await ranks[0].stands(Tier.LOCAL, 1, 10)
     # The ranks change places: each reads what lies in the other's slots.
     members: list[tuple[str, Host]] = [(B, two), (A, one)]
-    again = await job.begin(2, members)
+    again = await job.start_incarnation(2, members)
     for rank in again:
         await rank.save(20)
     for rank in again:
         await rank.stands(Tier.PEER, 2, 20)
     await again[0].reserve()
-    slots = sorted(path.name for path in (two.settings.run_dir / "memory" / JOB / "slots").iterdir())
+    slots = sorted(path.name for path in (two.settings.run_dir / "memory" / JOB / "buffers").iterdir())
     assert slots == ["0-0", "0-1"]
 
 
@@ -407,7 +407,7 @@ async def test_what_is_no_question_ends_the_line(
     one = await make_host("one")
     await job.form(1, [(A, one)])
     pod = await Pod.dial(one.target(A) / "agent.sock", role="memory", incarnation=1, rank=0)
-    pod.say(**question)
+    pod.send(**question)
     assert await pod.ended()
 
 
@@ -416,13 +416,13 @@ async def test_a_rank_has_nothing_sealed_but_its_own_free_slots(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, slot: str
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
-    refused = await ranks[0].ask(
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
+    refused = await ranks[0].request(
         type="seal", slot=slot, step=5, length=SIZE, world=2, torch="2.13", plan="same"
     )
     assert refused["type"] == "failed" and "free slots" in refused["why"]
-    longer = await ranks[0].ask(
-        type="seal", slot="0-0", step=5, length=100 * SIZE, world=2, torch="2.13", plan="same"
+    longer = await ranks[0].request(
+        type="seal", buffer="0-0", step=5, length=100 * SIZE, world=2, torch="2.13", plan="same"
     )
     assert longer["type"] == "failed"
     assert not await held(one)
@@ -442,7 +442,7 @@ async def test_another_interval_reaches_the_ranks_that_run(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await ranks[0].until(lambda stand: stand["interval"] == 0)
     again = assignment("job", 1, 0, [(A, one, 1), (B, two, 1)])
     again.memory.CopyFrom(hub_pb2.MemoryTiers(copies=1, hosts=[at(two)], interval_seconds=42))
@@ -457,11 +457,11 @@ async def test_a_restore_that_does_not_fit_says_so(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     job.limit = 2**20
     again = await job.form(2, [(A, one), (C, three)])
     assert (await again[1].restore())["generation"] == [1, 10]
-    failed = await again[1].ask(type="shard", shard="0")
+    failed = await again[1].request(type="shard", shard="0")
     assert failed["type"] == "failed" and "bytes are missing" in failed["why"]
     assert "bytes are missing" in await hub.trouble(C, "NO_MEMORY")

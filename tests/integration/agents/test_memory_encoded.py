@@ -19,7 +19,7 @@ __all__ = ["folder", "job"]
 LENGTHS = [MAX_CHUNK, MAX_CHUNK, SIZE - 2 * MAX_CHUNK]
 
 
-async def taken(host: Host, hub: FakeHub, node: str, *encodings: int) -> list[bytes]:
+async def fetched(host: Host, hub: FakeHub, node: str, *encodings: int) -> list[bytes]:
     """The chunks of shard 0 as `host` sends them to a node that understands these encodings."""
     job_memory = host.agent.memory_manager.get(JOB)
     assert job_memory is not None
@@ -43,13 +43,13 @@ async def test_a_node_that_is_asked_sends_what_is_understood(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    await saved(await job.begin(1, [(A, one), (B, two)]), 1, 10)
+    await saved(await job.start_incarnation(1, [(A, one), (B, two)]), 1, 10)
     # 7 is what a later agent may understand besides.
     for encodings in ((), (hub_pb2.Piece.PLAIN, 7)):
-        pieces = await taken(one, hub, "two", *encodings)
+        pieces = await fetched(one, hub, "two", *encodings)
         assert list(map(len, pieces)) == LENGTHS and b"".join(pieces) == state(10, 0)
     # The first to a node nobody has sent to before is encoded in any case.
-    pieces = await taken(one, hub, "three", hub_pb2.Piece.PLANES, 7)
+    pieces = await fetched(one, hub, "three", hub_pb2.Piece.PLANES, 7)
     assert len(pieces[0]) < LENGTHS[0]
     whole = [planes.unpack(piece, length) for piece, length in zip(pieces, LENGTHS, strict=True)]
     assert b"".join(whole) == state(10, 0)
@@ -64,7 +64,7 @@ async def test_copies_and_what_is_restored_from_them_are_the_same_encoded_or_not
         monkeypatch.setattr(service, "ENCODINGS", ())
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
     before = travelled("peer")
-    await saved(await job.begin(1, [(A, one), (B, two)]), 1, 10)
+    await saved(await job.start_incarnation(1, [(A, one), (B, two)]), 1, 10)
     await two.stop()
     for shards in await restored(await job.form(2, [(A, one), (C, three)])):
         assert shards == {"0": state(10, 0), "1": state(10, 1)}

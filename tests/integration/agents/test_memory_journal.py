@@ -34,9 +34,9 @@ async def test_a_node_that_is_lost_is_restored_with_the_segments_behind_its_base
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     for rank in ranks:
-        assert (await rank.reserve_segments(3))["type"] == "slots"
+        assert (await rank.reserve_segments(3))["type"] == "buffers"
     await saved(ranks, 1, 10)
     await journalled(ranks, 11, [1, 10])
     await journalled(ranks, 12, [1, 11])
@@ -50,7 +50,7 @@ async def test_a_node_that_is_lost_is_restored_with_the_segments_behind_its_base
         for shard in (0, 1):
             assert await rank.read_chain(str(shard)) == chain(shard, 10, 11, 12)
     for rank in again:
-        await rank.ask(type="restored")
+        await rank.request(type="restored")
     for host in (one, three):
         await until_held(host, whole)
     for rank in again:
@@ -63,7 +63,7 @@ async def test_a_node_that_is_lost_is_restored_with_the_segments_behind_its_base
 
 async def test_the_next_full_save_makes_room(make_host: HostMaker, hub: FakeHub, job: MemoryJob) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     for rank in ranks:
         await rank.reserve_segments(2)
     for base in (10, 20, 30):
@@ -75,14 +75,14 @@ async def test_the_next_full_save_makes_room(make_host: HostMaker, hub: FakeHub,
         assert not stand["segments"], "both are needed"
     await saved(ranks, 1, 40)
     stand = await ranks[0].until(lambda stand: len(stand["segments"]) == 2)
-    assert stand["slot"]
+    assert stand["buffer"]
 
 
 async def test_ranks_that_cannot_replay_get_the_full_save(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     for rank in ranks:
         await rank.reserve_segments(2)
     await saved(ranks, 1, 10)
@@ -95,7 +95,7 @@ async def test_ranks_that_cannot_replay_get_the_full_save(
     for rank in again:
         for shard in (0, 1):
             assert await rank.read_chain(str(shard)) == chain(shard, 10)
-        await rank.ask(type="restored")
+        await rank.request(type="restored")
     for rank in again:
         await rank.reserve()
     await saved(again, 2, 11)
@@ -105,7 +105,7 @@ async def test_a_damaged_base_is_taken_from_the_peer_and_the_segment_from_here(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     for rank in ranks:
         await rank.reserve_segments(2)
     await saved(ranks, 1, 10)
@@ -123,7 +123,7 @@ async def test_a_damaged_base_is_taken_from_the_peer_and_the_segment_from_here(
         {"extends": [1, 9]},  # never saved
         {"extends": [2, 10]},
         {"extends": [1, 11]},  # itself
-        {"slot": "0-1"},  # a full save's slot
+        {"buffer": "0-1"},  # a full save's slot
         {"extends": None},  # a segment's slot
     ],
 )
@@ -131,13 +131,13 @@ async def test_a_segment_follows_what_the_rank_has_saved_in_its_own_slots(
     make_host: HostMaker, hub: FakeHub, folder: Path, changes: dict[str, object]
 ) -> None:
     job = MemoryJob(hub, folder, copies=0)
-    (rank,) = await job.begin(1, [(A, await make_host("one"))])
+    (rank,) = await job.start_incarnation(1, [(A, await make_host("one"))])
     await rank.reserve_segments(1)
     assert (await rank.save(10))["type"] == "sealed"
-    good = {"slot": "0-j0", "step": 11, "length": 4096, "world": 1, "torch": "2.13", "plan": "same"}
-    answer = await rank.ask(type="seal", **{**good, "extends": [1, 10], **changes})
+    good = {"buffer": "0-j0", "step": 11, "length": 4096, "world": 1, "torch": "2.13", "plan": "same"}
+    answer = await rank.request(type="seal", **{**good, "extends": [1, 10], **changes})
     assert answer["type"] == "failed"
-    assert (await rank.ask(type="seal", **good, extends=[1, 10]))["type"] == "sealed"
+    assert (await rank.request(type="seal", **good, extends=[1, 10]))["type"] == "sealed"
 
 
 async def test_a_journal_that_does_not_fit_is_refused_and_full_saves_go_on(
@@ -145,7 +145,7 @@ async def test_a_journal_that_does_not_fit_is_refused_and_full_saves_go_on(
 ) -> None:
     job = MemoryJob(hub, folder, copies=0, limit=40 * 2**20)
     one = await make_host("one")
-    (rank,) = await job.begin(1, [(A, one)])
+    (rank,) = await job.start_incarnation(1, [(A, one)])
     refused = await rank.reserve_segments(4, 2**30)
     assert refused["type"] == "refused" and refused["missing"] > 0
     session = one.agent.pods.get(A)
@@ -157,6 +157,6 @@ async def test_a_journal_that_is_not_exact_is_reported(
     make_host: HostMaker, hub: FakeHub, folder: Path
 ) -> None:
     job = MemoryJob(hub, folder, copies=0)
-    (rank,) = await job.begin(1, [(A, await make_host("one"))])
-    assert (await rank.ask(type="inexact", what="two.weight"))["type"] == "noted"
+    (rank,) = await job.start_incarnation(1, [(A, await make_host("one"))])
+    assert (await rank.request(type="inexact", what="two.weight"))["type"] == "noted"
     assert await hub.trouble(A, "INEXACT") == "rank 0: two.weight"

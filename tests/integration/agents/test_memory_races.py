@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.agents.conftest import HostMaker
-from tests.integration.agents.harness import PATIENCE, FakeHub, Host, eventually
+from tests.integration.agents.harness import TIMEOUT, FakeHub, Host, eventually
 from tests.integration.agents.memory_job import JOB, SIZE, MemoryJob, damage, held, state, until_held
 from tests.integration.agents.test_memory import A, B, C, folder, job, saved
 
@@ -28,7 +28,7 @@ async def test_a_copy_that_was_fetched_to_be_read_stays_once_it_is_counted_on(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     await two.stop()
     again = await job.form(2, [(A, one), (C, three)])
@@ -36,10 +36,10 @@ async def test_a_copy_that_was_fetched_to_be_read_stays_once_it_is_counted_on(
         for shard in (await rank.restore())["shards"]:
             await rank.read(shard)
     # The survivor is through first, and its copy is there already.
-    await again[0].ask(type="restored")
+    await again[0].request(type="restored")
     uses = three.agent.memory_manager.open(JOB).uses
     await eventually(lambda: bool(uses.claimed))
-    await again[1].ask(type="restored")
+    await again[1].request(type="restored")
     start = Generation(1, 10)
     assert await held(three) >= {(start, "0"), (start, "1")}
 
@@ -52,7 +52,7 @@ async def test_two_pods_of_a_job_share_a_node(
     await one.publish(first)
     job.launchers[first] = await one.launcher(first)
     await hub.report(first, lambda report: report.launcher_connected)
-    ranks = await job.begin(1, [(A, one), (B, one)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, one)])
     for rank in ranks:
         await rank.save(10)
     for rank in ranks:
@@ -62,7 +62,7 @@ async def test_two_pods_of_a_job_share_a_node(
         assert (await rank.restore())["generation"] == [1, 10]
         assert await rank.read("0") == state(10, 0) and await rank.read("1") == state(10, 1)
     for rank in again:
-        await rank.ask(type="restored")
+        await rank.request(type="restored")
     assert len(await held(one)) == 2
 
 
@@ -70,7 +70,7 @@ async def test_a_shard_that_is_damaged_before_it_has_copies_ends_the_incarnation
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     link = await one.rank(A, 0, 1)
     two.agent.memory_manager.budget.limit = 0
@@ -80,7 +80,7 @@ async def test_a_shard_that_is_damaged_before_it_has_copies_ends_the_incarnation
         await rank.stands(Tier.LOCAL, 1, 20)
     await damage(one, "0", Generation(1, 20))
     two.agent.memory_manager.budget.limit = 2**30
-    while (said := await link.hear())["type"] != "refused":
+    while (said := await link.receive())["type"] != "refused":
         pass
     assert said["step"] == 20
 
@@ -90,22 +90,22 @@ async def test_copies_are_made_whenever_there_is_room_again(
 ) -> None:
     monkeypatch.setattr(alarms, "PATIENCE_SECONDS", 0.2)
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     two.agent.memory_manager.budget.limit = 0
     for rank in ranks:
         await rank.save(20)
     for rank in ranks:
         await rank.stands(Tier.LOCAL, 1, 20)
-        await rank.until(lambda stand: not stand["slot"])
+        await rank.until(lambda stand: not stand["buffer"])
     # Nothing more is saved, and it is said where and how much is missing.
     told = await hub.trouble(A, "NOT_COPIED")
     assert re.fullmatch(r"two: [1-9]\d* bytes are missing: the node may have 0", told)
-    mark = len(hub.heard)
+    mark = len(hub.messages)
     two.agent.memory_manager.budget.limit = 2**30
     for rank in ranks:
         await rank.stands(Tier.PEER, 1, 20)
-        await rank.until(lambda stand: bool(stand["slot"]))
+        await rank.until(lambda stand: bool(stand["buffer"]))
     await hub.untroubled(A, mark)
 
 
@@ -120,7 +120,7 @@ async def test_what_one_rank_of_a_pod_has_saved_alone_is_given_up(
     for rank in ranks:
         await rank.restore()
     for rank in ranks:
-        await rank.ask(type="restored")
+        await rank.request(type="restored")
         await rank.reserve()
     with monkeypatch.context() as patch:
         patch.setattr(committer, "PARTIAL_SECONDS", 0.2)
@@ -138,7 +138,7 @@ async def test_a_run_that_is_surveyed_commits_nothing_any_more(
     """Its nodes hear nothing of the hub, but what they hold is asked for."""
     job.copies = 0
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     for rank in ranks:
         await rank.save(10)
     for rank in ranks:
@@ -159,7 +159,7 @@ async def test_a_holder_whose_agent_is_being_replaced_is_waited_for(
 ) -> None:
     job.copies = 0
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     for rank in ranks:
         await rank.save(10)
     for rank in ranks:
@@ -179,28 +179,28 @@ async def test_a_job_that_is_over_gets_no_memory_again_while_a_rank_still_looks(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
-    known = (await ranks[0].ask(type="look", known=""))["stand"]
-    looking = asyncio.create_task(ranks[0].ask(type="look", known=known))
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
+    known = (await ranks[0].request(type="poll", known=""))["status"]
+    looking = asyncio.create_task(ranks[0].request(type="poll", known=known))
     hub.send("one", drop_job=hub_pb2.DropJob(job_uid=JOB))
-    assert (await looking)["type"] in ("stand", "failed")
+    assert (await looking)["type"] in ("status", "failed")
     await eventually(lambda: not one.agent.memory_manager.jobs)
     folder = str(one.settings.run_dir / "memory" / JOB)
     assert folder not in {mount.target for mount in mounts.table()}
     assert one.agent.memory_manager.budget.used == 0
 
 
-async def test_a_pod_that_shortens_its_slot_harms_nobody_else(
+async def test_a_pod_that_shortens_its_buffer_harms_nobody_else(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
-    for slot in (one.settings.run_dir / "memory" / JOB / "slots").iterdir():
+    for slot in (one.settings.run_dir / "memory" / JOB / "buffers").iterdir():
         with slot.open("r+b") as file:
             file.truncate(4096)
-    answer = await ranks[0].ask(
-        type="seal", slot="0-1", step=20, length=SIZE, world=2, torch="2.13", plan="same"
+    answer = await ranks[0].request(
+        type="seal", buffer="0-1", step=20, length=SIZE, world=2, torch="2.13", plan="same"
     )
     assert answer["type"] == "failed"
     members: list[tuple[str, Host]] = [(A, one), (B, two)]
@@ -214,7 +214,7 @@ async def test_damage_that_nobody_reads_is_found_and_replaced(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     for rank in ranks:
         assert (await rank.save(10))["type"] == "sealed"
     for rank in ranks:
@@ -240,7 +240,7 @@ async def test_a_record_that_cannot_be_written_leaves_the_one_before(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     write, refused = memory.write_atomic, asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -255,13 +255,13 @@ async def test_a_record_that_cannot_be_written_leaves_the_one_before(
         patch.setattr(shard_store, "write_atomic", failing)
         for rank in ranks:
             await rank.save(20)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await refused.wait()
         for host in (one, two):
             marks = await host.agent.memory_manager.open(JOB).inspect(lambda store: dict(store.marks))
             assert set(marks.values()) == {Generation(1, 10)}
         assert os.strerror(number) in await hub.trouble(A, "NO_MEMORY")
-        mark = len(hub.heard)
+        mark = len(hub.messages)
     # It is tried again for as long as the run lasts.
     for rank in ranks:
         await rank.stands(Tier.PEER, 1, 20)

@@ -30,7 +30,7 @@ def committed(hub: FakeHub) -> set[tuple[int, int]]:
     """All generations that any agent has ever reported as committed."""
     reports = [
         report
-        for _, said in hub.heard
+        for _, said in hub.messages
         for report in (said.hello.pods if said.HasField("hello") else [said.pod])
     ]
     return {(commit.incarnation, commit.step) for one in reports for commit in one.committed}
@@ -41,12 +41,12 @@ async def records(host: Host) -> set[Generation]:
     return await host.agent.memory_manager.open(JOB).inspect(lambda store: set(store.records))
 
 
-async def gone_on(job: MemoryJob, members: list[tuple[str, Host]]) -> list[Rank]:
+async def start_next_incarnation(job: MemoryJob, members: list[tuple[str, Host]]) -> list[Rank]:
     """Incarnation 2, which has restored what stood, and may save."""
     ranks = await job.form(2, members)
     assert await reads(ranks) == [BEFORE, BEFORE]
     for rank in ranks:
-        await rank.ask(type="restored")
+        await rank.request(type="restored")
         await rank.reserve()
     return ranks
 
@@ -55,7 +55,7 @@ async def test_what_a_node_prepared_before_it_was_cut_off_is_never_committed_aft
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, deaf: Deaf
 ) -> None:
     one, two, three = [await make_host(node) for node in ("one", "two", "three")]
-    old = await job.begin(1, [(A, one), (B, two)])
+    old = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(old, 1, 10, Tier.LOCAL, Tier.PEER)
     first, zombie = await one.rank(A, 0, 1), await two.rank(B, 1, 1)
 
@@ -69,14 +69,14 @@ async def test_what_a_node_prepared_before_it_was_cut_off_is_never_committed_aft
     for rank in old:
         assert (await rank.save(20))["type"] == "sealed"
     # The job goes on with a third node instead.
-    new = await gone_on(job, [(A, one), (C, three)])
+    new = await start_next_incarnation(job, [(A, one), (C, three)])
     assert await first.ended()
     # Healed, its agent asks again, and again for what its ranks save later.
     link(one.peer_address)
     refused = {"type": "refused", "incarnation": 1, "seen": 2}
-    assert await zombie.hear() == {**refused, "step": 20}
+    assert await zombie.receive() == {**refused, "step": 20}
     await old[1].save(30)
-    assert await zombie.hear() == {**refused, "step": 30}
+    assert await zombie.receive() == {**refused, "step": 30}
     await saved(new, 2, 15, Tier.LOCAL, Tier.PEER)
     await hub.report(C, lambda report: bool(report.committed))
     assert committed(hub) == {(1, 10), (2, 15)}
@@ -89,12 +89,12 @@ async def test_what_a_coordinator_that_was_cut_off_commits_is_no_state_of_the_ru
 ) -> None:
     """Slot 0 is on the node that is left behind. It still has slot 1's voice, from before."""
     one, two, three = [await make_host(node) for node in ("one", "two", "three")]
-    old = await job.begin(1, [(A, one), (B, two)])
+    old = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(old, 1, 10, Tier.LOCAL, Tier.PEER)
     await old[1].save(20)
     held = one.agent.commit_coordinator._jobs[JOB].tiers[Tier.LOCAL].held
     await eventually(lambda: (1, 20) in held)
-    new = await gone_on(job, [(B, two), (C, three)])
+    new = await start_next_incarnation(job, [(B, two), (C, three)])
     await old[0].save(20)
     await old[0].stands(Tier.LOCAL, 1, 20)
     # Those that have gone on take neither its record nor its copies.
@@ -103,7 +103,7 @@ async def test_what_a_coordinator_that_was_cut_off_commits_is_no_state_of_the_ru
         assert Generation(1, 20) not in await records(host)
     # It gets no other voice, and has nowhere to write any more: what stands alone keeps a slot.
     assert old[0].stand["marks"][Tier.PEER.value] == [1, 10]
-    await old[0].until(lambda stand: not stand["slot"])
+    await old[0].until(lambda stand: not stand["buffer"])
     # Although its record is there to be found, and its steps are more, nobody goes on from it.
     last = await job.form(3, [(B, two), (C, three)], holders=[one])
     for rank in last:

@@ -28,11 +28,11 @@ async def coordinator(make_host: HostMaker, hub: FakeHub) -> tuple[Host, Host]:
     plan = assignment("job", 2, 0, [(UID, one, 1), (PEER, two, 1)])
     plan.memory.copies = 1
     hub.send("one", assignment=plan)
-    await launcher.hear()
+    await launcher.receive()
     return one, two
 
 
-async def ask(host: Host, identity: Identity | None, seconds: float = 5, **changes: Any) -> Any:
+async def prepare(host: Host, identity: Identity | None, seconds: float = 5, **changes: Any) -> Any:
     fields = {"job_uid": "uid-of-job", "incarnation": 2, "step": 10, "slot": 1, "tier": "local", **changes}
     address, name = f"127.0.0.1:{host.agent.peer_port}", terms.agent_server_name(host.node)
     authority = host.settings.ca_file.read_bytes()
@@ -61,7 +61,7 @@ async def test_a_stranger_prepares_nothing(
         "hub": (authority.identity("two", terms.HUB_SERVER_NAME), grpc.StatusCode.UNAUTHENTICATED),
     }[caller]
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await ask(one, identity)
+        await prepare(one, identity)
     assert caught.value.code() is code
 
 
@@ -93,11 +93,11 @@ async def test_who_sends_no_request_keeps_nobody_s_calls_out(
         for call in silent:
             call.cancel()
     async with asyncio.timeout(10):
-        while not await answered(one, authority.identity("three")):
+        while not await is_answered(one, authority.identity("three")):
             pass  # not all of them have gone
 
 
-async def answered(host: Host, identity: Identity) -> bool:
+async def is_answered(host: Host, identity: Identity) -> bool:
     try:
         await attests(host, identity)
     except grpc.aio.AioRpcError:
@@ -124,7 +124,7 @@ async def test_a_node_speaks_for_its_own_slots_alone(
     one, _ = await coordinator(make_host, hub)
     for slot in (0, 7):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await ask(one, authority.identity("two"), slot=slot)
+            await prepare(one, authority.identity("two"), slot=slot)
         assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
@@ -133,14 +133,14 @@ async def test_an_agent_answers_what_it_can_at_once(
 ) -> None:
     one, _ = await coordinator(make_host, hub)
     two = authority.identity("two")
-    reply = await ask(one, two, job_uid="unknown")
+    reply = await prepare(one, two, job_uid="unknown")
     assert reply.verdict == hub_pb2.CommitReply.UNKNOWN
-    reply = await ask(one, two, incarnation=1)
+    reply = await prepare(one, two, incarnation=1)
     assert (reply.verdict, reply.seen_incarnation) == (hub_pb2.CommitReply.STALE, 2)
     # News of a later incarnation ends the commits of this one.
-    reply = await ask(one, two, incarnation=3, slot_token=hub.slot_token("two", "uid-of-job", 3, 1))
+    reply = await prepare(one, two, incarnation=3, slot_token=hub.slot_token("two", "uid-of-job", 3, 1))
     assert reply.verdict == hub_pb2.CommitReply.UNKNOWN
-    reply = await ask(one, two, incarnation=2)
+    reply = await prepare(one, two, incarnation=2)
     assert (reply.verdict, reply.seen_incarnation) == (hub_pb2.CommitReply.STALE, 3)
 
 
@@ -156,7 +156,7 @@ async def test_a_stranger_cannot_end_a_job_s_commits_with_news(
     for node, tokens in shown.items():
         for token in tokens:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await ask(one, authority.identity(node), incarnation=9, slot_token=token)
+                await prepare(one, authority.identity(node), incarnation=9, slot_token=token)
             assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
     assert one.agent.commit_coordinator.seen("uid-of-job") == 2
 
@@ -190,7 +190,7 @@ async def test_whoever_does_not_decide_sends_the_one_who_asks_on(
     hub.send(
         "two", assignment=assignment("job", 2, 1, [(UID, one, 1), (PEER, two, 1), ("cccc-3333", two, 1)])
     )
-    await launcher.hear()
+    await launcher.receive()
     address, name = f"127.0.0.1:{two.agent.peer_port}", terms.agent_server_name("two")
     own = two.settings.ca_file.read_bytes()
     async with dial(address, name, own, authority.identity("three")) as channel:
@@ -220,7 +220,7 @@ async def test_a_call_that_is_given_up_is_not_held(
 ) -> None:
     one, _ = await coordinator(make_host, hub)
     held = one.agent.commit_coordinator._jobs["uid-of-job"].tiers[Tier.LOCAL].held
-    call = asyncio.create_task(ask(one, authority.identity("two"), seconds=3))
+    call = asyncio.create_task(prepare(one, authority.identity("two"), seconds=3))
     await eventually(lambda: (2, 10) in held)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call

@@ -19,7 +19,7 @@ from convoy_controllers.checkpoint.generation import Tier
 A, B, C = "aaaa-1111", "bbbb-2222", "cccc-3333"
 TABLE = f"ip convoy_test_{os.getpid()}"
 HOOK = "{ type filter hook input priority -300; }"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds: TCP itself tries again ever more seldom."""
 pytestmark = pytest.mark.timeout(180)
 
@@ -50,13 +50,13 @@ async def test_copies_are_made_over_a_network_that_loses_packets(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     with dropped(two, "numgen inc mod 20 < 1"):
         for step in (10, 20, 30):
             for rank in ranks:
                 assert (await rank.save(step))["type"] == "sealed"
             for rank in ranks:
-                await rank.stands(Tier.PEER, 1, step, PATIENCE)
+                await rank.stands(Tier.PEER, 1, step, TIMEOUT)
         await one.stop()
         again = await job.form(2, [(C, three), (B, two)])
         # From the node that is hard to reach.
@@ -68,14 +68,14 @@ async def test_a_save_stands_beside_a_connection_that_is_half_open(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10, Tier.LOCAL, Tier.PEER)
     with dropped(two):
         await saved(ranks, 1, 20, Tier.LOCAL)
         for rank in ranks:
             assert rank.stand["marks"][Tier.PEER.value] == [1, 10]
         # The slots hold what has its copies, and what waits for them.
-        assert not ranks[0].stand["slot"]
+        assert not ranks[0].stand["buffer"]
     for rank in ranks:
-        await rank.stands(Tier.PEER, 1, 20, PATIENCE)
+        await rank.stands(Tier.PEER, 1, 20, TIMEOUT)
     await saved(ranks, 1, 30, Tier.LOCAL, Tier.PEER)

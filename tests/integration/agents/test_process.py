@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.agents.conftest import HostMaker
-from tests.integration.agents.harness import PATIENCE, FakeHub, Host, assignment
+from tests.integration.agents.harness import TIMEOUT, FakeHub, Host, assignment
 
 from convoy_agents.csi import library
 from convoy_agents.wire import hub_pb2
@@ -44,7 +44,7 @@ async def test_it_starts_serves_and_leaves_on_sigterm(short: Path, hub: FakeHub)
     try:
         await hub.until(lambda _, said: said.WhichOneof("body") == "heartbeat")
         process.send_signal(signal.SIGTERM)
-        out, err = await asyncio.wait_for(process.communicate(), PATIENCE)
+        out, err = await asyncio.wait_for(process.communicate(), TIMEOUT)
     finally:
         if process.returncode is None:
             process.kill()
@@ -67,7 +67,7 @@ async def test_unusable_settings_are_named(tmp_path: Path) -> None:
         env={"PYTHONPATH": ":".join(sys.path)},
         stderr=asyncio.subprocess.PIPE,
     )
-    _, err = await asyncio.wait_for(process.communicate(), PATIENCE)
+    _, err = await asyncio.wait_for(process.communicate(), TIMEOUT)
     assert (process.returncode, err) == (2, b"convoy-agent: CONVOY_NODE_NAME is not set\n")
 
 
@@ -103,7 +103,7 @@ async def test_the_real_launcher_runs_from_the_mounted_folder(
         assert [rank.exit_code for rank in report.ranks] == [0, 3]
         assert "rank 1 of 2" in report.ranks[1].stderr_tail
         hub.send("one", shutdown=hub_pb2.Shutdown(pod_uid=UID, exit_code=3, reason="done"))
-        out, _ = await asyncio.wait_for(launcher.communicate(), PATIENCE)
+        out, _ = await asyncio.wait_for(launcher.communicate(), TIMEOUT)
         assert launcher.returncode == 3, out.decode()
     finally:
         if launcher.returncode is None:

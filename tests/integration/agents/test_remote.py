@@ -65,7 +65,7 @@ def job(hub: FakeHub, folder: Path) -> MemoryJob:
     return MemoryJob(hub, folder, store=use)
 
 
-async def tell(hub: FakeHub, proxy: FaultProxy, prefix: str, *hosts: Host, probe: bool = False) -> None:
+async def send_store(hub: FakeHub, proxy: FaultProxy, prefix: str, *hosts: Host, probe: bool = False) -> None:
     """The hub says where the store is."""
     for host in hosts:
         await hub.until(lambda node, said: node == host.node and said.HasField("hello"))  # noqa: B023
@@ -88,9 +88,9 @@ async def test_all_memory_is_lost_and_the_store_brings_it_back(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
 ) -> None:
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
-    await tell(hub, proxy, prefix, one, two, three, four)
+    await send_store(hub, proxy, prefix, one, two, three, four)
     before = counted()
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10, Tier.LOCAL, Tier.PEER, Tier.REMOTE)
     await eventually(lambda: since(before) == {"fresh": 2, "copy": 2, "stored": 2, "upload": 2})
     report = await hub.report(A, lambda report: {commit.tier for commit in report.committed} >= {"remote"})
@@ -101,7 +101,7 @@ async def test_all_memory_is_lost_and_the_store_brings_it_back(
     for shards in await reads(again):
         assert shards == {"0": state(10, 0), "1": state(10, 1)}
     for rank in again:
-        await rank.ask(type="restored")
+        await rank.request(type="restored")
         await rank.reserve()
     # And it goes on from there, in memory and in the store.
     await saved(again, 2, 20, Tier.PEER, Tier.REMOTE)
@@ -113,9 +113,9 @@ async def left_to_the_store(
 ) -> Host:
     """The third host of a job whose other two went with all that memory had: the store alone has step 10."""
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
-    await tell(hub, proxy, prefix, one, two, three)
+    await send_store(hub, proxy, prefix, one, two, three)
     job.copies = 0
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10, Tier.REMOTE)
     await one.stop()
     await two.stop()
@@ -138,7 +138,7 @@ async def test_a_store_that_is_away_is_not_taken_for_an_empty_one(
     refused = await rank.restore()
     assert refused["type"] == "failed" and BUCKET in refused["why"] and refused["store"]
     assert BUCKET in await hub.trouble(C, "NOT_RESTORED")
-    mark = len(hub.heard)
+    mark = len(hub.messages)
     proxy.heal()
     found = await rank.restore()
     assert found["generation"] == [1, 10]
@@ -156,8 +156,8 @@ async def test_a_restore_waits_for_the_store_through_many_refusals(
 ) -> None:
     """In one question, and in one incarnation after another of which none begins."""
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
-    await tell(hub, proxy, prefix, one, two, three, four)
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    await send_store(hub, proxy, prefix, one, two, three, four)
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10, Tier.PEER, Tier.REMOTE)
     await one.stop()
     await two.stop()
@@ -196,7 +196,7 @@ async def test_a_store_that_goes_away_between_the_choice_and_the_reading_costs_n
     (rank,) = await job.form(2, [(C, three)])
     assert (await rank.restore())["generation"] == [1, 10]
     proxy.inject(fault_proxy.refuse(403, "AccessDenied"), path="" if everything else "/chunks/")
-    answer = await rank.ask(type="shard", shard="0")
+    answer = await rank.request(type="shard", shard="0")
     if everything:
         assert (answer["type"], answer["store"]) == ("failed", True) and BUCKET in answer["why"]
         assert BUCKET in await hub.trouble(C, "NOT_RESTORED")
@@ -213,8 +213,8 @@ async def test_what_memory_has_is_restored_without_the_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    await tell(hub, proxy, prefix, one, two)
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    await send_store(hub, proxy, prefix, one, two)
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10, Tier.PEER)
     proxy.inject(fault_proxy.refuse(403, "AccessDenied"))
     monkeypatch.setattr(deciding, "SILENT_NODE_SECONDS", 0.5)
@@ -227,8 +227,8 @@ async def test_an_upload_outlives_a_store_that_stumbles(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    await tell(hub, proxy, prefix, one, two)
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    await send_store(hub, proxy, prefix, one, two)
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     proxy.inject(fault_proxy.refuse(503), method="PUT", times=6)
     proxy.inject(fault_proxy.lose, method="PUT", path="/records/", times=1)
     await saved(ranks, 1, 10, Tier.LOCAL, Tier.REMOTE)
@@ -241,8 +241,8 @@ async def test_a_shard_that_is_damaged_before_it_is_uploaded_is_told_of_until_th
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    await tell(hub, proxy, prefix, one, two)
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    await send_store(hub, proxy, prefix, one, two)
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     # Before anything is read to be sent, the store is asked what is there.
     proxy.inject(fault_proxy.refuse(503), method="GET", path="list-type")
     await saved(ranks, 1, 10, Tier.PEER)
@@ -251,7 +251,7 @@ async def test_a_shard_that_is_damaged_before_it_is_uploaded_is_told_of_until_th
     proxy.heal()
     told = await hub.trouble(A, "NOT_STORED")
     assert "gen-1-10: chunk " in told and "is damaged; the next generation is sent instead" in told
-    mark = len(hub.heard)
+    mark = len(hub.messages)
     await saved(ranks, 1, 20, Tier.PEER, Tier.REMOTE)
     await hub.untroubled(A, mark)
 
@@ -261,8 +261,8 @@ async def test_generations_go_to_the_store_no_more_often_than_is_asked(
 ) -> None:
     job.store = hub_pb2.StoreUse(name="s3", every_seconds=3600, keep_last=2)
     one, two = await make_host("one"), await make_host("two")
-    await tell(hub, proxy, prefix, one, two)
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    await send_store(hub, proxy, prefix, one, two)
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10, Tier.PEER, Tier.REMOTE)
     for step in (20, 30, 40):
         await saved(ranks, 1, step, Tier.PEER)
@@ -277,10 +277,10 @@ async def test_a_run_that_was_replaced_commits_nothing_there(
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
     job.copies = 0
-    await tell(hub, proxy, prefix, one, two, three)
-    (old,) = await job.begin(1, [(A, one)])
+    await send_store(hub, proxy, prefix, one, two, three)
+    (old,) = await job.start_incarnation(1, [(A, one)])
     # Incarnation 2 is elsewhere, and node one hears nothing of it.
-    await job.begin(2, [(C, three)])
+    await job.start_incarnation(2, [(C, three)])
     await old.save(10)
     await old.stands(Tier.LOCAL, 1, 10)
     plan = one.agent.pods.get(A).state.assignment  # type: ignore[union-attr]
@@ -300,7 +300,7 @@ async def test_an_agent_tells_what_a_store_can_do(
     one = await make_host("one")
     if not conditional:
         proxy.inject(fault_proxy.without("if-none-match"))
-    await tell(hub, proxy, prefix, one, probe=True)
+    await send_store(hub, proxy, prefix, one, probe=True)
     said = await hub.until(lambda node, said: said.HasField("store"))
     assert (said.store.name, said.store.version, said.store.reached) == ("s3", "1", True)
     assert said.store.conditional == conditional
@@ -312,7 +312,7 @@ async def test_an_agent_tells_why_a_store_cannot_be_used(
 ) -> None:
     one = await make_host("one")
     proxy.inject(fault_proxy.refuse(403, "AccessDenied"))
-    await tell(hub, proxy, prefix, one, probe=True)
+    await send_store(hub, proxy, prefix, one, probe=True)
     said = await hub.until(lambda node, said: said.HasField("store"))
     assert not said.store.reached and BUCKET in said.store.message
     assert "secret" not in said.store.message
@@ -322,8 +322,8 @@ async def test_a_job_begins_with_the_state_of_another_one(
     make_host: HostMaker, hub: FakeHub, folder: Path, job: MemoryJob, proxy: FaultProxy, prefix: str
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    await tell(hub, proxy, prefix, one, two)
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    await send_store(hub, proxy, prefix, one, two)
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10, Tier.REMOTE)
     await saved(ranks, 1, 20, Tier.REMOTE)
     use = hub_pb2.StoreUse(name="s3", every_seconds=0, keep_last=2, resume_uid=JOB, resume_step=10)
@@ -334,7 +334,7 @@ async def test_a_job_begins_with_the_state_of_another_one(
     for shards in await reads(begun):
         assert shards == {"0": state(10, 0), "1": state(10, 1)}
     for rank in begun:
-        await rank.ask(type="restored")
+        await rank.request(type="restored")
         await rank.reserve()
     await saved(begun, 1, 11, Tier.LOCAL, Tier.PEER, Tier.REMOTE)
     # What it has saved itself is what it goes on from.
@@ -349,7 +349,7 @@ async def test_a_job_that_cannot_begin_with_the_other_one_does_not_begin_at_step
     use = hub_pb2.StoreUse(name="s3", every_seconds=0, keep_last=2, resume_uid="nobody")
     other = MemoryJob(hub, folder, copies=0, store=use, name="other")
     one = await make_host("one")
-    await tell(hub, proxy, prefix, one)
+    await send_store(hub, proxy, prefix, one)
     (rank,) = await other.form(1, [(C, one)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(restoring, "PATIENCE_SECONDS", 2.0)
@@ -363,9 +363,9 @@ async def test_a_job_does_not_begin_with_the_state_of_another_namespace(
     make_host: HostMaker, hub: FakeHub, folder: Path, job: MemoryJob, proxy: FaultProxy, prefix: str
 ) -> None:
     one = await make_host("one")
-    await tell(hub, proxy, prefix, one)
+    await send_store(hub, proxy, prefix, one)
     job.copies = 0
-    await saved(await job.begin(1, [(A, one)]), 1, 10, Tier.REMOTE)
+    await saved(await job.start_incarnation(1, [(A, one)]), 1, 10, Tier.REMOTE)
     use = hub_pb2.StoreUse(name="s3", every_seconds=0, keep_last=2, resume_uid=JOB)
     other = MemoryJob(hub, folder, copies=0, store=use, name="other", namespace="elsewhere")
     (rank,) = await other.form(1, [(C, one)])
@@ -382,8 +382,8 @@ async def test_what_lies_in_the_store_encoded_is_restored_beside_what_does_not(
 ) -> None:
     job.copies = 0
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
-    await tell(hub, proxy, prefix, one, two, three, four)
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    await send_store(hub, proxy, prefix, one, two, three, four)
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     before = travelled("store")
     await saved(ranks, 1, 10, Tier.LOCAL, Tier.REMOTE)
     went = {kind: total - before[kind] for kind, total in travelled("store").items()}

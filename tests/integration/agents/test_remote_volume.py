@@ -70,7 +70,7 @@ def mount(disk: Path, *hosts: Host, claim: str = CLAIM) -> None:
         subprocess.run(["mount", "--bind", str(disk), str(target(host, claim))], check=True, timeout=20)
 
 
-async def tell(
+async def send_store(
     hub: FakeHub, *hosts: Host, probe: bool = False, name: str = "disk", claim: str = CLAIM
 ) -> None:
     """The hub says where a store is."""
@@ -83,8 +83,8 @@ async def tell(
 
 async def tried(hub: FakeHub, host: Host) -> hub_pb2.StoreReport:
     """What an agent says that is asked what the store can do."""
-    start = len(hub.heard)
-    await tell(hub, host, probe=True)
+    start = len(hub.messages)
+    await send_store(hub, host, probe=True)
     said = await hub.until(lambda node, said: node == host.node and said.HasField("store"), start)
     report: hub_pb2.StoreReport = said.store
     return report
@@ -121,8 +121,8 @@ async def test_all_memory_is_lost_and_the_volume_brings_it_back(
 ) -> None:
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
     mount(disk, one, two, three, four)
-    await tell(hub, one, two, three, four)
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    await send_store(hub, one, two, three, four)
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10, Tier.LOCAL, Tier.PEER, Tier.REMOTE)
     assert names(disk, "records") == {"gen-1-10"}
     await one.stop()
@@ -131,7 +131,7 @@ async def test_all_memory_is_lost_and_the_volume_brings_it_back(
     for shards in await reads(again):
         assert shards == {"0": state(10, 0), "1": state(10, 1)}
     for rank in again:
-        await rank.ask(type="restored")
+        await rank.request(type="restored")
         await rank.reserve()
     await saved(again, 2, 20, Tier.PEER, Tier.REMOTE)
     assert {generation for generation, _ in await held(three)} == {Generation(2, 20)}
@@ -143,8 +143,8 @@ async def test_a_job_begins_with_the_state_of_another_one(
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
     mount(disk, one, two)
-    await tell(hub, one, two)
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    await send_store(hub, one, two)
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10, Tier.REMOTE)
     await saved(ranks, 1, 20, Tier.REMOTE)
     use = hub_pb2.StoreUse(**USE, resume_uid=JOB, resume_step=10)
@@ -161,8 +161,8 @@ async def test_what_is_obsolete_goes_and_its_chunks_once_they_are_old(
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
     mount(disk, one, two)
-    await tell(hub, one, two)
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    await send_store(hub, one, two)
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10, Tier.REMOTE)
     first = names(disk, "chunks")
     for step in (20, 30):
@@ -191,7 +191,7 @@ async def test_a_claim_that_is_not_mounted_is_said_and_nothing_is_written_in_its
     assert (await tried(hub, one)).unmounted
     mount(disk, one)
     assert (await tried(hub, one)).conditional
-    (rank,) = await job.begin(1, [(A, one)])
+    (rank,) = await job.start_incarnation(1, [(A, one)])
     mounts.unmount(empty)
     await saved([rank], 1, 10, Tier.LOCAL)
     with pytest.raises(NotMounted):
@@ -231,8 +231,8 @@ async def test_a_volume_that_is_full_is_said_and_used_again_when_there_is_room(
     one = await make_host("one")
     disk = target(one)
     mounts.tmpfs(disk, 64 * MIB)
-    await tell(hub, one)
-    (rank,) = await job.begin(1, [(A, one)])
+    await send_store(hub, one)
+    (rank,) = await job.start_incarnation(1, [(A, one)])
     ballast = fill(disk)
     await saved([rank], 1, 10, Tier.LOCAL)
     report = await tried(hub, one)
@@ -265,8 +265,8 @@ async def test_a_volume_that_is_full_of_what_is_obsolete_gets_room(
     one = await make_host("one")
     disk = target(one)
     mounts.tmpfs(disk, 64 * MIB)
-    await tell(hub, one)
-    (rank,) = await job.begin(1, [(A, one)])
+    await send_store(hub, one)
+    (rank,) = await job.start_incarnation(1, [(A, one)])
     await two_old_saves(rank, disk)
     ballast = fill(disk)
     # For what is no chunk.
@@ -293,13 +293,13 @@ async def test_a_volume_that_gets_full_at_the_record_gets_room_once(
             return super().create(key, data)
 
     monkeypatch.setattr(remote, "Volume", Filling)
-    await tell(hub, one)
-    (rank,) = await job.begin(1, [(A, one)])
+    await send_store(hub, one)
+    (rank,) = await job.start_incarnation(1, [(A, one)])
     await two_old_saves(rank, disk)
-    mark = len(hub.heard)
+    mark = len(hub.messages)
     await saved([rank], 1, 30, Tier.REMOTE)
     assert fills and "gen-1-30" in names(disk, "records")
-    assert not [1 for _, said in hub.heard[mark:] if "the volume is full" in str(said)]
+    assert not [1 for _, said in hub.messages[mark:] if "the volume is full" in str(said)]
 
 
 async def test_a_volume_that_hangs_is_said_and_used_again_when_it_is_back(
@@ -319,8 +319,8 @@ async def test_a_volume_that_hangs_is_said_and_used_again_when_it_is_back(
     job.copies = 0
     one = await make_host("one")
     mount(disk, one)
-    await tell(hub, one)
-    (rank,) = await job.begin(1, [(A, one)])
+    await send_store(hub, one)
+    (rank,) = await job.start_incarnation(1, [(A, one)])
     hung.set()
     try:
         await saved([rank], 1, 10, Tier.LOCAL)

@@ -24,20 +24,20 @@ async def test_sockets_are_bound_anew_and_the_pod_goes_on(make_host: HostMaker, 
     launcher = await host.launcher(UID)
     await hub.report(UID, lambda report: report.launcher_connected)
     hub.send("one", assignment=assignment("job", 4, 0, [(UID, host, 1)]))
-    assert (await launcher.hear())["incarnation"] == 4
+    assert (await launcher.receive())["incarnation"] == 4
     await host.crash()
     assert await launcher.ended()
-    mark = len(hub.heard)
+    mark = len(hub.messages)
     await host.start()
     hello = await hub.until(lambda _, said: said.WhichOneof("body") == "hello", mark)
     [report] = hello.hello.pods
     assert (report.pod_uid, report.incarnation) == (UID, 4)
     # The launcher, and a rank, come back on the same path, which shows the new socket.
     launcher = await host.launcher(UID, incarnation=4)
-    launcher.say(type="rank", incarnation=4, rank=0, state="RUNNING")
+    launcher.send(type="rank", incarnation=4, rank=0, state="RUNNING")
     await hub.report(UID, lambda report: report.launcher_connected and bool(report.ranks), mark)
     rank = await host.rank(UID, 0, 4)
-    rank.say(type="progress", step=7)
+    rank.send(type="progress", step=7)
     await hub.report(UID, lambda report: report.ranks and report.ranks[0].progress.step == 7, mark)
 
 
@@ -45,7 +45,7 @@ async def test_a_restarted_coordinator_commits_without_the_hub(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(UID, one), (PEER, two)])
+    ranks = await job.start_incarnation(1, [(UID, one), (PEER, two)])
     await ranks[1].save(10)
     port = one.agent.peer_port
     await one.crash()
@@ -60,18 +60,18 @@ async def test_a_commit_and_a_later_incarnation_are_remembered(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     host = await make_host("one")
-    ranks = await job.begin(1, [(UID, host)])
+    ranks = await job.start_incarnation(1, [(UID, host)])
     await saved(ranks, 1, 10, Tier.LOCAL)
     hub.send("one", pick_port=hub_pb2.PickPort(pod_uid=UID, incarnation=2))
-    assert (await job.launchers[UID].hear())["type"] == "pickPort"
-    mark = len(hub.heard)
+    assert (await job.launchers[UID].receive())["type"] == "pickPort"
+    mark = len(hub.messages)
     await host.crash()
     await host.start()
     report = await hub.report(UID, lambda report: bool(report.committed), mark)
     assert {(one.tier, one.incarnation, one.step) for one in report.committed} == {("local", 1, 10)}
     link = await host.rank(UID, 0, 1)
     await ranks[0].save(20)
-    assert await link.hear() == {"type": "refused", "incarnation": 1, "step": 20, "seen": 2}
+    assert await link.receive() == {"type": "refused", "incarnation": 1, "step": 20, "seen": 2}
     marks = await host.agent.memory_manager.open(JOB).inspect(lambda store: dict(store.marks))
     assert marks[Tier.LOCAL] == Generation(1, 10)
 
@@ -83,14 +83,14 @@ async def test_an_unreadable_memory_costs_the_memory_only(make_host: HostMaker, 
     [path] = (host.settings.run_dir / "state").glob("*.json")
     path.with_name(path.stem + ".memory.json").write_text(json.dumps({"assignment": {"incarnation": "x"}}))
     await host.start()
-    mark = len(hub.heard)
+    mark = len(hub.messages)
     launcher = await host.launcher(UID, incarnation=4)
-    launcher.say(type="rank", incarnation=4, rank=0, state="RUNNING")
+    launcher.send(type="rank", incarnation=4, rank=0, state="RUNNING")
     await hub.report(UID, lambda report: report.launcher_connected and not report.incarnation, mark)
     hub.send("one", assignment=assignment("job", 4, 0, [(UID, host, 1)]))
     await hub.report(UID, lambda report: report.incarnation == 4 and bool(report.ranks), mark)
     rank = await host.rank(UID, 0, 4)
-    rank.say(type="progress", step=7)
+    rank.send(type="progress", step=7)
     await hub.report(UID, lambda report: report.ranks and report.ranks[0].progress.step == 7, mark)
 
 

@@ -36,7 +36,7 @@ LIVES = 3
 async def test_saves_and_their_copies_go_on(make_host: HostMaker, hub: FakeHub, tmp_path: Path) -> None:
     hub.certificate_seconds = LIFE
     one, two = await make_host("one"), await make_host("two")
-    ranks = await MemoryJob(hub, tmp_path).begin(1, [("aaaa-1111", one), ("bbbb-2222", two)])
+    ranks = await MemoryJob(hub, tmp_path).start_incarnation(1, [("aaaa-1111", one), ("bbbb-2222", two)])
     ends, step = time.monotonic() + LIVES * LIFE, 0
     while time.monotonic() < ends:
         step += 1

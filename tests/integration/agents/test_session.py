@@ -33,7 +33,7 @@ async def test_hello_names_node_peer_and_pods_and_hearts_beat(make_host: HostMak
     assert (hello.node, hello.peer_address) == ("one", f"127.0.0.1:{host.agent.peer_port}")
     assert hello.boot_id
     first = await hub.until(kind("heartbeat"))
-    second = await hub.until(kind("heartbeat"), hub.heard.index(("one", first)) + 1)
+    second = await hub.until(kind("heartbeat"), hub.messages.index(("one", first)) + 1)
     gap = second.heartbeat.sent_unix_ms - first.heartbeat.sent_unix_ms
     assert 900 <= gap <= 3000
 
@@ -42,11 +42,11 @@ async def test_it_dials_again_and_says_everything_again(make_host: HostMaker, hu
     host = await make_host("one")
     await hub.until(kind("hello"))
     hub.hang_up("one")
-    mark = len(hub.heard)
+    mark = len(hub.messages)
     await host.publish(UID)
     hello = await hub.until(kind("hello"), mark)
     await hub.report(UID, lambda report: True, mark)
-    assert hello.hello.boot_id == hub.heard[0][1].hello.boot_id
+    assert hello.hello.boot_id == hub.messages[0][1].hello.boot_id
 
 
 async def test_a_hub_that_answers_no_heartbeat_is_left(
@@ -60,7 +60,7 @@ async def test_a_hub_that_answers_no_heartbeat_is_left(
     await hub.until(lambda _, said: said.heartbeat.sent_unix_ms > first + 4000)
     assert hub.sessions == 1
     hub.mute.add("one")
-    await hub.until(kind("hello"), len(hub.heard))
+    await hub.until(kind("hello"), len(hub.messages))
     assert hub.sessions == 2
 
 
@@ -135,18 +135,18 @@ async def test_progress_is_folded_and_exits_are_not(make_host: HostMaker, hub: F
     hub.send("one", assignment=assignment("job", 1, 0, [(UID, host, 1)]))
     await hub.report(UID, lambda report: report.incarnation == 1)
     rank = await host.rank(UID, 0, 1)
-    mark = len(hub.heard)
+    mark = len(hub.messages)
     began = asyncio.get_running_loop().time()
     for step in range(1, 151):
-        rank.say(type="progress", step=step)
+        rank.send(type="progress", step=step)
     await hub.report(UID, lambda report: report.ranks and report.ranks[0].progress.step == 150, mark)
     seconds = asyncio.get_running_loop().time() - began
-    reports = [said for _, said in hub.heard[mark:] if said.WhichOneof("body") == "pod"]
+    reports = [said for _, said in hub.messages[mark:] if said.WhichOneof("body") == "pod"]
     # One for STARTING -> RUNNING, then one a second.
     assert len(reports) <= 2 + seconds
-    rank.say(type="progress", step=151)
+    rank.send(type="progress", step=151)
     began = asyncio.get_running_loop().time()
-    launcher.say(type="rank", incarnation=1, rank=0, state="EXITED", exitCode=1)
+    launcher.send(type="rank", incarnation=1, rank=0, state="EXITED", exitCode=1)
     await hub.report(UID, lambda report: report.ranks and report.ranks[0].exit_code == 1, mark)
     assert asyncio.get_running_loop().time() - began < 0.9
 
@@ -198,7 +198,7 @@ async def test_health_and_metrics_are_served(make_host: HostMaker, hub: FakeHub)
     await host.publish(UID)
     first = await hub.until(kind("heartbeat"))
     # With the next one, the answer to the first is there.
-    await hub.until(kind("heartbeat"), hub.heard.index(("one", first)) + 1)
+    await hub.until(kind("heartbeat"), hub.messages.index(("one", first)) + 1)
     assert await _get(host, "/healthz") == (200, "ok\n")
     assert await _get(host, "/readyz") == (200, "ok\n")
     assert (await _get(host, "/secrets"))[0] == 404

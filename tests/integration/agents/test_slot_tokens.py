@@ -32,7 +32,7 @@ HELD = {(Generation(1, 10), "0"), (Generation(1, 10), "1")}
 async def running(make_host: HostMaker, job: MemoryJob) -> tuple[Host, Manifest]:
     """Two nodes with what a job has saved in its first incarnation; one of them, and a shard of it."""
     one, two = await make_host("one"), await make_host("two")
-    await saved(await job.begin(1, [(A, one), (B, two)]), 1, 10)
+    await saved(await job.start_incarnation(1, [(A, one), (B, two)]), 1, 10)
     return one, await shard(one)
 
 
@@ -74,13 +74,13 @@ def offer(slot_token: str, incarnation: int, manifest: Manifest) -> Callable[[An
     return lambda stub: stub.Offer(request, timeout=5)
 
 
-def take(slot_token: str, manifest: Manifest) -> Callable[[Any], Any]:
+def fetch(slot_token: str, manifest: Manifest) -> Callable[[Any], Any]:
     return lambda stub: stub.Fetch(
         hub_pb2.FetchRequest(job_uid=JOB, id=manifest.id, slot_token=slot_token), timeout=5
     )
 
 
-def give(slot_token: str, manifest: Manifest) -> Callable[[Any], Any]:
+def put(slot_token: str, manifest: Manifest) -> Callable[[Any], Any]:
     async def pieces() -> AsyncIterator[hub_pb2.Piece]:
         yield hub_pb2.Piece(job_uid=JOB, id=manifest.id, index=0, data=b"x", slot_token=slot_token)
 
@@ -107,8 +107,8 @@ async def test_a_slot_token_that_is_none_opens_nothing(
     for call in (
         *calls,
         offer(slot_token, 1, manifest),
-        take(slot_token, manifest),
-        give(slot_token, manifest),
+        fetch(slot_token, manifest),
+        put(slot_token, manifest),
     ):
         assert await code(one, hub, caller, call) == "PERMISSION_DENIED"
 
@@ -118,7 +118,7 @@ async def test_a_slot_of_the_job_opens_what_slots_need(
 ) -> None:
     one, manifest = await running(make_host, job)
     first, other = hub.slot_token("two", JOB, 1, 0), hub.slot_token("two", JOB, 1, 1)
-    for call in (survey(first, 1, member=True), offer(other, 1, manifest), take(other, manifest)):
+    for call in (survey(first, 1, member=True), offer(other, 1, manifest), fetch(other, manifest)):
         assert await code(one, hub, "two", call) == "OK"
 
 
@@ -130,7 +130,7 @@ async def test_nobody_ends_an_incarnation_without_the_hub_s_word_that_a_later_on
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, member: bool, incarnation: int, slot: int
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     slot_token = hub.slot_token("two", JOB, incarnation, slot)
     assert await code(one, hub, "two", survey(slot_token, 2, member=member)) == "PERMISSION_DENIED"
     await saved(ranks, 1, 10)
@@ -146,7 +146,7 @@ async def test_a_node_that_a_job_has_left_reads_nothing_of_it_any_more_and_bring
         for number in (await rank.restore())["shards"]:
             assert await rank.read(number) == state(10, int(number))
     left = hub.slot_token("two", JOB, 1, 1)
-    for call in (take(left, manifest), offer(left, 2, manifest)):
+    for call in (fetch(left, manifest), offer(left, 2, manifest)):
         assert await code(one, hub, "two", call) == "PERMISSION_DENIED"
     said: list[Any] = []
     assert await code(one, hub, "two", offer(left, 1, manifest), said) == "OK"
@@ -159,7 +159,7 @@ async def test_who_brings_nothing_keeps_nobody_s_copies_out(
 ) -> None:
     """Be it an agent of a job that has a slot here."""
     one, two = await make_host("one"), await make_host("two")
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     mine = hub.slot_token("three", JOB, 1, 7)
     parts = (b"x" * MAX_CHUNK, b"y")
@@ -190,7 +190,7 @@ async def test_a_copy_ends_with_the_certificate_of_who_brings_it(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    await saved(await job.begin(1, [(A, one), (B, two)]), 1, 10)
+    await saved(await job.start_incarnation(1, [(A, one), (B, two)]), 1, 10)
     mine, parts = hub.slot_token("three", JOB, 1, 7), (b"x" * MAX_CHUNK, b"y")
     chunks = tuple(Chunk(digest(part), len(part)) for part in parts)
     copy = Manifest(Generation(1, 20), "7", chunks, sum(map(len, parts)))
@@ -234,7 +234,7 @@ async def test_who_reads_nothing_keeps_nobody_from_reading(
     address, name = f"127.0.0.1:{one.agent.peer_port}", terms.agent_server_name("one")
     own = one.settings.ca_file.read_bytes()
 
-    def take_all(node: str) -> Any:
+    def fetch_all(node: str) -> Any:
         request = hub_pb2.FetchRequest(
             job_uid=JOB, id=manifest.id, chunks=[0, 1, 2] * 20, slot_token=hub.slot_token(node, JOB, 1, 1)
         )
@@ -242,9 +242,9 @@ async def test_who_reads_nothing_keeps_nobody_from_reading(
 
     channels = {node: dial(address, name, own, hub.authority.identity(node)) for node in ("two", "three")}
     try:
-        idle = [take_all("three") for _ in range(2 * MAX_TAKES)]
+        idle = [fetch_all("three") for _ in range(2 * MAX_TAKES)]
         await eventually(lambda: one.agent._peer_server._services.shards._takes.full("three"))
-        assert len([piece async for piece in take_all("two")]) == 60
+        assert len([piece async for piece in fetch_all("two")]) == 60
         for call in idle:
             call.cancel()
     finally:
@@ -256,7 +256,7 @@ async def test_what_lies_here_is_told_by_the_slot_token_of_an_authority_that_has
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
-    await saved(await job.begin(1, [(A, one), (B, two)]), 1, 10)
+    await saved(await job.start_incarnation(1, [(A, one), (B, two)]), 1, 10)
     plan = assignment("job", 1, 1, [(A, one, 1), (B, two, 1)])
     plan.memory.copies = 1
     plan.slot_token = FakeHub(OTHERS).slot_token("two", JOB, 1, 1)
@@ -268,7 +268,7 @@ async def test_what_lies_here_is_told_by_the_slot_token_of_an_authority_that_has
     await hub.until(renewed)
     told = await hub.report(B, lambda report: report.authority == slot_tokens.signing_key_id(plan.slot_token))
     assert told.incarnation == 1
-    count = len(hub.heard)
+    count = len(hub.messages)
     await two.stop()
     await two.start()
     again = await hub.until(lambda node, said: node == "two" and said.HasField("hello"), count)
@@ -280,8 +280,8 @@ async def test_damage_is_mended_for_the_newest_of_two_pods(
 ) -> None:
     """One that is about to go is asked with by nobody: its incarnation is over."""
     one, two = await make_host("one"), await make_host("two")
-    await saved(await job.begin(1, [(A, one), (B, two)]), 1, 10)
-    ranks = await job.begin(2, [(C, one), (B, two)])
+    await saved(await job.start_incarnation(1, [(A, one), (B, two)]), 1, 10)
+    ranks = await job.start_incarnation(2, [(C, one), (B, two)])
     await saved(ranks, 2, 20)
     assert [pod.assignment.incarnation for pod in one.agent.pods if pod.assignment] == [1, 2]
     wanted = {(Generation(2, 20), "0"), (Generation(2, 20), "1")}

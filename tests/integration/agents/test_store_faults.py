@@ -21,7 +21,7 @@ from e2e.cluster import binaries
 from e2e.cluster.progress import Progress
 from e2e.drive.s3_server import ACCESS, BUCKET, SECRET, Objects, served
 from tests.integration.agents.conftest import HostMaker
-from tests.integration.agents.harness import PATIENCE, FakeHub, Host, eventually
+from tests.integration.agents.harness import TIMEOUT, FakeHub, Host, eventually
 from tests.integration.agents.memory_job import JOB, MemoryJob, Rank, state
 from tests.unit.agents import fault_proxy
 from tests.unit.agents.fault_proxy import Fault, FaultProxy
@@ -73,7 +73,7 @@ class Remote:
     conditional: bool = True
     told: int = 0
 
-    async def tell(self, *hosts: Host, secret: str = SECRET, probe: bool = False) -> None:
+    async def send_store(self, *hosts: Host, secret: str = SECRET, probe: bool = False) -> None:
         """The hub says where the store is, and the keys."""
         self.told += 1
         for host in hosts:
@@ -151,7 +151,7 @@ async def restores(job: MemoryJob, members: list[tuple[str, Host]], step: int) -
     """What ranks get whose nodes have nothing."""
     for rank in await job.form(2, members):
         answer = await rank.restore()
-        assert answer["generation"] == [1, step], answer.said
+        assert answer["generation"] == [1, step], answer.body
         for shard in (0, 1):
             assert await rank.read(str(shard)) == state(step, shard)
 
@@ -197,8 +197,8 @@ async def test_a_generation_gets_there_once_whatever_the_store_does_for_a_while(
     make_host: HostMaker, job: MemoryJob, there: Remote, trouble: Trouble
 ) -> None:
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
-    await there.tell(one, two, three, four)
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    await there.send_store(one, two, three, four)
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
     rule = there.proxy.inject(trouble.fault(there), trouble.method, trouble.path, trouble.times)
     await saved(ranks, 20, Tier.PEER, Tier.REMOTE)
@@ -226,8 +226,8 @@ async def test_what_is_read_is_what_was_saved_whatever_the_store_does_for_a_whil
 ) -> None:
     job.copies = 0
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
-    await there.tell(one, two, three, four)
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    await there.send_store(one, two, three, four)
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 10, Tier.REMOTE)
     await saved(ranks, 20, Tier.REMOTE)
     await one.stop()
@@ -243,17 +243,17 @@ async def test_credentials_that_are_refused_are_told_of_and_renewed(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, there: Remote
 ) -> None:
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
-    await there.tell(one, two, three, four)
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    await there.send_store(one, two, three, four)
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
-    await there.tell(one, two, secret="of yesterday")
+    await there.send_store(one, two, secret="of yesterday")
     await saved(ranks, 20, Tier.PEER)
     for uid in (A, B):
         told = await hub.trouble(uid, "NOT_STORED")
         assert "gen-1-20" in told and "the access key is wrong" in told and "of yesterday" not in told
     await there.is_clean(10)
-    mark = len(hub.heard)
-    await there.tell(one, two)
+    mark = len(hub.messages)
+    await there.send_store(one, two)
     for rank in ranks:
         await rank.stands(Tier.REMOTE, 1, 20, 60.0)  # the pause between two tries grows
     for uid in (A, B):
@@ -268,8 +268,8 @@ async def test_a_full_store_keeps_what_it_has_and_says_so(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, there: Remote
 ) -> None:
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
-    await there.tell(one, two, three, four)
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    await there.send_store(one, two, three, four)
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
     # The chunks still fit: they are in nobody's way, and go.
     there.proxy.inject(fault_proxy.refuse(507, "InsufficientStorage"), "PUT", "/manifests/")
@@ -287,8 +287,8 @@ async def test_what_goes_from_the_store_before_the_commit_is_sent_again(
     make_host: HostMaker, job: MemoryJob, there: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
-    await there.tell(one, two, three, four)
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    await there.send_store(one, two, three, four)
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
     monkeypatch.setattr(commit_client, "PATIENCE_SECONDS", 3.0)
     there.proxy.inject(fault_proxy.refuse(503), "PUT", "/records/")
@@ -299,7 +299,7 @@ async def test_what_goes_from_the_store_before_the_commit_is_sent_again(
     there.proxy.heal()
     for rank in ranks:
         # Each slot looks again after some fruitless tries, which come ever more seldom.
-        await rank.stands(Tier.REMOTE, 1, 20, 3 * PATIENCE)
+        await rank.stands(Tier.REMOTE, 1, 20, 3 * TIMEOUT)
     await one.stop()
     await two.stop()
     await restores(job, [(C, three), (D, four)], 20)
@@ -310,12 +310,12 @@ async def test_in_a_store_that_ignores_conditions_nothing_is_committed(
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
     there.proxy.inject(fault_proxy.without("if-none-match", ACCESS, SECRET))
-    await there.tell(one, probe=True)
+    await there.send_store(one, probe=True)
     said = await hub.until(lambda node, said: said.HasField("store"))
     assert said.store.reached and not said.store.conditional
     there.conditional = False
-    await there.tell(one, two)
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    await there.send_store(one, two)
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 10, Tier.PEER)
     assert not there.store.inventory().records
     assert not await one.agent.memory_manager.open(JOB).inspect(
@@ -328,8 +328,8 @@ async def test_a_store_that_has_lost_everything_is_told_of(
 ) -> None:
     monkeypatch.setattr(deciding, "SILENT_NODE_SECONDS", 0.5)
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
-    await there.tell(one, two, three, four)
-    ranks = await job.begin(1, [(A, one), (B, two)])
+    await there.send_store(one, two, three, four)
+    ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
     await one.stop()
     await two.stop()

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.integration.agents.harness import PATIENCE, eventually
+from tests.integration.agents.harness import TIMEOUT, eventually
 
 from convoy_agents.guard.sweep import catalogue, cgroup, finding, process
 from convoy_agents.guard.sweep.finding import Finding, Outcome
@@ -26,7 +26,7 @@ GOOD = json.dumps({"outcome": "Measured", "samples": [1.5]})
 FREEZER = Path("/sys/fs/cgroup/freezer")
 
 
-async def child(code: str, seconds: float = PATIENCE, children: Children | None = None) -> ChildExit:
+async def child(code: str, seconds: float = TIMEOUT, children: Children | None = None) -> ChildExit:
     env = {"PYTHONPATH": os.pathsep.join(sys.path)}
     return await (children or Children()).run([sys.executable, "-c", code], env, seconds)
 
@@ -75,7 +75,7 @@ async def test_what_hangs_is_killed_at_its_deadline_however_deaf_it_is() -> None
     began = time.monotonic()
     ended = await child(code, seconds=0.5)
     assert (finding.from_exit(ended).outcome, ended.code) == (Outcome.TIMED_OUT, -signal.SIGKILL)
-    assert time.monotonic() - began < PATIENCE
+    assert time.monotonic() - began < TIMEOUT
 
 
 @pytest.mark.parametrize("session", [False, True], ids=["in its group", "in a session of its own"])

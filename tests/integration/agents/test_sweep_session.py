@@ -50,7 +50,7 @@ def report(name: str, *states: int) -> Callable[[str, Any], bool]:
     return lambda _, said: said.HasField("sweep") and said.sweep.name == name and said.sweep.state in states
 
 
-def begun(host: Host) -> set[int]:
+def probe_children(host: Host) -> set[int]:
     """Processes of its probes."""
     found = set()
     for entry in Path("/proc").glob("[0-9]*/stat"):
@@ -82,7 +82,7 @@ async def test_an_order_is_run_and_reported(join: HostMaker, hub: FakeHub, short
     known = said.provenance
     assert (known.kernel, bool(known.agent)) == (os.uname().release, True)
     assert (known.boot_id, len(known.boot_id)) == (said.inventory["own.boot.id"], 36)
-    assert not begun(host)
+    assert not probe_children(host)
 
 
 async def test_an_order_told_twice_begins_one_sweep(join: HostMaker, hub: FakeHub, short: Any) -> None:
@@ -91,11 +91,11 @@ async def test_an_order_told_twice_begins_one_sweep(join: HostMaker, hub: FakeHu
     hub.send("one", sweep_order=order)
     hub.send("one", sweep_order=order)
     said = (await hub.until(report("a/1", DONE))).sweep
-    mark = len(hub.heard)
+    mark = len(hub.messages)
     hub.send("one", sweep_order=order)
     # The same samples, not others like them.
     assert (await hub.until(report("a/1", DONE), mark)).sweep == said
-    running = [one.sweep for _, one in hub.heard if report("a/1", hub_pb2.SweepReport.RUNNING)("", one)]
+    running = [one.sweep for _, one in hub.messages if report("a/1", hub_pb2.SweepReport.RUNNING)("", one)]
     assert max(len(one.metrics) for one in running) <= 1
 
 
@@ -106,19 +106,19 @@ async def test_a_report_comes_again_in_each_session_until_it_is_confirmed(
     hub.send("one", sweep_order=hub_pb2.SweepOrder(name="a/1", tiers=["L1"], probes=["jitter"]))
     said = (await hub.until(report("a/1", DONE))).sweep
     for _ in range(2):
-        mark = len(hub.heard)
+        mark = len(hub.messages)
         hub.hang_up("one")
         assert (await hub.until(report("a/1", DONE), mark)).sweep == said
     hub.send("one", sweep_received=hub_pb2.SweepReceived(name="a/1"))
     # What is asked for after it is answered after it.
     hub.send("one", sweep_cancel=hub_pb2.SweepCancel(name="unknown"))
     await hub.until(report("unknown", hub_pb2.SweepReport.REFUSED))
-    mark = len(hub.heard)
+    mark = len(hub.messages)
     hub.hang_up("one")
     await hub.until(lambda _, one: one.HasField("heartbeat"), mark)
     hub.send("one", sweep_order=hub_pb2.SweepOrder(name="a/2", tiers=["L1"], probes=["jitter"]))
     await hub.until(report("a/2", DONE), mark)
-    assert "a/1" not in {one.sweep.name for _, one in hub.heard[mark:] if one.HasField("sweep")}
+    assert "a/1" not in {one.sweep.name for _, one in hub.messages[mark:] if one.HasField("sweep")}
 
 
 async def test_a_sweep_is_cancelled_and_another_has_to_wait(
@@ -127,7 +127,7 @@ async def test_a_sweep_is_cancelled_and_another_has_to_wait(
     host = await join("one")
     short(600)
     hub.send("one", sweep_order=hub_pb2.SweepOrder(name="a/1", tiers=["L1"], probes=["jitter", "loopback"]))
-    await eventually(lambda: len(begun(host)) == 1)
+    await eventually(lambda: len(probe_children(host)) == 1)
     order = hub_pb2.SweepOrder(name="b/1", tiers=["L1"], probes=["jitter"])
     hub.send("one", sweep_order=order)
     refused = (await hub.until(report("b/1", hub_pb2.SweepReport.REFUSED))).sweep
@@ -135,7 +135,7 @@ async def test_a_sweep_is_cancelled_and_another_has_to_wait(
     hub.send("one", sweep_cancel=hub_pb2.SweepCancel(name="a/1"))
     said = (await hub.until(report("a/1", hub_pb2.SweepReport.CANCELLED))).sweep
     assert not said.metrics
-    assert not begun(host)
+    assert not probe_children(host)
     # What was refused may be ordered again.
     short(0.05)
     hub.send("one", sweep_order=order)
@@ -156,9 +156,9 @@ async def test_an_agent_that_leaves_ends_its_sweep(join: HostMaker, hub: FakeHub
     host = await join("one")
     short(600)
     hub.send("one", sweep_order=hub_pb2.SweepOrder(name="a/1", tiers=["L1"], probes=["jitter"]))
-    await eventually(lambda: len(begun(host)) == 1)
+    await eventually(lambda: len(probe_children(host)) == 1)
     await host.stop()
-    assert not begun(host)
+    assert not probe_children(host)
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ async def test_publishing_twice_is_publishing_once(make_host: HostMaker) -> None
     await host.publish(UID)
     assert mounted(host) == 1
     # The pod that uses it notices nothing.
-    launcher.say(type="portPicked", incarnation=1, port=30000)
+    launcher.send(type="portPicked", incarnation=1, port=30000)
     session = host.agent.pods.get(UID)
     assert session
     await eventually(lambda: session.state.master_port == 30000)

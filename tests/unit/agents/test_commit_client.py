@@ -62,7 +62,7 @@ class Node:
         )
         self.coordinator.update(pod(FAST))
 
-    def ask(self, plan: Assignment, generation: Generation) -> asyncio.Task[CommitOutcome]:
+    def request_commit(self, plan: Assignment, generation: Generation) -> asyncio.Task[CommitOutcome]:
         return asyncio.create_task(self.client.request_commit(plan, Tier.LOCAL, generation))
 
 
@@ -73,10 +73,10 @@ def verdicts(*asked: asyncio.Task[CommitOutcome]) -> list[Verdict | None]:
 def test_slots_meet_although_one_writes_for_longer_than_a_call_is_held(virtual: Run) -> None:  # noqa: F811
     async def work() -> None:
         node = Node()
-        fast = node.ask(FAST, ONE)
+        fast = node.request_commit(FAST, ONE)
         await asyncio.sleep(100)
         assert verdicts(fast) == [None]
-        slow = node.ask(SLOW, ONE)
+        slow = node.request_commit(SLOW, ONE)
         await asyncio.sleep(5)
         assert verdicts(fast, slow) == [Verdict.COMMITTED] * 2
         assert node.ledger.written == [ONE]
@@ -87,7 +87,7 @@ def test_slots_meet_although_one_writes_for_longer_than_a_call_is_held(virtual: 
 def test_patience_ends(virtual: Run) -> None:  # noqa: F811
     async def work() -> None:
         node = Node()
-        fast = node.ask(FAST, ONE)
+        fast = node.request_commit(FAST, ONE)
         await asyncio.sleep(PATIENCE_SECONDS + 1)
         assert verdicts(fast) == [Verdict.EXPIRED]
 
@@ -97,13 +97,13 @@ def test_patience_ends(virtual: Run) -> None:  # noqa: F811
 def test_a_call_that_is_given_up_counts_no_longer(virtual: Run) -> None:  # noqa: F811
     async def work() -> None:
         node = Node()
-        given_up = node.ask(SLOW, ONE)
+        given_up = node.request_commit(SLOW, ONE)
         await asyncio.sleep(1)
         given_up.cancel()
-        fast = [node.ask(FAST, ONE), node.ask(FAST, TWO)]
+        fast = [node.request_commit(FAST, ONE), node.request_commit(FAST, TWO)]
         await asyncio.sleep(1)
         assert node.ledger.written == []
-        slow = node.ask(SLOW, TWO)
+        slow = node.request_commit(SLOW, TWO)
         await asyncio.sleep(1)
         assert node.ledger.written == [TWO]
         assert verdicts(*fast, slow) == [Verdict.STALE, Verdict.COMMITTED, Verdict.COMMITTED]
@@ -115,7 +115,7 @@ def test_what_cannot_be_written_down_is_asked_for_again(virtual: Run) -> None:  
     async def work() -> None:
         node = Node()
         node.ledger.full = True
-        asked = [node.ask(FAST, ONE), node.ask(SLOW, ONE)]
+        asked = [node.request_commit(FAST, ONE), node.request_commit(SLOW, ONE)]
         await asyncio.sleep(5)
         assert verdicts(*asked) == [None, None]
         node.ledger.full = False
@@ -129,12 +129,12 @@ def test_what_cannot_be_written_down_is_asked_for_again(virtual: Run) -> None:  
 def test_a_later_incarnation_ends_what_is_asked_for(virtual: Run, later: str) -> None:  # noqa: F811
     async def work() -> None:
         node = Node()
-        fast = node.ask(FAST, ONE)
+        fast = node.request_commit(FAST, ONE)
         await asyncio.sleep(1)
         state = pod(FAST) if later == "heard of" else pod(replace(FAST, incarnation=2))
         node.coordinator.update(replace(state, port_wanted=2))
         await asyncio.sleep(0)
-        slow = node.ask(SLOW, ONE)
+        slow = node.request_commit(SLOW, ONE)
         await asyncio.sleep(1)
         assert [(one.result().verdict, one.result().seen) for one in (fast, slow)] == [(Verdict.STALE, 2)] * 2
         assert node.ledger.written == []

@@ -124,15 +124,15 @@ async def test_what_is_missing_is_said_and_what_is_not_there_too(unused_tcp_port
     port = await server.start(unused_tcp_port, "127.0.0.1")
     clients = Clients(server, port)
 
-    async def asked(request: str) -> tuple[str, str]:
+    async def get(request: str) -> tuple[str, str]:
         reader, writer = await clients.connect(KUBELET)
         writer.write(f"{request} HTTP/1.1\r\n\r\n".encode())
         head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
         return head.split("\r\n")[0], body
 
-    assert await asked("GET /readyz?x") == ("HTTP/1.1 503 Service Unavailable", "not ready: a, b\n")
+    assert await get("GET /readyz?x") == ("HTTP/1.1 503 Service Unavailable", "not ready: a, b\n")
     missing.clear()
-    assert await asked("GET /readyz") == ("HTTP/1.1 200 OK", "ok\n")
-    assert await asked("GET /other") == ("HTTP/1.1 404 Not Found", "/readyz\n")
-    assert await asked("POST /readyz") == ("HTTP/1.1 405 Method Not Allowed", "GET only\n")
+    assert await get("GET /readyz") == ("HTTP/1.1 200 OK", "ok\n")
+    assert await get("GET /other") == ("HTTP/1.1 404 Not Found", "/readyz\n")
+    assert await get("POST /readyz") == ("HTTP/1.1 405 Method Not Allowed", "GET only\n")
     await server.stop()

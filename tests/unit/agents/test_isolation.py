@@ -24,7 +24,7 @@ STRICT = replace(plan(1), strict=True)
 """On this node, "one", and on node "two"."""
 
 
-class World:
+class Surroundings:
     """The agent's surroundings: `api` and `peer` answer or not, the hub does while the test says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **pods: PodState) -> None:
@@ -73,22 +73,22 @@ def test_a_node_that_is_cut_off_stops_its_strict_job_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def work() -> None:
-        world = World(monkeypatch)
-        await world.hub_replies(30)  # the last at 29 s
-        assert (world.probes, world.requests) == ([], [])
+        surroundings = Surroundings(monkeypatch)
+        await surroundings.hub_replies(30)  # the last at 29 s
+        assert (surroundings.probes, surroundings.requests) == ([], [])
         await asyncio.sleep(60)
-        [(at, uid, shutdown)] = world.stopped
+        [(at, uid, shutdown)] = surroundings.stopped
         assert 49 <= at <= 49 + 2 * isolation.CHECK_SECONDS
         assert (uid, shutdown.exit_code, shutdown.immediate) == ("a", 75, True)
         assert "nor more than 0 of the job's 1 other nodes" in shutdown.reason
-        assert 32 <= world.probes[0] < 32.5
-        assert {round(b - a, 2) for a, b in itertools.pairwise(world.probes)} == {2.0}
+        assert 32 <= surroundings.probes[0] < 32.5
+        assert {round(b - a, 2) for a, b in itertools.pairwise(surroundings.probes)} == {2.0}
         # Nobody is asked before the API server had the time to answer, and nothing once all is stopped.
-        asked = [when for when, *_ in world.requests]
-        assert world.probes[0] + isolation.PROBE_TIMEOUT <= asked[0] <= world.probes[0] + 2
+        asked = [when for when, *_ in surroundings.requests]
+        assert surroundings.probes[0] + isolation.PROBE_TIMEOUT <= asked[0] <= surroundings.probes[0] + 2
         assert {round(b - a, 2) for a, b in itertools.pairwise(asked)} == {1.0}
-        assert max(asked[-1], world.probes[-1]) < at
-        await world.end()
+        assert max(asked[-1], surroundings.probes[-1]) < at
+        await surroundings.end()
 
     virtual(work())
 
@@ -100,93 +100,93 @@ def test_an_outage_of_the_control_plane_stops_nothing(
     who: str,
 ) -> None:
     async def work() -> None:
-        world = World(monkeypatch)
-        setattr(world, who, True)
+        surroundings = Surroundings(monkeypatch)
+        setattr(surroundings, who, True)
         await asyncio.sleep(300)
-        assert world.stopped == []
-        assert len(world.probes) > 100
-        assert bool(world.requests) is (who == "peer")
+        assert surroundings.stopped == []
+        assert len(surroundings.probes) > 100
+        assert bool(surroundings.requests) is (who == "peer")
         # Now that one goes too.
-        began = world.clock() - world.began
-        setattr(world, who, False)
+        began = surroundings.clock() - surroundings.began
+        setattr(surroundings, who, False)
         await asyncio.sleep(60)
-        [(at, *_)] = world.stopped
+        [(at, *_)] = surroundings.stopped
         left = 20 - (fence.LEASE_SECONDS if who == "api" else 0.0)
         assert began + left - 3 <= at <= began + left + 2 * isolation.CHECK_SECONDS
-        await world.end()
+        await surroundings.end()
 
     virtual(work())
 
 
 def test_who_is_heard_again_in_time_goes_on(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     async def work() -> None:
-        world = World(monkeypatch)
+        surroundings = Surroundings(monkeypatch)
         for _ in range(5):
             await asyncio.sleep(18.5)
-            await world.hub_replies(1)
-        assert world.stopped == []
-        await world.end()
+            await surroundings.hub_replies(1)
+        assert surroundings.stopped == []
+        await surroundings.end()
 
     virtual(work())
 
 
 def test_an_answer_counts_from_when_it_was_asked_for(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     async def work() -> None:
-        world = World(monkeypatch)
+        surroundings = Surroundings(monkeypatch)
         await asyncio.sleep(10)
-        world.isolation.reached_hub(world.began + 4)
-        world.isolation.reached_hub(world.began + 2)  # out of order
+        surroundings.isolation.reached_hub(surroundings.began + 4)
+        surroundings.isolation.reached_hub(surroundings.began + 2)  # out of order
         await asyncio.sleep(20)
-        [(at, *_)] = world.stopped
+        [(at, *_)] = surroundings.stopped
         assert 24 <= at <= 24 + 2 * isolation.CHECK_SECONDS
-        await world.end()
+        await surroundings.end()
 
     virtual(work())
 
 
 def test_jobs_under_commit_fencing_are_left_alone(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     async def work() -> None:
-        world = World(
+        surroundings = Surroundings(
             monkeypatch,
             a=PodState("a", connected=True, assignment=plan(1)),
             b=PodState("b", connected=True, assignment=replace(STRICT, job_uid="other")),
         )
         await asyncio.sleep(60)
-        assert [uid for _, uid, _ in world.stopped] == ["b"]
-        assert {job for *_, job in world.requests} == {"other"}
-        await world.end()
-        world = World(monkeypatch, a=PodState("a", connected=True, assignment=plan(1)))
+        assert [uid for _, uid, _ in surroundings.stopped] == ["b"]
+        assert {job for *_, job in surroundings.requests} == {"other"}
+        await surroundings.end()
+        surroundings = Surroundings(monkeypatch, a=PodState("a", connected=True, assignment=plan(1)))
         await asyncio.sleep(60)
-        assert (world.probes, world.requests, world.stopped) == ([], [], [])
-        await world.end()
+        assert (surroundings.probes, surroundings.requests, surroundings.stopped) == ([], [], [])
+        await surroundings.end()
 
     virtual(work())
 
 
 def test_a_later_incarnation_is_watched_anew(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     async def work() -> None:
-        world = World(monkeypatch)
+        surroundings = Surroundings(monkeypatch)
         await asyncio.sleep(30)
-        assert len(world.stopped) == 1
-        world.pods["b"] = PodState("b", connected=True, assignment=replace(plan(2), strict=True))
-        await world.hub_replies(5)
-        assert len(world.stopped) == 1
+        assert len(surroundings.stopped) == 1
+        surroundings.pods["b"] = PodState("b", connected=True, assignment=replace(plan(2), strict=True))
+        await surroundings.hub_replies(5)
+        assert len(surroundings.stopped) == 1
         await asyncio.sleep(30)
-        assert [uid for _, uid, _ in world.stopped] == ["a", "b"]
-        await world.end()
+        assert [uid for _, uid, _ in surroundings.stopped] == ["a", "b"]
+        await surroundings.end()
 
     virtual(work())
 
 
 def test_a_suspended_machine_counts_the_time_it_slept(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     async def work() -> None:
-        world = World(monkeypatch)
-        await world.hub_replies(5)
-        running = world.clock
-        monkeypatch.setattr(world.isolation, "_clock", lambda: running() + 60)
+        surroundings = Surroundings(monkeypatch)
+        await surroundings.hub_replies(5)
+        running = surroundings.clock
+        monkeypatch.setattr(surroundings.isolation, "_clock", lambda: running() + 60)
         await asyncio.sleep(2 * isolation.CHECK_SECONDS)
-        assert len(world.stopped) == 1
-        await world.end()
+        assert len(surroundings.stopped) == 1
+        await surroundings.end()
 
     virtual(work())
 

@@ -66,7 +66,7 @@ def hello(incarnation: int = 0) -> LauncherHello:
     return LauncherHello(incarnation, 1, "3.11")
 
 
-def says(rank: int, message: Any, incarnation: int = 1) -> RankProgress:
+def progress_of(rank: int, message: Any, incarnation: int = 1) -> RankProgress:
     return RankProgress(incarnation, rank, message)
 
 
@@ -172,7 +172,7 @@ class TestLauncher:
         assert run(PeerMoved(node, "x:1")).state == PodState(UID)
 
     def test_a_new_incarnation_forgets_the_ranks_of_the_old(self) -> None:
-        state = run(RankUpdate(1, 0, "RUNNING"), says(0, Progress(10)), state=UP).state
+        state = run(RankUpdate(1, 0, "RUNNING"), progress_of(0, Progress(10)), state=UP).state
         state = run(plan(2), state=state).state
         assert state.ranks == {}
         assert run(RankUpdate(1, 0, "EXITED"), state=state).state == state
@@ -237,16 +237,19 @@ class TestRanks:
         assert not run(RankUpdate(1, 63, "EXITED"), state=state).problem
 
     def test_a_first_step_makes_a_rank_run_and_the_rest_is_folded(self) -> None:
-        outcome = run(RankUpdate(1, 0, "STARTING"), says(0, Progress(0)), state=UP)
+        outcome = run(RankUpdate(1, 0, "STARTING"), progress_of(0, Progress(0)), state=UP)
         assert (outcome.state.ranks[0].update.state, outcome.urgency) == ("STARTING", Urgency.BATCHED)
-        outcome = run(says(0, Progress(1)), state=outcome.state)
+        outcome = run(progress_of(0, Progress(1)), state=outcome.state)
         assert (outcome.state.ranks[0].update.state, outcome.urgency) == ("RUNNING", Urgency.NOW)
-        outcome = run(says(0, Progress(2)), state=outcome.state)
+        outcome = run(progress_of(0, Progress(2)), state=outcome.state)
         assert outcome.urgency is Urgency.BATCHED
 
     @pytest.mark.parametrize("progress_first", [False, True])
     def test_the_beginning_of_a_rank_is_known_whoever_speaks_first(self, progress_first: bool) -> None:
-        events: list[Event] = [RankUpdate(1, 0, "RUNNING", started_ms=70), says(0, Progress(1, time_ms=90))]
+        events: list[Event] = [
+            RankUpdate(1, 0, "RUNNING", started_ms=70),
+            progress_of(0, Progress(1, time_ms=90)),
+        ]
         state = run(*reversed(events) if progress_first else events, state=UP).state
         state = run(RankUpdate(1, 0, "RUNNING", started_ms=99), state=state).state
         [report] = to_wire(state).ranks
@@ -274,18 +277,18 @@ class TestRanks:
         ]  # fmt: skip
 
     def test_the_end_of_the_first_step_is_told_at_once_and_once(self) -> None:
-        state = run(RankUpdate(1, 0, "RUNNING", started_ms=70), says(0, Progress(40)), state=UP).state
-        outcome = run(says(0, Progress(41, time_ms=90, first_step_ms=90)), state=state)
+        state = run(RankUpdate(1, 0, "RUNNING", started_ms=70), progress_of(0, Progress(40)), state=UP).state
+        outcome = run(progress_of(0, Progress(41, time_ms=90, first_step_ms=90)), state=state)
         assert outcome.urgency is Urgency.NOW
         assert to_wire(outcome.state).ranks[0].first_step_unix_ms == 90
         told = Progress(42, first_step_ms=90, checkpoint_ms=250, save_ms=12, copy_ms=70, restore_ms=33)
-        outcome = run(says(0, told), state=outcome.state)
+        outcome = run(progress_of(0, told), state=outcome.state)
         assert outcome.urgency is Urgency.BATCHED
         progress = to_wire(outcome.state).ranks[0].progress
         assert (progress.checkpoint_ms, progress.save_ms, progress.copy_ms) == (250, 12, 70)
         assert progress.restore_ms == 33
         # A new incarnation has a first step of its own.
-        outcome = run(plan(2), says(0, Progress(41, first_step_ms=95), 2), state=outcome.state)
+        outcome = run(plan(2), progress_of(0, Progress(41, first_step_ms=95), 2), state=outcome.state)
         assert outcome.urgency is Urgency.NOW
         assert to_wire(outcome.state).ranks[0].first_step_unix_ms == 95
 
@@ -316,7 +319,7 @@ class TestRanks:
     def test_a_rank_that_dies_is_reported_with_its_true_last_step(
         self, before: list[Progress], after: list[Progress], step: int, saving: int, loss: float
     ) -> None:
-        events = [says(0, one) for one in before] + [self.END] + [says(0, one) for one in after]
+        events = [progress_of(0, one) for one in before] + [self.END] + [progress_of(0, one) for one in after]
         [report] = to_wire(run(*events, state=UP).state).ranks
         assert report.state == 2
         assert (report.progress.step, report.progress.time_unix_ms) == (step, 98)
@@ -328,19 +331,21 @@ class TestRanks:
         assert (report.HasField("progress"), report.ended_unix_ms) == (False, 99)
 
     def test_an_exit_keeps_the_last_progress(self) -> None:
-        state = run(says(0, Progress(5, loss=0.5)), RankUpdate(1, 0, "EXITED", exit_code=1), state=UP).state
+        state = run(
+            progress_of(0, Progress(5, loss=0.5)), RankUpdate(1, 0, "EXITED", exit_code=1), state=UP
+        ).state
         [report] = to_wire(state).ranks
         assert (report.exit_code, report.progress.step, report.progress.loss) == (1, 5, 0.5)
 
     def test_a_loss_that_is_no_number_is_told_as_that(self) -> None:
         for diverged in (True, False):
-            [report] = to_wire(run(says(0, Progress(5, diverged=diverged)), state=UP).state).ranks
+            [report] = to_wire(run(progress_of(0, Progress(5, diverged=diverged)), state=UP).state).ranks
             assert (report.progress.diverged, report.progress.HasField("loss")) == (diverged, False)
 
     def test_of_each_figure_the_report_has_the_lowest_rank_s(self) -> None:
         both = Progress(5, metrics=(Metric("ratio", None, 5), Metric("rate", 2.0, 4)))
         other = Progress(6, metrics=(Metric("rate", 3.0, 6), Metric("last_stage", 0.25, 6)))
-        state = run(says(1, other), says(0, both), state=UP).state
+        state = run(progress_of(1, other), progress_of(0, both), state=UP).state
         first, second = to_wire(state).ranks
         assert [(one.name, one.HasField("value"), one.value, one.step) for one in first.progress.metrics] == [
             ("ratio", False, 0.0, 5),
@@ -350,7 +355,7 @@ class TestRanks:
 
     def test_a_pod_reports_a_bounded_number_of_figures(self) -> None:
         events = [
-            says(
+            progress_of(
                 rank,
                 Progress(5, metrics=tuple(Metric(f"m{rank}_{one}", 1.0, 5) for one in range(MAX_METRICS))),
             )
@@ -415,8 +420,8 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(PeerMoved, st.sampled_from(["one", "two"]), st.sampled_from(["a:1", "b:1"])),
     st.builds(Shutdown, st.integers(0, 3), st.just("")),
     st.builds(
-        CommitDecided, st.sampled_from(Tier), st.builds(Generation, incarnations, steps), st.sampled_from(Verdict),
-        incarnations, steps,
+        CommitDecided, st.sampled_from(Tier), st.builds(Generation, incarnations, steps),
+        st.sampled_from(Verdict), incarnations, steps,
     ),
 )  # fmt: skip
 

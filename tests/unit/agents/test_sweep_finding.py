@@ -16,12 +16,12 @@ from convoy_agents.guard.sweep.process import ChildExit, Stop
 GOOD: dict[str, Any] = {"outcome": "Measured", "samples": [1.5, 2]}
 
 
-def said(output: object) -> finding.Finding:
+def finding_of(output: object) -> finding.Finding:
     return finding.from_exit(ChildExit(0, json.dumps(output).encode(), ""))
 
 
 def test_a_result_is_read() -> None:
-    found = said({**GOOD, "digests": ["a", "a"], "facts": {"cpu": "x"}, "message": "m"})
+    found = finding_of({**GOOD, "digests": ["a", "a"], "facts": {"cpu": "x"}, "message": "m"})
     assert found == finding.Finding(Outcome.MEASURED, "m", (1.5, 2.0), ("a", "a"), {"cpu": "x"})
 
 
@@ -86,13 +86,13 @@ def test_the_signal_and_the_last_words_are_told() -> None:
     ids=str,
 )
 def test_what_is_no_result_is_garbage(changes: dict[str, Any]) -> None:
-    assert said(GOOD).outcome is Outcome.MEASURED
-    assert said({**GOOD, **changes}).outcome is Outcome.GARBAGE
+    assert finding_of(GOOD).outcome is Outcome.MEASURED
+    assert finding_of({**GOOD, **changes}).outcome is Outcome.GARBAGE
 
 
 @pytest.mark.parametrize("outcome", ["NotAvailable", "Failed", "OutOfMemory"])
 def test_a_child_may_say_why_there_is_nothing(outcome: str) -> None:
-    found = said({"outcome": outcome, "message": "m" * 9999})
+    found = finding_of({"outcome": outcome, "message": "m" * 9999})
     assert (found.outcome, len(found.message)) == (Outcome(outcome), 512)
 
 
@@ -103,4 +103,4 @@ names = st.sampled_from(["outcome", "samples", "digests", "facts", "message"])
 
 @given(st.dictionaries(names, values) | values)
 def test_nothing_that_a_child_says_raises(output: object) -> None:
-    assert said(output).outcome in set(Outcome)
+    assert finding_of(output).outcome in set(Outcome)

@@ -24,7 +24,7 @@ State = hub_pb2.SweepReport
 
 class FakeRunner:
     def __init__(self) -> None:
-        self.begun = 0
+        self.started = 0
         self.go_on = asyncio.Event()
         self.fails = False
         self.found = Finding(Outcome.MEASURED, samples=(1.0, 2.0))
@@ -33,27 +33,27 @@ class FakeRunner:
         return 0
 
     async def run(
-        self, probes: Sequence[Probe], seconds: float, paired: PairProbe, tell: Callable[[Result], None]
+        self, probes: Sequence[Probe], seconds: float, paired: PairProbe, report: Callable[[Result], None]
     ) -> None:
-        self.begun += 1
+        self.started += 1
         for probe in probes:
             await self.go_on.wait()
             if self.fails:
                 raise RuntimeError("no")
-            tell(Result(probe, None, self.found, 0.5))
+            report(Result(probe, None, self.found, 0.5))
 
 
-class NoPairing:
+class NoPairProbes:
     def pair_probe(self, name: str, partner: Any) -> Any:
         return None
 
 
-class Desk:
+class Bench:
     def __init__(self) -> None:
         self.runner = FakeRunner()
         self.woken = 0
         known = Provenance("1", "6", "", "b")
-        self.orders = SweepOrders("one", self.runner, NoPairing(), lambda: known, self._wake)  # type: ignore[arg-type]
+        self.orders = SweepOrders("one", self.runner, NoPairProbes(), lambda: known, self._wake)  # type: ignore[arg-type]
 
     def _wake(self) -> None:
         self.woken += 1
@@ -78,123 +78,123 @@ async def settle() -> None:
 
 
 @pytest.fixture
-async def desk() -> Desk:
-    return Desk()
+async def bench() -> Bench:
+    return Bench()
 
 
-async def test_what_was_told_is_not_told_again_in_the_same_session(desk: Desk) -> None:
-    desk.order()
-    assert desk.states() == {"a": State.RUNNING}
-    assert desk.states() == {}
-    desk.runner.go_on.set()
+async def test_what_was_told_is_not_told_again_in_the_same_session(bench: Bench) -> None:
+    bench.order()
+    assert bench.states() == {"a": State.RUNNING}
+    assert bench.states() == {}
+    bench.runner.go_on.set()
     await settle()
-    assert desk.states() == {"a": State.DONE}
-    assert desk.states() == {}
-    assert desk.woken >= 2
+    assert bench.states() == {"a": State.DONE}
+    assert bench.states() == {}
+    assert bench.woken >= 2
 
 
-async def test_a_report_that_was_taken_does_not_change(desk: Desk) -> None:
-    desk.order()
-    (first,) = desk.orders.reports(again=False)
-    desk.runner.go_on.set()
+async def test_a_report_that_was_taken_does_not_change(bench: Bench) -> None:
+    bench.order()
+    (first,) = bench.orders.reports(again=False)
+    bench.runner.go_on.set()
     await settle()
     assert (first.state, len(first.metrics)) == (State.RUNNING, 0)
 
 
-async def test_a_new_session_hears_what_runs_and_what_nobody_has_confirmed(desk: Desk) -> None:
-    desk.order("a")
-    desk.received("a")  # of a sweep that runs: it says nothing of the end
-    assert desk.states(again=True) == {"a": State.RUNNING}
-    desk.runner.go_on.set()
+async def test_a_new_session_hears_what_runs_and_what_nobody_has_confirmed(bench: Bench) -> None:
+    bench.order("a")
+    bench.received("a")  # of a sweep that runs: it says nothing of the end
+    assert bench.states(again=True) == {"a": State.RUNNING}
+    bench.runner.go_on.set()
     await settle()
-    desk.order("b")
+    bench.order("b")
     await settle()
     for _ in range(2):
-        assert desk.states(again=True) == {"a": State.DONE, "b": State.DONE}
-    desk.received("a")
-    assert desk.states(again=True) == {"b": State.DONE}
-    desk.received("unknown")
+        assert bench.states(again=True) == {"a": State.DONE, "b": State.DONE}
+    bench.received("a")
+    assert bench.states(again=True) == {"b": State.DONE}
+    bench.received("unknown")
     # Confirmed, but asked for once more.
-    desk.order("a")
-    assert desk.states() == {"a": State.DONE}
-    assert desk.runner.begun == 2
+    bench.order("a")
+    assert bench.states() == {"a": State.DONE}
+    assert bench.runner.started == 2
 
 
-async def test_an_order_that_is_cancelled_at_once_leaves_room_for_the_next(desk: Desk) -> None:
-    desk.order("a")
-    desk.cancel("a")
+async def test_an_order_that_is_cancelled_at_once_leaves_room_for_the_next(bench: Bench) -> None:
+    bench.order("a")
+    bench.cancel("a")
     await settle()
-    assert desk.states() == {"a": State.CANCELLED}
-    desk.order("a")
-    assert desk.states() == {"a": State.CANCELLED}
-    desk.order("b")
-    assert desk.states() == {"b": State.RUNNING}
+    assert bench.states() == {"a": State.CANCELLED}
+    bench.order("a")
+    assert bench.states() == {"a": State.CANCELLED}
+    bench.order("b")
+    assert bench.states() == {"b": State.RUNNING}
 
 
-async def test_a_runner_that_fails_is_told_of(desk: Desk) -> None:
-    desk.runner.fails = True
-    desk.runner.go_on.set()
-    desk.order()
+async def test_a_runner_that_fails_is_told_of(bench: Bench) -> None:
+    bench.runner.fails = True
+    bench.runner.go_on.set()
+    bench.order()
     await settle()
-    (told,) = desk.orders.reports(again=False)
+    (told,) = bench.orders.reports(again=False)
     assert (told.state, told.message) == (State.DONE, "RuntimeError: no")
 
 
-async def test_a_refusal_is_not_remembered(desk: Desk) -> None:
-    desk.order("a")
-    desk.order("b")
-    assert desk.states()["b"] == State.REFUSED
-    assert desk.states(again=True) == {"a": State.RUNNING}
-    desk.cancel("a")
+async def test_a_refusal_is_not_remembered(bench: Bench) -> None:
+    bench.order("a")
+    bench.order("b")
+    assert bench.states()["b"] == State.REFUSED
+    assert bench.states(again=True) == {"a": State.RUNNING}
+    bench.cancel("a")
     await settle()
-    desk.order("b")
-    assert desk.states()["b"] == State.RUNNING
+    bench.order("b")
+    assert bench.states()["b"] == State.RUNNING
 
 
-async def test_so_many_reports_are_kept_and_no_more(desk: Desk) -> None:
-    desk.runner.go_on.set()
+async def test_so_many_reports_are_kept_and_no_more(bench: Bench) -> None:
+    bench.runner.go_on.set()
     for number in range(MOST_KEPT + 1):
-        desk.order(str(number))
+        bench.order(str(number))
         await settle()
-    told = desk.states(again=True)
-    assert len(desk.orders._reports) == MOST_KEPT
-    assert set(desk.states(again=True)) == {str(number) for number in range(1, MOST_KEPT + 1)} < set(told)
+    told = bench.states(again=True)
+    assert len(bench.orders._reports) == MOST_KEPT
+    assert set(bench.states(again=True)) == {str(number) for number in range(1, MOST_KEPT + 1)} < set(told)
 
 
-async def test_close_ends_what_runs(desk: Desk) -> None:
-    desk.order()
-    await desk.orders.close()
+async def test_close_ends_what_runs(bench: Bench) -> None:
+    bench.order()
+    await bench.orders.close()
     await settle()
-    assert desk.states() == {"a": State.CANCELLED}
-    await desk.orders.close()
+    assert bench.states() == {"a": State.CANCELLED}
+    await bench.orders.close()
 
 
-async def test_a_report_has_what_the_judge_takes(desk: Desk) -> None:
-    desk.runner.go_on.set()
-    desk.runner.found = Finding(Outcome.MEASURED, samples=(10.0, 10.1, 9.9) * 5)
-    desk.order("a", probes=["jitter"])
+async def test_a_report_has_what_the_judge_takes(bench: Bench) -> None:
+    bench.runner.go_on.set()
+    bench.runner.found = Finding(Outcome.MEASURED, samples=(10.0, 10.1, 9.9) * 5)
+    bench.order("a", probes=["jitter"])
     await settle()
-    (told,) = desk.orders.reports(again=False)
+    (told,) = bench.orders.reports(again=False)
     (one,) = told.metrics
     better = Better.HIGHER if one.higher_is_better else Better.LOWER
     fleet = {f"n{number}": [9.9 + number / 100, 10.0, 10.1] for number in range(10)}
     known = reference.freeze(one.metric, "class", better, 1, fleet)
     said = metric.judge("one", [tuple(one.samples)], known)
     assert (said.outcome, said.reason) == (verdict.Outcome.PASS, verdict.Reason.MEETS_REFERENCE)
-    desk.runner.found = Finding(Outcome.MEASURED, digests=("x", "y"))
-    desk.order("b", probes=["fingerprint"])
+    bench.runner.found = Finding(Outcome.MEASURED, digests=("x", "y"))
+    bench.order("b", probes=["fingerprint"])
     await settle()
-    (told,) = desk.orders.reports(again=False)
+    (told,) = bench.orders.reports(again=False)
     said = fingerprint.judge("one", tuple(told.metrics[0].digests), {})
     assert (said.outcome, said.reason) == (verdict.Outcome.FAIL, verdict.Reason.CORRUPT)
 
 
-async def test_facts_are_the_reports_inventory(desk: Desk) -> None:
-    desk.runner.go_on.set()
-    desk.runner.found = Finding(Outcome.MEASURED, digests=("d",), facts={"cpu": "x"})
-    desk.order("a", tiers=["L0"], probes=["inventory"])
+async def test_facts_are_the_reports_inventory(bench: Bench) -> None:
+    bench.runner.go_on.set()
+    bench.runner.found = Finding(Outcome.MEASURED, digests=("d",), facts={"cpu": "x"})
+    bench.order("a", tiers=["L0"], probes=["inventory"])
     await settle()
-    (told,) = desk.orders.reports(again=False)
+    (told,) = bench.orders.reports(again=False)
     assert (dict(told.inventory), told.inventory_digest) == ({"cpu": "x"}, "d")
     assert not told.metrics[0].digests
 

@@ -48,7 +48,7 @@ class Pod:
         self.exits: list[str] = []
         self.in_place = 0
 
-    def say(self, *events: Event) -> Pod:
+    def dispatch(self, *events: Event) -> Pod:
         for event in events:
             older, self.state = self.state, reduce(self.state, event).state
             before, self.order = (
@@ -67,29 +67,29 @@ HELLO = LauncherHello(0, 1, "3.11")
 
 
 def test_a_fresh_pod_and_a_restart_in_place() -> None:
-    pod = Pod().say(HELLO, plan(1), rank(0, started_ms=101_500), rank(1, started_ms=101_250))
+    pod = Pod().dispatch(HELLO, plan(1), rank(0, started_ms=101_500), rank(1, started_ms=101_250))
     assert (pod.starts, pod.in_place) == ([0.5, 0.25], 0)
-    pod.say(rank(0, started_ms=101_500), rank(0, state="EXITED", started_ms=101_500, ended_ms=107_000))
+    pod.dispatch(rank(0, started_ms=101_500), rank(0, state="EXITED", started_ms=101_500, ended_ms=107_000))
     assert (pod.starts, pod.exits) == ([0.5, 0.25], ["done"]), "each once"
-    pod.say(plan(2), rank(0, 2, started_ms=106_125))
+    pod.dispatch(plan(2), rank(0, 2, started_ms=106_125))
     assert (pod.starts[2:], pod.in_place) == ([0.125], 1)
-    pod.say(plan(2))
+    pod.dispatch(plan(2))
     assert pod.in_place == 1, "told again, begun once"
 
 
 def test_an_incarnation_that_came_while_the_launcher_was_away() -> None:
-    pod = Pod().say(HELLO, plan(1), LauncherDisconnected(), plan(2))
+    pod = Pod().dispatch(HELLO, plan(1), LauncherDisconnected(), plan(2))
     assert pod.in_place == 0, "it has not heard of it"
-    pod.say(LauncherHello(1, 1, "3.11"), rank(0, 2, started_ms=104_250))
+    pod.dispatch(LauncherHello(1, 1, "3.11"), rank(0, 2, started_ms=104_250))
     assert (pod.starts, pod.in_place) == ([0.25], 1)
 
 
 def test_another_agent_counts_no_start_and_no_end_that_was_before_it() -> None:
     pod = Pod()
-    pod.say(LauncherHello(3, 1, "3.11"), rank(0, 3, started_ms=50_000))
-    pod.say(rank(1, 3, "EXITED", exit_code=1, started_ms=50_000, ended_ms=99_000))
+    pod.dispatch(LauncherHello(3, 1, "3.11"), rank(0, 3, started_ms=50_000))
+    pod.dispatch(rank(1, 3, "EXITED", exit_code=1, started_ms=50_000, ended_ms=99_000))
     assert (pod.starts, pod.exits, pod.in_place) == ([], [], 0)
-    pod.say(rank(0, 3, "EXITED", exit_code=1, started_ms=50_000, ended_ms=101_000))
+    pod.dispatch(rank(0, 3, "EXITED", exit_code=1, started_ms=50_000, ended_ms=101_000))
     assert pod.exits == ["failed"]
 
 
@@ -105,5 +105,5 @@ def test_another_agent_counts_no_start_and_no_end_that_was_before_it() -> None:
     ],
 )
 def test_how_a_rank_ended(facts: dict[str, Any], kind: str) -> None:
-    assert Pod().say(HELLO, plan(1), rank(0, state="EXITED", **facts)).exits == [kind]
+    assert Pod().dispatch(HELLO, plan(1), rank(0, state="EXITED", **facts)).exits == [kind]
     assert kind in tally.EXITS

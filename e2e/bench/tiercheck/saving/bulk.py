@@ -14,37 +14,37 @@ _PIECE = 16 * 2**20
 
 
 async def prepare(ranks: list[Rank], size: int) -> None:
-    """Have ranks restore what there is, which is not measured, and reserve slots of so many bytes each."""
+    """Have ranks restore what there is, which is not measured, and reserve buffers of so many bytes each."""
     answers = await asyncio.gather(*(rank.restore() for rank in ranks))
     for rank, answer in zip(ranks, answers, strict=True):
         for shard in answer["shards"]:
-            await rank.ask(type="shard", shard=shard)
+            await rank.request(type="shard", shard=shard)
     for rank in ranks:
-        await rank.ask(type="restored")
-        if (answer := await rank.reserve(size))["type"] != "slots":
-            raise RuntimeError(f"no memory for {size} bytes: {answer.said}")
+        await rank.request(type="restored")
+        if (answer := await rank.reserve(size))["type"] != "buffers":
+            raise RuntimeError(f"no memory for {size} bytes: {answer.body}")
 
 
 async def fill(rank: Rank, size: int, also: Callable[[bytes], object] | None = None) -> str:
-    """Writes so many bytes into a free slot; its name. `also` is given the same bytes, piece by piece."""
-    await rank.until(lambda stand: bool(stand["slot"]), PATIENCE)
-    slot: str = rank.stand["slot"]
+    """Writes so many bytes into a free buffer; its name. `also` is given the same bytes, piece by piece."""
+    await rank.until(lambda stand: bool(stand["buffer"]), PATIENCE)
+    buffer: str = rank.stand["buffer"]
 
     def write() -> None:
         for at in range(0, size, _PIECE):
             piece = os.urandom(min(_PIECE, size - at))
-            rank.slots[slot][at : at + len(piece)] = piece
+            rank.buffers[buffer][at : at + len(piece)] = piece
             if also is not None:
                 also(piece)
 
     await asyncio.to_thread(write)
-    return slot
+    return buffer
 
 
-async def seal(rank: Rank, slot: str, step: int, size: int, world: int) -> None:
-    """Seal the slot as the rank's part of a generation. RuntimeError when it is refused."""
-    answer = await rank.ask(
-        type="seal", slot=slot, step=step, length=size, world=world, torch="none", plan="same"
+async def seal(rank: Rank, buffer: str, step: int, size: int, world: int) -> None:
+    """Seal the buffer as the rank's part of a generation. RuntimeError when it is refused."""
+    answer = await rank.request(
+        type="seal", buffer=buffer, step=step, length=size, world=world, torch="none", plan="same"
     )
     if answer["type"] != "sealed":
-        raise RuntimeError(f"step {step} is not sealed: {answer.said}")
+        raise RuntimeError(f"step {step} is not sealed: {answer.body}")

@@ -105,7 +105,7 @@ async def _restored(ranks: list[Rank], size: int) -> Moved:
     began = time.monotonic()
     _, answer = await asyncio.gather(near.restore(), far.restore())
     for shard in answer["shards"]:
-        given = await far.ask(type="shard", shard=shard)
+        given = await far.request(type="shard", shard=shard)
         if given["type"] == "broken":
-            raise RuntimeError(f"shard {shard} is not whole: {given.said}")
+            raise RuntimeError(f"shard {shard} is not whole: {given.body}")
     return Moved(time.monotonic() - began, 8 * size / BITS_PER_SECOND)
