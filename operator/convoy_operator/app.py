@@ -42,7 +42,7 @@ from convoy_operator.hub.sessions import Sessions
 from convoy_operator.leader import Elector, LeaseLock, Watchdog, identity_of
 from convoy_operator.limits import backoff
 from convoy_operator.metrics import Metrics
-from convoy_operator.nodes import Labeler
+from convoy_operator.node_labeler import NodeLabeler
 from convoy_operator.pod_events import PodEvents
 from convoy_operator.queue import WorkQueue
 from convoy_operator.reader import ClusterReader
@@ -99,11 +99,11 @@ class Operator:
             open=False,
         )
         self.recorder = EventRecorder(gateway, metrics, settings.name)
-        context = HubContext(
+        hub_context = HubContext(
             cache=cache, queue=self.queue, gateway=urgent, metrics=metrics, settings=settings
         )
         self.hub = hub = assemble(
-            context,
+            hub_context,
             progress_delay=lambda key: self.reconciler.progress_delay(key),  # noqa: PLW0108 - made below
         )
         refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
@@ -112,7 +112,7 @@ class Operator:
         self.pod_events = PodEvents(gateway, cache, self.queue.add)
         # Nodes that fail together are marked together: one bucket for this, which is full when it is needed.
         marking = KubernetesGateway(client, replace(settings, burst=max(settings.burst, MARKS)), metrics)
-        means = ReconcileContext(
+        reconcile_context = ReconcileContext(
             gateway=gateway,
             node_gateway=marking,
             cache=cache,
@@ -129,11 +129,11 @@ class Operator:
                 healthsweep.KIND.name: SweepMeter(cache, metrics),
             },
         )
-        self.reconciler = Reconciler(means, reader, refusals, controllers)
+        self.reconciler = Reconciler(reconcile_context, reader, refusals, controllers)
         hub.detectors.on_suspicion = partial(self._wake, guardpolicy.KIND)
         hub.sweeps.on_news = partial(self._wake, healthsweep.KIND)
         self.order_collector = OrderGarbageCollector(reader, hub.sweeps)
-        self.labeler = Labeler(urgent, cache, hub.monitor, settings.agent_unready_seconds)
+        self.labeler = NodeLabeler(urgent, cache, hub.monitor, settings.agent_unready_seconds)
         self.reflectors = Reflectors(gateway, cache, metrics, settings.resync_seconds, controllers)
         identity = identity_of(settings.name, uuid.uuid4().hex[:8], settings.hub_address)
         self.watchdog = Watchdog(settings.lease_seconds - 1.0)
@@ -187,7 +187,7 @@ class Operator:
         self.queue.open = True
         self.hub.monitor.start_leading()
         now = datetime.now(UTC)
-        self.goodput.start_leading(self.cache.jobs, min(self.elector.before or now, now))
+        self.goodput.start_leading(self.cache.jobs, min(self.elector.previous_renewal or now, now))
         self.leads = True
         self.metrics.leader.set(1)
         self._enqueue_all()

@@ -27,7 +27,7 @@ NAME = "convoy-test"
 POLL_SECONDS = 2.0
 CLEANUP_SECONDS = 30.0
 """Of the whole time, kept for the end."""
-KEPT_SECONDS = 600
+TTL_SECONDS = 600
 """After which the operator deletes a job whose test was itself ended."""
 
 
@@ -45,7 +45,7 @@ def manifest(namespace: str, engine: str, params: Mapping[str, Any], pod: Mappin
         "spec": {
             "engine": {"name": engine, "params": dict(params)},
             "roles": [worker],
-            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "ttlSecondsAfterFinished": TTL_SECONDS,
         },
     }
 

@@ -132,7 +132,7 @@ class KubernetesGateway:
                     event = loads(line)
                     if event["type"] == "ERROR":
                         status = event["object"]
-                        raise errors.of(
+                        raise errors.from_response(
                             status.get("code") or 0, status.get("message", ""), status.get("reason", "")
                         )
                     yield event["type"], event["object"]
@@ -350,7 +350,7 @@ async def _error(response: aiohttp.ClientResponse) -> errors.ApiError:
     except (orjson.JSONDecodeError, AttributeError):
         message, reason = body[:200].decode(errors="replace"), ""
     wait = _retry_after(response.headers.get("Retry-After"))
-    return errors.of(response.status, message, reason, wait, causes)
+    return errors.from_response(response.status, message, reason, wait, causes)
 
 
 def _retry_after(text: str | None) -> float | None:

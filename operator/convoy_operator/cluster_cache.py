@@ -60,7 +60,7 @@ class ClusterCache:
         """Jobs by phase; those without one count as Pending."""
         self._ready_nodes: set[str] = set()
         self._on_node: dict[str, dict[str, Pod]] = {}
-        self.pods.listen(self._place)
+        self.pods.listen(self._update_node_pods)
         self.nodes.listen(self._count_ready)
         self.jobs.listen(self._count_phase)
 
@@ -153,7 +153,7 @@ class ClusterCache:
         if after is not None:
             self.phases[after.status.get("phase") or Phase.PENDING] += 1
 
-    def _place(self, before: Pod | None, after: Pod | None, own: bool) -> None:
+    def _update_node_pods(self, before: Pod | None, after: Pod | None, own: bool) -> None:
         if before is not None and before.view.node in self._on_node:
             group = self._on_node[before.view.node]
             group.pop(before.uid, None)

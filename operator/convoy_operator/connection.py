@@ -22,10 +22,10 @@ async def connect(settings: Settings) -> ApiClient:
     else:
         await load_kube_config(client_configuration=configuration)
     configuration.connection_pool_maxsize = settings.connections
-    return ApiClient(lean(configuration))
+    return ApiClient(configure_client(configuration))
 
 
-def lean(configuration: Configuration) -> Configuration:
+def configure_client(configuration: Configuration) -> Configuration:
     """Looks for a proxy once: aiohttp would read environment and .netrc before every request, in threads."""
     host = urlsplit(configuration.host)
     if configuration.proxy is None and host.hostname and not proxy_bypass(host.hostname):

@@ -70,7 +70,7 @@ class WebhookFailed(Unavailable):
     """A webhook did not reply that the server must ask (500). It may heal, or never."""
 
 
-def of(
+def from_response(
     code: int,
     message: str,
     reason: str = "",

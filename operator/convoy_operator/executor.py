@@ -29,13 +29,13 @@ log = structlog.get_logger(__name__)
 
 EVICT_SECONDS = 15.0
 """Seconds between two tries to evict one pod: its PodDisruptionBudget may keep it."""
-TAKEN_OFF = (
+STRIPPED = (
     "it was stored without {what}, by which Convoy finds it, and was deleted: have the mutating webhooks and "
     "policies of this cluster leave those of pods with label convoy.dev/job"
 )
-NAME_TAKEN = "a pod of that name exists and is not this job's; delete it or rename the job"
+NAME_IN_USE = "a pod of that name exists and is not this job's; delete it or rename the job"
 
-APPLIED_TAKEN = "{kind} {name} exists and belongs to somebody else; delete it or rename the parent"
+APPLIED_NAME_IN_USE = "{kind} {name} exists and belongs to somebody else; delete it or rename the parent"
 
 
 class Owner(Protocol):
@@ -96,7 +96,7 @@ class Executor:
                 creations = [child for child in group if isinstance(child, Create)]
                 refused = await self._create_all(owner, creations)
             else:
-                await self._side_by_side(self._child(owner, child, refused) for child in group)
+                await self._run_parallel(self._child(owner, child, refused) for child in group)
             if refused:
                 return refused
         return {}
@@ -119,7 +119,7 @@ class Executor:
             for one in self._cache.children(resource, owner.uid)
             if (resource, one.name) not in wanted
         ]
-        await self._side_by_side(self._delete(owner, one) for one in left)
+        await self._run_parallel(self._delete(owner, one) for one in left)
 
     async def _create_all(self, owner: Owner, children: Sequence[Create]) -> dict[str, Refusal]:
         """After the first refusal no more are begun: the others come from the same template and quota, and a
@@ -144,16 +144,16 @@ class Executor:
         namespace = _namespace(owner, child.resource)
         try:
             raw = await self._gateway.create(child.resource, namespace, child.manifest)
-            lacks = mutated.lacking(child.manifest, raw)
+            lacks = mutated.missing_parts(child.manifest, raw)
         except errors.AlreadyExists:
             if not views.controller_uid(child.manifest):
                 # Whoever has made it: the watch brings it.
                 return
             raw = await self._existing(owner, child)
-            lacks = mutated.hidden(child.manifest, raw)
+            lacks = mutated.missing_labels(child.manifest, raw)
         if lacks:
             await self._delete(owner, Delete(child.resource, child.name, raw["metadata"]["uid"]))
-            raise errors.Invalid(422, TAKEN_OFF.format(what=lacks))
+            raise errors.Invalid(422, STRIPPED.format(what=lacks))
         self._upsert(child.resource, raw)
 
     async def _existing(self, owner: Owner, child: Create) -> Mapping[str, Any]:
@@ -163,7 +163,7 @@ class Executor:
         """
         raw = await self._gateway.get(child.resource, _namespace(owner, child.resource), child.name)
         if views.controller_uid(raw) != views.controller_uid(child.manifest):
-            raise errors.Invalid(409, NAME_TAKEN)
+            raise errors.Invalid(409, NAME_IN_USE)
         if _intent(raw) != _intent(child.manifest):
             # The plan sees it from now on and decides what becomes of it.
             log.info("an outdated object has the name", kind=child.resource.kind, name=child.name)
@@ -191,7 +191,7 @@ class Executor:
                 self._applied(owner, resource, raw)
                 return
         if views.controller_uid(known.raw) != views.controller_uid(body):
-            raise errors.Invalid(409, APPLIED_TAKEN.format(kind=resource.kind, name=child.name))
+            raise errors.Invalid(409, APPLIED_NAME_IN_USE.format(kind=resource.kind, name=child.name))
         wanted = _intent(known.raw) == _intent(body) and _labelled(known)
         if not wanted or self.field_conflicts.due(owner.uid, known):
             self._applied(owner, resource, await self._gateway.apply(resource, namespace, child.name, body))
@@ -287,7 +287,7 @@ class Executor:
     def _upsert(self, resource: Resource, raw: Mapping[str, Any], *, own: bool = False) -> None:
         self._cache.upsert(resource, raw, own=own)
 
-    async def _side_by_side(self, work: Iterable[Awaitable[None]]) -> None:
+    async def _run_parallel(self, work: Iterable[Awaitable[None]]) -> None:
         slots = asyncio.Semaphore(self._parallel)
 
         async def one(attempt: Awaitable[None]) -> None:

@@ -91,7 +91,7 @@ class Watchdog(threading.Thread):
     def __init__(self, seconds: float, expired: Callable[[], None] | None = None) -> None:
         super().__init__(name="lease-watchdog", daemon=True)
         self._seconds = seconds
-        self._expired = expired or _die
+        self._expired = expired or _exit_process
         self._fed_at: float | None = None
         self._ended = threading.Event()
 
@@ -116,7 +116,7 @@ class Watchdog(threading.Thread):
                 self._expired()
 
 
-def _die() -> None:
+def _exit_process() -> None:
     # Nothing that could block: locks of the logging system may be held by the very thread that is stuck.
     os.write(sys.stderr.fileno(), b'{"event": "lease not renewed in time and event loop stuck: exiting"}\n')
     os._exit(_EXIT_CODE)
@@ -148,7 +148,7 @@ class Elector:
         self.observed = asyncio.Event()
         """Set once the Lease was read or written."""
         self.leading = False
-        self.before: datetime | None = None
+        self.previous_renewal: datetime | None = None
         """When the last leader's hold on the Lease was last renewed, by its clock; None when there was none.
         Known once this one leads."""
 
@@ -209,19 +209,19 @@ class Elector:
                 return False
             held = await lock.create(lock.name, lock.namespace, self._record())
         else:
-            self._see(record)
+            self._observe(record)
             if self._holder != lock.identity and not self._expired(record):
                 return False
-            before = self.before if self._holder == lock.identity else _moment(record.renew_time)
+            before = self.previous_renewal if self._holder == lock.identity else _moment(record.renew_time)
             if held := await lock.update(lock.name, lock.namespace, self._record()):
-                self.before = before
+                self.previous_renewal = before
         if held:
             self._holder = lock.identity
             self.observed.set()
             self._watchdog.feed(sent_at)
         return held
 
-    def _see(self, record: LeaderElectionRecord) -> None:
+    def _observe(self, record: LeaderElectionRecord) -> None:
         self._holder = record.holder_identity or ""
         self.observed.set()
         seen = (self._holder, record.renew_time or "")

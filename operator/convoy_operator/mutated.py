@@ -15,12 +15,12 @@ from convoy_operator.pod_views import container_names, controller_uid
 ANNOTATIONS = (ANNOTATION_INTENT, ANNOTATION_BORN, ANNOTATION_CONTAINER)
 
 
-def lacking(requested: Mapping[str, Any], stored: Mapping[str, Any]) -> str:
+def missing_parts(requested: Mapping[str, Any], stored: Mapping[str, Any]) -> str:
     """The parts that a pod lacks as it was created, in words; empty where it has all."""
     return ", ".join([*_labels(requested, stored), *_others(requested, stored)])
 
 
-def hidden(requested: Mapping[str, Any], stored: Mapping[str, Any]) -> str:
+def missing_labels(requested: Mapping[str, Any], stored: Mapping[str, Any]) -> str:
     """The labels that an existing pod lacks for the operator's watch to see it; empty where it has all."""
     return ", ".join(_labels(requested, stored))
 

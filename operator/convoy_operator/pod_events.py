@@ -113,14 +113,14 @@ class PodEvents:
                 found = await self._source.events_of(key.namespace, inspect.uid)
             except errors.ApiError as fault:
                 log.warning("events of a pod not read", pod=inspect.name, error=str(fault))
-                self._slow_down(key)
+                self._back_off(key)
                 continue
-            self._learn(key, inspect.uid, warning(found))
+            self._record_warning(key, inspect.uid, warning(found))
 
-    def _learn(self, key: Key, uid: str, fresh: PodWarning | None) -> None:
+    def _record_warning(self, key: Key, uid: str, fresh: PodWarning | None) -> None:
         known, before = self._cache.pod_warnings, self._cache.pod_warnings.get(uid)
         if self._cache.pods.by_uid(uid) is None or same(before, fresh):
-            self._slow_down(key)
+            self._back_off(key)
             return
         self._schedules[key] = _Schedule(self._clock() + LEAST_SECONDS, LEAST_SECONDS)
         if fresh is None:
@@ -129,7 +129,7 @@ class PodEvents:
             known[uid] = fresh
         self._wake(key)
 
-    def _slow_down(self, key: Key) -> None:
+    def _back_off(self, key: Key) -> None:
         """The last question about a job was of no use: the one after the next comes later."""
         if (schedule := self._schedules.get(key)) is not None:
             schedule.seconds = min(MOST_SECONDS, schedule.seconds * 1.5)
@@ -158,16 +158,16 @@ def warning(events: Iterable[Mapping[str, Any]]) -> PodWarning | None:
     """
     failures: list[Mapping[str, Any]] = []
     for event in sorted(events, key=_order):
-        if _counts(event):
+        if _is_relevant(event):
             failures.append(event)
         else:
-            failures = [one for one in failures if not _settles(event, one)]
+            failures = [one for one in failures if not _resolves(event, one)]
     plain = [event for event in failures if not _VAGUE.match(_text(event))]
     chosen = (plain or failures)[-1:]
     return PodWarning(str(chosen[0].get("reason") or "Warning"), _text(chosen[0])) if chosen else None
 
 
-def _settles(event: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
+def _resolves(event: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
     """Return True for an Event that shows an earlier warning to be over."""
     if event.get("reason") in _PLACED:
         return earlier.get("reason") in _RELEVANT_NORMAL
@@ -179,7 +179,7 @@ def _container(event: Mapping[str, Any]) -> str:
     return str((event.get("involvedObject") or {}).get("fieldPath") or "")
 
 
-def _counts(event: Mapping[str, Any]) -> bool:
+def _is_relevant(event: Mapping[str, Any]) -> bool:
     """Return True for an Event about a failure that no status tells of."""
     reason = event.get("reason")
     return reason in _RELEVANT_NORMAL or (event.get("type") == "Warning" and reason not in _IN_CONDITIONS)

@@ -37,7 +37,7 @@ from convoy_operator.settings import Settings
 
 log = structlog.get_logger(__name__)
 
-_LONGEST = 600.0
+_DEADLINE_SECONDS = 600.0
 """Seconds after which a reconcile is given up: ten thousand creates at the default rate fit six times."""
 _COMMANDS_AT_ONCE = 16
 """Commands after which everybody else has a turn."""
@@ -46,11 +46,11 @@ _COMMANDS_AT_ONCE = 16
 class PlanMeter(Protocol):
     """Counts what plans do to objects."""
 
-    def deciding(self, parent: CachedObject, plan: Plan) -> None:
+    def before_status_write(self, parent: CachedObject, plan: Plan) -> None:
         """Note that the plan's status is about to be stored."""
         ...
 
-    def observe(self, parent: CachedObject) -> None:
+    def after_reconcile(self, parent: CachedObject) -> None:
         """Note how far an object has come, at the end of a reconcile."""
         ...
 
@@ -87,41 +87,41 @@ class Reconciler:
 
     def __init__(
         self,
-        means: ReconcileContext,
+        context: ReconcileContext,
         reader: ClusterReader,
         refusals: Refusals,
         controllers: Iterable[Controller[Any]] = CONTROLLERS,
     ) -> None:
         """`refusals` are those that `reader` reads."""
-        self._means = means
-        self._cache = means.cache
-        self._queue = means.queue
-        self._metrics = means.metrics
-        self._clock = means.clock
+        self._context = context
+        self._cache = context.cache
+        self._queue = context.queue
+        self._metrics = context.metrics
+        self._clock = context.clock
         self._reader = reader
         self._refusals = refusals
         self._controllers = {one.resource.kind: one for one in controllers}
-        settings = means.settings
+        settings = context.settings
         self._executors = {
             kind: Executor(
                 self._gateway(one),
-                means.cache,
-                means.recorder,
-                means.metrics,
+                context.cache,
+                context.recorder,
+                context.metrics,
                 settings.parallel_creates,
-                means.clock,
+                context.clock,
             )
             for kind, one in self._controllers.items()
         }
-        self._dry_runs = DryRuns(means.gateway)
+        self._dry_runs = DryRuns(context.gateway)
         self._throttle: ProgressThrottle[Key] = ProgressThrottle(
             settings.progress_seconds, settings.progress_writes_per_second
         )
-        for store in means.cache.kinds.values():
+        for store in context.cache.kinds.values():
             store.listen(self._removed)
 
     def _gateway(self, controller: Controller[Any]) -> ApiGateway:
-        return self._means.node_gateway if controller.reflector else self._means.gateway
+        return self._context.node_gateway if controller.reflector else self._context.gateway
 
     async def work(self) -> None:
         """One worker; runs until cancelled."""
@@ -141,13 +141,13 @@ class Reconciler:
     async def handle(self, key: Key) -> None:
         """One reconcile of one key; whatever goes wrong stays with that key."""
         controller = self._controllers[key.kind]
-        began = self._means.processor()
+        began = self._context.processor()
         with (
             structlog.contextvars.bound_contextvars(object=str(key)),
             self._metrics.reconcile_seconds.labels(key.kind).time(),
         ):
             try:
-                async with asyncio.timeout(_LONGEST):
+                async with asyncio.timeout(_DEADLINE_SECONDS):
                     requeue = await self._reconcile(controller, key)
             except errors.Conflict as fault:
                 wait = self._queue.retry(key)
@@ -165,7 +165,7 @@ class Reconciler:
             else:
                 self._queue.reset_backoff(key)
                 if controller.pace is not None:
-                    self._queue.rest(key, controller.pace.rest(self._means.processor() - began))
+                    self._queue.rest(key, controller.pace.rest(self._context.processor() - began))
                 if requeue is not None:
                     self._queue.add(key, max(requeue, 0.05))
 
@@ -188,9 +188,9 @@ class Reconciler:
         if parent is None:
             self._throttle.drop(key)
             return None
-        if unsettled := self._means.unsettled(set(controller.waits_for(self._reader, key))):
+        if unsettled := self._context.unsettled(set(controller.waits_for(self._reader, key))):
             return unsettled
-        if (lookup := self._means.lookups.get(key.kind)) is not None:
+        if (lookup := self._context.lookups.get(key.kind)) is not None:
             await lookup(parent)
         plan = await self._plan(controller, key, parent)
         waits = [plan.requeue_after]
@@ -209,9 +209,9 @@ class Reconciler:
         if not plan.status_first:
             parent, wait = await self._store(controller, key, parent, plan)
             waits.append(wait)
-        self._means.pod_events.request(key, plan.inspect)
-        if (meter := self._means.meters.get(key.kind)) is not None:
-            meter.observe(parent)
+        self._context.pod_events.request(key, plan.inspect)
+        if (meter := self._context.meters.get(key.kind)) is not None:
+            meter.after_reconcile(parent)
         self._record(controller, parent, plan)
         await self._send(plan.commands)
         if plan.delete_parent:
@@ -286,11 +286,11 @@ class Reconciler:
 
     def _record(self, controller: Controller[Any], parent: Any, plan: Plan) -> None:
         for event in plan.events:
-            self._means.recorder.record(controller.resource, dict(parent.raw), event)
+            self._context.recorder.record(controller.resource, dict(parent.raw), event)
 
     async def _send(self, commands: Sequence[Command]) -> None:
         for number, command in enumerate(commands, 1):
-            self._means.send(command)
+            self._context.send(command)
             if number % _COMMANDS_AT_ONCE == 0:
                 # A huge Strict job's take a second to be written down.
                 await asyncio.sleep(0)
@@ -308,8 +308,8 @@ class Reconciler:
             )
         ):
             return parent, wait
-        if (meter := self._means.meters.get(key.kind)) is not None:
-            meter.deciding(parent, plan)
+        if (meter := self._context.meters.get(key.kind)) is not None:
+            meter.before_status_write(parent, plan)
         store = self._cache.kinds[controller.resource.kind]
         try:
             raw = await self._gateway(controller).patch_status(

@@ -30,12 +30,12 @@ _OVER = frozenset({*TERMINAL, Phase.SUSPENDING, Phase.SUSPENDED})
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenRecovery:
     """A recovery that has come to no step yet."""
 
     namespace: str
     job: str
-    line: Timeline
+    timeline: Timeline
     placings: dict[str, Placing] = field(default_factory=dict)
     """By uid, the pods that were made for it."""
 
@@ -55,23 +55,23 @@ class RecoveryMeter:
         self._cache = cache
         self._slots = slots
         self._wall = wall
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenRecovery] = {}
         """By uid of the job."""
-        self._deciding: dict[str, tuple[int, float]] = {}
+        self._pending: dict[str, tuple[int, float]] = {}
         """By uid of the job: the number of the restart that is being stored, and when its fault happened."""
-        cache.jobs.listen(self._job)
-        cache.pods.listen(self._placed)
+        cache.jobs.listen(self._job_changed)
+        cache.pods.listen(self._pod_changed)
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def deciding(self, job: CachedObject, plan: Plan) -> None:
+    def before_status_write(self, job: CachedObject, plan: Plan) -> None:
         """The plan's status is about to be stored. It counts once it is seen to be: answers get lost."""
         total = _restarts(plan.status or {})
         if total > _restarts(job.status):
-            self._deciding[job.uid] = total, plan.fault_at
+            self._pending[job.uid] = total, plan.fault_at
 
-    def _decided(self, job: CachedObject, fault_at: float) -> None:
+    def _count_restart(self, job: CachedObject, fault_at: float) -> None:
         """A restart has been stored; `fault_at`: Unix seconds of its fault, 0 where that is not known."""
         try:
             status = TrainingJobStatus.model_validate(job.status)
@@ -83,23 +83,23 @@ class RecoveryMeter:
         counted = "true" if last.counted else "false"
         self._metrics.restarts.labels(last.reason, counted).inc()
         at = datetime.fromtimestamp(fault_at, UTC) if fault_at else last.at
-        loss = lost(status, views.saves(job.raw), at)
+        loss = lost(status, views.uses_checkpoints(job.raw), at)
         if loss.steps is not None:
             self._metrics.lost_steps.observe(loss.steps)
         if loss.seconds is not None:
             self._metrics.checkpoint_age.observe(loss.seconds)
         known, pause = self._open.get(job.uid), status.restarts.not_before
-        line = timeline.start(
-            known.line if known is not None else None,
+        updated = timeline.start(
+            known.timeline if known is not None else None,
             incarnation=status.incarnation,
             decided=last.at.timestamp(),
             fault_at=fault_at,
             not_before=pause.timestamp() if pause is not None else 0.0,
         )
-        self._count({}, line)
-        self._open[job.uid] = _Open(job.namespace, job.name, line)
+        self._count({}, updated)
+        self._open[job.uid] = _OpenRecovery(job.namespace, job.name, updated)
 
-    def observe(self, job: CachedObject) -> None:
+    def after_reconcile(self, job: CachedObject) -> None:
         """Note how far a job has come that may be recovering."""
         known = self._open.get(job.uid)
         if known is None:
@@ -111,43 +111,43 @@ class RecoveryMeter:
             incarnation = status.get("incarnation", 0)
             told = self._slots(own)
             running = status.get("phase") == Phase.RUNNING
-            line = timeline.merge_reports(known.line, incarnation, running, told, known.placings)
-            self._count(timeline.durations(known.line), line)
-            known.line = line
-        if known.line.stepped or status.get("phase") in _OVER:
+            updated = timeline.merge_reports(known.timeline, incarnation, running, told, known.placings)
+            self._count(timeline.durations(known.timeline), updated)
+            known.timeline = updated
+        if known.timeline.stepped or status.get("phase") in _OVER:
             del self._open[job.uid]
 
-    def _count(self, before: Mapping[timeline.RecoveryPhase, float], line: Timeline) -> None:
-        for phase, seconds in timeline.durations(line).items():
+    def _count(self, before: Mapping[timeline.RecoveryPhase, float], updated: Timeline) -> None:
+        for phase, seconds in timeline.durations(updated).items():
             if phase not in before:
                 self._metrics.recovery_seconds.labels(phase.value).observe(seconds)
 
-    def _placed(self, before: Pod | None, after: Pod | None, own: bool) -> None:
+    def _pod_changed(self, before: Pod | None, after: Pod | None, own: bool) -> None:
         replaced = before is not None and (after is None or after.uid != before.uid)
         if replaced and before is not None and (known := self._recovery(before)) is not None:
             known.placings.pop(before.uid, None)
         if after is None or (known := self._recovery(after)) is None:
             return
-        if pod_incarnation(after.view) >= known.line.incarnation:
+        if pod_incarnation(after.view) >= known.timeline.incarnation:
             placing = timeline.record_placing(
                 known.placings.get(after.uid), bool(after.view.node), self._wall()
             )
             known.placings[after.uid] = placing
 
-    def _recovery(self, pod: Pod) -> _Open | None:
+    def _recovery(self, pod: Pod) -> _OpenRecovery | None:
         """Of the job of a pod. Anybody may give a pod an owner of another namespace."""
         known = self._open.get(pod.view.owner_uid or "")
         return known if known and (known.namespace, known.job) == (pod.namespace, pod.job) else None
 
-    def _job(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
+    def _job_changed(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._open.pop(before.uid, None)
-            self._deciding.pop(before.uid, None)
-        if after is not None and (waits := self._deciding.get(after.uid)) is not None:
+            self._pending.pop(before.uid, None)
+        if after is not None and (waits := self._pending.get(after.uid)) is not None:
             total, fault_at = waits
             if _restarts(after.status) >= total:
-                del self._deciding[after.uid]
-                self._decided(after, fault_at)
+                del self._pending[after.uid]
+                self._count_restart(after, fault_at)
 
 
 def _restarts(status: Mapping[str, Any]) -> int:

@@ -58,31 +58,31 @@ class SweepMeter:
 
     def __init__(self, cache: ClusterCache, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._deciding: dict[str, frozenset[str]] = {}
+        self._pending: dict[str, frozenset[str]] = {}
         """By uid of a sweep, the nodes whose verdicts are being stored."""
         cache.objects(healthsweep.KIND).listen(self._changed)
 
-    def deciding(self, sweep: CachedObject, plan: Plan) -> None:
+    def before_status_write(self, sweep: CachedObject, plan: Plan) -> None:
         """Note the verdicts of a plan. The watch may bring them before the response to the write comes."""
         known = {one["node"] for one in _verdicts(sweep.status)}
         fresh = frozenset(one["node"] for one in _verdicts(plan.status or {})) - known
         if fresh:
-            self._deciding[sweep.uid] = fresh
+            self._pending[sweep.uid] = fresh
 
-    def observe(self, sweep: CachedObject) -> None:
+    def after_reconcile(self, sweep: CachedObject) -> None:
         """Counts nothing: verdicts are counted as they are stored."""
 
     def _changed(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):
-            self._deciding.pop(before.uid, None)
-        if after is None or not (waiting := self._deciding.get(after.uid)):
+            self._pending.pop(before.uid, None)
+        if after is None or not (waiting := self._pending.get(after.uid)):
             return
         stored = [one for one in _verdicts(after.status) if one["node"] in waiting]
         for one in stored:
             self._metrics.guard_sweeps.labels(one["verdict"]).inc()
             log.info("swept", node=one["node"], verdict=one["verdict"], message=one.get("message", ""))
         if stored:
-            del self._deciding[after.uid]
+            del self._pending[after.uid]
 
 
 def _verdicts(status: Mapping[str, Any]) -> list[Mapping[str, str]]:

@@ -19,13 +19,13 @@ from convoy_operator.pod_views import condition, controller_uid, pod_view
 __all__ = ["controller_uid", "pod_view"]
 
 
-def saves(job: Mapping[str, Any]) -> bool:
+def uses_checkpoints(job: Mapping[str, Any]) -> bool:
     """Whether a TrainingJob has a place for checkpoints; False for one that cannot be read."""
     tiers = ((job.get("spec") or {}).get("checkpoint") or {}).get("tiers") or {}
     return isinstance(tiers, Mapping) and any(tier is not None for tier in tiers.values())
 
 
-def settled(job: Mapping[str, Any], nodes: int) -> bool:
+def has_current_checkpoint(job: Mapping[str, Any], nodes: int) -> bool:
     """Whether the incarnation that runs, on so many nodes, has saved something of its own that outlives the
     loss of a node: what lies on other nodes is then of no use any more.
     """

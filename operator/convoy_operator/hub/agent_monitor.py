@@ -56,7 +56,7 @@ class AgentMonitor:
             self.liveness,
             agent_address=agent_address,
             node_clock=self._clocks.get,
-            flipped=self._flipped,
+            on_change=self._on_change,
             connect=connect,
         )
         context.cache.nodes.listen(self._node_changed)
@@ -171,7 +171,7 @@ class AgentMonitor:
         if after is None and before is not None:
             self.drop(before.name)
 
-    def _flipped(self, node: str) -> None:
+    def _on_change(self, node: str) -> None:
         """Wake the jobs of a node that stopped or began to reply to probes: with a silent agent that may
         decide whether the node is lost."""
         if self._changes.silent(node):

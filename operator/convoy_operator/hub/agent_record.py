@@ -43,16 +43,16 @@ class AgentRecord:
     """By pod uid the nodes and addresses that are asked for its sake, as reported."""
     holdings: Mapping[str, str] = field(default_factory=dict)
     """By uid the slot tokens, as reported, of the jobs whose checkpoints its memory holds."""
-    believed: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    verified: dict[str, tuple[str, bool]] = field(default_factory=dict)
     """By uid, of these that were asked about, the slot token and whether it holds."""
     hardware: wire.Hardware = field(default_factory=wire.Hardware)
-    crowded: bool = False
+    over_limit: bool = False
     """More was reported on its stream than is remembered."""
 
     def join(self, stream: Stream, hello: wire.Hello) -> None:
         """Take over the stream of an agent that has dialled, and what its Hello reports of itself."""
         self.stream = stream
-        self.crowded = False
+        self.over_limit = False
         self.peer_address = hello.peer_address[:MOST_NAME]
         self.hardware = wire.Hardware(
             known=hello.hardware.known,
@@ -86,4 +86,4 @@ class AgentRecord:
             one.job_uid[:MOST_NAME]: one.slot_token[: slot_tokens.MAX_CHARACTERS]
             for one in report.jobs[:MOST_PODS]
         }
-        self.believed = {uid: one for uid, one in self.believed.items() if uid in self.holdings}
+        self.verified = {uid: one for uid, one in self.verified.items() if uid in self.holdings}

@@ -14,7 +14,7 @@ from convoy_operator.hub.agent_record import MOST_PODS
 from convoy_operator.hub.agent_registry import AgentRegistry
 from convoy_operator.hub.peer_directory import PeerDirectory
 from convoy_operator.hub.pod_reports import PodReports
-from convoy_operator.hub.stores import Stores
+from convoy_operator.hub.stores import CheckpointStores
 from convoy_operator.hub.streams import Stream
 from convoy_operator.hub.sweeps import Sweeps
 
@@ -28,7 +28,7 @@ class AgentStreams:
         directory: PeerDirectory,
         reports: PodReports,
         monitor: AgentMonitor,
-        stores: Stores,
+        stores: CheckpointStores,
         sweeps: Sweeps,
     ) -> None:
         self._registry = registry

@@ -19,7 +19,7 @@ from convoy_operator.hub.node_prober import Connect, reachable
 from convoy_operator.hub.peer_directory import PeerDirectory
 from convoy_operator.hub.pod_reports import PodReports
 from convoy_operator.hub.slot_tokens import SlotTokenIssuer
-from convoy_operator.hub.stores import Stores
+from convoy_operator.hub.stores import CheckpointStores
 from convoy_operator.hub.straggler_detectors import StragglerDetectors
 from convoy_operator.hub.sweeps import Sweeps
 
@@ -37,7 +37,7 @@ class Hub:
     reports: PodReports
     streams: AgentStreams
     monitor: AgentMonitor
-    stores: Stores
+    stores: CheckpointStores
     sweeps: Sweeps
     detectors: StragglerDetectors
     tokens: SlotTokenIssuer
@@ -74,7 +74,7 @@ def assemble(
     monitor = AgentMonitor(context, agent_address=registry.peer_address, connect=connect)
     directory = PeerDirectory(context, registry)
     namespace = context.settings.namespace
-    stores = Stores(cache, queue, context.gateway, namespace, clock=clock, wall=context.wall)
+    stores = CheckpointStores(cache, queue, context.gateway, namespace, clock=clock, wall=context.wall)
     sweeps = Sweeps(registry.send, registry.peer_address, clock=clock)
     detectors = StragglerDetectors(cache, queue, context.metrics)
     reports = PodReports(context, registry, directory, tokens, progress_delay)

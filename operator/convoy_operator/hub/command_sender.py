@@ -9,7 +9,7 @@ from convoy_operator.hub import messages
 from convoy_operator.hub.agent_registry import AgentRegistry
 from convoy_operator.hub.context import HubContext
 from convoy_operator.hub.slot_tokens import SlotTokenIssuer
-from convoy_operator.hub.stores import Stores
+from convoy_operator.hub.stores import CheckpointStores
 
 log = structlog.get_logger(__name__)
 
@@ -18,7 +18,7 @@ class CommandSender:
     """Sends each command once in a while; a plan repeats what had no effect."""
 
     def __init__(
-        self, context: HubContext, registry: AgentRegistry, stores: Stores, tokens: SlotTokenIssuer
+        self, context: HubContext, registry: AgentRegistry, stores: CheckpointStores, tokens: SlotTokenIssuer
     ) -> None:
         self._metrics = context.metrics
         self._clock = context.clock

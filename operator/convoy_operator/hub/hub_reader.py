@@ -15,7 +15,7 @@ from convoy_operator.hub.agent_monitor import AgentMonitor
 from convoy_operator.hub.agent_record import AgentRecord
 from convoy_operator.hub.agent_registry import AgentRegistry
 from convoy_operator.hub.slot_tokens import SlotTokenIssuer
-from convoy_operator.hub.stores import Stores
+from convoy_operator.hub.stores import CheckpointStores
 from convoy_operator.hub.straggler_detectors import StragglerDetectors
 from convoy_operator.hub.sweeps import Sweeps
 
@@ -28,7 +28,7 @@ class HubReader:
         registry: AgentRegistry,
         monitor: AgentMonitor,
         detectors: StragglerDetectors,
-        stores: Stores,
+        stores: CheckpointStores,
         sweeps: Sweeps,
         tokens: SlotTokenIssuer,
     ) -> None:
@@ -73,17 +73,17 @@ class HubReader:
                 for node, record in self._registry.items()
                 if job_uid in record.holdings
                 and not self._monitor.silent(node)
-                and self._believed(node, record, job_uid)
+                and self._token_verified(node, record, job_uid)
             )
         )
 
-    def _believed(self, node: str, record: AgentRecord, job_uid: str) -> bool:
+    def _token_verified(self, node: str, record: AgentRecord, job_uid: str) -> bool:
         """Return whether a node had a slot of a job that it holds something of; each token is read once."""
         token = record.holdings[job_uid]
-        known, holds = record.believed.get(job_uid, ("", False))
+        known, holds = record.verified.get(job_uid, ("", False))
         if known != token:
             holds = self._tokens.holds(token, job_uid, node)
-            record.believed[job_uid] = (token, holds)
+            record.verified[job_uid] = (token, holds)
         return holds
 
     def guard(self, job_uid: str) -> GuardView | None:

@@ -55,4 +55,4 @@ class MemoryRelease:
             return ()
         pods = self._cache.pods.indexed((job.namespace, job.name))
         nodes = {pod.view.node for pod in pods if pod.view.node}
-        return nodes if views.settled(job.raw, len(nodes)) else None
+        return nodes if views.has_current_checkpoint(job.raw, len(nodes)) else None

@@ -50,9 +50,9 @@ class PodReports:
         uid = report.pod_uid
         before = record.slots.get(uid)
         if not record.fits(report):
-            if not record.crowded:
+            if not record.over_limit:
                 log.warning("more reported than a node has", node=node, pods=len(record.slots))
-            record.crowded = True
+            record.over_limit = True
             return
         # A pod without an incarnation has no slot token yet.
         slot_token_valid = not report.incarnation or self._tokens.current(report.authority)

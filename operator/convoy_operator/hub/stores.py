@@ -86,7 +86,7 @@ class _StoreRecord:
         return self.message.version if self.message is not None else ""
 
 
-class Stores:
+class CheckpointStores:
     """All CheckpointStores. Used from the event loop alone."""
 
     def __init__(

@@ -31,7 +31,7 @@ from convoy_crds.terms import CA_CONFIG_MAP, HUB_AUDIENCE, HUB_SERVER_NAME, LABE
 from convoy_operator import kopf_watch
 from convoy_operator.app import Operator
 from convoy_operator.client import KubernetesGateway
-from convoy_operator.connection import lean
+from convoy_operator.connection import configure_client
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
 
@@ -176,7 +176,7 @@ async def client_of(plane: Any, token: str | None = None) -> ApiClient:
     configuration = Configuration()
     await load_kube_config(str(plane.kubeconfig(token)), client_configuration=configuration)
     configuration.connection_pool_maxsize = 64
-    return ApiClient(lean(configuration))
+    return ApiClient(configure_client(configuration))
 
 
 def _drop_others(control_plane: Any) -> None:
@@ -302,7 +302,7 @@ class FakeAgent:
 
     def __init__(self, installation: Installation, hub: Any, node: str) -> None:
         self.installation, self.hub, self.node = installation, hub, node
-        self.told: list[wire.HubMessage] = []
+        self.received: list[wire.HubMessage] = []
         self.key = self.certificate = b""
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -354,12 +354,12 @@ class FakeAgent:
                 raise
             return False
         assert answer is not grpc.aio.EOF and answer.HasField("welcome"), answer
-        self.told.append(answer)
+        self.received.append(answer)
         return True
 
     async def _read(self) -> None:
         while (message := await self.stream.read()) is not grpc.aio.EOF:
-            self.told.append(message)
+            self.received.append(message)
 
     async def _send_heartbeats(self) -> None:
         while True:
@@ -376,7 +376,7 @@ class FakeAgent:
 
     def last(self, kind: str) -> Any:
         """The newest message of one kind."""
-        return next((getattr(m, kind) for m in reversed(self.told) if m.WhichOneof("body") == kind), None)
+        return next((getattr(m, kind) for m in reversed(self.received) if m.WhichOneof("body") == kind), None)
 
 
 @asynccontextmanager

@@ -129,7 +129,7 @@ async def test_streams_that_are_too_many_wait_in_their_own_connection(
         await eventually(
             lambda: any(
                 one.HasField("heartbeat_reply") and one.heartbeat_reply.sent_unix_ms == 3
-                for one in agent.told
+                for one in agent.received
             ),
             what="heartbeats are answered meanwhile",
         )
@@ -147,7 +147,7 @@ async def test_every_heartbeat_is_answered(
 
         def replies() -> set[int]:
             return {
-                told.heartbeat_reply.sent_unix_ms for told in agent.told if told.HasField("heartbeat_reply")
+                one.heartbeat_reply.sent_unix_ms for one in agent.received if one.HasField("heartbeat_reply")
             }
 
         await eventually(lambda: {1, 2, 3, 4, 5} <= replies(), what="pulses")
@@ -174,7 +174,7 @@ async def test_the_label_comes_with_the_stream_and_goes_with_a_long_silence(
         assert await labelled(), "heartbeats keep it"
         # Its silence begins now.
         await agent.send(heartbeat=wire.Heartbeat(sent_unix_ms=1))
-        await eventually(lambda: any(told.heartbeat_reply.sent_unix_ms == 1 for told in agent.told))
+        await eventually(lambda: any(told.heartbeat_reply.sent_unix_ms == 1 for told in agent.received))
         await agent.hang_up()
         assert await labelled(), "a broken stream is no silence yet"
 

@@ -47,7 +47,7 @@ class Fleet:
     async def _measure(self, number: int, agent: FakeAgent) -> None:
         done = 0
         while True:
-            for message in agent.told[done:]:
+            for message in agent.received[done:]:
                 done += 1
                 if message.WhichOneof("body") == "sweep_order":
                     self.ordered.append(agent.node)

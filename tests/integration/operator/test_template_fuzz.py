@@ -59,7 +59,7 @@ class Trial:
         self.cache.objects(engine.KIND).upsert(views.cached_object({**catalogue()["gpt"].to_dict(), **entry}))
         queue: WorkQueue[Key] = WorkQueue()
         refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
-        means = ReconcileContext(
+        context = ReconcileContext(
             gateway=self.gateway,
             node_gateway=self.gateway,
             cache=self.cache,
@@ -72,7 +72,7 @@ class Trial:
             unsettled=lambda nodes: 0.0,
         )
         reader = ClusterReader(self.cache, FakeHub(), refusals.standing)
-        self.reconciler = Reconciler(means, reader, refusals)
+        self.reconciler = Reconciler(context, reader, refusals)
 
     async def run(self, number: int) -> None:
         """One job from its creation to its status; takes away what it made."""

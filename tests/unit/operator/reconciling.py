@@ -58,7 +58,7 @@ class Operator:
         self.reader = ClusterReader(
             self.cache, self.hub, self.refusals.standing, lambda: self.now, lambda: self.time
         )
-        means = ReconcileContext(
+        context = ReconcileContext(
             gateway=api,
             node_gateway=node_api or api,
             cache=self.cache,
@@ -75,7 +75,7 @@ class Operator:
             },
             clock=lambda: self.time,
         )
-        self.reconciler = Reconciler(means, self.reader, self.refusals, self.controllers)
+        self.reconciler = Reconciler(context, self.reader, self.refusals, self.controllers)
 
     def trigger(self, debounce: float = 0.1) -> Triggers:
         """Let changes of the caches fill the queue."""

@@ -20,7 +20,7 @@ from convoy_controllers.resources import HEALTH_SWEEPS
 from convoy_crds.terms import MANAGED_BY
 from convoy_operator import app, views
 from convoy_operator.app import Operator
-from convoy_operator.connection import lean
+from convoy_operator.connection import configure_client
 from convoy_operator.hub.ca import Authority, make_authority
 from convoy_operator.reflectors import Reflectors
 from convoy_operator.settings import CA_MAKERS, Settings
@@ -54,7 +54,7 @@ async def test_the_environments_proxy_is_looked_up_once(
         monkeypatch.setenv(name, value)
     configuration = Configuration(host=host)
     configuration.proxy = given
-    assert lean(configuration).proxy == proxy
+    assert configure_client(configuration).proxy == proxy
     assert configuration.client_session_kwargs["trust_env"] is False
 
 

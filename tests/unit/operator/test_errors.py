@@ -34,6 +34,6 @@ YOUNG = (
     ],
 )
 def test_its_kind(code: int, reason: str, message: str, kind: type[errors.ApiError]) -> None:
-    found = errors.of(code, message, reason, 2.0)
+    found = errors.from_response(code, message, reason, 2.0)
     assert type(found) is kind
     assert (found.code, found.message, found.reason, found.retry_after) == (code, message, reason, 2.0)

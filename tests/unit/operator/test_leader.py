@@ -138,13 +138,13 @@ def test_a_leader_knows_until_when_the_one_before_it_led(virtual: Any) -> None:
         first = asyncio.create_task(a.run(forever))
         await until(lambda: a.leading)
         await asyncio.sleep(5)
-        assert a.before is None, "it was the first"
+        assert a.previous_renewal is None, "it was the first"
         lease.down.add(a._lock.identity)
         second = asyncio.create_task(b.run(forever))
         renewed = datetime.fromisoformat(lease.record.renew_time).replace(tzinfo=UTC)
         await until(lambda: b.leading)
         await asyncio.sleep(5)
-        assert b.before == renewed, "its own renewals do not count"
+        assert b.previous_renewal == renewed, "its own renewals do not count"
         for task in (first, second):
             task.cancel()
         await asyncio.gather(first, second, return_exceptions=True)

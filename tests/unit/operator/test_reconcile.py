@@ -127,7 +127,7 @@ async def test_a_conflict_sends_no_command_and_comes_again(it: Harness) -> None:
 async def test_a_risen_incarnation_is_stored_before_children_and_commands(it: Harness) -> None:
     order: list[str] = []
     it.api.fail = lambda verb, plural, name: order.append(f"{verb} {plural}")  # type: ignore[func-returns-value]
-    it.reconciler._means = replace(it.reconciler._means, send=lambda command: order.append("command"))
+    it.reconciler._context = replace(it.reconciler._context, send=lambda command: order.append("command"))
     it.plan = lambda parent, refused: Plan(
         status={"incarnation": 1},
         status_first=True,

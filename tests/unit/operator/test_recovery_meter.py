@@ -61,7 +61,7 @@ class Harness:
         restarts = {"total": 1, "last": last}
         before = self.job("Running", 1, **more)
         plan = Plan(status={"restarts": restarts}, fault_at=self.at(fault_at) if fault_at else 0.0)
-        self.meter.deciding(before, plan)
+        self.meter.before_status_write(before, plan)
         self.job("Restarting", 2, restarts=restarts, **more)
 
     def pod(self, uid: str, born: int, node: str | None, owner: str = "job", namespace: str = "ns") -> None:
@@ -99,15 +99,15 @@ def test_a_restart_in_place_schedules_nothing() -> None:
     it.restarts(10.25, fault_at=10.0)
     assert it.found() == approx(detect=0.25)
     it.pod("u0", 1, "n0")
-    it.meter.observe(it.job("Restarting", 2))
+    it.meter.after_reconcile(it.job("Restarting", 2))
     it.rank("u0", 2, started=10.5)
-    it.meter.observe(it.job("Restarting", 2, membership="m"))
+    it.meter.after_reconcile(it.job("Restarting", 2, membership="m"))
     assert it.found() == approx(detect=0.25), "not all ranks run yet"
-    it.meter.observe(it.job("Running", 2, membership="m"))
+    it.meter.after_reconcile(it.job("Running", 2, membership="m"))
     assert it.found() == approx(detect=0.25, start=0.25)
     it.rank("u0", 2, started=10.5, first_step=12.0, restore_seconds=1.0)
     for _ in range(2):
-        it.meter.observe(it.job("Running", 2, membership="m"))
+        it.meter.after_reconcile(it.job("Running", 2, membership="m"))
     assert it.found() == approx(detect=0.25, start=0.25, restore=1.0, first_step=0.5, total=2.0)
     assert len(it.meter) == 0
 
@@ -127,7 +127,7 @@ def test_a_pod_that_is_replaced_is_fenced_and_scheduled() -> None:
     assert it.meter._open["job"].placings.keys() == {"u1"}, "anybody may name the job as an owner"
     it.rank("u0", 2, started=14.0, first_step=15.0)
     it.rank("u1", 2, started=14.25, first_step=15.0)
-    it.meter.observe(it.job("Running", 2, membership="m"))
+    it.meter.after_reconcile(it.job("Running", 2, membership="m"))
     assert it.found() == approx(detect=6, fence=1.5, schedule=0.5, start=1.75, first_step=0.75, total=10.5)
 
 
@@ -139,7 +139,7 @@ def test_a_leader_that_has_not_seen_the_fault_observes_nothing() -> None:
     it.time = 12.0
     it.pod("u1", 2, "n1")
     it.rank("u1", 2, started=14.0, first_step=15.0)
-    it.meter.observe(it.job("Running", 2, membership="m"))
+    it.meter.after_reconcile(it.job("Running", 2, membership="m"))
     assert it.found() == before and len(it.meter) == 0
 
 
@@ -147,7 +147,7 @@ def test_a_leader_that_has_not_seen_the_fault_observes_nothing() -> None:
 def test_a_job_that_comes_to_no_step_is_not_waited_for(phase: str) -> None:
     it = Harness()
     it.restarts(10.5, fault_at=10.0)
-    it.meter.observe(it.job(phase, 2))
+    it.meter.after_reconcile(it.job(phase, 2))
     assert len(it.meter) == 0 and it.found() == approx(detect=0.5)
 
 
@@ -170,13 +170,13 @@ def test_a_restart_that_is_not_stored_is_none_and_one_whose_answer_is_lost_count
     value = it.metrics.registry.get_sample_value
     killed = {"reason": "RankKilled", "counted": "true"}
     for _ in range(2):
-        it.meter.deciding(before, plan)
+        it.meter.before_status_write(before, plan)
         it.job("Running", 1, progress={"step": 4})
     assert value("convoy_restarts_total", killed) == 0
     for _ in range(2):
         it.job("Restarting", 2, restarts={"total": 1, "last": last})
     assert value("convoy_restarts_total", killed) == 1
-    it.meter.deciding(before, plan)
+    it.meter.before_status_write(before, plan)
     it.cache.jobs.remove(before)
     it.job("Restarting", 2, restarts={"total": 1, "last": last}, uid="another")
     assert value("convoy_restarts_total", killed) == 1

@@ -63,8 +63,8 @@ class Watched:
             case Planned():
                 self.seen = happening
                 self.pods(happening.observed.pods)
-                self.meter.observe(self.parent(happening.observed.job))
-                self.meter.deciding(self.parent(happening.observed.job), happening.plan)
+                self.meter.after_reconcile(self.parent(happening.observed.job))
+                self.meter.before_status_write(self.parent(happening.observed.job), happening.plan)
             case StatusStored():
                 self.parent(happening.after)
             case FirstStep():

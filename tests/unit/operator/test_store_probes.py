@@ -186,7 +186,7 @@ class TestTrying:
 async def test_a_store_is_resolved_before_it_is_planned(it: Harness) -> None:
     queue: WorkQueue[Key] = WorkQueue()
     metrics, settings, refusals = Metrics(), Settings(), Refusals(0.5, 60.0)
-    means = ReconcileContext(
+    context = ReconcileContext(
         gateway=it.api,
         node_gateway=it.api,
         cache=it.cache,
@@ -199,7 +199,7 @@ async def test_a_store_is_resolved_before_it_is_planned(it: Harness) -> None:
         unsettled=it.hub.monitor.unsettled,
         lookups={CHECKPOINT_STORE.name: it.hub.stores.resolve},
     )
-    reconciler = Reconciler(means, ClusterReader(it.cache, it.hub.reader, refusals.standing), refusals)
+    reconciler = Reconciler(context, ClusterReader(it.cache, it.hub.reader, refusals.standing), refusals)
     key = Key(CHECKPOINT_STORE.name, "", "s3")
     it.dial("n0")
 

@@ -25,7 +25,7 @@ _GIVEN_AT_ONCE = 16
 """Nodes given the label at a time. Taking it waits for nobody: somewhere a pod is about to be placed."""
 
 
-class Labeler:
+class NodeLabeler:
     """One patch per change; a node that cannot be patched waits longer each time."""
 
     def __init__(

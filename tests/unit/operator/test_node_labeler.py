@@ -8,7 +8,7 @@ from convoy_controllers.liveness.judge import Liveness
 from convoy_controllers.resources import NODES
 from convoy_operator import errors, views
 from convoy_operator.cluster_cache import ClusterCache
-from convoy_operator.nodes import Labeler
+from convoy_operator.node_labeler import NodeLabeler
 
 from .conftest import FakeApi
 
@@ -42,7 +42,7 @@ class Harness:
                 "status": {"conditions": [{"type": "Ready", "status": "True"}]},
             }
             self.cache.nodes.upsert(views.node(api.put(NODES, body)))
-        self.labeler = Labeler(api, self.cache, self.monitor, 15, clock=lambda: self.now)  # type: ignore[arg-type]
+        self.labeler = NodeLabeler(api, self.cache, self.monitor, 15, clock=lambda: self.now)  # type: ignore[arg-type]
 
     async def reconcile(self) -> None:
         self.labeler.reconcile_once()
