@@ -17,7 +17,7 @@ from convoy_agents.tiercheck.job_share import JobShare
 from convoy_agents.tiercheck.shard_sealer import ShardSealer
 from convoy_agents.tiercheck.shard_store import ShardStore
 from convoy_agents.tiercheck.shard_uses import ShardUses
-from convoy_agents.tiercheck.shares import SLOTS
+from convoy_agents.tiercheck.shares import BUFFERS
 from convoy_agents.tiercheck.store_access import StoreAccess
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Branch, Manifest, Record
@@ -38,7 +38,7 @@ class JobMemory(StoreAccess):
         self.slot_token = ""
         """The newest slot token by which anything came here."""
         self.closed = False
-        self.sealer = ShardSealer(self, folder / "slots", pool)
+        self.sealer = ShardSealer(self, folder / "buffers", pool)
         self._folder = folder
         self._pool = pool
         self._share = JobShare(job_uid, folder, budget)
@@ -88,8 +88,8 @@ class JobMemory(StoreAccess):
             # Buffers that earlier ranks left, and that hold nothing needed, serve the ranks that are here.
             store = await self._open()
             used = {owner, *owners, *store.owners}
-            self._share.keep_buffers({f"{SLOTS}{of}{one}" for one in used for of in (BASES, SEGMENTS)})
-            await self._share.grow(f"{SLOTS}{kind}{owner}", count * size, own_limit)
+            self._share.keep_buffers({f"{BUFFERS}{of}{one}" for one in used for of in (BASES, SEGMENTS)})
+            await self._share.grow(f"{BUFFERS}{kind}{owner}", count * size, own_limit)
             names = await asyncio.to_thread(store.reserve, owner, count, size, owners, kind)
         await self.changed()
         return [store.buffers.path(name) for name in names]

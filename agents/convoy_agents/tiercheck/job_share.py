@@ -9,7 +9,7 @@ from pathlib import Path
 
 from convoy_agents.tiercheck import memory, shares
 from convoy_agents.tiercheck.budget import Budget, Refusal
-from convoy_agents.tiercheck.shares import OTHERS, OVERHEAD, SLOTS
+from convoy_agents.tiercheck.shares import BUFFERS, OTHERS, OVERHEAD
 
 
 class BudgetExceeded(OSError):
@@ -66,7 +66,7 @@ class JobShare:
         self._purposes = {
             purpose: share
             for purpose, share in self._purposes.items()
-            if not purpose.startswith(SLOTS) or purpose in purposes
+            if not purpose.startswith(BUFFERS) or purpose in purposes
         }
 
     async def shrink(self, others: int) -> None:

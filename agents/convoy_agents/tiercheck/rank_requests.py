@@ -17,7 +17,7 @@ MAX_BROKEN = 4096
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Slots of so many bytes, to be written alternately."""
+    """Buffers of so many bytes, to be written alternately."""
 
     size: int
     segments: int = 0
@@ -34,9 +34,9 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """A slot holds a shard now."""
+    """A buffer holds a shard now."""
 
-    slot: str
+    buffer: str
     step: int
     length: int
     world: int
@@ -101,7 +101,7 @@ def parse(frame: Mapping[str, Any]) -> RankRequest:
 
 def _seal(frame: Mapping[str, Any]) -> Seal:
     return Seal(
-        slot=text(frame, "slot", 64),
+        buffer=text(frame, "buffer", 64),
         step=whole(frame, "step", MAX_STEP),
         length=whole(frame, "length", MAX_BYTES),
         world=whole(frame, "world", MAX_RANK),
@@ -138,7 +138,7 @@ _PARSERS: dict[str, Callable[[Mapping[str, Any]], RankRequest]] = {
     "reserve": lambda frame: Reserve(
         whole(frame, "size", MAX_BYTES), whole({"segments": 0, **frame}, "segments", MAX_SEGMENTS)
     ),
-    "look": lambda frame: Poll(text(frame, "known", 4096)),
+    "poll": lambda frame: Poll(text(frame, "known", 4096)),
     "seal": _seal,
     "abandon": lambda frame: Abandon(whole(frame, "step", MAX_STEP)),
     "inexact": lambda frame: Inexact(text(frame, "what", 512)),

@@ -47,8 +47,8 @@ from convoy_controllers.checkpoint.records import Record
 
 T = TypeVar("T")
 
-SLOTS = 2
-"""Slots of each rank: one holds the shard that the watermarks stand on while the other is written. With a
+BUFFERS = 2
+"""Buffers of each rank: one holds the shard that the watermarks stand on while the other is written. With a
 store each rank has one more, since a shard stays until the store has it.
 """
 POLL_SECONDS = 5.0
@@ -178,10 +178,10 @@ class RankServer:
         owners = [str(rank) for one in self._plans(plan) for rank in one.ranks]
         limit = plan.memory_limit
         kind = SEGMENTS if wanted.segments else BASES
-        count = wanted.segments or SLOTS + bool(plan.memory and plan.memory.store)
+        count = wanted.segments or BUFFERS + bool(plan.memory and plan.memory.store)
         work = job_memory.reserve(str(connection.rank), count, wanted.size, owners, limit, kind)
         try:
-            slots: list[Path] = await _with_wait_frames(connection, work)
+            buffers: list[Path] = await _with_wait_frames(connection, work)
         except (BudgetExceeded, ShareExhausted) as error:
             if kind == BASES:
                 raise
@@ -190,9 +190,9 @@ class RankServer:
             return
         if kind == BASES:
             self._troubles.memory_granted(plan, connection.rank, SAVING)
-        answer = {"type": "slots", "names": [path.name for path in slots]}
+        answer = {"type": "buffers", "names": [path.name for path in buffers]}
         await connection.send(
-            {**answer, "copies": plan.memory.copies if plan.memory else 0}, slots, write=True
+            {**answer, "copies": plan.memory.copies if plan.memory else 0}, buffers, write=True
         )
 
     async def _poll(self, plan: Assignment, connection: RankConnection, known: str) -> None:
@@ -204,7 +204,7 @@ class RankServer:
             return json.dumps(
                 {
                     "marks": {tier.value: list(mark) for tier, mark in sorted(store.marks.items())},
-                    "slot": free[0] if free else "",
+                    "buffer": free[0] if free else "",
                     "segments": store.writable(owner, SEGMENTS),
                     "holds": sorted(
                         list(generation)
@@ -224,7 +224,7 @@ class RankServer:
             return None if (found := stand(store)) == known else found
 
         found = await job_memory.until(news, POLL_SECONDS) or known
-        await connection.send({"type": "stand", "stand": found})
+        await connection.send({"type": "status", "status": found})
 
     async def _seal(self, plan: Assignment, connection: RankConnection, seal: Seal) -> None:
         owner, job_memory = str(connection.rank), self._memory_manager.open(plan.job_uid)
@@ -239,7 +239,7 @@ class RankServer:
         seconds = 0.0
         if not await job_memory.inspect(there):
             metadata = ShardMetadata(seal.world, seal.torch, seal.plan, seal.last)
-            written = WrittenBuffer(seal.slot, owner, seal.length, metadata)
+            written = WrittenBuffer(seal.buffer, owner, seal.length, metadata)
             extends = Generation(*seal.extends) if seal.extends else None
             done = await job_memory.sealer.seal(written, generation, extends)
             seconds = done.seconds

@@ -39,9 +39,9 @@ class ShardRecord:
     def text(self) -> bytes:
         """The record as it is written down. `given_up` is not: the next agent goes on without it."""
         body = {
-            "slot": self.buffer,
+            "buffer": self.buffer,
             "manifest": self.manifest.text.decode(),
-            "facts": self.metadata,
+            "metadata": self.metadata,
             "copy_of": self.copy_of,
         }
         return json.dumps(body).encode()
@@ -51,6 +51,6 @@ def parse(text: bytes) -> ShardRecord:
     """Read a record. ValueError, KeyError or TypeError for a malformed text."""
     body = json.loads(text)
     manifest = records.manifest(body["manifest"].encode())
-    buffer = str(body["slot"])
-    metadata = ShardMetadata(*body["facts"]) if buffer else None
+    buffer = str(body["buffer"])
+    metadata = ShardMetadata(*body["metadata"]) if buffer else None
     return ShardRecord(manifest, buffer, metadata, str(body.get("copy_of", "")))

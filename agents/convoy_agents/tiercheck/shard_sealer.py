@@ -83,7 +83,7 @@ class ShardSealer:
             if store.incarnation != generation.incarnation:
                 raise ValueError("nothing was restored in this incarnation, or a later one has begun")
             if written.name not in store.writable(written.shard, BASES if extends is None else SEGMENTS):
-                raise ValueError(f"{written.name} is none of the rank's free slots")
+                raise ValueError(f"{written.name} is none of the rank's free buffers")
             there = store.buffers.written(written.name)
             if not 0 < written.length <= there:
                 raise ValueError(f"{written.name} has {there} bytes, not {written.length}")

@@ -1,6 +1,6 @@
 """The store of one job's shards in a node's memory: shards of its own ranks, copies of others', commits.
 
-    slots/<name>          the buffers that the ranks write their shards into (buffers.py)
+    buffers/<name>          the buffers that the ranks write their shards into (buffers.py)
     files/<id>            all other shards, whole: copies, what was fetched
     manifests/<id>        the record of a shard in such a file, or in the buffer that the record names
     records/, branches/   what was committed, where incarnations started
@@ -34,7 +34,7 @@ MAX_WITHDRAWN = 128
 """Shards that are remembered as withdrawn; of more, the oldest stay with their hosts until a later generation
 takes their place there.
 """
-_FOLDERS = ("slots", "files", "manifests", "records", "branches")
+_FOLDERS = ("buffers", "files", "manifests", "records", "branches")
 
 
 class ShardStore:
@@ -45,7 +45,7 @@ class ShardStore:
         self._folder = folder
         for name in _FOLDERS:
             (folder / name).mkdir(mode=0o700, exist_ok=True)
-        self.buffers = Buffers(folder / "slots")
+        self.buffers = Buffers(folder / "buffers")
         self.incoming = IncomingShards(folder / "files")
         self.records: dict[Generation, Record] = {}
         self.branches: dict[int, Branch] = {}
@@ -150,7 +150,7 @@ class ShardStore:
     ) -> None:
         """Keep a shard that a rank has written into a buffer: from now on nobody writes there."""
         if buffer in self._used():
-            raise ValueError(f"slot {buffer} holds another shard")
+            raise ValueError(f"buffer {buffer} holds another shard")
         self._keep(ShardRecord(manifest, buffer, metadata))
 
     def sealed(self, shards: Collection[str], incarnation: int) -> dict[Generation, dict[str, str]]:

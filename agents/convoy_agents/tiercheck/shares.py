@@ -21,7 +21,7 @@ OVERHEAD = 8 * 1024 * 1024
 """For records and the file system itself."""
 OTHERS = "shards of others"
 """What room is reserved for beside the slots: copies, and what is fetched to be read."""
-SLOTS = "slots of "
+BUFFERS = "buffers of "
 """Before the kind of slots and the rank."""
 FILE = "shares.json"
 
@@ -54,9 +54,9 @@ def read(folder: Path) -> dict[str, int]:
 def measure(folder: Path) -> dict[str, int]:
     """The bytes that lie there, by purpose. OSError."""
     found: dict[str, int] = {}
-    for path in _files(folder / "slots"):
+    for path in _files(folder / "buffers"):
         owner, kind = owner_of(path.name)
-        purpose = f"{SLOTS}{kind}{owner}"
+        purpose = f"{BUFFERS}{kind}{owner}"
         found[purpose] = found.get(purpose, 0) + _pages(path)
     slots, others = sum(found.values()), sum(map(_pages, _files(folder / "files")))
     return {**found, OTHERS: max(others, memory.used_bytes(folder) - slots - OVERHEAD)}

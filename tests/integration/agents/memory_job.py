@@ -74,12 +74,12 @@ class Rank:
         return answer
 
     async def save(self, step: int, plan: str = "same") -> Response:
-        """Writes the state after a step into a free slot and has it sealed."""
+        """Writes the state after a step into a free buffer and has it sealed."""
         await self.until(lambda stand: bool(stand["buffer"]))
-        slot = self.stand["buffer"]
-        self.buffers[slot][:SIZE] = state(step, self.number)
+        buffer = self.stand["buffer"]
+        self.buffers[buffer][:SIZE] = state(step, self.number)
         return await self.request(
-            type="seal", slot=slot, step=step, length=SIZE, world=2, torch="2.13", plan=plan
+            type="seal", buffer=buffer, step=step, length=SIZE, world=2, torch="2.13", plan=plan
         )
 
     async def reserve_segments(self, count: int, size: int = SEGMENT) -> Response:
@@ -89,13 +89,13 @@ class Rank:
         return answer
 
     async def journal(self, step: int, extends: list[int]) -> Response:
-        """Writes what has come since another save into a free slot for segments and has it sealed."""
+        """Writes what has come since another save into a free buffer for segments and has it sealed."""
         await self.until(lambda stand: bool(stand["segments"]))
-        slot = self.stand["segments"][0]
-        self.buffers[slot][:SEGMENT] = segment(step, self.number)
+        buffer = self.stand["segments"][0]
+        self.buffers[buffer][:SEGMENT] = segment(step, self.number)
         return await self.request(
             type="seal",
-            slot=slot,
+            buffer=buffer,
             step=step,
             length=SEGMENT,
             world=2,

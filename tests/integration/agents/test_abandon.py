@@ -15,7 +15,7 @@ from convoy_controllers.checkpoint.generation import Generation
 __all__ = ["folder", "job"]
 
 ROOM = 4 * SIZE + 9 * 2**20
-"""Two slots, two copies and what goes with them: a third copy does not fit."""
+"""Two buffers, two copies and what goes with them: a third copy does not fit."""
 
 
 async def start_job(make_host: HostMaker, job: MemoryJob) -> tuple[Host, Host, list[Rank]]:

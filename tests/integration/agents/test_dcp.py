@@ -116,7 +116,7 @@ async def test_what_does_not_fit_is_refused_by_all_and_a_smaller_one_is_taken(
 
 
 @pytest.mark.parametrize("pods", [[A, B], [A, A]], ids=["in pods of their own", "in one pod"])
-async def test_a_save_that_fails_on_one_rank_leaves_no_slot_taken(
+async def test_a_save_that_fails_on_one_rank_leaves_no_buffer_taken(
     make_host: HostMaker, job: MemoryJob, start: Start, pods: list[str]
 ) -> None:
     one, two = await make_host("one"), await make_host("two")

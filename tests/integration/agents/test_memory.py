@@ -70,7 +70,7 @@ async def test_a_save_stands_locally_then_with_its_copies(
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
-    for step in (10, 20, 30, 40):  # more than there are slots
+    for step in (10, 20, 30, 40):  # more than there are buffers
         await saved(ranks, 1, step)
     last = Generation(1, 40)
     assert await held(one) == await held(two) == {(last, "0"), (last, "1")}
@@ -266,7 +266,7 @@ async def test_an_agent_counts_anew_what_was_given_out_where_that_is_damaged(
     (one.root / "run" / "memory" / JOB / "shares.json").write_bytes(b"{}")
     await crashed(hub, one)
     assert one.agent.memory_manager.budget.shares is not shares
-    used = 3 * SIZE  # two slots and a copy
+    used = 3 * SIZE  # two buffers and a copy
     assert used <= one.agent.memory_manager.budget.shares[JOB] <= limit
     job.limit = limit
     job.launchers[A] = await one.launcher(A, 1)
@@ -371,7 +371,7 @@ async def test_an_earlier_incarnation_writes_nothing_any_more(
     assert Generation(1, 20) not in records and Generation(2, 15) in records
 
 
-async def test_slots_of_ranks_that_left_are_given_to_those_that_came(
+async def test_buffers_of_ranks_that_left_are_given_to_those_that_came(
     make_host: HostMaker, hub: FakeHub, folder: Path
 ) -> None:
     job = MemoryJob(hub, folder, copies=0)
@@ -380,7 +380,7 @@ async def test_slots_of_ranks_that_left_are_given_to_those_that_came(
     for rank in ranks:
         await rank.save(10)
     await ranks[0].stands(Tier.LOCAL, 1, 10)
-    # The ranks change places: each reads what lies in the other's slots.
+    # The ranks change places: each reads what lies in the other's buffers.
     members: list[tuple[str, Host]] = [(B, two), (A, one)]
     again = await job.start_incarnation(2, members)
     for rank in again:
@@ -388,8 +388,8 @@ async def test_slots_of_ranks_that_left_are_given_to_those_that_came(
     for rank in again:
         await rank.stands(Tier.PEER, 2, 20)
     await again[0].reserve()
-    slots = sorted(path.name for path in (two.settings.run_dir / "memory" / JOB / "buffers").iterdir())
-    assert slots == ["0-0", "0-1"]
+    buffers = sorted(path.name for path in (two.settings.run_dir / "memory" / JOB / "buffers").iterdir())
+    assert buffers == ["0-0", "0-1"]
 
 
 @pytest.mark.parametrize(
@@ -397,7 +397,7 @@ async def test_slots_of_ranks_that_left_are_given_to_those_that_came(
     [
         {"type": "erase"},
         {"type": "reserve", "size": -1},
-        {"type": "seal", "slot": "0-0", "step": 1},
+        {"type": "seal", "buffer": "0-0", "step": 1},
         {"type": "restore", "attempt": 0, "broken": [1]},
     ],
 )
@@ -411,16 +411,16 @@ async def test_what_is_no_question_ends_the_line(
     assert await pod.ended()
 
 
-@pytest.mark.parametrize("slot", ["1-0", "../records", "/etc/passwd", "0-7", ""])
-async def test_a_rank_has_nothing_sealed_but_its_own_free_slots(
-    make_host: HostMaker, hub: FakeHub, job: MemoryJob, slot: str
+@pytest.mark.parametrize("buffer", ["1-0", "../records", "/etc/passwd", "0-7", ""])
+async def test_a_rank_has_nothing_sealed_but_its_own_free_buffers(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, buffer: str
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     refused = await ranks[0].request(
-        type="seal", slot=slot, step=5, length=SIZE, world=2, torch="2.13", plan="same"
+        type="seal", buffer=buffer, step=5, length=SIZE, world=2, torch="2.13", plan="same"
     )
-    assert refused["type"] == "failed" and "free slots" in refused["why"]
+    assert refused["type"] == "failed" and "free buffers" in refused["why"]
     longer = await ranks[0].request(
         type="seal", buffer="0-0", step=5, length=100 * SIZE, world=2, torch="2.13", plan="same"
     )

@@ -123,11 +123,11 @@ async def test_a_damaged_base_is_taken_from_the_peer_and_the_segment_from_here(
         {"extends": [1, 9]},  # never saved
         {"extends": [2, 10]},
         {"extends": [1, 11]},  # itself
-        {"buffer": "0-1"},  # a full save's slot
-        {"extends": None},  # a segment's slot
+        {"buffer": "0-1"},  # a full save's buffer
+        {"extends": None},  # a segment's buffer
     ],
 )
-async def test_a_segment_follows_what_the_rank_has_saved_in_its_own_slots(
+async def test_a_segment_follows_what_the_rank_has_saved_in_its_own_buffers(
     make_host: HostMaker, hub: FakeHub, folder: Path, changes: dict[str, object]
 ) -> None:
     job = MemoryJob(hub, folder, copies=0)

@@ -196,8 +196,8 @@ async def test_a_pod_that_shortens_its_buffer_harms_nobody_else(
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
-    for slot in (one.settings.run_dir / "memory" / JOB / "buffers").iterdir():
-        with slot.open("r+b") as file:
+    for buffer in (one.settings.run_dir / "memory" / JOB / "buffers").iterdir():
+        with buffer.open("r+b") as file:
             file.truncate(4096)
     answer = await ranks[0].request(
         type="seal", buffer="0-1", step=20, length=SIZE, world=2, torch="2.13", plan="same"
@@ -223,7 +223,7 @@ async def test_damage_that_nobody_reads_is_found_and_replaced(
     for host in (one, two):
         await host.agent.scrubber.scrub()
         assert await held(host) == wanted, "what is whole stays"
-    await damage(one, "0", Generation(1, 10))  # the rank's own, in its slot
+    await damage(one, "0", Generation(1, 10))  # the rank's own, in its buffer
     await damage(two, "1", Generation(1, 10), 0)
     await one.agent.scrubber.scrub()
     await two.agent.scrubber.scrub()

@@ -101,7 +101,7 @@ async def test_what_a_coordinator_that_was_cut_off_commits_is_no_state_of_the_ru
     await saved(new, 2, 15, Tier.LOCAL, Tier.PEER)
     for host in (two, three):
         assert Generation(1, 20) not in await records(host)
-    # It gets no other voice, and has nowhere to write any more: what stands alone keeps a slot.
+    # It gets no other voice, and has nowhere to write any more: what stands alone keeps a buffer.
     assert old[0].stand["marks"][Tier.PEER.value] == [1, 10]
     await old[0].until(lambda stand: not stand["buffer"])
     # Although its record is there to be found, and its steps are more, nobody goes on from it.

@@ -74,7 +74,7 @@ async def test_a_save_stands_beside_a_connection_that_is_half_open(
         await saved(ranks, 1, 20, Tier.LOCAL)
         for rank in ranks:
             assert rank.stand["marks"][Tier.PEER.value] == [1, 10]
-        # The slots hold what has its copies, and what waits for them.
+        # The buffers hold what has its copies, and what waits for them.
         assert not ranks[0].stand["buffer"]
     for rank in ranks:
         await rank.stands(Tier.PEER, 1, 20, TIMEOUT)

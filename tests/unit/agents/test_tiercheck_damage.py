@@ -1,6 +1,6 @@
 """Damaged bytes, torn writes and lost files, in every tier: none is taken for what was saved.
 
-In a node's memory, on the way to another node, and in a store: slots, copies, journal segments, manifests,
+In a node's memory, on the way to another node, and in a store: buffers, copies, journal segments, manifests,
 records, branches and watermarks, a file at a time. What a restore then reads is compared with what was saved.
 """
 
@@ -65,15 +65,15 @@ def record(generation: Generation) -> Record:
 
 
 def fill_memory(folder: Path) -> None:
-    """A rank's own shard in its slots, and another's copies, of all generations."""
+    """A rank's own shard in its buffers, and another's copies, of all generations."""
     store = ShardStore(folder)
-    slots = [*store.reserve("0", 2, SIZE), *store.reserve("0", 1, SIZE, kind=SEGMENTS)]
+    buffers = [*store.reserve("0", 2, SIZE), *store.reserve("0", 1, SIZE, kind=SEGMENTS)]
     store.add_branch(Branch(1))
     store.start_incarnation(1, {})
-    for slot, generation in zip(slots, (OLD, BASE, NEWEST), strict=True):
-        with store.buffers.path(slot).open("r+b") as file:
+    for buffer, generation in zip(buffers, (OLD, BASE, NEWEST), strict=True):
+        with store.buffers.path(buffer).open("r+b") as file:
             file.write(data(generation, "0"))
-        store.seal(named(generation, "0"), slot, ShardMetadata(2, "2.13", "plan"))
+        store.seal(named(generation, "0"), buffer, ShardMetadata(2, "2.13", "plan"))
         copy = named(generation, "1")
         for index in store.expect(copy):
             store.incoming.put(copy.id, index, piece(generation, "1", index))

@@ -108,7 +108,7 @@ async def test_a_copy_that_was_damaged_while_it_was_read_is_counted_on(
 
 
 async def full(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
-    """A rank's slots for bases and segments, and a copy."""
+    """A rank's buffers for bases and segments, and a copy."""
     job_memory = await begun(tmpfs, pool)
     await job_memory.reserve("10", 2, 50 * SIZE, ["10"], 0)
     await job_memory.reserve("10", 3, SIZE, ["10"], 0, SEGMENTS)
@@ -125,8 +125,8 @@ async def test_no_damage_to_what_was_given_out_takes_anything_from_the_job(
     limit = tmpfs.size
     path = tmpfs.folder / shares.FILE
     damage(random.Random(seed), path, path.read_bytes())
-    # A rank has made its slot longer than it is.
-    with (tmpfs.folder / "slots" / "10-0").open("r+b") as file:
+    # A rank has made its buffer longer than it is.
+    with (tmpfs.folder / "buffers" / "10-0").open("r+b") as file:
         file.truncate(LIMIT)
     budget = Budget(limit)
     job_memory = JobMemory("uid", tmpfs.folder, budget, pool)
@@ -146,7 +146,7 @@ async def test_no_damage_to_what_was_given_out_takes_anything_from_the_job(
 async def test_what_was_given_out_is_found_again(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
     await full(tmpfs, pool)
     found = shares.read(tmpfs.folder)
-    assert found == {"slots of 10": 100 * SIZE, "slots of j10": 3 * SIZE, OTHERS: SIZE}
+    assert found == {"buffers of 10": 100 * SIZE, "buffers of j10": 3 * SIZE, OTHERS: SIZE}
     path = tmpfs.folder / shares.FILE
     path.write_bytes(path.read_bytes().replace(b"1228800", b"9228800"))
     assert shares.read(tmpfs.folder) == found

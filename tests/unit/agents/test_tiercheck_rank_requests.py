@@ -23,7 +23,7 @@ from convoy_agents.tiercheck.rank_requests import (
     parse,
 )
 
-SEAL = {"type": "seal", "slot": "0-1", "step": 7, "length": 4096, "world": 2, "torch": "2.13", "plan": "p"}
+SEAL = {"type": "seal", "buffer": "0-1", "step": 7, "length": 4096, "world": 2, "torch": "2.13", "plan": "p"}
 
 
 @pytest.mark.parametrize(
@@ -31,8 +31,8 @@ SEAL = {"type": "seal", "slot": "0-1", "step": 7, "length": 4096, "world": 2, "t
     [
         ({"type": "reserve", "size": 10}, Reserve(10)),
         ({"type": "reserve", "size": 10, "segments": 4}, Reserve(10, 4)),
-        ({"type": "look", "known": "{}"}, Poll("{}")),
-        ({"type": "look"}, Poll("")),
+        ({"type": "poll", "known": "{}"}, Poll("{}")),
+        ({"type": "poll"}, Poll("")),
         (SEAL, Seal("0-1", 7, 4096, 2, "2.13", "p")),
         ({**SEAL, "extends": [3, 6]}, Seal("0-1", 7, 4096, 2, "2.13", "p", extends=(3, 6))),
         ({**SEAL, "extends": None}, Seal("0-1", 7, 4096, 2, "2.13", "p")),
@@ -57,7 +57,7 @@ def test_questions(frame: dict[str, Any], wanted: RankRequest) -> None:
         ({"type": "reserve", "size": -1}, "size"),
         ({"type": "reserve", "size": True}, "size"),
         ({"type": "reserve", "size": 2**60}, "size"),
-        ({**SEAL, "slot": 3}, "slot"),
+        ({**SEAL, "buffer": 3}, "buffer"),
         ({**SEAL, "step": "7"}, "step"),
         ({**SEAL, "length": None}, "length"),
         ({"type": "reserve", "size": 1, "segments": 1000}, "segments"),
@@ -82,7 +82,7 @@ json = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=6,
 )
-kinds = st.sampled_from(["reserve", "look", "seal", "inexact", "restore", "shard", "restored", "other"])
+kinds = st.sampled_from(["reserve", "poll", "seal", "inexact", "restore", "shard", "restored", "other"])
 names = st.sampled_from(
     [*SEAL, "extends", "segments", "bases", "size", "known", "attempt", "broken", "shard"]
 )

@@ -42,11 +42,11 @@ def noise(seed: int, size: int = SIZE) -> bytes:
     return random.Random(seed).randbytes(size)
 
 
-def sealed(store: ShardStore, slot: str, step: int) -> Manifest:
-    with store.buffers.path(slot).open("r+b") as file:
+def sealed(store: ShardStore, buffer: str, step: int) -> Manifest:
+    with store.buffers.path(buffer).open("r+b") as file:
         file.write(noise(step))
     manifest = named(noise(step), step)
-    store.seal(manifest, slot)
+    store.seal(manifest, buffer)
     return manifest
 
 
@@ -70,7 +70,7 @@ def whole(store: ShardStore, manifest: Manifest) -> bytes:
     return b"".join(store.read(manifest.id, index) for index in range(len(manifest.chunks)))
 
 
-def test_a_slot_is_written_by_nobody_while_a_watermark_stands_on_it(store: ShardStore) -> None:
+def test_a_buffer_is_written_by_nobody_while_a_watermark_stands_on_it(store: ShardStore) -> None:
     store.reserve("0", 2, SIZE)
     assert store.writable("0") == ["0-0", "0-1"]
     first = sealed(store, "0-0", 1)
@@ -214,7 +214,7 @@ def test_pages_are_touched_before_anybody_needs_them(tmp_path: Path, monkeypatch
             return 0
 
     monkeypatch.setattr(memory, "_libc", Libc)
-    memory.allocate(tmp_path / "slot", SIZE)
+    memory.allocate(tmp_path / "buffer", SIZE)
     assert Libc.touched == [SIZE]
 
 
@@ -226,7 +226,7 @@ def test_a_file_that_cannot_grow_is_as_it_was(
         os.ftruncate(fd, size // 2)
         raise OSError(errno.ENOSPC, "full")
 
-    path = tmp_path / "slot"
+    path = tmp_path / "buffer"
     if there:
         path.write_bytes(there)
     monkeypatch.setattr(os, "posix_fallocate", full)
@@ -328,7 +328,7 @@ def test_a_smaller_reservation_cuts_nothing_off(store: ShardStore) -> None:
     assert store.buffers.path("0-1").stat().st_size == SIZE
 
 
-def test_a_slot_whose_digests_are_being_taken_is_nobody_s(store: ShardStore) -> None:
+def test_a_buffer_whose_digests_are_being_taken_is_nobody_s(store: ShardStore) -> None:
     store.reserve("0", 2, SIZE)
     store.sealing.add("0-0")
     assert store.writable("0") == ["0-1"]

@@ -132,8 +132,8 @@ BEGINS: dict[str, Callable[[TroubleReporter], None]] = {
 }
 ENDS: dict[str, tuple[Callable[[TroubleReporter], None], set[str]]] = {
     "noted": (lambda troubles: troubles.record_written(at()), {"record"}),
-    "rank 0 has slots": (lambda troubles: troubles.memory_granted(at(), 0, "saving"), {"rank 0 saves"}),
-    "rank 1 has slots": (lambda troubles: troubles.memory_granted(at(), 1, "saving"), {"rank 1 saves"}),
+    "rank 0 has buffers": (lambda troubles: troubles.memory_granted(at(), 0, "saving"), {"rank 0 saves"}),
+    "rank 1 has buffers": (lambda troubles: troubles.memory_granted(at(), 1, "saving"), {"rank 1 saves"}),
     "rank 0 has read": (lambda troubles: troubles.memory_granted(at(), 0, "reading"), {"rank 0 reads"}),
     "stored": (lambda troubles: troubles.stored(at()), {"store", "shard"}),
 }

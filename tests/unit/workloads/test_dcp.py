@@ -34,10 +34,10 @@ def file(data: bytes) -> int:
 
 @dataclass
 class Agent:
-    """Keeps everything that rank 0 seals; it also stands in for SaveStatus, where a slot is always free."""
+    """Keeps everything that rank 0 seals; it also stands in for SaveStatus, where a buffer is always free."""
 
     limit: int = 1 << 30
-    slots: list[int] = field(default_factory=list)
+    buffers: list[int] = field(default_factory=list)
     saved: list[tuple[int, bytes]] = field(default_factory=list)
     questions: list[Message] = field(default_factory=list)
     shards: dict[str, bytes] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Agent:
     abandoned_steps: set[int] = field(default_factory=set)
     """Steps that were given up."""
     finished_writes: int = 0
-    """How often a slot was said to be written, or not to be after all."""
+    """How often a buffer was said to be written, or not to be after all."""
 
     def request(self, question: Message, seconds: float = 0.0) -> tuple[Message, list[int]]:
         self.questions.append(question)
@@ -57,13 +57,13 @@ class Agent:
     def _reserve(self, question: Message) -> tuple[Message, list[int]]:
         if 2 * question["size"] > self.limit:
             return {"type": "refused", "why": "7 bytes are missing"}, []
-        self.slots = self.slots or [os.memfd_create("slot"), os.memfd_create("slot")]
-        for fd in self.slots:
+        self.buffers = self.buffers or [os.memfd_create("buffer"), os.memfd_create("buffer")]
+        for fd in self.buffers:
             os.ftruncate(fd, max(question["size"], os.fstat(fd).st_size))
-        return {"type": "slots", "names": ["0-0", "0-1"], "copies": 0}, [os.dup(fd) for fd in self.slots]
+        return {"type": "buffers", "names": ["0-0", "0-1"], "copies": 0}, [os.dup(fd) for fd in self.buffers]
 
     def _seal(self, question: Message) -> tuple[Message, list[int]]:
-        fd = self.slots[int(question["slot"][-1])]
+        fd = self.buffers[int(question["buffer"][-1])]
         self.saved.append((question["step"], os.pread(fd, question["length"], 0)))
         return {"type": "sealed", "seconds": 0.0}, []
 
@@ -87,12 +87,12 @@ class Agent:
     # The part of SaveStatus.
 
     @property
-    def slot(self) -> str:
+    def buffer(self) -> str:
         return f"0-{self.turn}"
 
     def start(self) -> None: ...
 
-    def start_write(self, slot: str, generation: Generation) -> None:
+    def start_write(self, buffer: str, generation: Generation) -> None:
         self.turn = 1 - self.turn
 
     def finish_write(self) -> None:
@@ -101,7 +101,7 @@ class Agent:
     def abandoned(self, generation: Generation) -> bool:
         return generation.step in self.abandoned_steps
 
-    def wait_slot(self, seconds: float) -> bool:
+    def wait_buffer(self, seconds: float) -> bool:
         return True
 
     def wait_reached(self, generation: Generation, tier: str, seconds: float) -> bool:
@@ -122,7 +122,7 @@ def joined(agent: Agent, incarnation: int = 2) -> Any:
 def agent() -> Iterator[Agent]:
     agent = Agent()
     yield agent
-    for fd in agent.slots:
+    for fd in agent.buffers:
         os.close(fd)
 
 
@@ -170,9 +170,9 @@ def test_what_is_saved_comes_back_with_its_values(agent: Agent, job: Any) -> Non
     save(job, 3, state(3))
     save(job, 4, state(4))
     assert [step for step, _ in agent.saved] == [3, 4]
-    assert agent.questions[-1] | {"slot": ""} == {
+    assert agent.questions[-1] | {"buffer": ""} == {
         "type": "seal",
-        "slot": "",
+        "buffer": "",
         "step": 4,
         "length": len(agent.saved[-1][1]),
         "extends": None,

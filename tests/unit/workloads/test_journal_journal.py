@@ -107,7 +107,7 @@ def target() -> memoryview:
 
 
 def after_full_save(run: Run, journal: Journal) -> bytearray:
-    """A full save with the coming steps in the slot `a`."""
+    """A full save with the coming steps in the buffer `a`."""
     base = run.full()
     journal.on_full_save(run.generation)
     journal.open("a", target())
@@ -123,10 +123,10 @@ def test_base_and_segments_make_the_same_run() -> None:
     pieces = []
     for name, steps in (("b", 1), ("c", 3), ("d", 1)):
         run.train(steps)
-        slot = journal._target
+        buffer = journal._target
         size = run.segment(journal)
         assert journal.tip == run.generation
-        pieces.append(slot[:size])
+        pieces.append(buffer[:size])
         journal.open(name, target())
     again = Run(seed=5)
     again.restore(base, pieces)
@@ -167,8 +167,8 @@ def test_what_is_frozen_and_written_to_behind_torchs_back_comes_back() -> None:
     run.train(1)
     run.model.frozen.weight.data.mul_(0.9)
     assert run.model.frozen.weight._version == version
-    slot = journal._target
-    piece = slot[: run.segment(journal)]
+    buffer = journal._target
+    piece = buffer[: run.segment(journal)]
     again = Run(seed=5)
     again.restore(base, [piece])
     assert again.bits() == run.bits()
@@ -182,8 +182,8 @@ def test_a_replay_that_makes_something_else_is_seen() -> None:
     journal._sample = None  # it need not have met the parameter
     run.train(1)
     run.model.two.weight.data[0, 0] += 1
-    slot = journal._target
-    piece = segment_reader.read(slot[: run.segment(journal)])
+    buffer = journal._target
+    piece = segment_reader.read(buffer[: run.segment(journal)])
     state = run.state.load_target()
     reading.load(state, [shard.read(memoryview(base))])
     run.state.apply(state, 1)
@@ -201,8 +201,8 @@ def test_a_replay_that_makes_the_same_passes() -> None:
     pieces = []
     for name in "bc":
         run.train(2)
-        slot = journal._target
-        pieces.append(segment_reader.read(slot[: run.segment(journal)]))
+        buffer = journal._target
+        pieces.append(segment_reader.read(buffer[: run.segment(journal)]))
         journal.open(name, target())
     assert all(one.facts[fingerprints.ENDS] for one in pieces)
     state = run.state.load_target()
@@ -269,7 +269,7 @@ def test_an_undisturbed_journal_passes_the_check() -> None:
         assert journal.check() == "" and run.bits() == before
 
 
-def test_a_slot_of_the_chain_is_not_written_again() -> None:
+def test_a_buffer_of_the_chain_is_not_written_again() -> None:
     run = Run()
     journal = run.journal()
     run.train(1)
@@ -335,8 +335,8 @@ def test_segments_of_other_groups_are_refused() -> None:
     run.train(1)
     after_full_save(run, journal)
     run.train(1)
-    slot = journal._target
-    piece = segment_reader.read(slot[: run.segment(journal)])
+    buffer = journal._target
+    piece = segment_reader.read(buffer[: run.segment(journal)])
     other = torch.optim.SGD(list(run.model.two.parameters()), lr=0.1)
     assert journals.refusal(run.model, other, [piece])
     assert journals.refusal(run.model, None, [piece])

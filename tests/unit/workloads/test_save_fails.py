@@ -19,8 +19,8 @@ from convoy_workloads.runtime.errors import OtherRankFailed
 from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.rank_context import RankContext
 from convoy_workloads.runtime.tiers import planning, shard
+from convoy_workloads.runtime.tiers.buffers import RankBuffers
 from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
-from convoy_workloads.runtime.tiers.slots import Slots
 from convoy_workloads.runtime.tiers.values import UnsavableError
 
 WORLD = 2
@@ -54,7 +54,7 @@ class Ranks:
 
 def at_the_first_save(ranks: Ranks) -> None:
     ranks.fails(1, object())
-    assert not ranks.agent.finished_writes, "no slot was begun"
+    assert not ranks.agent.finished_writes, "no buffer was begun"
     ranks.saves(1)
 
 
@@ -107,7 +107,7 @@ def in_the_middle_of_the_copy(ranks: Ranks) -> None:
         shard.write = write
         ranks.memory.settle()
         assert ranks.agent.questions[-1] == {"type": "abandon", "step": 1}
-        assert ranks.agent.finished_writes == finished_writes + 1, "the slot may be written again"
+        assert ranks.agent.finished_writes == finished_writes + 1, "the buffer may be written again"
     else:
         assert ranks.memory.start(state(0), 1) and ranks.memory.settle()
     # It is not tried again, with the group or without.
@@ -143,8 +143,8 @@ def where_rank_0_deals_out(ranks: Ranks) -> None:
     breaks(ranks, 0, planner, "create_global_plan", lambda step: ranks.memory.start(state(ranks.rank), step))
 
 
-def where_a_slot_is_waited_for(ranks: Ranks) -> None:
-    breaks(ranks, 1, Slots, "bytes", lambda step: ranks.memory.stage_last(state(ranks.rank), step))
+def where_a_buffer_is_waited_for(ranks: Ranks) -> None:
+    breaks(ranks, 1, RankBuffers, "bytes", lambda step: ranks.memory.stage_last(state(ranks.rank), step))
 
 
 def run(scenario: Callable[[Ranks], None], rank: int, meeting: str) -> None:
@@ -173,7 +173,7 @@ def run(scenario: Callable[[Ranks], None], rank: int, meeting: str) -> None:
         in_the_middle_of_the_copy,
         where_the_state_is_looked_at,
         where_rank_0_deals_out,
-        where_a_slot_is_waited_for,
+        where_a_buffer_is_waited_for,
     ],
     ids=lambda scenario: scenario.__name__,
 )

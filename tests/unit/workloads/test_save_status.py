@@ -1,4 +1,4 @@
-"""Which slot a rank may write, by what its agent says and when it was asked."""
+"""Which buffer a rank may write, by what its agent says and when it was asked."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Client:
             threading.Event().wait()
         if isinstance(found, Exception):
             raise found
-        return {"type": "stand", "stand": found}, []
+        return {"type": "status", "status": found}, []
 
 
-def stand(slot: str = "", holds: tuple[int, ...] = (), **marks: int) -> str:
+def stand(buffer: str = "", holds: tuple[int, ...] = (), **marks: int) -> str:
     """What the agent of incarnation 1 says."""
     return json.dumps(
         {
-            "slot": slot,
+            "buffer": buffer,
             "holds": [[1, step] for step in holds],
             "uploads": [],
             "marks": {tier: [1, step] for tier, step in marks.items()},
@@ -82,18 +82,18 @@ def scene() -> Iterator[Scene]:
 def test_the_answer_is_what_the_next_question_knows(scene: Scene) -> None:
     first = stand("0-0")
     assert scene.respond(first) == first
-    assert scene.status.slot == "0-0" and scene.status.wait_slot(0.0)
+    assert scene.status.buffer == "0-0" and scene.status.wait_buffer(0.0)
 
 
-def test_a_slot_that_is_written_is_free_by_no_answer_to_an_earlier_question(scene: Scene) -> None:
+def test_a_buffer_that_is_written_is_free_by_no_answer_to_an_earlier_question(scene: Scene) -> None:
     scene.respond(stand("0-0"))
     scene.status.start_write("0-0", FIVE)
-    assert scene.status.slot == ""
+    assert scene.status.buffer == ""
     # Asked before the agent knew of the save, answered late.
     scene.respond(stand("0-0", local=3))
-    assert scene.status.slot == ""
+    assert scene.status.buffer == ""
     scene.respond(stand("0-1", local=4))
-    assert scene.status.slot == "0-1", "another one is free for all that"
+    assert scene.status.buffer == "0-1", "another one is free for all that"
 
 
 def test_what_the_agent_holds_tells_that_it_knows(scene: Scene) -> None:
@@ -101,17 +101,17 @@ def test_what_the_agent_holds_tells_that_it_knows(scene: Scene) -> None:
     scene.status.start_write("0-0", FIVE)
     scene.respond(stand("", (5,)))
     scene.respond(stand("0-0", (), local=9, peer=9))
-    assert scene.status.slot == "0-0"
+    assert scene.status.buffer == "0-0"
 
 
-def test_a_save_that_failed_frees_its_slot_with_the_next_question(scene: Scene) -> None:
+def test_a_save_that_failed_frees_its_buffer_with_the_next_question(scene: Scene) -> None:
     scene.respond(stand("0-0"))
     scene.status.start_write("0-0", FIVE)
     scene.status.finish_write()
     scene.respond(stand("0-0", local=1))  # was asked before
-    assert scene.status.slot == ""
+    assert scene.status.buffer == ""
     scene.respond(stand("0-0", local=2))
-    assert scene.status.slot == "0-0"
+    assert scene.status.buffer == "0-0"
     assert not scene.status.wait_reached(FIVE, LOCAL, SECONDS), "nobody holds it: no need to wait"
 
 
@@ -136,12 +136,12 @@ def test_what_is_kept_no_more_before_it_stood_was_given_up(scene: Scene) -> None
     assert not scene.status.abandoned(FIVE), "a later one stands"
 
 
-@pytest.mark.parametrize("answer", [AgentUnavailable("gone"), "no json", json.dumps({"slot": "0-0"})])
+@pytest.mark.parametrize("answer", [AgentUnavailable("gone"), "no json", json.dumps({"buffer": "0-0"})])
 def test_an_agent_that_is_away_or_talks_nonsense_frees_nothing(scene: Scene, answer: Any) -> None:
     scene.respond(stand("0-0"))
     scene.status.start_write("0-0", FIVE)
     scene.respond(answer)
-    assert scene.status.slot == ""
+    assert scene.status.buffer == ""
 
 
 def test_the_time_of_a_save_is_taken_once_for_each_tier(
@@ -201,5 +201,5 @@ def test_copies_count_where_there_are_any() -> None:
     saves = MemoryCheckpoints(RankContext(incarnation=1, socket="/nowhere"))
     saves._status._seconds = {LOCAL: 2.0, PEER: 7.0}
     assert saves.copy_seconds == 2.0
-    saves._slots.copies = 1
+    saves._buffers.copies = 1
     assert saves.copy_seconds == 7.0

@@ -46,11 +46,11 @@ async def measured(root: Path, size: int, times: int, progress: Progress) -> Upl
                 path = Path("/dev/shm") / f"{root.parent.name}-upload"
                 try:
                     with path.open("wb") as file:
-                        slot = await bulk.fill(rank, size, file.write)
+                        buffer = await bulk.fill(rank, size, file.write)
                     if step % 2:
                         found.theirs.append(await asyncio.to_thread(_plain, objects, path))
                     began = time.monotonic()
-                    await bulk.seal(rank, slot, step, size, 1)
+                    await bulk.seal(rank, buffer, step, size, 1)
                     await rank.stands(Tier.REMOTE, 1, step, bulk.PATIENCE)
                     found.ours.append(time.monotonic() - began)
                     if not step % 2:

@@ -92,7 +92,7 @@ class ConvoyWriter(StorageWriter):
             raise NotSaved(_TOGETHER)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Waits for a slot with room for about this rank's share. NotSaved on all ranks when one has none.
+        """Waits for a buffer with room for about this rank's share. NotSaved on all ranks when one has none.
 
         StepAbandoned when this very step was given up before, as a rank had failed in `write_data`: in this
         incarnation only a later one can be saved.
@@ -118,9 +118,9 @@ class ConvoyWriter(StorageWriter):
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Copies this rank's share into its slot. UnsavableError names a value that has no exact form.
+        """Copies this rank's share into its buffer. UnsavableError names a value that has no exact form.
 
-        When it fails on a rank, no other rank keeps its slot for the generation.
+        When it fails on a rank, no other rank keeps its buffer for the generation.
         """
         try:
             return self._write(plan, planner)

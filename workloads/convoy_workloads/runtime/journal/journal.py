@@ -29,7 +29,7 @@ SAMPLED_BYTES = 64 << 20
 INDEX_BYTES = 256 * 1024
 """Of a segment, for what is no gradient."""
 MOST_SEGMENTS = 8
-"""In one chain, whatever their size; each has a slot."""
+"""In one chain, whatever their size; each has a buffer."""
 
 
 def parameters_of(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
@@ -82,7 +82,7 @@ class Journal:
         self._name = ""
         self._target = memoryview(b"")
         self._sealed: list[tuple[str, memoryview]] = []
-        """Slots of the chain's segments, and their bytes."""
+        """Buffers of the chain's segments, and their bytes."""
         self._sample: guard.Sample | None = None
         """Of what the open segment begins with."""
         self._turn = 0
@@ -110,11 +110,11 @@ class Journal:
         return self.writing and self._recorder.steps > self._chain.steps
 
     def capacity(self, steps: int) -> int:
-        """Bytes of a slot for segments of so many steps; one more may come before there is time to save."""
+        """Bytes of a buffer for segments of so many steps; one more may come before there is time to save."""
         return (steps + 1) * self._recorder.step_bytes + INDEX_BYTES
 
-    def slots(self, steps: int, full: int) -> int:
-        """Slots of that capacity that are worth while: about as much memory as one full save, which has
+    def buffers(self, steps: int, full: int) -> int:
+        """Buffers of that capacity that are worth while: about as much memory as one full save, which has
         `full` bytes, and one to write to.
         """
         return max(2, min(MOST_SEGMENTS, full // self.capacity(steps))) + 1
@@ -152,7 +152,7 @@ class Journal:
         self._prints = {at: fingerprint_of(one) for at, one in self._frozen.items()}
 
     def open(self, name: str, target: memoryview, steps: int = 1) -> None:
-        """The coming steps, about so many, are written to a slot."""
+        """The coming steps, about so many, are written to a buffer."""
         if any(name == one for one, _ in self._sealed):
             self.end("a segment of the chain is not kept any more")
             return
@@ -173,7 +173,7 @@ class Journal:
     def seal(
         self, snapshot: StateSnapshot, rank_plan: RankPlan, facts: Mapping[str, Any]
     ) -> tuple[str, int] | None:
-        """Closes the open segment: its slot and its bytes. None, and the chain has ended, when it is of no
+        """Closes the open segment: its buffer and its bytes. None, and the chain has ended, when it is of no
         use, or does not make again what a sample has become (`inexact`).
 
         What no step makes, such as buffers and generators, goes into it as it is now.

@@ -1,4 +1,4 @@
-"""Checkpoints in the memory of nodes: ranks copy their shares into slots, the agents do the rest."""
+"""Checkpoints in the memory of nodes: ranks copy their shares into buffers, the agents do the rest."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from convoy_workloads.runtime.log import log_line
 from convoy_workloads.runtime.rank_context import RankContext
 from convoy_workloads.runtime.tiers.agent_notices import AgentNotices
 from convoy_workloads.runtime.tiers.background_worker import BackgroundWorker
+from convoy_workloads.runtime.tiers.buffers import RankBuffers
 from convoy_workloads.runtime.tiers.in_flight_save import InFlightSave, Written
 from convoy_workloads.runtime.tiers.journal_saves import JournalSaves
 from convoy_workloads.runtime.tiers.memory_client import MemoryClient
@@ -20,7 +21,6 @@ from convoy_workloads.runtime.tiers.planned import PlannedSaves
 from convoy_workloads.runtime.tiers.rank_collectives import RankGroup, all_true, value_if_all
 from convoy_workloads.runtime.tiers.restoring import RestoreSession
 from convoy_workloads.runtime.tiers.save_status import LOCAL, PEER, SaveStatus
-from convoy_workloads.runtime.tiers.slots import Slots
 
 if TYPE_CHECKING:
     from convoy_workloads.runtime.tiers.planning import RankPlan, StateSnapshot
@@ -57,19 +57,21 @@ class MemoryCheckpoints:
         client = client or MemoryClient(context.socket, hello)
         self._status = status or SaveStatus(MemoryClient(context.socket, hello))
         self._worker = BackgroundWorker(context.rank)
-        self._slots = Slots(client, self._status, self._worker)
-        self._save = InFlightSave(context, client, self._status, self._worker, self._slots, notices)
+        self._buffers = RankBuffers(client, self._status, self._worker)
+        self._save = InFlightSave(context, client, self._status, self._worker, self._buffers, notices)
         self._restoring = RestoreSession(client, context.rank, group)
         self._journalling = JournalSaves(
             RankGroup(context.rank, context.world, group),
             client,
             self._status,
             self._worker,
-            self._slots,
+            self._buffers,
             self._save,
         )
         self._rank_plan: RankPlan | None = None
-        self.planned = PlannedSaves(context, self._worker, self._slots, self._save, self._restoring, notices)
+        self.planned = PlannedSaves(
+            context, self._worker, self._buffers, self._save, self._restoring, notices
+        )
         """For programs that plan their saves themselves."""
 
     # When.
@@ -96,7 +98,7 @@ class MemoryCheckpoints:
         """From the beginning of the newest save that has its copies (without any: that is committed) until it
         had; 0 before the first.
         """
-        return self._status.seconds_to(PEER if self._slots.copies else LOCAL)
+        return self._status.seconds_to(PEER if self._buffers.copies else LOCAL)
 
     def due(self) -> bool:
         """Whether this rank wishes a save now. Rank 0 wishes for all."""
@@ -106,15 +108,15 @@ class MemoryCheckpoints:
         """Whether this rank has nowhere to write now: its last save is still being copied to other nodes, or
         there is no memory for it.
         """
-        if not self._slots.may_save:
+        if not self._buffers.may_save:
             return False  # whoever saves without having restored is told so
         if self._worker.working:
             return True
         if self._journalling.writing:
             return False
-        if self._slots.free and not self._slots.short:
+        if self._buffers.free and not self._buffers.short:
             return False
-        self._slots.try_again()
+        self._buffers.try_again()
         late = time.monotonic() - self._save.written_at - max(self.interval, 30.0)
         if self.due() and late > 0:
             failure = self._worker.failure
@@ -128,7 +130,7 @@ class MemoryCheckpoints:
         from convoy_workloads.runtime.tiers.sizes import estimate_shard_bytes  # noqa: PLC0415
 
         self._journalling.start(model, optimizer)
-        self._slots.start(estimate_shard_bytes(model, optimizer, self._world))
+        self._buffers.start(estimate_shard_bytes(model, optimizer, self._world))
 
     def start(self, state: dict[str, Any], step: int) -> bool:
         """Copies the rank's share, or closes its journal's segment; all ranks call it at the same step, while
@@ -178,7 +180,7 @@ class MemoryCheckpoints:
     def finish_last(self, staged: Generation | None, timeout: float = DECISION_SECONDS) -> bool:
         """The other half, and the decision. Whether the last step is committed."""
         if staged is None:
-            failure = self._worker.failure or "no slot was free, or its save has failed before"
+            failure = self._worker.failure or "no buffer was free, or its save has failed before"
             log_line(f"RANK {self._rank} COULD NOT SAVE THE LAST STEP: {failure}")
             return False
         return self.settle(timeout)
@@ -190,11 +192,11 @@ class MemoryCheckpoints:
         return self._save.settle(timeout)
 
     def _copy(self, state: dict[str, Any], step: int, wait: float) -> Written | None:
-        """Copies the share into a slot. None when any rank has nowhere to write.
+        """Copies the share into a buffer. None when any rank has nowhere to write.
 
         DataError when the program has restored nothing: its agent does not know where this run begins.
         """
-        if not self._slots.may_save:
+        if not self._buffers.may_save:
             raise DataError("job.restore(model=...) comes before the first checkpoint")
         from convoy_workloads.runtime.tiers import planning, shard  # noqa: PLC0415
 
@@ -214,14 +216,14 @@ class MemoryCheckpoints:
             rank_plan = self._rank_plan = planning.plan_save(snapshot, self._group)
             began += time.monotonic() - dealing
         size = rank_plan.layout.size
-        slot = value_if_all(lambda: self._slot(size, wait), self._group)
-        if slot is None:
+        buffer = value_if_all(lambda: self._buffer(size, wait), self._group)
+        if buffer is None:
             return None
         generation = Generation(self.incarnation, step)
-        self._save.start_write(slot, generation)
+        self._save.start_write(buffer, generation)
         try:
             shard.write(
-                self._slots.bytes(slot),
+                self._buffers.bytes(buffer),
                 rank_plan.layout,
                 snapshot.tensors(rank_plan),
                 snapshot.texts(rank_plan),
@@ -231,21 +233,21 @@ class MemoryCheckpoints:
             self._save.abort_write()
             self._save.abandon(generation)
             raise
-        written = Written(generation, slot, rank_plan.layout.size, rank_plan.plan)
+        written = Written(generation, buffer, rank_plan.layout.size, rank_plan.plan)
         self._save.finish_write(written)
         if not wait:
             self._save.stall_seconds = self._save.written_at - began
         return written
 
-    def _slot(self, size: int, wait: float) -> str | None:
-        """A slot that may be written and holds so many bytes, within `wait` seconds; None without one."""
-        if self._slots.room < size:
-            self._slots.want(size)
+    def _buffer(self, size: int, wait: float) -> str | None:
+        """A buffer that may be written and holds so many bytes, within `wait` seconds; None without one."""
+        if self._buffers.room < size:
+            self._buffers.want(size)
             self._worker.join(wait)
-        if wait and not self._status.slot:
-            self._slots.wait_free(wait)
-        slot = self._slots.free
-        return slot if slot and len(self._slots.bytes(slot)) >= size else None
+        if wait and not self._status.buffer:
+            self._buffers.wait_free(wait)
+        buffer = self._buffers.free
+        return buffer if buffer and len(self._buffers.bytes(buffer)) >= size else None
 
     # Restoring.
 

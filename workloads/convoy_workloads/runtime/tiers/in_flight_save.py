@@ -1,4 +1,4 @@
-"""The newest save of a rank, from its copy in a slot until it stands."""
+"""The newest save of a rank, from its copy in a buffer until it stands."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from convoy_workloads.runtime.log import log_line
 from convoy_workloads.runtime.rank_context import RankContext
 from convoy_workloads.runtime.tiers.agent_notices import AgentNotices
 from convoy_workloads.runtime.tiers.background_worker import BackgroundWorker
+from convoy_workloads.runtime.tiers.buffers import RankBuffers
 from convoy_workloads.runtime.tiers.memory_client import AgentUnavailable, MemoryClient
 from convoy_workloads.runtime.tiers.save_status import LOCAL, PEER, REMOTE, SaveStatus
-from convoy_workloads.runtime.tiers.slots import Slots
 
 SEAL_SECONDS = 60.0
 SEAL_AGAIN_SECONDS = 3600.0
-"""For an agent to come back that was away when a slot was written."""
+"""For an agent to come back that was away when a buffer was written."""
 END_SECONDS = 1800.0
 """For the state that the job ends with to get to its store."""
 MAX_ABANDONED = 64
@@ -27,10 +27,10 @@ MAX_ABANDONED = 64
 
 @dataclass(frozen=True)
 class Written:
-    """A save that lies in a slot."""
+    """A save that lies in a buffer."""
 
     generation: Generation
-    slot: str
+    buffer: str
     length: int
     """In bytes."""
     plan: str
@@ -40,7 +40,7 @@ class Written:
 
 
 class InFlightSave:
-    """Of one rank. A slot is its agent's from the first byte on: `seal` follows `writing`, or `broken`."""
+    """Of one rank. A buffer is its agent's from the first byte on: `seal` follows `writing`, or `broken`."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class InFlightSave:
         client: MemoryClient,
         status: SaveStatus,
         worker: BackgroundWorker,
-        slots: Slots,
+        buffers: RankBuffers,
         notices: AgentNotices,
     ) -> None:
         self.incarnation = context.incarnation
@@ -58,7 +58,7 @@ class InFlightSave:
         """When that was; before the first, when this process began."""
         self.stall_seconds = 0.0
         """For which the newest full save held the training up, without what is done once and not at each; not
-        the last, which may wait for a slot."""
+        the last, which may wait for a buffer."""
         self.is_last = False
         """Whether the job ends with it."""
         self.failed = False
@@ -70,12 +70,12 @@ class InFlightSave:
         self._client = client
         self._status = status
         self._worker = worker
-        self._slots = slots
+        self._buffers = buffers
         self._notices = notices
 
-    def start_write(self, slot: str, generation: Generation) -> None:
-        """A slot is going to be written."""
-        self._status.start_write(slot, generation)
+    def start_write(self, buffer: str, generation: Generation) -> None:
+        """A buffer is going to be written."""
+        self._status.start_write(buffer, generation)
 
     def abort_write(self) -> None:
         """It was not written after all."""
@@ -92,12 +92,12 @@ class InFlightSave:
         self.written_at = time.monotonic()
 
     def seal(self, written: Written) -> None:
-        """Tells the agent, beside the training, what lies in a slot: from here on it is the agents' to do."""
+        """Tells the agent, beside the training, what lies in a buffer: from here on it is the agents' to do."""
         self._worker.submit(self._seal, written)
 
     def abandon(self, generation: Generation) -> None:
         """Tells the agent, beside the training, that this rank could not save what others may have saved, or
-        they would keep a slot each for it until their agents give up.
+        they would keep a buffer each for it until their agents give up.
         """
         self.failed = True
         if generation not in self._abandoned:
@@ -123,7 +123,7 @@ class InFlightSave:
         stands = self._status.wait_reached(newest, LOCAL, max(0.0, deadline - time.monotonic()))
         if not stands:
             log_line(f"checkpoint {newest.name} is not committed: the job would continue from an older one")
-        elif self._slots.copies:
+        elif self._buffers.copies:
             copied = self._status.wait_reached(newest, PEER, max(0.0, deadline - time.monotonic()))
             if not copied and self._rank == 0:
                 log_line(f"checkpoint {newest.name} is on one node each: copies are not complete")
@@ -148,7 +148,7 @@ class InFlightSave:
         follows, self.failed = written.extends, True  # unless the agent says otherwise
         question: Message = {
             "type": "seal",
-            "slot": written.slot,
+            "buffer": written.buffer,
             "step": written.generation.step,
             "length": written.length,
             "extends": None if follows is None else [follows.incarnation, follows.step],
@@ -159,7 +159,7 @@ class InFlightSave:
         }
         answer: Message = {}
         deadline = time.monotonic() + SEAL_AGAIN_SECONDS
-        # Until it is known what became of the slot it cannot be written: the agent may be looking at it.
+        # Until it is known what became of the buffer it cannot be written: the agent may be looking at it.
         while not answer and not self._notices.stale:
             try:
                 answer, _ = self._client.request(question, SEAL_SECONDS)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.log import log_line
 from convoy_workloads.runtime.tiers.background_worker import BackgroundWorker
+from convoy_workloads.runtime.tiers.buffers import RankBuffers
 from convoy_workloads.runtime.tiers.in_flight_save import SEAL_SECONDS, InFlightSave, Written
 from convoy_workloads.runtime.tiers.memory_client import MemoryClient
 from convoy_workloads.runtime.tiers.rank_collectives import RankGroup, all_true, gather
 from convoy_workloads.runtime.tiers.save_status import SaveStatus
-from convoy_workloads.runtime.tiers.slots import Slots
 
 if TYPE_CHECKING:
     from convoy_workloads.runtime.journal.journal import Journal
@@ -32,7 +32,7 @@ class JournalSaves:
         client: MemoryClient,
         status: SaveStatus,
         worker: BackgroundWorker,
-        slots: Slots,
+        buffers: RankBuffers,
         save: InFlightSave,
     ) -> None:
         self._rank = ranks.rank
@@ -41,7 +41,7 @@ class JournalSaves:
         self._client = client
         self._status = status
         self._worker = worker
-        self._slots = slots
+        self._buffers = buffers
         self._save = save
         self._journal: Journal | None = None
         self._refused = -SEGMENTS_AGAIN_SECONDS
@@ -100,9 +100,11 @@ class JournalSaves:
         if not every or closed is None or rank_plan is None:
             self._report_inexact(journal.check())
             return None
-        slot, length = closed
-        written = Written(Generation(self._save.incarnation, step), slot, length, rank_plan.plan, journal.tip)
-        self._save.start_write(slot, written.generation)
+        buffer, length = closed
+        written = Written(
+            Generation(self._save.incarnation, step), buffer, length, rank_plan.plan, journal.tip
+        )
+        self._save.start_write(buffer, written.generation)
         journal.on_segment_saved(written.generation, length)
         self._save.finish_write(written)
         return written
@@ -124,13 +126,13 @@ class JournalSaves:
         if journal is None or not self._gap or not journal.is_worthwhile(self._gap, full):
             return
         size = journal.capacity(self._gap)
-        fitting = self._slots.segments(size)
+        fitting = self._buffers.segments(size)
         name = next((one for one in self._status.segments if one in fitting), "")
         if name:
-            journal.open(name, self._slots.bytes(name), self._gap)
+            journal.open(name, self._buffers.bytes(name), self._gap)
         elif not fitting and time.monotonic() - self._refused >= SEGMENTS_AGAIN_SECONDS:
             self._refused = time.monotonic()
-            self._slots.want_segments(journal.slots(self._gap, full), size)
+            self._buffers.want_segments(journal.buffers(self._gap, full), size)
 
     def _report_inexact(self, found: str) -> None:
         if found:

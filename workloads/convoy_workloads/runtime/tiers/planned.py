@@ -10,10 +10,10 @@ from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.rank_context import RankContext
 from convoy_workloads.runtime.tiers.agent_notices import AgentNotices
 from convoy_workloads.runtime.tiers.background_worker import BackgroundWorker
+from convoy_workloads.runtime.tiers.buffers import RankBuffers
 from convoy_workloads.runtime.tiers.in_flight_save import SEAL_SECONDS, InFlightSave, Written
 from convoy_workloads.runtime.tiers.restoring import RestoreSession
 from convoy_workloads.runtime.tiers.sizes import SPARE
-from convoy_workloads.runtime.tiers.slots import Slots
 
 if TYPE_CHECKING:
     from convoy_workloads.runtime.tiers.shard import Layout
@@ -29,14 +29,14 @@ class PlannedSaves:
         self,
         context: RankContext,
         worker: BackgroundWorker,
-        slots: Slots,
+        buffers: RankBuffers,
         save: InFlightSave,
         restoring: RestoreSession,
         notices: AgentNotices,
     ) -> None:
         self._world = context.world
         self._worker = worker
-        self._slots = slots
+        self._buffers = buffers
         self._save = save
         self._restoring = restoring
         self._notices = notices
@@ -46,7 +46,7 @@ class PlannedSaves:
     @property
     def may_save(self) -> bool:
         """Whether it is settled what this run goes on from, so that it may save."""
-        return self._slots.may_save
+        return self._buffers.may_save
 
     @property
     def shards(self) -> list[Any]:
@@ -62,25 +62,25 @@ class PlannedSaves:
         size = sum(len(one.bytes) for one in self.shards) // self._world
         if self.shards:
             self._restoring.done()
-        self._slots.start(size + SPARE)
+        self._buffers.start(size + SPARE)
 
     def ensure_capacity(self, size: int) -> str:
-        """Has the slots hold `size` bytes at least. Why that cannot be; empty when they do."""
+        """Has the buffers hold `size` bytes at least. Why that cannot be; empty when they do."""
         self._worker.join(SEAL_SECONDS)
         if self._worker.working:
             return "the save before is not sealed yet"
-        if self._slots.room < size:
-            self._slots.want(size)
+        if self._buffers.room < size:
+            self._buffers.want(size)
             self._worker.join(SEAL_SECONDS)
-        return "" if self._slots.room >= size else self._worker.failure or "the agent is away"
+        return "" if self._buffers.room >= size else self._worker.failure or "the agent is away"
 
     def wait_free(self, seconds: float) -> bool:
-        """Whether a slot can be written, within so many seconds. PeerLost when a later incarnation of the job
+        """Whether a buffer can be written, within so many seconds. PeerLost when a later incarnation of the job
         exists.
         """
         if self._notices.stale:
             raise PeerLost("a later incarnation of this job exists")
-        return self._slots.wait_free(seconds)
+        return self._buffers.wait_free(seconds)
 
     def check(self, step: int) -> None:
         """ValueError for a step that is not beyond the last one, StepAbandoned for one that a rank could not
@@ -104,7 +104,7 @@ class PlannedSaves:
             self._save.abandon(generation)
 
     def put(self, items: Any, tensors: Any, texts: dict[str, str], step: int, *, last: bool = False) -> str:
-        """Copies the tensors of `items` and `texts`, by name, into a free slot; it is sealed beside the
+        """Copies the tensors of `items` and `texts`, by name, into a free buffer; it is sealed beside the
         training. Why that cannot be; empty when it is done. ValueError, StepAbandoned as `check`.
 
         `last`: the job ends with it.
@@ -123,17 +123,17 @@ class PlannedSaves:
         if why := self.ensure_capacity(layout.size):
             return why
         began += time.monotonic() - making
-        slot = self._slots.free
-        if not slot:
-            return "no slot is free"
-        save.start_write(slot, generation)
+        buffer = self._buffers.free
+        if not buffer:
+            return "no buffer is free"
+        save.start_write(buffer, generation)
         try:
-            shard.write(self._slots.bytes(slot), layout, tensors, texts, facts)
+            shard.write(self._buffers.bytes(buffer), layout, tensors, texts, facts)
         except BaseException:
             save.abort_write()
             raise
         self._layout, save.is_last = layout, last
-        written = Written(generation, slot, layout.size, PLANNED)
+        written = Written(generation, buffer, layout.size, PLANNED)
         save.finish_write(written)
         save.stall_seconds = save.written_at - began
         save.seal(written)

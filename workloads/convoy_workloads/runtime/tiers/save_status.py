@@ -1,4 +1,4 @@
-"""How a rank's saves stand in its node's memory, and which slot it may write next."""
+"""How a rank's saves stand in its node's memory, and which buffer it may write next."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convoy_workloads.runtime.tiers.memory_client import RESPONSE_SECONDS, Agent
 LOCAL, PEER, REMOTE = "local", "peer", "remote"
 _PAUSE = 1.0
 _TIMED = 8
-"""Saves on their way whose time is taken; there are no more slots than that."""
+"""Saves on their way whose time is taken; there are no more buffers than that."""
 
 
 class SaveStatus:
@@ -27,9 +27,9 @@ class SaveStatus:
         self._written = 0
         """Saves that the agent has heard of."""
         self._writing: dict[str, tuple[Generation, int]] = {}
-        """By slot, the generation, and `_written` when it began. Until the agent is known to know of it, it
-        may still call the slot free."""
-        self._slot = ""
+        """By buffer, the generation, and `_written` when it began. Until the agent is known to know of it, it
+        may still call the buffer free."""
+        self._buffer = ""
         self._segments: list[str] = []
         self._marks: dict[str, Generation] = {}
         self._holds: set[Generation] = set()
@@ -48,26 +48,26 @@ class SaveStatus:
             self._thread.start()
 
     @property
-    def slot(self) -> str:
-        """A slot that may be written now; empty for none."""
-        return self._slot
+    def buffer(self) -> str:
+        """A buffer that may be written now; empty for none."""
+        return self._buffer
 
     @property
     def segments(self) -> list[str]:
-        """Slots for journal segments in which nothing is kept."""
+        """RankBuffers for journal segments in which nothing is kept."""
         return self._segments
 
-    def start_write(self, slot: str, generation: Generation) -> None:
-        """The rank begins to write a slot."""
+    def start_write(self, buffer: str, generation: Generation) -> None:
+        """The rank begins to write a buffer."""
         with self._changed:
-            self._writing[slot] = (generation, self._written)
-            self._slot = "" if slot == self._slot else self._slot
-            self._segments = [name for name in self._segments if name != slot]
+            self._writing[buffer] = (generation, self._written)
+            self._buffer = "" if buffer == self._buffer else self._buffer
+            self._segments = [name for name in self._segments if name != buffer]
             others = sorted(self._started.items())[1 - _TIMED :]
             self._started = {**dict(others), generation: time.monotonic()}
 
     def finish_write(self) -> None:
-        """The agent has heard that the slot is written."""
+        """The agent has heard that the buffer is written."""
         with self._changed:
             self._written += 1
 
@@ -84,9 +84,9 @@ class SaveStatus:
         """Whether a generation that stands locally is to go to the job's store."""
         return generation in self._uploads
 
-    def wait_slot(self, seconds: float) -> bool:
-        """Whether a slot may be written, within so many seconds."""
-        return self._wait(lambda: bool(self._slot), seconds)
+    def wait_buffer(self, seconds: float) -> bool:
+        """Whether a buffer may be written, within so many seconds."""
+        return self._wait(lambda: bool(self._buffer), seconds)
 
     def wait_reached(self, generation: Generation, tier: str, seconds: float) -> bool:
         """Waits until a sealed generation stands at a tier, or will not any more. Whether it does."""
@@ -119,15 +119,15 @@ class SaveStatus:
         while True:
             written = self._written
             try:
-                answer, _ = self._client.request({"type": "look", "known": known}, 2 * RESPONSE_SECONDS)
-                stand: Any = json.loads(answer["stand"])
+                answer, _ = self._client.request({"type": "poll", "known": known}, 2 * RESPONSE_SECONDS)
+                stand: Any = json.loads(answer["status"])
             except (AgentUnavailable, KeyError, ValueError):
                 # Refused, or nobody there: whoever saves says so.
                 known = ""
                 time.sleep(_PAUSE)
                 continue
             with self._changed:
-                known = answer["stand"]
+                known = answer["status"]
                 with contextlib.suppress(KeyError, TypeError, ValueError):
                     self._apply(stand, written)
                 self._changed.notify_all()
@@ -144,6 +144,6 @@ class SaveStatus:
         for name, (generation, before_it) in list(self._writing.items()):
             if generation in self._holds or written > before_it:
                 del self._writing[name]
-        self._slot = "" if stand["slot"] in self._writing else str(stand["slot"])
+        self._buffer = "" if stand["buffer"] in self._writing else str(stand["buffer"])
         self._segments = [str(name) for name in stand.get("segments", ()) if name not in self._writing]
         self.interval = float(stand.get("interval", 0))

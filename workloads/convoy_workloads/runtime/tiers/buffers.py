@@ -1,4 +1,4 @@
-"""A rank's slots in its node's memory: made ready by the agent, mapped into this process."""
+"""A rank's buffers in its node's memory: made ready by the agent, mapped into this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AGAIN_SECONDS = 15.0
 """Between two tries to get memory that there was not."""
 
 
-class Slots:
+class RankBuffers:
     """Those for full saves, and those for the segments of a journal."""
 
     def __init__(self, client: MemoryClient, status: SaveStatus, worker: BackgroundWorker) -> None:
@@ -34,18 +34,18 @@ class Slots:
         self._tried = 0.0
 
     def start(self, size: int) -> None:
-        """What this run goes on from is here: has slots of so many bytes made ready, beside the training."""
+        """What this run goes on from is here: has buffers of so many bytes made ready, beside the training."""
         self.may_save = True
         self._status.start()
         self.want(size)
 
     def want(self, size: int) -> None:
-        """Has the slots hold so many bytes at least, beside the training."""
+        """Has the buffers hold so many bytes at least, beside the training."""
         self._worker.submit(self._reserve, size)
 
     @property
     def room(self) -> int:
-        """Bytes that any slot for full saves holds; 0 without any."""
+        """Bytes that any buffer for full saves holds; 0 without any."""
         return min((len(area.bytes) for area in self._areas.values()), default=0)
 
     @property
@@ -55,18 +55,18 @@ class Slots:
 
     @property
     def free(self) -> str:
-        """A slot that may be written; empty for none."""
-        slot = self._status.slot
-        return slot if slot in self._areas else ""
+        """A buffer that may be written; empty for none."""
+        buffer = self._status.buffer
+        return buffer if buffer in self._areas else ""
 
     def wait_free(self, seconds: float) -> bool:
-        """Whether a slot may be written, within so many seconds."""
-        self._status.wait_slot(seconds)
+        """Whether a buffer may be written, within so many seconds."""
+        self._status.wait_buffer(seconds)
         return bool(self.free)
 
-    def bytes(self, slot: str) -> memoryview:
-        """The memory of a slot. KeyError."""
-        return (self._areas.get(slot) or self._ring[slot]).bytes
+    def bytes(self, buffer: str) -> memoryview:
+        """The memory of a buffer. KeyError."""
+        return (self._areas.get(buffer) or self._ring[buffer]).bytes
 
     def try_again(self) -> None:
         """Asks again, now and then, for memory that there was not."""
@@ -74,11 +74,11 @@ class Slots:
             self.want(self._size)
 
     def segments(self, size: int) -> list[str]:
-        """Slots for segments of so many bytes."""
+        """RankBuffers for segments of so many bytes."""
         return [name for name, area in self._ring.items() if len(area.bytes) >= size]
 
     def want_segments(self, count: int, size: int) -> None:
-        """Has so many slots for segments made ready, beside the training. Without memory for them all saves
+        """Has so many buffers for segments made ready, beside the training. Without memory for them all saves
         are full ones.
         """
         self._worker.submit(self._reserve_segments, count, size)
@@ -103,10 +103,10 @@ class Slots:
         self._ring = areas or self._ring
 
     def _request(self, question: Message) -> tuple[Message, dict[str, MappedFile]]:
-        """The agent's answer, and the slots that came with it, by name; none when it refused."""
+        """The agent's answer, and the buffers that came with it, by name; none when it refused."""
         answer, files = self._client.request(question, RESPONSE_SECONDS)
         names = answer.get("names", [])
-        if answer["type"] != "slots" or len(files) != len(names):
+        if answer["type"] != "buffers" or len(files) != len(names):
             for fd in files:
                 os.close(fd)
             return answer, {}
