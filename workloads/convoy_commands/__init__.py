@@ -1,4 +1,5 @@
-"""Command lines as users write them: read alike by the launcher, the operator and `convoy validate`.
+"""Parsers for command lines as users write them, shared by the launcher, the operator and `convoy
+validate`.
 
-Standard library only, for any Python from 3.9: the launcher runs in the user's image.
+They use the standard library only and support Python from 3.9 on: the launcher runs in the user's image.
 """

@@ -1,7 +1,8 @@
-"""Launchers that start a program once per rank, as Convoy does itself: torchrun and deepspeed.
+"""Command lines of launchers that start a program once per rank, as Convoy does itself: torchrun,
+deepspeed.
 
-Convoy takes such a launcher's place. Its options are read for what each rank sees of them; where and how
-many ranks there are is the job's.
+Convoy replaces such a launcher. It reads the options that each rank sees; the job decides the number of
+ranks and where they run.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from convoy_commands.launchers import DEEPSPEED, TORCHRUN, launcher_of
-from convoy_commands.options import Option, RefusedError, parse, spelled
+from convoy_commands.options import Option, RefusedError, parse, spellings
 
 
 def _value(name: str, type: Callable[[str], Any] = str, short: str = "") -> Option:
-    names = (f"-{short}", *spelled(name)) if short else spelled(name)
+    names = (f"-{short}", *spellings(name)) if short else spellings(name)
     return Option(names, type, variable=True)
 
 
 def _flag(name: str, short: str = "") -> Option:
-    names = (f"-{short}", *spelled(name)) if short else spelled(name)
+    names = (f"-{short}", *spellings(name)) if short else spellings(name)
     return Option(names, flag=True, variable=True)
 
 
@@ -34,7 +35,7 @@ TORCHRUN_OPTIONS = (
     _flag("standalone"),
     _value("max-restarts", int),
     _value("monitor-interval", float),
-    Option(spelled("start-method"), choices=("spawn", "fork", "forkserver"), variable=True),
+    Option(spellings("start-method"), choices=("spawn", "fork", "forkserver"), variable=True),
     _value("event-log-handler"),
     _value("role"),
     _flag("module", "m"),
@@ -51,18 +52,18 @@ TORCHRUN_OPTIONS = (
     _value("master-port", int),
     _value("local-addr"),
     _value("logs-specs"),
-    Option(spelled("numa-binding"), choices=("node", "socket", "exclusive", "core-complex")),
+    Option(spellings("numa-binding"), choices=("node", "socket", "exclusive", "core-complex")),
     _value("signals-to-handle"),
     _value("shutdown-timeout", int),
     _flag("virtual-local-rank"),
 )
 """Options of `torch.distributed.run` (PyTorch 2.13)."""
-CONVOYS_VARIABLES = frozenset(
+CONVOY_VARIABLES = frozenset(
     {"PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_RDZV_ID"}
 )
-"""Variables that Convoy sets for each rank in place of the container's."""
-USE_ENV = Option(spelled("use-env"), flag=True)
-"""A further option of `torch.distributed.launch`."""
+"""Variables that Convoy sets for each rank, whatever the container's values are."""
+USE_ENV = Option(spellings("use-env"), flag=True)
+"""An additional option of `torch.distributed.launch`."""
 
 DEEPSPEED_OPTIONS = (
     Option(("-H", "--hostfile")),
@@ -99,47 +100,49 @@ DEEPSPEED_OPTIONS = (
 
 @dataclass(frozen=True)
 class Launch:
-    """A launcher's command line: the program that it starts, and what each rank sees of its options."""
+    """A launcher's command line: the program that it starts, and the options that each rank sees."""
 
     launcher: str
     """`TORCHRUN` or `DEEPSPEED`."""
     word: str
-    """The command's first word: the launcher, or the Python that runs the launcher's module."""
+    """First word of the command: the launcher, or the Python that runs the launcher's module."""
     script: str
     arguments: tuple[str, ...]
     module: bool = False
-    """`script` is the name of a module."""
+    """True if `script` is the name of a module."""
     bare: bool = False
-    """`script` is an executable, not for Python."""
+    """True if `script` is an executable and not for Python."""
     local_rank: str = ""
-    """Argument that each rank gets before its own, up to the number: `--local-rank=`; empty for none."""
+    """Argument that each rank gets before its own, without the number: `--local-rank=`; empty for none."""
     values: Mapping[str, Any] = field(default_factory=dict)
-    """All options by destination. None for what is not given, or cannot be known before the command runs."""
+    """Value of every option by destination. None if it is not given or unknown until the command runs."""
 
     @property
     def per_node(self) -> str:
-        """Processes that the launcher was to start per pod: a number, `gpu`, ...; empty if not given."""
+        """Processes per pod that the launcher was to start: a number, `gpu`, ...; empty if not given."""
         number = self.values[self.option[2:].replace("-", "_")]
         return "" if number is None else str(number)
 
     @property
     def option(self) -> str:
-        """The option for the number of processes."""
+        """Name of the option for the number of processes."""
         return "--num_gpus" if self.launcher == DEEPSPEED else "--nproc-per-node"
 
     @property
     def unlisted(self) -> tuple[str, ...]:
-        """Options that Convoy does not know, as written: those of a later release, or misspelt ones."""
+        """Options unknown to Convoy, as written: those of a later release, or misspelt ones."""
         options: tuple[str, ...] = self.values["unlisted"]
         return options
 
     def gives(self, destination: str) -> bool:
-        """Return true if the option has a value, known or not."""
+        """Return True if the option has a value, even one that is unknown until the command runs."""
         return bool(self.values[destination]) or destination in self.values["unknown"]
 
     @property
     def substitutes(self) -> bool:
-        """True if `$local_rank` in the script's arguments stands for the rank's number in its pod."""
+        """True if the launcher replaces `$local_rank` in the script's arguments by the rank's number in its
+        pod.
+        """
         return self.launcher == TORCHRUN
 
 
@@ -148,10 +151,10 @@ def read_launch(
     environment: Mapping[str, str],
     unknown: Callable[[str], bool] = lambda text: False,
 ) -> Launch | None:
-    """Return the launch that `words` are, or None for a command that calls no launcher.
+    """Return the launch that `words` describe, or None if they call no launcher.
 
-    `environment`: the container's variables, some of which are defaults of torchrun's options.
-    RefusedError and HelpRequestedError as `options.parse`.
+    `environment`: the container's variables; some are defaults of torchrun's options. Raises RefusedError
+    and HelpRequestedError as `options.parse`.
     """
     found = launcher_of(words)
     if found is None:
@@ -194,11 +197,12 @@ def _torchrun(
     )
 
 
-def contradiction(launch: Launch, processes: int, gpus: int = 0) -> str:
-    """Return why the launcher's number of processes is not that of a pod with so many ranks; empty if it is.
+def process_count_conflict(launch: Launch, processes: int, gpus: int = 0) -> str:
+    """Return how the launcher's number of processes contradicts the number of ranks of a pod; empty if it
+    does not.
 
-    `gpus`: those of the pod's container, as far as known; they are what `gpu` and `auto` stand for, and what
-    deepspeed uses where nothing is given.
+    `gpus`: GPUs of the pod's container, 0 if unknown. `gpu` and `auto` stand for this number, and deepspeed
+    uses it by default.
     """
     given = launch.per_node or ("gpu" if launch.launcher == DEEPSPEED else "")
     number = str(gpus) if gpus and given in ("gpu", "auto") else given
@@ -214,29 +218,30 @@ def contradiction(launch: Launch, processes: int, gpus: int = 0) -> str:
     elif number != given:
         option += f" means {number} here"
     if count < 1:
-        return f"{option}: at least 1 process is needed"
+        return f"{option}: set it to 1 or more"
     return f"{option}, but processesPerReplica is {processes}: set it to {number}"
 
 
-def irreplaceable(launch: Launch, processes: int) -> str:
-    """Return why Convoy cannot start so many ranks of a pod in the launcher's place; empty if it can.
+def unknown_option_problem(launch: Launch, processes: int) -> str:
+    """Return why Convoy cannot start this many ranks of a pod in place of the launcher; empty if it can.
 
-    With one rank the launcher itself can be started: it knows its own options.
+    With one rank Convoy starts the launcher itself, which knows its own options.
     """
     if not launch.unlisted or processes == 1:
         return ""
     options = " ".join(launch.unlisted)
     return (
         f"Convoy does not know the {launch.launcher} option {options}, so it cannot start the {processes} "
-        f"ranks of the pod in the place of {launch.launcher}: leave the option out, or set "
-        f"processesPerReplica to 1 and {launch.option} to {processes}: then {launch.launcher} starts them"
+        f"ranks of the pod in place of {launch.launcher}. Remove the option, or set "
+        f"processesPerReplica to 1 and {launch.option} to {processes}, so that "
+        f"{launch.launcher} itself starts them"
     )
 
 
 def nodes(text: str | None) -> tuple[int, int] | None:
-    """Return the smallest and largest number of nodes in torchrun's `--nnodes`; None when unknown.
+    """Return the smallest and largest number of nodes in torchrun's `--nnodes`; None if unknown.
 
-    RefusedError for what torchrun refuses.
+    Raises RefusedError for a value that torchrun refuses.
     """
     if text is None:
         return None
@@ -260,7 +265,10 @@ def _deepspeed(word: str, words: Sequence[str], unknown: Callable[[str], bool]) 
         raise RefusedError("Don't use both the '--no_python' flag and the '--module' flag at the same time.")
     for name in ("autotuning", "include", "exclude"):
         if values[name]:
-            raise RefusedError(f"argument --{name}: Convoy starts one rank per process of the job instead")
+            raise RefusedError(
+                f"argument --{name}: Convoy does not support this option and starts one rank per process "
+                "of the job"
+            )
     return Launch(
         DEEPSPEED,
         word,

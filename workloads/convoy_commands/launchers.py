@@ -1,4 +1,4 @@
-"""Words that call a launcher which Convoy takes the place of."""
+"""The launchers that Convoy replaces, and the words that call them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _PROGRAMS = {"torchrun": TORCHRUN, "deepspeed": DEEPSPEED, "deepspeed.pt": DEEPS
 
 
 def launcher_of(words: Sequence[str]) -> tuple[str, int] | None:
-    """Return the launcher that `words` call and how many words the call takes before its options."""
+    """Return the launcher that `words` call, and the number of words before its options; None if there is
+    none.
+    """
     if not words:
         return None
     if launcher := _PROGRAMS.get(os.path.basename(words[0])):  # noqa: PTH119 - nothing is looked up

@@ -1,7 +1,7 @@
-"""A launcher's command line, read by argparse from a table of the launcher's options.
+"""Parser for a launcher's command line, made from a table of the launcher's options.
 
-argparse is what torchrun and deepspeed use themselves: abbreviations, combined short options, `--` and the
-wording of errors are theirs.
+It uses argparse, as torchrun and deepspeed do. So abbreviations, combined short options, `--` and the texts
+of errors are the same.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import Any, NoReturn
 
 
 class RefusedError(ValueError):
-    """The launcher would refuse its arguments; the message is the launcher's own."""
+    """The launcher would refuse its arguments. The message is the launcher's own."""
 
 
 class HelpRequestedError(Exception):
-    """The arguments ask for the launcher's help, so nothing is to be started."""
+    """The arguments ask for the launcher's help, so nothing is started."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a launcher, by the names it has there."""
+    """One option of a launcher, with the launcher's names for it."""
 
     names: tuple[str, ...]
     type: Callable[[str], Any] = str
     flag: bool = False
-    """Takes no value."""
+    """True if the option has no value."""
     choices: tuple[str, ...] | None = None
     variable: bool = False
-    """A variable PET_<NAME> is the default, as for most options of torchrun."""
+    """True if the variable PET_<NAME> is the default, as for most options of torchrun."""
 
 
-def spelled(name: str) -> tuple[str, ...]:
-    """Return both spellings of a long option, dashes first."""
+def spellings(name: str) -> tuple[str, ...]:
+    """Return both spellings of a long option: with dashes, then with underscores."""
     dashes, underscores = f"--{name}", f"--{name.replace('-', '_')}"
     return (dashes,) if dashes == underscores else (dashes, underscores)
 
@@ -47,13 +47,17 @@ def parse(
     unknown: Callable[[str], bool] = lambda text: False,
     positionals: tuple[str, str] = ("training_script", "training_script_args"),
 ) -> dict[str, Any]:
-    """Return the values by destination, `script` and `arguments` among them; None for what is not given.
+    """Return the value of every option by destination, with `script` and `arguments`. None if not given.
 
-    `unknown`: whether a value cannot be read before the command runs. Such values are None too, and their
-    destinations are under `unknown`. Options that are not in the table are under `unlisted`, as written: what
-    stands behind them may be their values, so only what stands before them is certain.
-    `positionals`: the launcher's names for the script and its arguments, as in its errors.
-    RefusedError with the launcher's words for what the launcher refuses; HelpRequestedError for `--help`.
+    `unknown`: returns True for a text whose value is known only when the command runs. Such a value is
+    None, and its destination is in the result's `unknown`.
+
+    Options that are not in the table are in the result's `unlisted`, as written. The words after such an
+    option may be its values, so only the words before it are certain.
+
+    `positionals`: the launcher's names for the script and its arguments, for its errors.
+
+    Raises RefusedError with the launcher's own message, and HelpRequestedError for `--help`.
     """
     parser = _Parser(prog=program, add_help=False)
     parser.add_argument("-h", "--help", nargs=0, action=_Help)
@@ -65,7 +69,7 @@ def parse(
     found, unlisted = parser.parse_known_args(list(words))
     values = vars(found)
     for name, value in values.items():
-        if isinstance(value, list) and name != "arguments":  # some versions read `--x=--` so
+        if isinstance(value, list) and name != "arguments":  # some versions of Python read `--x=--` so
             raise RefusedError(f"argument --{name}: expected one argument")
     return {**values, "unknown": unread, "unlisted": tuple(unlisted)}
 
@@ -102,13 +106,13 @@ def _flag(destination: str, default: str | None) -> bool:
 
 class _Parser(argparse.ArgumentParser):
     def _get_option_tuples(self, option_string: str) -> list[Any]:
-        # Before Python 3.12 an abbreviation of two spellings of one option is ambiguous. The image's Python
-        # may be another than this one.
+        # Before Python 3.12 an abbreviation that fits both spellings of one option is an error. The image's
+        # Python may differ from this one.
         found: list[Any] = super()._get_option_tuples(option_string)
         return found[:1] if len({id(entry[0]) for entry in found}) == 1 else found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if value is not None:  # else it is unknown yet
+        if value is not None:  # None: known only when the command runs
             super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:

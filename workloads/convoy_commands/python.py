@@ -1,4 +1,4 @@
-"""Python's own command line: `python [options] FILE | -m MODULE | -c CODE | -`."""
+"""Parser for Python's own command line: `python [options] FILE | -m MODULE | -c CODE | -`."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ MODULE = "module"
 
 _NAME = re.compile(r"python(3(\.\d+)?)?")
 _WITH_VALUE = "XW"
-"""Short options whose value is the rest of the word, else the next word."""
+"""Short options whose value is the rest of the word, or else the next word."""
 _LONG_WITH_VALUE = ("--check-hash-based-pycs",)
 
 
 @dataclass(frozen=True)
 class PythonCall:
-    """A call of the interpreter, as far as it names what it runs."""
+    """A call of the interpreter and the program that it runs."""
 
     interpreter: str
     options: tuple[str, ...]
-    """Letters of the interpreter's own options, such as `u`; a long option as written."""
+    """Letters of the interpreter's own options, such as `u`. A long option stands as written."""
     kind: str
-    """`FILE`, `MODULE`, or empty for anything else: code, standard input, `--version`."""
+    """`FILE` or `MODULE`; empty for code, standard input, `--version` and the like."""
     target: str = ""
     arguments: tuple[str, ...] = ()
 
 
 def read_python(words: Sequence[str]) -> PythonCall | None:
-    """Return the call of Python 3 that `words` are, or None for any other command."""
-    # Names are split as text, since nothing is looked up here.
+    """Return the call of Python 3 that `words` describe, or None for any other command."""
+    # Names are split as text: nothing is looked up here.
     if not words or not _NAME.fullmatch(os.path.basename(words[0])):  # noqa: PTH119
         return None
     options: list[str] = []

@@ -10,10 +10,10 @@ _NAMED = re.compile(r"\$\((?P<name>[^)]*)\)")
 
 
 def expand(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the words with `$(NAME)` replaced by the variable's value, as the kubelet does.
+    """Return the words with each `$(NAME)` replaced by the variable's value, as the kubelet does.
 
-    A reference to an undefined variable and any other `$` stay as they are. `$$` becomes `$`, so `$$(NAME)`
-    is no reference. Values are not expanded again.
+    References to undefined variables and any other `$` stay. `$$` becomes `$`, so `$$(NAME)` is not a
+    reference. Values are not expanded again.
     """
 
     def value(found: re.Match[str]) -> str:
@@ -23,9 +23,10 @@ def expand(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, .
 
 
 def substitute(value: str, environment: Mapping[str, str]) -> str:
-    """Return a variable's value that the kubelet has expanded, with references to further variables replaced.
+    """Return a variable's value, already expanded by the kubelet, with references to further variables
+    replaced.
 
-    Other references and `$$` stay as they are: the kubelet has been through the value.
+    Other references and `$$` stay, because the kubelet has already processed the value.
     """
     if "$(" not in value:
         return value

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 
 def curve(points: Sequence[tuple[float, float]], title: str = "", width: int = 60, height: int = 12) -> str:
-    """The points (x, y), x ascending, drawn in `height` lines of `width` columns beside the y axis.
+    """Draw the points (x, y), x ascending, in `height` lines of `width` columns beside the y axis.
 
-    Points that share a column are averaged. Empty when there is nothing finite to draw.
+    Points that share a column are averaged. Returns an empty text if no point is finite.
     """
     finite = [(x, y) for x, y in points if abs(x) < float("inf") and abs(y) < float("inf")]
     if not finite:

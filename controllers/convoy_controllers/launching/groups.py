@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from convoy_commands.launch import CONVOYS_VARIABLES, Launch, contradiction, irreplaceable, nodes, read_launch
+from convoy_commands.launch import (
+    CONVOY_VARIABLES,
+    Launch,
+    nodes,
+    process_count_conflict,
+    read_launch,
+    unknown_option_problem,
+)
 from convoy_commands.launchers import DEEPSPEED, TORCHRUN, launcher_of
 from convoy_commands.options import HelpRequestedError, RefusedError
 from convoy_commands.references import expand
@@ -94,7 +101,7 @@ def _replaced(words: Sequence[str], environment: Mapping[str, str], pods: Pods) 
         return None
     if launch.unlisted:
         return _as_it_is(launch, Call(launch.launcher, tuple(words)), environment, pods)
-    if why := contradiction(launch, pods.processes, pods.gpus):
+    if why := process_count_conflict(launch, pods.processes, pods.gpus):
         return Problem(why)
     option, bounds = _nodes(launch)
     if bounds and bounds[1] > 1 and not pods.fits(*bounds):
@@ -107,7 +114,7 @@ def _replaced(words: Sequence[str], environment: Mapping[str, str], pods: Pods) 
 
 def _as_it_is(launch: Launch, call: Call, environment: Mapping[str, str], pods: Pods) -> Problem | None:
     """A launcher with options that Convoy does not know: it runs itself, once per pod."""
-    why = irreplaceable(launch, pods.processes)
+    why = unknown_option_problem(launch, pods.processes)
     if not why and launch.launcher == DEEPSPEED and pods.alike > 1:
         why = _alone(" ".join(("deepspeed", *launch.unlisted)), pods, "leave the option out")
     if not why and pods.alike > 1:
@@ -130,7 +137,7 @@ def _split(call: Call, environment: Mapping[str, str], pods: Pods) -> str:
 
 
 def _torchrun(call: Call, environment: Mapping[str, str], pods: Pods) -> str:
-    own = {name: value for name, value in environment.items() if name not in CONVOYS_VARIABLES}
+    own = {name: value for name, value in environment.items() if name not in CONVOY_VARIABLES}
     try:
         launch = read_launch(call.words, {**own, **call.variables}, unknown)
     except (RefusedError, HelpRequestedError):

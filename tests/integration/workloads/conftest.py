@@ -46,7 +46,7 @@ class Agent:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.heard: list[Message] = []
+        self.received: list[Message] = []
         self.refused: list[str] = []
         """What the real agent would not have understood."""
         self._changed = asyncio.Condition()
@@ -58,7 +58,7 @@ class Agent:
     async def listen(self) -> None:
         self._server = await asyncio.start_unix_server(self._serve, str(self.path))
 
-    async def hang_up(self) -> None:
+    async def disconnect(self) -> None:
         """As an agent that dies: every connection breaks, nobody listens."""
         assert self._server is not None
         self._server.close()
@@ -68,34 +68,34 @@ class Agent:
         self.path.unlink(missing_ok=True)
         self._launcher = None
 
-    def forget(self) -> None:
+    def clear_messages(self) -> None:
         """As a new agent: nothing heard."""
-        self.heard.clear()
+        self.received.clear()
 
-    def tell(self, **message: Any) -> None:
+    def send(self, **message: Any) -> None:
         assert self._launcher is not None
         self._launcher.write(_frame(message))
 
-    def tell_rank(self, rank: int, **message: Any) -> None:
+    def send_to_rank(self, rank: int, **message: Any) -> None:
         self._ranks[rank].write(_frame(message))
 
-    async def hears(self, match: Callable[[Message], bool], seconds: float = DEADLINE) -> Message:
+    async def receives(self, match: Callable[[Message], bool], seconds: float = DEADLINE) -> Message:
         """The first message, of all heard so far and to come, that matches."""
 
         def found() -> Message | None:
-            return next((message for message in self.heard if match(message)), None)
+            return next((message for message in self.received if match(message)), None)
 
         async with self._changed:
             try:
                 await asyncio.wait_for(self._changed.wait_for(lambda: found() is not None), seconds)
             except TimeoutError:
-                raise AssertionError(f"not heard; heard: {self.heard[-20:]}") from None
+                raise AssertionError(f"not heard; heard: {self.received[-20:]}") from None
         message = found()
         assert message is not None
         return message
 
-    async def hears_exit(self, rank: int, incarnation: int = 1) -> Message:
-        return await self.hears(
+    async def receives_exit(self, rank: int, incarnation: int = 1) -> Message:
+        return await self.receives(
             lambda m: (
                 m["type"] == "rank"
                 and m["state"] == "EXITED"
@@ -103,14 +103,16 @@ class Agent:
             )
         )
 
-    async def hears_step(self, step: int, rank: int = 0) -> Message:
-        return await self.hears(lambda m: m["type"] == "progress" and m["from"] == rank and m["step"] >= step)
+    async def receives_step(self, step: int, rank: int = 0) -> Message:
+        return await self.receives(
+            lambda m: m["type"] == "progress" and m["from"] == rank and m["step"] >= step
+        )
 
     async def form(self, command: list[str], incarnation: int = 1, ranks: int = 2, **more: Any) -> None:
         """Port, then assignment, as the plan does."""
-        self.tell(type="pickPort", incarnation=incarnation)
-        picked = await self.hears(lambda m: m["type"] == "portPicked" and m["incarnation"] == incarnation)
-        self.tell(
+        self.send(type="pickPort", incarnation=incarnation)
+        picked = await self.receives(lambda m: m["type"] == "portPicked" and m["incarnation"] == incarnation)
+        self.send(
             **{
                 "type": "assignment",
                 "incarnation": incarnation,
@@ -154,7 +156,7 @@ class Agent:
                     rank = message["rank"]
                     self._ranks[rank] = writer
                 async with self._changed:
-                    self.heard.append(message if rank is None else {**message, "from": rank})
+                    self.received.append(message if rank is None else {**message, "from": rank})
                     self._changed.notify_all()
 
     def _check(self, message: Message, rank: int | None) -> None:
@@ -224,7 +226,7 @@ async def agent(short: Path) -> AsyncIterator[Agent]:
     agent = Agent(short / "agent.sock")
     await agent.listen()
     yield agent
-    await agent.hang_up()
+    await agent.disconnect()
     assert agent.refused == []
 
 

@@ -35,19 +35,19 @@ for step in range(1, 9):
 """
 
 
-def view(said: Message) -> RankView:
+def view(report: Message) -> RankView:
     """As agent and hub would pass the report on."""
     return RankView(
-        said["rank"],
-        said["state"],
-        exit_code=said["exitCode"],
-        signal=said["signal"],
-        hung=said["hung"],
-        stderr=said["stderr"],
-        step=said["step"] or None,
-        time=said["stepMs"] / 1000,
-        ended=said["endedMs"] / 1000,
-        finished=said["finishedMs"] / 1000,
+        report["rank"],
+        report["state"],
+        exit_code=report["exitCode"],
+        signal=report["signal"],
+        hung=report["hung"],
+        stderr=report["stderr"],
+        step=report["step"] or None,
+        time=report["stepMs"] / 1000,
+        ended=report["endedMs"] / 1000,
+        finished=report["finishedMs"] / 1000,
     )
 
 
@@ -75,11 +75,11 @@ LIVES = [
 async def test_rank_1_is_to_blame_and_not_rank_0(agent: Agent, launch: Launch, tmp_path: Path) -> None:
     """Three incarnations in one pod."""
     launch(torch=True)
-    await agent.hears(lambda message: message["type"] == "hello")
+    await agent.receives(lambda message: message["type"] == "hello")
     path = tmp_path / "program.py"
     for incarnation, (end, reason, words) in enumerate(LIVES, 1):
         path.write_text(PROGRAM.replace("END", end))
         await agent.form(["python", str(path)], incarnation, hangSeconds=2)
-        last = blamed([await agent.hears_exit(rank, incarnation) for rank in (0, 1)])
+        last = blamed([await agent.receives_exit(rank, incarnation) for rank in (0, 1)])
         assert (last.reason, last.rank) == (reason, 1), last.message
         assert words in last.message

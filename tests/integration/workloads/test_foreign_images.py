@@ -112,9 +112,9 @@ def boot(agent: Agent, library: Path, short: Path, tmp_path: Path) -> Iterator[B
 
 async def runs(agent: Agent, *command: str, incarnation: int = 1) -> dict[str, object]:
     """Runs a rank of the command; its last report."""
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     await agent.form(list(command), incarnation, ranks=1)
-    return await agent.hears_exit(0, incarnation)
+    return await agent.receives_exit(0, incarnation)
 
 
 async def test_a_user_without_an_account_has_a_name_and_a_home(agent: Agent, boot: Boot, image: Path) -> None:
@@ -272,7 +272,7 @@ def built(one: foreign.Foreign) -> Path:
 @pytest.mark.parametrize("one", [i for i in foreign.IMAGES if i.runs], ids=lambda one: one.name)
 async def test_ranks_run_in_a_whole_image(agent: Agent, boot: Boot, app: Path, one: foreign.Foreign) -> None:
     launcher = boot(built(one), {"/app": str(app)}, STANDARD)
-    hello = await agent.hears(lambda m: m["type"] == "hello")
+    hello = await agent.receives(lambda m: m["type"] == "hello")
     assert hello["python"].startswith(one.python + ".")
     for incarnation, command in enumerate((["python3"], ["python3", "-B"]), 1):
         report = await runs(agent, *command, "report.py", incarnation=incarnation)
@@ -294,4 +294,4 @@ async def test_an_image_whose_python_does_not_do_is_reported(
     log.chmod(0o666)
     launcher = boot(built(one), {"/app": str(app), "/dev/termination-log": str(log)}, STANDARD)
     assert await launcher.ends() == 127
-    assert log.read_text().startswith("python3 at /usr/bin/python3 has an incomplete standard library: ")
+    assert log.read_text().startswith("python3 at /usr/bin/python3 has an incomplete standard library (")

@@ -28,7 +28,7 @@ def script(folder: Path, source: str) -> list[str]:
 
 async def test_a_launcher_says_hello_at_once(agent: Agent, launch: Launch) -> None:
     launcher = launch()
-    hello = await agent.hears(lambda m: m["type"] == "hello")
+    hello = await agent.receives(lambda m: m["type"] == "hello")
     assert (hello["role"], hello["incarnation"], hello["pid"]) == ("launcher", 0, launcher.process.pid)
 
 
@@ -54,14 +54,14 @@ def old_pythons() -> list[str]:
 @pytest.mark.skipif(not old_pythons(), reason="no Python older than this one is installed")
 async def test_it_runs_under_old_pythons(agent: Agent, launch: Launch, tmp_path: Path) -> None:
     for python in old_pythons():
-        agent.forget()
+        agent.clear_messages()
         launcher = launch(python=python)
-        hello = await agent.hears(lambda m: m["type"] == "hello")
+        hello = await agent.receives(lambda m: m["type"] == "hello")
         assert tuple(map(int, hello["python"].split(".")[:2])) < sys.version_info[:2]
         for incarnation, command in enumerate((["true"], script(tmp_path, "print('ran')\n")), 1):
             await agent.form(command, incarnation)
-            assert [(await agent.hears_exit(rank, incarnation))["exitCode"] for rank in (0, 1)] == [0, 0]
-        agent.tell(type="shutdown", exitCode=0)
+            assert [(await agent.receives_exit(rank, incarnation))["exitCode"] for rank in (0, 1)] == [0, 0]
+        agent.send(type="shutdown", exitCode=0)
         assert await launcher.ends() == 0
 
 
@@ -69,12 +69,12 @@ async def test_the_ranks_see_what_torchrun_would_set(agent: Agent, launch: Launc
     launcher = launch()
     names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR CONVOY_INCARNATION"
     source = f"import os\nprint('env', *(os.environ[n] for n in '{names}'.split()))\n"
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     await agent.form(script(tmp_path, source))
-    assert [(await agent.hears_exit(rank))["exitCode"] for rank in (0, 1)] == [0, 0]
+    assert [(await agent.receives_exit(rank))["exitCode"] for rank in (0, 1)] == [0, 0]
     assert "[1/0] env 0 2 0 2 0 127.0.0.1 1\n" in launcher.log
     assert "[1/1] env 1 2 1 2 0 127.0.0.1 1\n" in launcher.log
-    agent.tell(type="shutdown", exitCode=0, reason="done")
+    agent.send(type="shutdown", exitCode=0, reason="done")
     assert await launcher.ends() == 0
 
 
@@ -82,10 +82,10 @@ async def test_a_failed_rank_is_reported_with_its_code_and_the_end_of_its_stderr
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     launch()
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     source = "import sys\nprint('x' * 5000, file=sys.stderr)\nraise ValueError('no such column: price')\n"
     await agent.form(script(tmp_path, source), ranks=1)
-    report = await agent.hears_exit(0)
+    report = await agent.receives_exit(0)
     assert (report["exitCode"], report["signal"], report["commandNotFound"]) == (1, 0, False)
     assert report["stderr"].endswith("ValueError: no such column: price")
     assert len(report["stderr"].encode()) <= 2048
@@ -93,9 +93,9 @@ async def test_a_failed_rank_is_reported_with_its_code_and_the_end_of_its_stderr
 
 async def test_a_command_that_does_not_exist_says_so(agent: Agent, launch: Launch) -> None:
     launch()
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     await agent.form(["no-such-program", "--fast"], ranks=1)
-    report = await agent.hears_exit(0)
+    report = await agent.receives_exit(0)
     assert (report["exitCode"], report["commandNotFound"]) == (127, True)
     assert "no-such-program: command not found on PATH=" in report["stderr"]
 
@@ -110,18 +110,18 @@ async def test_a_command_that_cannot_be_executed_says_so(
     program.write_text("neither script nor binary")
     program.chmod(mode)
     launch()
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     await agent.form([str(program)], ranks=1)
-    report = await agent.hears_exit(0)
+    report = await agent.receives_exit(0)
     assert (report["exitCode"], report["commandNotFound"]) == (126, True)
     assert f"{program} {words}" in report["stderr"]
 
 
 async def test_a_missing_script_ends_as_under_python(agent: Agent, launch: Launch) -> None:
     launch()
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     await agent.form(["python", "nowhere.py"], ranks=1)
-    report = await agent.hears_exit(0)
+    report = await agent.receives_exit(0)
     assert report["exitCode"] == 2
     assert "can't open file '" in report["stderr"] and "nowhere.py'" in report["stderr"]
 
@@ -130,9 +130,9 @@ async def test_a_cold_command_runs_and_its_children_die_with_it(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     launcher = launch()
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     await agent.form(["bash", "-c", "sleep 1000 & echo child $!; exit 3"], ranks=1)
-    report = await agent.hears_exit(0)
+    report = await agent.receives_exit(0)
     assert report["exitCode"] == 3
     child = int(launcher.log.split("[1/0] child ")[1].split()[0])
     await until(lambda: not _alive(child))
@@ -142,7 +142,7 @@ async def test_a_newer_incarnation_replaces_ranks_that_ignore_sigterm(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     launcher = launch()
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     source = (
         "import os, signal, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -150,45 +150,45 @@ async def test_a_newer_incarnation_replaces_ranks_that_ignore_sigterm(
         "while os.environ['CONVOY_INCARNATION'] == '1': time.sleep(0.1)\n"
     )
     await agent.form(script(tmp_path, source), ranks=1)
-    await agent.hears(lambda m: m["type"] == "rank" and m["state"] == "RUNNING")
+    await agent.receives(lambda m: m["type"] == "rank" and m["state"] == "RUNNING")
     await until(lambda: "[1/0] up" in launcher.log)
     await agent.form(script(tmp_path, source), incarnation=2, ranks=1)
-    old = await agent.hears_exit(0, incarnation=1)
+    old = await agent.receives_exit(0, incarnation=1)
     assert old["signal"] == signal.SIGKILL
     assert not old["oom"]
-    assert (await agent.hears_exit(0, incarnation=2))["exitCode"] == 0
+    assert (await agent.receives_exit(0, incarnation=2))["exitCode"] == 0
 
 
 async def test_an_older_assignment_is_ignored(agent: Agent, launch: Launch, tmp_path: Path) -> None:
     launcher = launch()
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     command = script(tmp_path, "print('ran')\n")
     await agent.form(command, incarnation=5, ranks=1)
-    await agent.hears_exit(0, incarnation=5)
-    agent.tell(
+    await agent.receives_exit(0, incarnation=5)
+    agent.send(
         type="assignment", incarnation=4, slot=0, rankOffset=0, processes=1, worldSize=1,
         masterAddr="127.0.0.1", masterPort=1, command=command,
     )  # fmt: skip
-    agent.tell(type="shutdown", exitCode=0)
+    agent.send(type="shutdown", exitCode=0)
     assert await launcher.ends() == 0
     assert launcher.log.count("] ran\n") == 1
-    assert not any(m.get("incarnation") == 4 for m in agent.heard)
+    assert not any(m.get("incarnation") == 4 for m in agent.received)
 
 
 async def test_after_an_agent_restart_the_launcher_says_all_again(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     launcher = launch()
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     await agent.form(script(tmp_path, "raise SystemExit(9)\n"), incarnation=3, ranks=1)
-    await agent.hears_exit(0, incarnation=3)
-    await agent.hang_up()
-    agent.heard.clear()
+    await agent.receives_exit(0, incarnation=3)
+    await agent.disconnect()
+    agent.received.clear()
     await agent.listen()
-    report = await agent.hears_exit(0, incarnation=3)
+    report = await agent.receives_exit(0, incarnation=3)
     assert report["exitCode"] == 9
-    assert [m["type"] for m in agent.heard[:3]] == ["hello", "portPicked", "rank"]
-    assert agent.heard[0]["incarnation"] == 3
+    assert [m["type"] for m in agent.received[:3]] == ["hello", "portPicked", "rank"]
+    assert agent.received[0]["incarnation"] == 3
     assert launcher.process.poll() is None
 
 
@@ -196,12 +196,12 @@ async def test_without_an_agent_it_ends_with_the_worst_exit_code(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     launcher = launch(CONVOY_LONELY_SECONDS="1")
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     source = "import os\nraise SystemExit([0, 76, 4][int(os.environ['RANK'])])\n"
     await agent.form(script(tmp_path, source), ranks=3)
     for rank in range(3):
-        await agent.hears_exit(rank)
-    await agent.hang_up()
+        await agent.receives_exit(rank)
+    await agent.disconnect()
     assert await launcher.ends() == 4
 
 
@@ -209,7 +209,7 @@ async def test_sigterm_reaches_the_ranks_and_their_codes_come_out(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     launcher = launch()
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     source = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\n"
@@ -220,7 +220,7 @@ async def test_sigterm_reaches_the_ranks_and_their_codes_come_out(
     await until(lambda: launcher.log.count("] up") == 2)
     launcher.signal(signal.SIGTERM)
     assert await launcher.ends() == 75
-    assert (await agent.hears_exit(1))["exitCode"] == 75
+    assert (await agent.receives_exit(1))["exitCode"] == 75
 
 
 @pytest.mark.parametrize("asked", [True, False], ids=["before its end", "after it"])
@@ -228,7 +228,7 @@ async def test_a_rank_that_ends_well_when_it_is_told_to_go_has_not_completed(
     agent: Agent, launch: Launch, tmp_path: Path, asked: bool
 ) -> None:
     launcher = launch()
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     source = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
@@ -238,10 +238,10 @@ async def test_a_rank_that_ends_well_when_it_is_told_to_go_has_not_completed(
     await agent.form(script(tmp_path, source), ranks=1)
     await until(lambda: "] up" in launcher.log)
     if not asked:
-        await agent.hears_exit(0)
+        await agent.receives_exit(0)
     launcher.signal(signal.SIGTERM)
     assert await launcher.ends() == (75 if asked else 0)
-    report = await agent.hears_exit(0)
+    report = await agent.receives_exit(0)
     assert (report["exitCode"], report["asked"]) == (0, asked)
 
 
@@ -249,11 +249,11 @@ async def test_a_rank_that_is_just_being_forked_hears_sigterm(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     launcher = launch(CONVOY_GRACE_SECONDS="40")
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     await agent.form(script(tmp_path, "import time\ntime.sleep(1000)\n"), ranks=1)
-    await agent.hears(lambda m: m["type"] == "rank")
+    await agent.receives(lambda m: m["type"] == "rank")
     launcher.signal(signal.SIGTERM)
-    assert (await agent.hears_exit(0))["signal"] == signal.SIGTERM
+    assert (await agent.receives_exit(0))["signal"] == signal.SIGTERM
     assert await launcher.ends() == 128 + signal.SIGTERM
 
 
@@ -261,7 +261,7 @@ async def test_sigterm_is_blocked_in_the_zygote_and_not_in_a_rank(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     launcher = launch()
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     source = (
         "import os\n"
         "for pid in (os.getppid(), os.getpid()):\n"
@@ -269,7 +269,7 @@ async def test_sigterm_is_blocked_in_the_zygote_and_not_in_a_rank(
         "    print('blocked', int(status.split('SigBlk:')[1].split()[0], 16) >> 14 & 1)\n"
     )
     await agent.form(script(tmp_path, source), ranks=1)
-    assert (await agent.hears_exit(0))["exitCode"] == 0
+    assert (await agent.receives_exit(0))["exitCode"] == 0
     assert [line.split()[-1] for line in launcher.log.splitlines() if "] blocked" in line] == ["1", "0"]
 
 
@@ -278,7 +278,7 @@ async def test_ranks_outlive_neither_their_launcher_nor_their_zygote(
 ) -> None:
     """A launcher killed outright takes its warm ranks along: their zygote sees its socket close."""
     launcher = launch()
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     pidfile = tmp_path / "pid"
     source = (
         f"import os, time\nopen({str(pidfile)!r} + '.new', 'w').write(str(os.getpid()))\n"
@@ -286,7 +286,7 @@ async def test_ranks_outlive_neither_their_launcher_nor_their_zygote(
         "while True: time.sleep(0.05)\n"
     )
     await agent.form(script(tmp_path, source), ranks=1)
-    await agent.hears(lambda m: m["type"] == "rank" and m["state"] == "RUNNING")
+    await agent.receives(lambda m: m["type"] == "rank" and m["state"] == "RUNNING")
     await until(pidfile.exists)
     pid = int(pidfile.read_text())
     launcher.signal(signal.SIGKILL)
@@ -298,7 +298,7 @@ async def test_a_warm_rank_that_hangs_is_reported_with_its_stack(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     launch(torch=True)
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     source = (
         "import time, torch\n"
         "weight = torch.zeros(1, requires_grad=True)\n"
@@ -310,7 +310,7 @@ async def test_a_warm_rank_that_hangs_is_reported_with_its_stack(
         "stuck_here()\n"
     )
     await agent.form(script(tmp_path, source), ranks=1, hangSeconds=1)
-    report = await agent.hears_exit(0)
+    report = await agent.receives_exit(0)
     assert report["hung"]
     assert report["signal"] == signal.SIGABRT
     assert "stuck_here" in report["stderr"]
@@ -330,30 +330,32 @@ async def test_a_rank_behind_a_shell_that_hangs_is_reported_with_its_stack(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     launch()
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     source = (
         "import os, sys\n"
         f"sys.path.insert(0, {str(WORKLOADS)!r})\n"
-        "from convoy_workloads.runtime.heartbeat import HeartbeatWriter\n"
+        "from convoy_workloads.runtime.heartbeat import Beat\n"
         "def stuck_here():\n"
         "    os.read(os.pipe()[0], 1)\n"
-        "HeartbeatWriter(os.environ['CONVOY_HEARTBEAT']).step(7)\n"
+        "Beat(os.environ['CONVOY_HEARTBEAT']).step(7)\n"
         "stuck_here()\n"
     )
     _, path = script(tmp_path, source)
     await agent.form(["sh", "-c", f"python {path}; echo ended with $?"], ranks=1, hangSeconds=1)
-    report = await agent.hears_exit(0)
+    report = await agent.receives_exit(0)
     assert (report["hung"], report["exitCode"], report["signal"]) == (True, 134, signal.SIGABRT)
     assert f"s after step 7; its main thread is at {path}:5 in stuck_here" in report["stderr"]
 
 
 async def test_what_follows_the_last_step_is_bounded(agent: Agent, launch: Launch, tmp_path: Path) -> None:
     launch(torch=True)
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     source = ONE_STEP + "threading.Thread(target=time.sleep, args=(1000,)).start()\n"
     await agent.form(script(tmp_path, source), ranks=1, hangSeconds=1)
-    running = await agent.hears(lambda m: m["type"] == "rank" and m["state"] == "RUNNING" and m["finishedMs"])
-    report = await agent.hears_exit(0)
+    running = await agent.receives(
+        lambda m: m["type"] == "rank" and m["state"] == "RUNNING" and m["finishedMs"]
+    )
+    report = await agent.receives_exit(0)
     assert (report["hung"], report["signal"], report["step"]) == (True, signal.SIGABRT, 1)
     assert report["finishedMs"] == running["finishedMs"] >= report["stepMs"]
     assert "s after its last step, 1; its main thread is at " in report["stderr"]

@@ -104,7 +104,7 @@ def test_the_same_error_over_and_over_ends_the_job(run: Run, tmp_path: Path) -> 
     out = io.StringIO()
     assert run(job(script(tmp_path, "raise SystemExit(7)\n")), out=out) == 7
     assert out.getvalue().count("incarnation") == 3
-    assert "3 times in a row a rank ended with 7 before the first step" in out.getvalue()
+    assert "3 times in a row a rank ended with exit code 7 before the first step" in out.getvalue()
 
 
 def test_a_command_s_files_are_those_of_the_folder(run: Run, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_ctrl_c_lets_the_ranks_leave(run: Run, tmp_path: Path) -> None:
     out = io.StringIO()
     assert run(job(script(tmp_path, source)), out=out) == 75
     watcher.join()
-    assert "asked to leave" in out.getvalue()
+    assert "interrupted: the ranks have" in out.getvalue()
 
 
 def test_a_manifest_without_a_command_names_the_field(run: Run) -> None:

@@ -66,16 +66,16 @@ async def test_a_rank_that_is_out_of_memory_is_known_and_its_neighbour_is_not_bl
     agent: Agent, launch: Launch, tmp_path: Path, container: Path
 ) -> None:
     launcher = launch(python=str(container))
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     command = program(tmp_path, EATS, WAITS)
     await agent.form(command)
-    report = await agent.hears_exit(0)
+    report = await agent.receives_exit(0)
     assert (report["signal"], report["oom"]) == (signal.SIGKILL, True)
     # Its successor has the same fate, and a counter that begins anew; what the launcher kills is no victim.
     await agent.form(command, incarnation=2)
-    report = await agent.hears_exit(1)
+    report = await agent.receives_exit(1)
     assert (report["signal"], report["oom"]) == (signal.SIGKILL, False)
-    report = await agent.hears_exit(0, 2)
+    report = await agent.receives_exit(0, 2)
     assert (report["signal"], report["oom"]) == (signal.SIGKILL, True)
     assert launcher.process.poll() is None
 
@@ -84,8 +84,8 @@ async def test_a_rank_whose_worker_is_out_of_memory_is_known(
     agent: Agent, launch: Launch, tmp_path: Path, container: Path
 ) -> None:
     launch(python=str(container))
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     await agent.form(program(tmp_path, HAS_A_CHILD), ranks=1)
-    report = await agent.hears_exit(0)
+    report = await agent.receives_exit(0)
     assert (report["exitCode"], report["oom"]) == (1, True)
     assert "the worker ended with -9" in report["stderr"]

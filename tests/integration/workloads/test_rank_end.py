@@ -102,7 +102,7 @@ async def test_a_rank_lasts_until_all_that_its_command_runs_is_over(
     agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path
 ) -> None:
     launcher = launch(CONVOY_GRACE_SECONDS="40")
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     await agent.form(scripts, ranks=len(CASES))
     saving = [case.name for case in CASES if case.saves]
     await until(lambda: all(f"] up {name}\n" in launcher.log for name in saving))
@@ -116,7 +116,7 @@ async def test_a_rank_lasts_until_all_that_its_command_runs_is_over(
     await launcher.ends()
     found = {}
     for number, case in enumerate(CASES):
-        report = await agent.hears_exit(number)
+        report = await agent.receives_exit(number)
         found[case.name] = (report["exitCode"], (tmp_path / f"saved-{case.name}").exists() == case.saves)
     assert found == {case.name: (case.code, True) for case in CASES}
 
@@ -125,7 +125,7 @@ async def test_a_helper_that_ignores_the_request_lasts_as_long_as_the_grace(
     agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path
 ) -> None:
     launcher = launch(CONVOY_GRACE_SECONDS="1")
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     (tmp_path / "0").write_text(
         "(trap '' TERM; touch stubborn; while :; do sleep 0.05; done) &\n"
         f"{sys.executable} -I -S program.py program 75; echo\n"
@@ -135,7 +135,7 @@ async def test_a_helper_that_ignores_the_request_lasts_as_long_as_the_grace(
     await until(lambda: "] up program" in launcher.log and (tmp_path / "stubborn").exists())
     launcher.signal(signal.SIGTERM)
     assert await launcher.ends() == 75
-    assert (await agent.hears_exit(0))["exitCode"] == 75
+    assert (await agent.receives_exit(0))["exitCode"] == 75
     assert (tmp_path / "saved-program").exists()
 
 
@@ -143,7 +143,7 @@ async def test_a_filter_whose_pipe_somebody_else_holds_holds_up_nobody(
     agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path
 ) -> None:
     launcher = launch(CONVOY_GRACE_SECONDS="40")
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     (tmp_path / "holds.py").write_text(
         "import runpy, subprocess\n"
         "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
@@ -165,7 +165,7 @@ async def test_a_warm_rank_is_asked_alone_and_ends_with_its_own_code(
     agent: Agent, launch: Launch, tmp_path: Path, code: str, status: int
 ) -> None:
     launcher = launch(CONVOY_GRACE_SECONDS="40")
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     (tmp_path / "warm.py").write_text(
         "import os, signal, subprocess, sys, time\n"
         f"worker = subprocess.Popen(['sh', '-c', {WORKER!r}])\n"
@@ -187,7 +187,7 @@ async def test_a_filter_passes_on_the_last_words_of_a_program_that_fails(
     agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path, holds: str
 ) -> None:
     launch()
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     (tmp_path / "slow.py").write_text(
         "import os, sys, time\n"
         "for line in sys.stdin:\n"
@@ -200,7 +200,7 @@ async def test_a_filter_passes_on_the_last_words_of_a_program_that_fails(
         f"exec {sys.executable} -I -S -c 'raise SystemExit(\"no such column\")'\n"
     )
     await agent.form(scripts, ranks=1)
-    report = await agent.hears_exit(0)
+    report = await agent.receives_exit(0)
     assert (report["exitCode"], report["signal"], report["stderr"]) == (1, 0, "no such column")
 
 
@@ -221,9 +221,9 @@ async def test_a_command_that_ends_before_what_it_started_is_told_so(
     agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path, script: str, named: bool
 ) -> None:
     launcher = launch()
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     (tmp_path / "0").write_text(script)
     await agent.form(scripts, ranks=1)
-    await agent.hears_exit(0)
-    assert ("left running in the background" in launcher.log) is named
+    await agent.receives_exit(0)
+    assert ("left running in the background were killed" in launcher.log) is named
     assert ("(sleep 1000)" in launcher.log) is named

@@ -36,7 +36,7 @@ async def blocked(agent: Agent, launch: Launch, tmp_path: Path) -> tuple[Launche
     path = tmp_path / "blocked.py"
     path.write_text(BLOCKED)
     launcher = launch(torch=True)
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     command = ["python", str(path)]
     await agent.form(command)
     await until(lambda: "[1/0] enters" in launcher.log and "[1/1] stays away" in launcher.log)
@@ -48,15 +48,15 @@ async def test_ranks_in_a_collective_make_room_at_once(agent: Agent, launch: Lau
     began = time.monotonic()
     await agent.form(command, incarnation=2)
     for rank in (0, 1):
-        await agent.hears(
+        await agent.receives(
             lambda m, rank=rank: (
                 m["type"] == "rank" and (m["incarnation"], m["rank"], m["state"]) == (2, rank, "RUNNING")
             )
         )
     seconds = time.monotonic() - began
     print(f"\nfrom the assignment to the ranks' start: {seconds:.3f} s")
-    assert [(await agent.hears_exit(rank))["signal"] for rank in (0, 1)] == [signal.SIGKILL] * 2
-    assert [(await agent.hears_exit(rank, 2))["exitCode"] for rank in (0, 1)] == [0, 0]
+    assert [(await agent.receives_exit(rank))["signal"] for rank in (0, 1)] == [signal.SIGKILL] * 2
+    assert [(await agent.receives_exit(rank, 2))["exitCode"] for rank in (0, 1)] == [0, 0]
     assert seconds < 2
 
 
@@ -112,33 +112,36 @@ async def test_replaced_ranks_that_save_on_sigterm_have_time_and_others_none(
     agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path
 ) -> None:
     launcher = launch()
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     names = list(SAVERS | OTHERS)
     await agent.form(scripts, ranks=len(names))
     await until(lambda: all(f"] up {name}\n" in launcher.log for name in names))
     await agent.form(["true"], ranks=len(names), incarnation=2)
     for rank in range(len(SAVERS), len(names)):
-        assert (await agent.hears_exit(rank))["signal"] == signal.SIGKILL
+        assert (await agent.receives_exit(rank))["signal"] == signal.SIGKILL
     await until(lambda: all(f"] saving {name}\n" in launcher.log for name in SAVERS))
-    assert not [m for m in agent.heard if m["type"] == "rank" and m["incarnation"] == 2]
+    assert not [m for m in agent.received if m["type"] == "rank" and m["incarnation"] == 2]
     (tmp_path / "go").touch()
-    assert [(await agent.hears_exit(rank))["exitCode"] for rank in range(len(SAVERS))] == [75] * len(SAVERS)
-    assert "incarnation 1 is replaced: ranks that handle SIGTERM have 25 s: 0, 1, 2, 3" in launcher.log
+    assert [(await agent.receives_exit(rank))["exitCode"] for rank in range(len(SAVERS))] == [75] * len(
+        SAVERS
+    )
+    assert "incarnation 1 is being replaced: ranks that handle SIGTERM get 25 s" in launcher.log
+    assert " to save their state: 0, 1, 2, 3\n" in launcher.log
     assert {(tmp_path / f"saved-{name}").read_text() for name in SAVERS} == {"whole"}
-    assert (await agent.hears_exit(0, 2))["exitCode"] == 0
+    assert (await agent.receives_exit(0, 2))["exitCode"] == 0
 
 
 async def test_a_warm_rank_saves_too_and_no_longer_than_the_pods_grace(
     agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path
 ) -> None:
     launcher = launch(CONVOY_GRACE_SECONDS="0.5")
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     await agent.form(["python", "saves.py", "warm"], ranks=1)
     await until(lambda: "] up warm\n" in launcher.log)
     await agent.form(["true"], ranks=1, incarnation=2)
-    assert (await agent.hears_exit(0))["signal"] == signal.SIGKILL
+    assert (await agent.receives_exit(0))["signal"] == signal.SIGKILL
     assert "] saving warm\n" in launcher.log
-    assert (await agent.hears_exit(0, 2))["exitCode"] == 0
+    assert (await agent.receives_exit(0, 2))["exitCode"] == 0
 
 
 @pytest.mark.parametrize("terminating", [False, True], ids=["alone", "after SIGTERM"])
@@ -148,13 +151,13 @@ async def test_an_immediate_shutdown_leaves_no_time(
     launcher, _ = await blocked(agent, launch, tmp_path)
     if terminating:
         launcher.signal(signal.SIGTERM)
-        await until(lambda: "asked to end: the ranks have 25 s" in launcher.log)
+        await until(lambda: "SIGTERM: the ranks get 25 s to save their state" in launcher.log)
     began = time.monotonic()
-    agent.tell(type="shutdown", exitCode=75, reason="cut off", immediate=True)
+    agent.send(type="shutdown", exitCode=75, reason="cut off", immediate=True)
     assert await launcher.ends() == 75
     assert time.monotonic() - began < 3
-    assert [(await agent.hears_exit(rank))["signal"] for rank in (0, 1)] == [signal.SIGKILL] * 2
-    assert "ends with 75: cut off" in launcher.log
+    assert [(await agent.receives_exit(rank))["signal"] for rank in (0, 1)] == [signal.SIGKILL] * 2
+    assert "ends the launcher with exit code 75: cut off" in launcher.log
 
 
 async def test_an_immediate_shutdown_reaches_ranks_that_are_being_started(
@@ -164,10 +167,10 @@ async def test_an_immediate_shutdown_reaches_ranks_that_are_being_started(
     path = tmp_path / "program.py"
     path.write_text("import time\nprint('runs', flush=True)\nwhile True: time.sleep(0.1)\n")
     launcher = launch(torch=True)
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     await agent.form(["python", str(path)])
-    await agent.hears(lambda m: m["type"] == "rank" and m["state"] == "STARTING")
-    agent.tell(type="shutdown", exitCode=75, reason="cut off", immediate=True)
+    await agent.receives(lambda m: m["type"] == "rank" and m["state"] == "STARTING")
+    agent.send(type="shutdown", exitCode=75, reason="cut off", immediate=True)
     assert await launcher.ends() == 75
     for rank in (0, 1):
-        assert (await agent.hears_exit(rank))["exitCode"] in (137, 143)
+        assert (await agent.receives_exit(rank))["exitCode"] in (137, 143)

@@ -59,10 +59,10 @@ async def test_a_rank_that_is_killed_between_two_messages_leaves_its_last_step(
     path = tmp_path / "program.py"
     path.write_text(source)
     launch(torch=True)
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     before = time.time() * 1000
     await agent.form(["python", str(path)], ranks=1)
-    report = await agent.hears_exit(0)
+    report = await agent.receives_exit(0)
     assert (report["signal"], report["step"]) == (signal.SIGKILL, 57)
     order = [report[name] for name in ("startedMs", "firstStepMs", "stepMs", "endedMs")]
     assert order == sorted(order)
@@ -70,7 +70,7 @@ async def test_a_rank_that_is_killed_between_two_messages_leaves_its_last_step(
     assert order[-1] <= time.time() * 1000
     assert report["firstStepMs"] + 56 * 5 <= report["stepMs"] <= report["endedMs"]
     # The first message goes at once, the next a second later.
-    told = await agent.hears(lambda m: m["type"] == "progress" and m["step"] > 0)
+    told = await agent.receives(lambda m: m["type"] == "progress" and m["step"] > 0)
     assert told["step"] < 57
     assert told["timeMs"] >= told["firstStepMs"] == report["firstStepMs"]
 
@@ -86,34 +86,34 @@ async def test_the_first_step_of_each_incarnation_is_told_at_once_and_what_savin
         CONVOY_CHECKPOINT_DIR=str(tmp_path / "checkpoints"),
         CONVOY_CHECKPOINT_SECONDS="0.02",
     )
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     await agent.form(["python", str(path)], ranks=1)
-    killed = await agent.hears_exit(0)
+    killed = await agent.receives_exit(0)
     assert killed["checkpointMs"] > 0
     assert killed["checkpointMs"] < killed["endedMs"] - killed["startedMs"]
-    agent.heard.clear()
+    agent.received.clear()
     await agent.form(["python", str(path)], incarnation=2, ranks=1)
-    first = await agent.hears(lambda m: m["type"] == "progress" and "firstStepMs" in m)
+    first = await agent.receives(lambda m: m["type"] == "progress" and "firstStepMs" in m)
     restored = re.search(r"\[2/0\] convoy: continues after step (\d+)", launcher.log)
     assert restored
     assert first["step"] > int(restored[1])
     assert all(
-        "firstStepMs" in m for m in agent.heard if m["type"] == "progress" and m["step"] > first["step"]
+        "firstStepMs" in m for m in agent.received if m["type"] == "progress" and m["step"] > first["step"]
     )
-    assert not any("firstStepMs" in m for m in agent.heard if m.get("step") == int(restored[1]))
+    assert not any("firstStepMs" in m for m in agent.received if m.get("step") == int(restored[1]))
     assert first["timeMs"] >= first["firstStepMs"] > killed["endedMs"]
-    done = await agent.hears_exit(0, 2)
+    done = await agent.receives_exit(0, 2)
     assert (done["exitCode"], done["step"]) == (0, 90)
     assert done["firstStepMs"] == first["firstStepMs"]
-    last = [m for m in agent.heard if m["type"] == "progress"][-1]
+    last = [m for m in agent.received if m["type"] == "progress"][-1]
     assert (last["step"], last["timeMs"]) == (90, done["stepMs"])
     assert last["checkpointMs"] == done["checkpointMs"] > 0
 
 
 async def test_a_rank_that_never_came_to_run_has_only_an_end(agent: Agent, launch: Launch) -> None:
     launch()
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     await agent.form(["no-such-program"], ranks=1)
-    report = await agent.hears_exit(0)
+    report = await agent.receives_exit(0)
     assert (report["startedMs"], report["step"], report["firstStepMs"]) == (0, 0, 0)
     assert report["endedMs"] > 0

@@ -79,7 +79,7 @@ def committed(tmp_path: Path) -> list[str]:
 
 
 async def connected(agent: Agent) -> None:
-    await agent.hears(lambda m: m["type"] == "hello" and m["role"] == "launcher")
+    await agent.receives(lambda m: m["type"] == "hello" and m["role"] == "launcher")
 
 
 async def run_to_end(
@@ -97,9 +97,9 @@ async def run_to_end(
     for incarnation in range(1, incarnations + 1):
         await agent.form(program, incarnation, ranks)
         for rank in range(ranks):
-            report = await agent.hears_exit(rank, incarnation)
+            report = await agent.receives_exit(rank, incarnation)
             assert report["exitCode"] == (0 if incarnation == incarnations else 75), report["stderr"]
-    agent.tell(type="shutdown", exitCode=0)
+    agent.send(type="shutdown", exitCode=0)
     assert await launcher.ends() == 0
     weights: list[torch.Tensor] = torch.load(tmp_path / "out.pt")
     return weights
@@ -116,7 +116,7 @@ class Runner:
         agent, launch, program = self._fixtures
         folder = self._tmp_path / name
         folder.mkdir()
-        agent.forget()
+        agent.clear_messages()
         return await run_to_end(agent, launch, program, folder, 3, incarnations, steps=12, **params)
 
 
@@ -150,10 +150,10 @@ async def test_asked_to_leave_the_ranks_stop_at_one_step_and_it_is_committed(
     launcher = launch(torch=True, **environment(tmp_path, steps=100_000, pause=0.01))
     await connected(agent)
     await agent.form(program)
-    await agent.hears_step(3)
+    await agent.receives_step(3)
     launcher.signal(signal.SIGTERM)
     assert await launcher.ends() == 75
-    assert [(await agent.hears_exit(rank))["exitCode"] for rank in (0, 1)] == [75, 75]
+    assert [(await agent.receives_exit(rank))["exitCode"] for rank in (0, 1)] == [75, 75]
     stopped = re.search(r"stops after step (\d+)", launcher.log)
     assert stopped is not None
     assert committed(tmp_path) == [f"gen-1-{stopped[1]}"]
@@ -171,15 +171,15 @@ async def test_a_killed_rank_is_replaced_in_place_and_training_continues(
     await agent.form(program)
     await until(lambda: len(committed(tmp_path)) > 0)
     go.touch()
-    report = await agent.hears_exit(1)
+    report = await agent.receives_exit(1)
     assert (report["signal"], report["oom"]) == (signal.SIGKILL, False)
-    assert (await agent.hears_exit(0))["exitCode"] == 76
+    assert (await agent.receives_exit(0))["exitCode"] == 76
     saved = committed(tmp_path)
     began = time.monotonic()
     await agent.form(program, incarnation=2)
-    await agent.hears(lambda m: m["type"] == "progress" and m["from"] == 0 and m["step"] >= 30)
+    await agent.receives(lambda m: m["type"] == "progress" and m["from"] == 0 and m["step"] >= 30)
     print(f"\nreplaced in place and done after {time.monotonic() - began:.2f} s")
-    assert [(await agent.hears_exit(rank, 2))["exitCode"] for rank in (0, 1)] == [0, 0]
+    assert [(await agent.receives_exit(rank, 2))["exitCode"] for rank in (0, 1)] == [0, 0]
     restored = re.search(
         r"\[2/0\] convoy: continues after step (\d+) from (gen-1-\d+), the same bits", launcher.log
     )
@@ -196,14 +196,14 @@ async def test_a_corrupt_checkpoint_is_passed_over_loudly(
     await connected(agent)
     await agent.form(program)
     for rank in (0, 1):
-        await agent.hears_exit(rank)
+        await agent.receives_exit(rank)
     older, newest = sorted(committed(tmp_path), key=lambda name: int(name.rsplit("-", 1)[1]))
     victim = next((tmp_path / "checkpoints" / newest).glob("*.distcp"))
     data = bytearray(victim.read_bytes())
     data[len(data) // 2] ^= 1
     victim.write_bytes(data)
     await agent.form(program, incarnation=2)
-    assert [(await agent.hears_exit(rank, 2))["exitCode"] for rank in (0, 1)] == [0, 0]
+    assert [(await agent.receives_exit(rank, 2))["exitCode"] for rank in (0, 1)] == [0, 0]
     assert f"CHECKPOINT {newest} IS CORRUPT" in launcher.log
     assert f"from {older}, the same bits" in launcher.log
 
@@ -215,12 +215,12 @@ async def test_when_no_checkpoint_can_be_read_the_ranks_end_with_20_and_delete_n
     await connected(agent)
     await agent.form(program)
     for rank in (0, 1):
-        await agent.hears_exit(rank)
+        await agent.receives_exit(rank)
     saved = committed(tmp_path)
     for name in saved:
         (tmp_path / "checkpoints" / name / ".metadata").write_bytes(b"")
     await agent.form(program, incarnation=2)
-    assert [(await agent.hears_exit(rank, 2))["exitCode"] for rank in (0, 1)] == [20, 20]
+    assert [(await agent.receives_exit(rank, 2))["exitCode"] for rank in (0, 1)] == [20, 20]
     assert f"no checkpoint in {tmp_path / 'checkpoints'} can be read" in launcher.log
     assert committed(tmp_path) == saved
 
@@ -231,9 +231,9 @@ async def test_a_rank_that_is_refused_leaves(
     launch(torch=True, **environment(tmp_path, steps=100_000, pause=0.01))
     await connected(agent)
     await agent.form(program)
-    await agent.hears_step(3, rank=1)
-    agent.tell_rank(1, type="refused", incarnation=1, step=3, seen=2)
-    assert (await agent.hears_exit(1))["exitCode"] == 76
+    await agent.receives_step(3, rank=1)
+    agent.send_to_rank(1, type="refused", incarnation=1, step=3, seen=2)
+    assert (await agent.receives_exit(1))["exitCode"] == 76
 
 
 async def test_training_goes_on_across_an_agent_restart(
@@ -242,19 +242,19 @@ async def test_training_goes_on_across_an_agent_restart(
     launch(torch=True, **environment(tmp_path, steps=100_000, pause=0.01))
     await connected(agent)
     await agent.form(program)
-    before = await agent.hears_step(3)
-    await agent.hang_up()
-    agent.forget()
+    before = await agent.receives_step(3)
+    await agent.disconnect()
+    agent.clear_messages()
     await agent.listen()
     for rank in (0, 1):
-        await agent.hears_step(before["step"] + 5, rank)
+        await agent.receives_step(before["step"] + 5, rank)
 
 
 async def test_bad_parameters_end_with_10(agent: Agent, launch: Launch, tmp_path: Path) -> None:
     launch(torch=True, **environment(tmp_path, layers=0))
     await connected(agent)
     await agent.form(["python", "-m", "convoy_workloads.engines.gpt.engine"], ranks=1)
-    report = await agent.hears_exit(0)
+    report = await agent.receives_exit(0)
     assert report["exitCode"] == 10
     assert "layers" in report["stderr"]
 
@@ -276,9 +276,9 @@ async def test_gpt_trains_on_two_ranks_and_its_held_out_loss_falls(
     launcher = launch(torch=True, **environment_)
     await connected(agent)
     await agent.form(["python", "-m", "convoy_workloads.engines.gpt.engine"])
-    first = await agent.hears(lambda m: m["type"] == "progress" and m["from"] == 0 and "metrics" in m)
-    last = await agent.hears_step(60)
-    assert [(await agent.hears_exit(rank))["exitCode"] for rank in (0, 1)] == [0, 0]
+    first = await agent.receives(lambda m: m["type"] == "progress" and m["from"] == 0 and "metrics" in m)
+    last = await agent.receives_step(60)
+    assert [(await agent.receives_exit(rank))["exitCode"] for rank in (0, 1)] == [0, 0]
     assert last["totalSteps"] == 60
     before, after = first["metrics"]["held_out_loss"], last["metrics"]["held_out_loss"]
     assert after["step"] == 60
@@ -297,8 +297,8 @@ async def test_an_unmodified_torchrun_script_trains_and_shows_its_steps(
     launcher = launch(torch=True, STEPS="200", SNAPSHOT=str(tmp_path / "snapshot.pt"))
     await connected(agent)
     await agent.form(command)
-    assert [(await agent.hears_exit(rank))["exitCode"] for rank in (0, 1)] == [0, 0]
-    await agent.hears_step(200, rank=0)
+    assert [(await agent.receives_exit(rank))["exitCode"] for rank in (0, 1)] == [0, 0]
+    await agent.receives_step(200, rank=0)
     losses = [float(loss) for loss in re.findall(r"\[1/0\] step \d+ loss ([\d.]+)", launcher.log)]
     assert len(losses) == 4
     assert losses[-1] < 0.8 * losses[0]
@@ -314,7 +314,7 @@ async def test_ranks_that_destroy_their_group_before_their_module_end(
     await connected(agent)
     for incarnation in range(1, 17):
         await agent.form(["python", "ddp.py"], incarnation)
-        assert [(await agent.hears_exit(rank, incarnation))["exitCode"] for rank in (0, 1)] == [0, 0]
+        assert [(await agent.receives_exit(rank, incarnation))["exitCode"] for rank in (0, 1)] == [0, 0]
 
 
 async def test_a_warm_start_against_a_cold_one(
@@ -333,7 +333,7 @@ async def test_a_warm_start_against_a_cold_one(
         began = time.monotonic()
         await agent.form(command, incarnation)
         for rank in (0, 1):
-            assert (await agent.hears_exit(rank, incarnation))["exitCode"] == 0
+            assert (await agent.receives_exit(rank, incarnation))["exitCode"] == 0
         seconds[name] = time.monotonic() - began
     print(f"\none step of two ranks, from assignment to exit: {seconds}")
     assert "incarnation 2: 2 ranks (2 warm)" in launcher.log

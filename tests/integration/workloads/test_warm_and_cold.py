@@ -226,7 +226,7 @@ COLD = [
     ({"PYTHONPROFILEIMPORTTIME": "1"}, "PYTHONPROFILEIMPORTTIME is set"),
     ({"PYTHONINSPECT": "1"}, "PYTHONINSPECT is set"),
     ({"PYTHONTRACEMALLOC": "1"}, "PYTHONTRACEMALLOC is set"),
-    ({"OMP_NUM_THREADS": "4,2"}, "OMP_NUM_THREADS=4,2 is no number"),
+    ({"OMP_NUM_THREADS": "4,2"}, "OMP_NUM_THREADS=4,2 is not a number"),
     ({"LD_PRELOAD": "", "LC_ALL": "C"}, "LC_ALL is read at the start of a process"),
     ({"TORCH_LOGS": "+dynamo"}, "TORCH_LOGS is read at the start of a process"),
 ]

@@ -14,7 +14,7 @@ from convoy_workloads.launcher.rank import EXITED, Rank
 from convoy_workloads.launcher.rank_env import Assignment, Container, rank_environment
 from convoy_workloads.launcher.streams import Streams
 from convoy_workloads.launcher.system import library
-from convoy_workloads.launcher.zygotes import WARM, Zygotes
+from convoy_workloads.launcher.zygote_manager import WARM_VARIABLE, ZygoteManager
 
 DEADLINE = 60.0
 ASSIGNMENT = Assignment(
@@ -43,7 +43,7 @@ class Captured(Streams):
         super().__init__(1, 0, 0)
         self.sinks = (bytearray(), bytearray())
         self.over = asyncio.Event()
-        self._left = 0
+        self._open_pipes = 0
 
     def open(self, write: Callable[[bytes], None]) -> list[int]:
         return [self._pipe(sink) for sink in self.sinks]
@@ -54,7 +54,7 @@ class Captured(Streams):
     def _pipe(self, sink: bytearray) -> int:
         loop = asyncio.get_running_loop()
         ours, theirs = os.pipe2(os.O_CLOEXEC)
-        self._left += 1
+        self._open_pipes += 1
 
         def read() -> None:
             data = os.read(ours, 65536)
@@ -62,8 +62,8 @@ class Captured(Streams):
             if not data:
                 loop.remove_reader(ours)
                 os.close(ours)
-                self._left -= 1
-                if not self._left:
+                self._open_pipes -= 1
+                if not self._open_pipes:
                     self.over.set()
 
         loop.add_reader(ours, read)
@@ -97,8 +97,8 @@ class Pair:
         self._ranks: dict[int, Probe] = {}
         self._lost: dict[int, int] = {}
         self._started = 0
-        self.warm = Zygotes(self._base, self._ended)
-        self.cold = Zygotes({**self._base, WARM: "false"}, self._ended)
+        self.warm = ZygoteManager(self._base, self._ended)
+        self.cold = ZygoteManager({**self._base, WARM_VARIABLE: "false"}, self._ended)
 
     async def both(self, *command: str, **environment: str) -> tuple[Outcome, Outcome]:
         """Outcomes of the command, forked and executed at the same time."""
@@ -107,7 +107,7 @@ class Pair:
         warm, cold = await asyncio.gather(*(probe.outcome() for probe in probes))
         return warm, cold
 
-    async def start(self, zygotes: Zygotes, *command: str, **environment: str) -> Probe:
+    async def start(self, zygotes: ZygoteManager, *command: str, **environment: str) -> Probe:
         """Starts a command as rank 0 of 1."""
         self._started += 1
         out = self._scratch / f"out-{self._started}"
@@ -117,7 +117,7 @@ class Pair:
         await starting.start_rank(probe, parse(command), {**own, **environment, OUT: str(out)}, zygotes)
         self._ranks[probe.pid] = probe
         if probe.pid in self._lost:
-            probe.exited(self._lost.pop(probe.pid))
+            probe.record_exit(self._lost.pop(probe.pid))
         elif not probe.warm:
             loop = asyncio.get_running_loop()
             loop.run_in_executor(
@@ -134,6 +134,6 @@ class Pair:
 
     def _ended(self, pid: int, status: int) -> None:
         if pid in self._ranks:
-            self._ranks[pid].exited(status)
+            self._ranks[pid].record_exit(status)
         else:  # before its start was known here
             self._lost[pid] = status

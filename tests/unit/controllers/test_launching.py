@@ -325,4 +325,4 @@ PIECES = st.sampled_from(
 def test_no_command_is_too_odd_to_be_judged(words: list[str], value: str, pods: Pods) -> None:
     found = problem(words, {"N": value, "PET_NNODES": value, "PET_STANDALONE": value}, pods)
     assert found is None or found.why
-    parse(words, {"PET_NNODES": value, "PET_STANDALONE": value}, 2).of(1)
+    parse(words, {"PET_NNODES": value, "PET_STANDALONE": value}, 2).for_rank(1)

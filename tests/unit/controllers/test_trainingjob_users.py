@@ -159,6 +159,6 @@ def test_a_volume_of_the_template_may_be_the_home() -> None:
 
 
 def test_the_launcher_reads_the_variable_that_the_pod_sets() -> None:
-    from convoy_workloads.launcher.home import HOME_VARIABLE
+    from convoy_workloads.launcher.user_defaults import HOME_VARIABLE
 
     assert HOME_VARIABLE == terms.ENV_HOME

@@ -96,7 +96,7 @@ def test_variables_are_expanded_as_by_the_kubelet(word: str, expanded: str) -> N
     ],
 )  # fmt: skip
 def test_what_starts_warm(words: str, kind: str, target: str, arguments: str) -> None:
-    start = parse(words.split()).of(1)
+    start = parse(words.split()).for_rank(1)
     assert (start.kind, start.target, " ".join(start.arguments)) == (kind, target, arguments)
 
 
@@ -124,14 +124,14 @@ def test_what_starts_warm(words: str, kind: str, target: str, arguments: str) ->
     ],
 )
 def test_what_starts_cold(words: str, cold: str) -> None:
-    start = parse(words.split()).of(1)
+    start = parse(words.split()).for_rank(1)
     assert not start.warm
     assert " ".join(start.argv) == cold
 
 
 @pytest.mark.parametrize("words", ["torchrun --nproc=2 --later 3 t.py -v", "deepspeed --later=3 t.py"])
 def test_a_launcher_with_options_that_convoy_does_not_know_runs_itself(words: str) -> None:
-    start = parse(words.split(), {}, 1).of(0)
+    start = parse(words.split(), {}, 1).for_rank(0)
     assert (" ".join(start.argv), start.warm, start.refusal) == (words, False, "")
 
 
@@ -145,14 +145,14 @@ def test_a_launcher_with_options_that_convoy_does_not_know_runs_itself(words: st
         ("torchrun --start-method x t.py", "invalid choice: 'x'"),
         ("torchrun --standalone=1 t.py", "argument --standalone: ignored explicit argument '1'"),
         ("torchrun --later=2 t.py", "Convoy does not know the torchrun option --later=2, so it cannot start"),
-        ("deepspeed --later 2 t.py", "or set processesPerReplica to 1 and --num_gpus to 4: then deepspeed"),
+        ("deepspeed --later 2 t.py", "or set processesPerReplica to 1 and --num_gpus to 4, so that deepspeed"),
         ("torchrun --nnodes 2:1 t.py", "got min_nodes=2, max_nodes=1"),
         ("torchrun --nnodes 1:2:3 t.py", 'nnodes=1:2:3 is not in "MIN:MAX" format'),
         ("torchrun --nnodes two t.py", "invalid literal for int"),
         ("torchrun --no-python -m t", "Don't use both the '--no-python' flag and the '--module' flag"),
         ("python -m torch.distributed.launch --no-python ./t", "you must also set the '--use-env' flag"),
         ("torchrun --nproc-per-node=2 t.py", "but processesPerReplica is 4: set it to 2"),
-        ("torchrun --nproc 0 t.py", "torchrun --nproc-per-node=0: at least 1 process is needed"),
+        ("torchrun --nproc 0 t.py", "torchrun --nproc-per-node=0: set it to 1 or more"),
         ("deepspeed --num_gpus=2 t.py", "deepspeed --num_gpus=2, but processesPerReplica is 4"),
         ("deepspeed --num_gpu x t.py", "argument --num_gpus/--num_accelerators: invalid int value: 'x'"),
         ("deepspeed -i localhost:0 t.py", "deepspeed: error: argument --include"),

@@ -14,13 +14,13 @@ from convoy_workloads.launcher.command import CommandError, resolve
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"#!/bin/sh\r\necho\r\n", "Its lines end as on Windows"),
+        (b"#!/bin/sh\r\necho\r\n", "It has Windows line ends"),
         (
             b"#!/opt/conda/bin/python3.9 -u\n",
-            "names the interpreter /opt/conda/bin/python3.9, which is not there",
+            "names the interpreter /opt/conda/bin/python3.9, which does not exist in this image",
         ),
-        (b"echo\n", "needs a first line that names its interpreter"),
-        (b"\x7fELF\x02\x01\x01" + bytes(60), "built for another kind of processor than "),
+        (b"echo\n", "Add a first line that names its interpreter"),
+        (b"\x7fELF\x02\x01\x01" + bytes(60), "built for another processor architecture than "),
         (b"", "Exec format error"),
     ],
 )
@@ -30,16 +30,16 @@ def test_a_file_that_the_kernel_refuses(tmp_path: Path, content: bytes, words: s
     path.chmod(0o755)
     with pytest.raises(OSError) as error:
         subprocess.run([path], check=False, executable=path)
-    assert words in executables.refused(str(path), error.value)
+    assert words in executables.exec_error(str(path), error.value)
 
 
 @pytest.mark.parametrize(
     ("name", "code", "words"),
     [
-        ("python train.py --lr 0.1", 127, "It is one word: make each word an item of the list"),
-        ("python\n", 127, "It is one word"),
+        ("python train.py --lr 0.1", 127, "The name contains spaces: make each word an item of the list"),
+        ("python\n", 127, "The name contains spaces"),
         ("run.sh", 126, "defaultMode: 0755"),
-        ("./run.sh", 126, "put its interpreter before it"),
+        ("./run.sh", 126, "start it by its interpreter"),
     ],
 )
 def test_a_command_that_is_no_program(

@@ -24,7 +24,7 @@ def test_the_schema_of_the_parameters_is_one_and_refuses_what_is_unknown() -> No
 
 
 def test_heads_divide_the_width() -> None:
-    with pytest.raises(ValidationError, match="no multiple of heads=5"):
+    with pytest.raises(ValidationError, match="must be a multiple of heads=5"):
         Params(width=64, heads=5)
 
 

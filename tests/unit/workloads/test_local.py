@@ -12,8 +12,8 @@ from convoy_crds.engine import Engine
 from convoy_crds.trainingjob import Recovery, TrainingJob
 from convoy_crds.variables import declared
 from convoy_workloads.local import LocalError, run_local
-from convoy_workloads.local.budget import Budget
 from convoy_workloads.local.environment import pod_environment
+from convoy_workloads.local.restart_budget import RestartBudget
 from convoy_workloads.local.run import _Run
 from convoy_workloads.local.screen import Screen
 from convoy_workloads.runtime.folder.storage import locked
@@ -65,25 +65,25 @@ def test_a_job_without_warm_ranks_has_none_here_either() -> None:
 @pytest.mark.parametrize(
     ("endings", "words"),
     [
-        ([(1, 0), (1, 0), (1, 0)], "3 times in a row a rank ended with 1 before the first step"),
-        ([(1, 5), (1, 5), (1, 5)], "3 times in a row a rank ended with 1 behind step 5"),
+        ([(1, 0), (1, 0), (1, 0)], "3 times in a row a rank ended with exit code 1 before the first step"),
+        ([(1, 5), (1, 5), (1, 5)], "3 times in a row a rank ended with exit code 1 after step 5"),
         ([(1, 0), (2, 0), (1, 0), (1, 0)], None),
         ([(1, 0), (1, 5), (1, 0), (1, 0)], None),
         ([(76, 0)] * 4, None),
         ([(137, 0)] * 4, None),
-        ([(137, 0)] * 5, "more than spec.recovery.maxRestarts=4 restarts"),
+        ([(137, 0)] * 5, "more than 4 restarts within "),
     ],
 )
 def test_a_run_starts_again_within_its_budget(endings: list[tuple[int, int]], words: str | None) -> None:
-    budget = Budget(Recovery(max_restarts=4))
-    said = [budget.spend(float(number), code, step) for number, (code, step) in enumerate(endings)]
-    assert not any(said[:-1])
-    assert said[-1] is words or (words and words in (said[-1] or ""))
+    budget = RestartBudget(Recovery(max_restarts=4))
+    lines = [budget.record_failure(float(number), code, step) for number, (code, step) in enumerate(endings)]
+    assert not any(lines[:-1])
+    assert lines[-1] is words or (words and words in (lines[-1] or ""))
 
 
 def test_restarts_outside_of_the_window_are_forgiven_and_equal_errors_may_be_allowed() -> None:
-    budget = Budget(Recovery(max_restarts=1, window_seconds=10, max_identical_errors=0))
-    assert [budget.spend(now, 1, 0) for now in (0.0, 11.0, 22.0)] == [None] * 3
+    budget = RestartBudget(Recovery(max_restarts=1, window_seconds=10, max_identical_errors=0))
+    assert [budget.record_failure(now, 1, 0) for now in (0.0, 11.0, 22.0)] == [None] * 3
 
 
 def test_a_folder_that_another_run_uses_is_refused_before_anything_starts(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_other_ranks_and_another_incarnation_speak_for_themselves(
     show, out = screen
     show.progress("step 1")
     show.rank_line(b"[1/1] step 1\n")
-    show.form()
+    show.reset()
     show.progress("step 1")
     assert out.getvalue() == "step 1\n[1/1] step 1\nstep 1\n"
 
@@ -127,8 +127,8 @@ def test_a_reader_that_leaves_is_noticed_once() -> None:
 
     left: list[int] = []
     show = Screen(Closed(), lambda: left.append(1))
-    show.say("a")
-    show.say("b")
+    show.write_line("a")
+    show.write_line("b")
     assert left == [1]
 
 
@@ -146,13 +146,13 @@ def test_a_step_is_shown_as_its_rank_writes_it(loss: float | None, metrics: dict
 def test_metrics_that_the_engine_does_not_declare_are_named_once() -> None:
     spec = {"image": "mine", "command": ["true"], "metrics": [{"name": "declared"}]}
     engine = Engine.model_validate({"metadata": {"name": "own"}, "spec": spec})
-    said: list[str] = []
-    run: Any = SimpleNamespace(_engine=engine, _undeclared=set(), _say=said.append)
+    lines: list[str] = []
+    run: Any = SimpleNamespace(_engine=engine, _undeclared=set(), _write_line=lines.append)
     figure = {"value": 1.0, "step": 1}
     for names in (["declared"], ["declared", "b", "a"], ["a"], ["c"]):
-        _Run._note_undeclared(run, dict.fromkeys(names, figure))
-    words = "a cluster drops metrics that Engine own does not declare: "
-    assert said == [f"{words}a, b", f"{words}c"]
+        _Run._warn_undeclared(run, dict.fromkeys(names, figure))
+    words = "Engine own does not declare these metrics, so a cluster drops them: "
+    assert lines == [f"{words}a, b", f"{words}c"]
     run._engine = None
-    _Run._note_undeclared(run, {"d": figure})
-    assert len(said) == 2
+    _Run._warn_undeclared(run, {"d": figure})
+    assert len(lines) == 2

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy_workloads.launcher.oom import CHILD_SECONDS, OomWatch, candidates, parse_count
+from convoy_workloads.launcher.oom import CHILD_SECONDS, OomDetector, counter_paths, parse_count
 from convoy_workloads.launcher.rank import Rank
 
 
@@ -23,9 +23,9 @@ def test_both_formats_are_read(text: str, count: int | None) -> None:
 
 
 def test_where_the_counter_may_be() -> None:
-    assert candidates("0::/\n", "/c") == ["/c/memory.events", "/c/memory.events"]
-    assert candidates("0::/kubepods/pod1\n", "/c")[0] == "/c/kubepods/pod1/memory.events"
-    both = candidates("4:cpu:/\n3:memory,hugetlb:/kubepods/pod1\n", "/c")
+    assert counter_paths("0::/\n", "/c") == ["/c/memory.events", "/c/memory.events"]
+    assert counter_paths("0::/kubepods/pod1\n", "/c")[0] == "/c/kubepods/pod1/memory.events"
+    both = counter_paths("4:cpu:/\n3:memory,hugetlb:/kubepods/pod1\n", "/c")
     assert both == ["/c/memory/kubepods/pod1/memory.oom_control", "/c/memory/memory.oom_control"]
 
 
@@ -65,13 +65,13 @@ def test_whom_the_killer_struck(tmp_path: Path, ended: Rank, seconds: float, str
     membership, events = tmp_path / "cgroup", tmp_path / "memory.events"
     membership.write_text("0::/elsewhere\n")
     events.write_text("oom_kill 4\n")
-    watch = OomWatch(str(tmp_path), str(membership))
-    assert not watch.ended(ended, 50.0)
+    watch = OomDetector(str(tmp_path), str(membership))
+    assert not watch.caused_end(ended, 50.0)
     events.write_text("oom_kill 5\n")
-    watch.look(100.0)
-    assert watch.ended(ended, 100.0 + seconds) is struck
+    watch.poll(100.0)
+    assert watch.caused_end(ended, 100.0 + seconds) is struck
     # Two ranks may have gone at the same moment.
-    assert watch.ended(ended, 100.0 + seconds) is struck
+    assert watch.caused_end(ended, 100.0 + seconds) is struck
 
 
 def test_a_kill_that_is_first_seen_with_the_rank_s_end_counts(tmp_path: Path) -> None:
@@ -79,10 +79,10 @@ def test_a_kill_that_is_first_seen_with_the_rank_s_end_counts(tmp_path: Path) ->
     membership.write_text("4:memory:/somewhere\n")
     control.parent.mkdir()
     control.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 0\n")
-    watch = OomWatch(str(tmp_path), str(membership))
+    watch = OomDetector(str(tmp_path), str(membership))
     control.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
-    assert watch.ended(rank(1), 1000.0)
+    assert watch.caused_end(rank(1), 1000.0)
 
 
 def test_without_a_counter_nothing_is_counted(tmp_path: Path) -> None:
-    assert not OomWatch(str(tmp_path), str(tmp_path / "none")).ended(KILLED, 1.0)
+    assert not OomDetector(str(tmp_path), str(tmp_path / "none")).caused_end(KILLED, 1.0)

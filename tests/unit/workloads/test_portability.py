@@ -77,7 +77,7 @@ def test_a_python_that_is_too_old_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], zygote: bool
 ) -> None:
     monkeypatch.setattr(convoy_launch, "OLDEST", (99, 0))
-    check_refused(monkeypatch, tmp_path, capsys, zygote, "which is too old")
+    check_refused(monkeypatch, tmp_path, capsys, zygote, "but Convoy needs 99.0 or later")
 
 
 @pytest.mark.parametrize("zygote", [False, True])
@@ -86,7 +86,7 @@ def test_a_python_without_its_whole_standard_library_is_named(
 ) -> None:
     for name in ("supervisor", "zygote"):
         monkeypatch.setitem(sys.modules, f"convoy_workloads.launcher.{name}", None)
-    check_refused(monkeypatch, tmp_path, capsys, zygote, "has an incomplete standard library: import of ")
+    check_refused(monkeypatch, tmp_path, capsys, zygote, "has an incomplete standard library (import of ")
 
 
 def check_refused(
@@ -108,9 +108,9 @@ def test_the_operator_knows_the_words_of_a_launcher_that_cannot_run(
     log = tmp_path / "termination-log"
     log.touch()
     monkeypatch.setattr(convoy_launch, "TERMINATION_LOG", str(log))
-    code = convoy_launch.refuse("is Python 3.8, which is too old", False)
+    code = convoy_launch.refuse("is Python 3.8, but Convoy needs 3.9 or later", False)
     view = PodView("p", "u", "Failed", "n", exit_code=code, termination_message=log.read_text())
     fault = pod_fault(view, None)
     assert fault is not None
     assert fault.reason is Reasons.NO_PYTHON
-    assert fault.message.endswith(f"{sys.executable} is Python 3.8, which is too old")
+    assert fault.message.endswith(f"{sys.executable} is Python 3.8, but Convoy needs 3.9 or later")

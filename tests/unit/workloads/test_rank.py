@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from convoy_workloads.launcher.output import TAIL
-from convoy_workloads.launcher.process_group import ProcessGroup
+from convoy_workloads.launcher.process_tree import ProcessTree
 from convoy_workloads.launcher.rank import EXITED, RUNNING, Rank
 from convoy_workloads.runtime.heartbeat import FINISHED, STARTED, STEPPING, Heartbeat
 
@@ -34,12 +34,12 @@ def rank() -> Iterator[Rank]:
 
 
 def test_a_rank_is_asked_to_leave_once(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
-    requests: list[ProcessGroup] = []
+    requests: list[ProcessTree] = []
 
-    def request(group: ProcessGroup) -> None:
+    def terminate(group: ProcessTree) -> None:
         requests.append(group)
 
-    monkeypatch.setattr(ProcessGroup, "request", request)
+    monkeypatch.setattr(ProcessTree, "terminate", terminate)
     Rank(1, 0, "").terminate()
     rank.terminate()
     rank.terminate()
@@ -47,7 +47,7 @@ def test_a_rank_is_asked_to_leave_once(rank: Rank, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("pulse", "asked", "message"),
+    ("pulse", "leaving", "message"),
     [
         (Heartbeat(STEPPING, 0.0, 41), False, "no step for 11 s after step 41"),
         (Heartbeat(FINISHED, 0.0, 41), False, "has not ended 11 s after its last step, 41"),
@@ -58,11 +58,11 @@ def test_a_rank_is_asked_to_leave_once(rank: Rank, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_the_watchdog_judges_steps_and_what_follows_and_nobody_who_leaves(
-    rank: Rank, pulse: Heartbeat, asked: bool, message: str
+    rank: Rank, pulse: Heartbeat, leaving: bool, message: str
 ) -> None:
-    if asked:
+    if leaving:
         rank.terminate()
-    assert rank.judge(pulse, 11.0, 10.0) is bool(message)
+    assert rank.abort_if_hung(pulse, 11.0, 10.0) is bool(message)
     assert (rank.hung, rank.message) == (bool(message), message)
 
 
@@ -74,17 +74,17 @@ def test_the_watchdog_judges_steps_and_what_follows_and_nobody_who_leaves(
 async def test_a_rank_that_hangs_ends_by_a_signal_whatever_is_around_it(
     rank: Rank, status: int, exit_code: int, number: int
 ) -> None:
-    rank.judge(Heartbeat(STEPPING, 0.0, 41), 11.0, 10.0)
-    rank.exited(status)
+    rank.abort_if_hung(Heartbeat(STEPPING, 0.0, 41), 11.0, 10.0)
+    rank.record_exit(status)
     report = rank.report()
     assert (report["state"], report["hung"]) == (EXITED, True)
     assert (report["exitCode"], report["signal"]) == (exit_code, number)
 
 
 async def test_the_report_of_a_hang_has_the_innermost_call_of_a_long_dump(rank: Rank) -> None:
-    rank.judge(Heartbeat(STEPPING, 0.0, 41), 11.0, 10.0)
+    rank.abort_if_hung(Heartbeat(STEPPING, 0.0, 41), 11.0, 10.0)
     rank._streams.tail.feed(DUMP.encode())
-    rank.exited(signal.SIGABRT)
+    rank.record_exit(signal.SIGABRT)
     message, heading, innermost, *_ = rank.report()["stderr"].splitlines()
     assert message == "no step for 11 s after step 41; its main thread is at /scripts/train.py:7 in evaluate"
     assert heading.startswith("Current thread") and innermost.endswith("line 7 in evaluate")
@@ -94,6 +94,6 @@ async def test_the_report_of_a_hang_has_the_innermost_call_of_a_long_dump(rank: 
 def test_it_is_news_when_a_rank_has_finished_and_when_it_goes_on(rank: Rank) -> None:
     told = []
     for finished_ms in (0, 90, 90, 0, 95):
-        told.append(rank.note_finish(Heartbeat(finished_ms=finished_ms)))
+        told.append(rank.record_finish(Heartbeat(finished_ms=finished_ms)))
         assert rank.report()["finishedMs"] == finished_ms
     assert told == [False, True, False, True, True]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from convoy_commands.launch import CONVOYS_VARIABLES, read_launch
+from convoy_commands.launch import CONVOY_VARIABLES, read_launch
 from convoy_workloads.launcher.rank_env import (
     Container,
     available_cpus,
@@ -47,7 +47,7 @@ def test_what_the_user_set_stays_except_the_ranks_own() -> None:
 
 def test_a_torchrun_below_the_command_takes_each_rank_for_a_node() -> None:
     found = environment({"PET_NNODES": "1", "PET_NPROC_PER_NODE": "4"})
-    assert {name: found[name] for name in CONVOYS_VARIABLES} == {
+    assert {name: found[name] for name in CONVOY_VARIABLES} == {
         "PET_NNODES": "8", "PET_NODE_RANK": "7", "PET_MASTER_ADDR": "10.0.0.9", "PET_MASTER_PORT": "4242",
         "PET_RDZV_ID": "u-1",
     }  # fmt: skip

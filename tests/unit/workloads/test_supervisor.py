@@ -45,26 +45,26 @@ class Stuck(Rank):
 
 
 @pytest.mark.usefixtures("short_patience")
-@pytest.mark.parametrize("asked", ["shutdown", "immediate", "sigterm", "assignment"])
+@pytest.mark.parametrize("cause", ["shutdown", "immediate", "sigterm", "assignment"])
 async def test_a_rank_that_survives_sigkill_ends_the_launcher(
-    asked: str, capsys: pytest.CaptureFixture[str]
+    cause: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launcher = Supervisor()
     launcher._exit = asyncio.get_running_loop().create_future()
     launcher._ranks = [Stuck()]
-    if asked in ("shutdown", "immediate"):
-        await asyncio.wait_for(launcher._shut_down(0, "", asked == "immediate"), 10)
-    elif asked == "sigterm":
+    if cause in ("shutdown", "immediate"):
+        await asyncio.wait_for(launcher._shut_down(0, "", cause == "immediate"), 10)
+    elif cause == "sigterm":
         await asyncio.wait_for(launcher._terminate(), 10)
     else:
         launcher._on_message({"type": "assignment", **ASSIGNMENT})
-        forming = asyncio.create_task(launcher._form())
+        forming = asyncio.create_task(launcher._form_incarnations())
         await asyncio.wait_for(asyncio.shield(launcher._exit), 10)
         await asyncio.sleep(0.1)
         assert launcher._current is None
         forming.cancel()
     assert launcher._exit.result() == 1
-    assert "SIGKILL HAS NOT ENDED RANK 3 (process 4321)" in capsys.readouterr().err
+    assert "SIGKILL has not ended rank 3 (process 4321)" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("short_patience")
@@ -85,13 +85,13 @@ async def test_a_rank_that_is_still_being_started_is_not_stuck() -> None:
 async def test_a_hung_rank_that_survives_sigkill_ends_the_launcher() -> None:
     launcher = Supervisor()
     launcher._exit = asyncio.get_running_loop().create_future()
-    rank = Stuck(launcher._beats.new(1, 3))
-    HeartbeatWriter(rank.beat).step(1)
-    rank.pid = 1  # alive, in the eyes of the watchdog
+    rank = Stuck(launcher._heartbeats.create(1, 3))
+    HeartbeatWriter(rank.heartbeat_path).step(1)
+    rank.pid = 1  # a process that exists
     rank.hung, rank.aborted_at = True, time.monotonic()
-    launcher._look_at(rank, rank.aborted_at + 0.07)
+    launcher._check_rank(rank, rank.aborted_at + 0.07)
     assert not launcher._exit.done()
-    launcher._look_at(rank, rank.aborted_at + 0.2)
+    launcher._check_rank(rank, rank.aborted_at + 0.2)
     assert launcher._exit.result() == 1
 
 
@@ -142,7 +142,7 @@ def test_each_ranks_command_refers_to_its_own_variables(monkeypatch: pytest.Monk
     options = ["--nnodes=$(WORLD_SIZE)", "--node_rank=$(RANK)", "--master_port=$(MASTER_PORT)"]
     command = ["torchrun", *options, "t.py", "$(NAME)-$(RANK)", "$$(RANK)"]
     assignment = parse_assignment({**ASSIGNMENT, "command": command})
-    starts = [Supervisor()._parsed(assignment, local_rank) for local_rank in (0, 1)]
+    starts = [Supervisor()._parse_command(assignment, local_rank) for local_rank in (0, 1)]
     assert [start.refusal for start in starts] == ["", ""]
     assert [start.arguments for start in starts] == [("bert-0", "$(RANK)"), ("bert-1", "$(RANK)")]
 
@@ -151,9 +151,9 @@ async def test_many_ends_at_once_are_judged_once(monkeypatch: pytest.MonkeyPatch
     """A rank's workers end together; each judgement reads all of /proc."""
     launcher = Supervisor()
     rank = Rank(1, 0, "")
-    rank.pid, rank.state, rank._first_over = 4321, RUNNING, True
+    rank.pid, rank.state, rank._first_ended = 4321, RUNNING, True
     judged: list[bool] = []
-    monkeypatch.setattr(rank, "settle", lambda: judged.append(True))
+    monkeypatch.setattr(rank, "end_if_over", lambda: judged.append(True))
     launcher._ranks = [rank]
     ends = [*((pid, 0) for pid in range(5000, 5500)), (0, 0)]
     monkeypatch.setattr("os.waitpid", lambda *_: ends.pop(0))

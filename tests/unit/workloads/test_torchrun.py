@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convoy_commands.launch import TORCHRUN_OPTIONS, USE_ENV, read_launch
-from convoy_commands.options import HelpRequestedError, RefusedError, parse, spelled
+from convoy_commands.options import HelpRequestedError, RefusedError, parse, spellings
 from convoy_workloads.launcher.rank_env import Container, parse_assignment, rank_environment
 
 DEADLINE = 50.0
@@ -137,7 +137,7 @@ def test_arguments_are_substituted_as_by_torchrun(torchruns: Torchruns) -> None:
 
     start = start_of(["torchrun", "--nproc-per-node=2", "dump.py", "--out=${local_rank}", "-x"])
     for local, (_, arguments) in enumerate(torchruns.dumps("alone").values()):
-        assert list(start.of(local).arguments) == arguments
+        assert list(start.for_rank(local).arguments) == arguments
 
 
 def test_a_torchrun_in_a_shell_in_each_pod_forms_one_group(torchruns: Torchruns) -> None:
@@ -173,7 +173,7 @@ def test_no_option_of_torchrun_is_missing() -> None:
     for action, option in zip(actions[1:], TORCHRUN_OPTIONS, strict=True):
         assert (action.nargs == 0, bool(action.choices)) == (option.flag, bool(option.choices)), option.names
         assert tuple(action.choices or ()) == (option.choices or ())
-    assert USE_ENV.names == spelled("use-env")
+    assert USE_ENV.names == spellings("use-env")
 
 
 def outcome(read: Callable[[list[str]], dict[str, Any]], words: list[str]) -> dict[str, Any] | str:

@@ -4,8 +4,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from convoy_workloads.launcher.nursery import Nursery
-from convoy_workloads.launcher.zygotes import same_interpreter
+from convoy_workloads.launcher.zygote_client import ZygoteClient
+from convoy_workloads.launcher.zygote_manager import same_interpreter
 
 
 def test_which_paths_are_one_interpreter(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_which_paths_are_one_interpreter(tmp_path: Path) -> None:
 
 async def test_a_fork_that_comes_too_late_is_killed() -> None:
     """Its rank was started cold meanwhile."""
-    nursery = Nursery("python", "entry", lambda *_: None)
+    client = ZygoteClient("python", "entry", lambda *_: None)
     late = subprocess.Popen(["sleep", "1000"])  # noqa: ASYNC220 - a fork; there is nothing to wait for
-    nursery._take({"event": "started", "token": 1, "pid": late.pid})
+    client._handle_event({"event": "started", "token": 1, "pid": late.pid})
     assert late.wait(10) == -signal.SIGKILL

@@ -1,4 +1,5 @@
-"""The kit of benches: arms in turns, figures with their spread, equalities and a negative control.
+"""The kit for benches of engines: alternating arms, figures with their spread, equalities, a negative
+control.
 
-An engine's `bench.py` ends in `BENCH = Bench(...)`; `python -m convoy_workloads.bench` runs them.
+An engine's `bench.py` ends in `BENCH = Bench(...)`; `python -m convoy_workloads.bench` runs it.
 """

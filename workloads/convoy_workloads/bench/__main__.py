@@ -1,4 +1,4 @@
-"""`python -m convoy_workloads.bench [ENGINE...]`: the engines against their baselines."""
+"""`python -m convoy_workloads.bench [ENGINE...]`: compares engines with their baselines."""
 
 from __future__ import annotations
 
@@ -11,18 +11,24 @@ from convoy_workloads.engines.registry import ENGINES
 
 
 def main() -> None:
-    """Run the benches; a full run replaces docs/bench/engine-<name>.json.
+    """Run the benches. A full run replaces docs/bench/engine-<name>.json.
 
-    Exit with 1 if an arm, an equality or a control fails.
+    Exits with 1 if an arm, an equality or a control fails.
     """
     known = {entry.name: entry for entry in ENGINES}
-    parser = argparse.ArgumentParser(prog="convoy_workloads.bench", description="Engines against baselines.")
-    parser.add_argument("engines", nargs="*", help=f"Default: all of {', '.join(known)}.")
+    parser = argparse.ArgumentParser(
+        prog="convoy_workloads.bench", description="Compare engines with their baselines."
+    )
+    parser.add_argument("engines", nargs="*", help=f"Engines to compare. Default: all of {', '.join(known)}.")
     parser.add_argument("--size", choices=("small", "full"), default="full")
-    parser.add_argument("--rounds", type=int, help="Default: the bench's own.")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        help="Rounds, in each of which every arm runs once. Default: the bench's own number.",
+    )
     options = parser.parse_args()
     if unknown := [name for name in options.engines if name not in known]:
-        parser.error(f"no engine {', '.join(unknown)}; there are: {', '.join(known)}")
+        parser.error(f"unknown engine {', '.join(unknown)}; choose from {', '.join(known)}")
     failed = []
     for name in options.engines or known:
         bench = known[name].module("bench").BENCH

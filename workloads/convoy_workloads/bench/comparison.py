@@ -1,7 +1,7 @@
 """A comparison of an engine with its baselines: ratios by round, equalities and a negative control.
 
-In each round every arm runs once; the next round starts with the next arm. A ratio is taken within a round,
-so that a machine that slows down over the hours slows both sides of it.
+Every arm runs once in each round, and each round starts with the next arm. A ratio compares runs of the
+same round, so a machine that slows down over the hours slows both of them.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ class Measure:
     """A quantity that every arm reports."""
 
     name: str
-    """As a row names it: `tokens per second`."""
+    """Name in a row: `tokens per second`."""
     unit: str
     of: Callable[[Trial], float]
     higher_is_better: bool = False
     target: float | None = None
-    """Least ratio of the engine to its first baseline; above 1 the engine is better."""
+    """Least ratio of the engine to its first baseline. Above 1 the engine is better."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Equality:
-    """A value of the arms' results that must be equal in every run of engine and baselines."""
+    """A value that must be equal in the results of every run of the engine and its baselines."""
 
     key: str
     """Name in the result."""
     name: str
     tolerance: float = 0.0
-    """Largest difference of numbers that counts as equal; texts are compared as they are."""
+    """Largest difference of numbers that counts as equal. Texts must be equal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,21 +51,21 @@ class Bench:
     """An engine's bench."""
 
     sizes: Mapping[Literal["small", "full"], Mapping[str, Any]]
-    """Options of `arms`: `small` ends within seconds, `full` gives the figures that are published."""
+    """Options of `arms`. `small` ends within seconds; `full` gives the published figures."""
     arms: Callable[[Mapping[str, Any]], Arms]
     measures: Callable[[Mapping[str, Any]], Sequence[Measure]]
     equal: Sequence[Equality]
     rounds: int = 7
     label: Label = "measured"
     control_tolerance: float = 0.1
-    """Largest gain of the control over the first baseline in the first measure: its ratio minus 1. A control
-    that is worse than the baseline passes. Runs of size small report the gain without judging it.
+    """Largest gain of the control over the first baseline in the first measure: the ratio minus 1. A
+    control worse than the baseline passes. Size `small` reports the gain without judging it.
     """
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Times that one arm is better than another, over the rounds."""
+    """Ratio by which one arm is better than another, over the rounds."""
 
     median: float
     low: float
@@ -78,7 +78,7 @@ class Ratio:
 def alternate(
     arms: Sequence[Arm], rounds: int, run_once: Callable[[Arm], Trial] = run
 ) -> dict[str, list[Trial]]:
-    """Run every arm once in each round, each round starting with the next arm; return the trials by arm."""
+    """Run every arm once in each round, each round starting with the next arm. Return the trials by arm."""
     trials: dict[str, list[Trial]] = {arm.name: [] for arm in arms}
     for number in range(rounds):
         first = number % len(arms)
@@ -88,7 +88,7 @@ def alternate(
 
 
 def ratio(measure: Measure, ours: Sequence[Trial], theirs: Sequence[Trial]) -> Ratio:
-    """Return the median of the rounds' ratios and the interval that resampling the rounds gives."""
+    """Return the median of the rounds' ratios, and its interval from resampling the rounds."""
     pairs = [(measure.of(one), measure.of(other)) for one, other in zip(ours, theirs, strict=True)]
     better = [one / other if measure.higher_is_better else other / one for one, other in pairs]
     drawn = random.Random(0)  # noqa: S311 - a bootstrap that gives the same interval each time
@@ -98,7 +98,7 @@ def ratio(measure: Measure, ours: Sequence[Trial], theirs: Sequence[Trial]) -> R
 
 
 def difference(equality: Equality, trials: Sequence[Trial]) -> float:
-    """Return the largest difference of a value; of texts, the number of those that differ from the first."""
+    """Return the largest difference of a value. For texts, return the number of those unlike the first."""
     values = [trial.result[equality.key] for trial in trials]
     if all(isinstance(value, int | float) for value in values):
         return float(max(values) - min(values))
@@ -145,7 +145,7 @@ def _measure(
 
 
 def _control(bench: Bench, arms: Arms, found: Ratio, judged: bool, figures: Figures) -> None:
-    """Add the control's row; without `judged` it has no target."""
+    """Add the row of the control. Without `judged` it has no target."""
     name = f"negative control: {arms.control.name}, gain over {arms.baselines[0].name}"
     spread = f"ratio {found.median:.3f}, {found}"
     target = bench.control_tolerance if judged else None
@@ -153,7 +153,7 @@ def _control(bench: Bench, arms: Arms, found: Ratio, judged: bool, figures: Figu
 
 
 def broken(figures: Figures) -> list[str]:
-    """Return the names of rows that no published figure may have missed: equalities and the control."""
+    """Return the names of rows that a published bench must meet but does not: equalities and the control."""
     return [
         row["metric"]
         for row in figures.rows()

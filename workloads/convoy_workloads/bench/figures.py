@@ -1,4 +1,4 @@
-"""Figures gathered over repeats, and the file of rows made of them: the form that all benches write."""
+"""Figures gathered over repeats, and the JSON file made of them, which all benches write."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ FOLDER = CHECKOUT / "docs" / "bench"
 
 @dataclass(frozen=True)
 class Metric:
-    """A measured quantity; lower is better, unless said otherwise."""
+    """A measured quantity. Lower is better unless `least` is set."""
 
     name: str
     unit: str
     target: float | None = None
-    """At most this."""
+    """Largest value that meets the target; with `least`, the smallest."""
     baseline: str = ""
     """Name of the metric to compare with."""
     kind: str = "measured"
     """`measured`, `simulated`, `calibrated simulation`, `paper claim`, or `not measured: ` and the reason."""
     least: bool = False
-    """Higher is better, and the target is the least."""
+    """True if higher is better."""
     spread: str = ""
-    """In place of the least and the most value, such as an interval of confidence."""
+    """Text to show instead of the range of the values, such as a confidence interval."""
 
 
 @dataclass
 class Figures:
-    """The values of every metric, one per repeat; None where what was timed did not come about."""
+    """Values of every metric, one per repeat. None stands for an event that did not happen in time."""
 
     metrics: dict[str, Metric] = field(default_factory=dict)
     values: dict[str, list[float | None]] = field(default_factory=dict)
 
     def add(self, metric: Metric, value: float | None) -> None:
-        """One more repeat."""
+        """Add the value of one more repeat."""
         self.metrics[metric.name] = metric
         self.values.setdefault(metric.name, []).append(value)
 
     def miss(self, metric: Metric, why: str) -> None:
-        """It cannot be measured here."""
+        """Record that a metric cannot be measured here."""
         self.metrics[metric.name] = replace(metric, kind=f"not measured: {why}")
         self.values.setdefault(metric.name, [])
 
@@ -59,7 +59,7 @@ class Figures:
             self.values.setdefault(name, []).extend(others.values[name])
 
     def row(self, name: str) -> dict[str, Any]:
-        """One line of the file: the median, held against target and baseline."""
+        """Return one row of the file: the median, compared with target and baseline."""
         metric, value = self.metrics[name], self._median(name)
         baseline = self._median(metric.baseline) if metric.baseline else None
         return {
@@ -76,11 +76,11 @@ class Figures:
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """All of them, in the order in which they were first measured."""
+        """Return all rows, in the order of their first value."""
         return [self.row(name) for name in self.metrics]
 
     def _median(self, name: str) -> float | None:
-        """Return the median; an event that never came counts as later than any other."""
+        """Return the median. An event that did not happen counts as later than any other."""
         values = [math.inf if value is None else value for value in self.values.get(name, ())]
         middle = statistics.median_low(values) if values else math.inf
         return middle if math.isfinite(middle) else None
@@ -93,7 +93,7 @@ class Figures:
         missing = len(values) - len(there)
         words = f"{_rounded(min(there))} to {_rounded(max(there))}, " if there else ""
         return f"{words}n={len(values)}" + (
-            f", {missing} of them not within the time given" if missing else ""
+            f", {missing} of them not within the time limit" if missing else ""
         )
 
 
@@ -104,14 +104,14 @@ def _met(metric: Metric, value: float | None) -> bool:
 
 
 def _rounded(value: float | None) -> float | None:
-    """Three digits that count; a figure is no more exact than that."""
+    """Return the value with three significant digits."""
     if value is None or value == 0:
         return value
     return round(value, max(0, 2 - math.floor(math.log10(abs(value)))))
 
 
 def line(row: dict[str, Any]) -> str:
-    """A row for a person."""
+    """Return a row as text for a person."""
     if row["value"] is None and row["kind"].startswith("not measured"):
         return f"{row['metric']:<78} {row['kind']}"
     value = "never" if row["value"] is None else f"{row['value']:g}"
@@ -124,7 +124,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def write(name: str, command: str, figures: Figures, date: str) -> Path:
-    """Replaces docs/bench/<name>.json."""
+    """Replace docs/bench/<name>.json and return its path."""
     path = FOLDER / f"{name}.json"
     document = {
         "name": name,
@@ -146,14 +146,14 @@ def _commit() -> str:
 
 
 def this_machine() -> str:
-    """The machine in words, without its name."""
+    """Return a description of the machine, without its name."""
     kernel = f"{platform.system()} {platform.release().split('-')[0]}"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return f"{os.cpu_count() or 1} cores, {round(memory / 2**30)} GiB, {kernel}"
 
 
 def publish(found: Figures, name: str, command: str, whole: bool) -> None:
-    """Print the figures; those of a whole run replace the bench's file."""
+    """Print the figures. Those of a whole run replace the bench's file."""
     for row in found.rows():
         print(line(row))
     if whole:

@@ -1,6 +1,7 @@
-"""`python -m convoy_workloads.bench.local_job RESULT PACKAGE RANKS PARAMS`: an arm that is an engine's job.
+"""`python -m convoy_workloads.bench.local_job RESULT PACKAGE RANKS PARAMS`: runs an arm that is an engine's
+job.
 
-The engine runs as `convoy run` runs it, but for the stopwatch around its module.
+The engine runs as `convoy run` runs it, except for the stopwatch around its module.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from convoy_workloads.local import run_local
 
 
 def main() -> None:
-    """Run the job; its exit code is this process's."""
+    """Run the job and exit with its exit code."""
     result, package, ranks, params = sys.argv[1:]
     entry: EngineEntry = importlib.import_module(package).ENGINE
     made = engine(entry)

@@ -1,12 +1,12 @@
 """`python -m convoy_workloads.bench.stopwatch RESULT MODULE [ARGUMENT...]`: times a training program.
 
-The module runs as `__main__`, unchanged. Hooks on PyTorch note the time of every optimizer step and the last
-loss, in the same way under any launcher. Rank 0 writes the result when the module ends:
+The module runs as `__main__`, unchanged. Hooks on PyTorch record the time of every optimizer step and the
+last loss, in the same way under any launcher. Rank 0 writes the result when the module ends:
 
-- `seconds_per_step`, `processor_seconds_per_step`: means of the steps behind the first tenth, which warm up;
-  the processor time is that of rank 0's process.
-- `loss`: of the last backward pass.
-- `parameters`: SHA-256 of the parameters after the last step. Equal bits, equal texts.
+- `seconds_per_step`, `processor_seconds_per_step`: means over the steps, without the first tenth, which
+  warms up. Processor time is that of rank 0's process.
+- `loss`: loss of the last backward pass.
+- `parameters`: SHA-256 of the parameters after the last step. It is equal if and only if all bits are equal.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 WARM_UP = 10
-"""The first of this many parts of the steps does not count."""
+"""The first 1/WARM_UP of the steps does not count."""
 
 
 class Stopwatch:
-    """Times of the steps, the optimizer and the last loss that the hooks have recorded."""
+    """Times of the steps, the optimizer and the last loss, as recorded by the hooks."""
 
     def __init__(self) -> None:
         self._wall: list[float] = []
@@ -53,9 +53,9 @@ class Stopwatch:
         self._processor.append(time.process_time())
 
     def result(self) -> dict[str, Any]:
-        """Return what was measured; ValueError for fewer than three steps."""
+        """Return the measurements. Raises ValueError for fewer than three steps."""
         if self._optimizer is None or self._loss is None or len(self._wall) < 3:
-            raise ValueError(f"{len(self._wall)} optimizer steps are too few to time: make at least 3")
+            raise ValueError(f"{len(self._wall)} optimizer steps are too few to time: run at least 3")
         first = len(self._wall) // WARM_UP
         steps = len(self._wall) - 1 - first
         total = hashlib.sha256()
@@ -72,7 +72,7 @@ class Stopwatch:
 
 
 def main() -> None:
-    """Run the module with the stopwatch around it."""
+    """Run the module with the stopwatch installed."""
     result, module, *arguments = sys.argv[1:]
     watch = Stopwatch()
     watch.install()
@@ -81,8 +81,8 @@ def main() -> None:
     if os.environ.get("RANK", "0") == "0":
         Path(result).write_text(json.dumps(watch.result()))
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        # In about one of 40 runs torch's threads abort a process of torchrun while the interpreter ends it
-        # ("terminate called without an active exception"). Convoy's ranks end without destructors as well.
+        # In about one of 40 runs threads of torch abort a process of torchrun while the interpreter ends it
+        # ("terminate called without an active exception"). Convoy's ranks end without destructors too.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

@@ -1,7 +1,7 @@
-"""`python -m convoy_workloads.bench.tree USAGE COMMAND...`: runs a command and counts its processes.
+"""`python -m convoy_workloads.bench.tree USAGE COMMAND...`: runs a command and measures its process tree.
 
-This process adopts what the command leaves behind (PR_SET_CHILD_SUBREAPER), so that the processor time of
-launchers, zygotes and ranks counts even if their parents end first. SIGTERM ends the whole tree.
+This process adopts orphans of the command (PR_SET_CHILD_SUBREAPER). So the processor time of launchers,
+zygotes and ranks counts even if their parents end first. SIGTERM ends the whole tree.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
 LEFT_SECONDS = 10.0
-"""Time for what the command leaves behind to end by itself."""
+"""Seconds for processes that outlive the command to end by themselves."""
 
 
 def main() -> None:
-    """Run the command, wait for all of its tree, write wall and processor seconds; exit with its code."""
+    """Run the command, wait for its whole tree, write wall and processor seconds, and exit with its code."""
     usage, *command = sys.argv[1:]
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
@@ -53,7 +53,7 @@ def _wait_for_the_rest() -> None:
 
 
 def _kill_the_rest() -> None:
-    """Kill children until none is left: those of a killed one become children of this process."""
+    """Kill children until none is left. Children of a killed child become children of this process."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     while True:
         for pid in children.read_text().split():

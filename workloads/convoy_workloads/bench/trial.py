@@ -20,7 +20,7 @@ THREADS = "1"
 
 
 class TrialError(Exception):
-    """An arm has not run to its end; the message has the end of its output."""
+    """An arm has failed or timed out. The message has the end of its output."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Trial:
 def run(arm: Arm, deadline: float = DEADLINE_SECONDS) -> Trial:
     """Run an arm once in a process tree of its own.
 
-    TrialError if the arm fails or takes longer than `deadline` seconds.
+    Raises TrialError if the arm fails or takes longer than `deadline` seconds.
     """
     with tempfile.TemporaryDirectory(prefix="convoy-bench-") as name:
         folder = Path(name)
@@ -61,10 +61,10 @@ def run(arm: Arm, deadline: float = DEADLINE_SECONDS) -> Trial:
                 code = None
             finally:
                 if process.poll() is None:
-                    process.terminate()  # ends the whole tree, also what has a session of its own
+                    process.terminate()  # ends the whole tree, including other sessions
                     process.wait()
         if code != 0 or not result.exists():
-            why = f"ran longer than {deadline:.0f} s" if code is None else f"ended with {code}"
+            why = f"ran longer than {deadline:.0f} s" if code is None else f"ended with exit code {code}"
             raise TrialError(f"{arm.name} {why}:\n{log.read_text(errors='replace')[-4000:]}")
         used = json.loads(usage.read_text())
         return Trial(used["seconds"], used["processor_seconds"], json.loads(result.read_text()))

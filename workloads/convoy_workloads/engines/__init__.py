@@ -1,1 +1,1 @@
-"""The engines, a folder each. `registry.py` lists them."""
+"""The engines, one folder each. `registry.py` lists them."""

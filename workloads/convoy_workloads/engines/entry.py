@@ -1,6 +1,6 @@
-"""The declaration of an engine: all that its own modules do not say.
+"""The declaration of an engine.
 
-Every rank loads this module, so it imports the standard library only.
+Every rank loads this module, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A figure of the engine's own, which it reports by `job.report(step, metrics={name: value})`."""
+    """A metric of the engine's own, reported by `job.report(step, metrics={name: value})`."""
 
     name: str
     unit: str = ""
@@ -25,29 +25,30 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineEntry:
-    """One engine. Its package has the modules `params` (with `Params`), `engine` and `bench` (with `BENCH`).
+    """One engine. Its package has the modules `params` (with `Params`), `engine` and `bench` (with
+    `BENCH`).
 
-    Beside them lie README.md, which becomes the engine's page, and the example.
+    The engine's folder also holds README.md, which becomes the engine's page, and the example.
     """
 
     package: str
     """`__name__` of the engine's package."""
     description: str
-    """One sentence: what the engine trains or serves, and by which method."""
+    """One sentence: the task that the engine trains or serves, and its method."""
     role_kind: Literal["Training", "Serving"]
     family: str
     """The family of images that holds the engine (`families.py`)."""
     example: str
-    """File name of a manifest in the engine's folder; `examples/` has a copy."""
+    """File name of a manifest in the engine's folder, which is copied to `examples/`."""
     small: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters under which a few ranks end within a second, for tests."""
+    """Parameters with which a few ranks finish within a second, for tests."""
     metrics: tuple[Metric, ...] = ()
     paper: str = ""
-    """The publication whose method the engine has, as title and address; empty for the house's own."""
+    """Publication of the engine's method, as title and address; empty if the method is Convoy's own."""
 
     @property
     def name(self) -> str:
-        """The Engine's name: that of the folder."""
+        """The Engine's name: the folder's name with dashes."""
         return self.package.rpartition(".")[2].replace("_", "-")
 
     @property

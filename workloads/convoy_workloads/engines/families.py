@@ -1,6 +1,7 @@
-"""The families of images that hold engines.
+"""Families of images: each is an image that holds one or more engines.
 
-Image recipes are made from this list. The chart's values have a repository and a digest for each of them.
+Image recipes are generated from this list. The chart's values have a repository and a digest for each
+family.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class Family:
 
     @property
     def repository(self) -> str:
-        """The image's repository unless the chart's values name another."""
+        """The image's repository, unless the chart's values name another."""
         return f"convoy/{self.name}"
 
 

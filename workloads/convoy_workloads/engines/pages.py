@@ -1,4 +1,6 @@
-"""Pages of the site: each engine's README.md with its parameters and metrics, and the overview."""
+"""The site's pages about engines: each engine's README.md with its parameters and metrics, and the
+overview.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ def overview(entries: Iterable[EngineEntry]) -> str:
             HEAD.format(source="the engines' entries"),
             "# Engines",
             "",
-            "An engine is a program that a job names instead of bringing an image. `kubectl get engines`",
-            "lists those of a cluster, and `convoy engine NAME` shows one. You may",
+            "An engine is a ready-made training program that a job names in `spec.engine`.",
+            "`kubectl get engines` lists the engines of a cluster; `convoy engine NAME` shows one. You may",
             "[add your own](../tutorials/own-engine.md).",
             "",
             "| Engine | Job | Purpose |",
@@ -59,7 +61,7 @@ def _parameters(made: Engine) -> Iterator[str]:
 
 def _metrics(made: Engine) -> Iterator[str]:
     if made.spec.metrics:
-        yield from ("## Metrics", "", "Besides step, loss and samples per second:", "")
+        yield from ("## Metrics", "", "In addition to step, loss and samples per second:", "")
         yield from ("| Metric | Unit | Meaning |", "|---|---|---|")
         yield from (f"| `{one.name}` | {one.unit} | {_cell(one.help)} |" for one in made.spec.metrics)
         yield ""

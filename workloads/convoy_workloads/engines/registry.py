@@ -1,6 +1,6 @@
 """The engines that come with Convoy, in the order of the documentation.
 
-Reading the list imports neither torch nor the loop of an engine.
+Importing this module imports neither torch nor the loop of an engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PID 1 of a worker's container: starts the ranks, watches them, starts them again. Standard library only.
+"""The launcher: PID 1 of a worker's container, which starts, watches and restarts the ranks.
 
-Runs under any CPython from 3.9 on, whatever the image brings.
+Uses the standard library only and runs under any CPython from 3.9 on, whatever the image contains.
 """

@@ -1,7 +1,7 @@
-"""The launcher's line to its node's agent: dialled until it stands, dialled again when it breaks.
+"""The launcher's connection to the agent of its node, redialled whenever it breaks.
 
-Nothing is queued while it is down. After each dial the launcher says all it knows, so an agent that was away,
-or is a new one, has the whole truth from the first messages.
+Messages are not queued while the connection is down. After each dial the launcher sends its whole state, so
+a restarted agent is complete after the first messages.
 """
 
 from __future__ import annotations
@@ -15,37 +15,42 @@ from collections.abc import Awaitable, Callable
 from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
 
 DIAL_SECONDS = (0.05, 2.0)
-"""First and longest pause between two dials; each pause is drawn from half to all of it."""
+"""Shortest and longest pause between two dials. A random factor from 0.5 to 1 spreads the dials."""
 CONNECT_SECONDS = 5.0
 
 
 class AgentLink:
-    """One connection at a time."""
+    """The connection to the agent: at most one at a time."""
 
     def __init__(
-        self, path: str, greeting: Callable[[], list[Message]], on_message: Callable[[Message], None]
+        self, path: str, hello_messages: Callable[[], list[Message]], on_message: Callable[[Message], None]
     ) -> None:
-        """`greeting` gives what to say first on every new connection."""
+        """Create the link without dialling.
+
+        `hello_messages` returns the messages to send first on every new connection.
+        """
         self._path = path
-        self._greeting = greeting
+        self._hello_messages = hello_messages
         self._on_message = on_message
         self._writer: asyncio.StreamWriter | None = None
         self.lost_at = time.monotonic()
-        """When the line was last known to stand (or when dialling began), monotonic seconds."""
+        """Time at which the connection was lost, or the link was created; monotonic seconds."""
 
     @property
     def connected(self) -> bool:
-        """Whether the line stands."""
+        """True while the connection is open."""
         return self._writer is not None
 
     def send(self, message: Message) -> None:
-        """Says it now, or never: what matters is in the greeting."""
+        """Send a message if the connection is open, else drop it: the next `hello_messages` repeat what
+        matters.
+        """
         if self._writer is not None:
             with contextlib.suppress(OSError, RuntimeError):
                 self._writer.write(encode(message))
 
     async def run(self) -> None:
-        """Keeps the line up until cancelled."""
+        """Dial and redial until cancelled."""
         pause = DIAL_SECONDS[0]
         while True:
             dialled: Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
@@ -58,7 +63,7 @@ class AgentLink:
                 continue
             pause = DIAL_SECONDS[0]
             try:
-                await self._talk(reader, writer)
+                await self._exchange(reader, writer)
             finally:
                 self._writer = None
                 self.lost_at = time.monotonic()
@@ -66,16 +71,16 @@ class AgentLink:
             await asyncio.sleep(DIAL_SECONDS[0] * random.uniform(0.5, 1.0))  # noqa: S311
 
     async def flush(self, seconds: float = 2.0) -> None:
-        """Waits until what was said has left this process."""
+        """Wait until the sent messages have left this process, for at most `seconds`."""
         if self._writer is not None:
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 await asyncio.wait_for(self._writer.drain(), seconds)
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         decoder = Decoder()
         try:
-            for message in self._greeting():
+            for message in self._hello_messages():
                 writer.write(encode(message))
             while True:
                 data = await reader.read(65536)
@@ -84,4 +89,4 @@ class AgentLink:
                 for message in decoder.feed(data):
                     self._on_message(message)
         except (OSError, FrameError) as error:
-            print(f"convoy: the line to the agent breaks: {error}", flush=True)
+            print(f"convoy: the connection to the agent broke and is dialled again: {error}", flush=True)

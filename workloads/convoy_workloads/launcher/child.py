@@ -1,4 +1,4 @@
-"""The first moments of a forked rank: from the zygote's likeness to what a fresh `python FILE` would be."""
+"""The start of a forked rank: turns a copy of the zygote into what a fresh `python FILE` would be."""
 # ruff: noqa: PTH100, PTH123 - as few imports as a fresh interpreter
 
 from __future__ import annotations
@@ -11,37 +11,38 @@ import sys
 import threading
 from typing import Any, NoReturn
 
-from convoy_workloads.launcher import ending, program
+from convoy_workloads.launcher import fork_exit, program
 
 
 def prepare(request: dict[str, Any]) -> program.Program:
-    """Turns this process into the rank of the request; the program that is left to run.
+    """Turn this process into the rank of `request` and return the program to run.
 
-    A program that cannot be loaded is executed instead: the interpreter itself reports best what is wrong.
+    If the program cannot be loaded, execute a fresh interpreter instead, which reports the error best.
     """
-    ending.in_fork()
-    _settle_signals()
+    fork_exit.mark_as_fork()
+    _reset_signals()
     os.environ.clear()
     os.environ.update(request["environment"])
-    _settle_interpreter(request)
+    _set_identity(request)
     loaded = program.load(request["kind"], request["target"], request["arguments"])
     if loaded is None:
         _execute(request)
-    atexit.register(ending.spare_groups)  # before the program's own handlers: those run first
-    _settle_libraries()
+    # Exit handlers run in reverse order, so the program's own handlers run first.
+    atexit.register(fork_exit.keep_process_groups)
+    _reset_libraries()
     return loaded
 
 
-def _settle_signals() -> None:
+def _reset_signals() -> None:
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
-def _settle_interpreter(request: dict[str, Any]) -> None:
-    """Gives the interpreter its rank's own names."""
-    if hasattr(sys, "orig_argv"):  # since Python 3.10
+def _set_identity(request: dict[str, Any]) -> None:
+    """Set the interpreter's paths, arguments, thread id and process name to those of the rank."""
+    if hasattr(sys, "orig_argv"):  # Python 3.10 and later
         sys.orig_argv = list(request["argv"])
     executable = os.path.abspath(request["executable"])
     if getattr(sys, "_base_executable", "") == sys.executable:
@@ -51,8 +52,8 @@ def _settle_interpreter(request: dict[str, Any]) -> None:
     _set_comm("rank-" + os.environ.get("RANK", "?"))
 
 
-def _settle_libraries() -> None:
-    """Generators and thread pools as fresh ones."""
+def _reset_libraries() -> None:
+    """Reset random generators and thread pools to the state of a fresh process."""
     random.seed()
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
@@ -60,15 +61,15 @@ def _settle_libraries() -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.default_generator.seed()
-    pools = sys.modules.get("convoy_workloads.launcher.pools")
-    if pools is not None:
-        pools.resize(os.environ)
+    thread_pools = sys.modules.get("convoy_workloads.launcher.thread_pools")
+    if thread_pools is not None:
+        thread_pools.resize(os.environ)
     if torch is not None:
-        _count_steps()
+        _install_step_hook()
 
 
 def _set_comm(name: str) -> None:
-    """Sets the name that `ps` and `top` show; without it all ranks look like the zygote."""
+    """Set the process name that `ps` and `top` show. Without it every rank has the zygote's name."""
     try:
         with open("/proc/self/comm", "w") as comm:
             comm.write(name)
@@ -76,19 +77,26 @@ def _set_comm(name: str) -> None:
         pass
 
 
-def _count_steps() -> None:
-    """Telemetry for programs that know nothing of Convoy; it must not end one."""
+def _install_step_hook() -> None:
+    """Install the optimizer hook that reports steps of a program that does not use Convoy.
+
+    An error of the hook must not end the program.
+    """
     try:
         from convoy_workloads.runtime import hooks, rank_context  # noqa: PLC0415
 
         hook = hooks.install(rank_context.from_environment(os.environ))
         atexit.register(hook.close)
     except Exception as error:
-        print(f"convoy: steps are not counted: {error}", file=sys.stderr)
+        print(
+            f"convoy: telemetry is off, so Convoy cannot detect steps or hangs of this rank: {error}",
+            file=sys.stderr,
+        )
 
 
 def _execute(request: dict[str, Any]) -> NoReturn:
-    """Replaces this process by a fresh interpreter."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # an interpreter ignores them, which exec would keep
+    """Replace this process by a fresh interpreter."""
+    # Python ignores these two signals, and exec would keep that.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     os.execve(request["executable"], request["argv"], request["environment"])  # noqa: S606

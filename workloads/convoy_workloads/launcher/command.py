@@ -1,7 +1,7 @@
-"""How a rank's command line is started: forked from the zygote (warm) or executed (cold).
+"""The decision how to start a rank's command line: forked from the zygote (warm) or executed (cold).
 
-`python FILE ...` and `python -m MODULE ...` are warm. Convoy takes the place of a launcher that starts
-processes itself: of `torchrun ... FILE ...` each rank is FILE.
+`python FILE ...` and `python -m MODULE ...` start warm. Convoy replaces a launcher such as torchrun, which
+starts one process per rank itself: for `torchrun ... FILE ...` each rank runs FILE.
 """
 # ruff: noqa: PTH112, PTH113, PTH118, PTH119, PTH120, PTH123 - paths as execvp sees them
 
@@ -24,38 +24,41 @@ if TYPE_CHECKING:
 __all__ = ["FILE", "MODULE", "CommandError", "Start", "expand", "interpreter", "parse", "resolve"]
 
 _WARM_OPTIONS = {"u"}
-"""Interpreter options that a fork of the zygote honours."""
+"""Options of the interpreter that a fork of the zygote honours."""
 _SHEBANG = re.compile(rb"^(?:#!|'''exec' )(?P<words>[^\r\n]*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Start:
-    """What to run. `kind` and `target` are set when it may start warm."""
+    """A rank's command. `kind` and `target` are set only if it may start warm."""
 
     argv: tuple[str, ...]
-    """The command that would be executed cold; argv[0] is looked up on PATH."""
+    """Command line for a cold start; argv[0] is looked up on PATH."""
     kind: str | None = None
     target: str = ""
     """Path of the file, or name of the module."""
     launch: Launch | None = None
-    """The launcher's command line that Convoy takes the place of."""
+    """Command line of the launcher that Convoy replaces."""
     entry: str = ""
-    """The launcher's own program, whose interpreter runs the rank; argv[0] where that cannot be read."""
+    """The launcher's own program. Its interpreter runs the rank; if that cannot be read, argv[0] does."""
     refusal: str = ""
-    """Why nothing is started: the launcher would refuse its arguments, or they contradict the job."""
+    """Reason not to start: the launcher would refuse its arguments, or they contradict the job. Else empty.
+    """
 
     @property
     def warm(self) -> bool:
-        """Whether a fork of the zygote can take its place."""
+        """True if the command can run in a fork of the zygote."""
         return self.kind is not None
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What a warm program sees behind its own name."""
+        """Arguments of a warm program, without its own name."""
         return self.argv[3:] if self.kind == MODULE else self.argv[2:]
 
-    def of(self, local_rank: int) -> Start:
-        """Return the start of one rank of the pod, as the launcher would have written its arguments."""
+    def for_rank(self, local_rank: int) -> Start:
+        """Return the start of one rank of the pod, with its arguments as the launcher would have written
+        them.
+        """
         launch = self.launch
         if launch is None:
             return self
@@ -66,7 +69,7 @@ class Start:
             return replace(self, argv=words)
         from string import Template  # noqa: PLC0415 - PID 1 keeps its imports few
 
-        first = words[:1]  # torchrun substitutes in the arguments, not in the program
+        first = words[:1]  # torchrun substitutes in the arguments, not in the program.
         rest = tuple(Template(word).safe_substitute(local_rank=local_rank) for word in words[1:])
         target = Template(self.target).safe_substitute(local_rank=local_rank)
         return replace(self, argv=first + rest, target=target)
@@ -75,12 +78,12 @@ class Start:
 def parse(argv: Sequence[str], environment: Mapping[str, str] | None = None, processes: int = 0) -> Start:
     """Return how to start `argv`. Nothing is looked up: a command that does not exist parses too.
 
-    `environment`: the container's variables, of which torchrun reads those named PET_*. `processes`: ranks of
-    the pod, which a launcher's own number must not contradict; 0 for any.
+    `environment`: the container's variables; torchrun reads those named PET_*. `processes`: number of ranks
+    of the pod, which a launcher's own number must not contradict; 0 accepts any number.
     """
     words = tuple(argv)
     if launcher_of(words):
-        return _launched(words, environment or {}, processes)
+        return _parse_launcher(words, environment or {}, processes)
     call = read_python(words)
     if call is None or not call.kind or not set(call.options) <= _WARM_OPTIONS:
         return Start(words)
@@ -88,9 +91,9 @@ def parse(argv: Sequence[str], environment: Mapping[str, str] | None = None, pro
     return Start((call.interpreter, *flag, call.target, *call.arguments), call.kind, call.target)
 
 
-def _launched(words: tuple[str, ...], environment: Mapping[str, str], processes: int) -> Start:
-    # argparse is needed for launchers alone.
-    from convoy_commands.launch import contradiction, irreplaceable, read_launch  # noqa: PLC0415
+def _parse_launcher(words: tuple[str, ...], environment: Mapping[str, str], processes: int) -> Start:
+    # These modules import argparse, which only launchers need.
+    from convoy_commands.launch import process_count_conflict, read_launch, unknown_option_problem  # noqa: PLC0415
     from convoy_commands.options import HelpRequestedError, RefusedError  # noqa: PLC0415
 
     try:
@@ -101,20 +104,24 @@ def _launched(words: tuple[str, ...], environment: Mapping[str, str], processes:
         return Start(words, refusal=str(error))
     if launch is None:
         return Start(words)
-    if launch.unlisted:  # the launcher itself may know them
-        return Start(words, refusal=irreplaceable(launch, processes or 1))
-    if processes and (refusal := contradiction(launch, processes)):
+    if launch.unlisted:  # The launcher itself may know these options.
+        return Start(words, refusal=unknown_option_problem(launch, processes or 1))
+    if processes and (refusal := process_count_conflict(launch, processes)):
         return Start(words, refusal=refusal)
     if launch.bare:
         return Start((launch.script, *launch.arguments), launch=launch)
-    python, entry = _python(words[0], environment)
+    python, entry = _interpreter_and_entry(words[0], environment)
     kind, flag = (MODULE, ("-m",)) if launch.module else (FILE, ())
     return Start((python, *flag, launch.script, *launch.arguments), kind, launch.script, launch, entry)
 
 
-def _python(word: str, environment: Mapping[str, str]) -> tuple[str, str]:
-    """Return the interpreter for a launcher's script, and the program whose interpreter comes before it."""
-    if executable := environment.get("PYTHON_EXEC"):  # torchrun reads it too
+def _interpreter_and_entry(word: str, environment: Mapping[str, str]) -> tuple[str, str]:
+    """Return the default interpreter for a launcher's script, and the program whose interpreter is
+    preferred.
+
+    The second is empty if the first is certain.
+    """
+    if executable := environment.get("PYTHON_EXEC"):  # torchrun reads this variable too.
         return executable, ""
     if read_python((word, "-")):
         return word, ""
@@ -123,9 +130,10 @@ def _python(word: str, environment: Mapping[str, str]) -> tuple[str, str]:
 
 
 def interpreter(entry: str, path: str) -> str:
-    """Return the interpreter in the first lines of an installed Python program; empty where there is none.
+    """Return the interpreter named in the first lines of an installed Python program; empty if none is.
 
-    The program itself is looked up on `path`. A long path stands behind `exec` in a shell's line.
+    The program is looked up on `path`. Installers write a long interpreter path behind `exec` in a shell
+    line.
     """
     try:
         with open(resolve(entry, path), "rb") as file:
@@ -143,7 +151,7 @@ def interpreter(entry: str, path: str) -> str:
 
 
 class CommandError(Exception):
-    """The command cannot be run; `exit_code` is a shell's: 127 not found, 126 not executable."""
+    """The command cannot be run. `exit_code` is a shell's: 127 not found, 126 not executable."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -151,9 +159,11 @@ class CommandError(Exception):
 
 
 def resolve(name: str, path: str) -> str:
-    """The executable behind argv[0]; CommandError says which of the two ways it fails.
+    """Return the path of the executable for argv[0]. Raise CommandError if there is none or it is not
+    executable.
 
-    Looked up as execvp does: a name without a slash on `path`, the first match that can be executed.
+    The look-up is execvp's: a name without a slash is searched on `path`, and the first executable match
+    wins.
     """
     if "/" in name:
         candidates = [name]
@@ -168,6 +178,8 @@ def resolve(name: str, path: str) -> str:
         elif os.path.isdir(candidate) and "/" in name:
             refused = candidate
     if refused:
-        raise CommandError(f"{refused} is not an executable file{executables.not_executable(refused)}", 126)
+        raise CommandError(
+            f"{refused} is not an executable file{executables.not_executable_advice(refused)}", 126
+        )
     where = "" if "/" in name else f" on PATH={path}"
-    raise CommandError(f"{name}: command not found{where}{executables.not_found(name)}", 127)
+    raise CommandError(f"{name}: command not found{where}{executables.not_found_advice(name)}", 127)

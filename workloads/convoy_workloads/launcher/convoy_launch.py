@@ -1,8 +1,8 @@
-"""Entry of the container, `python3 -I -S -X utf8 /var/run/convoy/lib/convoy_launch.py`, and of its zygote
-(`--zygote`).
+"""Entry point of the container and, with `--zygote`, of its zygote.
 
-Runs from the folder that the agent mounts, where it lies beside the packages, and from the source tree. Any
-Python 3 can parse this file, so one that is too old or incomplete is named instead of failing somewhere.
+The container runs `python3 -I -S -X utf8 /var/run/convoy/lib/convoy_launch.py`. The file lies beside the
+packages in the folder that the agent mounts; it also runs from the source tree. Any Python 3 can parse it,
+so a Python that is too old or incomplete gets a clear error.
 """
 # ruff: noqa: PLC0415, PTH100, PTH112, PTH118, PTH120, PTH123, UP031 - runs under any Python 3
 
@@ -10,7 +10,7 @@ import os
 import sys
 
 MYPY = False
-if MYPY:  # old Pythons have no `typing`
+if MYPY:  # Old Pythons have no `typing`.
     from convoy_workloads.launcher.program import Program
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -19,47 +19,49 @@ ROOT = (
 )
 OLDEST = (3, 9)
 UNFIT = 127
-"""The exit code of a launcher that this Python cannot run, as a shell's for a missing command."""
+"""Exit code if this Python cannot run the launcher: a shell's code for a missing command."""
 TERMINATION_LOG = "/dev/termination-log"
-"""Where the kubelet reads why a container ended, unless its template names another file."""
+"""File from which the kubelet reads why a container ended, unless the pod template names another."""
 
 
 def run(zygote: bool) -> "int | Program":
-    """Runs the launcher, or its zygote, unless this Python cannot.
+    """Run the launcher, or its zygote, unless this Python cannot.
 
-    Returns the exit code; in a process that the zygote has forked, the program of its rank.
+    Returns the exit code. In a process forked by the zygote, returns the program of its rank.
     """
     if sys.version_info[:2] < OLDEST:
-        return refuse("is Python %d.%d, which is too old" % sys.version_info[:2], zygote)
+        return refuse(
+            "is Python %d.%d, but Convoy needs %d.%d or later" % (sys.version_info[:2] + OLDEST), zygote
+        )
     try:
         if zygote:
             from convoy_workloads.launcher.zygote import main
         else:
             from convoy_workloads.launcher.supervisor import run as main
     except ImportError as error:
-        return refuse("has an incomplete standard library: %s" % error, zygote)
+        return refuse("has an incomplete standard library (%s): install the full Python" % error, zygote)
     return main()
 
 
 def refuse(why: str, zygote: bool) -> int:
-    """Reports why this Python is unfit: in the log, and to the kubelet where the container ends with it."""
+    """Report why this Python cannot run Convoy: in the log and, for the launcher, to the kubelet."""
     text = "python3 at %s %s" % (sys.executable, why)
     sys.stderr.write("convoy: %s\n" % text)
     if not zygote:
         try:
             with open(TERMINATION_LOG, "r+") as log:
                 log.write(text)
-        except OSError:  # no container of Kubernetes
+        except OSError:  # not a container of Kubernetes
             pass
     return UNFIT
 
 
 if __name__ == "__main__":
-    # The modules beside this file are no top-level modules: only the packages are to be found.
+    # Only the packages are importable: the modules beside this file are not top-level modules.
     sys.path[:] = [ROOT] + [entry for entry in sys.path if os.path.abspath(entry or ".") not in (HERE, ROOT)]
     end = run(sys.argv[1:] == ["--zygote"])
     if isinstance(end, int):
         sys.exit(end)
-    with end:  # no other frame is below the program's
+    with end:  # No other frame is below the program's.
         end.run(*end.arguments)
     end.end()

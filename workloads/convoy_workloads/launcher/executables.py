@@ -1,4 +1,4 @@
-"""Reasons why a program is not executed, in words that say what to do about it."""
+"""Explanations why a program cannot be executed, with the fix."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ _FIRST_LINE = 256
 """Bytes of a script's first line that the kernel reads (execve(2))."""
 
 
-def not_found(name: str) -> str:
-    """Return advice about a command that is not there; empty without any."""
+def not_found_advice(name: str) -> str:
+    """Return advice for a command that does not exist; empty if there is none."""
     if any(letter.isspace() for letter in name):
-        return '. It is one word: make each word an item of the list, or run it by [sh, -c, "..."]'
+        return '. The name contains spaces: make each word an item of the list, or run [sh, -c, "..."]'
     return ""
 
 
-def not_executable(path: str) -> str:
-    """Return advice about a file that may not be executed; empty for a folder."""
+def not_executable_advice(path: str) -> str:
+    """Return advice for a file without execute permission; empty for a folder."""
     if not os.path.isfile(path):  # noqa: PTH113 - as execvp sees paths
         return ""
-    return ". Make it executable (defaultMode: 0755 of a ConfigMap), or put its interpreter before it"
+    return ". Make it executable (for a ConfigMap: defaultMode: 0755), or start it by its interpreter"
 
 
-def refused(path: str, error: OSError) -> str:
-    """Return why the kernel does not execute a file that may be."""
+def exec_error(path: str, error: OSError) -> str:
+    """Return why the kernel refuses to execute a file that has execute permission."""
     words = error.strerror or "unknown error"
     line = _first_line(path)
     if error.errno == errno.ENOENT and line.startswith(b"#!"):
         interpreter = line[2:].split(maxsplit=1)[0:1] or [b""]
         name = interpreter[0].decode(errors="replace")
         if line.endswith(b"\r"):
-            return f"{words}. Its lines end as on Windows: convert it (sed -i 's/\\r$//')"
-        return f"{words}. Its first line names the interpreter {name}, which is not there"
+            return f"{words}. It has Windows line ends: convert it (sed -i 's/\\r$//')"
+        return f"{words}. Its first line names the interpreter {name}, which does not exist in this image"
     if error.errno == errno.ENOEXEC and line and not line.startswith((b"#!", b"\x7fELF")):
-        return f"{words}. It needs a first line that names its interpreter, such as #!/bin/sh"
+        return f"{words}. Add a first line that names its interpreter, such as #!/bin/sh"
     if error.errno == errno.ENOEXEC and line.startswith(b"\x7fELF"):
-        return f"{words}. It is built for another kind of processor than {os.uname().machine}"
+        return f"{words}. It is built for another processor architecture than {os.uname().machine}"
     return words
 
 

@@ -1,9 +1,8 @@
-"""Whether the kernel's out-of-memory killer struck this container: a counter of its cgroup, read before and
-after.
+"""Detection of kills by the kernel's out-of-memory killer, from a counter of the container's cgroup.
 
-cgroup v2 has `oom_kill` in memory.events, v1 in memory.oom_control. On v1 one process is killed: a rank, or
-one that a rank had started. With `memory.oom.group` (the kubelet's default on v2) the whole container goes,
-launcher included; then the kubelet tells the operator (OOMKilled).
+cgroup v2 has `oom_kill` in memory.events, v1 in memory.oom_control. On v1 the kernel kills one process: a
+rank, or a process that a rank has started. With `memory.oom.group` (the kubelet's default on v2) it kills
+the whole container, the launcher too, and the kubelet reports OOMKilled to the operator.
 """
 # ruff: noqa: PTH118, PTH123 - PID 1 keeps its imports few
 
@@ -18,11 +17,15 @@ from convoy_workloads.runtime.errors import OTHER
 ROOT = "/sys/fs/cgroup"
 
 CHILD_SECONDS = 10.0
-"""A rank that fails so soon after a kill fails for it: data loaders take up to 5 s to miss their worker."""
+"""Seconds after a kill within which a failing rank counts as failed by that kill. Data loaders take up to 5
+s to notice a lost worker.
+"""
 
 
 def parse_count(text: str) -> int | None:
-    """The `oom_kill` count in memory.events or memory.oom_control; None without one."""
+    """Return the `oom_kill` count in the text of memory.events or memory.oom_control; None if there is
+    none.
+    """
     for line in text.splitlines():
         name, _, value = line.partition(" ")
         if name == "oom_kill" and value.strip().isdigit():
@@ -30,11 +33,12 @@ def parse_count(text: str) -> int | None:
     return None
 
 
-def candidates(membership: str, root: str = ROOT) -> list[str]:
-    """Files that may hold the counter, best first, for the text of /proc/self/cgroup.
+def counter_paths(membership: str, root: str = ROOT) -> list[str]:
+    """Return the files that may hold the counter, best first.
 
-    The path there is relative to the cgroup namespace. Without a private namespace the mount shows the host's
-    tree, with one it shows the container's own at its root: so both are tried.
+    `membership`: the text of /proc/self/cgroup, whose paths are relative to the cgroup namespace. With a
+    private namespace the mount's root is the container's own cgroup; without one the mount shows the host's
+    tree. So both places are tried.
     """
     found = []
     for line in membership.splitlines():
@@ -52,30 +56,30 @@ def candidates(membership: str, root: str = ROOT) -> list[str]:
     return found
 
 
-class OomWatch:
-    """Kills since it was made: of one incarnation."""
+class OomDetector:
+    """Kills of one incarnation, counted from the creation of this object."""
 
     def __init__(self, root: str = ROOT, membership: str = "/proc/self/cgroup") -> None:
         self._path = ""
-        for path in candidates(_read(membership), root):
+        for path in counter_paths(_read(membership), root):
             if parse_count(_read(path)) is not None:
                 self._path = path
                 break
-        self._count = self._base = self._read_count()
-        self._struck_at = 0.0
+        self._count = self._initial_count = self._read_count()
+        self._last_kill_at = 0.0
 
-    def look(self, now: float) -> None:
-        """Notes when the counter rose; `now` in seconds of any clock, the same at each call."""
+    def poll(self, now: float) -> None:
+        """Record when the counter rises. `now`: seconds of any clock, the same one at each call."""
         count = self._read_count()
         if count > self._count:
-            self._count, self._struck_at = count, now
+            self._count, self._last_kill_at = count, now
 
-    def ended(self, rank: Rank, now: float) -> bool:
-        """Whether memory is what ended this rank."""
-        self.look(now)
-        if self._count == self._base or rank.killed:
+    def caused_end(self, rank: Rank, now: float) -> bool:
+        """Return True if the out-of-memory killer ended this rank, or a process whose loss made it fail."""
+        self.poll(now)
+        if self._count == self._initial_count or rank.killed:
             return False
-        child = rank.exit_code == OTHER and now - self._struck_at < CHILD_SECONDS
+        child = rank.exit_code == OTHER and now - self._last_kill_at < CHILD_SECONDS
         return rank.signal == signal.SIGKILL or child
 
     def _read_count(self) -> int:

@@ -1,6 +1,6 @@
-"""The container's log: what ranks print, line by line and marked as theirs, and what the launcher says.
+"""The container's log: the launcher's own lines, and the ranks' lines with the rank's mark.
 
-The end of what a rank prints is kept for reports.
+The end of a rank's stderr is kept for its report.
 """
 
 from __future__ import annotations
@@ -10,22 +10,24 @@ import sys
 import time
 
 LONGEST_LINE = 16 * 1024
-"""A longer line is broken, in bytes."""
+"""Bytes after which a line is broken."""
 TAIL = 2048
 """Bytes of stderr in a report."""
 LONGEST_KEPT = 1000
-"""Bytes of a line in a report: one fits beside the launcher's own words, which may be half of the report."""
-_BEGINNING = 700
+"""Bytes of one line in a report. A line of this length fits beside the launcher's own message, which may
+take half of the report.
+"""
+_HEAD = 700
 _GAP = b" ... "
 
 
-def say(text: str) -> None:
-    """One line of the launcher's own in the container's log."""
+def log(text: str) -> None:
+    """Write one line of the launcher's own to the container's log."""
     print(f"convoy: {text}", file=sys.stderr, flush=True)
 
 
 def write(data: bytes) -> None:
-    """What ranks print to the container's log; lost when the log cannot be written."""
+    """Write output of ranks to the container's log. Output is lost if the log cannot be written."""
     view = memoryview(data)
     while view:
         try:
@@ -44,7 +46,9 @@ class LinePrefixer:
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """The lines completed by `data`. Of a line redrawn by carriage returns the last drawing is kept."""
+        """Return the lines that `data` completes. Of a line redrawn by carriage returns only the last
+        drawing is kept.
+        """
         *lines, self._rest = (self._rest + data).split(b"\n")
         while len(self._rest) > LONGEST_LINE:
             lines.append(self._rest[:LONGEST_LINE])
@@ -52,7 +56,7 @@ class LinePrefixer:
         return self._join(lines)
 
     def end(self) -> bytes:
-        """The last line, when it was not ended."""
+        """Return the last line if it has no line end."""
         rest, self._rest = self._rest, b""
         return self._join([rest]) if rest else b""
 
@@ -65,7 +69,7 @@ def _last_drawing(line: bytes) -> bytes:
 
 
 class Tail:
-    """The last lines of a stream. Of a long line its beginning and its end are kept."""
+    """The last lines of a stream. A long line keeps its beginning and its end."""
 
     def __init__(self, size: int = TAIL) -> None:
         self._size = size
@@ -73,7 +77,7 @@ class Tail:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Takes in what was printed."""
+        """Add output."""
         *lines, rest = data.split(b"\n")
         if lines:
             lines[0] = self._rest + lines[0]
@@ -84,7 +88,7 @@ class Tail:
         self._rest = _shortened(rest[rest.rstrip(b"\r").rfind(b"\r") + 1 :])
 
     def text(self, size: int | None = None) -> str:
-        """Return the kept text, or its last `size` bytes, from the first whole line on where there is one."""
+        """Return the kept text, or its last `size` bytes from the first whole line on, if there is one."""
         most = self._size if size is None else min(size, self._size)
         whole = self._lines + _last_drawing(self._rest)
         data = whole[max(0, len(whole) - most) :]
@@ -94,7 +98,7 @@ class Tail:
 
 
 def _shortened(line: bytes) -> bytes:
-    """The line without its middle where it is long: an error's name stands at its beginning."""
+    """Return the line, without its middle if it is long. The beginning names the error."""
     if len(line) <= LONGEST_KEPT:
         return line
-    return line[:_BEGINNING] + _GAP + line[_BEGINNING + len(_GAP) - LONGEST_KEPT :]
+    return line[:_HEAD] + _GAP + line[_HEAD + len(_GAP) - LONGEST_KEPT :]

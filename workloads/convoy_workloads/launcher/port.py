@@ -1,4 +1,4 @@
-"""The rendezvous port: picked when the operator asks, held until rank 0 is about to listen on it."""
+"""The rendezvous port: picked on request of the operator and held until rank 0 is about to listen on it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from convoy_workloads.runtime.frames import Message
 
 
 class RendezvousPort:
-    """The port picked for the newest incarnation."""
+    """The port of the newest incarnation."""
 
     def __init__(self) -> None:
         self._incarnation = 0
@@ -17,14 +17,14 @@ class RendezvousPort:
 
     @property
     def picked(self) -> bool:
-        """Whether a port was ever picked."""
+        """True once a port was picked."""
         return self._incarnation > 0
 
     def pick(self, incarnation: int) -> bool:
-        """Picks and holds a free port, so that nothing else takes it before rank 0 listens.
+        """Pick and hold a free port, so that no other process gets it before rank 0 listens.
 
-        Asked again, it stays with the one it has. False when a later incarnation has asked; OSError when no
-        port is free.
+        A repeated request keeps the port. Returns False if a later incarnation has a port already. Raises
+        OSError if no port is free.
         """
         if incarnation > self._incarnation:
             self._close()
@@ -34,12 +34,12 @@ class RendezvousPort:
         return incarnation == self._incarnation
 
     def release(self, incarnation: int) -> None:
-        """Makes room for rank 0 of `incarnation`; a port held for another stays held."""
+        """Release the port so that rank 0 of `incarnation` can listen. Keep a port of another incarnation."""
         if incarnation == self._incarnation:
             self._close()
 
     def message(self) -> Message:
-        """What the agent is told."""
+        """Return the message to the agent."""
         return {"type": "portPicked", "incarnation": self._incarnation, "port": self._number}
 
     def _close(self) -> None:
@@ -49,7 +49,7 @@ class RendezvousPort:
 
 
 def _hold() -> socket.socket:
-    """A socket bound to a free port on all addresses, IPv6 too where there is any; not listening."""
+    """Return a socket bound to a free port on all addresses, IPv6 too if available. It does not listen."""
     family = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
     try:
         return _bind(family)

@@ -1,7 +1,6 @@
-"""Processes as /proc shows them: whose child each is, in which session, and with what signals and pipes.
+"""Processes as /proc shows them: parents, sessions, signal handlers and pipes.
 
-What cannot be read (a process that has just ended, or one of another user) reads as empty: callers decide on
-what is left.
+A value that cannot be read is empty: the process has just ended, or belongs to another user.
 """
 # ruff: noqa: PTH115, PTH119, PTH123, PTH208 - PID 1 keeps its imports few
 
@@ -13,15 +12,15 @@ from typing import NamedTuple
 
 ROOT = "/proc"
 _ENDED = "ZX"
-"""States of a process that has ended: its parent has not collected it yet."""
+"""States of a process that has ended and that its parent has not collected."""
 
 
 class Process(NamedTuple):
-    """One line of /proc/PID/stat (proc_pid_stat(5)), as far as it concerns the launcher."""
+    """The fields of /proc/PID/stat (proc_pid_stat(5)) that the launcher needs."""
 
     pid: int
     name: str
-    """Its `comm`, at most 15 characters."""
+    """The `comm` of the process, at most 15 characters."""
     state: str
     parent: int
     group: int
@@ -29,7 +28,10 @@ class Process(NamedTuple):
 
 
 def parse_stat(text: str) -> Process | None:
-    """Return the process in the text of a `stat` file; None when it is none. The name may hold anything."""
+    """Return the process in the text of a `stat` file; None if the text is malformed.
+
+    The name may contain any characters.
+    """
     head, _, rest = text.rpartition(")")
     pid, _, name = head.partition(" (")
     fields = rest.split()
@@ -40,9 +42,9 @@ def parse_stat(text: str) -> Process | None:
 
 
 def scan(root: str = ROOT, collector: int = 0) -> dict[int, Process]:
-    """Return the living processes by their ids.
+    """Return the living processes by id.
 
-    Those that have ended are left out, but for children of `collector`, which has yet to collect them.
+    Ended processes are left out, except children of `collector`, which has yet to collect them.
     """
     found = {}
     try:
@@ -66,7 +68,7 @@ def children(table: Iterable[Process]) -> dict[int, list[int]]:
 
 
 def descendants(table: Mapping[int, Process], pid: int) -> list[int]:
-    """Return the ids of all processes below `pid`, parents first, `pid` itself left out."""
+    """Return the ids of all processes below `pid`, parents first, without `pid` itself."""
     below = children(table.values())
     found = list(below.get(pid, ()))
     for one in found:
@@ -75,41 +77,41 @@ def descendants(table: Mapping[int, Process], pid: int) -> list[int]:
 
 
 def arguments(pid: int, root: str = ROOT) -> tuple[bytes, ...]:
-    """Return its command line."""
+    """Return the command line of a process."""
     return tuple(_bytes(f"{root}/{pid}/cmdline").rstrip(b"\0").split(b"\0"))
 
 
 def environment(pid: int, root: str = ROOT) -> tuple[bytes, ...]:
-    """Return `NAME=value` as it was executed with; empty as well when it has overwritten them."""
+    """Return the `NAME=value` entries with which a process was executed; empty if it has overwritten them."""
     return tuple(_bytes(f"{root}/{pid}/environ").rstrip(b"\0").split(b"\0"))
 
 
 def program(pid: int, root: str = ROOT) -> str:
-    """Return the name of its executable, without the folder."""
+    """Return the name of a process's executable, without the folder."""
     path = _link(f"{root}/{pid}/exe") or os.fsdecode(arguments(pid, root)[0])
     return os.path.basename(path)
 
 
 def handles(pid: int, number: int, root: str = ROOT) -> bool:
-    """Return true if it has a handler for this signal, or leaves the signal to a thread that waits for it."""
+    """Return True if a process has a handler for this signal, or a thread that waits for it."""
     lines = (line.partition(":") for line in _text(f"{root}/{pid}/status").splitlines())
     masks = [int(value, 16) for name, _, value in lines if name in ("SigBlk", "SigCgt")]
     return any(mask >> (number - 1) & 1 for mask in masks)
 
 
 def cgroup(pid: int, root: str = ROOT) -> str:
-    """Return its cgroups as the launcher's own namespace shows them."""
+    """Return the cgroups of a process, as the launcher's own namespace shows them."""
     return _text(f"{root}/{pid}/cgroup")
 
 
 def read_pipe(pid: int, root: str = ROOT) -> str:
-    """Return the pipe that is its standard input; empty when that is none."""
+    """Return the pipe that is a process's standard input; empty if it is not a pipe."""
     source = _link(f"{root}/{pid}/fd/0")
     return source if source.startswith("pipe:") else ""
 
 
 def written_pipes(pid: int, root: str = ROOT) -> frozenset[str]:
-    """Return the pipes that it can write to."""
+    """Return the pipes to which a process can write."""
     folder = f"{root}/{pid}/fd"
     try:
         names = os.listdir(folder)

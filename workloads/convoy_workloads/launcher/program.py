@@ -1,4 +1,4 @@
-"""A Python program, made ready as `python FILE` and `python -m MODULE` do before its first line."""
+"""A Python program, prepared as `python FILE` and `python -m MODULE` do before its first line."""
 # ruff: noqa: PTH109, PTH118, PTH120, PTH123 - as few imports as a fresh interpreter
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from convoy_workloads.launcher import ending
+from convoy_workloads.launcher import fork_exit
 
 
 class Program:
-    """A program that is left to run; a context that keeps the error with which it ends.
+    """A program that is ready to run, and a context manager that keeps the error with which it ends.
 
-    The caller calls `run` with `arguments` itself, within the context, so that no frame but its own lies
+    The caller itself calls `run` with `arguments` within the context, so that only the caller's frame is
     below the program's.
     """
 
     def __init__(
         self, run: Callable[..., Any], arguments: tuple[Any, ...], names: tuple[str, ...] = ()
     ) -> None:
-        """`names`: variables of `__main__` that the interpreter removes when the program is through."""
+        """`names`: variables of `__main__` that the interpreter removes after the program."""
         self.run = run
         self.arguments = arguments
         self._names = names
         self._error: BaseException | None = None
 
     def __enter__(self) -> None:
-        """Nothing is to be done before."""
+        """Do nothing."""
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        """Keeps the error: reported from here, the program's hooks would find it as one being handled."""
+        """Keep the error. Reported from here, hooks of the program would see it as an error being handled."""
         hooks = sys.modules.get("convoy_workloads.runtime.hooks")
         if hooks is not None:
             hooks.finish()
@@ -46,30 +46,30 @@ class Program:
         return True
 
     def end(self) -> None:
-        """Reports the error as the interpreter would; SystemExit for the exit code that it means."""
+        """Report the error as the interpreter would. Raises SystemExit for the program's exit code."""
         error, self._error = self._error, None
-        self.arguments = ()  # `__main__` is destroyed as the only one who refers to it lets go
+        self.arguments = ()  # this drops the last reference to `__main__`, which destroys it
         if isinstance(error, SystemExit):
             raise error
         for name in self._names:
             vars(sys.modules["__main__"]).pop(name, None)
         if error is not None:
-            ending.report(error)
+            fork_exit.report(error)
 
 
 def load(kind: str, target: str, arguments: list[str]) -> Program | None:
-    """Prepares `sys` and `__main__` for the program; None when the interpreter itself should run it.
+    """Prepare `sys` and `__main__` for the program. Return None if the interpreter itself should run it.
 
-    `target`: the path of a file, a folder or an archive, or a module's name when `kind` says so.
+    `target`: the path of a file, a folder or an archive; a module's name if `kind` is "module".
     """
     if kind == "module":
         sys.argv = ["-m", *arguments]
-        _put_first(_here())
+        _put_first(_working_directory())
         _new_main()
         return Program(_run_module, (target, True))
     sys.argv = [target, *arguments]
     path = _absolute(target)
-    if pkgutil.get_importer(path) is not None:  # a folder, or an archive
+    if pkgutil.get_importer(path) is not None:  # a folder or an archive
         sys.path.insert(0, path)
         _new_main()
         return Program(_run_module, ("__main__", False))
@@ -93,7 +93,7 @@ _run_module: Callable[..., Any] = runpy._run_module_as_main  # type: ignore[attr
 
 
 def _new_main() -> types.ModuleType:
-    """A module `__main__` as the interpreter makes it; pickles and spawned workers find it."""
+    """Return a module `__main__` as the interpreter makes it. Pickles and spawned workers find it."""
     main = types.ModuleType("__main__")
     main.__loader__ = importlib.machinery.BuiltinImporter
     if "__annotations__" in vars(_ORIGINAL_MAIN):
@@ -104,7 +104,7 @@ def _new_main() -> types.ModuleType:
 
 
 def _compiled(path: str) -> tuple[types.CodeType, Any] | None:
-    """The code and loader of a source or compiled file; None when it has none."""
+    """Return the code and loader of a source or compiled file; None if it has no valid code."""
     try:
         with open(path, "rb") as file:
             source = file.read()
@@ -131,22 +131,22 @@ def _compiled(path: str) -> tuple[types.CodeType, Any] | None:
 
 
 def _put_first(folder: str) -> None:
-    """Puts the program's folder first on the path, unless `-P` or PYTHONSAFEPATH forbids."""
+    """Put the program's folder first on the path, unless `-P` or PYTHONSAFEPATH forbids it."""
     if folder and not getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, folder)
 
 
 def _absolute(path: str) -> str:
-    """As the interpreter makes `__file__` absolute: nothing is normalised."""
-    return os.path.join(_here(), path)
+    """Return an absolute path as the interpreter makes `__file__`: without normalising it."""
+    return os.path.join(_working_directory(), path)
 
 
 def _folder(path: str) -> str:
     return os.path.dirname(os.path.realpath(path))
 
 
-def _here() -> str:
-    """The working directory; empty when it has been deleted."""
+def _working_directory() -> str:
+    """Return the working directory; empty if it has been deleted."""
     try:
         return os.getcwd()
     except OSError:

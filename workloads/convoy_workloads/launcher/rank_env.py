@@ -1,4 +1,4 @@
-"""The environment of a rank: what torchrun would set, and where Convoy's runtime finds things."""
+"""The environment of a rank: the variables that torchrun would set, and those of Convoy's runtime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What the plan gave this pod for one incarnation."""
+    """The part of an incarnation's plan that concerns this pod."""
 
     incarnation: int
     slot: int
@@ -31,16 +31,18 @@ class Assignment:
     role: str = ""
     replica: int = 0
     slots: int = 0
-    """Pods of the incarnation; 0 where the agent does not know."""
+    """Pods of the incarnation; 0 if the agent does not know."""
 
     @property
     def pods(self) -> int:
-        """Pods of the incarnation; where the agent does not know, as if all had as many ranks as this one."""
+        """Pods of the incarnation. If the agent does not know, every pod is taken to have as many ranks as
+        this one.
+        """
         return self.slots or self.world // self.processes
 
     @property
     def ranks(self) -> range:
-        """The global ranks of this pod."""
+        """Global ranks of this pod."""
         return range(self.rank_offset, self.rank_offset + self.processes)
 
 
@@ -51,13 +53,15 @@ class Container:
     cpus: int
     """Cores that the container may use."""
     interface: str
-    """The network interface for gloo, or empty."""
+    """Network interface for gloo; empty for gloo's own choice."""
     library: str
-    """The folder that holds Convoy's packages."""
+    """Folder of Convoy's packages."""
 
 
 def parse_assignment(message: Mapping[str, Any]) -> Assignment:
-    """The assignment in an agent's message; KeyError, TypeError or ValueError when it is malformed."""
+    """Return the assignment in an agent's message. Raises KeyError, TypeError or ValueError if it is
+    malformed.
+    """
     assignment = Assignment(
         incarnation=int(message["incarnation"]),
         slot=int(message["slot"]),
@@ -82,7 +86,7 @@ def parse_assignment(message: Mapping[str, Any]) -> Assignment:
 
 
 def common_environment(base: Mapping[str, str], library: str) -> dict[str, str]:
-    """The variables that all interpreters of a pod start with, its zygotes among them."""
+    """Return the variables with which every interpreter of the pod starts, the zygote included."""
     environment = dict(base)
     environment.setdefault("PYTHONUNBUFFERED", "1")
     environment.setdefault("PYTHONFAULTHANDLER", "1")
@@ -97,15 +101,15 @@ def rank_environment(
     assignment: Assignment,
     local_rank: int,
     container: Container,
-    beat: str,
+    heartbeat_path: str,
     launch: Launch | None = None,
 ) -> dict[str, str]:
     """Return the variables of one rank on top of the container's (`base`).
 
-    `beat`: the file of the rank's heartbeats. `launch`: the launcher's command line that Convoy replaces.
+    `heartbeat_path`: the rank's heartbeat file. `launch`: the launcher's command line that Convoy replaces.
 
-    A variable that the user set stays, unless it makes the rank a rank. Where the user's value refers to such
-    a variable, as `$(RANK)`, it gets the rank's own value.
+    A variable set by the user stays, unless it defines the rank's place in the job. References to such
+    variables in the user's values, such as `$(RANK)`, are replaced by the rank's own values.
     """
     own = placement(assignment, local_rank)
     environment = {
@@ -115,14 +119,16 @@ def rank_environment(
     environment.setdefault("OMP_NUM_THREADS", str(max(1, container.cpus // assignment.processes)))
     if container.interface:
         environment.setdefault("GLOO_SOCKET_IFNAME", container.interface)
-    environment.update(own, CONVOY_HANG_SECONDS=f"{assignment.hang_seconds:g}", CONVOY_HEARTBEAT=beat)
+    environment.update(
+        own, CONVOY_HANG_SECONDS=f"{assignment.hang_seconds:g}", CONVOY_HEARTBEAT=heartbeat_path
+    )
     if launch is not None:
-        environment.update(_chosen(launch, assignment, local_rank, base))
+        environment.update(_launcher_variables(launch, assignment, local_rank, base))
     return environment
 
 
 def placement(assignment: Assignment, local_rank: int) -> dict[str, str]:
-    """The variables that tell a rank its place, which the kubelet does not know."""
+    """Return the variables for a rank's place in the job, which the kubelet does not know."""
     return {
         **_group(assignment, local_rank),
         **_elastic(assignment),
@@ -136,7 +142,7 @@ def placement(assignment: Assignment, local_rank: int) -> dict[str, str]:
 
 
 def _group(assignment: Assignment, local_rank: int) -> dict[str, str]:
-    """The rank's place in the process group."""
+    """Return the variables for the rank's place in the process group."""
     rank, world = str(assignment.rank_offset + local_rank), str(assignment.world)
     return {
         "RANK": rank,
@@ -145,7 +151,7 @@ def _group(assignment: Assignment, local_rank: int) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": str(assignment.processes),
         "GROUP_RANK": str(assignment.slot),
         "GROUP_WORLD_SIZE": str(assignment.pods),
-        # To torchrun all ranks of the job have one role, whatever the pods' roles are.
+        # torchrun gives all ranks one role, whatever the roles of the pods are.
         "ROLE_NAME": "default",
         "ROLE_RANK": rank,
         "ROLE_WORLD_SIZE": world,
@@ -155,20 +161,22 @@ def _group(assignment: Assignment, local_rank: int) -> dict[str, str]:
 
 
 def _elastic(assignment: Assignment) -> dict[str, str]:
-    """Marks of torch's elastic agent: `torch.distributed.is_torchelastic_launched()` is true."""
+    """Return the marks of torch's elastic agent, which make `torch.distributed.is_torchelastic_launched()`
+    true.
+    """
     return {
         "TORCHELASTIC_RUN_ID": assignment.job_uid or "none",
         "TORCHELASTIC_RESTART_COUNT": str(assignment.incarnation - 1),
         "TORCHELASTIC_MAX_RESTARTS": "0",
-        # There is no agent with a store: rank 0 itself serves it at MASTER_PORT.
+        # No agent serves a store: rank 0 itself serves it at MASTER_PORT.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
     }
 
 
 def _nested(assignment: Assignment, local_rank: int) -> dict[str, str]:
-    """Defaults of a torchrun that the command starts itself, such as a shell.
+    """Return the defaults for a torchrun that the command itself starts, for example from a shell.
 
-    Each of Convoy's ranks is one node to it, so that all of them form one group.
+    To that torchrun each of Convoy's ranks is one node, so all of them form one group.
     """
     return {
         "PET_NNODES": str(assignment.world),
@@ -179,7 +187,7 @@ def _nested(assignment: Assignment, local_rank: int) -> dict[str, str]:
     }
 
 
-def _chosen(
+def _launcher_variables(
     launch: Launch, assignment: Assignment, local_rank: int, base: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the variables that the launcher's own options decide for a rank."""
@@ -203,10 +211,10 @@ def _chosen(
 
 
 def default_interface(route: str, ipv6_route: str = "") -> str:
-    """The interface of the default route in /proc/net/route (or ipv6_route); empty without one.
+    """Return the interface of the default route in /proc/net/route or ipv6_route; empty without one.
 
-    In a pod this is the interface of the pod's address. gloo would otherwise take whatever the host name
-    resolves to.
+    In a pod this is the interface of the pod's address. Without it, gloo uses the address to which the host
+    name resolves.
     """
     for line in route.splitlines()[1:]:
         fields = line.split()
@@ -220,7 +228,9 @@ def default_interface(route: str, ipv6_route: str = "") -> str:
 
 
 def available_cpus(affinity: int, cpu_max: str) -> int:
-    """Whole cores for this container: its affinity, capped by the quota of cgroup v2's `cpu.max`."""
+    """Return the whole cores for this container: its CPU affinity, limited by the quota in cgroup v2's
+    `cpu.max`.
+    """
     quota = _quota(cpu_max)
     return max(1, affinity if quota is None else min(affinity, int(quota)))
 

@@ -1,7 +1,7 @@
-"""Stack dumps of `faulthandler`, as a rank prints them that was aborted because it hung.
+"""Parser for the stack dump that `faulthandler` prints when a hung rank is aborted.
 
-The format is that of CPython 3.9 to 3.14: one block per thread, the main thread's last, frames with the most
-recent call first (`Python/traceback.c`).
+The format is that of CPython 3.9 to 3.14: one block per thread, the main thread's last, frames with the
+most recent call first (`Python/traceback.c`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 DUMP_BYTES = 64 * 1024
-"""Bytes of stderr in which the dump is searched: torch runs dozens of threads."""
+"""Bytes of stderr that are searched for the dump: torch runs dozens of threads."""
 
 _DUMP = re.compile(r"^Fatal Python error: ", re.MULTILINE)
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):$")
@@ -19,11 +19,11 @@ _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/(?:python|pypy)3(?:\.\d+)?t?/|^<frozen "
     r"|/convoy_workloads/|/convoy_launch\.py$"
 )
-"""Files that are not the user's: packages, the standard library, and the launcher that ran the program."""
+"""Files that are not the user's: packages, the standard library, and the launcher that runs the program."""
 
 
 class Frame(NamedTuple):
-    """One call."""
+    """One call on a stack."""
 
     file: str
     line: int
@@ -34,7 +34,9 @@ class Frame(NamedTuple):
 
 
 def main_block(text: str) -> list[str]:
-    """Return the main thread's stack in the newest dump, its heading first; empty without one."""
+    """Return the lines of the main thread's stack in the newest dump, its heading first; empty if there is
+    none.
+    """
     starts = [found.start() for found in _DUMP.finditer(text)]
     lines = text[starts[-1] :].splitlines() if starts else []
     heads = [number for number, line in enumerate(lines) if _THREAD.match(line)]
@@ -42,7 +44,8 @@ def main_block(text: str) -> list[str]:
         return []
     head = heads[-1]
     if "..." in lines[head:]:
-        # The dump ends after 100 threads: the main thread's is there only if it got the signal.
+        # The dump stops after 100 threads. It then has the main thread's stack only if that thread got the
+        # signal.
         head = next((number for number in heads if lines[number].startswith("Current")), -1)
     if head < 0:
         return []
@@ -55,15 +58,15 @@ def main_block(text: str) -> list[str]:
 
 
 def frames(block: list[str]) -> list[Frame]:
-    """Return the calls of a thread, innermost first."""
+    """Return the calls of a thread's stack, innermost first."""
     found = (_FRAME.match(line) for line in block)
     return [Frame(one["file"], int(one["line"]), one["function"]) for one in found if one]
 
 
 def main_line(text: str) -> str:
-    """Return where the main thread was: in the user's own code, and in what that has called.
+    """Return where the main thread was: in the user's own code and, if different, in the innermost call.
 
-    Empty when the text holds no dump, or none with calls.
+    Empty if the text has no dump, or a dump without calls.
     """
     calls = frames(main_block(text))
     if not calls:

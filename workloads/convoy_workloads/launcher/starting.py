@@ -1,4 +1,4 @@
-"""How one rank comes up: forked from a zygote where that is possible, else executed."""
+"""The start of one rank: forked from a zygote if possible, else executed."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ import os
 from collections.abc import Mapping
 
 from convoy_workloads.launcher import command, executables
-from convoy_workloads.launcher.nursery import NurseryError
-from convoy_workloads.launcher.output import say, write
+from convoy_workloads.launcher.output import log, write
 from convoy_workloads.launcher.rank import Rank
-from convoy_workloads.launcher.zygotes import Zygotes
+from convoy_workloads.launcher.zygote_client import ZygoteError
+from convoy_workloads.launcher.zygote_manager import ZygoteManager
 
 
 async def start_rank(
-    rank: Rank, start: command.Start, environment: Mapping[str, str], zygotes: Zygotes
+    rank: Rank, start: command.Start, environment: Mapping[str, str], zygotes: ZygoteManager
 ) -> None:
-    """Starts the rank with this environment. A command that cannot be run is the rank's failure."""
+    """Start the rank with this environment. If the command cannot be run, record the rank as failed."""
     if start.refusal:
         role = environment.get("CONVOY_ROLE", "")
         message = f"spec.roles[{role}].template.spec.containers[].command: {start.refusal}"
-        say(message)
-        rank.fail(2, message, False)  # as argparse ends
+        log(message)
+        rank.fail(2, message, False)  # argparse's exit code
         return
     path = environment.get("PATH", os.defpath)
     program = (command.interpreter(start.entry, path) if start.entry else "") or start.argv[0]
     try:
         executable = command.resolve(program, path)
     except command.CommandError as error:
-        say(str(error))
+        log(str(error))
         rank.fail(error.exit_code, str(error), True)
         return
     argv = [program, *start.argv[1:]]
-    nursery = zygotes.for_interpreter(executable) if start.warm else None
-    if nursery is not None:
+    zygote = zygotes.for_interpreter(executable) if start.warm else None
+    if zygote is not None:
         request = {
             "kind": start.kind,
             "target": start.target,
@@ -42,13 +42,13 @@ async def start_rank(
             "argv": argv,
         }
         try:
-            await rank.start_warm(nursery, request, write)
+            await rank.start_warm(zygote, request, write)
             return
-        except NurseryError as error:
-            say(f"rank {rank.rank} starts cold: {error}")
+        except ZygoteError as error:
+            log(f"rank {rank.rank} starts cold: {error}")
     try:
         rank.start_cold(executable, argv, environment, write)
     except OSError as error:
-        message = f"{executable} cannot be executed: {executables.refused(executable, error)}"
-        say(message)
+        message = f"{executable} cannot be executed: {executables.exec_error(executable, error)}"
+        log(message)
         rank.fail(126, message, True)

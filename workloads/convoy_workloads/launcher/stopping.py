@@ -1,4 +1,4 @@
-"""How ranks are stopped: SIGTERM and time to save their state, then SIGKILL."""
+"""The stop of ranks: SIGTERM, time to save their state, then SIGKILL."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ import signal
 from collections.abc import Iterable, Mapping
 
 from convoy_workloads.launcher import proc
-from convoy_workloads.launcher.output import say
+from convoy_workloads.launcher.output import log
 from convoy_workloads.launcher.proc import Process
 from convoy_workloads.launcher.rank import EXITED, Rank
 from convoy_workloads.runtime import heartbeat
 
 KILL_SECONDS = 10.0
-"""A rank that SIGKILL has not ended by then waits in the kernel, mostly for a network file system that is
-gone. Nothing in this pod can end it."""
+"""Seconds after SIGKILL in which a rank must end. A rank that survives is blocked in the kernel, mostly on
+a network file system that does not respond. No process of this pod can end it.
+"""
 
 
 async def stop(ranks: Iterable[Rank], grace: float) -> list[Rank]:
-    """Stop the ranks within `grace` seconds, at once without any. Return those that survive SIGKILL."""
+    """Stop the ranks within `grace` seconds, at once if it is 0. Return those that survive SIGKILL."""
     left = [rank for rank in ranks if rank.state != EXITED]
     if grace:
         for rank in left:
             rank.terminate()
-        left = await unfinished(left, grace)
+        left = await wait_for(left, grace)
     while left:
-        killed = [rank for rank in left if rank.pid]  # the others are about to start: not stuck
+        killed = [rank for rank in left if rank.pid]  # ranks without a process are about to start: not stuck
         for rank in killed:
             rank.kill()
-        left = await unfinished(left, KILL_SECONDS)
+        left = await wait_for(left, KILL_SECONDS)
         if stuck := [rank for rank in left if rank in killed]:
             return stuck
     return []
@@ -37,35 +38,36 @@ async def stop(ranks: Iterable[Rank], grace: float) -> list[Rank]:
 async def replace(ranks: list[Rank], grace: float) -> list[Rank]:
     """Stop the ranks of a replaced incarnation. Return those that survive SIGKILL.
 
-    Only ranks that save their state on SIGTERM get time for it. The job stands still meanwhile, and one that
-    waits for a peer in a collective handles no signal.
+    Only ranks that save their state on SIGTERM get time for it: the job stands still meanwhile. A rank that
+    waits for a peer in a collective cannot handle a signal anyway.
     """
-    saving = savers(ranks)
+    saving = ranks_that_save(ranks)
     others = [rank for rank in ranks if rank not in saving]
     for rank in others:
         rank.kill()
     if saving:
         names = ", ".join(str(rank.rank) for rank in saving)
-        replaced = f"incarnation {saving[0].incarnation} is replaced"
-        say(f"{replaced}: ranks that handle SIGTERM have {grace:g} s: {names}")
+        replaced = f"incarnation {saving[0].incarnation} is being replaced"
+        log(f"{replaced}: ranks that handle SIGTERM get {grace:g} s to save their state: {names}")
     return await stop(saving, grace) or await stop(others, 0.0)
 
 
-def savers(ranks: Iterable[Rank]) -> list[Rank]:
-    """Return the ranks that handle SIGTERM and whose saves are their own.
+def ranks_that_save(ranks: Iterable[Rank]) -> list[Rank]:
+    """Return the ranks that handle SIGTERM and save their state in their own way.
 
-    The checkpoints of a program that calls `convoy.join()` are refused once its incarnation is replaced. A
-    warm rank is asked alone, of a cold one all processes are.
+    A program that calls `convoy.join()` is left out: its checkpoints are refused once its incarnation is
+    replaced. Of a warm rank only the program gets SIGTERM, of a cold one all processes do.
     """
-    asked = [
+    candidates = [
         rank
         for rank in ranks
-        if rank.state != EXITED and not (rank.hung or rank.lingers or heartbeat.read(rank.beat).joined)
+        if rank.state != EXITED
+        and not (rank.hung or rank.lingers or heartbeat.read(rank.heartbeat_path).joined)
     ]
-    table = {} if all(rank.warm for rank in asked) else proc.scan()
+    table = {} if all(rank.warm for rank in candidates) else proc.scan()
     return [
         rank
-        for rank in asked
+        for rank in candidates
         if any(
             proc.handles(pid, signal.SIGTERM)
             for pid in ([rank.pid] if rank.warm else _processes(rank.pid, table))
@@ -74,13 +76,13 @@ def savers(ranks: Iterable[Rank]) -> list[Rank]:
 
 
 def _processes(first: int, table: Mapping[int, Process]) -> list[int]:
-    """Return the ids of a cold command's processes, those in sessions of their own included."""
+    """Return the ids of a cold command's processes, including those in sessions of their own."""
     session = [pid for pid, one in table.items() if one.session == first]
     return [*session, *(set(proc.descendants(table, first)) - {*session})]
 
 
-async def unfinished(ranks: Iterable[Rank], seconds: float) -> list[Rank]:
-    """Wait for the ranks to end; return those that have not after `seconds`."""
+async def wait_for(ranks: Iterable[Rank], seconds: float) -> list[Rank]:
+    """Wait at most `seconds` for the ranks to end. Return those that have not ended."""
     left = [rank for rank in ranks if rank.state != EXITED]
     if left:
         waiting = [asyncio.ensure_future(rank.done.wait()) for rank in left]

@@ -1,4 +1,4 @@
-"""The pipes of one rank: from its stdout and stderr to the container's log."""
+"""The pipes from a rank's stdout and stderr to the container's log."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from convoy_workloads.launcher.output import LinePrefixer, Tail
 
 _READ = 65536
 _MOST_READS = 64
-"""Reads of a pipe that is to be closed: whoever else holds its other end may write for ever."""
+"""Most reads before a pipe is closed: another process may hold its other end and write without end."""
 
 
 class Streams:
-    """Both pipes, read on the event loop as long as they are open."""
+    """Both pipes of a rank, read on the event loop while they are open."""
 
     def __init__(self, incarnation: int, rank: int, tail: int) -> None:
-        """`tail`: bytes of stderr that are kept."""
+        """`tail`: bytes of stderr to keep."""
         self.tail = Tail(tail)
         self._incarnation = incarnation
         self._rank = rank
         self._open: dict[int, _Stream] = {}
 
     def open(self, write: Callable[[bytes], None]) -> list[int]:
-        """Opens the pipes; returns the rank's ends, of stdout and of stderr."""
+        """Open the pipes. Return the rank's ends: stdout, stderr."""
         ends = []
         for tail in (None, self.tail):
             ours, theirs = os.pipe2(os.O_CLOEXEC)
@@ -35,7 +35,7 @@ class Streams:
         return ends
 
     def close(self) -> None:
-        """Reads what is in the pipes and closes them, whatever grandchild still holds one."""
+        """Read what is left in the pipes and close them, even if another process still holds an end."""
         for end in list(self._open):
             for _ in range(_MOST_READS):
                 try:
@@ -68,7 +68,7 @@ class Streams:
 
 
 class _Stream:
-    """Output on its way to the container's log."""
+    """One stream of output on its way to the container's log."""
 
     def __init__(self, prefixer: LinePrefixer, tail: Tail | None, write: Callable[[bytes], None]) -> None:
         self._prefixer = prefixer

@@ -1,4 +1,4 @@
-"""What the launcher asks of the machine it runs on."""
+"""Facts about the machine and the container, and calls to the kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_subreaper() -> bool:
-    """Takes in orphans as PID 1 does, when it is not PID 1. Whether it worked: some images lack ctypes."""
+    """Adopt orphans as PID 1 does. Return True if that works: some images lack ctypes."""
     if os.getpid() == 1:
         return True
     try:
@@ -25,23 +25,23 @@ def become_subreaper() -> bool:
 
 
 def can_fork_warm() -> bool:
-    """Whether this Python can pass descriptors to a zygote."""
+    """Return True if this Python can pass file descriptors to a zygote."""
     return hasattr(os, "memfd_create") and hasattr(socket, "send_fds")
 
 
 def library() -> str:
-    """The folder that holds the packages of Convoy: the agent's mount, or the source tree."""
+    """Return the folder that holds Convoy's packages: the agent's mount, or the source tree."""
     return str(Path(__file__).resolve().parents[2])
 
 
 def entry() -> str:
-    """The launcher's script."""
+    """Return the path of the launcher's script."""
     beside = Path(library()) / "convoy_launch.py"
     return str(beside if beside.exists() else Path(__file__).with_name("convoy_launch.py"))
 
 
 def cpus() -> int:
-    """Whole cores that this container may use."""
+    """Return the whole cores that this container may use."""
     text = ""
     with contextlib.suppress(OSError):
         text = Path("/sys/fs/cgroup/cpu.max").read_text()
@@ -49,7 +49,7 @@ def cpus() -> int:
 
 
 def interface() -> str:
-    """The interface of the default route, or empty."""
+    """Return the network interface of the default route; empty without one."""
     texts = []
     for path in ("/proc/net/route", "/proc/net/ipv6_route"):
         try:
@@ -60,7 +60,7 @@ def interface() -> str:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process of this id exists, a zombie included."""
+    """Return True if a process with this id exists, zombies included."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

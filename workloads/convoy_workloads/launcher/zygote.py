@@ -1,10 +1,12 @@
-"""The zygote: a process that has done a rank's slow start once, so that ranks are forked instead of started.
+"""The zygote: a process that has done a rank's slow start once, so that ranks are forked instead of
+started.
 
-Single-threaded: after a fork only the forking thread exists, and a lock or a thread pool of another would
-hang the child. It runs under the user's interpreter with the user's packages, knows nothing of jobs, and
-speaks to the launcher over one socket: a fork request is one byte with three descriptors (request as JSON,
-stdout, stderr); what happened comes back as JSON datagrams. It refuses ranks whose fork would differ from a
-fresh interpreter.
+It has one thread: a fork has only the thread that forked, so a lock or pool of another thread would hang
+it. It runs under the user's interpreter with the user's packages, and knows nothing of jobs.
+
+It talks to the launcher over one socket. A fork request is one byte with three descriptors: the request as
+JSON, stdout, stderr. Events come back as JSON datagrams. The zygote refuses ranks whose fork would differ
+from a fresh interpreter.
 """
 # ruff: noqa: PTH123, PTH208 - as few imports as a fresh interpreter
 
@@ -21,88 +23,90 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from convoy_workloads.launcher import ending, likeness
+from convoy_workloads.launcher import fork_check, fork_exit
 
 if TYPE_CHECKING:
     from convoy_workloads.launcher.program import Program
 
 ZYGOTE_FD = "CONVOY_ZYGOTE_FD"
-"""Variable that names the zygote's end of the socket."""
+"""Variable with the number of the zygote's end of the socket."""
 
 
 def main() -> int | Program:
-    """Serves fork requests until the launcher's end closes. In a forked child: its rank's program."""
+    """Serve fork requests until the launcher closes its end, then return 0. In a fork, return its rank's
+    program.
+    """
     server = socket.socket(fileno=int(os.environ.pop(ZYGOTE_FD)))
     os.set_inheritable(server.fileno(), False)
     given = _given_environment()
     own = {name: value for name, value in os.environ.items() if name not in given}
-    # The terminal's Ctrl-C and a stray SIGTERM are the launcher's to judge.
+    # The launcher decides what a terminal's Ctrl-C or a stray SIGTERM means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    # A child has it blocked until it is a rank: what it is told before then is kept for it.
+    # A fork unblocks SIGTERM once it is a rank, so a signal sent earlier is not lost.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     began = time.monotonic()
-    atexit.register(ending.spare_modules)  # the first to register is the last to run
-    from convoy_workloads.launcher import warmth  # noqa: PLC0415
+    atexit.register(fork_exit.keep_modules)  # Exit handlers run in reverse order: this one runs last.
+    from convoy_workloads.launcher import warmup  # noqa: PLC0415
 
-    torch, unfit = warmth.warm_up()
+    torch, unfit = warmup.warm_up()
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1 and not unfit:
-        unfit = f"what the zygote has imported runs {threads} threads, which a fork would lose"
-    ending.note_warm()
+        unfit = f"the modules imported by the zygote run {threads} threads, which a fork would lose"
+    fork_exit.record_zygote_modules()
     gc.collect()
-    gc.freeze()  # keeps the collector from touching, and so copying, the pages that children share
-    _tell(server, {"event": "ready", "torch": torch, "seconds": round(time.monotonic() - began, 3)})
-    facts = likeness.Zygote(given, likeness.imported(sys.modules.items()), unfit)
-    request = Zygote(server, facts).serve()
+    gc.freeze()  # The collector then never touches, and so never copies, pages shared with forks.
+    _send(server, {"event": "ready", "torch": torch, "seconds": round(time.monotonic() - began, 3)})
+    state = fork_check.ZygoteState(given, fork_check.module_folders(sys.modules.items()), unfit)
+    request = ZygoteServer(server, state).serve()
     if request is None:
         return 0
     server.close()
     from convoy_workloads.launcher import child  # noqa: PLC0415
 
-    # The interpreter adds LC_CTYPE where the locale is C.
+    # The interpreter adds LC_CTYPE if the locale is C.
     return child.prepare({**request, "environment": {**request["environment"], **own}})
 
 
 def _given_environment() -> dict[str, str]:
-    """The variables that this process was executed with."""
+    """Return the variables with which this process was executed."""
     try:
         with open("/proc/self/environ", "rb") as file:
             entries = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0") if entry]
-    except OSError:  # an interpreter with capabilities of its own
+    except OSError:  # /proc denies access if the interpreter has capabilities
         return dict(os.environ)
     return {name: value for name, _, value in entries if name != ZYGOTE_FD}
 
 
-def _localized(value: Any) -> Any:
-    """The text of a request as this interpreter reads such bytes from its environment and arguments.
+def _decode_for_locale(value: Any) -> Any:
+    """Return the texts of a request decoded as this interpreter decodes its environment and arguments.
 
-    The launcher reads bytes as UTF-8 whatever the locale is; here the user's locale and options count.
+    The launcher decodes bytes as UTF-8 whatever the locale is. Here the user's locale and options count.
     """
     if isinstance(value, str):
         return os.fsdecode(value.encode("utf-8", "surrogateescape"))
     if isinstance(value, list):
-        return [_localized(one) for one in value]
+        return [_decode_for_locale(one) for one in value]
     if isinstance(value, dict):
-        return {_localized(key): _localized(one) for key, one in value.items()}
+        return {_decode_for_locale(key): _decode_for_locale(one) for key, one in value.items()}
     return value
 
 
-def _tell(server: socket.socket, event: dict[str, Any]) -> None:
+def _send(server: socket.socket, event: dict[str, Any]) -> None:
     server.send(json.dumps(event).encode())
 
 
-class Zygote:
-    """The loop: fork on request, report exits."""
+class ZygoteServer:
+    """The loop that forks on request and reports exits."""
 
-    def __init__(self, server: socket.socket, facts: likeness.Zygote) -> None:
+    def __init__(self, server: socket.socket, state: fork_check.ZygoteState) -> None:
         self._server = server
-        self._facts = facts
+        self._state = state
         self._children: dict[int, int] = {}
-        """Process id to the launcher's token."""
+        """The launcher's token by process id."""
 
     def serve(self) -> dict[str, Any] | None:
-        """Returns None when the launcher is gone; in a child, the request that it was forked for."""
+        """Serve until the launcher is gone, then return None. In a fork, return its request."""
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         previous = signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -116,7 +120,7 @@ class Zygote:
                 continue
             data, descriptors, _, _ = socket.recv_fds(self._server, 16, 3)
             if not data:
-                self._end()
+                self._kill_children()
                 return None
             request = self._fork(descriptors)
             if request is not None:
@@ -126,15 +130,15 @@ class Zygote:
                 return request
 
     def _fork(self, descriptors: list[int]) -> dict[str, Any] | None:
-        """Forks. In the child: the request, with its output connected. In the zygote: None."""
+        """Fork. In the fork, connect the output and return the request; in the zygote, return None."""
         payload, stdout, stderr = descriptors
         with os.fdopen(payload, "rb") as file:
             file.seek(0)
-            request: dict[str, Any] = _localized(json.load(file))
-        if why := self._why_cold(request):
+            request: dict[str, Any] = _decode_for_locale(json.load(file))
+        if why := self._cold_start_reason(request):
             os.close(stdout)
             os.close(stderr)
-            _tell(self._server, {"event": "refused", "token": request["token"], "why": why})
+            _send(self._server, {"event": "refused", "token": request["token"], "why": why})
             return None
         sys.stdout.flush()
         sys.stderr.flush()
@@ -143,19 +147,19 @@ class Zygote:
             os.close(stdout)
             os.close(stderr)
             self._children[pid] = request["token"]
-            _tell(self._server, {"event": "started", "token": request["token"], "pid": pid})
+            _send(self._server, {"event": "started", "token": request["token"], "pid": pid})
             return None
         os.setsid()
-        nothing = os.open(os.devnull, os.O_RDWR)  # as subprocess.DEVNULL is
+        nothing = os.open(os.devnull, os.O_RDWR)  # as for subprocess.DEVNULL
         for source, target in ((nothing, 0), (stdout, 1), (stderr, 2)):
             os.dup2(source, target)
             os.close(source)
         return request
 
-    def _why_cold(self, request: dict[str, Any]) -> str:
-        folder = likeness.first_folder(request["kind"], request["target"])
-        beside = likeness.hidden_by(folder, self._facts) if folder else ()
-        return likeness.why_cold(request["environment"], beside, self._facts)
+    def _cold_start_reason(self, request: dict[str, Any]) -> str:
+        folder = fork_check.first_path_folder(request["kind"], request["target"])
+        shadowed = fork_check.shadowed_modules(folder, self._state) if folder else ()
+        return fork_check.cold_start_reason(request["environment"], shadowed, self._state)
 
     def _reap(self) -> None:
         while self._children:
@@ -167,10 +171,10 @@ class Zygote:
                 return
             token = self._children.pop(pid, None)
             if token is not None:
-                _tell(self._server, {"event": "exited", "token": token, "pid": pid, "status": status})
+                _send(self._server, {"event": "exited", "token": token, "pid": pid, "status": status})
 
-    def _end(self) -> None:
-        """Without a launcher nobody watches the ranks: they go too."""
+    def _kill_children(self) -> None:
+        """Kill all forks: without a launcher nothing watches them."""
         for pid in self._children:
             try:
                 os.killpg(pid, signal.SIGKILL)

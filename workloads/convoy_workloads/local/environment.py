@@ -1,4 +1,4 @@
-"""The environment of a worker that runs as processes of this machine, as near to a pod's as it can be."""
+"""The environment of a worker of a local run, as close to a pod's as possible."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.variables import declared
 
 GRACE_SECONDS = 25
-"""Between Ctrl-C and the end of ranks that do not leave."""
+"""Seconds from Ctrl-C to the kill of ranks that have not ended."""
 
 
 def pod_environment(
     job: TrainingJob, role: str, base: Mapping[str, str], checkpoints: Path
 ) -> dict[str, str]:
-    """This machine's variables, then what the role declares, then Convoy's own, which win as in a pod."""
+    """Return this machine's variables, overridden by the role's variables, then by Convoy's own, as in a
+    pod.
+    """
     interpreter = str(Path(sys.executable).parent)
     return {
-        # Processes of one machine meet on the loopback; a laptop's host name may resolve to nothing.
+        # Processes of one machine connect over the loopback interface; a laptop's host name may not resolve.
         "GLOO_SOCKET_IFNAME": "lo",
         **base,
         "PATH": interpreter + os.pathsep + base.get("PATH", os.defpath),

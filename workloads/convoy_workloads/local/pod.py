@@ -1,4 +1,4 @@
-"""One pod of a local run: its launcher process, and the end of its socket that a node agent would hold."""
+"""One pod of a local run: its launcher process, and the agent's end of the launcher's socket."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
 
 LAUNCHER = "launcher"
 DRAIN_SECONDS = 2.0
-"""For the rest of the output after the launcher's end: what the ranks left running may hold it open."""
+"""Seconds to read the rest of the output after the launcher's end. Processes left by ranks may hold it
+open.
+"""
 
 
 class Pod:
-    """Messages of its launcher and ranks go to `on_message(pod, rank or None, message)`, what the ranks print
-    to `on_line`.
+    """A pod of a local run.
+
+    `on_message(pod, rank or None, message)` gets the messages of its launcher and ranks, `on_line` the
+    lines that the ranks print.
     """
 
     def __init__(
@@ -48,7 +52,10 @@ class Pod:
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self, environment: Mapping[str, str], folder: Path) -> None:
-        """Listens and starts the launcher in a folder. Its session is its own: Ctrl-C is ours to pass on."""
+        """Open the socket and start the launcher in `folder`.
+
+        The launcher has a session of its own, so that Ctrl-C reaches it only through `signal`.
+        """
         self._server = await asyncio.start_unix_server(self._serve, str(self._socket))
         self.process = subprocess.Popen(  # noqa: ASYNC220 - a fork; there is nothing to wait for
             [sys.executable, "-I", "-S", "-X", "utf8", system.entry()],
@@ -59,21 +66,21 @@ class Pod:
             pass_fds=(self._lock,),
             start_new_session=True,
         )
-        self._output = asyncio.create_task(self._pass_on())
+        self._output = asyncio.create_task(self._forward_output())
 
-    def tell(self, message: Message) -> None:
-        """To the launcher."""
+    def send(self, message: Message) -> None:
+        """Send a message to the launcher."""
         if self._launcher is not None:
             with contextlib.suppress(OSError, RuntimeError):
                 self._launcher.write(encode(message))
 
     def signal(self, number: int) -> None:
-        """Signals the launcher."""
+        """Send a signal to the launcher."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
 
     async def wait(self, seconds: float) -> int | None:
-        """The launcher's exit code; None when it has not ended in time."""
+        """Return the launcher's exit code; None if it has not ended after `seconds`."""
         if self.process is None:
             return None
         try:
@@ -82,7 +89,7 @@ class Pod:
             return None
 
     async def close(self) -> None:
-        """Ends what is left."""
+        """Kill the launcher if it still runs, read its last output and close the sockets."""
         if self.process is not None and self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, 9)
@@ -95,7 +102,7 @@ class Pod:
         for writer in self._writers:
             writer.close()
 
-    async def _pass_on(self) -> None:
+    async def _forward_output(self) -> None:
         assert self.process is not None and self.process.stdout is not None  # noqa: S101
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
@@ -122,7 +129,7 @@ class Pod:
                         rank = int(message["rank"])
                     self._on_message(self, rank, message)
         except (OSError, FrameError, KeyError, ValueError) as error:
-            print(f"convoy: a connection of pod {self.slot.pod} breaks: {error!r}", file=sys.stderr)
+            print(f"convoy: a connection of pod {self.slot.pod} broke: {error!r}", file=sys.stderr)
         finally:
             self._writers.discard(writer)
             writer.close()

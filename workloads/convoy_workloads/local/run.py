@@ -1,4 +1,4 @@
-"""Runs a TrainingJob here and now: forms it, restarts it within its budget, shows how it learns."""
+"""A run of a TrainingJob on this machine: forms it, restarts it within its budget and shows its progress."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from convoy_crds.engine import Engine
 from convoy_crds.layout import command, slots, world_size
 from convoy_crds.params import params_error
 from convoy_crds.trainingjob import ALL_ROLES_COMPLETE, TrainingJob
-from convoy_workloads.local.budget import Budget
 from convoy_workloads.local.environment import GRACE_SECONDS, pod_environment
 from convoy_workloads.local.pod import Pod
+from convoy_workloads.local.restart_budget import RestartBudget
 from convoy_workloads.local.screen import Screen
 from convoy_workloads.plot import curve
 from convoy_workloads.runtime import metrics
@@ -37,14 +37,14 @@ from convoy_workloads.runtime.frames import Message
 CONNECT_SECONDS = 30.0
 FORM_SECONDS = 30.0
 SETTLE_SECONDS = 0.5
-"""After the first failure: time for the other ranks' ends, so that no victim is taken for the cause."""
+"""Seconds to wait after a rank's failure for the ends of others, so that no victim is blamed for it."""
 SHUTDOWN_SECONDS = 15.0
-HOPELESS = frozenset({BAD_PARAMS, BAD_DATA, NOT_FOUND, NOT_EXECUTABLE})
-"""Exit codes after which starting again would not help."""
+NOT_RETRYABLE = frozenset({BAD_PARAMS, BAD_DATA, NOT_FOUND, NOT_EXECUTABLE})
+"""Exit codes after which a restart would fail in the same way."""
 
 
 class LocalError(Exception):
-    """The manifest cannot run here; the message names the field and what to do."""
+    """The manifest cannot run here. The message names the field and what to do."""
 
 
 def run_local(
@@ -55,16 +55,16 @@ def run_local(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> int:
-    """Runs `job` as processes of this machine until it ends; the exit code of the job.
+    """Run `job` as processes of this machine until it ends. Return the exit code of the job.
 
-    `engine`: the entry that `spec.engine.name` names. `checkpoint_dir`: the job continues from what it finds
-    there and leaves its checkpoints there; without it they live as long as this call. One run at a time uses
-    it. `out` (default: stdout) gets what the ranks print, how far they are and, at the end, the loss curve.
-    `folder` (default: the current one): the ranks' working directory, from which relative paths of their
-    command are taken. Ctrl-C and SIGTERM let the ranks save their state; the job then ends with 75.
+    `engine`: the Engine that `spec.engine.name` names. `checkpoint_dir`: folder from which the job restores
+    and to which it saves; only one run at a time may use it. Without it checkpoints are deleted at the end.
+    `out` (default: stdout) gets the ranks' output, the progress and, at the end, the loss curve. `folder`
+    (default: the current one): the ranks' working directory. Ctrl-C and SIGTERM let the ranks save their
+    state; the job then ends with 75.
 
-    LocalError: the manifest cannot be run, or not with this folder. Main thread only, since it takes those
-    signals.
+    Raises LocalError if the manifest cannot run, or not with this checkpoint folder. Call it in the main
+    thread, because it handles those two signals.
     """
     try:
         commands = [command(job, engine, slot) for slot in slots(job)]
@@ -79,8 +79,8 @@ def run_local(
         checkpoints.mkdir(parents=True, exist_ok=True)
         try:
             with locked(checkpoints) as lock:
-                places = _Places(Path(scratch), checkpoints, lock, folder or Path.cwd())
-                run = _Run(job, engine, commands, places, out or sys.stdout, dict(environment or os.environ))
+                folders = _Folders(Path(scratch), checkpoints, lock, folder or Path.cwd())
+                run = _Run(job, engine, commands, folders, out or sys.stdout, dict(environment or os.environ))
                 code = asyncio.run(run.run())
         except InUse as error:
             raise LocalError(str(error)) from error
@@ -89,26 +89,26 @@ def run_local(
 
 
 @dataclass(frozen=True)
-class _Places:
+class _Folders:
     """Folders of a run."""
 
     scratch: Path
     checkpoints: Path
     lock: int
-    """An open file that keeps other runs out of `checkpoints`, also while launchers of this one live on."""
+    """Open file that keeps other runs out of `checkpoints` while any launcher of this run lives."""
     start: Path
     """The ranks' working directory."""
 
 
 class _Run:
-    """State of one run; a stand-in for operator and agents, deciding as they do, for this machine only."""
+    """State of one run. Decides for this machine as operator and agents do for a cluster."""
 
     def __init__(
         self,
         job: TrainingJob,
         engine: Engine | None,
         commands: list[tuple[str, ...]],
-        places: _Places,
+        folders: _Folders,
         out: TextIO,
         environment: dict[str, str],
     ) -> None:
@@ -116,43 +116,45 @@ class _Run:
         self._engine = engine if job.spec.engine else None
         self._out = out
         self._screen = Screen(out, self._interrupt)
-        self._say = self._screen.say
+        self._write_line = self._screen.write_line
         self._world = world_size(slots(job))
         self._pods = [
-            Pod(slot, command, places.scratch, self._on_message, self._screen.rank_line, places.lock)
+            Pod(slot, command, folders.scratch, self._on_message, self._screen.rank_line, folders.lock)
             for slot, command in zip(slots(job), commands, strict=True)
         ]
         self._environment = environment
-        self._places = places
-        # Nobody else counts incarnations here: goes on from those that the folder has seen.
-        self._incarnation = newest_incarnation(places.checkpoints)
+        self._folders = folders
+        # Continue the count of incarnations in the folder, since nothing else keeps it.
+        self._incarnation = newest_incarnation(folders.checkpoints)
         self._port: asyncio.Future[int] | None = None
         self._exits: dict[int, Message] = {}
         self._changed = asyncio.Event()
         self._interrupted = False
-        self._budget = Budget(job.spec.recovery)
+        self._budget = RestartBudget(job.spec.recovery)
         self._curve: list[tuple[float, float]] = []
         self._undeclared: set[str] = set()
-        """Metrics of which the screen has said that the Engine does not declare them."""
+        """Metrics already reported as not declared by the Engine."""
 
     async def run(self) -> int:
-        """The job's life; its exit code."""
+        """Run the job to its end and return its exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._interrupt)
         try:
             for pod in self._pods:
                 environment = pod_environment(
-                    self._job, pod.slot.role, self._environment, self._places.checkpoints
+                    self._job, pod.slot.role, self._environment, self._folders.checkpoints
                 )
-                await pod.start(environment, self._places.start)
+                await pod.start(environment, self._folders.start)
             async with asyncio.timeout(CONNECT_SECONDS):
                 await asyncio.gather(*(pod.connected.wait() for pod in self._pods))
-            code = await self._live()
+            code = await self._run_until_over()
             await self._end(code)
             return code
         except TimeoutError:
-            self._say("the launchers did not come up in time")
+            self._write_line(
+                f"the launchers did not start within {CONNECT_SECONDS:.0f} s; see their output above"
+            )
             return 1
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -160,34 +162,34 @@ class _Run:
             await asyncio.gather(*(pod.close() for pod in self._pods))
 
     def summary(self) -> None:
-        """The loss curve."""
+        """Print the loss curve."""
         drawn = curve(self._curve, title="loss by step")
         if drawn:
             print(drawn, file=self._out, flush=True)
 
-    async def _live(self) -> int:
-        """Incarnation after incarnation, until the job is done, lost, or asked to leave."""
+    async def _run_until_over(self) -> int:
+        """Form incarnations until the job succeeds, fails for good or is interrupted. Return its code."""
         while True:
-            await self._form()
+            await self._form_ranks()
             code = await self._wait()
             if code is not None:
                 return code
-            _, code, step = self._culprit()
-            if why := self._budget.spend(time.monotonic(), code, step):
-                self._say(why)
+            _, code, step = self._cause()
+            if why := self._budget.record_failure(time.monotonic(), code, step):
+                self._write_line(why)
                 return code or 1
 
-    async def _form(self) -> None:
+    async def _form_ranks(self) -> None:
         self._incarnation += 1
         self._exits.clear()
-        self._screen.form()
+        self._screen.reset()
         self._port = asyncio.get_running_loop().create_future()
-        self._pods[0].tell({"type": "pickPort", "incarnation": self._incarnation})
+        self._pods[0].send({"type": "pickPort", "incarnation": self._incarnation})
         async with asyncio.timeout(FORM_SECONDS):
             port = await self._port
-        self._say(f"incarnation {self._incarnation}: {self._world} ranks")
+        self._write_line(f"incarnation {self._incarnation}: {self._world} ranks")
         for pod in self._pods:
-            pod.tell(
+            pod.send(
                 {
                     "type": "assignment",
                     "incarnation": self._incarnation,
@@ -207,25 +209,25 @@ class _Run:
             )
 
     async def _wait(self) -> int | None:
-        """The job's exit code, or None when the process group has to be formed again."""
+        """Return the job's exit code, or None if the ranks must be restarted."""
         while True:
             await self._changed.wait()
             self._changed.clear()
             if self._interrupted:
-                return await self._leave()
+                return await self._stop_early()
             if self._succeeded():
                 return 0
             if not any(exit_["exitCode"] for exit_ in self._exits.values()):
                 continue
             await asyncio.sleep(SETTLE_SECONDS)
-            rank, code, _ = self._culprit()
-            self._say(f"rank {rank} ended with {code}")
+            rank, code, _ = self._cause()
+            self._write_line(f"rank {rank} ended with exit code {code}")
             if self._interrupted:
-                return await self._leave()
-            return code if code in HOPELESS else None
+                return await self._stop_early()
+            return code if code in NOT_RETRYABLE else None
 
-    def _culprit(self) -> tuple[int, int, int]:
-        """The rank whose end tells most of those that ended: its number, exit code and last step."""
+    def _cause(self) -> tuple[int, int, int]:
+        """Return rank, exit code and last step of the rank whose exit code explains the failure best."""
         codes = {rank: int(exit_["exitCode"]) for rank, exit_ in self._exits.items()}
         code = worst(list(codes.values()))
         rank = next(rank for rank, its in codes.items() if its == code)
@@ -241,8 +243,8 @@ class _Run:
         ]
         return all(rank in self._exits and self._exits[rank]["exitCode"] == 0 for rank in deciding)
 
-    async def _leave(self) -> int:
-        self._say("asked to leave: the ranks save their state")
+    async def _stop_early(self) -> int:
+        self._write_line(f"interrupted: the ranks have {GRACE_SECONDS} s to save their state")
         for pod in self._pods:
             pod.signal(signal.SIGTERM)
         codes = await asyncio.gather(*(pod.wait(GRACE_SECONDS + 5) for pod in self._pods))
@@ -250,7 +252,7 @@ class _Run:
 
     async def _end(self, code: int) -> None:
         for pod in self._pods:
-            pod.tell({"type": "shutdown", "exitCode": code, "reason": "the job is over"})
+            pod.send({"type": "shutdown", "exitCode": code, "reason": "the job is over"})
         await asyncio.gather(*(pod.wait(SHUTDOWN_SECONDS) for pod in self._pods))
 
     def _interrupt(self) -> None:
@@ -267,7 +269,7 @@ class _Run:
             self._changed.set()
         elif kind == "progress" and rank == 0:
             self._show(message)
-            self._note_undeclared(message.get("metrics", {}))
+            self._warn_undeclared(message.get("metrics", {}))
 
     def _show(self, message: Mapping[str, Any]) -> None:
         total = message.get("totalSteps")
@@ -284,13 +286,14 @@ class _Run:
             words.append(f"{message['samplesPerSecond']:.1f} samples/s")
         self._screen.progress("  ".join(words))
 
-    def _note_undeclared(self, figures: Mapping[str, Any]) -> None:
+    def _warn_undeclared(self, figures: Mapping[str, Any]) -> None:
         if self._engine is None:
             return
         fresh = figures.keys() - {one.name for one in self._engine.spec.metrics} - self._undeclared
         if fresh:
             self._undeclared |= fresh
             name = self._engine.metadata.name
-            self._say(
-                f"a cluster drops metrics that Engine {name} does not declare: {', '.join(sorted(fresh))}"
+            self._write_line(
+                f"Engine {name} does not declare these metrics, so a cluster drops them: "
+                f"{', '.join(sorted(fresh))}"
             )

@@ -1,4 +1,4 @@
-"""What a local run prints: what the ranks print, and how far they are, each step once."""
+"""The output of a local run: the ranks' lines and the progress, each step once."""
 
 from __future__ import annotations
 
@@ -7,52 +7,52 @@ from collections import deque
 from collections.abc import Callable
 from typing import TextIO
 
-REMEMBERED = 64
+MAX_REMEMBERED = 64
 _FIRST_RANK = re.compile(r"\[\d+/0\] (.*)")
 _RATE = re.compile(r"  [0-9.]+ samples/s$")
 
 
-def quantities(line: str) -> str:
-    """A line about a step without its rate, which changes from one look to the next."""
+def without_rate(line: str) -> str:
+    """Return a line about a step without its rate, which differs between two lines about the same step."""
     return _RATE.sub("", line)
 
 
 class Screen:
-    """Rank 0 prints some of its steps itself; whichever line about a step comes second is left out.
+    """Writes the output. Rank 0 prints some steps itself, so a second line about the same step is left out.
 
-    When nobody reads any more, `on_closed` is called once.
+    `on_closed` is called once, when nobody reads the output any more.
     """
 
     def __init__(self, out: TextIO, on_closed: Callable[[], None]) -> None:
         self._out = out
         self._on_closed = on_closed
         self._closed = False
-        self._told: deque[str] = deque(maxlen=REMEMBERED)
-        self._printed: deque[str] = deque(maxlen=REMEMBERED)
+        self._shown: deque[str] = deque(maxlen=MAX_REMEMBERED)
+        self._printed: deque[str] = deque(maxlen=MAX_REMEMBERED)
 
-    def say(self, text: str) -> None:
-        """A line of our own."""
+    def write_line(self, text: str) -> None:
+        """Write a line of Convoy's own."""
         self._print(text)
 
-    def form(self) -> None:
-        """The steps begin anew."""
-        self._told.clear()
+    def reset(self) -> None:
+        """Forget the steps shown so far, since an incarnation repeats steps."""
+        self._shown.clear()
         self._printed.clear()
 
     def progress(self, text: str) -> None:
-        """How far the ranks are."""
-        about = quantities(text)
-        if about not in self._printed and about not in self._told:
-            self._told.append(about)
-            self.say(text)
+        """Write a line about the progress, unless rank 0 has printed the same."""
+        about = without_rate(text)
+        if about not in self._printed and about not in self._shown:
+            self._shown.append(about)
+            self.write_line(text)
 
     def rank_line(self, line: bytes) -> None:
-        """A line of a rank's, as the launcher passes it on."""
+        """Write a line of a rank, as the launcher passes it on."""
         text = line.decode(errors="replace").rstrip("\n")
         first = _FIRST_RANK.fullmatch(text)
         if first:
-            about = quantities(first[1])
-            if about in self._told:
+            about = without_rate(first[1])
+            if about in self._shown:
                 return
             self._printed.append(about)
         self._print(text)

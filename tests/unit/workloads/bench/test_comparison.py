@@ -164,7 +164,7 @@ def test_processes_that_outlive_their_parent_count() -> None:
 
 def test_an_arm_that_fails_says_why() -> None:
     failing = Arm("bad", lambda result: [sys.executable, "-c", "raise SystemExit('no such data')"])
-    with pytest.raises(TrialError, match=r"(?s)bad ended with 1:.*no such data"):
+    with pytest.raises(TrialError, match=r"(?s)bad ended with exit code 1:.*no such data"):
         run(failing)
     slow = Arm("slow", lambda result: [sys.executable, "-c", "import time; time.sleep(60)"])
     with pytest.raises(TrialError, match="ran longer than 1 s"):

@@ -20,5 +20,5 @@ ENGINE = EngineEntry(
         "data_megabytes": 0.3,
         "sample_bytes": 0,
     },
-    metrics=(Metric("held_out_loss", "nats", "Mean loss a byte on files that the model never trains on."),),
+    metrics=(Metric("held_out_loss", "nats", "Mean loss per byte on files that the model never trains on."),),
 )

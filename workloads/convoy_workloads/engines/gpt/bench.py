@@ -1,8 +1,8 @@
-"""The cost of Convoy to a training loop: gpt as a local job against plain DDP under torchrun.
+"""The cost of Convoy for a training loop: gpt as a local job against plain DDP under torchrun.
 
-Both train the same model on the same batches with two ranks. Convoy adds its launcher, the reports of every
-step, the agreement of the ranks on each step, telemetry and hooks. No checkpoint and no held-out measurement
-falls between the timed steps.
+Both train the same model on the same batches with two ranks. Convoy adds its launcher, a report of every
+step, the ranks' agreement on each step, telemetry and hooks. The timed steps include no checkpoint and no
+held-out measurement.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNTIMED = {"sample_bytes": 0, "held_out_every": 10_000_000, "held_out_batches": 
 
 
 def arms(options: Mapping[str, Any]) -> Arms:
-    """Return gpt, plain DDP, and plain DDP once more as the control."""
+    """Return gpt, plain DDP, and plain DDP again as the control."""
     params = {**options, **UNTIMED}
     plain = ("convoy_workloads.engines.gpt.ddp", [json.dumps(params)], RANKS)
     return Arms(
@@ -31,7 +31,7 @@ def arms(options: Mapping[str, Any]) -> Arms:
 
 
 def measures(options: Mapping[str, Any]) -> list[Measure]:
-    """Return the rate of tokens and the processor time of a step."""
+    """Return the measures: token rate, processor time of a step and of the whole run."""
     tokens = options["batch"] * options["context"] * RANKS
     return [
         Measure(

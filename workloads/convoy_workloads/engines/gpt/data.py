@@ -1,7 +1,7 @@
-"""The text: Python's standard library as it lies in the image, one byte a token.
+"""The training text: the sources of Python's standard library in the image, one byte per token.
 
-Real text that every image holds, so the example needs no download. Files are split by a hash of their name
-into those to train on and those held out, so no held-out byte is ever trained on.
+Every image holds this real text, so the example downloads nothing. A hash of each file's name decides
+whether it is trained on or held out, so no held-out byte is ever trained on.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ HELD_OUT_SHARE = 10
 
 @dataclass(frozen=True)
 class Corpus:
-    """Two byte strings, as arrays of uint8."""
+    """The two parts of the text, as arrays of uint8."""
 
     train: np.ndarray[tuple[int], np.dtype[np.uint8]]
     held_out: np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 
 def load(limit: int, folder: Path | None = None) -> Corpus:
-    """At most `limit` bytes of the standard library's sources, in an order that depends on nothing but their
+    """Return at most `limit` bytes of the standard library's sources, in an order that depends only on file
     names.
 
-    DataError when `folder` has too little text for both parts.
+    Raises DataError if `folder` has too little text for both parts.
     """
     folder = folder or Path(sysconfig.get_paths()["stdlib"])
     files = [path for path in folder.glob("*/*.py") if "site-packages" not in path.parts]
     files += folder.glob("*.py")
     parts: dict[bool, list[bytes]] = {False: [], True: []}
     left = limit
-    # Ordered by hash, not by name: a prefix is then a fair sample, held-out files included.
+    # Sorted by hash, not by name, so that a prefix is a fair sample that includes held-out files.
     for path in sorted(files, key=lambda path: _hash(path.relative_to(folder))):
         if left <= 0:
             break
@@ -68,9 +68,9 @@ def batch(
     size: int,
     context: int,
 ) -> tuple[Tensor, Tensor]:
-    """Inputs and targets [size, context] of a rank's step: windows of `text` at random places.
+    """Return inputs and targets [size, context] of a rank's step: windows of `text` at random places.
 
-    A pure function of (seed, step, rank): a restored run needs no cursor and sees what it would have seen.
+    A pure function of (seed, step, rank): a restored run needs no cursor and gets the same batches.
     """
     random = np.random.default_rng((seed, step, rank))
     starts = random.integers(0, len(text) - context, size)

@@ -1,6 +1,6 @@
 """The baseline of gpt's bench: the same training as a plain program for torchrun, without Convoy's runtime.
 
-`torchrun --nproc-per-node=2 -m convoy_workloads.engines.gpt.ddp PARAMS` with PARAMS as JSON.
+`torchrun --nproc-per-node=2 -m convoy_workloads.engines.gpt.ddp PARAMS`, with PARAMS as JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from convoy_workloads.engines.gpt.schedule import learning_rate
 
 
 def main() -> None:
-    """Train from start to end."""
+    """Train one rank from start to end."""
     params = Params.model_validate_json(sys.argv[1])
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     rank = dist.get_rank()
@@ -37,7 +37,7 @@ def main() -> None:
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        loss.item()  # as a loop that logs its loss does
+        loss.item()  # as in a loop that logs its loss
     dist.destroy_process_group()
 
 

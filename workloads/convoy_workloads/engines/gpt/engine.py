@@ -1,4 +1,4 @@
-"""Trains a small language model, data-parallel: the example of how an engine uses Convoy."""
+"""Data-parallel training of a small language model: the example of how an engine uses Convoy."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from convoy_workloads.engines.gpt.schedule import learning_rate
 from convoy_workloads.runtime.exactness import fingerprint
 
 HELD_OUT_SEED = 2**31
-"""Of the batches for measuring: outside the range of `params.seed`, so no training batch shares it."""
+"""Seed of the held-out batches, outside the range of `params.seed`, so that no training batch shares it."""
 
 
 def main() -> None:
-    """Runs one rank from start to end."""
+    """Run one rank from start to end."""
     with convoy.join(Params) as job:
         train(job)
 
 
 def train(job: convoy.Job[Params]) -> None:
-    """The loop."""
+    """Restore the model, then train, report and save it."""
     params = job.params
     corpus = data.load(int(params.data_megabytes * 1e6))
     torch.manual_seed(params.seed)
@@ -60,7 +60,7 @@ def train(job: convoy.Job[Params]) -> None:
         job.checkpoint(step)
 
     if job.rank == 0:
-        # Two runs that made the same steps show the same text, whatever happened to them.
+        # Two runs with the same steps print the same text, whatever faults they had.
         print(f"state after step {params.steps}: sha256 {fingerprint(plain, optimizer)}", flush=True)
     if job.rank == 0 and params.sample_bytes:
         generator = torch.Generator().manual_seed(params.seed)
@@ -70,7 +70,7 @@ def train(job: convoy.Job[Params]) -> None:
 
 @torch.no_grad()
 def measure(job: convoy.Job[Params], model: GPT, corpus: data.Corpus) -> float:
-    """Mean loss over the held-out batches, dealt out to the ranks; the same on every rank."""
+    """Return the mean loss over the held-out batches, which the ranks share; equal on every rank."""
     params = job.params
     total = torch.zeros(2, device=job.device)
     for number in range(job.rank, params.held_out_batches, job.world):

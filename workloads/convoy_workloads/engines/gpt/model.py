@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 VOCABULARY = 256
-"""Bytes are the tokens."""
+"""Number of tokens: one per byte value."""
 
 
 class Block(nn.Module):
-    """Attention, then a feed-forward network of four times the width; each added to the residual stream."""
+    """Attention, then a feed-forward network of four times the width, both added to the residual stream."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Block(nn.Module):
         self.narrow = nn.Linear(4 * width, width)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
-        """The residual stream after this block."""
+        """Return the residual stream after this block."""
         B, T, C = x_BTC.shape
         qkv = self.qkv(self.norm_attention(x_BTC)).view(B, T, 3, self.heads, C // self.heads)
         q_BHTc, k_BHTc, v_BHTc = qkv.permute(2, 0, 3, 1, 4)
@@ -38,7 +38,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Logits of the next byte at every position."""
+    """The model. Returns the logits of the next byte at every position."""
 
     def __init__(self, context: int, layers: int, width: int, heads: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class GPT(nn.Module):
         self.head = nn.Linear(width, VOCABULARY, bias=False)
         self.apply(self._initialise)
         for block in blocks:
-            # Residual branches start small, so that depth does not grow the stream (GPT-2).
+            # Scale down the residual branches, so that the stream does not grow with depth (GPT-2).
             for end in (block.out, block.narrow):
                 nn.init.normal_(end.weight, std=0.02 / (2 * layers) ** 0.5)
         self.head.weight = self.tokens.weight
@@ -64,7 +64,7 @@ class GPT(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        """Logits [B, T, V]; T is at most `context`."""
+        """Return the logits [B, T, V]. T is at most `context`."""
         T = tokens_BT.shape[1]
         x_BTC = self.tokens(tokens_BT) + self.positions(torch.arange(T, device=tokens_BT.device))
         for block in self.blocks:
@@ -73,7 +73,7 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def write(self, prompt: bytes, length: int, generator: torch.Generator) -> bytes:
-        """Continues `prompt` by `length` sampled bytes."""
+        """Return `length` sampled bytes that continue `prompt`."""
         device = self.tokens.weight.device
         tokens = list(prompt)
         for _ in range(length):

@@ -26,24 +26,24 @@ class Params(BaseModel):
     heads: Annotated[int, Field(ge=1, le=256)] = 4
     """Attention heads; must divide `width`."""
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 2e-3
-    """Peak learning rate of AdamW, reached after `warmup` steps, then a cosine down to a tenth of it."""
+    """Peak learning rate of AdamW, reached after `warmup` steps. A cosine then lowers it to a tenth."""
     warmup: Annotated[int, Field(ge=0)] = 20
     """Steps over which the learning rate rises."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 1
-    """Fixes weights and the order of the data."""
+    """Seed of the weights and of the order of the data."""
     held_out_every: Annotated[int, Field(ge=1)] = 50
-    """Steps between two measurements of the loss on files the model never trains on."""
+    """Steps between two measurements of the loss on files that the model never trains on."""
     held_out_batches: Annotated[int, Field(ge=1, le=1024)] = 4
     """Batches in one such measurement, over all ranks."""
     data_megabytes: Annotated[float, Field(gt=0, le=1024)] = 4.0
-    """At most this much text is read, in units of 10^6 bytes."""
+    """Most text to read, in units of 10^6 bytes."""
     sample_bytes: Annotated[int, Field(ge=0, le=65_536)] = 200
     """Bytes of text that the model writes at the end; 0 for none."""
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Params:
         if self.width % self.heads:
-            raise ValueError(f"width: {self.width} is no multiple of heads={self.heads}")
+            raise ValueError(f"width: {self.width} must be a multiple of heads={self.heads}")
         return self
 
 

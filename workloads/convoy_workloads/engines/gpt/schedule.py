@@ -1,4 +1,4 @@
-"""The learning rate of a step."""
+"""The schedule of the learning rate."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from convoy_workloads.engines.gpt.params import Params
 
 
 def learning_rate(step: int, params: Params) -> float:
-    """Linear rise over `warmup` steps, then a cosine to a tenth of the peak at the last step."""
+    """Return a step's rate: a linear rise over `warmup` steps, then a cosine to a tenth of the peak."""
     if step <= params.warmup:
         return params.learning_rate * step / params.warmup
     progress = (step - params.warmup) / max(1, params.steps - params.warmup)

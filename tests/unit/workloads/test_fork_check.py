@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from convoy_workloads.launcher import likeness, pools
-from convoy_workloads.launcher.likeness import Zygote, why_cold
-from convoy_workloads.launcher.zygotes import WARM, Zygotes
+from convoy_workloads.launcher import fork_check, thread_pools
+from convoy_workloads.launcher.fork_check import ZygoteState, cold_start_reason
+from convoy_workloads.launcher.zygote_manager import WARM_VARIABLE, ZygoteManager
 
 BASE = {"PATH": "/bin", "OMP_NUM_THREADS": "1", "LANG": "C.UTF-8"}
 
@@ -22,7 +22,7 @@ BASE = {"PATH": "/bin", "OMP_NUM_THREADS": "1", "LANG": "C.UTF-8"}
         ({"OMP_NUM_THREADS": "8", "RANK": "3", "MASTER_ADDR": "a", "HOME": "/h", "MY_OWN": "1"}, ""),
         ({"CUDA_VISIBLE_DEVICES": "3", "NCCL_DEBUG": "INFO", "GLOO_SOCKET_IFNAME": "lo"}, ""),
         ({"TORCHELASTIC_RUN_ID": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}, ""),
-        ({"OMP_NUM_THREADS": "many"}, "OMP_NUM_THREADS=many is no number"),
+        ({"OMP_NUM_THREADS": "many"}, "OMP_NUM_THREADS=many is not a number"),
         ({"PYTHONDEVMODE": ""}, "PYTHONDEVMODE is read at the start"),
         ({"PYTHONDEVMODE": "1"}, "PYTHONDEVMODE is set"),
         *[
@@ -38,17 +38,17 @@ BASE = {"PATH": "/bin", "OMP_NUM_THREADS": "1", "LANG": "C.UTF-8"}
     ],
 )  # fmt: skip
 def test_variables_that_a_running_interpreter_has_read(variables: dict[str, str], why: str) -> None:
-    assert why_cold({**BASE, **variables}, (), Zygote(BASE, {})).startswith(why)
+    assert cold_start_reason({**BASE, **variables}, (), ZygoteState(BASE, {})).startswith(why)
     if not why:
-        assert why_cold({**BASE, **variables}, (), Zygote(BASE, {})) == ""
+        assert cold_start_reason({**BASE, **variables}, (), ZygoteState(BASE, {})) == ""
 
 
 def test_a_variable_that_the_rank_lacks_differs_too() -> None:
-    assert why_cold({"PATH": "/bin"}, (), Zygote(BASE, {})).startswith("LANG is read")
+    assert cold_start_reason({"PATH": "/bin"}, (), ZygoteState(BASE, {})).startswith("LANG is read")
 
 
 def test_nothing_is_forked_from_an_unfit_zygote() -> None:
-    assert why_cold(BASE, (), Zygote(BASE, {}, "it runs 2 threads")) == "it runs 2 threads"
+    assert cold_start_reason(BASE, (), ZygoteState(BASE, {}, "it runs 2 threads")) == "it runs 2 threads"
 
 
 def test_modules_that_the_program_s_folder_hides(tmp_path: Path) -> None:
@@ -58,15 +58,22 @@ def test_modules_that_the_program_s_folder_hides(tmp_path: Path) -> None:
     imported = dict.fromkeys(
         ("json", "numpy", "torch", "csv", "queue", "select", "logging"), "/usr/lib/python3"
     )
-    zygote = Zygote({}, imported)
-    assert likeness.hidden_by(str(tmp_path), zygote) == {"json", "torch", "queue", "select"}
-    assert why_cold({}, {"json", "torch"}, zygote).startswith("json beside the program hides a module")
-    assert likeness.hidden_by(str(tmp_path), Zygote({}, dict.fromkeys(imported, str(tmp_path)))) == set()
-    assert likeness.hidden_by(str(tmp_path / "nowhere"), zygote) == set()
+    zygote = ZygoteState({}, imported)
+    assert fork_check.shadowed_modules(str(tmp_path), zygote) == {"json", "torch", "queue", "select"}
+    assert cold_start_reason({}, {"json", "torch"}, zygote).startswith(
+        "json beside the program shadows a module"
+    )
+    assert (
+        fork_check.shadowed_modules(str(tmp_path), ZygoteState({}, dict.fromkeys(imported, str(tmp_path))))
+        == set()
+    )
+    assert fork_check.shadowed_modules(str(tmp_path / "nowhere"), zygote) == set()
 
 
 def test_modules_know_the_folder_that_they_were_found_in() -> None:
-    found = likeness.imported({"json": json, "json.decoder": json.decoder, "sys": sys, "x": None}.items())
+    found = fork_check.module_folders(
+        {"json": json, "json.decoder": json.decoder, "sys": sys, "x": None}.items()
+    )
     assert found == {"json": str(Path(json.__file__).resolve().parents[1])}
 
 
@@ -83,11 +90,11 @@ def test_torch_has_as_many_threads_as_in_a_fresh_process(
     environment: dict[str, str], mkl: bool, threads: int
 ) -> None:
     """On four cores; MKL takes no more than there are."""
-    assert pools.torch_threads(environment, mkl, lambda: 4) == threads
+    assert thread_pools.torch_threads(environment, mkl, lambda: 4) == threads
 
 
 async def test_a_job_without_warm_ranks_has_no_zygote() -> None:
-    zygotes = Zygotes({"PATH": "/usr/bin:/bin", WARM: "false"}, lambda *_: None)
+    zygotes = ZygoteManager({"PATH": "/usr/bin:/bin", WARM_VARIABLE: "false"}, lambda *_: None)
     zygotes.prewarm("python3")
     assert zygotes.for_interpreter(sys.executable) is None
     assert not zygotes.alive

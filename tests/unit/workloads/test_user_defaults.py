@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy_workloads.launcher import home
+from convoy_workloads.launcher import user_defaults
 
 
 @pytest.fixture
@@ -16,9 +16,9 @@ def unwritable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A home that cannot be written to, whoever runs the test."""
     old = tmp_path / "old"
     old.mkdir()
-    usual = home._writable
+    usual = user_defaults._writable
     monkeypatch.setattr(
-        home, "_writable", lambda folder: not str(folder).startswith(str(old)) and usual(folder)
+        user_defaults, "_writable", lambda folder: not str(folder).startswith(str(old)) and usual(folder)
     )
     return old
 
@@ -36,7 +36,7 @@ def test_hidden_folders_become_real_ones_and_all_else_is_linked(unwritable: Path
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     for _ in range(2):
-        home.furnish(str(fresh), str(unwritable))
+        user_defaults.link_home(str(fresh), str(unwritable))
     assert links(fresh) == {
         ".cache/torch/hub/checkpoints/resnet.pth": f"{unwritable}/.cache/torch/hub/checkpoints/resnet.pth",
         ".netrc": f"{unwritable}/.netrc",
@@ -49,20 +49,20 @@ def test_a_volume_in_an_unwritable_home_is_linked_as_a_whole(
 ) -> None:
     volume = unwritable / ".cache/huggingface"
     (volume / "hub").mkdir(parents=True)
-    monkeypatch.setattr(home, "_writable", lambda folder: str(folder).startswith(str(volume)))
+    monkeypatch.setattr(user_defaults, "_writable", lambda folder: str(folder).startswith(str(volume)))
     fresh = tmp_path / "fresh"
     fresh.mkdir()
-    home.furnish(str(fresh), str(unwritable))
+    user_defaults.link_home(str(fresh), str(unwritable))
     assert links(fresh) == {".cache/huggingface": str(volume)}
 
 
 def test_links_have_a_bound(unwritable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(home, "LINKS", 3)
+    monkeypatch.setattr(user_defaults, "MAX_LINKS", 3)
     for number in range(5):
         (unwritable / f"file-{number}").touch()
     fresh = tmp_path / "fresh"
     fresh.mkdir()
-    home.furnish(str(fresh), str(unwritable))
+    user_defaults.link_home(str(fresh), str(unwritable))
     assert sorted(links(fresh)) == ["file-0", "file-1", "file-2"]
 
 
@@ -71,7 +71,7 @@ def test_of_the_root_directory_only_hidden_entries_are_taken(
 ) -> None:
     monkeypatch.setattr(os, "listdir", lambda folder: [".cache", "bin"] if folder == "/" else [])
     monkeypatch.setattr(os, "access", lambda *_: True)
-    home.furnish(str(tmp_path), "/")
+    user_defaults.link_home(str(tmp_path), "/")
     assert links(tmp_path) == {".cache": "/.cache"}
 
 
@@ -86,31 +86,31 @@ def test_of_the_root_directory_only_hidden_entries_are_taken(
 def test_a_name_that_is_given_is_kept(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], names: tuple[str, str]
 ) -> None:
-    monkeypatch.setattr(home, "_has_account", lambda uid: False)
-    said = home.settle(environment)
+    monkeypatch.setattr(user_defaults, "_has_account", lambda uid: False)
+    said = user_defaults.apply_defaults(environment)
     assert (environment["LOGNAME"], environment["USER"]) == names
     assert said[0].endswith(f"has no account in this image: USER is {names[1]}")
 
 
 def test_without_the_module_pwd_there_is_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pwd", None)
-    assert not home._has_account(os.getuid())
+    assert not user_defaults._has_account(os.getuid())
 
 
 def test_a_spare_folder_that_cannot_be_used_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(home, "_has_account", lambda uid: True)
-    environment = {"HOME": "relative", home.HOME_VARIABLE: str(tmp_path / "file")}
-    said = home.settle(environment)
-    assert said[0] == f"{tmp_path}/file cannot serve as home: Not a directory"
+    monkeypatch.setattr(user_defaults, "_has_account", lambda uid: True)
+    environment = {"HOME": "relative", user_defaults.HOME_VARIABLE: str(tmp_path / "file")}
+    said = user_defaults.apply_defaults(environment)
+    assert said[0] == f"{tmp_path}/file cannot be used as HOME: Not a directory"
     assert environment["HOME"] == "relative"
 
 
 def test_a_home_that_can_be_made_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(home, "_has_account", lambda uid: True)
-    environment = {"HOME": str(tmp_path / "a/b"), home.HOME_VARIABLE: str(tmp_path)}
-    home.settle(environment)
+    monkeypatch.setattr(user_defaults, "_has_account", lambda uid: True)
+    environment = {"HOME": str(tmp_path / "a/b"), user_defaults.HOME_VARIABLE: str(tmp_path)}
+    user_defaults.apply_defaults(environment)
     assert environment["HOME"] == str(tmp_path / "a/b")
     assert (tmp_path / "a/b").is_dir()

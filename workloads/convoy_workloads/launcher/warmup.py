@@ -1,4 +1,6 @@
-"""What a rank would do first, done once in the zygote: import torch, compile nothing, take one tiny step."""
+"""Warm-up of the zygote: the slow first actions of a rank, done once. Imports torch and makes one tiny
+step.
+"""
 # ruff: noqa: PTH110 - as few imports as a fresh interpreter
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ _MODULES = (
 
 
 def warm_up() -> tuple[str, str]:
-    """Prepares this process to be forked.
+    """Prepare this process to be forked.
 
-    Returns the version of torch, empty without it, and why nothing may be forked, empty where all is well.
+    Returns the version of torch (empty without torch), and the reason why no rank may be forked (empty if
+    none).
     """
     for name in (
         "argparse",
@@ -40,7 +43,7 @@ def warm_up() -> tuple[str, str]:
         torch = importlib.import_module("torch")
     except ModuleNotFoundError as error:
         return "", "" if error.name == "torch" else f"the zygote cannot import torch: {error}"
-    except Exception as error:  # a broken torch is the ranks' to report, with their own stack traces
+    except Exception as error:  # The ranks report a broken torch, with their own stack traces.
         return "", f"the zygote cannot import torch: {error}"
     for name in _MODULES:
         try:
@@ -50,25 +53,29 @@ def warm_up() -> tuple[str, str]:
     try:
         if not _cuda_visible():
             _tiny_step()
-    except Exception as error:  # the ranks are then forked a little less warm
-        print(f"convoy: the zygote's step fails: {type(error).__name__}: {error}", file=sys.stderr)
-    for name in ("runtime", "runtime.tiers.planning", "runtime.folder.snapshot", "launcher.pools"):
+    except Exception as error:  # The ranks then start a little slower.
+        problem = f"{type(error).__name__}: {error}"
+        print(
+            f"convoy: the zygote's warm-up step failed, so ranks start a little slower: {problem}",
+            file=sys.stderr,
+        )
+    for name in ("runtime", "runtime.tiers.planning", "runtime.folder.snapshot", "launcher.thread_pools"):
         importlib.import_module(f"convoy_workloads.{name}")
-    pools = sys.modules["convoy_workloads.launcher.pools"]
-    pools.find()
+    thread_pools = sys.modules["convoy_workloads.launcher.thread_pools"]
+    thread_pools.find_openblas()
     return str(torch.__version__), ""
 
 
 def _cuda_visible() -> bool:
-    """Whether a step might start CUDA, which does not survive a fork. Asks the kernel, not the driver."""
+    """Return True if a step might start CUDA, which does not survive a fork. Does not load the driver."""
     return os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/nvidia0")
 
 
 def _tiny_step() -> None:
-    """One forward, backward and optimizer step on one thread: with more, forked children hang in libgomp for
-    good.
+    """Make one forward pass, backward pass and optimizer step, on one thread: more would make forks hang in
+    libgomp.
 
-    The first optimizer step alone imports some 800 modules. Generators end as they began.
+    The first optimizer step alone imports some 800 modules. The random generators keep their state.
     """
     from torch import get_rng_state, nn, optim, set_num_threads, set_rng_state, zeros  # noqa: PLC0415
 

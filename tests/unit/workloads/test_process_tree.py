@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from convoy_workloads.launcher.proc import Process, descendants, parse_stat
-from convoy_workloads.launcher.process_group import Member, ending, family, filters, heirs
+from convoy_workloads.launcher.process_tree import Member, filters, lineage, rank_status, successors
 
 BASH, TEE, TRAIN, OTHER = 10, 11, 12, 13
 TERM, KILL, OK, SAVED, FAILED = signal.SIGTERM, signal.SIGKILL, 0, 75 << 8, 1 << 8
@@ -86,7 +86,7 @@ TRACKER = ("python", "-c", "from multiprocessing.resource_tracker import main;ma
 def test_whose_end_may_stand_for_that_of_a_wrapper(
     members: list[Member], expected: dict[int, list[int]]
 ) -> None:
-    assert heirs(group(*members)) == expected
+    assert successors(group(*members)) == expected
 
 
 @pytest.mark.parametrize(
@@ -137,17 +137,17 @@ CHAIN = {BASH: [OTHER], OTHER: [TRAIN]}
 def test_the_exit_code_of_a_rank_that_was_asked_to_leave(
     below: dict[int, list[int]], ends: dict[int, int], status: int
 ) -> None:
-    assert ending(BASH, below, ends) == status
+    assert rank_status(BASH, below, ends) == status
 
 
 def test_a_helper_in_a_session_of_its_own_says_nothing_of_the_program() -> None:
     ends = {BASH: TERM, TRAIN: SAVED, OTHER: OK}
-    assert ending(BASH, TWO, ends, frozenset({OTHER})) == SAVED
-    assert ending(BASH, ONE, {BASH: TERM, TRAIN: SAVED}, frozenset({TRAIN})) == SAVED
+    assert rank_status(BASH, TWO, ends, frozenset({OTHER})) == SAVED
+    assert rank_status(BASH, ONE, {BASH: TERM, TRAIN: SAVED}, frozenset({TRAIN})) == SAVED
 
 
 def test_a_family_is_all_that_may_stand_for_the_first() -> None:
-    assert family(BASH, {**CHAIN, TEE: [20]}) == [BASH, OTHER, TRAIN]
+    assert lineage(BASH, {**CHAIN, TEE: [20]}) == [BASH, OTHER, TRAIN]
 
 
 @pytest.mark.parametrize(

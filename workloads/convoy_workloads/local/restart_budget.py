@@ -1,4 +1,4 @@
-"""How often a local run starts again: within its budget, and not for the same error over and over. Pure."""
+"""Limits on the restarts of a local run: their number, and how often the same error may recur. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from convoy_crds.trainingjob import Recovery
 from convoy_workloads.runtime.errors import PEER_LOST, PREEMPTED
 
 SIGNALLED = 128
-"""Exit codes from here on are signals: not the program's own word."""
+"""Smallest exit code that stands for a signal, not for a choice of the program."""
 
 
-class Budget:
-    """Restarts of one run."""
+class RestartBudget:
+    """The restarts of one run."""
 
     def __init__(self, recovery: Recovery) -> None:
         self._recovery = recovery
@@ -20,10 +20,10 @@ class Budget:
         self._last: tuple[int, int] | None = None
         self._alike = 0
 
-    def spend(self, now: float, code: int, step: int) -> str | None:
-        """Takes one restart, at `now` seconds of any clock, after a rank ended with `code` behind `step`.
+    def record_failure(self, now: float, code: int, step: int) -> str | None:
+        """Count a restart at `now`, in seconds of any clock, after a rank ended with `code` after `step`.
 
-        Why there is none left; None when there is.
+        Returns None if the restart is within the limits, else the reason why it is not.
         """
         self._times.append(now)
         while now - self._times[0] > self._recovery.window_seconds:
@@ -33,11 +33,15 @@ class Budget:
         self._last = (code, step)
         most = self._recovery.max_identical_errors
         if most and self._alike >= most:
-            where = f"behind step {step}" if step else "before the first step"
+            where = f"after step {step}" if step else "before the first step"
             return (
-                f"{self._alike} times in a row a rank ended with {code} {where} "
+                f"{self._alike} times in a row a rank ended with exit code {code} {where} "
                 f"(spec.recovery.maxIdenticalErrors={most})"
             )
         if len(self._times) > self._recovery.max_restarts:
-            return f"more than spec.recovery.maxRestarts={self._recovery.max_restarts} restarts"
+            recovery = self._recovery
+            return (
+                f"more than {recovery.max_restarts} restarts within {recovery.window_seconds} s "
+                "(spec.recovery.maxRestarts, windowSeconds)"
+            )
         return None

@@ -1,4 +1,4 @@
-"""The launcher's side of the zygote: starts it, asks for forks, hears of starts and exits."""
+"""The launcher's side of the zygote: starts it, requests forks, receives starts and exits."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ from convoy_workloads.launcher.output import write
 from convoy_workloads.launcher.zygote import ZYGOTE_FD
 
 READY_SECONDS = 120.0
-"""An import of torch that takes longer is not waited for; the ranks start cold."""
+"""Longest wait for a zygote to import torch; after it the ranks start cold."""
 START_SECONDS = 20.0
-"""A fork that takes longer has failed."""
+"""Longest wait for a fork; after it the fork has failed."""
 
 
-class NurseryError(Exception):
-    """The zygote cannot fork a rank; start it cold."""
+class ZygoteError(Exception):
+    """The zygote cannot fork a rank; start the rank cold."""
 
 
-class _Start(NamedTuple):
-    """A fork that was asked for."""
+class _PendingFork(NamedTuple):
+    """A requested fork."""
 
     on_started: Callable[[int], None]
     done: asyncio.Future[None]
 
 
-class Nursery:
-    """One zygote of one interpreter."""
+class ZygoteClient:
+    """The client of one zygote, which runs one interpreter."""
 
     def __init__(self, python: str, entry: str, on_exit: Callable[[int, int], None]) -> None:
-        """`on_exit` gets process id and wait status of a forked rank."""
+        """`on_exit` gets process id and wait status of each forked rank that exits."""
         self.python = python
         self.pid = 0
         self.seconds = 0.0
-        """How long it took to get warm."""
+        """Seconds that the warm-up took."""
         self._entry = entry
         self._on_exit = on_exit
         self._socket: socket.socket | None = None
         self._ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._starts: dict[int, _Start] = {}
+        self._pending: dict[int, _PendingFork] = {}
         self._tokens = itertools.count(1)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked for forks."""
+        """True if the zygote can be asked for forks."""
         return self._socket is not None
 
     def start(self, environment: Mapping[str, str]) -> None:
-        """Starts the zygote; NurseryError when the interpreter cannot be run."""
+        """Start the zygote. Raises ZygoteError if the interpreter cannot be executed."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         printed, output = os.pipe2(os.O_CLOEXEC)
         try:
@@ -65,14 +65,14 @@ class Nursery:
                 [self.python, self._entry, "--zygote"],
                 env={**environment, ZYGOTE_FD: str(theirs.fileno())},
                 stdin=subprocess.DEVNULL,
-                stdout=output,  # pipes, as a rank's are: an interpreter chooses its buffers by them
+                stdout=output,  # pipes like a rank's, because an interpreter chooses its buffering by them
                 stderr=output,
                 pass_fds=(theirs.fileno(),),
             )
         except OSError as error:
             ours.close()
             os.close(printed)
-            raise NurseryError(f"{self.python}: {error.strerror}") from error
+            raise ZygoteError(f"{self.python}: {error.strerror}") from error
         finally:
             theirs.close()
             os.close(output)
@@ -92,45 +92,45 @@ class Nursery:
         on_started: Callable[[int], None],
         seconds: float = READY_SECONDS,
     ) -> None:
-        """Forks a rank with these ends of its output; waits for a zygote that is not warm yet.
+        """Fork a rank with these ends of its output, after the zygote's warm-up if that still runs.
 
-        `on_started` gets its process id, and before `on_exit` does.
+        `on_started` gets the process id; it is called before `on_exit`.
         """
         try:
             await asyncio.wait_for(asyncio.shield(self._ready), seconds)
         except asyncio.TimeoutError:  # noqa: UP041 - two classes before 3.11
-            raise NurseryError(f"the zygote is not warm after {seconds:.0f} s") from None
+            raise ZygoteError(f"the zygote's warm-up has not ended after {seconds:.0f} s") from None
         if self._socket is None:
-            raise NurseryError("the zygote is gone")
+            raise ZygoteError("the zygote has ended")
         token = next(self._tokens)
         payload = os.memfd_create("convoy-request")
         try:
             with os.fdopen(os.dup(payload), "wb") as file:
                 file.write(json.dumps({**request, "token": token}).encode())
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._starts[token] = _Start(on_started, done)
+            self._pending[token] = _PendingFork(on_started, done)
             socket.send_fds(self._socket, [b"F"], [payload, stdout, stderr])
             await asyncio.wait_for(done, START_SECONDS)
         except (OSError, asyncio.TimeoutError) as error:  # noqa: UP041
-            raise NurseryError(f"the zygote does not fork: {error}") from error
+            raise ZygoteError(f"the zygote failed to fork: {error}") from error
         finally:
-            self._starts.pop(token, None)
+            self._pending.pop(token, None)
             os.close(payload)
 
     def stop(self) -> None:
-        """Lets the zygote go: it ends when it sees its socket closed, and with it what it has forked."""
+        """Close the socket. The zygote ends when it sees that, and kills what it has forked."""
         warm = self._ready.done()
-        self._lose("")
+        self._disconnect("")
         if not warm and self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):  # in the middle of its imports it would not look
+            with contextlib.suppress(ProcessLookupError):  # a zygote in its warm-up does not read the socket
                 os.kill(self.pid, signal.SIGKILL)
 
-    def reaped(self, status: int) -> None:
-        """The launcher has collected the zygote's own exit."""
+    def record_exit(self, status: int) -> None:
+        """Record the zygote's exit, which the launcher has collected."""
         if self._process is not None:
-            self._process.returncode = status  # keeps Popen from waiting for a process that is gone
+            self._process.returncode = status  # keeps Popen from waiting for a process that has ended
         self._read()
-        self._lose(f"ended with status {status}")
+        self._disconnect(f"ended with status {status}")
 
     def _read(self) -> None:
         while self._socket is not None:
@@ -141,31 +141,31 @@ class Nursery:
             except OSError:
                 data = b""
             if not data:
-                self._lose("closed its socket")
+                self._disconnect("closed its socket")
                 return
-            self._take(json.loads(data))
+            self._handle_event(json.loads(data))
 
-    def _take(self, event: dict[str, Any]) -> None:
+    def _handle_event(self, event: dict[str, Any]) -> None:
         if event["event"] == "ready":
             self.seconds = event["seconds"]
             if not self._ready.done():
                 self._ready.set_result(event["torch"])
         elif event["event"] == "started":
-            start = self._starts.get(event["token"])
+            start = self._pending.get(event["token"])
             if start is not None and not start.done.done():
                 start.on_started(event["pid"])
                 start.done.set_result(None)
-            else:  # the rank was given up and runs cold by now: there must not be two of it
+            else:  # The launcher gave up this fork and started the rank cold: it must not run twice.
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(event["pid"], signal.SIGKILL)
         elif event["event"] == "refused":
-            start = self._starts.get(event["token"])
+            start = self._pending.get(event["token"])
             if start is not None and not start.done.done():
-                start.done.set_exception(NurseryError(event["why"]))
+                start.done.set_exception(ZygoteError(event["why"]))
         elif event["event"] == "exited":
             self._on_exit(event["pid"], event["status"])
 
-    def _lose(self, why: str) -> None:
+    def _disconnect(self, why: str) -> None:
         if self._socket is None:
             return
         asyncio.get_running_loop().remove_reader(self._socket.fileno())
@@ -173,16 +173,17 @@ class Nursery:
         self._socket = None
         if why:
             print(f"convoy: the zygote {why}", file=sys.stderr, flush=True)
-        error = NurseryError(f"the zygote {why}")
-        waiters: list[asyncio.Future[Any]] = [self._ready, *(start.done for start in self._starts.values())]
+        error = ZygoteError(f"the zygote {why}")
+        waiters: list[asyncio.Future[Any]] = [self._ready, *(start.done for start in self._pending.values())]
         for waiting in waiters:
             if not waiting.done():
                 waiting.set_exception(error)
-                waiting.exception()  # taken here, so that nobody is told of a future without a reader
+                # Marks the exception as retrieved, so that asyncio does not warn about it.
+                waiting.exception()
 
 
 def _forward(printed: int) -> None:
-    """Copies what the zygote prints to the container's log, until it has ended."""
+    """Copy the zygote's output to the container's log until the zygote ends."""
     try:
         data = os.read(printed, 65536)
     except BlockingIOError:

@@ -49,15 +49,15 @@ async def test_the_next_incarnation_finds_the_ports_of_helpers_free(
     agent: Agent, launch: Launch, tmp_path: Path, start: str, end: str
 ) -> None:
     launcher = launch(FREE=str(free_port()))
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     (tmp_path / "helpers.py").write_text(HELPERS)
     command = [*(["env"] if start == "cold" else []), "python", "helpers.py", end]
     await agent.form(command, ranks=1)
     await until(lambda: "] helpers" in launcher.log)
     if end == "fails":
-        assert (await agent.hears_exit(0))["exitCode"] == 3
+        assert (await agent.receives_exit(0))["exitCode"] == 3
     await agent.form(command, incarnation=2, ranks=1)
-    assert (await agent.hears_exit(0, incarnation=2))["exitCode"] == 0
+    assert (await agent.receives_exit(0, incarnation=2))["exitCode"] == 0
     assert "[2/0] the port is free" in launcher.log
     [line] = [line for line in launcher.log.splitlines() if "left running" in line]
     assert all(f"(sleep {number})" in line for number in (1001, 1002, 1003))
@@ -68,11 +68,11 @@ async def test_a_launcher_that_is_not_pid_1_leaves_nothing_behind(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     launcher = launch(FREE=str(free_port()))
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     (tmp_path / "helpers.py").write_text(HELPERS)
     await agent.form(["python", "helpers.py"], ranks=1)
     await until(lambda: "] helpers" in launcher.log)
-    agent.tell(type="shutdown", exitCode=0)
+    agent.send(type="shutdown", exitCode=0)
     assert await launcher.ends() == 0
     await until(lambda: not running(tmp_path))
 
@@ -87,7 +87,7 @@ CONTAINER = ("unshare", "--fork", "--pid", "--mount-proc", "--kill-child", "sets
 )
 async def test_what_kubectl_exec_started_is_spared(agent: Agent, launch: Launch, tmp_path: Path) -> None:
     launcher = launch(prefix=CONTAINER, FREE=str(free_port()))
-    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.receives(lambda m: m["type"] == "hello")
     (tmp_path / "helpers.py").write_text(HELPERS)
     await agent.form(["python", "helpers.py"], ranks=1)
     await until(lambda: "] helpers" in launcher.log)
@@ -99,9 +99,9 @@ async def test_what_kubectl_exec_started_is_spared(agent: Agent, launch: Launch,
         spared = {f"sleep {number}" for number in (1011, 1012, 1013, 1014)}
         await until(lambda: spared <= commands(tmp_path))
         await agent.form(["python", "helpers.py"], incarnation=2, ranks=1)
-        assert (await agent.hears_exit(0, incarnation=2))["exitCode"] == 0
+        assert (await agent.receives_exit(0, incarnation=2))["exitCode"] == 0
         assert {command for command in commands(tmp_path) if command.startswith("sleep")} == spared
-        agent.tell(type="shutdown", exitCode=0)
+        agent.send(type="shutdown", exitCode=0)
         assert await launcher.ends() == 0
     finally:
         session.kill()

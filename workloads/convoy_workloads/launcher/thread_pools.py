@@ -1,4 +1,4 @@
-"""Thread pools of numerical libraries: one thread each in the zygote, the rank's number in a fork."""
+"""Thread pools of numerical libraries: one thread each in the zygote, the rank's own number in a fork."""
 # ruff: noqa: PTH123 - as few imports as a fresh interpreter
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ _SETTERS = tuple(
 )
 
 _openblas: list[Callable[[int], Any]] = []
-"""Setters of the OpenBLAS libraries that are loaded. Each reads the environment once, as it is loaded."""
+"""Setters of the loaded OpenBLAS libraries. Each library reads its variables once, when it is loaded."""
 
 
-def find() -> None:
-    """Finds the OpenBLAS libraries of this process, such as numpy's."""
+def find_openblas() -> None:
+    """Find the OpenBLAS libraries of this process, such as numpy's."""
     import ctypes  # noqa: PLC0415 - torch is imported by now, and needs it too
 
     with open("/proc/self/maps") as maps:
@@ -31,27 +31,29 @@ def find() -> None:
 
 
 def resize(environment: Mapping[str, str]) -> None:
-    """Gives each pool the size that a fresh process would read from the environment."""
+    """Give each pool the size that a fresh process would read from the environment."""
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(torch_threads(environment, torch.backends.mkl.is_available(), cores))
     cpus = len(os.sched_getaffinity(0))
-    threads = min(_first(environment, "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), cpus)
+    threads = min(_first_positive(environment, "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), cpus)
     for setter in _openblas if threads > 1 else ():
         setter(threads)
 
 
 def torch_threads(environment: Mapping[str, str], mkl: bool, cores: Callable[[], int]) -> int:
-    """Return torch's number. MKL decides where torch has it: no more threads than cores, unless told so."""
+    """Return torch's number of threads. With MKL that is at most the number of cores, unless MKL_DYNAMIC is
+    off.
+    """
     if not mkl:
-        return _first(environment, "OMP_NUM_THREADS")
-    threads = _first(environment, "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+        return _first_positive(environment, "OMP_NUM_THREADS")
+    threads = _first_positive(environment, "MKL_NUM_THREADS", "OMP_NUM_THREADS")
     fixed = environment.get("MKL_DYNAMIC", "").lower() in ("false", "0")
     return threads if fixed or threads == 1 else min(threads, cores())
 
 
 def cores() -> int:
-    """Return the physical cores that this process may run on; threads of one core count once."""
+    """Return the physical cores on which this process may run. Hardware threads of one core count once."""
     cpus = os.sched_getaffinity(0)
     try:
         return len({_siblings(cpu) for cpu in cpus})
@@ -64,7 +66,7 @@ def _siblings(cpu: int) -> str:
         return file.read()
 
 
-def _first(environment: Mapping[str, str], *names: str) -> int:
+def _first_positive(environment: Mapping[str, str], *names: str) -> int:
     """Return the first of these variables that is a positive number; else 1."""
     values = (environment.get(name, "") for name in names)
     return next((int(value) for value in values if value.isdecimal() and int(value)), 1)

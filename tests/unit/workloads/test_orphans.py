@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from convoy_workloads.launcher import leftovers
-from convoy_workloads.launcher.leftovers import below, describe, is_foreign
+from convoy_workloads.launcher import orphans
+from convoy_workloads.launcher.orphans import describe, is_foreign, select
 from convoy_workloads.launcher.proc import Process
 
 POD = [b"PATH=/bin", b"CONVOY_SOCKET=/run/convoy/agent.sock"]
@@ -67,7 +67,7 @@ TREE = {
     ("foreign", "found"), [(set(), [4, 5, 6, 7, 8]), ({7}, [4, 5, 6]), ({2, 5}, [4, 7, 8])]
 )
 def test_what_is_below_the_launcher_and_not_its_own(foreign: set[int], found: list[int]) -> None:
-    assert below(TREE, 1, foreign.__contains__) == found
+    assert select(TREE, 1, foreign.__contains__) == found
 
 
 def test_the_log_names_a_few_of_them_on_one_line() -> None:
@@ -79,11 +79,11 @@ def test_the_log_names_a_few_of_them_on_one_line() -> None:
 
 async def test_what_does_not_end_is_waited_for_no_longer_than_agreed(monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = {999_999_999: Process(999_999_999, "nfs", "D", 1, 5, 5)}
-    monkeypatch.setattr(leftovers, "left", lambda _: stuck)
+    monkeypatch.setattr(orphans, "find", lambda _: stuck)
     reports: list[str] = []
-    await leftovers.clear((), reports.append, 0.05)
+    await orphans.kill_all((), reports.append, 0.05)
     assert [report.partition(":")[0] for report in reports] == [
-        "cleared what earlier ranks had left running",
+        "killed processes that earlier ranks had left running",
         "WARNING",
     ]
     assert "999999999 (nfs)" in reports[1]
@@ -91,16 +91,16 @@ async def test_what_does_not_end_is_waited_for_no_longer_than_agreed(monkeypatch
 
 async def test_what_was_killed_with_its_rank_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     dying = [{999_999_999: Process(999_999_999, "worker", "R", 1, 5, 5)}, {}]
-    monkeypatch.setattr(leftovers, "left", lambda _: dying.pop(0))
+    monkeypatch.setattr(orphans, "find", lambda _: dying.pop(0))
     reports: list[str] = []
-    await leftovers.clear({5}, reports.append, 5.0)
+    await orphans.kill_all({5}, reports.append, 5.0)
     assert not reports and not dying
 
 
 async def test_a_daemon_that_forks_while_proc_is_read_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     daemon, child = (Process(pid, "daemon", "S", 1, pid, pid) for pid in (999_999_998, 999_999_999))
     scans = [{daemon.pid: daemon}, {}, {child.pid: child}, {}, {}]
-    monkeypatch.setattr(leftovers, "left", lambda _: scans.pop(0))
+    monkeypatch.setattr(orphans, "find", lambda _: scans.pop(0))
     reports: list[str] = []
-    await leftovers.clear((), reports.append, 5.0)
+    await orphans.kill_all((), reports.append, 5.0)
     assert not scans and "999999998 (daemon), 999999999 (daemon)" in reports[0]

@@ -1,8 +1,8 @@
-"""Why a fork of the zygote would differ from a fresh interpreter, so that a rank has to start cold.
+"""The check whether a fork of the zygote would differ from a fresh interpreter, so that a rank must start
+cold.
 
-A running interpreter cannot take back what it read at its start: variables of the environment, and the
-modules it has imported. The environments of zygote and ranks come from the same container, so most ranks
-differ in nothing that matters here.
+A running interpreter cannot undo what it did at its start: it has read variables and imported modules.
+Zygote and ranks get their environment from the same container, so most ranks pass the check.
 """
 # ruff: noqa: PTH109, PTH112, PTH118, PTH120, PTH208 - as few imports as a fresh interpreter
 
@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from typing import Any
 
 SINGLE_THREADED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Sizes of thread pools: 1 in the zygote, whose forks set those of their rank."""
+"""Variables for the size of thread pools: 1 in the zygote. A fork sets its rank's own sizes."""
 
 _READ_AT_START = re.compile(
     r"PYTHON|LD_|LC_|LANG$|LANGUAGE$|TZ$|TZDIR$|LOCPATH$|MALLOC_|GLIBC_TUNABLES$"
     r"|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|GOTO_|BLIS_|NPY_|NUMPY_|DNNL_|ONEDNN_|ATEN_|PYTORCH_|TORCH"
 )
-"""Variables that the C library, the interpreter, or what the zygote imports reads once."""
+"""Variables that the C library, the interpreter, or a module that the zygote imports reads only once."""
 _READ_LATER = re.compile(r"TORCHELASTIC_|TORCH_NCCL_|TORCH_GLOO_|TORCH_FR_")
-"""Read as a process group forms."""
+"""Variables that are read when a process group forms, so they may differ."""
 _FRESH_ONLY = (
     "PYTHONDEBUG",
     "PYTHONDEVMODE",
@@ -39,26 +39,26 @@ _FRESH_ONLY = (
     "PYTHONVERBOSE",
     "PYTHON_PERF_JIT_SUPPORT",
 )
-"""Variables that make the interpreter report on its own start, or change its end."""
+"""Variables that make the interpreter report on its own start, or change how it ends."""
 
 
 @dataclass(frozen=True)
-class Zygote:
-    """A zygote's facts that a rank is compared with."""
+class ZygoteState:
+    """Facts about a zygote that decide which ranks it can fork."""
 
     environment: Mapping[str, str]
-    """Its variables at its start."""
+    """The zygote's variables at its start."""
     modules: Mapping[str, str]
-    """Top-level modules that it has imported from files, and the folder that holds each."""
+    """Top-level modules imported from files, each with its folder."""
     unfit: str = ""
-    """Why nothing may be forked from it; empty when all is well."""
+    """Reason why the zygote can fork no rank; empty if it can."""
 
 
-def why_cold(environment: Mapping[str, str], beside: Collection[str], zygote: Zygote) -> str:
-    """Return why a rank cannot be a fork of the zygote; empty when it can.
+def cold_start_reason(environment: Mapping[str, str], shadowed: Collection[str], zygote: ZygoteState) -> str:
+    """Return why a rank cannot be a fork of the zygote; empty if it can.
 
-    `environment`: the rank's; `beside`: modules of the folder that comes first in its `sys.path` and that
-    hide those which the zygote has imported.
+    `environment`: the rank's variables. `shadowed`: modules that the zygote has imported, but that a fresh
+    interpreter would import from the program's own folder.
     """
     if zygote.unfit:
         return zygote.unfit
@@ -72,17 +72,17 @@ def why_cold(environment: Mapping[str, str], beside: Collection[str], zygote: Zy
     }
     for name in sorted(differing):
         if name not in SINGLE_THREADED and _READ_AT_START.match(name) and not _READ_LATER.match(name):
-            return f"{name} is read at the start of a process, and the rank's value is its own"
+            return f"{name} is read at the start of a process, and the rank's value differs from the zygote's"
     for name in SINGLE_THREADED:
         if not environment.get(name, "1").isdecimal():
-            return f"{name}={environment[name]} is no number"
-    if beside:
-        return f"{sorted(beside)[0]} beside the program hides a module that is imported already"
+            return f"{name}={environment[name]} is not a number"
+    if shadowed:
+        return f"{min(shadowed)} beside the program shadows a module that the zygote has already imported"
     return ""
 
 
-def hidden_by(folder: str, zygote: Zygote) -> set[str]:
-    """Return names of modules in `folder` that the zygote has imported from elsewhere."""
+def shadowed_modules(folder: str, zygote: ZygoteState) -> set[str]:
+    """Return the names of modules in `folder` that the zygote has imported from elsewhere."""
     try:
         entries = os.listdir(folder)
     except OSError:
@@ -99,8 +99,10 @@ def hidden_by(folder: str, zygote: Zygote) -> set[str]:
     return found
 
 
-def imported(modules: Iterable[tuple[str, Any]]) -> dict[str, str]:
-    """Return the folders of the top-level modules among `sys.modules` items; built-in ones have none."""
+def module_folders(modules: Iterable[tuple[str, Any]]) -> dict[str, str]:
+    """Return the folder of each top-level module among the items of `sys.modules`. Built-in modules have
+    none.
+    """
     folders = {}
     for name, module in modules:
         file = getattr(module, "__file__", None)
@@ -112,10 +114,10 @@ def imported(modules: Iterable[tuple[str, Any]]) -> dict[str, str]:
     return folders
 
 
-def first_folder(kind: str, target: str) -> str:
-    """Return the folder that a fresh interpreter puts first in `sys.path`; empty where it puts none.
+def first_path_folder(kind: str, target: str) -> str:
+    """Return the folder that a fresh interpreter puts first in `sys.path`; empty if it adds none.
 
-    `target`: path of the file, unless `kind` is a module.
+    `target`: the path of the program, unless `kind` is "module".
     """
     if kind != "module" and os.path.isdir(target):
         return os.path.realpath(target)

@@ -1,7 +1,7 @@
-"""The end of a rank's session after its first process has ended unasked: all is killed but filters.
+"""Clean-up of a rank's session after its first process has ended by itself: kill all but output filters.
 
-A filter such as the `tee` of `exec > >(tee log)` holds the last words of the rank, often its error. At the
-end of them it ends by itself; one whose pipe somebody else holds open is killed soon.
+A filter such as the `tee` of `exec > >(tee log)` still holds the rank's last output, often its error. It
+ends by itself at the end of its input. A filter whose input another process holds open is killed soon.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from convoy_workloads.launcher import proc
 from convoy_workloads.launcher.proc import Process
 
 _TICKS = 2
-"""Ticks of the launcher that a filter is given: half a second at least."""
+"""Ticks of the launcher that a filter gets: at least half a second."""
 
 
-class Drain:
+class RemainingFilters:
     """The filters that one rank has left."""
 
     def __init__(self, first: int, status: int) -> None:
-        """Kills what is left of the session of `first`, but for what reads a pipe.
+        """Kill the rest of the session of `first`, except processes that read a pipe.
 
-        `status`: the wait status that `first` has ended with.
+        `status`: the wait status of `first`.
         """
         self._first = first
         self._status = status
         left = self._living()
         self._filters = {pid for pid in left if proc.read_pipe(pid)}
         self.killed = {pid: _name(left[pid]) for pid in left.keys() - self._filters}
-        """The others, and their command lines."""
+        """Command lines of the killed processes, by id."""
         self._ticks = 0
         if self._filters:
             self._kill(self.killed)
@@ -40,24 +40,24 @@ class Drain:
                 os.killpg(first, signal.SIGKILL)
 
     def status(self) -> int:
-        """Return the wait status of the whole."""
+        """Return the wait status of the rank."""
         return self._status
 
-    def ended(self, pid: int, status: int) -> None:
-        """Nothing depends on how a filter ends."""
+    def record_exit(self, pid: int, status: int) -> None:
+        """Do nothing: no result depends on how a filter ends."""
 
-    def over(self) -> bool:
-        """Return true if all filters have ended."""
+    def is_over(self) -> bool:
+        """Return True if all filters have ended."""
         return not self._filters or not self._filters & self._living().keys()
 
     def tick(self) -> None:
-        """Some time has passed: kills those that have had enough of it."""
+        """Count a tick of the launcher; kill the filters that have used up theirs."""
         self._ticks += 1
         if self._ticks >= _TICKS:
             self.kill()
 
     def kill(self) -> None:
-        """Kills them."""
+        """Kill the filters."""
         self._kill(self._filters & self._living().keys())
 
     def _living(self) -> dict[int, Process]:

@@ -1,4 +1,4 @@
-"""Where the ranks of this container leave their pulses for the launcher's watchdog."""
+"""The heartbeat files of a container's ranks, which the launcher reads to detect hangs."""
 # ruff: noqa: PTH118, PTH123 - PID 1 keeps its imports few
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ import shutil
 import tempfile
 
 
-class Beats:
-    """A folder of pulse files, in memory where that is possible."""
+class HeartbeatFiles:
+    """A folder of heartbeat files, in memory (/dev/shm) if possible."""
 
     def __init__(self) -> None:
-        self._folder = _scratch()
+        self._folder = _make_folder()
 
-    def new(self, incarnation: int, rank: int) -> str:
-        """The path of an empty pulse; empty when nothing can be written, then the rank is never judged."""
+    def create(self, incarnation: int, rank: int) -> str:
+        """Return the path of a new, empty heartbeat file.
+
+        Empty if no file can be written: the launcher then never counts the rank as hung.
+        """
         if not self._folder:
             return ""
         path = os.path.join(self._folder, f"{incarnation}-{rank}")
@@ -25,12 +28,12 @@ class Beats:
         return ""
 
     def remove(self) -> None:
-        """Deletes the folder."""
+        """Delete the folder."""
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _scratch() -> str:
+def _make_folder() -> str:
     for parent in ("/dev/shm", None):  # noqa: S108 - mkdtemp makes a folder of our own there
         with contextlib.suppress(OSError):
             return tempfile.mkdtemp(prefix="convoy-", dir=parent)

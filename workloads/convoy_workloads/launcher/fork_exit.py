@@ -1,0 +1,135 @@
+"""The end of a forked rank: like the interpreter's own, with exit codes that tell the operator what
+happened.
+
+A process that has a torch process group cannot end normally: the group's destructor waits for collectives
+with lost peers, and its threads crash when the C library destroys its globals. A forked rank therefore
+leaves its groups, and the modules that it shares with the zygote, for the kernel to free.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+from typing import Any, NoReturn
+
+from convoy_workloads.runtime.errors import PEER_LOST, exit_code_of
+from convoy_workloads.runtime.process_exit import flush_files
+
+_zygote_modules: dict[str, Any] = {}
+"""Modules that the zygote has imported, by name."""
+_is_fork = False
+"""True in a forked rank, which does not destroy these modules."""
+
+
+def record_zygote_modules() -> None:
+    """Record the modules that forks share with this zygote.
+
+    The reference counts change here, in the zygote: in a fork that would copy the shared pages.
+    """
+    _zygote_modules.update(sys.modules)
+
+
+def mark_as_fork() -> None:
+    """Make this process end as a fork does."""
+    global _is_fork  # noqa: PLW0603 - a process is a fork or not
+    _is_fork = True
+
+
+def report(error: BaseException) -> None:
+    """Report an uncaught error as the interpreter does, then raise SystemExit.
+
+    If the error means a lost peer, exit at once. For KeyboardInterrupt return: the interpreter then ends
+    itself by SIGINT.
+    """
+    code = exit_code_of(error)
+    print_uncaught(error)
+    if code == PEER_LOST:
+        exit_now(code)
+    if isinstance(error, KeyboardInterrupt):
+        try:
+            # After a KeyboardInterrupt in source text that it runs, the interpreter ends itself by SIGINT.
+            exec("raise KeyboardInterrupt")  # noqa: S102
+        except KeyboardInterrupt:
+            return
+    raise SystemExit(code)
+
+
+def print_uncaught(error: BaseException) -> None:
+    """Pass the error to `sys.excepthook`, without the frames below the program's."""
+    trace = error.__traceback__.tb_next if error.__traceback__ else None
+    error.__traceback__ = trace
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
+    if sys.version_info >= (3, 12):
+        sys.last_exc = error
+    hook = getattr(sys, "excepthook", None)
+    try:
+        if hook is None:
+            sys.stderr.write("sys.excepthook is missing\n")
+            hook = sys.__excepthook__
+        sys.audit("sys.excepthook", hook, type(error), error, trace)
+        hook(type(error), error, trace)
+    except SystemExit:
+        raise
+    except BaseException as second:
+        second.__traceback__ = second.__traceback__.tb_next if second.__traceback__ else None
+        sys.stderr.write("Error in sys.excepthook:\n")
+        sys.__excepthook__(type(second), second, second.__traceback__)
+        sys.stderr.write("\nOriginal exception was:\n")
+        sys.__excepthook__(type(error), error, trace)
+
+
+def exit_now(code: int) -> NoReturn:
+    """Exit at once, because recovery waits for it. Run exit handlers and flush files, but run no
+    destructors.
+    """
+    try:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        flush_files()
+    finally:
+        os._exit(code)
+
+
+def keep_modules() -> None:
+    """Keep the modules that the zygote has imported from being destroyed. Runs as the last exit handler.
+
+    Destroying them would copy every page that is shared with the zygote, which takes half a second with
+    torch. Files that only such a module refers to are flushed here.
+    """
+    if not _is_fork:
+        return
+    ctypes = sys.modules.get("ctypes")
+    if ctypes is None:  # without ctypes there is no torch
+        gc.unfreeze()
+        return
+    flush_files()
+    if len(sys._current_frames()) > 1:
+        return  # Daemon threads run until the interpreter stops them, and need the modules.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_zygote_modules))
+    for name, module in _zygote_modules.items():
+        if name not in ("sys", "builtins", "__main__") and sys.modules.get(name) is module:
+            sys.modules[name] = None  # type: ignore[assignment]  # as the interpreter does next
+
+
+def keep_process_groups() -> None:
+    """Keep torch's process groups from being destroyed, including those that the program has destroyed.
+
+    An extra reference keeps each group alive. The C library's own clean-up is skipped too, because the
+    groups' threads use its globals. The exit code stays, and buffers of C programs are flushed.
+    """
+    processes = sys.modules.get("convoy_workloads.runtime.processes")
+    groups = processes.all_groups() if processes is not None else []
+    if not groups:
+        return
+    import ctypes  # noqa: PLC0415 - torch is imported by now, and needs it too
+
+    for group in groups:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+    library = ctypes.CDLL(None)
+    # on_exit runs handlers in reverse order: fcloseall flushes the buffers, then _exit ends the process.
+    for name in ("_exit", "fcloseall") if hasattr(library, "on_exit") else ():  # only glibc has on_exit
+        function = getattr(library, name)
+        library.on_exit(ctypes.cast(function, ctypes.c_void_p), None)

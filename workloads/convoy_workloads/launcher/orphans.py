@@ -1,0 +1,140 @@
+"""Processes that ranks of earlier incarnations have left running in sessions of their own.
+
+Experiment trackers, profilers and daemons outlive the rank that started them. They hold ports and the
+memory of accelerators. The launcher adopts orphans, as PID 1 or as a subreaper, so every process that a
+rank has left is among its descendants.
+
+PID 1 has other descendants too. A process started by `kubectl exec` has its parent outside the container,
+but PID 1 adopts its orphans: they have the container's environment without the variables of a rank.
+Processes of a debug container that shares the process namespace are in another cgroup. If the pod shares
+its process namespace, the launcher is a subreaper and has only its own descendants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from convoy_workloads.launcher import proc
+from convoy_workloads.launcher.proc import Process
+from convoy_workloads.launcher.zygote import ZYGOTE_FD
+
+WAIT_SECONDS = 10.0
+"""Longest wait for killed processes to end. A process that takes longer is blocked in the kernel."""
+POLL_SECONDS = 0.02
+MAX_NAMED = 5
+"""Processes named in the log; the others are counted."""
+MAX_CHARACTERS = 80
+"""Length of a command line in the log."""
+
+_CONTAINER = b"CONVOY_SOCKET="
+_RANK = (b"CONVOY_INCARNATION=", f"{ZYGOTE_FD}=".encode())
+"""Variables of a rank and of a zygote. A forked rank still shows the zygote's environment."""
+
+
+def select(table: Mapping[int, Process], launcher: int, is_exempt: Callable[[int], bool]) -> list[int]:
+    """Return the ids of all processes that ranks have left.
+
+    Processes in the launcher's own session are its zygote and the zygote's helpers. `is_exempt` is called
+    for each child of the launcher; a child that it exempts keeps its descendants.
+    """
+    own = table[launcher].session
+    children = proc.children(table.values())
+    found: list[int] = []
+    for child in children.get(launcher, ()):
+        if table[child].session != own and is_exempt(child):
+            continue
+        found += [child, *proc.descendants(table, child)]
+    return [pid for pid in found if table[pid].session != own]
+
+
+def is_foreign(environment: Iterable[bytes], cgroup: str, own_cgroup: str) -> bool:
+    """Return True if a child of PID 1 belongs to no rank: it comes from `kubectl exec` or a debug
+    container.
+
+    A process that has cleared its environment, or overwritten it with a title, counts as a rank's.
+    """
+    paths = _paths(cgroup)
+    if not all(paths.get(name, "..").startswith(own) for name, own in _paths(own_cgroup).items()):
+        return True
+    names = [word for word in environment if word.startswith((_CONTAINER, *_RANK))]
+    return bool(names) and not any(name.startswith(_RANK) for name in names)
+
+
+def _paths(cgroup: str) -> dict[str, str]:
+    """Return the path of each cgroup hierarchy, with a slash at its end. The hierarchy of version 2 has no
+    name.
+
+    Version 2 may be mounted beside version 1 without holding containers. In a cgroup namespace another
+    container's path begins with `/../`.
+    """
+    fields = [line.split(":", 2) for line in cgroup.splitlines()]
+    found = {name: path.rstrip("/") + "/" for _, name, path in fields}
+    return {name: path.replace("/../", "../", 1) for name, path in found.items()}
+
+
+def find(rank_sessions: Collection[int] = ()) -> dict[int, Process]:
+    """Return the processes that ranks have left.
+
+    `rank_sessions`: ids of ranks' sessions, whose processes count as left whatever their environment.
+    """
+    table, launcher = proc.scan(), os.getpid()
+    if launcher not in table:
+        return {}
+    own_cgroup = proc.cgroup(launcher)
+
+    def is_exempt(pid: int) -> bool:
+        if launcher != 1 or table[pid].session in rank_sessions:
+            return False
+        return is_foreign(proc.environment(pid), proc.cgroup(pid), own_cgroup)
+
+    return {pid: table[pid] for pid in select(table, launcher, is_exempt)}
+
+
+def describe(found: Mapping[int, bytes]) -> str:
+    """Return a list of processes for the log. `found`: command lines by process id."""
+    names = [f"{pid} ({_shorten(words)})" for pid, words in list(found.items())[:MAX_NAMED]]
+    more = len(found) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "")
+
+
+def _shorten(words: bytes) -> str:
+    text = " ".join(words.replace(b"\0", b" ").decode(errors="replace").split())
+    printable = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return printable[:MAX_CHARACTERS] + ("..." if len(printable) > MAX_CHARACTERS else "")
+
+
+async def kill_all(
+    rank_sessions: Collection[int], report: Callable[[str], None], seconds: float = WAIT_SECONDS
+) -> None:
+    """Kill the processes that ranks have left and wait until they have ended, for at most `seconds`.
+
+    `rank_sessions`: ids of ranks' sessions. A process in one of them was killed with its rank, so it is
+    waited for and not reported.
+    """
+    deadline = time.monotonic() + seconds
+    named: dict[int, bytes] = {}
+    found, again = find(rank_sessions), False
+    while (found or again) and time.monotonic() < deadline:
+        # A daemon that forks while /proc is read may be missed, so scan again. Those in a rank's session were
+        # killed at once.
+        again = any(process.session not in rank_sessions for process in found.values())
+        for pid, process in found.items():
+            if process.session not in rank_sessions:
+                named.setdefault(pid, b" ".join(proc.arguments(pid)) or process.name.encode())
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(POLL_SECONDS)  # the event loop collects the ended ones
+        found = find(rank_sessions)
+    if named:
+        report(f"killed processes that earlier ranks had left running: {describe(named)}")
+    if found:
+        stuck = {pid: b" ".join(proc.arguments(pid)) or one.name.encode() for pid, one in found.items()}
+        report(
+            "WARNING: processes of earlier ranks survive SIGKILL, most likely blocked on a volume: "
+            + describe(stuck)
+        )

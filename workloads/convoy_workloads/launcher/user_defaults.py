@@ -1,0 +1,143 @@
+"""Defaults for what an image may lack for the pod's user: a name, a home, a folder for temporary files.
+
+A worker runs under a uid that most images do not know. Then HOME is `/`, no cache can be created below it,
+and `getpass.getuser()` fails. If the image is complete for its user, nothing changes.
+"""
+# ruff: noqa: PTH102, PTH103, PTH109, PTH112, PTH118, PTH208, PTH211 - PID 1 keeps its imports few
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping
+
+HOME_VARIABLE = "CONVOY_HOME"
+"""Variable that names a folder writable by every uid of the pod: `convoy_crds.terms.ENV_HOME`."""
+NAME = "convoy"
+"""User name for a uid without an account."""
+TEMPORARY = "/tmp"  # noqa: S108 - the default of all programs
+LINK_DEPTH = 4
+"""Depth to which hidden folders of an unwritable home are recreated, with links to their entries."""
+MAX_LINKS = 4096
+"""Most links into an unwritable home; creating them takes about 50 ms."""
+
+
+def apply_defaults(environment: MutableMapping[str, str]) -> list[str]:
+    """Complete the environment for this process's user. Return log lines about what was missing."""
+    user = f"uid {os.getuid()}"
+    fallback = environment.get(HOME_VARIABLE, "")
+    found = _name(environment, user)
+    if fallback:
+        try:
+            found += _home(environment, fallback, user) + _temporary(environment, fallback)
+        except OSError as error:
+            found.append(f"{fallback} cannot be used as HOME: {error.strerror}")
+    lines = ["; ".join(found)] if found else []
+    if not _writable(os.curdir):
+        lines.append(
+            f"{user} cannot write to the working directory {_working_directory()}, so files with "
+            "relative paths fail. Set workingDir to a writable volume, write below HOME, or set "
+            "securityContext.runAsUser"
+        )
+    return lines
+
+
+def _name(environment: MutableMapping[str, str], user: str) -> list[str]:
+    """Set USER and LOGNAME for a user without an account, so that `getpass.getuser()` works."""
+    if _has_account(os.getuid()):
+        return []
+    name = environment.get("LOGNAME") or environment.get("USER") or NAME
+    for variable in ("LOGNAME", "USER"):
+        environment[variable] = environment.get(variable) or name
+    return [f"{user} has no account in this image: USER is {environment['USER']}"]
+
+
+def _home(environment: MutableMapping[str, str], fallback: str, user: str) -> list[str]:
+    """Set HOME to a folder below `fallback` if it is not writable. Raises OSError if `fallback` is not
+    writable either.
+    """
+    old = environment.get("HOME", "")
+    if old.startswith("/") and _usable(old):
+        return []
+    home = os.path.join(fallback, "home")
+    os.makedirs(home, 0o700, exist_ok=True)
+    if old.startswith("/"):
+        link_home(home, old)
+    environment["HOME"] = home
+    return [f"{user} cannot write to HOME={old}: HOME is {home}"]
+
+
+def _temporary(environment: MutableMapping[str, str], fallback: str) -> list[str]:
+    """Set TMPDIR to a folder below `fallback` if it is unset and /tmp is not writable."""
+    if environment.get("TMPDIR") or _writable(TEMPORARY):
+        return []
+    folder = os.path.join(fallback, "tmp")
+    os.makedirs(folder, 0o700, exist_ok=True)
+    environment["TMPDIR"] = folder
+    return [f"{TEMPORARY} cannot be written to: TMPDIR is {folder}"]
+
+
+def link_home(home: str, old: str) -> None:
+    """Link the readable entries of the folder `old` into `home`.
+
+    Programs then find settings, packages of `pip install --user` and cached models as before. Hidden
+    folders that are not writable become real folders with links in them, so that a cache can take more
+    files. Of the root directory only hidden entries are linked: the others belong to the system.
+    """
+    left = MAX_LINKS
+    for name, path in _entries(old):
+        hidden = name.startswith(".")
+        if hidden or old != "/":
+            left = _link(path, os.path.join(home, name), LINK_DEPTH if hidden else 0, left)
+
+
+def _link(path: str, target: str, levels: int, left: int) -> int:
+    """Make `target` a link to `path`, or a folder of links. Return how many more links may be made."""
+    if left <= 0 or os.path.lexists(target) or not os.access(path, os.R_OK):
+        return left
+    if not levels or not os.path.isdir(path) or _writable(path):
+        os.symlink(path, target)
+        return left - 1
+    os.mkdir(target, 0o700)
+    for name, inner in _entries(path):
+        left = _link(inner, os.path.join(target, name), levels - 1, left)
+    return left
+
+
+def _entries(folder: str) -> list[tuple[str, str]]:
+    """Return the sorted names and paths in a folder, hidden ones first; none if it cannot be read."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    return [(name, os.path.join(folder, name)) for name in sorted(names)]
+
+
+def _usable(folder: str) -> bool:
+    """Return True if the folder is writable, after creating it if its parent allows that."""
+    try:
+        os.makedirs(folder, 0o700, exist_ok=True)
+    except OSError:
+        return False
+    return _writable(folder)
+
+
+def _writable(folder: str) -> bool:
+    return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return "(deleted)"
+
+
+def _has_account(uid: int) -> bool:
+    """Return True if the image knows the uid. Without the module pwd `getpass` finds no account either."""
+    try:
+        import pwd  # noqa: PLC0415 - some images' Python lacks it
+
+        pwd.getpwuid(uid)
+    except (ImportError, KeyError):
+        return False
+    return True
