@@ -92,7 +92,7 @@ def test_a_reader_sees_a_job_go_to_its_end_and_its_log(
         assert cluster.nodes[0].name not in browser.text, "who reads one namespace sees no nodes"
 
         browser.open(f"{dashboard}/jobs/{key}")
-        browser.sees(f"all ranks of worker ended well after step {STEPS}")
+        browser.sees(f"all ranks of worker completed after step {STEPS}")
         press(browser, "Show the last 500 lines")
         browser.sees(f"step {STEPS}/{STEPS}")
         assert browser.complaints() == []

@@ -66,7 +66,7 @@ def test_kubectl_shows_the_job_at_a_glance(cluster: Cluster, early: Jobs, first:
         assert head in heads
     assert "Succeeded" in line and "2/2" in line and "Completed" in line
     assert first in cluster.kubectl("get", "convoy", "-n", early.namespace)
-    assert "all ranks of worker ended well" in cluster.kubectl("describe", "tj", "-n", early.namespace, first)
+    assert "all ranks of worker completed" in cluster.kubectl("describe", "tj", "-n", early.namespace, first)
 
 
 def test_an_unmodified_torchrun_script_trains_in_an_image_without_convoy(jobs: Jobs) -> None:

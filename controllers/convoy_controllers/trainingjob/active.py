@@ -37,8 +37,7 @@ MAX_CAUSE_CHARS = 1024
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Plan one reconcile of an active job: check its end, then faults, then pods, formation and conditions.
-    """
+    """Plan one reconcile of an active job: check its end, then faults, pods, formation and conditions."""
     draft = Draft(observed, now)
     status = draft.status
     layout = slots(observed.job)

@@ -83,8 +83,7 @@ def _marked(faults: list[Fault]) -> list[Fault]:
 
 
 def _follows(fault: Fault, faults: Iterable[Fault]) -> bool:
-    """Return True if the end of a pod explains the fault: SIGTERM in the pod itself, a lost peer in others.
-    """
+    """Return True if the end of a pod explains the fault: SIGTERM in the pod, or a lost peer elsewhere."""
     if fault.consequence:
         return True
     if fault.rank is None or fault.reason not in _SOFT:
@@ -176,8 +175,7 @@ def _others(ranks: Sequence[int]) -> str:
 
 
 def _silent(ranks: Sequence[int]) -> str:
-    """Return advice to check the ranks that still run, if others timed out and no watchdog reported a hang.
-    """
+    """Return advice to check the running ranks, if others timed out and no watchdog reported a hang."""
     return f"Still running: {_named(ranks)}. Check there why the others had to wait (convoy logs)."
 
 
@@ -192,4 +190,4 @@ def _then(fault: Fault) -> str:
     who = f"rank {fault.rank}" if fault.rank is not None else f"pod {fault.pod}"
     if fault.hang:
         return f"Then {who} stopped making steps."
-    return f"Then {who} failed" + (f": {fault.last_words}" if fault.last_words else ".")
+    return f"Then {who} failed" + (f": {fault.stderr_end}" if fault.stderr_end else ".")

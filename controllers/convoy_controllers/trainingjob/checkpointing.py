@@ -74,8 +74,7 @@ def set_condition(draft: Draft) -> None:
 
 
 def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
-    """Return the gravest finding; None before an incarnation has formed, and for a job without checkpoints.
-    """
+    """Return the gravest finding; None without checkpoints, or before an incarnation has formed."""
     if not observed.job.spec.checkpoint.tiers.any or not status.membership:
         return None
     found = [

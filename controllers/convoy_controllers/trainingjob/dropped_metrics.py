@@ -1,4 +1,4 @@
-"""The condition of a job whose ranks report figures that Convoy does not keep. Pure."""
+"""Sets the condition MetricsDropped: the ranks report metrics that Convoy does not keep. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from convoy_crds.summaries import shorten_list
 from convoy_crds.terms import ConditionType
 
 NAMED = 8
-"""Dropped names that the message lists; it counts the others."""
+"""Dropped names that the message lists; it only counts the others."""
 
 
 def set_condition(draft: Draft) -> None:
-    """Set the condition, with an Event, from what the ranks of this incarnation report.
+    """Set the condition, with an Event, from the metrics that ranks of this incarnation report.
 
-    The condition stays until ranks report figures that are all kept: an incarnation that has reported none
-    says nothing about the program.
+    The condition stays until ranks report metrics and Convoy keeps all of them. An incarnation that has
+    reported none yet changes nothing.
     """
     observed, status = draft.observed, draft.status
     engine = observed.job.spec.engine

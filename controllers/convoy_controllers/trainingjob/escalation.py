@@ -1,8 +1,8 @@
-"""How much a restart replaces: more each time when nothing gets better.
+"""Decides how much a restart replaces: more each time, while restarts do not help.
 
-The first restart of a kind replaces what its policy says. While faults that count follow one another without
-a step beyond the furthest so far, the second replaces the pod at fault, the third all pods, and from then on
-the nodes at fault are avoided once they repeat (`recovery.avoidRepeatOffenders`).
+The first restart for a kind of fault replaces what its policy says. If faults that count follow one another
+without a step beyond the furthest one, the second restart replaces the pod at fault and the third all pods.
+From then on, nodes at fault are avoided if they repeat (`recovery.avoidRepeatOffenders`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from convoy_crds.trainingjob import Recovery
 from convoy_crds.trainingjob_status import LastRestart, Restarts, RestartScope
 
 QUIET_SECONDS = 600.0
-"""A fault so long after the one before is the first of its row, also where no steps are seen."""
+"""A fault this long after the previous one starts a new row, even if no steps are reported."""
 
 _ORDER = (RestartScope.PROCESS, RestartScope.POD, RestartScope.JOB)
 
 
 def stalled(restarts: Restarts, fault: Fault, step: int | None, now: datetime) -> int:
-    """The place of a fault in its row of fruitless restarts, from 1; unchanged by one that does not count."""
+    """Return the position of a fault, from 1, in a row of restarts without progress.
+
+    A fault that does not count leaves the row unchanged.
+    """
     if not fault.counted:
         return restarts.stalled
     quiet = restarts.last is None or now - restarts.last.at > timedelta(seconds=QUIET_SECONDS)
@@ -29,7 +32,7 @@ def stalled(restarts: Restarts, fault: Fault, step: int | None, now: datetime) -
 
 
 def scope(fault: Fault, row: int, recovery: Recovery) -> RestartScope:
-    """What the restart for this fault replaces."""
+    """Return what the restart for this fault replaces."""
     if not recovery.in_place:
         return RestartScope.JOB
     widened = _ORDER[min(row, len(_ORDER)) - 1] if fault.counted and row > 0 else RestartScope.PROCESS
@@ -37,10 +40,11 @@ def scope(fault: Fault, row: int, recovery: Recovery) -> RestartScope:
 
 
 def identical(restarts: Restarts, fault: Fault) -> int:
-    """How often in a row, this fault included, the program has ended in this way at this step.
+    """Return how often in a row, including this fault, the program ended in the same way at the same step.
 
-    0 for what is not the program's doing, and before the first step: a service that is not up yet heals.
-    An init container has no steps, and a loop of its own where it waits for something.
+    Return 0 if the program did not cause the fault, and before the first step, because a service that is
+    not up yet may heal. Init containers are the exception: they have no steps, and can wait for a service
+    in a loop of their own.
     """
     if not fault.policy.user_error or not (fault.step or fault.policy.without_steps):
         return 0

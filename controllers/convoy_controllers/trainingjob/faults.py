@@ -1,7 +1,7 @@
-"""Faults of an incarnation: those of each rank, pod and node. `blame.py` finds the cause.
+"""Faults of an incarnation, per rank, pod and node. `blame.py` picks the root cause.
 
-Exit codes of a rank are those of the engine contract: 10 parameters refused, 20 data or verification
-failure, 69 nothing to go on from while the store is away, 75 preempted with its state saved, 76 lost a peer,
+Ranks use the exit codes of the engine contract: 10 parameters refused, 20 data or verification failure, 69
+no state to resume from while the store is unavailable, 75 preempted with state saved, 76 lost a peer,
 126/127 command not executable/not found.
 """
 
@@ -22,9 +22,9 @@ from convoy_crds.terms import LABEL_NODE_HEALTH
 BAD_PARAMS, BAD_DATA, STORE_AWAY, PREEMPTED, PEER_LOST = 10, 20, 69, 75, 76
 SIGKILL, SIGTERM = 9, 15
 ASKED_TO_END = 128 + SIGTERM
-"""Exit code of a rank that ended by SIGTERM, which is the kubelet's when a pod is deleted."""
+"""Exit code of a rank that SIGTERM ended. The kubelet sends it when a pod is deleted."""
 _CRASHES = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV"}
-"""Signals that a program brings upon itself, by their Linux numbers."""
+"""Signals that a program causes itself, by their Linux numbers."""
 
 _BY_CODE = {
     BAD_PARAMS: Reasons.BAD_PARAMS_EXIT,
@@ -34,21 +34,24 @@ _BY_CODE = {
     PEER_LOST: Reasons.PEER_LOST,
 }
 _EVICTIONS = {
-    "EvictionByEvictionAPI": "through the eviction API",
-    "DeletionByTaintManager": "its node has a taint that it does not tolerate",
-    "TerminationByKubelet": "its node lacks a resource or shuts down",
-    "DeletionByPodGC": "its node is gone",
+    "EvictionByEvictionAPI": "a client evicted it through the eviction API",
+    "DeletionByTaintManager": "it does not tolerate a taint of its node",
+    "TerminationByKubelet": "its node is short of a resource or shuts down",
+    "DeletionByPodGC": "its node was deleted",
 }
-"""Reasons of the DisruptionTarget condition (Kubernetes, KEP-3329), but for the scheduler's own."""
+"""Explanations for reasons of the DisruptionTarget condition (Kubernetes, KEP-3329), except the
+scheduler's.
+"""
 _MAY_BE_ECHOES = (Reasons.RANK_FAILED, Reasons.RANK_CRASHED, Reasons.RANK_NOT_ENDING)
-"""Kinds of ends that a program also makes of a lost peer: an uncaught error, the abort of c10d's watchdog or
-of a C++ thread that was left, an interpreter that does not end after its error."""
+"""Kinds of ends that a lost peer may also cause: an uncaught error, an abort by the c10d watchdog or by an
+abandoned C++ thread, an interpreter that does not exit after its error.
+"""
 HANGS = (Reasons.RANK_HUNG, Reasons.RANK_NOT_ENDING)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why an incarnation cannot go on."""
+    """A reason why an incarnation cannot go on."""
 
     reason: Reason
     message: str
@@ -59,64 +62,67 @@ class Fault:
     step: int | None = None
     """The last step of the rank at fault."""
     at: float = 0.0
-    """Unix seconds at which it happened; 0 when that is not known."""
+    """Unix seconds of the fault; 0 if not known."""
     ended: float = 0.0
-    """Unix seconds at which the process ended, or its pod was told to go; 0 when that is not known. It is
-    later than `at` for a hang, which lasts since the last step."""
+    """Unix seconds at which the process ended or the deletion of its pod was requested; 0 if not known. For
+    a hang this is later than `at`, because a hang starts at the last step.
+    """
     role: str = ""
-    """The rank's, whose steps compare with those of its like alone."""
-    last_words: str = ""
-    """The gist of the rank's stderr."""
+    """Role of the rank. Steps are compared within one role only."""
+    stderr_end: str = ""
+    """The most telling end of the rank's stderr."""
     consequence: bool = False
-    """Another fault explains it, by its last words or by what happened beside it, though not by its kind."""
+    """True if another fault explains this one, although its kind does not show it. Its stderr, or what
+    happened at the same time, shows it.
+    """
     waits_for_others: bool | None = None
-    """True if the main thread of a hung rank was in a collective; None where nothing tells."""
+    """True if the main thread of a hung rank was in a collective; None if not known."""
     timed_out: bool = False
-    """Its last words say that a peer did not reply in time: that peer may hang."""
+    """True if its stderr shows that a peer did not reply in time. That peer may hang."""
     unclear: bool = False
-    """Nothing tells which of several ranks is at fault, so no node is blamed."""
+    """True if any of several ranks may be at fault, so that no node is blamed."""
     awaits: bool = False
-    """Ranks of the incarnation still run, and their end may explain it."""
+    """True while other ranks of the incarnation run whose end may explain this fault."""
     free: bool = False
-    """Does not count although its kind does."""
+    """True if this fault does not count, although its kind does."""
 
     @property
     def policy(self) -> Policy:
-        """What its kind costs and replaces."""
+        """The cost and the scope of the restart for this kind of fault."""
         return policy(self.reason)
 
     @property
     def counted(self) -> bool:
-        """Against `recovery.maxRestarts`."""
+        """True if the fault counts against `recovery.maxRestarts`."""
         return self.policy.counted and not self.free
 
     @property
     def echo(self) -> bool:
-        """Return whether it is most likely the consequence of another rank's end, or hang."""
+        """True if the fault is most likely the consequence of another rank's end or hang."""
         return self.policy.echo or self.consequence
 
     @property
     def hang(self) -> bool:
-        """Return whether the launcher's watchdog ended the rank."""
+        """True if the launcher's watchdog ended the rank."""
         return self.reason in HANGS
 
     @property
     def blames_node(self) -> bool:
-        """Return whether its node becomes an offender."""
+        """True if the node of the fault becomes an offender."""
         return self.policy.blames_node and not (self.echo or self.unclear)
 
 
-def through(rank: RankView) -> bool:
-    """Return whether a rank has made all its steps; without a total the end of its main program shows it."""
+def made_all_steps(rank: RankView) -> bool:
+    """Return True if a rank has made all its steps. Without a total, the end of its main program shows it."""
     if rank.total_steps:
         return (rank.step or 0) >= rank.total_steps
     return bool(rank.finished)
 
 
 def _waits(rank: RankView) -> bool | None:
-    """Return whether a hung rank waits for others; None where nothing tells.
+    """Return whether a hung rank waits for others; None if not known.
 
-    A rank whose main program is over waits for nobody, unless a stack shows that it does.
+    A rank whose main program has returned waits for nobody, unless a stack shows that it does.
     """
     found = waits_for_others(rank.stderr)
     return False if found is None and rank.finished else found
@@ -128,37 +134,38 @@ def _rank_reason(rank: RankView) -> Reason:
     if rank.oom:
         return Reasons.RANK_OOM
     if rank.hung:
-        return Reasons.RANK_NOT_ENDING if through(rank) else Reasons.RANK_HUNG
+        return Reasons.RANK_NOT_ENDING if made_all_steps(rank) else Reasons.RANK_HUNG
     if rank.signal:
         return Reasons.RANK_CRASHED if rank.signal in _CRASHES else Reasons.RANK_KILLED
     return _BY_CODE.get(rank.exit_code, Reasons.RANK_FAILED)
 
 
-def _last_words(rank: RankView, last: str) -> str:
-    """Return the quotation at the end of a message: a hung rank's place in its code, else its last words."""
+def _stderr_sentence(rank: RankView, last: str) -> str:
+    """Return the end of a message: where a hung rank hangs in its code, otherwise the end of its stderr."""
     if place := main_thread(rank.stderr) if rank.hung else "":
         return f"Its main thread is at {place}."
-    return f"Its last words: {last}" if last else "It wrote nothing to stderr."
+    return f"Its stderr ends with: {last}" if last else "It wrote nothing to stderr."
 
 
 def _place(rank: RankView, last: str) -> str:
     place = main_thread(rank.stderr)
-    return f"its main thread is at {place}" if place else f"its last words: {last or 'none'}"
+    return f"its main thread is at {place}" if place else f"its stderr ends with: {last or 'nothing'}"
 
 
 def rank_fault(
     rank: RankView, slot: Slot, node: str, hang_seconds: int, leaving: bool, store_away: str = ""
 ) -> Fault | None:
-    """The fault of one rank, or None while it runs or ended well.
+    """Return the fault of one rank; None while it runs, or if it exited with code 0.
 
-    `store_away`: what its agent says of a store that the restore waits for. A preemption is free only where
-    the pod was told to leave, and to be without the store only where the agent is: a program that ends with
-    these codes of its own accord must not restart for ever.
+    `store_away` is the agent's explanation if the restore waits for an unavailable store. Two exit codes
+    are only believed with proof, because a program that exits with them on its own must not restart for
+    ever: a preemption is free only if the pod was asked to stop, and an unavailable store only if the agent
+    reports it.
     """
     if rank.state != "EXITED" or (rank.exit_code == 0 and rank.signal == 0):
         return None
     if leaving and rank.exit_code in (ASKED_TO_END, 128 + SIGKILL) and not (rank.oom or rank.hung):
-        return None  # its pod's going away is the fault
+        return None  # The deletion of its pod is the fault.
     reason = _rank_reason(rank)
     if reason is Reasons.STORE_UNAVAILABLE and not store_away:
         reason = Reasons.RANK_FAILED
@@ -175,7 +182,7 @@ def rank_fault(
         step=f" {rank.step}" if rank.step else "",
         role=slot.role,
         why=store_away or last or "not found",
-        stderr=_last_words(rank, last),
+        stderr=_stderr_sentence(rank, last),
         place=_place(rank, last),
     )
     return Fault(
@@ -186,11 +193,12 @@ def rank_fault(
         slot.pod,
         exit_code=rank.exit_code,
         step=rank.step,
-        # A hung rank stood still since its last step; its process ended only when it was killed for that.
+        # A hung rank made no progress since its last step. Its process ended only later, when the watchdog
+        # killed it.
         at=(rank.time or rank.ended) if rank.hung else rank.ended,
         ended=rank.ended,
         role=slot.role,
-        last_words=last,
+        stderr_end=last,
         consequence=reason in _MAY_BE_ECHOES and lost_peer(rank.stderr),
         waits_for_others=_waits(rank) if rank.hung else None,
         timed_out=timed_out(rank.stderr),
@@ -199,7 +207,9 @@ def rank_fault(
 
 
 def pod_fault(pod: PodView, node: NodeView | None, warning: PodWarning | None = None) -> Fault | None:
-    """The fault of a pod that failed or is going away, or None. `warning`: the newest Event of it."""
+    """Return the fault of a pod that failed or is being deleted, or None. `warning` is the pod's newest
+    Event.
+    """
     if pod.disruption == "PreemptionByScheduler":
         return _of_pod(pod, Reasons.POD_PREEMPTED)
     if pod.disruption == "EvictionByEvictionAPI" and node is not None:
@@ -218,7 +228,7 @@ def pod_fault(pod: PodView, node: NodeView | None, warning: PodWarning | None = 
 
 
 def idle_fault(pod: PodView) -> Fault | None:
-    """The fault of a pod that ended well before its incarnation formed, or None."""
+    """Return the fault of a pod that exited with code 0 before its incarnation formed, or None."""
     found = idle_end(pod)
     return _ended(pod, found) if found else None
 
@@ -232,8 +242,8 @@ def _ended(pod: PodView, found: PodEnd) -> Fault:
         pod=pod.name,
         exit_code=found.exit_code,
         ended=pod.leaving_since,
-        # The launcher ends with the code of its ranks where its agent is away: a peer was lost, or
-        # their state was saved.
+        # While its agent is away, the launcher exits with the code of its ranks: 76 for a lost peer, 75 for
+        # saved state.
         consequence=found.reason is Reasons.CONTAINER_FAILED and found.exit_code == PEER_LOST,
         free=lost and found.exit_code == PREEMPTED,
     )
@@ -247,12 +257,12 @@ def _of_pod(pod: PodView, reason: Reason, why: str = "") -> Fault:
 
 
 def missing_fault(slot: Slot) -> Fault:
-    """The fault of a slot whose pod has vanished or was replaced."""
+    """Return the fault of a slot whose pod disappeared or was replaced."""
     return Fault(Reasons.POD_DELETED, Reasons.POD_DELETED.format(pod=slot.pod, node="unknown"), pod=slot.pod)
 
 
 def node_fault(pod: PodView, node: NodeView, why: str) -> Fault:
-    """The fault of a pod whose node is lost; it happened when its agent was last heard of."""
+    """Return the fault of a pod on a lost node, dated to the last sign of the node's agent."""
     message = Reasons.NODE_LOST.format(node=node.name, pod=pod.name, why=why)
     return Fault(Reasons.NODE_LOST, message, node=node.name, pod=pod.name, at=node.silent_since)
 
@@ -260,7 +270,9 @@ def node_fault(pod: PodView, node: NodeView, why: str) -> Fault:
 def slot_faults(
     slot: Slot, view: SlotView, incarnation: int, hang_seconds: int, leaving: bool
 ) -> list[Fault]:
-    """The faults of one slot's ranks in this incarnation; `leaving`: its pod was told to go."""
+    """Return the faults of one slot's ranks in this incarnation. `leaving` is True if the pod was asked to
+    stop.
+    """
     if view.incarnation != incarnation:
         return []
     away = dict(view.troubles).get("NOT_RESTORED", "")

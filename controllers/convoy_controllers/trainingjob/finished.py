@@ -1,4 +1,6 @@
-"""A job that has ended: its launchers are let go, its pods kept for their logs, itself deleted in time."""
+"""Cleans up after a job that has ended: its launchers end, its pods stay for their logs, its TTL deletes
+it.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,18 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 LAUNCHER_EXIT_SECONDS = 30
-"""A pod whose launcher still runs this long after the end is deleted, and the containers beside one that has
-ended are asked to end."""
+"""Seconds after the job's end. A pod whose launcher still runs by then is deleted. If the launcher has
+ended, its pod's other containers are ended.
+"""
 SIDECAR_EXIT_SECONDS = 600
-"""A pod whose launcher has ended, but not its other containers, is deleted this long after the end."""
+"""Seconds after the job's end. A pod whose launcher has ended but whose other containers still run is
+deleted.
+"""
 
 
 @dataclass(slots=True)
 class Closing:
-    """How the pods of an ended job go."""
+    """The changes that end the pods of an ended job."""
 
     commands: list[Shutdown] = field(default_factory=list)
     end: list[EndPod] = field(default_factory=list)
@@ -32,17 +37,18 @@ class Closing:
 
     @property
     def children(self) -> tuple[Child, ...]:
-        """The deletions, then the endings."""
+        """The deletions, then the pods to end."""
         return (*self.delete, *self.end)
 
 
 def closing(
     observed: Observed, pods: Iterable[PodView], exit_code: int, now: datetime, past: float = 0.0
 ) -> Closing:
-    """Lets launchers go with `exit_code`, and has kubelets end the containers that go on beside one that has
-    gone. Deletes pods that neither can end, or that overstay.
+    """Return the changes that end the pods, `past` seconds after the job's end.
 
-    `past`: seconds since the job's end. A sidecar may have to send off what the ranks wrote last.
+    Launchers are told to exit with `exit_code`. Kubelets then end the containers beside a launcher that has
+    exited; a sidecar gets some time first, to send what the ranks wrote last. Pods that neither can end, or
+    that stay too long, are deleted.
     """
     found = Closing()
     for pod in pods:
@@ -61,12 +67,12 @@ def closing(
 
 
 def exit_code(status: TrainingJobStatus) -> int:
-    """What the launchers of an ended job exit with."""
+    """Return the exit code for the launchers of an ended job."""
     return 0 if status.phase is Phase.SUCCEEDED else 1
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """The phase is sticky: nothing that happens to the pods of an ended job changes it."""
+    """Plan one reconcile of an ended job. Its phase is final, whatever happens to its pods."""
     job = observed.job
     ended = job.status.completion_time or now
     ttl = job.spec.ttl_seconds_after_finished

@@ -1,4 +1,6 @@
-"""How an incarnation forms: who takes part, then the port, then every slot is told until it says it knows."""
+"""Forms an incarnation: choose the slots, let slot 0 pick the port, then assign every slot until all
+confirm.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,16 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 SHRINK_SECONDS = 10.0
-"""How long, after a fault, an elastic job waits for a pod that is on its way before it goes on without it."""
+"""Seconds after a fault that an elastic job waits for a pod that is starting, before it goes on without it.
+"""
 
 
 def ready(
     observed: Observed, layout: Iterable[Slot], pods: Mapping[str, PodView], lost: Collection[str]
 ) -> tuple[Slot, ...]:
-    """The slots with a live pod whose launcher has met its agent, on a node that is not lost."""
+    """Return the slots with a live pod whose launcher is connected to its agent, on a node that is not
+    lost.
+    """
 
     def is_ready(slot: Slot) -> bool:
         pod = pods.get(slot.pod)
@@ -48,9 +53,10 @@ def participants(
     pods: Mapping[str, PodView],
     now: datetime,
 ) -> tuple[Slot, ...]:
-    """The slots that can form an incarnation now, with their ranks; empty while the job has to wait.
+    """Return the slots that can form an incarnation now, with their ranks; empty while the job has to wait.
 
-    All of them, or what is `up` where every role has its `minReplicas` and the others would keep it waiting.
+    These are all slots or, in an elastic job, those in `up`: every role needs its `minReplicas` there, and
+    none of the missing pods may be worth waiting for.
     """
     if len(up) == len(layout):
         return layout
@@ -70,7 +76,7 @@ def participants(
 def _may_be_left_out(
     observed: Observed, status: TrainingJobStatus, limit: int, pod: PodView | None, now: datetime
 ) -> bool:
-    """Whether a pod that is not up need not be waited for: it has no node, or has had its time."""
+    """Return True if the job need not wait for a missing pod: it has no node, or its time is up."""
     if pod is not None and pod.unschedulable and not pod.node and not pod.gated:
         return True
     if pod is not None and _may_save(observed, pod, now):
@@ -82,7 +88,7 @@ def _may_be_left_out(
 
 
 def _may_save(observed: Observed, pod: PodView, now: datetime) -> bool:
-    """Whether the ranks of a pod that was told to go may still save their state, with all others."""
+    """Return True if the ranks of a pod that is being deleted may still be saving their state."""
     if not pod.deleting or ended(pod) or pod.phase != "Running" or now.timestamp() >= pod.leaves_by:
         return False
     node, view = observed.nodes.get(pod.node or ""), observed.slots.get(pod.uid)
@@ -91,18 +97,20 @@ def _may_save(observed: Observed, pod: PodView, now: datetime) -> bool:
 
 
 def shrink_deadline(status: TrainingJobStatus) -> datetime | None:
-    """Until when, after a fault, an elastic job waits for its pods; None without a fault."""
+    """Return the time until which an elastic job waits for its pods after a fault; None without a fault."""
     last = status.restarts.last
     if last is None:
         return None
-    # Whoever was not there when others were taken in again has been waited for already.
+    # After these faults the missing pods were missing before, so the job has already waited for them.
     none = last.reason in (Reasons.NODE_LOST.name, Reasons.REGROW.name)
     begin = max(last.at, status.restarts.not_before or last.at)
     return begin + timedelta(seconds=0.0 if none else SHRINK_SECONDS)
 
 
 def _may_run(observed: Observed, status: TrainingJobStatus, pod: PodView | None) -> bool:
-    """Whether ranks of an earlier incarnation may live in a pod: on a lost node it goes once it is fenced."""
+    """Return True if ranks of an earlier incarnation may run in a pod. On a lost node, fencing deletes it
+    later.
+    """
     if pod is None or pod.phase != "Running" or ended(pod) or pod_incarnation(pod) >= status.incarnation:
         return False
     view = observed.slots.get(pod.uid)
@@ -110,14 +118,14 @@ def _may_run(observed: Observed, status: TrainingJobStatus, pod: PodView | None)
 
 
 def membership(uids: Iterable[str]) -> str:
-    """A digest of the pods, in slot order, that form an incarnation."""
+    """Return a digest of the pods that form an incarnation, in slot order."""
     return hashlib.sha256("\n".join(uids).encode()).hexdigest()[:16]
 
 
 def digest(job: TrainingJob) -> str:
-    """A digest of what may not change while the job runs.
+    """Return a digest of the part of the spec that must not change while the job runs.
 
-    Defaults are left out: a field that a later operator knows must not look like a change.
+    Defaults are left out. Otherwise a field that a later operator adds would look like a change.
     """
     spec = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
     fixed = {name: spec.get(name) for name in ("engine", "roles", "checkpoint")}
@@ -125,9 +133,10 @@ def digest(job: TrainingJob) -> str:
 
 
 def layout_digest(job: TrainingJob) -> str:
-    """A digest of the layout and the placement of the pods: the roles without their containers.
+    """Return a digest of the layout and placement of the pods: the roles without their containers.
 
-    How a later operator reads containers must not look like a suspension that was missed.
+    Containers are left out, because a later operator may parse them differently, and that must not look
+    like a missed suspension.
     """
     containers = {"template": {"spec": {"containers"}}}
     roles = [
@@ -140,9 +149,10 @@ def layout_digest(job: TrainingJob) -> str:
 
 
 def disband(status: TrainingJobStatus, failed: bool = False) -> None:
-    """Ends the incarnation that has formed, or `failed` to, and reserves the next number.
+    """End the incarnation that has formed, or that `failed` to form, and reserve the next number.
 
-    An empty `membership` with `incarnation` K means: K waits for its pods, and no command has named it yet.
+    An empty `membership` with `incarnation` K means that K waits for its pods and that no command has named
+    K yet.
     """
     if status.membership or failed:
         status.membership = ""
@@ -157,7 +167,7 @@ def form(
     chosen: tuple[Slot, ...],
     pods: Mapping[str, PodView],
 ) -> None:
-    """Forms the reserved incarnation from the chosen slots, above whatever any agent has seen."""
+    """Form the reserved incarnation from the chosen slots, with a number above all that agents have seen."""
     seen = [0]
     for view in observed.slots.values():
         seen += [view.incarnation, view.port_incarnation]
@@ -173,7 +183,9 @@ def form(
 def commands(
     observed: Observed, status: TrainingJobStatus, pods: Mapping[str, PodView]
 ) -> tuple[Command, ...]:
-    """What the agents have still to be told of the incarnation in `status`; nothing once all know."""
+    """Return the commands that agents still need for the incarnation in `status`; empty after all have
+    confirmed.
+    """
     incarnation = status.incarnation
     job = observed.job.model_copy(update={"status": status})
     layout = present(job)
@@ -230,20 +242,24 @@ def commands(
 
 
 def _outdated(known: SlotView, incarnation: int, every: int | None) -> bool:
-    """Whether a slot's agent knows the incarnation, but has a slot token that nobody believes any more, or
-    another interval, which slot 0 alone is told.
+    """Return True if a slot's agent knows the incarnation, but needs another assignment.
+
+    That is so if other agents no longer accept its slot token, or if slot 0 has another save interval.
+    Other slots do not get the interval.
     """
     other = every is not None and known.interval_seconds != every
     return known.incarnation == incarnation and (other or not known.slot_token_valid)
 
 
 def _memory(observed: Observed, members: Collection[Member]) -> dict[str, MemoryTiers]:
-    """By node, what is kept in its memory and who has the copies; empty for a job that keeps none there."""
+    """Return, by node, how its memory is used and who keeps the copies; empty for a job that uses no
+    memory.
+    """
     tiers = observed.job.spec.checkpoint.tiers
     if tiers.local is None:
         return {}
     names = {member.node for member in members}
-    # A node alone has nobody to keep its copies.
+    # A single node has no other node for copies.
     copies = min(tiers.peer.copies, len(names) - 1) if tiers.peer else 0
     key = tiers.peer.topology_key if tiers.peer else ""
     hosts = [
@@ -259,7 +275,7 @@ def _memory(observed: Observed, members: Collection[Member]) -> dict[str, Memory
 
 
 def _store(observed: Observed) -> StoreUse | None:
-    """Where memory is uploaded to, how often, and with whose state the job begins."""
+    """Return the store for uploads, how often to upload, and the state to resume from."""
     wanted = observed.job.spec.checkpoint
     remote = wanted.tiers.remote
     if remote is None:
@@ -275,8 +291,10 @@ def _store(observed: Observed) -> StoreUse | None:
 def _slot0_memory(
     memory: Mapping[str, MemoryTiers], members: tuple[Member, ...], observed: Observed, every: int
 ) -> MemoryTiers | None:
-    """For slot 0, which asks everybody who may hold something of the job, and saves `every` so many seconds
-    (0: as its pod was told).
+    """Return the memory settings of slot 0.
+
+    In addition to other slots, slot 0 gets all nodes that may hold checkpoints of the job, and the save
+    interval `every` in seconds (0 for the pod's own).
     """
     own = memory.get(members[0].node)
     nodes_of_job = {member.node for member in members}

@@ -1,8 +1,8 @@
-"""The goodput ledger: every second since the job was made has one cause.
+"""Keeps the goodput ledger: every second since the job's creation has one cause.
 
-`Goodput.seconds` holds totals up to `since`; what runs since then goes to `cause`. It changes only at
-transitions, which lie where ranks and agents say that they happened: a step's end, a process' end, the last
-sign of a node. An observation that comes late moves no second.
+`Goodput.seconds` holds totals up to `since`; later time belongs to `cause`. The cause changes only at
+transitions. A transition is dated by those who saw it: the end of a step, the end of a process, the last
+sign of a node. A late observation therefore moves no second.
 """
 
 from __future__ import annotations
@@ -33,24 +33,28 @@ _QUEUE = frozenset(
     )
 )
 _LATE_STEPS = timedelta(seconds=5)
-"""Ranks that step longer after they were given up are cut off, and nothing comes of their steps."""
+"""Time after the decision to stop in which steps of the stopped ranks still count. Later steps come from
+ranks that are cut off, and are lost.
+"""
 _STALL = timedelta(seconds=3)
 _STEPPING = (Cause.PRODUCTIVE, Cause.RECOMPUTE)
 _WORKING = (*_STEPPING, Cause.FINISH)
-"""Causes under which ranks run their program; saving and faults are booked out of these."""
+"""Causes under which ranks run their program. Saves and faults are subtracted from these."""
 _RECOVERING = (*_WORKING, Cause.DETECT, Cause.RESTART)
 """Causes after which a job that makes no steps is restarting, not starting."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultMark:
-    """A fault that has just been decided on, or the end of all ranks."""
+    """A fault that this reconcile handles, or the end of all ranks."""
 
     at: datetime
-    """When it happened, as far as that is known."""
+    """Time of the fault, or of the decision if the time is not known."""
     node_lost: bool = False
     complete: bool = False
-    """All ranks ended well: what they did after their last step, such as to save, was no loss."""
+    """True if all ranks completed. Then their time after the last step, for example for a save, was no
+    loss.
+    """
 
 
 def account(
@@ -65,12 +69,12 @@ def account(
     stepped: bool,
     now: datetime,
 ) -> Goodput:
-    """The ledger at `now`.
+    """Return the ledger at `now`.
 
-    `status`: as it will be stored. `made`: when the job was. `running`: the incarnation that had formed
-    before this reconcile (0: none) and all reports. `waiting`: the reason of the Running condition.
-    `resumed`: the step of the checkpoint that it began from. `stepped`: the status tells of new progress, so
-    the ratio may move with it.
+    `status` is the status that will be stored, `made` the job's creation time. `running` is the incarnation
+    that had formed before this reconcile (0 for none), and all reports. `waiting` is the reason of the
+    Running condition. `resumed` is the step of the checkpoint that the incarnation started from. `stepped`
+    is True if the status has new progress; then the ratio may change with it.
     """
     ledger = _LedgerUpdate(before, _ms(made or now), _ms(now))
     incarnation, views = running
@@ -91,7 +95,7 @@ def account(
 
 
 def _cause(status: TrainingJobStatus, waiting: str, current: Cause) -> Cause | None:
-    """What time goes to from now on; None once the job has ended."""
+    """Return the cause of the time from now on; None after the job has ended."""
     if status.phase in TERMINAL:
         return None
     if status.phase in (Phase.SUSPENDED, Phase.SUSPENDING):
@@ -109,12 +113,12 @@ def _cause(status: TrainingJobStatus, waiting: str, current: Cause) -> Cause | N
 
 
 def _lost(status: TrainingJobStatus) -> float:
-    """Of the time of its steps, the share that the job loses to slow ranks: all wait for the slowest."""
+    """Return the share of step time that the job loses to slow ranks. All ranks wait for the slowest one."""
     return max((one.lost for one in status.stragglers if one.persistent and one.ranks), default=0.0)
 
 
 class _LedgerUpdate:
-    """The ledger while one reconcile writes it."""
+    """The ledger while one reconcile updates it."""
 
     def __init__(self, before: Goodput, made: datetime, now: datetime) -> None:
         self.value = before.model_copy(deep=True)
@@ -126,24 +130,26 @@ class _LedgerUpdate:
 
     @property
     def cause(self) -> Cause:
-        """What time goes to at the moment."""
+        """The cause that time is currently booked to."""
         known = self.value.cause in Cause.__members__.values()
         return Cause(self.value.cause) if known else Cause.SCHEDULE
 
     def record_steps(self, ranks: Sequence[RankView], resumed: int) -> None:
-        """Takes in how far those ranks of the incarnation are that tell of steps.
+        """Record the progress of those ranks of the incarnation that report steps.
 
-        A step that one of them has ended, all have computed: the others told less lately, or have ended.
+        If one rank has ended a step, all ranks have computed it: the others have ended, or their reports
+        are older.
         """
         furthest = max(ranks, key=lambda rank: rank.step or 0)
         step, at = furthest.step or 0, _time(furthest)
         if self.cause is Cause.FINISH and not all(_made_all(rank) for rank in ranks):
-            # A second loop: what seemed to be the end was a pause between its steps.
+            # The job runs another loop: the assumed end was a pause between its steps.
             self.switch(Cause.PRODUCTIVE, self._since)
         elif self.cause not in _WORKING:
             self.value.checkpoint = 0.0
             first = _ms(datetime.fromtimestamp(max(rank.first_step for rank in ranks), UTC))
-            # Looked at late it may be past what was lost; then its first step tells where it began.
+            # A late observation may already be past the lost steps. Then the first step shows where they
+            # began.
             known = (step, at) if step < self.value.best else (min(resumed + 1, step), first)
             self.value.anchor_step, self.value.anchor_at = known
             self.switch(Cause.RECOMPUTE if known[0] < self.value.best else Cause.PRODUCTIVE, first)
@@ -154,9 +160,10 @@ class _LedgerUpdate:
             self.value.best = max(self.value.best, step)
 
     def record_finish(self, stepped: datetime, end: datetime) -> None:
-        """All steps are made: what ranks did since the last one, which ended at `stepped`, up to `end`.
+        """Record that all steps are made: the ranks spent the time from `stepped`, the end of the last
+        step, to `end` on finishing.
 
-        Saving that was reported since the last look took place then, as far as there was time for it.
+        Saves reported since the last reconcile are booked to that time, as far as it is long enough.
         """
         if self.cause in _STEPPING:
             after = max(0.0, (min(end, self._now) - max(stepped, self._since)).total_seconds())
@@ -165,7 +172,7 @@ class _LedgerUpdate:
             self._stalled = unbooked
 
     def record_late_steps(self, ranks: Sequence[RankView]) -> None:
-        """Steps that ranks made between the decision to stop them and their end."""
+        """Record steps that ranks made between the decision to stop them and their end."""
         cutoff = self._since + _LATE_STEPS
         if self.cause not in _STEPPING:
             steps = (rank.step or 0 for rank in ranks if _time(rank) <= cutoff)
@@ -174,11 +181,13 @@ class _LedgerUpdate:
     _stalled: float = 0.0
 
     def record_fault(self, mark: FaultMark, stepped: datetime) -> None:
-        """A fault: the time since then was lost unknown. Also the time since the last step, which had ended
-        at `stepped`, where there was none for longer than reports take: a stall, or a step lost half-way.
+        """Record a fault: the time since then is lost before its detection.
+
+        `stepped` is the end of the last step. If the pause since then is longer than reports take, it is
+        lost too: the job had stalled, or the fault interrupted a step.
         """
         if mark.node_lost and self.cause is Cause.RESTART:
-            # The restart that its echo caused could lead nowhere.
+            # The node was lost already, so the restart for the echo of that loss could not succeed.
             self.switch(Cause.DETECT, _ms(mark.at))
         elif self.cause is Cause.FINISH:
             self.switch(Cause.DETECT, _ms(mark.at))
@@ -188,7 +197,7 @@ class _LedgerUpdate:
             self.switch(Cause.DETECT, _ms(stepped if stalled else at))
 
     def switch(self, cause: Cause | None, at: datetime) -> None:
-        """Closes the open account at `at` (no earlier than it began) and opens another."""
+        """Close the open account at `at`, but not before it was opened, and open an account for `cause`."""
         if cause is self.cause:
             return
         self._close(min(max(at, self._since), self._now))
@@ -196,13 +205,13 @@ class _LedgerUpdate:
         self.value.straggler = 0.0
 
     def set_straggler_share(self, lost: float) -> None:
-        """From now on slow ranks cost this share of the time of steps."""
+        """Set the share of step time that slow ranks cost from now on."""
         if self.cause in _STEPPING and lost != self.value.straggler:
             self._close(max(self._now, self._since))
             self.value.straggler = lost
 
     def result(self) -> Goodput:
-        """The ledger with its ratio as of now."""
+        """Return the ledger with its ratio as of now."""
         self._book_stalls(self._now)
         found = totals(self.value, self._now)
         whole = sum(found.values())
@@ -210,7 +219,7 @@ class _LedgerUpdate:
         return self.value
 
     def _close(self, at: datetime) -> None:
-        """Books the open account up to `at`, from when on the next one counts."""
+        """Book the open account up to `at`. The next account starts there."""
         if self.value.cause:
             self._book_stalls(at)
             for cause, length in split(self.value, (at - self._since).total_seconds()).items():
@@ -218,7 +227,9 @@ class _LedgerUpdate:
         self.value.since = self._since = at
 
     def _book_stalls(self, at: datetime) -> None:
-        """Books for how long checkpoints have held up the steps; what runs since then began so much later."""
+        """Book the time for which saves have stalled the steps. The rest of the open account starts that
+        much later.
+        """
         unbooked = self._stalled - self.value.checkpoint
         if self.cause in _WORKING and unbooked > 0:
             held = round(min((at - self._since).total_seconds(), unbooked), 3)
@@ -231,7 +242,9 @@ class _LedgerUpdate:
             self.value.seconds[cause.value] = round(self.value.seconds.get(cause.value, 0.0) + length, 3)
 
     def _crossing(self, step: int, at: datetime) -> datetime:
-        """When the furthest step before the fault was reached again, at an even pace since the anchor."""
+        """Return when the job again reached its furthest step before the fault, assuming an even pace since
+        the anchor.
+        """
         anchor, since = self.value.anchor_step, self.value.anchor_at
         if since is None or step <= anchor or at <= since:
             return at
@@ -240,16 +253,16 @@ class _LedgerUpdate:
 
 
 def _made_all(rank: RankView) -> bool:
-    """Return whether a rank makes no further step, as far as that is known."""
+    """Return True if a rank makes no further step, as far as is known."""
     over = rank.finished or (rank.state == "EXITED" and not rank.exit_code and not rank.signal)
     return bool(over or (rank.total_steps and (rank.step or 0) >= rank.total_steps))
 
 
 def _time(rank: RankView) -> datetime:
-    """When its newest step ended."""
+    """Return the time at which the rank's newest step ended."""
     return _ms(datetime.fromtimestamp(rank.time, UTC))
 
 
 def _ms(time: datetime) -> datetime:
-    """To whole milliseconds, in which the ledger counts."""
+    """Return the time rounded down to whole milliseconds, the unit of the ledger."""
     return time.replace(microsecond=time.microsecond // 1000 * 1000)

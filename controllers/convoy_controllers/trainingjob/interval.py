@@ -1,4 +1,6 @@
-"""How often a job saves: by its spec, or under `Auto` by what saves cost and how often it fails. Pure."""
+"""Decides how often a job saves: the interval of its spec or, under `Auto`, one from the cost of saves and
+the rate of failures. Pure.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,17 @@ from convoy_crds.trainingjob_status import ChosenInterval, TrainingJobStatus
 
 UNMEASURED = "nothing measured yet"
 STEADY = 0.2
-"""An interval that differs from the one in the status by less than this share of it is no change."""
+"""Smallest relative change of the interval that updates the status."""
 _RUNNING = (Cause.PRODUCTIVE, Cause.RECOMPUTE, Cause.CHECKPOINT, Cause.STRAGGLER)
 """Causes of the ledger under which ranks make steps."""
 
 
 def decided(job: TrainingJob, status: TrainingJobStatus, views: Iterable[SlotView]) -> ChosenInterval | None:
-    """What is to stand in the status of a job under `Auto`; None for a job whose spec names a time.
+    """Return the interval for the status of a job under `Auto`; None for a job whose spec has a fixed
+    interval.
 
-    `status`: with the progress that `views` tell; its incarnation is the one whose saves count. What they
-    cost is the greatest of what its ranks measured; without that the interval stays what it was.
+    `status` must already contain the progress from `views`. Only saves of its incarnation count. The cost
+    is the longest save that a rank measured. Without a measurement the interval does not change.
     """
     if not job.spec.checkpoint.automatic:
         return None
@@ -40,18 +43,18 @@ def decided(job: TrainingJob, status: TrainingJobStatus, views: Iterable[SlotVie
 
 
 def assigned_seconds(job: TrainingJob, status: TrainingJobStatus) -> int:
-    """Seconds between two saves that the agent of slot 0 is to know of; 0: what the pods began with."""
+    """Return the save interval in seconds to send to the agent of slot 0; 0 for the pods' own setting."""
     kept = _kept(status)
     return kept.seconds if job.spec.checkpoint.automatic and kept.reason != UNMEASURED else 0
 
 
 def seconds(job: TrainingJob, status: TrainingJobStatus) -> int:
-    """The interval."""
+    """Return the save interval in seconds."""
     return _kept(status).seconds if job.spec.checkpoint.automatic else job.spec.checkpoint.interval_seconds
 
 
 def described(job: TrainingJob, status: TrainingJobStatus) -> str:
-    """The interval for people; under `Auto` with its reason."""
+    """Return the save interval as text; under `Auto` with its reason."""
     if not job.spec.checkpoint.automatic:
         return job.spec.checkpoint.interval
     kept = _kept(status)
@@ -64,7 +67,9 @@ def _kept(status: TrainingJobStatus) -> ChosenInterval:
 
 
 def _training_hours(status: TrainingJobStatus) -> float:
-    """Return the hours in which ranks made steps, up to the newest report."""
+    """Return the hours in which ranks made steps, up to the newest report. Without new reports the result
+    stays the same.
+    """
     reported_at = status.progress.time if status.progress else None
     found = totals(status.goodput, reported_at) if reported_at else status.goodput.seconds
     return sum(found.get(cause.value, 0.0) for cause in _RUNNING) / 3600

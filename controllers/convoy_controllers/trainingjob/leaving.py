@@ -1,18 +1,20 @@
-"""A job that is being deleted: its pods go by themselves, but for those on lost nodes."""
+"""Plans a job that is being deleted: garbage collection removes its pods, except those on lost nodes."""
 
 from __future__ import annotations
 
 from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob import nodes
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.pod_changes import off_lost_node, unfenced_seconds
+from convoy_controllers.trainingjob.pod_changes import delete_from_lost_node, unfenced_seconds
 
 
 def plan(observed: Observed) -> Plan:
-    """Frees what a deletion in the foreground waits for: no kubelet will say that those pods are gone."""
+    """Delete the pods on lost nodes, because no kubelet confirms their end. A foreground deletion waits for
+    them.
+    """
     own = {pod.name: pod for pod in observed.pods if pod.owner_uid == observed.job.metadata.uid}
     lost = nodes.lost(observed)
     hanging = [pod for pod in own.values() if pod.node in lost and pod.deleting]
-    found = [off_lost_node(pod, unfenced_seconds(observed, own, pod)) for pod in hanging]
+    found = [delete_from_lost_node(pod, unfenced_seconds(observed, own, pod)) for pod in hanging]
     gone = tuple(one for one in found if one is not None)
     return Plan(children=gone, requeue_after=1.0 if hanging else None)

@@ -1,4 +1,4 @@
-"""What a restart throws away: the work behind the newest checkpoint."""
+"""Computes the loss of a restart: the work since the newest checkpoint."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from convoy_crds.trainingjob_status import TrainingJobStatus
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Of one restart; None for what is not known."""
+    """The loss of one restart; None for values that are not known."""
 
     steps: int | None = None
     seconds: float | None = None
-    """Age of the newest checkpoint when the fault happened."""
+    """Age of the newest checkpoint at the time of the fault."""
 
 
 def lost(status: TrainingJobStatus, saves: bool, at: datetime) -> Loss:
-    """The loss of a restart that has just been decided.
+    """Return the loss of a restart that has just been decided.
 
-    `saves`: whether the job has a place for checkpoints; a program that keeps its own says nothing of them.
-    `at`: when the fault happened. An incarnation that has made no step loses none.
+    `saves` is True if Convoy keeps the job's checkpoints; it does not see those that a program keeps
+    itself. `at` is the time of the fault. An incarnation that made no step loses none.
     """
     if not saves or status.progress is None:
         return Loss()

@@ -1,7 +1,7 @@
-"""Figures that a job's program measures itself: which of them the status keeps. Pure.
+"""Decides which metrics of a job's program the status keeps. Pure.
 
-An Engine declares the figures of its program, and the status keeps those alone. A job without an Engine
-declares none; the status keeps the first names that come, up to a limit.
+An Engine declares the metrics of its program, and the status keeps only those. A job without an Engine
+declares none: the status keeps the first names that ranks report, up to a limit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DIGITS = 9
 
 
 def reported(ranks: Iterable[RankView]) -> dict[str, MetricView]:
-    """Return the figures by name, each as the first of `ranks` that has it reported it."""
+    """Return the metrics by name, each from the first of `ranks` that reports it."""
     found: dict[str, MetricView] = {}
     for rank in ranks:
         for one in rank.metrics:
@@ -27,9 +27,9 @@ def reported(ranks: Iterable[RankView]) -> dict[str, MetricView]:
 
 
 def declared(observed: Observed) -> Sequence[str] | None:
-    """Return the names that the job may report; None for a job without an Engine.
+    """Return the metric names that the job may report; None for a job without an Engine.
 
-    While its Engine does not exist, the job keeps the names that it has.
+    While its Engine does not exist, the job keeps the names in its status.
     """
     if observed.job.spec.engine is None:
         return None
@@ -42,9 +42,9 @@ def declared(observed: Observed) -> Sequence[str] | None:
 def merge(
     found: Mapping[str, MetricView], stored: Sequence[Metric], allowed: Sequence[str] | None
 ) -> list[Metric]:
-    """Return the metrics of the status: what the ranks report, else what is stored.
+    """Return the metrics for the status: the reported value if there is one, else the stored one.
 
-    `found`: what the ranks of this incarnation report. `allowed`: see `declared`.
+    `found` holds the metrics that ranks of this incarnation report. For `allowed` see `declared`.
     """
     before = {one.name: one for one in stored}
     names = _own(list(found), list(before)) if allowed is None else allowed
@@ -58,7 +58,8 @@ def merge(
 def _own(found: Sequence[str], stored: Sequence[str]) -> list[str]:
     """Return the names that a job without an Engine keeps.
 
-    A name that is stored and still reported stays; one that only an earlier incarnation reported makes room.
+    A stored name that is still reported stays. Stored names that this incarnation does not report are
+    dropped first.
     """
     order = [
         *(name for name in stored if name in found),

@@ -1,4 +1,4 @@
-"""The observation of a TrainingJob: the job and everything around it, read from caches and hub."""
+"""Observes a TrainingJob: reads the job and everything around it from caches and hub."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from convoy_crds.trainingjob import KIND, TrainingJob
 
 
 def observe(reader: Reader, key: Key) -> Observed | None:
-    """Return the job and everything around it."""
+    """Return the job and everything around it; None if the job does not exist or is invalid."""
     job = reader.get(KIND, key.name, key.namespace)
     if job is None:
         return None
@@ -41,18 +41,22 @@ def observe(reader: Reader, key: Key) -> Observed | None:
 
 
 def waits_for(reader: Reader, key: Key) -> Iterable[str]:
-    """Return the nodes of the job's pods. For a job in memory, any node may hold checkpoints of it."""
+    """Return the nodes whose agents must have had time to report.
+
+    These are the nodes of the job's pods. If the job keeps checkpoints in memory, they are all nodes with
+    an agent, because each of them may hold some.
+    """
     found = {pod.node for pod in reader.pods(key.namespace, key.name) if pod.node}
     job = reader.get(KIND, key.name, key.namespace)
     return found | reader.agent_nodes if job is not None and in_memory(job) else found
 
 
 def in_memory(job: TrainingJob) -> bool:
-    """Return True for a job that keeps its state in the memory of nodes."""
+    """Return True if the job keeps checkpoints in the memory of nodes."""
     return job.spec.checkpoint.tiers.local is not None
 
 
 def _stores_for(reader: Reader, namespace: str) -> tuple[str, ...]:
-    """Return the stores that jobs of a namespace may name."""
+    """Return the names of the stores that jobs of a namespace may use."""
     allowed = (store for store in reader.all(checkpointstore.KIND) if store.spec.allows(namespace))
     return tuple(sorted(store.metadata.name for store in allowed))

@@ -1,4 +1,4 @@
-"""All that a decision about a TrainingJob may look at."""
+"""The input of every decision about a TrainingJob."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ class Observed:
 
     job: TrainingJob
     engine: Engine | None = None
-    """The Engine that `spec.engine` names, if it exists."""
+    """The Engine that `spec.engine` names; None if it does not exist."""
     known_engines: tuple[str, ...] = ()
     store: CheckpointStore | None = None
-    """The CheckpointStore that `spec.checkpoint.tiers.remote.store` names, if it exists."""
+    """The CheckpointStore that `spec.checkpoint.tiers.remote.store` names; None if it does not exist."""
     known_stores: tuple[str, ...] = ()
-    """Those that jobs of its namespace may name."""
+    """Stores that jobs of this namespace may use."""
     source: TrainingJob | None = None
-    """The job that `spec.checkpoint.resumeFrom` names, if it exists."""
+    """The job that `spec.checkpoint.resumeFrom` names; None if it does not exist."""
     pods: tuple[PodView, ...] = ()
-    """Pods labelled with the job's name, its own and others'."""
+    """Pods whose job label names this job, including pods of other owners."""
     slots: Mapping[str, SlotView] = field(default_factory=dict)
-    """By pod uid, as far as agents have reported."""
+    """Reports of agents by pod uid."""
     nodes: Mapping[str, NodeView] = field(default_factory=dict)
-    """By name, the nodes that hold these pods."""
+    """The nodes of these pods, by name."""
     silent_seconds: float = SILENT_SECONDS
-    """Silence after which the operator counts an agent as absent."""
+    """Seconds of silence after which an agent counts as absent."""
     agent_nodes: int = 0
-    """Nodes that carry the agent-ready label."""
+    """Number of nodes with the agent-ready label."""
     holders: tuple[str, ...] = ()
     """Nodes whose memory holds checkpoints of the job."""
     guard: GuardView | None = None
-    """What its ranks' telemetry shows; None before they have told of a step."""
+    """The findings from the ranks' telemetry; None before the ranks have reported a step."""
     warnings: Mapping[str, PodWarning] = field(default_factory=dict)
-    """The newest Event of each pod that does not come up, by pod uid."""
+    """The newest Event of each pod that does not start, by pod uid."""
     create_errors: Mapping[str, Refusal] = field(default_factory=dict)
-    """By pod name: why the API server refused to create it at the last try."""
+    """Why the API server refused to create a pod at the last attempt, by pod name."""

@@ -1,4 +1,4 @@
-"""Nodes that a job's faults are laid to, remembered across incarnations and avoided once they repeat."""
+"""Records nodes that faults of a job are blamed on, across incarnations, and avoids nodes that repeat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ MOST = 64
 
 
 def after(offenders: list[Offender], node: str, reason: str, now: datetime) -> list[Offender]:
-    """The record with one more fault of `node`; the ones longest quiet make room."""
+    """Return the record with one more fault of `node`. If it is full, the nodes with the oldest faults are
+    dropped.
+    """
     before = next((entry.faults for entry in offenders if entry.node == node), 0)
     others = [entry for entry in offenders if entry.node != node]
     fresh = Offender(node=node, faults=before + 1, reason=reason, at=now)
@@ -19,6 +21,6 @@ def after(offenders: list[Offender], node: str, reason: str, now: datetime) -> l
 
 
 def avoided(offenders: list[Offender], recovery: Recovery) -> tuple[str, ...]:
-    """Nodes that further pods of the job are kept away from, where others will do."""
+    """Return the nodes that new pods of the job should avoid if other nodes are available."""
     limit = recovery.avoid_repeat_offenders
     return tuple(sorted(entry.node for entry in offenders if limit and entry.faults >= limit))

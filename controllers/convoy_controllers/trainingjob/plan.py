@@ -1,4 +1,4 @@
-"""What shall be done about a TrainingJob: every decision, as one pure function."""
+"""Plans a TrainingJob: one pure function makes every decision."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from convoy_crds.trainingjob_status import TERMINAL
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """The plan for what is observed at `now` (aware). Reads nothing else, keeps nothing."""
+    """Return the plan for the observation at `now` (timezone-aware).
+
+    The function reads nothing else and keeps no state.
+    """
     job = observed.job
     if job.spec.managed_by not in (None, MANAGED_BY):
         return Plan()

@@ -1,4 +1,4 @@
-"""The pods that a job lacks, and those that have to go."""
+"""Decides which pods a job must create and delete."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ from convoy_crds.terms import ANNOTATION_INTENT
 from convoy_crds.trainingjob_status import RestartScope, TrainingJobStatus
 
 STRANDED_SECONDS = 30.0
-"""A pod that has not met its agent while that was silent for so long had better go where there is one."""
+"""A pod is stranded if its launcher has not met the node's agent and that agent has been silent for this
+long. It is then recreated elsewhere.
+"""
 MISPLACED_SECONDS = 2.0
-"""Age at which a pod is replaced that was placed on a node which was lost already."""
+"""Age at which a pod is replaced if it was placed on a node that was already lost."""
 RETRY_SECONDS = 60.0
-"""Age at which a pod that the job runs without, and that has ended, is made anew."""
+"""Age at which an ended pod is recreated if the job runs without it."""
 
 
 @dataclass(slots=True)
 class PodChanges:
-    """Pods to create and to delete."""
+    """The pods to create and to delete."""
 
     create: list[dict[str, Any]] = field(default_factory=list)
     delete: list[Delete] = field(default_factory=list)
     fencing: Violation | None = None
-    """Why a pod of a lost node is not replaced yet."""
+    """Why a pod on a lost node is not replaced yet."""
     waits: list[float] = field(default_factory=list)
-    """Seconds until one of the pods could be dealt with."""
+    """Seconds until one of the postponed changes is due."""
 
 
 def pod_changes(
@@ -48,32 +50,32 @@ def pod_changes(
     lost: Mapping[str, str],
     now: datetime,
 ) -> PodChanges:
-    """Return the pods to delete, with nothing to create yet.
+    """Return the pods to delete; the caller adds the pods to create.
 
-    These are pods that have ended, are superfluous, lie on lost nodes, are condemned by the last restart, or,
-    where none of their ranks run, are not as the spec now asks.
+    Pods to delete have ended, are not in the layout, are on lost nodes, must be replaced according to the
+    last restart, or differ from the spec while none of their ranks run.
     """
     found = PodChanges()
     by_pod = {slot.pod: slot for slot in layout}
     running = _running(observed, status)
     for one in own.values():
         if one.node in lost:
-            if late := _misplaced(one, one.name in running, status, now):
+            if late := _misplaced_wait(one, one.name in running, status, now):
                 found.waits.append(late)
             else:
                 _on_lost_node(observed, one, own, found)
         elif one.deleting:
-            # Its kubelet cannot unmount without the agent.
+            # The kubelet cannot unmount the CSI volume without the agent.
             over = ended(one) and stranded(observed, one, status)
             found.delete += [delete_pod(one.name, one.uid, grace_seconds=0)] if over else []
         elif one.name in running:
-            # One that ended well still stands for its ranks.
+            # A pod that exited with code 0 still belongs to the incarnation.
             found.delete += [delete_pod(one.name, one.uid)] if failed(one) else []
-        elif running and one.name in by_pod and (left := _young(one, now)):
+        elif running and one.name in by_pod and (left := _retry_wait(one, now)):
             found.waits.append(left)
         elif one.name not in by_pod or _must_go(observed, one, by_pod[one.name], status):
             found.delete.append(delete_pod(one.name, one.uid))
-    _leftovers(observed, lost, found)
+    _delete_leftovers(observed, lost, found)
     return found
 
 
@@ -84,11 +86,12 @@ def missing(
     lost: Mapping[str, str],
     deleted: Sequence[Delete],
 ) -> list[dict[str, Any]]:
-    """Return the manifests of the pods that the layout lacks once `deleted` are gone."""
-    # A name is free once its pod is deleted by force. Later nobody knows any more where that was.
+    """Return the manifests of the pods that the layout lacks after `deleted` are deleted."""
+    # The name is free only after a forced deletion. After a graceful one, the record of the pod's node would
+    # be lost.
     freed = {gone.name for gone in deleted if gone.grace_seconds == 0}
     names = {one.name for one in observed.pods} - freed
-    # The label that leads pods to a lost node may still be on its way off.
+    # The agent-ready label may not have been removed from a lost node yet.
     avoid = {*offenders.avoided(status.offenders, observed.job.spec.recovery), *lost}
     return [
         with_incarnation(pod(observed.job, observed.engine, slot), status.incarnation, avoid)
@@ -98,16 +101,17 @@ def missing(
 
 
 def _running(observed: Observed, status: TrainingJobStatus) -> set[str]:
-    """Pods of the incarnation that has formed."""
+    """Return the names of the pods in the incarnation that has formed."""
     if not status.membership:
         return set()
     return {slot.pod for slot in present(observed.job.model_copy(update={"status": status}))}
 
 
-def _leftovers(observed: Observed, lost: Mapping[str, str], found: PodChanges) -> None:
-    """Pods of a deleted job of this name that hang on lost nodes: nobody else would ever free their names.
+def _delete_leftovers(observed: Observed, lost: Mapping[str, str], found: PodChanges) -> None:
+    """Delete pods on lost nodes that belong to a deleted job of the same name, because nobody else frees
+    their names.
 
-    Whether that job was fenced Strict nobody knows any more: so they are taken for it.
+    Whether that job had Strict fencing is no longer known, so Strict is assumed.
     """
     for one in observed.pods:
         ours = one.owner_uid == observed.job.metadata.uid or ANNOTATION_INTENT not in one.annotations
@@ -116,33 +120,33 @@ def _leftovers(observed: Observed, lost: Mapping[str, str], found: PodChanges) -
         left = 0.0 if ended(one) else nodes.unfenced_seconds(observed.nodes[one.node or ""], {})
         if left > 0:
             found.waits.append(min(left, 1.0))
-        if (gone := off_lost_node(one, left)) is not None:
+        if (gone := delete_from_lost_node(one, left)) is not None:
             found.delete.append(gone)
 
 
-def _misplaced(one: PodView, running: bool, status: TrainingJobStatus, now: datetime) -> float:
-    """Seconds until a pod is replaced that went to a lost node after that was known; 0 for all others, and
-    for one that is `running`.
+def _misplaced_wait(one: PodView, running: bool, status: TrainingJobStatus, now: datetime) -> float:
+    """Return the seconds until a pod is replaced that was placed on a node already known to be lost.
 
-    Its place may be taken there again and again, until the node's label is off it.
+    Return 0 for all other pods, and for a pod that is `running`. Without the wait, new pods might be placed
+    there again and again until the node loses its label.
     """
     if running or pod_incarnation(one) < status.incarnation:
         return 0.0
     return _until_age(one, MISPLACED_SECONDS, now)
 
 
-def _young(one: PodView, now: datetime) -> float:
-    """Seconds for which a pod that has ended, and that nobody waits for, is left alone; 0 for all others."""
+def _retry_wait(one: PodView, now: datetime) -> float:
+    """Return the seconds for which an ended pod that nobody waits for stays; 0 for all other pods."""
     return _until_age(one, RETRY_SECONDS, now) if ended(one) else 0.0
 
 
 def _until_age(one: PodView, seconds: float, now: datetime) -> float:
-    """Seconds until a pod is so old; never more than that, whatever the two clocks show."""
+    """Return the seconds until a pod has this age; never more than `seconds`, even if the clocks differ."""
     return min(max(0.0, one.created + seconds - now.timestamp()), seconds)
 
 
 def stranded(observed: Observed, one: PodView, status: TrainingJobStatus) -> bool:
-    """Whether an incarnation that forms waits for a pod on a node that lives, but whose agent is away."""
+    """Return True if a forming incarnation waits for a pod on a live node whose agent is away."""
     node = observed.nodes.get(one.node or "")
     if status.membership or node is None or node.agent_ready:
         return False
@@ -150,18 +154,20 @@ def stranded(observed: Observed, one: PodView, status: TrainingJobStatus) -> boo
 
 
 def _must_go(observed: Observed, one: PodView, slot: Slot, status: TrainingJobStatus) -> bool:
-    """Whether a pod of no formed incarnation has ended, is condemned or stranded, or is not as the spec
-    asks."""
+    """Return True if a pod outside a formed incarnation must be deleted.
+
+    That is so if it has ended, is stranded, must be replaced by the last restart, or differs from the spec.
+    """
     if ended(one) or stranded(observed, one, status):
         return True
-    if not status.membership and _condemned(one, status):
+    if not status.membership and _replaced_by_restart(one, status):
         return True
     wanted = pod(observed.job, observed.engine, slot)["metadata"]["annotations"][ANNOTATION_INTENT]
     return bool(one.annotations.get(ANNOTATION_INTENT) != wanted)
 
 
-def _condemned(one: PodView, status: TrainingJobStatus) -> bool:
-    """Whether the restart that reserved this incarnation replaces the pod."""
+def _replaced_by_restart(one: PodView, status: TrainingJobStatus) -> bool:
+    """Return True if the restart that reserved this incarnation replaces the pod."""
     last = status.restarts.last
     if last is None or last.scope is RestartScope.PROCESS:
         return False
@@ -171,16 +177,19 @@ def _condemned(one: PodView, status: TrainingJobStatus) -> bool:
 
 
 def unfenced_seconds(observed: Observed, own: Mapping[str, PodView], one: PodView) -> float:
-    """Seconds until a pod on a lost node can no longer run ranks under Strict fencing; 0 when it cannot."""
+    """Return the seconds until a pod on a lost node can no longer run ranks under Strict fencing; 0 if it
+    cannot now.
+    """
     if ended(one) or not nodes.strict(observed.job):
         return 0.0
     return nodes.unfenced_seconds(observed.nodes[one.node or ""], _others(observed, own, one))
 
 
-def off_lost_node(one: PodView, unfenced: float) -> Delete | None:
-    """How a pod goes from a lost node: without its kubelet once its ranks must have stopped.
+def delete_from_lost_node(one: PodView, unfenced: float) -> Delete | None:
+    """Return how to delete a pod from a lost node, `unfenced` seconds before its ranks must have stopped.
 
-    That is in so many seconds. Before, its kubelet is asked: where it lives, the end of the pod is proof.
+    At 0 seconds the deletion is forced, without the kubelet. Before that the kubelet is asked: if it lives,
+    the end of the pod proves that the ranks stopped. None if that deletion was requested already.
     """
     if unfenced <= 0:
         return delete_pod(one.name, one.uid, grace_seconds=0)
@@ -188,9 +197,9 @@ def off_lost_node(one: PodView, unfenced: float) -> Delete | None:
 
 
 def _others(observed: Observed, own: Mapping[str, PodView], one: PodView) -> dict[str, NodeView]:
-    """The other nodes of the incarnation, by name.
+    """Return the other nodes of the incarnation, by name.
 
-    The agents count its pods alone; one that it ran without vouches for nobody.
+    Only members count, because agents ask only members for attestation.
     """
     members = {slot.pod for slot in present(observed.job)}
     names = {other.node for other in own.values() if other.name in members and other.node}
@@ -198,7 +207,7 @@ def _others(observed: Observed, own: Mapping[str, PodView], one: PodView) -> dic
 
 
 def _fencing(node: NodeView, one: PodView, others: Mapping[str, NodeView]) -> Violation:
-    """Why a pod of a lost node is not replaced yet."""
+    """Return why a pod of a lost node is not replaced yet."""
     reason = Reasons.FENCING
     if node.pods_replied:
         reason = Reasons.FENCING_ANSWERED
@@ -209,11 +218,13 @@ def _fencing(node: NodeView, one: PodView, others: Mapping[str, NodeView]) -> Vi
 
 
 def _on_lost_node(observed: Observed, one: PodView, own: Mapping[str, PodView], found: PodChanges) -> None:
-    """Deletes the pod without waiting for its kubelet, once nothing can come of it any more."""
+    """Delete a pod on a lost node by force after its ranks must have stopped. Until then, record what it
+    waits for.
+    """
     node = observed.nodes[one.node or ""]
     left = unfenced_seconds(observed, own, one)
     if left > 0:
         found.waits.append(min(left, 1.0))
         found.fencing = found.fencing or _fencing(node, one, _others(observed, own, one))
-    if (gone := off_lost_node(one, left)) is not None:
+    if (gone := delete_from_lost_node(one, left)) is not None:
         found.delete.append(gone)

@@ -1,7 +1,7 @@
-"""How a pod ended, and through whom: its program, its template, its kubelet, or somebody who told it to go.
+"""Explains the end of a pod: by its program, its template, its kubelet, or a request to stop.
 
-Sources: the kubelet's eviction manager (a pod that makes room for others gets a condition DisruptionTarget,
-one beyond its own limits gets none), its admission handlers and `syncPod`; KEP-3329, KEP-753.
+Sources: the kubelet's eviction manager (a pod evicted for others gets a DisruptionTarget condition, a pod
+over its own limits does not), its admission handlers and `syncPod`; KEP-3329, KEP-753.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 
 PREEMPTED = 75
-"""Exit code of a launcher whose ranks saved their state because they were asked to end."""
+"""Exit code of a launcher whose ranks saved their state after a request to stop."""
 _UNFIT_CODE, _UNFIT = 127, "python3 at "
-"""Exit code and first words of a launcher that the image's Python cannot run (`convoy_launch.py`)."""
+"""Exit code and first output of the launcher if the image's Python cannot run it (`convoy_launch.py`)."""
 _STOPPED = (PREEMPTED, 128 + 9, 128 + 15)
 """Exit codes of a container that its kubelet stops."""
 _STOPPING = ("Unhealthy", "FailedPostStartHook")
-"""Reasons of Events about probes and hooks."""
+"""Reasons of Events about failed probes and hooks."""
 _FOR_OTHERS = re.compile(r"^(The node was low on resource|The node had condition)")
-"""Evictions for the node's sake. All others are for the pod's own limits."""
+"""Messages of evictions for the sake of the node. All other evictions are for limits of the pod itself."""
 _BY_TEMPLATE = frozenset(
     {
         "AppArmor",
@@ -35,24 +35,24 @@ _BY_TEMPLATE = frozenset(
         "SysctlForbidden",
     }
 )
-"""Reasons of kubelets for not admitting a pod that no other node of its kind would admit either."""
+"""Reasons for rejecting a pod that would apply on every other node of the same kind."""
 _NODE_FAILS = re.compile(
     r"nvidia|cgroup|device|no space left|input/output error|transport endpoint", re.IGNORECASE
 )
-"""Words of a container runtime where its node could not start a container."""
+"""Words in a container runtime's message if the node could not start a container."""
 _NO_LAUNCHER = re.compile(r"convoy_launch\.py.*No such file", re.DOTALL)
-"""Words of an image's Python where the agent's volume was not there."""
+"""Message of the image's Python if the agent's volume was missing."""
 _OWN_END = ("", "Error")
-"""Reasons of a container's end by itself. Its message is then the end of its log: the program's words."""
+"""Reasons of a container that ended by itself. Its message is then the end of its log."""
 _SIGNALS = range(128 + 1, 128 + 64 + 1)
-"""Exit codes of a process that a signal ended. Beyond them are a program's own: sys.exit(-1) is 255."""
+"""Exit codes of processes that a signal ended. Higher codes are a program's own: sys.exit(-1) gives 255."""
 _WORDS = 400
-"""Characters of a container's last words in a message."""
+"""Characters of a container's output in a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodEnd:
-    """Why a pod ended badly."""
+    """The reason why a pod ended badly."""
 
     reason: Reason
     message: str
@@ -60,14 +60,14 @@ class PodEnd:
 
 
 def ended(pod: PodView) -> bool:
-    """Return True once the pod's ranks can run no more; a sidecar may still keep the pod itself Running."""
+    """Return True if the pod's ranks can no longer run. A sidecar may still keep the pod itself Running."""
     return pod.phase in ENDED_PHASES or pod.exit_code is not None
 
 
 def failed(pod: PodView) -> bool:
-    """Return True for a pod whose ranks ended badly.
+    """Return True if the pod's ranks ended badly.
 
-    A pod also fails because of a sidecar. That is no fault where the ranks' container ended well.
+    A sidecar can also make a pod fail. That is no fault if the ranks' container exited with code 0.
     """
     if pod.exit_code is None or pod.kubelet_reason:
         return pod.phase == "Failed"
@@ -75,13 +75,13 @@ def failed(pod: PodView) -> bool:
 
 
 def leaving(pod: PodView) -> bool:
-    """Return True where the pod's ranks were asked to end, so that their end is no fault of theirs."""
+    """Return True if the pod's ranks were asked to stop, so that their end is no fault of theirs."""
     stopped = bool(pod.stoppers) and pod.exit_code in _STOPPED
     return pod.deleting or bool(pod.disruption or pod.kubelet_reason) or stopped
 
 
 def overdue(pod: PodView, at: float) -> bool:
-    """Return True where the pod's own deadline was over at `at` (Unix seconds)."""
+    """Return True if the pod's own deadline had passed at `at` (Unix seconds)."""
     return bool(pod.ends_by) and at >= pod.ends_by
 
 
@@ -90,38 +90,40 @@ def killed(exit_code: int | None) -> bool:
     return exit_code in _SIGNALS
 
 
-def how(end: ContainerEnd) -> str:
-    """`exited with code 42`, `ran out of memory`."""
+def describe_end(end: ContainerEnd) -> str:
+    """Return how a container ended: `exited with code 42`, `ran out of memory`."""
     if end.reason == "OOMKilled":
         return "ran out of memory (its resources.limits.memory)"
     told = f" ({end.reason})" if end.reason not in ("", "Error") else ""
     return f"exited with code {end.exit_code}{told}"
 
 
-def last_words(message: str) -> str:
-    """The end of what a container wrote, on one line."""
+def output_end(message: str) -> str:
+    """Return a sentence with the end of a container's output, on one line."""
     text = " ".join(message.split())
-    return f"Its last words: {text[-_WORDS:]}" if text else "It wrote nothing"
+    return f"Its output ends with: {text[-_WORDS:]}" if text else "It printed nothing"
 
 
 def pod_end(pod: PodView, warning: PodWarning | None = None) -> PodEnd | None:
-    """Why a pod ended badly that nobody told to go; None for all others. `warning`: its newest Event."""
+    """Return why a pod ended badly without a request to stop; None for all others. `warning` is its newest
+    Event.
+    """
     if not failed(pod):
         return None
     return _by_kubelet(pod) or _by_init(pod) or _by_container(pod, warning)
 
 
 def idle_end(pod: PodView) -> PodEnd | None:
-    """The end of a pod whose launcher ended well although nobody asked it to, and before any rank began."""
+    """Return the end of a pod whose launcher exited with code 0 on its own, before any rank started."""
     if failed(pod) or not ended(pod) or pod.deleting:
         return None
-    words = last_words(pod.termination_message)
-    facts = {"container": pod.container, "how": "ended with code 0 before any rank began", "words": words}
+    words = output_end(pod.termination_message)
+    facts = {"container": pod.container, "how": "exited with code 0 before any rank started", "words": words}
     return _end(pod, Reasons.CONTAINER_FAILED, **facts)
 
 
 def _by_kubelet(pod: PodView) -> PodEnd | None:
-    """The kubelet's reason for a pod that it ended itself, or did not admit."""
+    """Return the kubelet's reason if it ended the pod or did not admit it; None otherwise."""
     said = f"{pod.kubelet_reason}: {pod.kubelet_message}".strip(": ")
     if pod.kubelet_reason == "DeadlineExceeded":
         return _end(pod, Reasons.POD_DEADLINE)
@@ -133,39 +135,39 @@ def _by_kubelet(pod: PodView) -> PodEnd | None:
         return _end(pod, Reasons.POD_UNFIT, why=said)
     if pod.exit_code is None and pod.failure is None:
         why = said or f"{pod.termination_reason}: {pod.termination_message}".strip(": ")
-        return _end(pod, Reasons.POD_NOT_ADMITTED, why=why or "its kubelet does not say why")
+        return _end(pod, Reasons.POD_NOT_ADMITTED, why=why or "its kubelet gives no reason")
     return None
 
 
 def _by_init(pod: PodView) -> PodEnd | None:
     if pod.failure is None or pod.exit_code is not None:
         return None
-    facts = {"container": pod.failure.name, "how": how(pod.failure)}
-    return _end(pod, Reasons.INIT_FAILED, words=last_words(pod.failure.message), **facts)
+    facts = {"container": pod.failure.name, "how": describe_end(pod.failure)}
+    return _end(pod, Reasons.INIT_FAILED, words=output_end(pod.failure.message), **facts)
 
 
 def _by_container(pod: PodView, warning: PodWarning | None) -> PodEnd:
-    """The reason by the end of the ranks' container."""
+    """Return the reason from the end of the ranks' container."""
     text, code, reason = pod.termination_message, pod.exit_code or 0, pod.termination_reason
     absent = reason in ("StartError", "ContainerCannotRun") and "python3" in text
     if absent or (code == _UNFIT_CODE and text.startswith(_UNFIT)):
         return _end(pod, Reasons.NO_PYTHON, why=text)
     if reason == "OOMKilled":
         return _end(pod, Reasons.CONTAINER_OOM)
-    facts = {"container": pod.container, "how": how(ContainerEnd(pod.container, code, reason))}
+    facts = {"container": pod.container, "how": describe_end(ContainerEnd(pod.container, code, reason))}
     if pod.stoppers and code in _STOPPED:
         told = warning is not None and warning.reason in _STOPPING
         why = f" ({warning.reason}: {warning.message})" if warning and told else ""
         return _end(pod, Reasons.CONTAINER_STOPPED, what=" or ".join(pod.stoppers), why=why, **facts)
-    # Signals come from outside: the node's out-of-memory killer, a container that its runtime has lost.
+    # Signals come from outside: the node's out-of-memory killer, or a container that its runtime lost.
     if killed(code) or code == PREEMPTED or _by_node(pod):
         why = f"it exited with code {code}" if reason in _OWN_END else reason
         return _end(pod, Reasons.POD_LOST, why=f"{why}: {text}" if text else why)
-    return _end(pod, Reasons.CONTAINER_FAILED, words=last_words(text), **facts)
+    return _end(pod, Reasons.CONTAINER_FAILED, words=output_end(text), **facts)
 
 
 def _by_node(pod: PodView) -> bool:
-    """Return True where the node could not start the ranks' container."""
+    """Return True if the node could not start the ranks' container."""
     words = _NO_LAUNCHER if pod.termination_reason in _OWN_END else _NODE_FAILS
     return words.search(pod.termination_message) is not None
 

@@ -1,6 +1,6 @@
-"""Field paths of a pod, and where in the template that the pod was made from a field comes from. Pure.
+"""Maps field paths of a pod to the pod template that the pod was made from. Pure.
 
-A path is a tuple of field names and positions in lists: ("spec", "containers", 0) is `spec.containers[0]`.
+A path is a tuple of field names and list positions: ("spec", "containers", 0) is `spec.containers[0]`.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ _IDENTITY = {
     "env": "name",
     "volumeMounts": "mountPath",
 }
-"""Lists into which Convoy puts entries of its own, and the field by which entries are told apart."""
+"""Lists to which Convoy adds entries, and the field that identifies an entry."""
 
 
 def tokens(path: str) -> tuple[Token, ...]:
-    """A path as the API server writes it."""
+    """Return a path parsed from the API server's notation."""
     return tuple(int(match[1]) if match[1] else match[2] or match[3] for match in _TOKEN.finditer(path))
 
 
 def joined(path: tuple[Token, ...]) -> str:
-    """The path as people write it."""
+    """Return a path in the notation for people."""
     return "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in path).lstrip(".")
 
 
 def located(
     value: Any, names: tuple[str, ...], chosen: Callable[[Any], bool], entries: bool = True
 ) -> tuple[Token, ...] | None:
-    """The path to the first chosen value at field names that leave out the positions in lists.
+    """Return the path to the first chosen value under field names that omit list positions; None if there
+    is none.
 
-    With `entries`, those of a list or a map at the last field come before the field itself.
+    With `entries`, the entries of a list or map at the last field are tried before the field itself.
     """
     below = list(enumerate(value)) if isinstance(value, list) else []
     if not names:
@@ -58,7 +59,7 @@ def located(
 def origin(
     path: tuple[Token, ...], pod: Mapping[str, Any], template: Mapping[str, Any]
 ) -> tuple[Token, ...] | None:
-    """The same field's path in the template; None for a field that Convoy has put into the pod."""
+    """Return the path of the same field in the template; None for a field that Convoy added to the pod."""
     if path[:1] != ("spec",) and path[:2] not in (("metadata", "labels"), ("metadata", "annotations")):
         return None
     inside, source = pod, template
@@ -85,7 +86,7 @@ def _child(value: Any, name: str) -> Any:
 
 
 def _position(made: list[Any], position: int, given: list[Any], identity: str | None) -> int | None:
-    """Where a pod's list entry stands in the template's list; None where it does not."""
+    """Return the position of a pod's list entry in the template's list; None if it is not there."""
     if position >= len(made):
         return None
     if identity is None:

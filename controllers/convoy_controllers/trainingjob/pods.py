@@ -1,4 +1,4 @@
-"""The pod of a slot: the user's template with what Convoy needs in it."""
+"""Builds the pod of a slot: the user's template plus what Convoy needs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from convoy_crds.layout import Slot
 from convoy_crds.meta import API_VERSION
 from convoy_crds.trainingjob import Role, TrainingJob
 
-# Text is UTF-8, whatever locale the image has.
+# Text is UTF-8, whatever the image's locale is.
 LAUNCHER = ("python3", "-I", "-S", "-X", "utf8", f"{terms.MOUNT_PATH}/lib/convoy_launch.py")
 AGENT_VOLUME = "convoy-agent"
 SHM_VOLUME = "convoy-shm"
 HOME_VOLUME = "convoy-home"
 OWN_VOLUMES = frozenset({AGENT_VOLUME, SHM_VOLUME, HOME_VOLUME})
 OWN_ENV = frozenset(value for name, value in vars(terms).items() if name.startswith("ENV_"))
-"""What a template says of these does not count: they are Convoy's to say, or no business of a cluster's."""
+"""Environment variables that Convoy sets. Values for them in a template are ignored."""
 
 
 def _role(job: TrainingJob, slot: Slot) -> Role:
@@ -34,11 +34,11 @@ def _role(job: TrainingJob, slot: Slot) -> Role:
 def _environment(job: TrainingJob, grace_seconds: int) -> list[dict[str, str]]:
     values = {
         terms.ENV_SOCKET: f"{terms.MOUNT_PATH}/agent.sock",
-        # The launcher must be through before the kubelet kills it.
+        # The launcher must finish before the kubelet kills it.
         terms.ENV_GRACE_SECONDS: str(max(1, grace_seconds - 5)),
     }
     if job.spec.engine:
-        # The kubelet would expand $(NAME) and take $$ for $.
+        # The kubelet would expand $(NAME) and turn $$ into $.
         values[terms.ENV_PARAMS] = json.dumps(job.spec.engine.params, sort_keys=True).replace("$", "$$")
     tiers = job.spec.checkpoint.tiers
     if tiers.any:
@@ -77,17 +77,17 @@ def _container(
         ],
         "securityContext": container_security(user.get("securityContext"), security),
     }
-    # The end of the launcher is the end of its pod: a container may have a policy of its own (KEP-5307).
+    # The pod must end when the launcher ends, but a container may have its own restart policy (KEP-5307).
     for theirs in ("args", "restartPolicy", "restartPolicyRules"):
         container.pop(theirs, None)
     return container
 
 
 def pod(job: TrainingJob, engine: Engine | None, slot: Slot) -> dict[str, Any]:
-    """The pod of a slot, complete with its intent hash.
+    """Return the manifest of a slot's pod, complete with its intent hash.
 
-    It passes the *restricted* pod security standard unless the user's template says otherwise, whose fields
-    win wherever Convoy has only a default.
+    It passes the *restricted* pod security standard unless the user's template overrides that. Fields of
+    the template win over Convoy's defaults.
     """
     template = _role(job, slot).template
     meta = template.metadata.to_dict() if template else {}
@@ -138,13 +138,15 @@ def pod(job: TrainingJob, engine: Engine | None, slot: Slot) -> dict[str, Any]:
         },
     }
     body["metadata"]["annotations"][terms.ANNOTATION_INTENT] = intent_hash(body)
-    _help_readers(body)
+    _add_diagnostics(body)
     return body
 
 
-def _help_readers(body: dict[str, Any]) -> None:
-    """Adds what tells people and the operator more: which container runs the ranks, and the end of the log of
-    each container that fails. No part of the intent: no pod is replaced for it.
+def _add_diagnostics(body: dict[str, Any]) -> None:
+    """Add what helps people and the operator to read the pod.
+
+    These are the name of the ranks' container, and the end of the log of each container that fails. Neither
+    is part of the intent, so no pod is replaced for it.
     """
     annotations, spec = body["metadata"]["annotations"], body["spec"]
     ranks = spec["containers"][0]["name"]
@@ -156,9 +158,9 @@ def _help_readers(body: dict[str, Any]) -> None:
 
 
 def with_incarnation(body: dict[str, Any], incarnation: int, avoid: Collection[str]) -> dict[str, Any]:
-    """The pod as it is created for an incarnation, away from the nodes to `avoid` where that is possible.
+    """Return the pod as created for an incarnation; if possible it goes to none of the nodes in `avoid`.
 
-    Neither is part of the intent: a pod that runs is not replaced for it.
+    Neither is part of the intent, so a running pod is not replaced for it.
     """
     fresh = copy.deepcopy(body)
     fresh["metadata"]["annotations"][terms.ANNOTATION_BORN] = str(incarnation)
@@ -172,11 +174,11 @@ def with_incarnation(body: dict[str, Any], incarnation: int, avoid: Collection[s
 
 
 def pod_incarnation(pod: PodView) -> int:
-    """The incarnation that a pod was created for; 0 when that cannot be read."""
+    """Return the incarnation that a pod was created for; 0 if it cannot be parsed."""
     text = pod.annotations.get(terms.ANNOTATION_BORN, "")
     return int(text) if text.isdecimal() else 0
 
 
 def intent_hash(body: dict[str, Any]) -> str:
-    """A digest of what was asked for, before the API server fills in defaults."""
+    """Return a digest of the requested pod, before the API server adds defaults."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]

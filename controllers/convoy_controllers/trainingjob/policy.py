@@ -1,6 +1,6 @@
 """What each kind of fault costs and replaces: one row per reason.
 
-Counted are faults that a program or its surroundings may repeat for ever; what the cluster does to a job is
+Faults that a program or its environment may repeat for ever are counted. What the cluster does to a job is
 free. A fault that blames its node makes that node an offender, see `offenders.py`.
 """
 
@@ -16,34 +16,39 @@ from convoy_crds.trainingjob_status import RestartScope
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The answer to a kind of fault."""
+    """How a job handles a kind of fault."""
 
     counted: bool = True
-    """Against `recovery.maxRestarts`."""
+    """True if the restart counts against `recovery.maxRestarts`."""
     terminal: bool = False
-    """No restart can heal it."""
+    """True if no restart can heal the fault."""
     scope: RestartScope = RestartScope.PROCESS
-    """What the first restart replaces; `escalation.scope` widens it when nothing gets better."""
+    """What the first restart replaces; `escalation.scope` widens it if restarts do not help."""
     blames_node: bool = False
     user_error: bool = False
-    """The program's own doing: at the same step again and again, it is not worth another try."""
+    """True if the program itself causes the fault. If it repeats at the same step, another restart is
+    useless.
+    """
     without_steps: bool = False
-    """Repeats count as identical errors also before the first step, which is never reached."""
+    """True if repeats also count as identical errors before the first step, which such a job never reaches.
+    """
     echo: bool = False
-    """Mostly the consequence of another rank's end."""
+    """True if the fault is mostly the consequence of another rank's end."""
     lead: float = 0.0
-    """Seconds by which it is dated back when causes are ordered: it is never an echo, and clocks differ."""
+    """Seconds by which the fault is dated back to order causes: it is never an echo, and clocks differ."""
 
     @property
     def unstarted(self) -> bool:
-        """Return whether its pod never comes as far as the first rank."""
+        """True if the pod ends before it can start a rank."""
         return self.without_steps and self.scope is RestartScope.POD
 
 
 _CLOCK = 2.0
-"""Between the clocks of two nodes, at most."""
+"""Largest assumed difference between the clocks of two nodes, in seconds."""
 _ABORT = 5.0
-"""The watchdog gives a hung rank so long to print its stacks; what its end does to others is not earlier."""
+"""Seconds that the watchdog gives a hung rank to print its stacks. Other ranks notice its end only after
+that.
+"""
 _FREE = Policy(counted=False, scope=RestartScope.POD)
 
 POLICIES: Mapping[str, Policy] = {
@@ -86,5 +91,5 @@ POLICIES: Mapping[str, Policy] = {
 
 
 def policy(reason: Reason) -> Policy:
-    """The row of a reason; KeyError for one that is no fault's."""
+    """Return the row of a reason. Raises KeyError for a reason that is no fault."""
     return POLICIES[reason.name]

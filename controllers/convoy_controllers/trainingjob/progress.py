@@ -1,4 +1,4 @@
-"""How far the job is, merge_progress from its ranks' reports."""
+"""Merges the progress of a job from its ranks' reports."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from convoy_controllers.views import SlotView
 from convoy_crds.trainingjob_status import CheckpointStatus, Progress, Watermark, Watermarks
 
 TIERS = ("local", "peer", "remote")
-"""Nearest first."""
+"""Checkpoint tiers, the nearest first."""
 
 
 def merge_progress(
     views: Iterable[SlotView], incarnation: int, stored: Progress | None, allowed: Sequence[str] | None = None
 ) -> Progress | None:
-    """The progress of the slowest rank, with loss, rate and metrics of the lowest rank that knows them.
+    """Return the progress of the slowest rank. Loss, rate and metrics come from the lowest rank that
+    reports them.
 
-    Keeps what is stored until a rank of this incarnation reports a step. `allowed`: names of metrics, see
-    `metrics.declared`.
+    The stored progress stays until a rank of this incarnation reports a step. `allowed` are the names of
+    metrics, see `metrics.declared`.
     """
     ranks = sorted(
         (
@@ -56,7 +57,9 @@ def merge_progress(
 
 
 def _eta(stored: Progress | None, step: int, total: int | None, time: datetime) -> datetime | None:
-    """When the last step ends, at the pace between the stored progress and this one."""
+    """Return when the last step ends, at the pace between the stored progress and this one; None if
+    unknown.
+    """
     if total is None or step >= total or stored is None or stored.time is None:
         return None
     steps, elapsed = step - stored.step, (time - stored.time).total_seconds()
@@ -66,7 +69,9 @@ def _eta(stored: Progress | None, step: int, total: int | None, time: datetime) 
 
 
 def newest_checkpoint(views: Iterable[SlotView], stored: CheckpointStatus | None) -> CheckpointStatus | None:
-    """The newest generation that any agent saw committed, and each tier's; none of them ever goes back."""
+    """Return the newest generation that any agent saw committed, and the newest of each tier. None ever
+    goes back.
+    """
     marks = stored.watermarks.model_copy() if stored else Watermarks()
     for view in views:
         for tier, commit in view.committed.items():

@@ -13,7 +13,7 @@ from convoy_controllers.children import Delete, delete_pod
 from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob import checkpointing, formation, nodes
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.pod_changes import off_lost_node, stranded, unfenced_seconds
+from convoy_controllers.trainingjob.pod_changes import delete_from_lost_node, stranded, unfenced_seconds
 from convoy_controllers.trainingjob.pod_ends import ended
 from convoy_controllers.trainingjob.pods import pod_incarnation
 from convoy_controllers.trainingjob.status import Draft
@@ -91,7 +91,7 @@ def _deletion(
     """How a pod is to go: by its kubelet, or without one where its node is lost or its agent stays away."""
     if pod.node in lost:
         unfenced = unfenced_seconds(observed, {one.name: one for one in own}, pod)
-        return off_lost_node(pod, unfenced)
+        return delete_from_lost_node(pod, unfenced)
     if pod.deleting:
         # Its kubelet cannot unmount without the agent.
         over = ended(pod) and stranded(observed, pod, status)

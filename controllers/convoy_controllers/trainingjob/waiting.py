@@ -7,7 +7,7 @@ from datetime import datetime
 
 from convoy_controllers.plan import Inspect
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.pod_ends import ended, how, last_words
+from convoy_controllers.trainingjob.pod_ends import describe_end, ended, output_end
 from convoy_controllers.trainingjob.validity import Violation
 from convoy_controllers.views import PodView, SlotView
 from convoy_crds.layout import Slot
@@ -90,9 +90,13 @@ def broken(pods: Sequence[PodView]) -> Violation | None:
             why = pod.waiting_message or pod.waiting_reason
             return _because(Reasons.CONTAINER_CONFIG, container=container, why=why, **facts)
         if pod.failure and not ended(pod):
-            words = last_words(pod.failure.message)
+            words = output_end(pod.failure.message)
             return _because(
-                Reasons.CONTAINER_FAILING, container=container, how=how(pod.failure), words=words, **facts
+                Reasons.CONTAINER_FAILING,
+                container=container,
+                how=describe_end(pod.failure),
+                words=words,
+                **facts,
             )
     return None
 

@@ -8,7 +8,7 @@ import pytest
 from tests.integration.crds.test_schema import STORES, STRICT, body, path, refusal, store
 
 from convoy_controllers.testing.builders import make_engine
-from convoy_controllers.trainingjob.pods import born, pod
+from convoy_controllers.trainingjob.pods import pod, with_incarnation
 from convoy_crds.layout import slots
 from convoy_crds.meta import MAX_REPLICAS
 from convoy_crds.trainingjob import TrainingJob
@@ -35,7 +35,7 @@ def test_the_api_server_takes_the_pods_of_every_name_that_it_takes(
     manifest = body(roles=[{"name": LONGEST_ROLE, "replicas": MAX_REPLICAS}])
     manifest["metadata"]["name"] = name
     job = TrainingJob.model_validate(control_plane.request("POST", path(namespace) + STRICT, manifest))
-    made = born(pod(job, make_engine(), slots(job)[-1]), 1, [LONG])
+    made = with_incarnation(pod(job, make_engine(), slots(job)[-1]), 1, [LONG])
     stored = control_plane.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", made)
     assert stored["metadata"]["name"] == f"{name}-{LONGEST_ROLE}-{MAX_REPLICAS - 1}"
 

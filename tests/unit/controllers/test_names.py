@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from convoy.cli.rules import schema_of
 from convoy_controllers.testing.builders import make_engine, make_job
-from convoy_controllers.trainingjob.pods import born, pod
+from convoy_controllers.trainingjob.pods import pod, with_incarnation
 from convoy_crds import trainingjob
 from convoy_crds.layout import slots
 from convoy_crds.meta import MAX_REPLICAS
@@ -40,7 +40,7 @@ def test_what_is_made_of_an_accepted_name_is_valid(name: str, role: str, replica
         assert len(name) + len(role) + len(f"--{MAX_REPLICAS - 1}") > 63, "and the message says so"
         return
     job = make_job(name, roles=[{"name": role, "replicas": replica + 1}])
-    made = born(pod(job, make_engine(), slots(job)[replica]), 3, ["node.example.com"])
+    made = with_incarnation(pod(job, make_engine(), slots(job)[replica]), 3, ["node.example.com"])
     meta = made["metadata"]
     assert len(meta["name"]) <= 63 and SUBDOMAIN.fullmatch(meta["name"])
     assert all(len(value) <= 63 and LABEL.fullmatch(value) for value in meta["labels"].values())

@@ -56,6 +56,6 @@ def test_no_kubelet_starts_a_launcher_again(field: str) -> None:
 
 def test_none_of_this_is_a_reason_to_replace_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     intent = made()["metadata"]["annotations"][ANNOTATION_INTENT]
-    monkeypatch.setattr(pods, "_help_readers", lambda body: None)
+    monkeypatch.setattr(pods, "_add_diagnostics", lambda body: None)
     plain = made()["metadata"]["annotations"]
     assert plain == {ANNOTATION_INTENT: intent}

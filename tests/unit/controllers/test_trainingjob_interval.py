@@ -16,7 +16,7 @@ from convoy_controllers.simulate.happenings import Happening, Paused
 from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.program import Program
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
-from convoy_controllers.trainingjob.interval import UNMEASURED, decided, seconds, told, words
+from convoy_controllers.trainingjob.interval import UNMEASURED, assigned_seconds, decided, described, seconds
 from convoy_controllers.views import RankView, SlotView
 from convoy_crds import terms
 from convoy_crds.trainingjob_status import (
@@ -149,8 +149,8 @@ def test_time_counts_while_ranks_step_and_only_as_far_as_they_told() -> None:
 def test_a_job_whose_spec_names_a_time_is_told_nothing(checkpoint: Any) -> None:
     job, known = make_job(checkpoint=checkpoint), ChosenInterval(seconds=77, reason="of another spec")
     assert decided(job, status(kept=known), views((0.01, 0.5))) is None
-    assert told(job, status(kept=known)) == 0
-    assert words(job, status(kept=known)) == job.spec.checkpoint.interval
+    assert assigned_seconds(job, status(kept=known)) == 0
+    assert described(job, status(kept=known)) == job.spec.checkpoint.interval
 
 
 # As the plan has it.

@@ -10,7 +10,7 @@ import pytest
 from convoy_controllers.children import EndPod
 from convoy_controllers.plan import Plan
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
-from convoy_controllers.trainingjob.finished import BESIDE_SECONDS, LET_GO_SECONDS
+from convoy_controllers.trainingjob.finished import LAUNCHER_EXIT_SECONDS, SIDECAR_EXIT_SECONDS
 from convoy_controllers.trainingjob.plan import plan
 from convoy_controllers.views import ContainerEnd, PodWarning, RankView
 from convoy_crds.trainingjob_status import Phase
@@ -36,8 +36,8 @@ def test_pods_with_a_sidecar_end_with_the_job_and_stay_for_their_logs() -> None:
     for name in cluster.pods:
         cluster.pod(name, phase="Running", exit_code=0)
     made = closing(cluster)
-    assert not made.endings and made.requeue_after == LET_GO_SECONDS, "they may send off what the ranks wrote"
-    made = closing(cluster.wait(LET_GO_SECONDS))
+    assert not made.endings and made.requeue_after == LAUNCHER_EXIT_SECONDS, "they may upload logs"
+    made = closing(cluster.wait(LAUNCHER_EXIT_SECONDS))
     assert made.endings == tuple(EndPod(pod.name, pod.uid) for pod in cluster.pods.values())
     assert not made.deletions and not made.commands
     # Their kubelets have been told, and take the time that the sidecars may have.
@@ -47,7 +47,7 @@ def test_pods_with_a_sidecar_end_with_the_job_and_stay_for_their_logs() -> None:
     cluster.wait(60)
     made = closing(cluster)
     assert not made.endings and not made.deletions and made.requeue_after is not None
-    cluster.wait(BESIDE_SECONDS)
+    cluster.wait(SIDECAR_EXIT_SECONDS)
     assert len(closing(cluster).deletions) == 2, "a kubelet that does nothing is not waited for without end"
 
 

@@ -240,7 +240,7 @@ def failed_pod(**facts: Any) -> PodView:
             False,
             id="not admitted, for something of the template's",
         ),
-        pytest.param({}, "PodNotAdmitted", ["does not say why"], True, id="nobody says why"),
+        pytest.param({}, "PodNotAdmitted", ["gives no reason"], True, id="nobody says why"),
     ],
 )
 def test_who_is_at_fault(facts: dict[str, Any], reason: str, words: list[str], blames: bool) -> None:

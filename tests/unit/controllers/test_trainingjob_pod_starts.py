@@ -63,7 +63,7 @@ def test_pods_that_end_well_before_their_ranks_begin_are_not_made_without_end() 
         cluster.settle().wait(61)
     status = cluster.job.status
     assert (status.phase, status.reason, status.restarts.total) == (Phase.FAILED, "MaxRestartsExceeded", 2)
-    assert "ended with code 0 before any rank began" in message(cluster, "Failed")
+    assert "exited with code 0 before any rank started" in message(cluster, "Failed")
     assert status.offenders == []
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.plan import plan
-from convoy_controllers.trainingjob.pods import born, pod
+from convoy_controllers.trainingjob.pods import pod, with_incarnation
 from convoy_controllers.trainingjob.refusal import Refusal, findings, refusal
 from convoy_controllers.trainingjob.templates import clashes
 from convoy_crds.layout import slots
@@ -169,7 +169,7 @@ def test_convoys_own_volumes_and_paths_are_not_the_templates(spec: dict[str, Any
 )
 def test_a_running_job_is_not_stalled_by_a_null(spec: dict[str, Any], made: Any) -> None:
     job = job_of(nodeSelector=None, tolerations=None, volumes=None, securityContext=None, **spec)
-    body = born(body_of(job), 3, {"node-a"})
+    body = with_incarnation(body_of(job), 3, {"node-a"})
     affinity = body["spec"]["affinity"]
     (term,) = affinity.pop("nodeAffinity")["preferredDuringSchedulingIgnoredDuringExecution"]
     assert term["preference"]["matchFields"][0]["values"] == ["node-a"]

@@ -138,12 +138,12 @@ def test_every_cause_agrees_with_the_truth(
 
 def test_a_ledger_that_books_a_cause_wrongly_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: lost steps that are made again count as new ones."""
-    turn = goodput._Book.turn
+    switch = goodput._LedgerUpdate.switch
 
-    def careless(book: goodput._Book, cause: Cause | None, at: object) -> None:
-        turn(book, Cause.PRODUCTIVE if cause is Cause.RECOMPUTE else cause, at)  # type: ignore[arg-type]
+    def careless(ledger: goodput._LedgerUpdate, cause: Cause | None, at: object) -> None:
+        switch(ledger, Cause.PRODUCTIVE if cause is Cause.RECOMPUTE else cause, at)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(goodput._Book, "turn", careless)
+    monkeypatch.setattr(goodput._LedgerUpdate, "switch", careless)
     course = Course(seed=1, step=0.2, elastic=False, saves=False, spare=True)
     course.strike("kill", 1)
     course.cluster.run(60.0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from convoy_controllers.cached import Pod
-from convoy_controllers.trainingjob.pod_ends import how
+from convoy_controllers.trainingjob.pod_ends import describe_end
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.layout import present
 from convoy_crds.nodehealth import NodeHealth
@@ -209,7 +209,7 @@ def pod_state(pod: Pod) -> tuple[str, Tone]:
     view = pod.view
     if view.failure is not None and not view.deleting and view.exit_code is None:
         said = f": {view.failure.message}" if view.failure.message else ""
-        return f"container {view.failure.name} {how(view.failure)}{said}", Tone.BAD
+        return f"container {view.failure.name} {describe_end(view.failure)}{said}", Tone.BAD
     if view.kubelet_reason and view.exit_code is None:
         return f"{view.kubelet_reason}: {view.kubelet_message}".rstrip(": "), Tone.BAD
     if view.exit_code is not None:
