@@ -33,7 +33,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     status: int
     headers: dict[str, str]
     body: bytes
@@ -41,14 +41,14 @@ class Answer:
     """Bytes of the body after which the connection breaks; None for all."""
 
 
-Forward = Callable[[Request], Answer]
-Fault = Callable[[Request, Forward], Answer | None]
+Forward = Callable[[Request], Response]
+Fault = Callable[[Request, Forward], Response | None]
 """What is answered; None breaks the connection."""
 
 
 def refuse(status: int, code: str = "SlowDown", message: str = "") -> Fault:
     body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
-    return lambda request, forward: Answer(status, {"content-type": "application/xml"}, body)
+    return lambda request, forward: Response(status, {"content-type": "application/xml"}, body)
 
 
 def drop(request: Request, forward: Forward) -> None:
@@ -76,17 +76,17 @@ def held(until: threading.Event) -> Fault:
     return hold
 
 
-def duplicate(request: Request, forward: Forward) -> Answer:
+def duplicate(request: Request, forward: Forward) -> Response:
     forward(request)
     return forward(request)
 
 
-def cut(request: Request, forward: Forward) -> Answer:
+def cut(request: Request, forward: Forward) -> Response:
     answer = forward(request)
     return replace(answer, sent=len(answer.body) // 2)
 
 
-def flip(request: Request, forward: Forward) -> Answer:
+def flip(request: Request, forward: Forward) -> Response:
     answer = forward(request)
     middle = len(answer.body) // 2
     spoilt = answer.body[:middle] + bytes([answer.body[middle] ^ 16]) + answer.body[middle + 1 :]
@@ -96,7 +96,7 @@ def flip(request: Request, forward: Forward) -> Answer:
 def without(header: str, access: str = "", secret: str = "") -> Fault:
     """A server that does not know the header. With keys it is one that looks at signatures."""
 
-    def strip(request: Request, forward: Forward) -> Answer:
+    def strip(request: Request, forward: Forward) -> Response:
         headers = {name: value for name, value in request.headers.items() if name != header}
         if access and header in request.headers:
             headers = _signed(replace(request, headers=headers), access, secret)
@@ -113,7 +113,7 @@ def _signed(request: Request, access: str, secret: str) -> dict[str, str]:
     return {name.lower(): value for name, value in made.headers.items()}
 
 
-def empty_list(request: Request, forward: Forward) -> Answer:
+def empty_list(request: Request, forward: Forward) -> Response:
     """A server that lists late."""
     answer = forward(request)
     start = answer.body.find(b"<Contents>")
@@ -121,7 +121,7 @@ def empty_list(request: Request, forward: Forward) -> Answer:
     return answer if start < 0 else replace(answer, body=answer.body[:start] + answer.body[end:])
 
 
-def check_crc32(request: Request, forward: Forward) -> Answer | None:
+def check_crc32(request: Request, forward: Forward) -> Response | None:
     """A server that looks at checksums."""
     expected = request.headers.get("x-amz-checksum-crc32")
     if expected and base64.b64decode(expected) != zlib.crc32(request.body).to_bytes(4, "big"):
@@ -132,7 +132,7 @@ def check_crc32(request: Request, forward: Forward) -> Answer | None:
 def meet(barrier: threading.Barrier) -> Fault:
     """All of these requests are there before the first goes on."""
 
-    def wait(request: Request, forward: Forward) -> Answer:
+    def wait(request: Request, forward: Forward) -> Response:
         barrier.wait(20)
         return forward(request)
 
@@ -252,7 +252,7 @@ class FaultProxy:
                 return rule.fault
         return None
 
-    def _forward(self, request: Request) -> Answer:
+    def _forward(self, request: Request) -> Response:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
         try:
             headers = {
@@ -261,7 +261,7 @@ class FaultProxy:
             connection.request(request.method, request.path, request.body or None, headers)
             answer = connection.getresponse()
             found = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, found, answer.read())
+            return Response(answer.status, found, answer.read())
         finally:
             connection.close()
 

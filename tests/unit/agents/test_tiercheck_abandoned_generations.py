@@ -33,15 +33,15 @@ class Slot0:
     """Hears of a generation once it answers."""
 
     def __init__(self) -> None:
-        self.asked: list[int] = []
-        self.told: list[int] = []
+        self.attempts: list[int] = []
+        self.notified: list[int] = []
         self.answers = asyncio.Event()
-        self.abandoned = AbandonedGenerations(self.tell)
+        self.abandoned = AbandonedGenerations(self.notify)
 
-    async def tell(self, plan: object, generation: Generation) -> None:
-        self.asked.append(generation.step)
+    async def notify(self, plan: object, generation: Generation) -> None:
+        self.attempts.append(generation.step)
         await self.answers.wait()
-        self.told.append(generation.step)
+        self.notified.append(generation.step)
 
     def abandon(self, *steps: int) -> None:
         for step in steps:
@@ -61,17 +61,17 @@ async def slot0() -> AsyncIterator[Slot0]:
 async def test_each_is_told_of_whatever_is_abandoned_after_it(slot0: Slot0) -> None:
     slot0.abandon(10, 20)
     slot0.answers.set()
-    await eventually(lambda: slot0.told == [10, 20])
+    await eventually(lambda: slot0.notified == [10, 20])
     assert slot0.known(10, 20, 30) == [True, True, False]
 
 
 async def test_what_two_ranks_abandon_is_told_of_once_at_a_time(slot0: Slot0) -> None:
     slot0.abandon(10, 10)
-    await eventually(lambda: slot0.asked == [10])
+    await eventually(lambda: slot0.attempts == [10])
     slot0.answers.set()
-    await eventually(lambda: slot0.told == [10])
+    await eventually(lambda: slot0.notified == [10])
     slot0.abandon(10)  # slot 0 may not have heard
-    await eventually(lambda: slot0.told == [10, 10])
+    await eventually(lambda: slot0.notified == [10, 10])
 
 
 async def test_the_oldest_make_room(slot0: Slot0) -> None:
@@ -81,16 +81,16 @@ async def test_the_oldest_make_room(slot0: Slot0) -> None:
     slot0.abandon(99)
     assert slot0.known(1, 2, 3, 4, 99) == [False, False, True, False, True]
     slot0.answers.set()
-    await eventually(lambda: sorted(slot0.told) == [3, *range(5, MAX_ABANDONED + 3), 99])
+    await eventually(lambda: sorted(slot0.notified) == [3, *range(5, MAX_ABANDONED + 3), 99])
 
 
 async def test_a_pod_that_left_is_forgotten(slot0: Slot0) -> None:
     slot0.abandon(10)
-    await eventually(lambda: slot0.asked == [10])
+    await eventually(lambda: slot0.attempts == [10])
     slot0.abandoned.drop_pod(POD)
     slot0.answers.set()
     await asyncio.sleep(0)
-    assert slot0.known(10) == [False] and not slot0.told
+    assert slot0.known(10) == [False] and not slot0.notified
 
 
 # What is withdrawn, at its owner's.

@@ -68,7 +68,7 @@ def test_every_operation_of_a_store_is_watched() -> None:
     heard: list[tuple[str, bool]] = []
     timer = ResponseTimer(lambda: 1.0)
 
-    class Told:
+    class RecordingBlobs:
         where = "here"
 
         def __getattr__(self, name: str) -> Any:
@@ -81,7 +81,7 @@ def test_every_operation_of_a_store_is_watched() -> None:
             return use
 
     names: list[int] = []
-    blobs = TimedBlobs(Told(), timer)  # type: ignore[arg-type]
+    blobs = TimedBlobs(RecordingBlobs(), timer)  # type: ignore[arg-type]
     assert blobs.where == "here"
     blobs.put("k", b"")
     blobs.create("k", b"")
@@ -223,9 +223,9 @@ class Remote:
         for claim in ("hung", "fine", "other"):
             (root / claim).mkdir()
         for name in ("hung", "fine"):
-            self.tell(name, name)
+            self.update_store(name, name)
 
-    def tell(self, name: str, claim: str) -> None:
+    def update_store(self, name: str, claim: str) -> None:
         volume = hub_pb2.ClaimedVolume(claim=claim)
         self.remotes.apply(hub_pb2.Store(name=name, version=claim, volume=volume, conditional=True))
 
@@ -245,7 +245,7 @@ async def test_a_store_that_hangs_holds_up_no_other_one(
         with pytest.raises(StoreError, match="claim hung: it does not answer") as told:
             await task
         assert told.value.retriable
-    # Told of another place, it is another store.
-    here.tell("hung", "other")
+    # RecordingBlobs of another place, it is another store.
+    here.update_store("hung", "other")
     assert not (await here.remotes.inventory(here.plan("hung"))).records
     await here.remotes.close()

@@ -111,7 +111,7 @@ async def dialled(two: Two) -> AsyncIterator[grpc.aio.Channel]:
         await server.stop(None)
 
 
-def asked(
+def run_call(
     what: str,
     channel: grpc.aio.Channel,
     before_taking: Callable[[], Awaitable[None]] = nothing,
@@ -144,7 +144,7 @@ async def under_way(kind: str) -> AsyncIterator[tuple[grpc.aio.Channel, asyncio.
     """A call that has come to a request of this kind, which is not answered."""
     two = Two(kind)
     async with asyncio.timeout(20), dialled(two) as channel:
-        call = asyncio.create_task(asked(kind, channel))
+        call = asyncio.create_task(run_call(kind, channel))
         await two.called.wait()
         yield channel, call
 
@@ -168,7 +168,7 @@ async def test_who_is_cancelled_itself_ends(kind: str) -> None:
 async def test_a_channel_that_is_closed_between_two_calls_is_so_as_well() -> None:
     async with asyncio.timeout(20), dialled(Two("")) as channel:
         with pytest.raises(Unreachable, match="two"):
-            await asked("chunks", channel, lambda: channel.close(None))
+            await run_call("chunks", channel, lambda: channel.close(None))
 
 
 @pytest.mark.parametrize("breaks", [False, True], ids=["it answers", "it leaves"])
@@ -176,10 +176,10 @@ async def test_a_fault_of_this_node_is_told_as_it_is(breaks: bool) -> None:
     """Whatever the other node then says: it is no connection that was closed, after which one tries again."""
     async with asyncio.timeout(20), dialled(Two("", breaks)) as channel:
         with pytest.raises(ZeroDivisionError, match="packing"):
-            await asked("give", channel, packing=ZeroDivisionError("packing"))
+            await run_call("give", channel, packing=ZeroDivisionError("packing"))
 
 
 async def test_a_node_that_leaves_while_it_is_given_something_cannot_be_reached() -> None:
     async with asyncio.timeout(20), dialled(Two("", breaks=True)) as channel:
         with pytest.raises(Unreachable, match="it leaves"):
-            await asked("give", channel)
+            await run_call("give", channel)

@@ -33,7 +33,7 @@ class Slot0(Decisions):
         outcome()
         return hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.FRESH)
 
-    async def asked(self) -> Any:
+    async def decide_once(self) -> Any:
         return await self.decide("uid", 2, 0, ())
 
 
@@ -54,7 +54,7 @@ def raises(error: BaseException) -> Callable[[], None]:
 )
 async def test_whoever_asks_again_finds_it_tried_again(error: BaseException) -> None:
     slot = Slot0(raises(error), fine)
-    askers = [asyncio.create_task(slot.asked()) for _ in range(3)]
+    askers = [asyncio.create_task(slot.decide_once()) for _ in range(3)]
     await asyncio.sleep(0)
     slot.may.set()
     said = await asyncio.gather(*askers, return_exceptions=True)
@@ -62,15 +62,15 @@ async def test_whoever_asks_again_finds_it_tried_again(error: BaseException) -> 
         assert [one.message for one in said] == ["no answer"] * 3  # type: ignore[union-attr]
     else:
         assert [type(one) for one in said] == [type(error)] * 3
-    (again,) = await asyncio.gather(slot.asked(), return_exceptions=True)
+    (again,) = await asyncio.gather(slot.decide_once(), return_exceptions=True)
     assert again == hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.FRESH)
 
 
 async def test_what_is_decided_stays_although_an_asker_has_gone() -> None:
     slot = Slot0(fine)
-    gone, stays = asyncio.create_task(slot.asked()), asyncio.create_task(slot.asked())
+    gone, stays = asyncio.create_task(slot.decide_once()), asyncio.create_task(slot.decide_once())
     await asyncio.sleep(0)
     gone.cancel()
     await asyncio.gather(gone, return_exceptions=True)
     slot.may.set()
-    assert (await stays).outcome == (await slot.asked()).outcome == hub_pb2.ResumeReply.FRESH
+    assert (await stays).outcome == (await slot.decide_once()).outcome == hub_pb2.ResumeReply.FRESH

@@ -58,7 +58,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-async def begun(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> JobMemory:
+async def open_job_memory(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> JobMemory:
     job_memory = JobMemory("uid", tmpfs.folder, Budget(LIMIT), pool)
     assert await job_memory.start_incarnation(Branch(1), {}, [])
     return job_memory
@@ -78,7 +78,7 @@ async def stand(job_memory: JobMemory, manifest: Manifest) -> None:
 
 async def test_a_copy_that_has_gone_is_nobody_s_any_more(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
     """As many are remembered as there are, however many have come."""
-    job_memory = await begun(tmpfs, pool)
+    job_memory = await open_job_memory(tmpfs, pool)
     copies = [named(noise(step), step) for step in range(1, 9)]
     for one in copies:
         await come(job_memory, one, copy_of="two")
@@ -96,7 +96,7 @@ async def test_a_copy_that_has_gone_is_nobody_s_any_more(tmpfs: Tmpfs, pool: Thr
 async def test_a_copy_that_was_damaged_while_it_was_read_is_counted_on(
     tmpfs: Tmpfs, pool: ThreadPoolExecutor
 ) -> None:
-    job_memory = await begun(tmpfs, pool)
+    job_memory = await open_job_memory(tmpfs, pool)
     copy = named(noise(1), 1)
     await come(job_memory, copy, copy_of="two")
     job_memory.uses.pin({copy.id})
@@ -109,7 +109,7 @@ async def test_a_copy_that_was_damaged_while_it_was_read_is_counted_on(
 
 async def full(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
     """A rank's buffers for bases and segments, and a copy."""
-    job_memory = await begun(tmpfs, pool)
+    job_memory = await open_job_memory(tmpfs, pool)
     await job_memory.reserve("10", 2, 50 * SIZE, ["10"], 0)
     await job_memory.reserve("10", 3, SIZE, ["10"], 0, SEGMENTS)
     await come(job_memory, named(noise(1), 1), copy_of="two")

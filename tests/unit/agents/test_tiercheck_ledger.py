@@ -27,7 +27,7 @@ from convoy_controllers.checkpoint.records import Record
 FIRST, SECOND = Generation(1, 1), Generation(1, 2)
 
 
-class Kept:
+class FakeMemory:
     """The memory of the agent of slot 0, and the store's: only what the ledger asks of them."""
 
     def __init__(self, folder: Path) -> None:
@@ -39,10 +39,10 @@ class Kept:
         """The job ends while something is committed in its store."""
         self.there = True
 
-    def open(self, job_uid: str) -> Kept:
+    def open(self, job_uid: str) -> FakeMemory:
         return self
 
-    def get(self, job_uid: str) -> Kept | None:
+    def get(self, job_uid: str) -> FakeMemory | None:
         return self if self.there else None
 
     async def inspect(self, do: Callable[[ShardStore], Any]) -> Any:
@@ -81,7 +81,7 @@ class Plan:
     incarnation, world_size, memory = 1, 1, Memory()
 
 
-async def write(ledger: MemoryLedger, memory: Kept, generation: Generation) -> Record:
+async def write(ledger: MemoryLedger, memory: FakeMemory, generation: Generation) -> Record:
     """Every slot has sealed it."""
     plan: Any = Plan()
     manifest = sealed(memory.store, f"0-{generation.step % 2}", generation.step)
@@ -97,7 +97,7 @@ async def test_the_record_that_stands_tells_whether_it_goes_to_the_store(
     """An agent has ended between the record and the watermark: its record stands, whatever the next one makes
     of it.
     """
-    memory: Any = Kept(tmp_path)
+    memory: Any = FakeMemory(tmp_path)
     ledger = MemoryLedger(memory, memory, TroubleReporter(lambda *_: None))
     fresh = Record(FIRST, None, {"0": named(noise(1), 1).id}, 1, "2.13", 1.0)
     if kept is not None:
@@ -110,7 +110,7 @@ async def test_the_record_that_stands_tells_whether_it_goes_to_the_store(
 
 async def test_nothing_is_remembered_of_a_job_that_is_over(tmp_path: Path) -> None:
     """Neither what went to its store, nor for what room was made there."""
-    memory: Any = Kept(tmp_path)
+    memory: Any = FakeMemory(tmp_path)
     plan: Any = Plan()
     ledger = MemoryLedger(memory, memory, TroubleReporter(lambda *_: None))
     assert (await write(ledger, memory, FIRST)).remote
@@ -124,7 +124,7 @@ async def test_nothing_is_remembered_of_a_job_that_is_over(tmp_path: Path) -> No
 
 
 async def test_nor_is_it_when_the_job_ends_while_something_is_committed(tmp_path: Path) -> None:
-    memory: Any = Kept(tmp_path)
+    memory: Any = FakeMemory(tmp_path)
     plan: Any = Plan()
     ledger = MemoryLedger(memory, memory, TroubleReporter(lambda *_: None))
     assert (await write(ledger, memory, FIRST)).remote

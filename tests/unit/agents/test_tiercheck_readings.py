@@ -72,7 +72,7 @@ class Node:
         del self.pods[uid]
         self.ranks.drop_pod(uid)
 
-    async def ask(self, uid: str, *questions: str) -> list[str]:
+    async def serve(self, uid: str, *questions: str) -> list[str]:
         pod = self.pods[uid]
         line: Any = Rank(pod.assignment.incarnation, *questions)
         await self.ranks.serve(lambda: pod, line)
@@ -84,22 +84,22 @@ async def test_a_pod_that_leaves_while_it_is_decided_keeps_nothing() -> None:
     node = Node()
     node.assigned("a", 1)
     node.decided.clear()
-    asking = asyncio.create_task(node.ask("a", "restore"))
+    asking = asyncio.create_task(node.serve("a", "restore"))
     await node.asked.wait()
     node.leaves("a")
     node.decided.set()
     await asking
     node.assigned("b", 1)
-    assert await node.ask("b", "restore", "restored") == ["restore", "done"]
+    assert await node.serve("b", "restore", "restored") == ["restore", "done"]
     assert node.unpinned == 1
 
 
 async def test_what_an_earlier_incarnation_has_not_read_to_its_end_keeps_nothing() -> None:
     node = Node()
     node.assigned("a", 1)
-    await node.ask("a", "restore")
+    await node.serve("a", "restore")
     node.assigned("b", 2)
-    await node.ask("b", "restore", "restored")
+    await node.serve("b", "restore", "restored")
     assert node.unpinned == 1
 
 
@@ -107,11 +107,11 @@ async def test_what_another_pod_reads_in_this_incarnation_or_a_later_one_stays()
     for incarnation in (1, 2):
         node = Node()
         node.assigned("a", incarnation)
-        await node.ask("a", "restore")
+        await node.serve("a", "restore")
         node.assigned("b", 1)
-        await node.ask("b", "restore", "restored")
+        await node.serve("b", "restore", "restored")
         assert node.unpinned == 0
-        await node.ask("a", "restored")
+        await node.serve("a", "restored")
         assert node.unpinned == 1
 
 
@@ -121,10 +121,10 @@ async def test_nothing_is_remembered_of_a_job_that_is_over() -> None:
         node = Node()
         for uid in ("a", "b", "c"):
             node.assigned(uid, 1)
-        await node.ask("a", "restore")
-        await node.ask("b", "restore", "restored")
+        await node.serve("a", "restore")
+        await node.serve("b", "restore", "restored")
         node.leaves("a")
         if over:
             node.ranks.drop_job("job")
-        await node.ask("c", "restore", "restored")
+        await node.serve("c", "restore", "restored")
         assert node.dropped == dropped

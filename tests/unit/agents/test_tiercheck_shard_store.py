@@ -235,7 +235,7 @@ def test_a_file_that_cannot_grow_is_as_it_was(
     assert path.read_bytes() == there if there else not path.exists()
 
 
-class Vaults(RuleBasedStateMachine):
+class ShardStoreMachine(RuleBasedStateMachine):
     """Against a plain model: what was kept and not collected can be read, bit for bit."""
 
     manifests = Bundle("manifests")
@@ -276,7 +276,7 @@ class Vaults(RuleBasedStateMachine):
         return manifest.id
 
     @rule(key=manifests)
-    def forget(self, key: str) -> None:
+    def drop_shard(self, key: str) -> None:
         self.store.drop(key)
         self.kept.pop(key, None)
 
@@ -315,7 +315,7 @@ class Vaults(RuleBasedStateMachine):
             self.holder.cleanup()
 
 
-TestVaults = Vaults.TestCase
+TestVaults = ShardStoreMachine.TestCase
 TestVaults.settings = settings(max_examples=60, stateful_step_count=30)
 
 

@@ -35,9 +35,9 @@ class Place:
     def __init__(self) -> None:
         self.now = 100.0
         self.told: list[tuple[str, int, dict[str, str]]] = []
-        self.troubles = TroubleReporter(self._hear, lambda: self.now)
+        self.troubles = TroubleReporter(self._record, lambda: self.now)
 
-    def _hear(self, uid: str, incarnation: int, troubles: Mapping[str, str]) -> None:
+    def _record(self, uid: str, incarnation: int, troubles: Mapping[str, str]) -> None:
         self.told.append((uid, incarnation, dict(troubles)))
 
     def failed(self, error: StoreError, after: float = 0.0, **plan: Any) -> list[str]:

@@ -51,15 +51,15 @@ class GarbageCollector:
         self._tidy()
         if not garbage.chunks and not self._aged("manifests", garbage.manifests)[0]:
             return Garbage(garbage.records, garbage.branches)
-        with self._marked() as said:
+        with self._marked() as renew_marker:
             left = self._part.inventory()
             heads = {head for one in left.records.values() for head in one.shards.values()}
             alive = retention.reachable(heads, left.manifests)
-            manifests = self._expire("manifests", garbage.manifests - alive, said)
+            manifests = self._expire("manifests", garbage.manifests - alive, renew_marker)
             used = digests(one for key, one in left.manifests.items() if key not in manifests)
             # A manifest that is in use but cannot be read may be put again: its chunks stay till then.
             lost = alive - left.manifests.keys()
-            chunks = frozenset() if lost else self._expire("chunks", garbage.chunks - used, said)
+            chunks = frozenset() if lost else self._expire("chunks", garbage.chunks - used, renew_marker)
         return Garbage(garbage.records, garbage.branches, manifests, chunks)
 
     def check_none_running(self) -> None:
@@ -107,12 +107,12 @@ class GarbageCollector:
         old = [name for name in names if name in written and now - written[name] > self._grace]
         return old, set(names) - written.keys()
 
-    def _expire(self, folder: str, names: Collection[str], said: Callable[[], float]) -> frozenset[str]:
-        """Those of them that are not there any more. `said`: as `_marked` gives it."""
+    def _expire(self, folder: str, names: Collection[str], renew_marker: Callable[[], float]) -> frozenset[str]:
+        """Those of them that are not there any more. `renew_marker`: as `_marked` gives it."""
         old, gone = self._aged(folder, names)
         if not old:
             return frozenset(gone)
-        until = said()
+        until = renew_marker()
 
         def remove(name: str) -> bool:
             if self._clock() >= until:

@@ -14,7 +14,7 @@ there is follows from listings.
 
 A chunk that an upload finds here is used again, so it must not be deleted under that upload. Two things see
 to it. What was written within the grace is never deleted, and whoever uses what is old writes it anew
-(`touch`). And who deletes first says so in `sweeps/` and then looks at the times; who commits first makes
+(`touch`). And who deletes first name_inside so in `sweeps/` and then looks at the times; who commits first makes
 everything young, then sees that no sweep is on, then looks whether everything is there. Whichever of the two
 comes first, the other one sees it.
 """
@@ -101,9 +101,9 @@ class Part:
             if self._fits("records", name, record.generation.name):
                 found[record.generation] = record
         branches: dict[int, Branch] = {}
-        said = self._read("branches", lambda text: records.branch(records.unseal(text)))
+        branches_found = self._read("branches", lambda text: records.branch(records.unseal(text)))
         # A decided one comes last, and stays.
-        for name, branch in sorted(said, key=lambda one: one[1].decided):
+        for name, branch in sorted(branches_found, key=lambda one: one[1].decided):
             if self._fits("branches", name, f"{branch.incarnation}{'' if branch.decided else UNDECIDED}"):
                 branches[branch.incarnation] = branch
         manifests = {
@@ -155,10 +155,10 @@ class Part:
             self._report(f"{self.blobs.where}: {key}: {error}")
             return None
 
-    def _fits(self, folder: str, name: str, says: str) -> bool:
-        if name != says:
-            self._report(f"{self.blobs.where}: {self.key(folder, name)} holds {says}")
-        return name == says
+    def _fits(self, folder: str, name: str, name_inside: str) -> bool:
+        if name != name_inside:
+            self._report(f"{self.blobs.where}: {self.key(folder, name)} holds {name_inside}")
+        return name == name_inside
 
 
 def _plain(name: str) -> str:

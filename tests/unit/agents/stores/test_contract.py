@@ -80,12 +80,12 @@ def test_of_a_folder_no_more_is_held_than_is_asked_for(place: Place) -> None:
     """A job's other ranks may have brought a thousand times as much as is in one shard."""
     seen: list[Listing] = []
 
-    class Seen(TimedBlobs):
+    class RecordingBlobs(TimedBlobs):
         def names(self, *more: Any, **also: Any) -> Listing:
             seen.append(super().names(*more, **also))
             return seen[-1]
 
-    place.blobs = Seen(place.blobs, ResponseTimer())
+    place.blobs = RecordingBlobs(place.blobs, ResponseTimer())
     store = place.store()
     put(store, shard(1, [noise(number) for number in range(9)]), [noise(number) for number in range(9)])
     one, absent = chunk_of(noise(1)).digest, chunk_of(noise(10)).digest

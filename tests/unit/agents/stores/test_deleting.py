@@ -128,7 +128,7 @@ def test_who_finds_nothing_to_delete_keeps_nobody_from_committing(place: Place) 
     """Its agent may die at any moment of a sweep, and the job's next one is not to wait for it."""
     said: list[str] = []
 
-    class Told(type(place.blobs)):  # type: ignore[misc]
+    class RecordingBlobs(type(place.blobs)):  # type: ignore[misc]
         def put(self, key: str, data: bytes) -> None:
             said.append(key)
             super().put(key, data)
@@ -137,7 +137,7 @@ def test_who_finds_nothing_to_delete_keeps_nobody_from_committing(place: Place) 
     for step in (1, 2):
         manifest = put(store, shard(step, [noise(step)]), [noise(step)])
         assert store.commit(record_of(manifest))
-    place.blobs.__class__ = Told
+    place.blobs.__class__ = RecordingBlobs
     assert place.store().collect_garbage(Keep(last=1)).records == (Generation(1, 1),)
     assert not said
     place.age_all()
