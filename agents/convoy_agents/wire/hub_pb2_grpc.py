@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class EnrolmentStub:
-    """Buys a short-lived client certificate with a projected, audience-bound service-account token.
-    Served with the hub's certificate; the caller has none yet.
+    """Issues a short-lived client certificate for a projected, audience-bound service-account token.
+    The server shows the hub's certificate; the caller has no certificate yet.
     """
 
     def __init__(self, channel):
@@ -44,8 +44,8 @@ class EnrolmentStub:
 
 
 class EnrolmentServicer:
-    """Buys a short-lived client certificate with a projected, audience-bound service-account token.
-    Served with the hub's certificate; the caller has none yet.
+    """Issues a short-lived client certificate for a projected, audience-bound service-account token.
+    The server shows the hub's certificate; the caller has no certificate yet.
     """
 
     def Enrol(self, request, context):
@@ -71,8 +71,8 @@ def add_EnrolmentServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Enrolment:
-    """Buys a short-lived client certificate with a projected, audience-bound service-account token.
-    Served with the hub's certificate; the caller has none yet.
+    """Issues a short-lived client certificate for a projected, audience-bound service-account token.
+    The server shows the hub's certificate; the caller has no certificate yet.
     """
 
     @staticmethod
@@ -104,7 +104,7 @@ class Enrolment:
 
 
 class HubStub:
-    """One stream per agent; the agent dials. Needs a certificate from Enrolment.
+    """One stream per agent, opened by the agent. The caller needs a certificate from Enrolment.
     """
 
     def __init__(self, channel):
@@ -121,7 +121,7 @@ class HubStub:
 
 
 class HubServicer:
-    """One stream per agent; the agent dials. Needs a certificate from Enrolment.
+    """One stream per agent, opened by the agent. The caller needs a certificate from Enrolment.
     """
 
     def Session(self, request_iterator, context):
@@ -147,7 +147,7 @@ def add_HubServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Hub:
-    """One stream per agent; the agent dials. Needs a certificate from Enrolment.
+    """One stream per agent, opened by the agent. The caller needs a certificate from Enrolment.
     """
 
     @staticmethod
@@ -179,7 +179,7 @@ class Hub:
 
 
 class PeerStub:
-    """Agent to agent, with the same certificates. The agent of slot 0 coordinates the commit of a generation.
+    """Calls between agents, with the same certificates. The agent of slot 0 coordinates the commit of a generation.
     """
 
     def __init__(self, channel):
@@ -206,27 +206,27 @@ class PeerStub:
 
 
 class PeerServicer:
-    """Agent to agent, with the same certificates. The agent of slot 0 coordinates the commit of a generation.
+    """Calls between agents, with the same certificates. The agent of slot 0 coordinates the commit of a generation.
     """
 
     def Prepare(self, request, context):
-        """Held until the generation is committed at the tier, refused, or the caller's deadline.
+        """Returns once the generation is committed at the tier, once it is refused, or at the caller's deadline.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Abandon(self, request, context):
-        """A rank of the slot could not save the generation: whoever holds a call for it is answered. UNKNOWN: try
-        again.
+        """Reports that a rank of the slot could not save the generation. All pending Prepare calls for it return.
+        UNKNOWN: retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Attest(self, request, context):
-        """An agent that reaches neither hub nor API server asks the peers of its Strict jobs to say that it lives.
-        The caller is known by its certificate.
+        """Requests an attestation that the caller is alive. An agent that reaches neither hub nor API server calls
+        the peers of its Strict jobs. The certificate identifies the caller.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -259,7 +259,7 @@ def add_PeerServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Peer:
-    """Agent to agent, with the same certificates. The agent of slot 0 coordinates the commit of a generation.
+    """Calls between agents, with the same certificates. The agent of slot 0 coordinates the commit of a generation.
     """
 
     @staticmethod
@@ -345,7 +345,8 @@ class Peer:
 
 
 class ShardsStub:
-    """Agent to agent: shards in the memory of nodes. Without the slot token that a call wants it is PERMISSION_DENIED.
+    """Calls between agents for shards in the memory of nodes. A call without a valid slot token fails with
+    PERMISSION_DENIED.
     """
 
     def __init__(self, channel):
@@ -382,38 +383,42 @@ class ShardsStub:
 
 
 class ShardsServicer:
-    """Agent to agent: shards in the memory of nodes. Without the slot token that a call wants it is PERMISSION_DENIED.
+    """Calls between agents for shards in the memory of nodes. A call without a valid slot token fails with
+    PERMISSION_DENIED.
     """
 
     def Survey(self, request, context):
-        """All that an agent holds of a job. A member of the incarnation refuses earlier ones from then on.
+        """Returns everything that an agent holds of a job. From then on, a member of the incarnation refuses calls
+        of earlier incarnations.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Resume(self, request, context):
-        """What an incarnation goes on from; slot 0's agent decides it once, and answers every slot's.
+        """Returns the generation from which an incarnation resumes. Slot 0's agent decides once and gives every slot
+        the same reply.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Offer(self, request, context):
-        """A copy of a shard is to be sent: which chunks are wanted?
+        """Announces a copy of a shard. The reply lists the chunks that the callee needs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Put(self, request_iterator, context):
-        """Missing associated documentation comment in .proto file."""
+        """Sends the chunks of a shard.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Fetch(self, request, context):
-        """A shard's manifest, or chunks of it.
+        """Returns a shard's manifest, or chunks of the shard.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -456,7 +461,8 @@ def add_ShardsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Shards:
-    """Agent to agent: shards in the memory of nodes. Without the slot token that a call wants it is PERMISSION_DENIED.
+    """Calls between agents for shards in the memory of nodes. A call without a valid slot token fails with
+    PERMISSION_DENIED.
     """
 
     @staticmethod
@@ -596,8 +602,8 @@ class Shards:
 
 
 class PairsStub:
-    """Agent to agent: two nodes that the hub has ordered to measure the line between them. Whoever is not the
-    partner of the named sweep gets PERMISSION_DENIED.
+    """Calls between two agents that the hub ordered to measure the network path between their nodes. A caller that
+    is not the partner of the named sweep gets PERMISSION_DENIED.
     """
 
     def __init__(self, channel):
@@ -619,18 +625,20 @@ class PairsStub:
 
 
 class PairsServicer:
-    """Agent to agent: two nodes that the hub has ordered to measure the line between them. Whoever is not the
-    partner of the named sweep gets PERMISSION_DENIED.
+    """Calls between two agents that the hub ordered to measure the network path between their nodes. A caller that
+    is not the partner of the named sweep gets PERMISSION_DENIED.
     """
 
     def Echo(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Measures latency: returns at once.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Transfer(self, request_iterator, context):
-        """Missing associated documentation comment in .proto file."""
+        """Measures bandwidth: returns the number of received bytes.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -657,8 +665,8 @@ def add_PairsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Pairs:
-    """Agent to agent: two nodes that the hub has ordered to measure the line between them. Whoever is not the
-    partner of the named sweep gets PERMISSION_DENIED.
+    """Calls between two agents that the hub ordered to measure the network path between their nodes. A caller that
+    is not the partner of the named sweep gets PERMISSION_DENIED.
     """
 
     @staticmethod
