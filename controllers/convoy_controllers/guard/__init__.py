@@ -1,1 +1,1 @@
-"""Guard: stragglers, sweeps and the health of nodes; pure."""
+"""The straggler detector and the rules of health sweeps. Pure: no clock, no I/O."""

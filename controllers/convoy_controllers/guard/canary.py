@@ -1,7 +1,7 @@
-"""Does the detector still see? A slow rank is made up in copies of the tables, and it must be told.
+"""A test of the detector: slow one rank in copies of the tables and check that the detector finds it.
 
-A detector that has gone blind (telemetry that is all zeros or NaN, peers mislaid, noise that was learned
-wrongly) looks like a healthy job; this tells the two apart.
+A detector can go blind: telemetry that is all zeros or NaN, wrong peers, or noise that was learned wrongly.
+Its reports then look like those of a healthy job. The canary tells the two apart.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from convoy_controllers.guard.telemetry import Table
 
 SLOWDOWN = 0.5
 TABLES = 32
-"""In which it must be told: where ranks scatter it takes longer."""
+"""Tables within which the detector must find the slowed rank. Noisy ranks take longer to find."""
 SETTLE = 32
-"""Tables before the first try: until then noise is not known well."""
+"""Tables to wait before the first test, until the noise estimate is reliable."""
 PERIOD_SECONDS = 3600.0
-"""Between two tries."""
+"""Seconds between two tests."""
 
 
 class CanaryResult(StrEnum):
-    """What came of it."""
+    """Result of one test."""
 
     DETECTED = "Detected"
     MISSED = "Missed"
     UNTESTED = "Untested"
-    """Nobody can be judged: too few peers, or nobody was heard in every window."""
+    """No rank could be slowed: each has too few peers or missed a window."""
 
 
 @dataclass(slots=True)
 class Canary:
-    """The tries of one job: it keeps some tables now and then, and says what came of them."""
+    """The tests of one job. Between tests it stores no tables."""
 
     tables_seen: int = 0
     due: float = 0.0
     before: State | None = None
-    """The detector's state before the tables that are kept; None between tries."""
+    """The detector's state before the first stored table; None between tests."""
     tables: list[Table] = field(default_factory=list)
     last_result: CanaryResult = CanaryResult.UNTESTED
 
     def add(self, state: State, table: Table, now: float) -> bool:
-        """Takes in a table, and the state before it; whether a try has come to its end."""
+        """Add a table and the detector's state before it. Return True if a test ended."""
         self.tables_seen += 1
         if self.before is None:
-            # Tables of small jobs are many, and would be kept for nothing.
+            # A small job makes many tables. Without enough peers there is no test, so do not store them.
             if (
                 self.tables_seen <= SETTLE
                 or now < self.due
@@ -67,9 +67,10 @@ class Canary:
 
 
 def run_canary(state: State, tables: Sequence[Table], slowdown: float = SLOWDOWN) -> CanaryResult:
-    """Whether a rank that takes `slowdown` longer in these tables (four or more) would be told.
+    """Slow one rank by `slowdown` in these tables and return whether the detector reports it.
 
-    `state`: before the tables. Neither is changed. The rank is one that nobody suspects.
+    `state` is the detector's state before the first table; pass four tables or more. Neither argument is
+    changed. The slowed rank is one that has no alarm.
     """
     rank = _healthy(state, tables)
     if rank is None:
@@ -82,7 +83,7 @@ def run_canary(state: State, tables: Sequence[Table], slowdown: float = SLOWDOWN
 
 
 def slowed(table: Table, rank: int, slowdown: float) -> Table:
-    """A copy in which the rank's own compute takes so much longer."""
+    """Return a copy of the table in which the compute of `rank` takes the share `slowdown` longer."""
     compute, wall = table.compute.copy(), table.wall + table.compute[rank] * slowdown
     compute[rank] *= 1 + slowdown
     micro = table.micro
@@ -93,7 +94,9 @@ def slowed(table: Table, rank: int, slowdown: float) -> Table:
 
 
 def _healthy(state: State, tables: Sequence[Table]) -> int | None:
-    """The unsuspected rank with the most peers that was heard throughout."""
+    """Return a rank without an alarm that reported in every table and has the most peers; None if none
+    fits.
+    """
     peers = state.setting.peers
     reported = np.all([table.reported for table in tables], axis=0) & ~state.compute.alarmed
     if not reported.any():

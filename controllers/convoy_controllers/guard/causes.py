@@ -1,7 +1,7 @@
-"""From alarms to findings: who or what is slow, and why. Exactly one cause each; Unknown is one.
+"""Turns alarms into findings: each names what is slow and gives exactly one cause, which may be Unknown.
 
-A finding with ranks accuses these and nobody else. Shifts of many at once, imbalance of the work and slow
-storage accuse nobody: no node is to be touched for them.
+A finding with ranks blames these ranks only. A finding without ranks blames nobody, so no node is acted on:
+common shifts of many ranks, imbalance of the work, and slow storage.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from convoy_controllers.guard.state import State
 from convoy_controllers.guard.telemetry import Bools, Floats, Layout, Table
 
 _COMMON = 0.2
-"""Share of peers that, slow at once, are no stragglers."""
+"""Share of a rank's peers above which slow ranks share one cause and are no stragglers."""
 _MOST_OF_A_NODE = 0.6
 _MOST_OF_A_RACK = 0.6
 _STORAGE = 0.8
-"""Share of ranks that wait for input, from which on it is the storage."""
+"""Share of ranks waiting for input at and above which the storage is the cause."""
 _BESIDE = 3.0
-"""Where all wait for their input: how many times as long one waits to be told of besides."""
+"""Factor of the median input wait above which a rank is blamed even if all ranks wait for input."""
 _EXPLAINS = 0.5
-"""Share of the slowness that clock or host must explain to be its cause, and all causes together for there
-to be no other.
+"""Share of a slowdown that the clock or the host must explain to be its cause. Findings that together
+explain this share of a slower step leave no other cause to name.
 """
 _AROUND = 16
-"""Windows before a slower step is suspected in which its cause may have begun."""
+"""Windows before the suspicion of a slower step in which its cause may already have started."""
 _OFTEN = 0.7
-"""Share of the last windows in which imbalance must have cost as much as is told."""
+"""Share of the recent windows in which imbalance must have been costly."""
 _LEAST = 0.002
-"""Share of a step's work below which a transfer's slowness is not worth a word."""
+"""Share of a step's work below which a slow transfer is not reported."""
 _SETTLED = 4
-"""Windows with the same ranks named, before imbalance is told."""
+"""Windows with an unchanged set of alarmed ranks before imbalance is reported."""
 
 
 def report(state: State, table: Table, too_few: Bools) -> Report:
-    """What the state's alarms come to."""
+    """Return the findings and verdicts that follow from the state's alarms."""
     findings = [*_input(state, table), *_compute_and_host(state, table), *_communication(state, table)]
     findings += _shifts(state, table, findings)
     findings += _imbalance(state, table)
     shares = state.shares
     if shares is None:
-        raise ValueError("a report is made of a state that has seen its window")
+        raise ValueError("no report without a processed window: call advance() first")
     return Report(
         first=table.first,
         last=table.last,
@@ -77,7 +77,7 @@ def _compute_and_host(state: State, table: Table) -> list[Finding]:
     compute, host = state.compute, state.channels[Channel.HOST]
     common = _too_many(compute.alarmed, state, table) | _in_slow_racks(compute.alarmed, state, table)
     known = host.alarmed & ~_too_many(host.alarmed, state, table)
-    # What holds the whole rank back shows first where there is less noise.
+    # A slow host delays the whole rank. Its own channel shows that first, because it has less noise.
     by_host = known & (host.size >= _EXPLAINS * compute.size)
     slow = (compute.alarmed | (known & ~by_host)) & ~common & ~by_host
     hot = (state.throttled >= _EXPLAINS) | (state.heat >= _EXPLAINS * np.maximum(compute.size, 1e-3))
@@ -96,7 +96,10 @@ def _compute_and_host(state: State, table: Table) -> list[Finding]:
 
 
 def _replicas(state: State, table: Table, slow: Bools) -> tuple[list[Finding], Bools]:
-    """Replicas that are slow as a whole: their samples, if nobody knows how long these are."""
+    """Return findings of replicas that are slow as a whole, and a mask of their ranks.
+
+    If the tokens are unknown, longer samples may explain the slowness: the cause is then imbalance.
+    """
     channel, (names, numbers) = state.channels[Channel.REPLICAS], state.setting.places[Division.REPLICAS]
     size = np.bincount(numbers)
     whole = channel.alarmed & (size > 1) & (np.bincount(numbers[slow], minlength=len(size)) != 1)
@@ -135,7 +138,7 @@ def _communication(state: State, table: Table) -> list[Finding]:
     findings = []
     for part, numbers in _but_all_insides(explain(table.groups, slow, layout), table, layout):
         if lost[numbers].max() <= least:
-            continue  # it hardly counts
+            continue  # The loss is negligible.
         nodes = (
             set(part.where)
             if part.kind in (FindingPlace.NODE, FindingPlace.INSIDE, FindingPlace.LINK)
@@ -160,7 +163,7 @@ def _communication(state: State, table: Table) -> list[Finding]:
 def _but_all_insides(
     found: list[tuple[Part, list[int]]], table: Table, layout: Layout
 ) -> list[tuple[Part, list[int]]]:
-    """Where more than half of the nodes are slow inside at once it is no node: the program has changed."""
+    """Blame no node if more than half of the nodes are slow inside at once: the program has changed then."""
     inside = {nodes[0] for one in table.groups if len(nodes := nodes_of(one, layout)) == 1}
     slow = {part.where[0] for part, _ in found if part.kind is FindingPlace.INSIDE}
     if len(inside) < 2 or 2 * len(slow) <= len(inside):
@@ -173,8 +176,8 @@ def _but_all_insides(
 
 
 def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
-    """Of the job as a whole or a class of it, against its own past; and a slower step that nothing
-    explains.
+    """Return findings of the job or a class of hardware against its own past, and of a slower step that
+    nothing else explains.
     """
     step = float(np.nanmedian(busy(table)))
     job, classes, racks = (
@@ -200,7 +203,7 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
     if wall.persistent(state.setting.rules)[0]:
         lost = float(stepping(table)[0]) * table.steps * -np.expm1(-wall.size[0])
         cause, others = _behind(state), [*known, *findings]
-        # What was there before is in the past that the step is held against.
+        # Whatever existed earlier is part of the past that the step is compared with.
         fresh = [one for one in others if one.since > wall.since[0] - _AROUND * table.steps]
         explained = sum(one.lost for one in fresh) >= _EXPLAINS * lost
         told = any((one.cause, one.place) == (cause, FindingPlace.JOB) for one in others)
@@ -210,10 +213,11 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
 
 
 def _behind(state: State) -> Cause:
-    """Of steps that are slower than they were, though no rank's own part is: what grows with them."""
+    """Return the cause of a slower step without a slow rank: the quantity that grew with the step."""
     needed = _EXPLAINS * state.channels[Channel.JOB_WALL].size[0]
     if state.channels[Channel.JOB_PAUSES].size[0] >= needed:
-        return Cause.HOST  # first: over several steps, pauses of one after another look like transfer
+        # Host before Communication: over several steps, pauses of alternating ranks look like transfer.
+        return Cause.HOST
     return Cause.COMMUNICATION if state.channels[Channel.JOB_TRANSFER].size[0] >= needed else Cause.UNKNOWN
 
 
@@ -232,7 +236,7 @@ def _imbalance(state: State, table: Table) -> list[Finding]:
 
 
 def _too_many(alarmed: Bools, state: State, table: Table) -> Bools:
-    """By rank: more than a fifth of its peers, on three nodes at least, are slow at once."""
+    """Return by rank whether more than a fifth of its peers, on at least three nodes, are slow at once."""
     peers, nodes = state.setting.peers, state.setting.places[Division.NODES][1]
     slow = np.bincount(peers[alarmed], minlength=peers.max() + 1)
     reported = np.bincount(peers[table.reported], minlength=peers.max() + 1)
@@ -242,7 +246,9 @@ def _too_many(alarmed: Bools, state: State, table: Table) -> Bools:
 
 
 def _in_slow_racks(alarmed: Bools, state: State, table: Table) -> Bools:
-    """By rank: most of its rack, three nodes at least, are slow at once, and it is not the only rack."""
+    """Return by rank whether most of its rack, on at least three nodes, is slow at once, with other racks
+    present.
+    """
     names, rack = state.setting.places[Division.RACKS]
     nodes = state.setting.places[Division.NODES][1]
     slow = np.bincount(rack[alarmed], minlength=len(names))
@@ -270,7 +276,7 @@ def _common(state: State, channel: ChannelState, common: Bools, lost: float) -> 
 
 
 def _everybody(cause: Cause, channel: ChannelState, lost: float, state: State) -> Finding:
-    """About the job as a whole."""
+    """Return a finding about the job as a whole."""
     persistent = bool(channel.persistent(state.setting.rules)[0])
     slowdown = float(np.expm1(channel.size[0]))
     return Finding(cause, FindingPlace.JOB, (), (), int(channel.since[0]), slowdown, float(lost), persistent)
@@ -294,7 +300,7 @@ def _places(state: State, channel: ChannelState, kind: Division, place: FindingP
 def _by_node(
     state: State, table: Table, channel: ChannelState, accused: dict[Cause, Bools], saved: Floats
 ) -> list[Finding]:
-    """Accused ranks, those of one node and cause together. `saved`: seconds, by rank."""
+    """Return one finding for each node and cause with blamed ranks. `saved`: seconds by rank."""
     names, numbers = state.setting.places[Division.NODES]
     reported = np.bincount(numbers[table.reported], minlength=len(names))
     persistent = channel.persistent(state.setting.rules)

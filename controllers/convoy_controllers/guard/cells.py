@@ -1,9 +1,10 @@
-"""What a replica's micro-batches ask of each stage, told by the other stages that work on the same ones.
+"""Residuals of a rank's micro-batches against the other stages that process the same micro-batches.
 
-Sequences of different length make ranks of a stage differ by 10 % and more, and stages answer differently:
-time in attention grows with the square of the length, elsewhere with the length. So a rank's times are held
-against a curve over those of the other stages, fitted over all replicas: on a public trace with such
-sequences the noise of a window falls from 12 % by peers alone and 3 % by a common factor to 0.4 %.
+Sequences of different length make ranks of one stage differ by 10 % and more. Stages react differently:
+time in attention grows with the square of the length, time elsewhere grows linearly. So a rank's times are
+compared with a curve over the times of the other stages, fitted over all replicas. On a public trace with
+such sequences the noise of a window falls to 0.4 %, from 12 % with peers alone and 3 % with a common
+factor.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from convoy_controllers.guard.telemetry import Bools, Floats, Ints, Layout
 
 FEWEST_REPLICAS = 4
 _POINTS = 48
-"""Micro-batches that a curve is fitted to, at least; with fewer, stages are taken to answer alike."""
+"""Fewest micro-batches for a fitted curve. With fewer, all stages are assumed to react equally."""
 _MOST_VALUES = 200_000
-"""Times of one window that are looked at: 20 of each of 10,000 ranks."""
+"""Most times of one window to process: 20 of each of 10,000 ranks."""
 _MOST_POINTS = 4096
-"""More make no better curve."""
+"""Most points of a fit; more do not improve the curve."""
 _ROUNDS = 3
 _BISQUARE = 4.685
 _LEAST = 1e-3
@@ -29,16 +30,19 @@ _LEAST = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """Ranks in a grid: rows are stages (and the positions within one), columns are replicas."""
+    """Ranks in a grid: rows are the positions within the stages, columns are the replicas."""
 
     grid: Ints
-    """Rows by columns: the rank."""
+    """Rank by row and column."""
     stage: Ints
-    """By row, numbered from 0."""
+    """Stage of each row, numbered from 0."""
 
     @classmethod
     def of(cls, layout: Layout) -> Cells | None:
-        """None: one row only, too few replicas, replicas that are not alike, or classes of hardware mixed."""
+        """Return the grid of a layout.
+
+        None with one row only, too few replicas, unequal replicas, or several classes of hardware.
+        """
         if not layout.size or len(np.unique(layout.hardware)) > 1:
             return None
         order = np.lexsort((np.arange(layout.size), layout.stage, layout.replica))
@@ -55,7 +59,9 @@ class Cells:
 
 
 def within_cells(micro: Floats, cells: Cells) -> Floats:
-    """Residual by rank of the times of its micro-batches (NaN: not reported), the work in them taken out."""
+    """Return by rank the residual of its micro-batch times with the work in them removed; NaN: not
+    reported.
+    """
     logs = np.log(_thinned(micro)[cells.grid])
     silent: Bools = np.asarray(np.isnan(logs).any(axis=2))
     if silent.any():
@@ -78,7 +84,7 @@ def within_cells(micro: Floats, cells: Cells) -> Floats:
 
 
 def _thinned(micro: Floats) -> Floats:
-    """Some of the micro-batches, evenly, where ranks are so many that all would take long."""
+    """Return an even selection of the micro-batches if all values would take too long."""
     every = -(-micro.size // _MOST_VALUES)
     if every == 1 or micro.shape[1] % 2:
         return micro
@@ -91,7 +97,7 @@ def _by_stage(values: Floats, stage: Ints) -> Floats:
 
 
 def _work(logs: Floats) -> Floats:
-    """By row, what the other rows say of each micro-batch: their median."""
+    """Return by row the work of each micro-batch: the median over the other rows."""
     half = len(logs) // 2
     if len(logs) % 2 == 0:
         middle = np.partition(logs, (half - 1, half), axis=0)
@@ -103,7 +109,7 @@ def _work(logs: Floats) -> Floats:
 
 
 def _curve(work: Floats, logs: Floats) -> Floats:
-    """What `work` lets expect of `logs`: a parabola, fitted robustly (bisquare)."""
+    """Return the values of `logs` that `work` predicts: a robustly fitted parabola (bisquare)."""
     if work.size < _POINTS:
         return work
     every = -(-work.size // _MOST_POINTS) | 1
@@ -126,7 +132,7 @@ def _curve(work: Floats, logs: Floats) -> Floats:
 
 
 def _fill(logs: Floats, silent: Bools) -> None:
-    """Silent ranks are given what their row usually takes, so that they pull nobody."""
+    """Give silent ranks the median of their row, so that they distort no estimate."""
     for row in np.unique(np.nonzero(silent)[0]):
         reported = logs[row][~silent[row]]
         logs[row][silent[row]] = np.median(reported, axis=0) if len(reported) else 0.0

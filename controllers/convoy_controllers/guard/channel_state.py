@@ -1,7 +1,6 @@
-"""Watches one residual of many units over windows: what is noise, what is each unit's own, who is slow
-since when.
+"""State of one channel: the residuals of many units over windows, their noise, baselines and suspicions.
 
-Scale, autocorrelation and baselines come from past windows only, and from units that are not suspected.
+Scale, autocorrelation and baselines are learned from past windows of unsuspected units only.
 """
 
 from __future__ import annotations
@@ -18,38 +17,40 @@ from convoy_controllers.guard.telemetry import Bools, Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What counts as slow."""
+    """Limits that define slowness and alarms."""
 
     delta: float = 0.02
-    """Slowness that nobody is blamed for. On shared devices 0.1."""
+    """Slowness that is never blamed. Use 0.1 on shared devices."""
     run_length: float = 1e6
-    """Windows that lie between two false alarms of a job, at least, in the mean."""
+    """Least mean number of windows between two false alarms of a job."""
     least_sigma: float = 0.003
     cap: float = 0.05
-    """A unit's own baseline is never taken to be further off than this."""
+    """Upper limit of a unit's assumed baseline offset."""
     settle: int = 64
-    """Windows that a baseline is learned from; it stands from then on, so that drift is told from it."""
+    """Windows from which a baseline is learned. It then stays fixed, so that later drift stands out."""
     lasting: int = 16
-    """Windows after the alarm for which slowness must have lasted to be persistent."""
+    """Windows after the alarm for which slowness must last to be persistent."""
     share: float = 0.7
-    """Of those windows, how many must have been slow."""
+    """Share of those windows that must have been slow."""
     clear: float = 1e3
-    """Evidence against slowness, or against half of it being left, at which an alarm ends."""
+    """Evidence at which an alarm ends: that nothing is slow, or that less than half of the slowness is
+    left.
+    """
     slight: float = 0.05
-    """Slowness that nobody acts on: while more is left, no alarm ends because there was more of it."""
+    """Slowness below which nothing is acted on. While more is left, an alarm does not end by fading."""
 
 
 _MEMORY = 32
-"""Windows over which noise is averaged."""
+"""Windows over which the noise is averaged."""
 _LEVEL = 16
 _PRIOR_RHO, _PRIOR_RHO_WINDOWS = 0.2, 4.0
 _MOST_RHO = 0.8
 SUSPECTED = float(np.log(30.0))
-"""Evidence from which on nothing is learned from a unit."""
+"""Evidence (logarithm) at and above which nothing is learned from a unit."""
 _WARM_UP = 12
-"""Residuals from which noise is known well enough for a verdict."""
+"""Residuals needed before the noise estimate permits a verdict."""
 _FEW = 8
-"""Units, too few for a median to be blind to one of them; and windows, for a mean to be one."""
+"""Units below which one outlier moves the median; windows that a mean needs."""
 _LEAST_TAU = 0.002
 _PRIOR_TAUS = 2.0
 _BASELINE_TAUS = 3.0
@@ -57,50 +58,50 @@ _BASELINE_TAUS = 3.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChannelState:
-    """What is known after some windows. Arrays by unit."""
+    """Everything known about a channel after some windows. Arrays have one entry per unit."""
 
     windows: int
     sigma: float
-    """Of one window's residual of a healthy unit, around its own level; NaN: nothing known."""
+    """Standard deviation of a healthy unit's residual around its own level in one window; NaN: unknown."""
     rho: float
-    """Lag-1 autocorrelation."""
+    """Lag-1 autocorrelation of the residuals."""
     level: Floats
-    """Where it has been lately."""
+    """Recent mean of the residual."""
     level_windows: Floats
-    """Windows in `level`."""
+    """Number of windows in `level`."""
     deviation: Floats
-    """Of the last window from the level before it."""
+    """Deviation of the last window from the level before it."""
     mean: Floats
-    """Over the first windows, from which the baseline comes."""
+    """Mean over the first windows; the baseline is derived from it."""
     mean_windows: Floats
-    """Windows in `mean`."""
+    """Number of windows in `mean`."""
     sums: Floats
-    """Of evidence, shifts by units."""
+    """Sums of evidence for slowness, shifts by units."""
     strength: Floats
-    """Logarithm of the evidence that it is slow."""
+    """Logarithm of the evidence that the unit is slow."""
     against: Floats
-    """Of evidence that nothing is slow any more, shifts by units."""
+    """Sums of evidence that nothing is slow any more, shifts by units."""
     fading: Floats
-    """Of evidence that not half of the slowness is left, shifts by units."""
+    """Sums of evidence that less than half of the slowness is left, shifts by units."""
     since: Ints
-    """First step of the present suspicion; 0: none."""
+    """First step of the current suspicion; 0 without one."""
     suspected_windows: Ints
-    """Windows since then, in which it was reported."""
+    """Windows reported by the unit since the suspicion started."""
     alarmed: Bools
     alarmed_windows: Ints
-    """Windows since the alarm, in which it was reported."""
+    """Windows reported by the unit since the alarm."""
     hits: Ints
-    """How many of them were slow."""
+    """Number of slow windows among `alarmed_windows`."""
     size: Floats
-    """Mean residual since the suspicion began, above its baseline."""
+    """Mean residual above the baseline since the suspicion started."""
     worst: Floats
-    """The most that `size` has been, once it came from enough windows."""
+    """Maximum of `size`, counted once it covers enough windows."""
     episodes: Ints
-    """Alarms so far."""
+    """Number of alarms so far."""
 
     @classmethod
     def initial(cls, units: int) -> ChannelState:
-        """Nothing known of any unit."""
+        """Return the state before the first window."""
         zeros, numbers = np.zeros(units), np.zeros(units, dtype=np.int64)
         return cls(
             windows=0,
@@ -126,7 +127,10 @@ class ChannelState:
         )
 
     def rearranged(self, order: Ints) -> ChannelState:
-        """Of other units: by each the number it had, or -1 for one of which nothing is known."""
+        """Return the state for a new set of units.
+
+        `order` gives each new unit's old number, or -1 for a unit without a past.
+        """
         fresh, arrays = ChannelState.initial(len(order)), dict[str, Any]()
         for one in fields(fresh):
             if isinstance(value := getattr(fresh, one.name), np.ndarray):
@@ -135,14 +139,16 @@ class ChannelState:
         return replace(self, **arrays)
 
     def noise(self, rules: Rules) -> float:
-        """Standard deviation that independent noise would need to mislead as much as this noise does."""
-        # Of few residuals it is not known well, and rather too large.
+        """Return the standard deviation of independent noise that would raise as many false alarms as this
+        autocorrelated noise does.
+        """
+        # With few residuals sigma is uncertain: rather overestimate it.
         known = 1 + 2 / np.sqrt(max(1, min(self.windows, _MEMORY) * len(self.level)))
         sigma = max(self.sigma * known, rules.least_sigma)
         return float(sigma * np.sqrt((1 + self.rho) / (1 - self.rho)))
 
     def baseline(self, rules: Rules) -> tuple[Floats, Floats]:
-        """By unit: its own offset, shrunk and capped, and how far off that may still be."""
+        """Return by unit its own offset, shrunk and capped, and the remaining uncertainty of that offset."""
         noise = self.noise(rules) ** 2 / np.maximum(self.mean_windows, 1)
         known = (self.mean_windows > 0) & (self.strength < SUSPECTED)
         between = spread(np.where(known, self.mean, np.nan))
@@ -154,12 +160,12 @@ class ChannelState:
         return offset, np.minimum(_PRIOR_TAUS * tau * np.sqrt(1 - weight), rules.cap)
 
     def allowed(self, rules: Rules) -> Floats:
-        """By unit, the residual up to which it is taken to be healthy."""
+        """Return by unit the residual up to which it counts as healthy."""
         offset, doubt = self.baseline(rules)
         return np.asarray(offset + np.minimum(doubt, rules.cap) + np.log1p(rules.delta))
 
     def persistent(self, rules: Rules) -> Bools:
-        """Who has been slow for long, and most of that time."""
+        """Return by unit whether it has been slow for long, and for most of that time."""
         return np.asarray(
             self.alarmed
             & (self.alarmed_windows >= rules.lasting)
@@ -168,9 +174,9 @@ class ChannelState:
 
 
 def advance(state: ChannelState, residual: Floats, first: int, family: int, rules: Rules) -> ChannelState:
-    """After one more window, which began with step `first`.
+    """Return the state after one more window that starts at step `first`.
 
-    `residual`: by unit, NaN where it tells nothing. `family`: units of all channels of the job.
+    `residual`: by unit, NaN without information. `family`: number of units in all channels of the job.
     """
     if np.isnan(residual).all():
         return state
@@ -213,11 +219,11 @@ def advance(state: ChannelState, residual: Floats, first: int, family: int, rule
 def _endings(
     state: ChannelState, residual: Floats, allowed: Floats, rules: Rules
 ) -> tuple[Floats, Floats, Bools]:
-    """Evidence against the alarms there are, of both kinds, and which of them end.
+    """Return both kinds of evidence against the current alarms, and a mask of the alarms that end.
 
-    To show that nothing at all is left takes for ever where noise is many times what is allowed. There an
-    alarm ends when not half of the slowness is left, and no more than is slight. What is slow scatters by
-    more than what is not, so half of it is the least unit of that evidence.
+    Evidence that nothing is left takes forever if the noise is many times the allowed slowness. Such an
+    alarm ends when less than half of the slowness is left, and at most a slight one. A slow unit scatters
+    more than a healthy one, so half of the slowness is the smallest unit of that evidence.
     """
     over = np.zeros(len(residual), dtype=np.bool_)
     against, fading = evidence.empty_sums(len(residual)), evidence.empty_sums(len(residual))
@@ -238,7 +244,7 @@ def _endings(
 
 
 def _learned(state: ChannelState, residual: Floats, rules: Rules) -> ChannelState:
-    """With what unsuspected units tell of the noise and of themselves."""
+    """Return the state with noise and baselines updated from the unsuspected units."""
     reported = ~np.isnan(residual)
     trusted = reported & ~state.alarmed & (state.strength < SUSPECTED)
     fresh = state.windows + 1
@@ -270,14 +276,18 @@ def _sigma(state: ChannelState, deviations: Floats, rules: Rules) -> float:
     if np.isnan(state.sigma):
         return now
     if len(known) < _FEW and state.windows > _WARM_UP:
-        # One of few may be the first slow window itself.
+        # A single one of few units may be slow in this window already.
         now = min(now, 2 * max(state.sigma, rules.least_sigma))
     weight = 1 / min(state.windows + 1, _MEMORY)
     return state.sigma + weight * (now - state.sigma)
 
 
 def _rho(state: ChannelState, deviation: Floats, trusted: Bools) -> float:
-    """By how often two windows deviate to the same side (quadrant correlation), blind to how far."""
+    """Update the autocorrelation from how often two windows deviate to the same side (quadrant
+    correlation).
+
+    The size of a deviation has no effect.
+    """
     both = trusted & ~np.isnan(deviation) & ~np.isnan(state.deviation)
     if not both.any():
         return state.rho

@@ -1,4 +1,4 @@
-"""The names of the detector's channels, of what it compares with the past, and of places."""
+"""Names of the detector's channels, of the values it compares with the past, and of places."""
 
 from __future__ import annotations
 
@@ -6,44 +6,44 @@ from enum import StrEnum
 
 
 class Channel(StrEnum):
-    """One watched signal: a residual per unit (rank, job, communicator or place) and window."""
+    """One monitored signal: a residual per unit (rank, job, communicator or place) and window."""
 
     PEERS = "peers"
     """Compute of a rank against the other ranks of its stage and class of hardware."""
     CELLS = "cells"
     """Compute of a rank against the other stages' times for the same micro-batches."""
     TOKENS = "tokens"
-    """Compute of a rank against its peers, without what tokens explain."""
+    """Compute of a rank against its peers, with the effect of tokens removed."""
     DATA = "data"
-    """Input of a rank against all others."""
+    """Wait of a rank for input against all other ranks."""
     HOST = "host"
-    """Host time of a rank against all others."""
+    """Host time of a rank against all other ranks."""
     GROUPS = "groups"
-    """Transfer of a communicator against those alike."""
+    """Transfer time of a communicator against similar ones."""
     GROUPS_PAST = "groups past"
-    """Transfer of a communicator against its own past."""
+    """Transfer time of a communicator against its own past."""
     JOB_COMPUTE = "job compute"
     """Compute of the job's median rank against its past."""
     JOB_DATA = "job data"
-    """Input of the job's median rank, as share of a step."""
+    """Wait for input of the job's median rank, as a share of a step."""
     JOB_HOST = "job host"
     """Mean host time of the job's ranks against its past."""
     JOB_PAUSES = "job pauses"
-    """Pauses of ranks that stand out, against the past."""
+    """Host pauses of outlier ranks, summed, against the job's past."""
     JOB_TRANSFER = "job transfer"
-    """The shortest wait in collectives against its past."""
+    """The shortest wait in collectives against the job's past."""
     JOB_WALL = "job wall"
-    """Seconds of a step against the past."""
+    """Seconds of a step against the job's past."""
     RACKS = "racks"
-    """Compute of a rack against the other racks, beyond the past."""
+    """Compute of a rack against its past and the other racks."""
     CLASSES = "classes"
     """Compute of a class of hardware against its past."""
     REPLICAS = "replicas"
-    """Compute of a replica's quickest rank against the other replicas."""
+    """Compute of a replica's fastest rank against the other replicas."""
 
 
 class Level(StrEnum):
-    """One value whose first windows are kept, to compare later ones with."""
+    """A quantity whose mean over the first windows is kept, to compare later windows with."""
 
     COMPUTE = "compute"
     GROUPS = "groups"
@@ -54,7 +54,7 @@ class Level(StrEnum):
 
 
 class Division(StrEnum):
-    """One way to divide the ranks of a job."""
+    """A way to divide the ranks of a job."""
 
     RACKS = "racks"
     CLASSES = "classes"
@@ -67,19 +67,19 @@ class FindingPlace(StrEnum):
 
     RANK = "rank"
     NODE = "node"
-    """A node; of the network, its way out."""
+    """A node; for communication, its network link to the outside."""
     INSIDE = "inside"
     """The links inside a node."""
     LINK = "link"
     """The link between two nodes."""
     GROUP = "group"
-    """Nodes of a communicator: it cannot be told which."""
+    """All nodes of a communicator: the slow one among them is not known."""
     RACK = "rack"
     CLASS = "class"
     """A class of hardware."""
     REPLICA = "replica"
     STAGES = "stages"
-    """Stages against one another."""
+    """Stages compared with one another."""
     REPLICAS = "replicas"
-    """Replicas against one another."""
+    """Replicas compared with one another."""
     JOB = "job"

@@ -1,5 +1,5 @@
-"""The online detector: a pure fold over tables. State and a table in, state and findings out; no clock, no
-I/O.
+"""The online detector: a pure function from a state and a table to the next state and a report. It has no
+clock and does no I/O.
 """
 
 from __future__ import annotations
@@ -22,21 +22,27 @@ from convoy_controllers.guard.state import JOB, State
 from convoy_controllers.guard.telemetry import Floats, Group, Ints, Table
 
 _BETTER = 0.8
-"""Noise of another model to that of plain peers, from which on it is used."""
+"""Noise relative to the plain peer model at and below which another model replaces it. @(_PAUSED, _RARE)
+Windows over which pauses are averaged, since they are rare; and how many of the worst are ignored.
+@(_MOST_TIMES, _MOST_MORE) Limit of remembered communicators: the first number per rank, plus the second.
+"""
 _RECENT = 1 / 8
 _PAUSED, _RARE = 16, 3
 """Windows over which pauses are looked at, since they hit few; and how many of these say nothing."""
 _MOST_TIMES, _MOST_MORE = 4, 64
 """Communicators by rank, and besides, that are remembered."""
 _DROP_AFTER = 64
-"""Windows in which one must have been silent to be forgotten."""
+"""Silent windows after which a communicator is dropped."""
 
 
 def advance(state: State, table: Table) -> tuple[State, Report]:
-    """After one more table of the same incarnation. ValueError: it is of another number of ranks."""
+    """Return the state after one more table of the same incarnation, and the report on that table.
+
+    ValueError if the table has another number of ranks.
+    """
     size = state.setting.layout.size
     if table.size != size:
-        raise ValueError(f"a table of {table.size} ranks, for a job of {size}")
+        raise ValueError(f"the table has {table.size} ranks, but the job has {size}")
     state, table = _known_communicators(state, table)
     state = replace(state, paused=_paused(state, table))
     residuals, counts = _compute(state, table)
@@ -65,7 +71,7 @@ def advance(state: State, table: Table) -> tuple[State, Report]:
 
 
 def _compute(state: State, table: Table) -> tuple[dict[Channel, Floats], Ints]:
-    """Residuals by model, and how many peers each rank has."""
+    """Return the compute residuals by model, and the number of peers of each rank."""
     found = compute_residuals(table, state.setting.peers, state.setting.cells)
     counts = found[Channel.PEERS].known
     nothing = np.full(table.size, np.nan)
@@ -78,7 +84,7 @@ def _compute(state: State, table: Table) -> tuple[dict[Channel, Floats], Ints]:
 def _many(
     state: State, table: Table, residuals: Mapping[Channel, Floats]
 ) -> tuple[dict[Channel, Floats], dict[Level, InitialMean]]:
-    """Residuals of the job, of places and of communicators; and the means that some are held against."""
+    """Return the residuals of the job, its places and communicators, and the updated initial means."""
     places = state.setting.places
     times = signals.transfers(table.groups)
     values = {
@@ -105,7 +111,7 @@ def _many(
         Channel.CLASSES: group_medians(shift[Level.COMPUTE], places[Division.CLASSES][1]),
         Channel.REPLICAS: signals.of_replicas(load, places[Division.REPLICAS][1]),
     }
-    # That all wait for their input may be how the job has always been: it is held against no past.
+    # A job may always have waited for input, so that wait has no initial mean to compare with.
     calm = all(state.channels[name].strength[0] < SUSPECTED for name in JOB if name is not Channel.JOB_DATA)
     slow = np.maximum(state.channels[Channel.GROUPS].strength, state.channels[Channel.GROUPS_PAST].strength)
     initial_means = {
@@ -116,16 +122,20 @@ def _many(
 
 
 def _as_large(state: State, table: Table, times: Floats) -> Floats:
-    """Where a communicator moves as much as when it became known: what takes longer then is slower."""
+    """Return the times of communicators that move as many bytes as at first, NaN for others.
+
+    Only equal sizes are comparable with the past.
+    """
     same = [one.bytes == now.bytes for one, now in zip(state.communicators, table.groups, strict=True)]
     return np.where(np.array(same, dtype=np.bool_), times, np.nan)
 
 
 def _known_communicators(state: State, table: Table) -> tuple[State, Table]:
-    """The table's communicators in the order in which they became known; those it lacks are silent.
+    """Return the table with its communicators in a fixed order: the order in which they became known.
 
-    One is known once all its members have told of it, and forgotten when it has been silent for long: some
-    work only now and then, as those of an evaluation do.
+    Known communicators that the table lacks are silent. A communicator is known once all its members have
+    reported it. It is dropped after a long silence: some work only now and then, such as those of an
+    evaluation.
     """
     reported = {group.name: group for group in table.groups}
     known = state.communicators
@@ -163,7 +173,7 @@ def _transferring(group: Group, last: float) -> float:
 
 
 def _model(channels: Mapping[Channel, channel_state.ChannelState], state: State) -> Channel:
-    """The one with the least noise so far; plain peers where others are hardly better."""
+    """Return the model with the least noise so far; plain peers unless another one is clearly better."""
     rules = state.setting.rules
     noise = {
         name: channels[name].noise(rules) * (1 if name == MODELS[0] else 1 / _BETTER)
@@ -174,14 +184,19 @@ def _model(channels: Mapping[Channel, channel_state.ChannelState], state: State)
 
 
 def _mean(values: Floats) -> Floats:
-    """Of the known, as an array of one: pauses hit another rank each time, and hold up everybody."""
+    """Return the mean of the known values as an array of one.
+
+    Pauses hit another rank each time and delay all ranks, so only the mean shows them.
+    """
     known = values[~np.isnan(values)]
     return np.array([known.mean() if len(known) else np.nan])
 
 
 def _paused(state: State, table: Table) -> tuple[float, ...]:
-    """The last windows with this one: no more than by what the step has become longer, and nothing while
-    ranks are named for what they have themselves.
+    """Return the pauses of the last windows including this one.
+
+    A window's pauses count at most as much as the step grew. The result is empty while ranks are named for
+    their own compute, input or host time.
     """
     if (
         state.channels[Channel.HOST].alarmed | state.channels[Channel.DATA].alarmed | state.compute.alarmed
@@ -196,8 +211,8 @@ def _paused(state: State, table: Table) -> tuple[float, ...]:
 
 
 def _pauses(state: State) -> Floats:
-    """Their mean without the worst, as an array of one: what happens once in a while, as an evaluation by one
-    rank does, tells nothing.
+    """Return the mean pause without the worst windows, as an array of one. A rare pause, such as an
+    evaluation by one rank, does not count.
     """
     worst_first = sorted(state.paused, reverse=True)
     return np.array([sum(worst_first[_RARE:]) / (_PAUSED - _RARE)])
@@ -222,7 +237,7 @@ def _with_shares(state: State, table: Table) -> State:
     }
     before = state.shares
     if before is None or (state.compute.alarmed != state.named).any():
-        # Another picture: what was so far had somebody else in it.
+        # Other ranks are alarmed now, so the averages so far describe a different situation.
         return replace(state, shares=now, often=costly, named=state.compute.alarmed, unchanged=1)
     pace = max(_RECENT / 4, 1 / (state.unchanged + 1))
     mixed = Shares(*(old + pace * (new - old) for old, new in zip(_tuple(before), _tuple(now), strict=True)))

@@ -1,12 +1,14 @@
-"""Evidence that a unit is slow, gathered window by window, with the error controlled over all time.
+"""Evidence that a unit is slow, accumulated window by window, with the false alarm rate bounded for all
+time.
 
-An e-detector (Shin, Ramdas, Rinaldo 2022, arXiv 2203.03532): per unit Shiryaev-Roberts sums of e-values,
-`R <- (1 + R) e`, mixed over shifts of different size. While nobody is slow each e-value has a mean of at
-most 1, so the mean of all units' mixtures after t windows is at most t; alarms at `units x run length`
-hence lie at least `run length` windows apart, however long the job and whatever is done in between.
+The method is an e-detector (Shin, Ramdas, Rinaldo 2022, arXiv 2203.03532). Each unit has Shiryaev-Roberts
+sums of e-values, `R <- (1 + R) e`, mixed over shifts of different size. While no unit is slow, each e-value
+has a mean of at most 1. The mean of all units' mixtures after t windows is then at most t. So alarms at
+`units x run length` are at least `run length` windows apart on average, however long the job runs.
 
-The e-values are likelihood ratios of Student's t, made monotone, cut off above (one window alone, however
-bad, raises no alarm) and divided by the largest mean that they have under noise that is normal, Laplace or t.
+The e-values are likelihood ratios of Student's t distribution. They are made monotone and cut off above, so
+that a single window never raises an alarm. They are divided by their largest mean under normal, Laplace or
+t noise.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ import numpy as np
 from convoy_controllers.guard.telemetry import Floats
 
 SHIFTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-"""In units of the noise."""
+"""Assumed slowdowns, in units of the noise."""
 _FREEDOM = 6.0
 _WIDTH = 0.35
-"""Of the alternative around its shift, as a share of it: what lies between two shifts is covered too."""
+"""Width of the alternative around its shift, as a share of the shift. It covers values between two shifts."""
 MOST = 8.0
 """Logarithm of the largest e-value."""
 _LOWEST, _HIGHEST, _STEP = -20.0, 256.0, 0.02
@@ -31,7 +33,7 @@ def _log_t(z: Floats, scale: float) -> Floats:
 
 
 def _null_weights() -> list[Floats]:
-    """Distributions of healthy noise on the grid, each summing up to 1."""
+    """Return distributions of healthy noise on the grid, each with sum 1."""
     densities = (
         np.exp(-0.5 * _GRID**2),
         np.exp(_log_t(_GRID, 1.0)),
@@ -41,7 +43,7 @@ def _null_weights() -> list[Floats]:
 
 
 def _table() -> Floats:
-    """Logarithm of the e-value by shift and point of the grid."""
+    """Return the logarithm of the e-value by shift and grid point."""
     rows = []
     for shift in SHIFTS:
         ratio = _log_t(_GRID - shift, float(np.hypot(1, _WIDTH * shift))) - _log_t(_GRID, 1.0)
@@ -59,12 +61,12 @@ _TABLE = _table()
 
 
 def log_e_values(z: Floats) -> Floats:
-    """Shifts by units: logarithm of the e-value of a residual `z` above what is allowed, in units of the
-    noise.
+    """Return the logarithms of the e-values, shifts by units.
 
-    NaN, which tells nothing, gives 0.
+    `z`: by unit, the residual above the allowed one, in units of the noise. NaN carries no information and
+    gives 0.
     """
-    # Rounded down, an e-value is no larger than it should be.
+    # Round down: an e-value must never be too large.
     at = np.clip((np.nan_to_num(z) - _LOWEST) / _STEP, 0, len(_GRID) - 1).astype(np.int64)
     values: Floats = _TABLE.take(at, axis=1)
     values[:, np.isnan(z)] = 0.0
@@ -72,17 +74,17 @@ def log_e_values(z: Floats) -> Floats:
 
 
 def empty_sums(units: int) -> Floats:
-    """The sums before the first window, as logarithms: shifts by units."""
+    """Return the logarithms of the sums before the first window, shifts by units."""
     return np.full((len(SHIFTS), units), -np.inf)
 
 
 def accumulate(sums: Floats, z: Floats) -> Floats:
-    """The sums after one more window; a unit without a residual keeps its own."""
+    """Return the sums after one more window. A unit without a residual keeps its sums."""
     return np.where(np.isnan(z), sums, np.logaddexp(0.0, sums) + log_e_values(z))
 
 
 def mixed(sums: Floats) -> Floats:
-    """By unit, the logarithm of its evidence."""
+    """Return by unit the logarithm of its evidence: the mean over the shifts."""
     top = np.max(sums, axis=0)
     safe = np.where(np.isfinite(top), top, 0.0)
     return np.asarray(safe + np.log(np.mean(np.exp(sums - safe), axis=0) + 1e-300))

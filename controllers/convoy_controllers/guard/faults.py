@@ -1,4 +1,4 @@
-"""What goes wrong in synthetic telemetry, and what a detector ought to say of it."""
+"""Faults of synthetic telemetry, and the cause that a detector must report for each."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from convoy_controllers.guard.telemetry import Bools, Floats, Ints, Layout
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong from window `onset` to `end`."""
+    """One fault from window `onset` up to `end`."""
 
     kind: str
     """One of KINDS."""
     where: tuple[int, ...] = ()
-    """Ranks, nodes, racks or replicas, as the kind says."""
+    """Numbers of ranks, nodes, racks or replicas; the kind says which."""
     size: float = 0.1
-    """0.1: takes 10 % longer; for input and host: of the compute; for links: of the transfer."""
+    """Share of extra time: 0.1 is 10 %. Relative to the compute for input and host, to the transfer for
+    links.
+    """
     onset: int = 1
     end: int = 1 << 60
     period: int = 60
-    """Windows of a sawtooth, or between bursts."""
+    """Windows of one sawtooth, or between two bursts."""
 
 
 KINDS: dict[str, tuple[str, str]] = {
@@ -47,18 +49,18 @@ KINDS: dict[str, tuple[str, str]] = {
     "hot rack": ("CommonMode", "racks"),
     "lost telemetry": ("", ""),
 }
-"""By kind: the cause that is to be told (none: nothing is), and what `where` numbers."""
+"""By kind: the cause to report (empty: none), and what `where` numbers."""
 _BURST = 10
 CROWD = 32
-"""Nodes from which on a part that is good in pairs is slow."""
+"""Nodes of a communicator from which on a "crowd" fault shows; in smaller groups the node is fast."""
 
 
 @dataclass(slots=True, eq=False)
 class Effects:
-    """All faults of one window together. Arrays by rank."""
+    """All faults of one window combined. Arrays have one entry per rank."""
 
     compute: Floats
-    """Logarithm."""
+    """Logarithm of the factor on compute time."""
     data: Floats
     host: Floats
     clock: Floats
@@ -67,14 +69,14 @@ class Effects:
     save: float
     work: float
     nodes: dict[tuple[int, ...], float]
-    """Factor of transfers through a node, between two neighbours of a ring, or (twice the same) inside."""
+    """Factor of transfers: through a node (n,), over a link (a, b), or inside a node (n, n)."""
     crowds: dict[int, float]
-    """By node, factor of transfers among CROWD nodes and more."""
+    """By node, the factor of transfers among at least CROWD nodes."""
     racks: dict[int, float]
 
     @classmethod
     def of(cls, faults: Sequence[Fault], layout: Layout, window: int, rng: np.random.Generator) -> Effects:
-        """Those in force in `window`."""
+        """Return the effects of the faults active in `window`."""
         size = layout.size
         none = np.zeros(size, dtype=np.bool_)
         effects = cls(
@@ -96,7 +98,7 @@ class Effects:
         return effects
 
     def transfer(self, members: Ints, layout: Layout) -> float:
-        """Factor of a communicator's transfer: its slowest part counts."""
+        """Return the factor of a communicator's transfer: that of its slowest part."""
         nodes = [int(node) for node in layout.node[members]]
         if len(set(nodes)) == 1:
             return self.nodes.get((nodes[0], nodes[0]), 1.0)
@@ -159,4 +161,4 @@ class Effects:
             case "lost telemetry":
                 self.silent |= rng.random(len(self.silent)) < fault.size
             case other:
-                raise ValueError(f"no fault is called {other}; known are {', '.join(KINDS)}")
+                raise ValueError(f"unknown kind of fault {other!r}; known kinds: {', '.join(KINDS)}")

@@ -1,4 +1,4 @@
-"""What the detector says of one window."""
+"""The detector's report on one window."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convoy_controllers.guard.loss import Shares
 
 
 class Cause(StrEnum):
-    """Why it is slow."""
+    """Cause of a slowdown."""
 
     COMPUTE = "Compute"
     THERMAL = "Thermal"
@@ -26,18 +26,18 @@ class Cause(StrEnum):
 
 
 class Verdict(IntEnum):
-    """On one rank in one window."""
+    """Verdict on one rank in one window."""
 
     HEALTHY = 0
     SILENT = 1
-    """Not heard."""
+    """The rank did not report the window."""
     TOO_FEW_PEERS = 2
-    """It cannot be judged."""
+    """The rank cannot be judged."""
     VICTIM = 3
-    """It waits for others."""
+    """The rank waits for others."""
     SUSPECT = 4
     PERSISTENT = 5
-    """Slow for long, and most of that time: only this may lead to action."""
+    """Slow for long, and for most of that time. Only this verdict may lead to action."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +47,30 @@ class Finding:
     cause: Cause
     place: FindingPlace
     ranks: tuple[int, ...]
-    """The culprits; empty: nobody is accused."""
+    """Blamed ranks; empty if nobody is blamed."""
     where: tuple[int, ...]
-    """Numbers of the nodes, racks, classes or replicas, as the place says."""
+    """Numbers of the nodes, racks, classes or replicas; `place` says which."""
     since: int
-    """Step."""
+    """Step at which the slowness started."""
     slowdown: float
-    """0.1: takes 10 % longer. Of the step's own part for input and host; of the transfer for
-    communication.
+    """Share of extra time: 0.1 is 10 %. Relative to the step's own part for input and host, to the transfer
+    for communication.
     """
     lost: float
-    """Seconds by which the window would have been shorter for every rank, at most."""
+    """Seconds that every rank would have saved in this window, at most."""
     persistent: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Report:
-    """On one window."""
+    """Findings and verdicts of one window."""
 
     first: int
     last: int
     findings: tuple[Finding, ...]
     verdicts: NDArray[np.int8]
-    """By rank: a Verdict."""
+    """A Verdict by rank."""
     model: Channel
     sigma: float
-    """Noise of a rank's compute against what the model expects, in one window."""
+    """Noise of a rank's compute against the model's expectation in one window."""
     shares: Shares

@@ -1,4 +1,4 @@
-"""Which part of the network explains the slow communicators: the smallest cover, found greedily."""
+"""Finds the parts of the network that explain the slow communicators: the smallest cover, chosen greedily."""
 
 from __future__ import annotations
 
@@ -12,28 +12,30 @@ from convoy_controllers.guard.channels import FindingPlace
 from convoy_controllers.guard.telemetry import Group, Layout
 
 _MOST_PAIRS = 64
-"""Nodes of a communicator whose pairs are all suspected; of larger ones, none is."""
+"""Most nodes of a communicator for which every link between two of them is a candidate. Larger
+communicators have no candidate links.
+"""
 _EXCEPTIONS = 0.1
-"""Share of the communicators through a part that may be quick although the part is slow."""
+"""Share of the communicators through a part that may be fast although the part is slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Of the network."""
+    """A part of the network."""
 
     kind: FindingPlace
-    """NODE, INSIDE, LINK or RACK; GROUP: it cannot be told which."""
+    """NODE, INSIDE, LINK or RACK; GROUP if the communicator's slow part is unknown."""
     where: tuple[int, ...]
-    """One node, two nodes, one rack; all nodes of the group."""
+    """One node, two nodes, one rack, or all nodes of the group."""
 
 
 def nodes_of(group: Group, layout: Layout) -> list[int]:
-    """Those that its members are on, in order."""
+    """Return the sorted nodes of the group's members."""
     return sorted({int(node) for node in layout.node[group.members]})
 
 
 def parts(group: Group, layout: Layout) -> set[Part]:
-    """Those that a communicator's traffic passes."""
+    """Return the parts that a communicator's traffic passes through."""
     nodes = nodes_of(group, layout)
     racks = sorted({int(rack) for rack in layout.rack[group.members]})
     if len(nodes) == 1:
@@ -47,10 +49,11 @@ def parts(group: Group, layout: Layout) -> set[Part]:
 
 
 def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> list[tuple[Part, list[int]]]:
-    """Parts that explain the slow communicators (by number), each with those it explains.
+    """Return the parts that explain the slow communicators, each with the numbers of those it explains.
 
-    A part is named only if nearly all communicators through it are slow, and one at least that no other part
-    could explain as well. Where several parts would explain the same, it cannot be told: `group`.
+    A part is named only if nearly all communicators through it are slow, and if no other part explains one
+    of them equally well. If several parts explain the same communicators, the result names the whole
+    `group`.
     """
     left = set(slow)
     if not left:
@@ -58,7 +61,8 @@ def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> lis
     passes = [parts(group, layout) for group in groups]
     through: dict[Part, set[int]] = {}
     for number, found in enumerate(passes):
-        if number in left or not np.isnan(groups[number].seconds).all():  # of silent ones nothing is known
+        # A silent communicator carries no information.
+        if number in left or not np.isnan(groups[number].seconds).all():
             for part in found:
                 through.setdefault(part, set()).add(number)
     sick = set(left)
@@ -72,7 +76,7 @@ def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> lis
         best = max((len(numbers & left) for numbers in fit.values()), default=0)
         equal = [part for part, numbers in fit.items() if len(numbers & left) == best and best]
         number = min(set().union(*(fit[part] & left for part in equal)) or left)
-        # Others explain other communicators: they come next.
+        # Other equal parts explain other communicators; later rounds choose them.
         chosen = _one([part for part in equal if number in fit[part]])
         if chosen is None:
             nodes = nodes_of(groups[number], layout)
@@ -85,10 +89,10 @@ def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> lis
 
 
 def _one(equal: list[Part]) -> Part | None:
-    """The one that is meant where several explain as much; None: it cannot be told.
+    """Return the part to name if several explain equally many communicators; None if it is undecidable.
 
-    A link is meant only where its ends are not, a node where its rack is not: what a wider part explains
-    as well is the narrower one's; two of the same kind are not told apart.
+    A single node is preferred to links and racks, and a single link to racks. Two nodes with the link
+    between them mean the link. More than two nodes of one rack mean the rack.
     """
     nodes = [part for part in equal if part.kind is FindingPlace.NODE]
     links = [part for part in equal if part.kind is FindingPlace.LINK]

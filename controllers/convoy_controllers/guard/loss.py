@@ -1,9 +1,10 @@
-"""What slowness costs: the step with the slow ranks, or stages, or replicas as the others are, beside the
-step as is.
+"""Cost of slowness: the step as it is, compared with the step if slow ranks, stages or replicas were like
+others.
 
-The model is that of a pipeline of S stages and M micro-batches (1F1B; S = 1: plain data parallel): a replica
-takes `(sum of stages + (M - 1) x slowest stage) / M`, the step as long as its slowest replica. Gradients and
-other waiting come on top and are not changed. As in the what-if analysis of Lin et al., OSDI 2025.
+The model is a pipeline of S stages and M micro-batches (1F1B; S = 1 is plain data parallelism). A replica
+takes `(sum of stages + (M - 1) x slowest stage) / M`; the step takes as long as its slowest replica.
+Gradient exchange and other waits come on top and are unchanged. See the what-if analysis of Lin et al.,
+OSDI 2025.
 """
 
 from __future__ import annotations
@@ -16,51 +17,54 @@ from convoy_controllers.guard.robust import Sorted, group_medians
 from convoy_controllers.guard.telemetry import Bools, Floats, Ints, Layout
 
 IMBALANCED = 0.05
-"""Share of the step that imbalance must cost to be told."""
+"""Share of the step that imbalance must cost to be reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Of the step's own part: how much shorter it would be. 0 to 1."""
+    """Shares of the step's own part that would be saved, from 0 to 1."""
 
     named: float
-    """With the named ranks as their peers are."""
+    """Saved if the named ranks were like their peers."""
     stages: float
-    """With stages alike besides."""
+    """Saved in addition if all stages took the same time."""
     replicas: float
-    """With the work of replicas alike besides, stages as they are: what half of a replica's ranks have at
-    least. In a large job somebody is late in every step, and that is no work."""
+    """Saved in addition if all replicas had the same work, with stages unchanged. A replica's work is what
+    at least half of its ranks show: in a large job some rank is late in every step, and that is not
+    work.
+    """
     seconds: float
-    """The step's own part as it is."""
+    """Seconds of the step's own part as it is."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """Where ranks stand, prepared."""
+    """Positions of the ranks, prepared for the model."""
 
     cell: Ints
-    """By rank, the number of its (replica, stage); replicas are blocks of `stages`."""
+    """By rank, the number of its (replica, stage) cell; a replica is a block of `stages` cells."""
     stages: int
     replicas: int
 
     @classmethod
     def of(cls, layout: Layout) -> Shape:
-        """Of a layout."""
+        """Return the shape of a layout."""
         _, stage = np.unique(layout.stage, return_inverse=True)
         _, replica = np.unique(layout.replica, return_inverse=True)
         stages, replicas = int(stage.max()) + 1, int(replica.max()) + 1
         return cls(replica.reshape(-1) * stages + stage.reshape(-1), stages, replicas)
 
     def step(self, compute: Floats, micro: int) -> Floats:
-        """Seconds by replica. Ranks of one cell work in step: the slowest counts."""
+        """Return the seconds by replica. The ranks of one cell wait for each other, so the slowest counts."""
         grid = np.zeros(self.stages * self.replicas)
         np.maximum.at(grid, self.cell, np.nan_to_num(compute))
         return self.times(grid.reshape(self.replicas, self.stages), micro)
 
     def delays(self, healthy: Floats, compute: Floats, micro: int) -> Floats:
-        """By rank, by how many seconds the step is longer for its time alone, all others' being `healthy`.
+        """Return by rank the seconds that its compute alone adds to the step while all others take
+        `healthy`.
 
-        Nothing where others would keep the step waiting as long: another class of hardware, a longer stage.
+        The delay is 0 if others delay the step as much: another class of hardware, or a longer stage.
         """
         grid = np.zeros(self.stages * self.replicas)
         np.maximum.at(grid, self.cell, np.nan_to_num(healthy))
@@ -74,18 +78,20 @@ class Shape:
 
     @staticmethod
     def times(grid: Floats, micro: int) -> Floats:
-        """Seconds by replica, of times by replica and stage."""
+        """Return the seconds by replica, from times by replica and stage."""
         return np.asarray((grid.sum(axis=1) + (micro - 1) * grid.max(axis=1)) / micro)
 
 
 def mended(compute: Floats, slow: Bools, groups: Ints) -> Floats:
-    """The times with those of slow ranks as the median of their other peers, where that is less."""
+    """Return the times with each slow rank's time replaced by the median of its other peers, if that is
+    less.
+    """
     others = Sorted(np.where(slow, np.nan, compute), groups).others()
     return np.where(slow & ~np.isnan(others), np.fmin(compute, others), compute)
 
 
 def shares(compute: Floats, slow: Bools, groups: Ints, shape: Shape, micro: int) -> Shares:
-    """What mending would save. `micro`: micro-batches of a step."""
+    """Return the savings. `micro`: micro-batches of a step."""
     now = float(shape.step(compute, micro).max())
     if now <= 0:
         return Shares(0.0, 0.0, 0.0, 0.0)
@@ -107,7 +113,7 @@ def shares(compute: Floats, slow: Bools, groups: Ints, shape: Shape, micro: int)
 
 
 def _load(compute: Floats, groups: Ints, shape: Shape) -> Floats:
-    """By replica, how much more work it has than others, as half of its ranks show it: 1 is as much."""
+    """Return by replica its relative work, as half of its ranks show it; 1 is the usual amount."""
     usual = group_medians(compute, groups)[groups]
     times = compute / np.maximum(usual, 1e-12)
     return np.nan_to_num(Sorted(times, shape.cell // shape.stages).low_medians(), nan=1.0)

@@ -1,4 +1,4 @@
-"""Where the ranks of an incarnation stand: from its slots, pods and nodes to the detector's layout."""
+"""Positions of an incarnation's ranks: from slots, pods and nodes to the detector's layout."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from convoy_crds.layout import Slot
 T = TypeVar("T")
 
 HARDWARE_LABELS = ("nvidia.com/gpu.product", "node.kubernetes.io/instance-type")
-"""Of a node: which of them are alike. The first that it carries counts."""
+"""Node labels that define a class of hardware. The first one that a node carries counts."""
 RACK_LABEL = "topology.kubernetes.io/rack"
 
 
 @dataclass(frozen=True, slots=True)
 class RankPlacement:
-    """The ranks of an incarnation, and the nodes they are on."""
+    """The ranks of an incarnation and their nodes."""
 
     layout: Layout
     nodes: tuple[str, ...]
-    """By the layout's numbers."""
+    """Node names, indexed by the layout's node numbers."""
     ranks: Mapping[str, range]
-    """By pod."""
+    """Ranks by pod name."""
 
     def by_node(self, ranks: Iterable[int]) -> dict[str, tuple[int, ...]]:
-        """These ranks by the name of the node that they are on."""
+        """Return these ranks by the name of their node."""
         return grouped(ranks, lambda rank: self.nodes[int(self.layout.node[rank])])
 
 
 def grouped(ranks: Iterable[int], where: Callable[[int], str]) -> dict[str, tuple[int, ...]]:
-    """Ranks by the name of the place that each is at, names in order."""
+    """Return the ranks by the name of their place, sorted by name."""
     found: dict[str, list[int]] = {}
     for rank in ranks:
         found.setdefault(where(rank), []).append(rank)
@@ -42,8 +42,9 @@ def grouped(ranks: Iterable[int], where: Callable[[int], str]) -> dict[str, tupl
 def place_ranks(
     slots: Sequence[Slot], nodes: Mapping[str, str], labels: Mapping[str, Mapping[str, str]]
 ) -> RankPlacement:
-    """`nodes`: by pod, where it is; `labels`: by node. Ranks of different roles do different work: each role
-    is a stage. KeyError when a pod's node is not known.
+    """Return the placement of these slots' ranks. Each role does different work, so each role is a stage.
+
+    `nodes`: node name by pod; `labels`: labels by node. KeyError if a pod's node is unknown.
     """
     of_slots = [nodes[slot.pod] for slot in slots]
     names, roles = _numbered(of_slots), _numbered([slot.role for slot in slots])
@@ -73,5 +74,5 @@ def _hardware(labels: Mapping[str, str]) -> str:
 
 
 def _numbered(values: Iterable[T]) -> dict[T, int]:
-    """The different values, in order, each with its number."""
+    """Number the distinct values in order of appearance."""
     return {value: number for number, value in enumerate(dict.fromkeys(values))}

@@ -1,9 +1,9 @@
-"""How much slower than its peers each rank computed in one window, in logarithms: 0.1 is about 10 %.
+"""Residuals of compute: the log ratio of each rank's time to the expected time in one window; 0.1 is about
+10 %.
 
-Three models of what a rank ought to have taken; the caller picks the one that has had the least noise:
-peers    the median of the other ranks of its stage and class of hardware (leave one out)
-cells    the other stages' times for the same micro-batches
-tokens   its peers, with times divided by what the tokens of a window explain
+Three models give the expected time; the caller uses the one with the least noise so far: peers    the
+median of the other ranks of the same stage and class of hardware (leave one out) cells    the other stages'
+times for the same micro-batches tokens   the peers, with times divided by the effect of a window's tokens
 """
 
 from __future__ import annotations
@@ -19,29 +19,31 @@ from convoy_controllers.guard.telemetry import Floats, Ints, Table
 
 MODELS = (Channel.PEERS, Channel.CELLS, Channel.TOKENS)
 FEWEST = 4
-"""Ranks that a group of peers must have, the one in question included, for any of them to be judged."""
+"""Fewest ranks of a peer group, including the rank in question, for a verdict on any of them."""
 _SPREAD_OF_TOKENS = 0.01
-"""Tokens that vary less explain nothing."""
+"""Relative spread of tokens below which they explain nothing."""
 
 
 class Peers(NamedTuple):
-    """By rank."""
+    """Residuals and peer counts by rank."""
 
     residual: Floats
-    """NaN: not reported, or without peers."""
+    """NaN if the rank did not report or has no peers."""
     known: Ints
-    """Of its group of peers that were reported, itself included."""
+    """Number of ranks in its peer group that reported, including itself."""
 
 
 def against_peers(values: Floats, groups: Ints) -> Peers:
-    """Logarithm of each positive value to the median of the others of its group."""
+    """Return the logarithm of each positive value relative to the median of the others in its group."""
     logs = np.log(np.maximum(values, 1e-9))
     ordered = Sorted(logs, groups)
     return Peers(logs - ordered.others(), ordered.counts[groups])
 
 
 def with_tokens(compute: Floats, tokens: Floats, groups: Ints) -> Peers | None:
-    """Against peers, the times divided by what tokens explain; None: unknown, or all alike."""
+    """Return residuals against peers with the effect of tokens removed; None if tokens are unknown or all
+    equal.
+    """
     known = ~np.isnan(tokens) & ~np.isnan(compute)
     if known.sum() < FEWEST or known.sum() < (~np.isnan(compute)).sum():
         return None
@@ -57,7 +59,9 @@ def with_tokens(compute: Floats, tokens: Floats, groups: Ints) -> Peers | None:
 
 
 def compute_residuals(table: Table, groups: Ints, cells: Cells | None) -> dict[Channel, Peers]:
-    """By model, those that this table allows. `groups`: of peers, as the layout numbers them."""
+    """Return residuals by each model that this table permits. `groups`: peer groups, as numbered by the
+    layout.
+    """
     plain = against_peers(table.compute, groups)
     found = {Channel.PEERS: plain}
     if cells is not None and table.micro is not None:
@@ -69,7 +73,9 @@ def compute_residuals(table: Table, groups: Ints, cells: Cells | None) -> dict[C
 
 
 def _slope(x: Floats, y: Floats) -> float:
-    """Of y over x through the origin, robust: the median of the ratios weighted by |x|; from 0 to 2."""
+    """Return the robust slope of y over x through the origin: the median of ratios weighted by |x|, limited
+    to 0..2.
+    """
     order = np.argsort(y / np.where(x == 0, np.inf, x))
     weights = np.abs(x)[order].cumsum()
     at = int(np.searchsorted(weights, weights[-1] / 2))

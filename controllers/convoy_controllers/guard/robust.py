@@ -1,4 +1,4 @@
-"""Medians over groups, all groups at once, blind to NaN. Everything is vectorised over ranks."""
+"""Medians over all groups at once, ignoring NaN. Everything is vectorised over ranks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy as np
 from convoy_controllers.guard.telemetry import Floats, Ints
 
 MEDIAN_ERROR = 1.2533
-"""Standard error of a median of normal values, over that of their mean."""
+"""Standard error of the median of normal values, relative to that of their mean."""
 TO_SIGMA = 1.4826
-"""The standard deviation of a normal distribution by its median absolute deviation."""
+"""Standard deviation of a normal distribution, relative to its median absolute deviation."""
 
 
 class Sorted:
-    """Values sorted within groups, of which medians are asked. `groups`: a number from 0 by value."""
+    """Values sorted within groups, prepared for medians. `groups`: by value, a group number from 0."""
 
     def __init__(self, values: Floats, groups: Ints) -> None:
         self._groups = groups
@@ -23,22 +23,24 @@ class Sorted:
         kinds = int(groups.max()) + 1 if len(groups) else 0
         self._starts = np.searchsorted(groups[self._order], np.arange(kinds))
         self.counts: Ints = np.bincount(groups[known], minlength=kinds)
-        """Known values by group."""
+        """Number of known values by group."""
         self._known = known
 
     def medians(self) -> Floats:
-        """By group; NaN where nothing is known."""
+        """Return the median by group; NaN without known values."""
         return self._between(self._starts, self.counts, np.full(len(self.counts), len(self._values)))
 
     def low_medians(self) -> Floats:
-        """By group, the largest value that half of them reach at least; NaN where nothing is known."""
+        """Return by group the largest value that at least half of the values reach; NaN without known
+        values.
+        """
         if len(self._values) == 0:
             return np.full(len(self.counts), np.nan)
         low = self._starts + np.maximum(self.counts - 1, 0) // 2
         return np.where(self.counts > 0, self._values[np.minimum(low, len(self._values) - 1)], np.nan)
 
     def others(self) -> Floats:
-        """By value: the median of the OTHER known values of its group; NaN where there is none."""
+        """Return by value the median of the OTHER known values of its group; NaN without any."""
         position = np.empty(len(self._values), dtype=np.int64)
         position[self._order] = np.arange(len(self._values))
         counts = self.counts[self._groups] - self._known
@@ -47,7 +49,9 @@ class Sorted:
         )
 
     def _between(self, starts: Ints, counts: Ints, without: Ints) -> Floats:
-        """Medians of `counts` sorted values from `starts` on, the value at `without` left out."""
+        """Return medians of `counts` sorted values starting at `starts`, leaving out the value at
+        `without`.
+        """
         if len(self._values) == 0:
             return np.full(len(starts), np.nan)
         low = starts + np.maximum(counts - 1, 0) // 2
@@ -59,17 +63,19 @@ class Sorted:
 
 
 def others_median(values: Floats, groups: Ints | None = None) -> Floats:
-    """By value, the median of the other known values of its group (default: all are one group)."""
+    """Return by value the median of the other known values of its group. By default all values are one
+    group.
+    """
     return Sorted(values, np.zeros(len(values), dtype=np.int64) if groups is None else groups).others()
 
 
 def group_medians(values: Floats, groups: Ints) -> Floats:
-    """By group; NaN where nothing is known."""
+    """Return the median by group; NaN without known values."""
     return Sorted(values, groups).medians()
 
 
 def spread(values: Floats) -> float:
-    """The standard deviation as the median deviation tells it; NaN when nothing is known."""
+    """Return the standard deviation estimated from the median absolute deviation; NaN if none is known."""
     known = values[~np.isnan(values)]
     if not len(known):
         return float("nan")

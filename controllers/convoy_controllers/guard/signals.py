@@ -1,4 +1,4 @@
-"""What a table tells besides compute against peers: input, the host, communicators, and shifts of many at
+"""Signals of a table other than compute against peers: input, host, communicators, and shifts of many at
 once.
 """
 
@@ -13,37 +13,40 @@ from convoy_controllers.guard.robust import group_medians, others_median, spread
 from convoy_controllers.guard.telemetry import Bools, Floats, Group, Ints, Table
 
 _MOST = 32
-"""Windows in a past."""
+"""Windows in an initial mean."""
 _STANDS_OUT = 4.0
-"""Deviations from the others' median, from which on a rank's time is no noise."""
+"""Standard deviations above the median from which on a rank's time is an outlier."""
 _ENOUGH = 4
-"""Windows, before a level is compared with; also communicators that are alike, for one to be compared."""
+"""Windows before an initial mean is used. Also the fewest similar communicators for a comparison."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InitialMean:
-    """The mean of the first windows, by unit; it stands from then on."""
+    """The mean over the first windows, by unit. It stays fixed afterwards."""
 
     mean: Floats
     count: Floats
 
     @classmethod
     def initial(cls, units: int) -> InitialMean:
-        """Nothing known."""
+        """Return a mean without windows."""
         return cls(np.zeros(units), np.zeros(units))
 
     def rearranged(self, order: Ints) -> InitialMean:
-        """Of other units: by each the number it had, or -1 for one of which nothing is known."""
+        """Return the means for a new set of units.
+
+        `order` gives each new unit's old number, or -1 for a unit without a past.
+        """
         mean, count = np.zeros(len(order)), np.zeros(len(order))
         mean[order >= 0], count[order >= 0] = self.mean[order[order >= 0]], self.count[order[order >= 0]]
         return replace(self, mean=mean, count=count)
 
     def shift(self, values: Floats) -> Floats:
-        """How far values are from it; NaN as long as little is known."""
+        """Return how far the values are from the mean; NaN while the mean covers too few windows."""
         return np.where(self.count >= _ENOUGH, values - self.mean, np.nan)
 
     def learned(self, values: Floats, trusted: Bools) -> InitialMean:
-        """With one more window of those units that are trusted, until enough are in it."""
+        """Return the mean with one more window of the trusted units, until it covers enough windows."""
         learns = ~np.isnan(values) & trusted & (self.count < _MOST)
         count = self.count + learns
         step = np.where(learns, values, self.mean) - self.mean
@@ -51,36 +54,36 @@ class InitialMean:
 
 
 def busy(table: Table) -> Floats:
-    """Seconds that a rank works, by rank."""
+    """Return the seconds of work by rank."""
     return np.maximum(table.compute + np.nan_to_num(table.optimizer), 1e-9)
 
 
 def share(values: Floats, table: Table) -> Floats:
-    """Logarithm of how much longer a rank's own part of the step is for these seconds."""
+    """Return the logarithm of the factor by which these seconds prolong a rank's own part of the step."""
     return np.log1p(np.maximum(values, 0.0) / np.nanmedian(busy(table)))
 
 
 def against_all(values: Floats) -> Floats:
-    """By rank, beyond what the others have."""
+    """Return by rank the value minus the median of the others."""
     return values - others_median(values)
 
 
 def middle(values: Floats) -> Floats:
-    """The median of the known, as an array of one; NaN when nothing is known."""
+    """Return the median of the known values as an array of one; NaN without any."""
     known = values[~np.isnan(values)]
     return np.array([np.median(known) if len(known) else np.nan])
 
 
 def stepping(table: Table) -> Floats:
-    """Seconds of one step without what it saves, the median of the ranks, as an array of one."""
+    """Return the seconds of one step without saving, as the median of the ranks in an array of one."""
     return middle(table.wall - table.save) / table.steps
 
 
 def pauses(values: Floats) -> Floats:
-    """What ranks that stand out have beyond the others, summed, as an array of one.
+    """Return the sum of the outlier ranks' excess over the others, as an array of one.
 
-    A pause of one rank holds up all; where another one pauses each time no rank's own mean shows it, and the
-    mean of all ranks shows one of many.
+    A pause of one rank delays all ranks. If another rank pauses each time, no single rank's mean shows it,
+    and the mean of all ranks shows only a small part of it.
     """
     known = values[~np.isnan(values)]
     if len(known) < _ENOUGH:
@@ -90,20 +93,25 @@ def pauses(values: Floats) -> Floats:
 
 
 def transfer(table: Table) -> Floats:
-    """The least that a rank was held up by collectives, as an array of one; NaN unless all were heard.
+    """Return the least time in collectives of any rank, as an array of one; NaN unless all ranks reported.
 
-    Who comes last waits for nobody. Over several steps it is another one each time, and this an upper bound.
+    The last rank to arrive does not wait. Over several steps that is a different rank each time, so this is
+    an upper bound.
     """
     return np.array([table.wait.min()])
 
 
 def of_racks(values: Floats, rack: Ints) -> Floats:
-    """By rack, its median beyond those of the other racks; needs four."""
+    """Return by rack its median minus that of the other racks; NaN with fewer than four racks."""
     return _beyond(group_medians(values, rack))
 
 
 def of_replicas(values: Floats, replica: Ints) -> Floats:
-    """By replica, its quickest rank beyond those of the others: what ALL of its ranks have; needs four."""
+    """Return by replica the value of its fastest rank, which ALL its ranks reach, minus that of the other
+    replicas.
+
+    NaN with fewer than four replicas.
+    """
     least = np.full(int(replica.max()) + 1, np.nan)
     np.fmin.at(least, replica, values)
     return _beyond(least)
@@ -114,16 +122,17 @@ def _beyond(values: Floats) -> Floats:
 
 
 def numbered(values: Ints) -> tuple[Ints, Ints]:
-    """The different values, and by element the number of its own."""
+    """Return the distinct values, and by element the index of its value."""
     kinds, numbers = np.unique(values, return_inverse=True)
     return kinds, numbers.reshape(-1).astype(np.int64)
 
 
 def transfers(groups: Sequence[Group]) -> Floats:
-    """By communicator, the logarithm of the seconds that the transfer took.
+    """Return by communicator the logarithm of the seconds that the transfer took.
 
-    Who comes last waits for nobody, so the least of the members' own durations is the transfer itself; no two
-    clocks are compared. NaN: not all were reported, and it may have been the last who was not.
+    The last member to arrive does not wait, so the shortest of the members' durations is the transfer
+    itself. No two clocks are compared. NaN unless all members reported: the missing one may have been the
+    last to arrive.
     """
     times = np.full(len(groups), np.nan)
     for number, group in enumerate(groups):
@@ -133,7 +142,9 @@ def transfers(groups: Sequence[Group]) -> Floats:
 
 
 def likes(groups: Sequence[Group]) -> Ints:
-    """By communicator, the number of those that move as much among as many; -1: not known how much."""
+    """Return by communicator the number of its class: same kind, members and bytes; -1 if the bytes are
+    unknown.
+    """
     known: dict[tuple[str, int, int], int] = {}
     numbers = [
         known.setdefault((one.kind, len(one.members), one.bytes), len(known)) if one.bytes else -1
@@ -143,7 +154,7 @@ def likes(groups: Sequence[Group]) -> Ints:
 
 
 def slow_transfers(times: Floats, like: Ints) -> Floats:
-    """By communicator, beyond those alike where there are four of them."""
+    """Return by communicator its time minus the median of its class; NaN in a class of fewer than four."""
     residual = np.full(len(times), np.nan)
     for number in np.unique(like[like >= 0]):
         same = like == number

@@ -1,4 +1,4 @@
-"""What the detector knows of one incarnation of a job: plain arrays, carried from window to window."""
+"""The detector's state for one incarnation of a job: plain arrays, carried from window to window."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convoy_controllers.guard.signals import InitialMean, numbered
 from convoy_controllers.guard.telemetry import Bools, Floats, Group, Ints, Layout
 
 RANKS = (*MODELS, Channel.DATA, Channel.HOST)
-"""Channels of ranks; of those over compute only the chosen model's counts."""
+"""Channels with one unit per rank. Of the compute channels only the chosen model's counts."""
 JOB = (
     Channel.JOB_COMPUTE,
     Channel.JOB_DATA,
@@ -25,31 +25,31 @@ JOB = (
     Channel.JOB_TRANSFER,
     Channel.JOB_WALL,
 )
-"""Channels of the job as a whole."""
+"""Channels with one unit: the job as a whole."""
 PLACES = {
     Channel.RACKS: Division.RACKS,
     Channel.CLASSES: Division.CLASSES,
     Channel.REPLICAS: Division.REPLICAS,
 }
-"""Channels of places."""
+"""Channels with one unit per place."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """What stays as it is: the layout, and what is made of it once."""
+    """The constant part of the state: the layout and everything derived from it."""
 
     layout: Layout
     rules: Rules
     peers: Ints
-    """By rank, the number of its group of peers."""
+    """By rank, the number of its peer group."""
     cells: Cells | None
     shape: Shape
     places: Mapping[Division, tuple[Ints, Ints]]
-    """By kind of place: the places' names, and by rank the number of its own."""
+    """By division: the places' names, and by rank the index of its place."""
 
     @classmethod
     def of(cls, layout: Layout, rules: Rules) -> Setting:
-        """Prepared."""
+        """Prepare the setting of a layout."""
         places = {
             Division.RACKS: numbered(layout.rack),
             Division.CLASSES: numbered(layout.hardware),
@@ -61,50 +61,52 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """After some windows."""
+    """The state after some windows."""
 
     setting: Setting
     channels: Mapping[Channel, ChannelState]
     initial_means: Mapping[Level, InitialMean]
     heat: Floats
-    """By rank, lately: logarithm of how much slower its clock is than the others'."""
+    """By rank, a recent mean: logarithm of the others' clock rate relative to its own."""
     throttled: Floats
-    """By rank, share of the last windows in which it was."""
+    """By rank, the share of recent windows with a throttled device."""
     often: Mapping[FindingPlace, float]
-    """Of these windows, the share in which stages and replicas were imbalanced."""
+    """Share of recent windows with costly imbalance, for stages and for replicas."""
     named: Bools
-    """Ranks that were alarmed in them."""
+    """By rank, whether it was alarmed in these windows."""
     communicators: tuple[Group, ...] = ()
-    """In the order in which they became known, with the size they had then; nothing else is said in them."""
+    """Communicators in the order in which they became known, with their size at that time. Their times are
+    unset.
+    """
     quiet: tuple[int, ...] = ()
-    """Windows for which each has been silent."""
+    """Number of windows for which each communicator has been silent."""
     transferring: tuple[float, ...] = ()
-    """Seconds of a window in the largest transfers of each, when it was last known."""
+    """Seconds per window in the largest transfers of each communicator, when last known."""
     paused: tuple[float, ...] = ()
-    """What ranks that stand out had of the host, as share of a step, in the last windows."""
+    """Host pauses of outlier ranks in the last windows, as shares of a step."""
     model: Channel = MODELS[0]
-    """The one whose noise is least."""
+    """The compute model with the least noise."""
     shares: Shares | None = None
-    """Averaged over the last windows, since others were named."""
+    """Mean shares since the set of alarmed ranks last changed."""
     unchanged: int = 0
-    """How many these are."""
+    """Number of windows since the set of alarmed ranks last changed."""
     windows: int = 0
     recent: Mapping[Channel, Floats] = field(default_factory=dict)
     """Residuals of the last window."""
 
     @property
     def family(self) -> int:
-        """Units that may raise an alarm."""
+        """Return the number of units that may raise an alarm."""
         return sum(len(watch.alarmed) for watch in self.channels.values())
 
     @property
     def compute(self) -> ChannelState:
-        """The watch whose verdicts on compute count."""
+        """Return the channel whose verdicts on compute count."""
         return self.channels[self.model]
 
 
 def initial_state(layout: Layout, rules: Rules | None = None) -> State:
-    """Nothing seen. Another incarnation of the job begins anew."""
+    """Return the state before the first window of an incarnation."""
     setting = Setting.of(layout, rules or Rules())
     size = layout.size
     units = dict.fromkeys(RANKS, size) | dict.fromkeys(JOB, 1)

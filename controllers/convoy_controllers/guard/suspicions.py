@@ -1,7 +1,7 @@
-"""From what the detector says of windows to what is held against nodes: since when, and what it has cost.
+"""Suspicions against nodes, from the detector's findings: their start and their cost.
 
-Only what may lie in the node itself counts. Slow input, uneven work, garbage collection and what all ranks
-share say nothing about hardware.
+Only slowness that may be the node's own fault counts. Slow input, uneven work, garbage collection of the
+program, and slowness that all ranks share say nothing about hardware.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from convoy_controllers.guard.findings import Cause, Finding
 
 CAUSES = frozenset((Cause.COMPUTE, Cause.THERMAL, Cause.COMMUNICATION))
 NOTICED = frozenset((Cause.INPUT, Cause.HOST))
-"""What a node may be at fault for, and is not found to be by this alone: tests of it would tell."""
+"""Causes that may be a node's fault but do not prove it. A health sweep of the node would tell."""
 PLACES = frozenset((FindingPlace.RANK, FindingPlace.NODE, FindingPlace.INSIDE))
 _SMOOTH = 0.2
-"""Weight of the last window."""
+"""Weight of the last window in a mean."""
 GAP_SECONDS = 120.0
-"""A suspicion that is not renewed for so long is over; another begins anew."""
+"""Seconds without renewal after which a suspicion ends. A later finding starts a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuspicionRecord:
-    """What one job's telemetry holds against one node."""
+    """The suspicion of one job against one node."""
 
     since: float
-    """Unix seconds: the first window of this suspicion."""
+    """Unix seconds of the first window of this suspicion."""
     seen: float
-    """The last."""
+    """Unix seconds of the last such window."""
     loss: float
-    """GPU-seconds that it has cost the job since."""
+    """GPU-seconds that the job has lost since `since`."""
     slowdown: float
-    """0.1: takes 10 % longer than its peers."""
+    """Share of extra time: 0.1 is 10 % longer than its peers."""
     cause: Cause
     gain: float
-    """Seconds by which a step would be shorter without it, over the last windows."""
+    """Seconds that a step would save without the slow node, averaged over the last windows."""
     lasting: bool
-    """Whether the last window found it slow for long: nothing else may lead to action."""
+    """True if the last window found persistent slowness. Nothing else may lead to action."""
     ranks: tuple[int, ...] = ()
-    """On this node, those that the last window blamed."""
+    """Ranks on this node that the last window blamed."""
 
 
 def blamed(finding: Finding) -> bool:
-    """Whether a finding may be held against the nodes of its culprits."""
+    """Return True if a finding counts against the nodes of its ranks."""
     return finding.cause in CAUSES and finding.place in PLACES and bool(finding.ranks)
 
 
 def noticeable(finding: Finding) -> bool:
-    """Whether a finding is a reason to test the nodes that it names."""
+    """Return True if a finding is a reason to test the nodes that it names."""
     return finding.cause in NOTICED and finding.place in PLACES and bool(finding.ranks)
 
 
@@ -61,9 +61,11 @@ def update_suspicions(
     now: float,
     which: Callable[[Finding], bool] = blamed,
 ) -> dict[str, SuspicionRecord]:
-    """After one more window of so many steps. `found`: its findings, each with its culprits by node;
-    `accelerators`: of the job, all of which wait for the slowest;
-    `which`: of the findings.
+    """Return the suspicions by node after one more window.
+
+    `found`: the window's findings, each with its ranks by node; `accelerators`: the job's number of
+    accelerators, all of which wait for the slowest; `steps`: steps of the window; `which`: selects the
+    findings that count.
     """
     kept = {
         node: replace(one, lasting=False) for node, one in before.items() if now - one.seen <= GAP_SECONDS
@@ -88,8 +90,8 @@ def update_suspicions(
 def _by_node(
     found: Iterable[tuple[Mapping[str, tuple[int, ...]], Finding]], which: Callable[[Finding], bool]
 ) -> dict[str, tuple[Finding, tuple[int, ...], float, bool]]:
-    """By node: the finding that costs most, the ranks of all, the node's share of what is lost, and whether
-    any lasts.
+    """Return by node its most costly finding, the ranks of all findings, the node's share of the lost time,
+    and whether any finding persists.
     """
     worst_by_node: dict[str, tuple[Finding, tuple[int, ...], float, bool]] = {}
     for nodes, finding in found:

@@ -1,8 +1,8 @@
-"""Telemetry of jobs that never ran, with the truth beside it: for tests, benches and the simulator.
+"""Synthetic telemetry of jobs with known faults, for tests, benches and the simulator.
 
-Noise as two public traces have it (tests/data/straggler): a rank's window deviates by 0.5 % with a lag-1
-autocorrelation of 0.2, a micro-batch by 1 %, ranks differ by 0.7 % for good, the work of micro-batches by
-nothing or by 20 %, which stages answer to differently. Single windows are late for no reason.
+The noise matches two public traces (tests/data/straggler). A rank's window deviates by 0.5 % with a lag-1
+autocorrelation of 0.2, a micro-batch by 1 %. Ranks differ permanently by 0.7 %. The work of micro-batches
+varies by 0 or 20 %, and stages react differently to it. Single windows are late for no reason.
 """
 
 from __future__ import annotations
@@ -18,40 +18,42 @@ from convoy_controllers.guard.telemetry import Floats, Group, Layout, Table
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is drawn; the ranks of a node are neighbours in tensor, then data, then pipeline order."""
+    """Parameters of a synthetic job. The ranks of a node are neighbours in tensor, then data, then pipeline
+    order.
+    """
 
     stages: int = 4
     replicas: int = 8
     lanes: int = 1
-    """Ranks that share a stage of a replica (tensor parallel)."""
+    """Ranks that share a stage of a replica (tensor parallelism)."""
     per_node: int = 8
     per_rack: int = 4
-    """Nodes."""
+    """Nodes per rack."""
     micro: int = 8
     seconds: float = 1.0
-    """Of a rank's compute in one window, in the mean."""
+    """Mean seconds of a rank's compute in one window."""
     sigma: float = 0.005
     rho: float = 0.2
     micro_sigma: float = 0.01
     offset: float = 0.007
     work: float = 0.0
-    """Spread of the micro-batches' work."""
+    """Relative spread of the micro-batches' work."""
     last_stage: float = 1.0
-    """Times as long as the others."""
+    """Duration of the last stage relative to the others."""
     classes: int = 1
-    """Of hardware; each further one takes 30 % longer. Replicas are of one class."""
+    """Number of classes of hardware; each further class takes 30 % longer. A replica is of one class."""
     tokens: bool = False
-    """Ranks tell of them."""
+    """True if ranks report tokens."""
     groups: bool = True
-    """Ranks tell of communicators."""
+    """True if ranks report communicators."""
 
     @property
     def size(self) -> int:
-        """Ranks."""
+        """Return the number of ranks."""
         return self.stages * self.replicas * self.lanes
 
     def layout(self) -> Layout:
-        """Where its ranks stand."""
+        """Return the layout of the ranks."""
         rank = np.arange(self.size)
         replica = rank // self.lanes % self.replicas
         node = rank // self.per_node
@@ -65,7 +67,7 @@ class Job:
 
 
 def play(job: Job, faults: Sequence[Fault], windows: int, seed: int) -> Iterator[Table]:
-    """Tables of that many windows of one step each."""
+    """Yield tables of that many windows of one step each."""
     return _Play(job, faults, seed).tables(windows)
 
 
@@ -76,7 +78,7 @@ class _Play:
         self._offset = self._rng.normal(0, job.offset, job.size)
         self._offset += np.log(1.3) * self._layout.hardware
         self._noise = self._rng.normal(0, job.sigma, job.size)
-        # How much longer a stage is for work that is twice as much: attention, or the loss.
+        # Extra time of a stage if the work doubles: attention and the loss react more than the rest.
         self._sensitivity = 1 + 0.4 * np.cos(np.arange(job.stages) * 2.4)
         self._weight = np.where(np.arange(job.stages) == job.stages - 1, job.last_stage, 1.0)
 
@@ -124,14 +126,14 @@ class _Play:
         )
 
     def _micro(self, effects: Effects) -> tuple[Floats, Floats]:
-        """Times by rank and micro-batch, forwards and then backwards; and the mean work by replica."""
+        """Return the times by rank and micro-batch, forward then backward, and the mean work by replica."""
         job, rng, layout = self._job, self._rng, self._layout
         fresh = rng.normal(0, job.sigma * np.sqrt(1 - job.rho**2), job.size)
         self._noise = job.rho * self._noise + fresh
         late = np.where(rng.random(job.size) < 0.002, rng.exponential(0.2, job.size), 0.0)
         work = rng.normal(0, job.work + effects.work, (job.replicas, job.micro))
         load = np.exp(work)
-        # Work counts linearly in one part and squared in another.
+        # One part grows linearly with the work, another with its square.
         sensitivity = self._sensitivity[:, None, None]
         stage = np.log((1 - 0.3 * sensitivity) * load + 0.3 * sensitivity * load**2)[
             layout.stage, layout.replica

@@ -1,5 +1,7 @@
-"""What ranks tell of their steps, and where they stand. All times are seconds by the rank's own monotonic
-clock: nothing here, nor in what is made of it, compares the clocks of two machines.
+"""Telemetry of the ranks' steps, and the layout of the ranks.
+
+All times are seconds of the rank's own monotonic clock. Nothing in the detector compares two machines'
+clocks.
 """
 
 from __future__ import annotations
@@ -24,23 +26,25 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """The largest collectives that one rank did in one communicator within a window."""
+    """The largest collectives of one rank in one communicator within a window."""
 
     group: str
-    """The communicator's name, the same at all its members."""
+    """Name of the communicator, the same at all its members."""
     kind: str
-    """What is compared with each other: `dp`, `tp`, `pp` and so on."""
+    """`dp`, `tp`, `pp` and so on. Only communicators of one kind are compared."""
     members: tuple[range, ...]
-    """Ranks."""
+    """Ranks of the communicator."""
     bytes: int
-    """Moved by each; 0: unknown."""
+    """Bytes that each of them moves; 0: unknown."""
     count: int
-    """How many there were."""
+    """Number of these collectives."""
     seconds: float
-    """Of the quickest, from the call to the end of the transfer: waiting for the others is in it."""
+    """Seconds of the fastest one, from the call to the end of the transfer, including the wait for other
+    members.
+    """
 
     def joined(self, other: Collective) -> Collective:
-        """With those of another window; the smaller ones are forgotten."""
+        """Return the union with another window's collectives. Of two sizes only the larger one is kept."""
         if self.bytes != other.bytes:
             return max(self, other, key=lambda one: one.bytes)
         seconds = min(self.seconds, other.seconds)
@@ -49,47 +53,48 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What ONE rank did in the steps `first..last`, summed over them."""
+    """The work of ONE rank in the steps `first..last`, summed over the steps."""
 
     rank: int
     first: int
     last: int
     wall: float
     compute: float
-    """Its own forward and backward passes; waiting for others is not in it."""
+    """Seconds of its own forward and backward passes, without waits for other ranks."""
     optimizer: float = 0.0
     data: float = 0.0
-    """Waiting for input."""
+    """Seconds of waiting for input."""
     wait: float = 0.0
-    """SuspicionRecord up by collectives."""
+    """Seconds of waiting in collectives."""
     save: float = 0.0
-    """SuspicionRecord up by checkpoints."""
+    """Seconds of waiting for checkpoints."""
     tokens: int = 0
     """0: unknown."""
     micro: tuple[float, ...] = ()
-    """Own compute per micro-batch, forwards and then as many backwards; empty: unknown."""
+    """Own compute per micro-batch: all forward passes, then as many backward passes; empty: unknown."""
     collectives: tuple[Collective, ...] = ()
     clock: float = 1.0
-    """The device's clock to its maximum; 1: also when unknown."""
+    """The device's clock rate relative to its maximum; also 1 if unknown."""
     throttled: bool = False
 
     @property
     def steps(self) -> int:
-        """How many it covers."""
+        """Return the number of steps in the window."""
         return self.last - self.first + 1
 
     @property
     def host(self) -> float:
-        """What nothing else explains: the program between its kernels."""
+        """Return the remaining seconds: the program between its kernels."""
         known = self.compute + self.optimizer + self.data + self.wait + self.save
         return max(0.0, self.wall - known)
 
 
 @lru_cache(maxsize=1024)
 def parse_members(text: str, size: int) -> tuple[range, ...] | None:
-    """The ranks of a communicator: `0-3`, `0-12:4` for every fourth, `7`, by commas, rising.
+    """Return the ranks of a communicator, parsed from a comma-separated rising list.
 
-    None: it is not said like this, or not of several ranks of a world of `size`.
+    Items: `0-3`, `0-12:4` for every fourth rank, `7`. None if the text has another form, names fewer than
+    two ranks, or names ranks beyond `size`.
     """
     found: list[range] = []
     for part in text.split(","):
@@ -105,9 +110,11 @@ def parse_members(text: str, size: int) -> tuple[range, ...] | None:
 
 
 def joined(windows: Sequence[Window]) -> Window:
-    """One rank's windows, of steps without a gap, as one. ValueError: none, or of several ranks."""
+    """Return one rank's windows of consecutive steps as one window. ValueError if there are none, or of
+    several ranks.
+    """
     if len({one.rank for one in windows}) != 1:
-        raise ValueError("windows of one rank are joined, and one at least")
+        raise ValueError("can only join one or more windows of a single rank")
     if len(windows) == 1:
         return windows[0]
     steps = sum(one.steps for one in windows)
@@ -140,23 +147,25 @@ def _joined_collectives(windows: Sequence[Window]) -> tuple[Collective, ...]:
 
 
 def window_of(step: int, length: int) -> tuple[int, int]:
-    """The aligned window of `length` steps, a power of two, that holds `step`; steps count from 1."""
+    """Return the aligned window of `length` steps that contains `step`. `length` is a power of two; steps
+    count from 1.
+    """
     first = (step - 1) // length * length + 1
     return first, first + length - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Where each rank stands: arrays by rank."""
+    """The position of each rank; all arrays are indexed by rank."""
 
     stage: Ints
-    """Of the pipeline."""
+    """Stage of the pipeline."""
     replica: Ints
-    """Of the model, all of whose ranks work on the same samples."""
+    """Replica of the model. All its ranks work on the same samples."""
     node: Ints
     rack: Ints
     hardware: Ints
-    """Its class: ranks of different classes are no peers."""
+    """Class of hardware. Ranks of different classes are no peers."""
 
     @classmethod
     def of(
@@ -167,55 +176,56 @@ class Layout:
         rack: Sequence[int] = (),
         hardware: Sequence[int] = (),
     ) -> Layout:
-        """Made from lists; without nodes each rank has its own, without racks or classes there is one.
+        """Return a layout made from lists.
 
-        ValueError: the lists differ in length.
+        Without nodes each rank has its own; without racks or classes there is one. ValueError if the
+        lengths differ.
         """
         size = len(stage)
         lists = (stage, replica, node or range(size), rack or [0] * size, hardware or [0] * size)
         if any(len(one) != size for one in lists):
-            raise ValueError(f"lists of a layout differ in length: {[len(one) for one in lists]}")
+            raise ValueError(f"the lists of a layout differ in length: {[len(one) for one in lists]}")
         return cls(*(np.asarray(list(one), dtype=np.int64) for one in lists))
 
     @property
     def size(self) -> int:
-        """Ranks."""
+        """Return the number of ranks."""
         return len(self.stage)
 
     @property
     def peers(self) -> Ints:
-        """One number per group of peers: same stage, same class of hardware."""
+        """Return by rank the number of its peer group: same stage, same class of hardware."""
         _, number = np.unique(np.stack([self.stage, self.hardware]), axis=1, return_inverse=True)
         return number.reshape(-1).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """One communicator in one window, as all its members told of it."""
+    """One communicator in one window, combined from its members' reports."""
 
     name: str
     kind: str
     members: Ints
     bytes: int
-    """Moved by each of its largest collectives; 0: unknown."""
+    """Bytes that each of its largest collectives moves; 0: unknown."""
     count: int
-    """How many there were."""
+    """Number of these collectives."""
     seconds: Floats
-    """Of the quickest of them, by member; NaN: not heard."""
+    """Seconds of the fastest of them, by member; NaN: not reported."""
 
     @property
     def transfer(self) -> float:
-        """Seconds of the transfer itself; NaN unless all members were heard."""
+        """Return the seconds of the transfer itself; NaN unless all members reported."""
         return float(self.seconds.min()) if len(self.seconds) else np.nan
 
     def silent(self) -> Group:
-        """It in a window in which nobody told of it."""
+        """Return this communicator for a window without any report."""
         return replace(self, count=0, seconds=np.full(len(self.members), np.nan))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """One aligned window of all ranks: columns by rank, NaN where a rank was not heard."""
+    """One aligned window of all ranks. Columns are indexed by rank; NaN: not reported."""
 
     first: int
     last: int
@@ -231,29 +241,31 @@ class Table:
     clock: Floats
     throttled: Bools
     micro: Floats | None = None
-    """Ranks by micro-batches, forwards and then backwards; None: nobody told of them."""
+    """Times by rank and micro-batch, forward then backward; None if no rank reported them."""
     groups: tuple[Group, ...] = ()
 
     @property
     def size(self) -> int:
-        """Ranks."""
+        """Return the number of ranks."""
         return len(self.wall)
 
     @property
     def steps(self) -> int:
-        """How many it covers."""
+        """Return the number of steps in the window."""
         return self.last - self.first + 1
 
     @property
     def reported(self) -> Bools:
-        """Which ranks told of this window."""
+        """Return by rank whether it reported this window."""
         return ~np.isnan(self.wall)
 
 
 def tabulate(windows: Sequence[Window], size: int) -> Table:
-    """Windows of the same steps as a table for `size` ranks. ValueError: none, or of different steps."""
+    """Return windows of the same steps as a table for `size` ranks. ValueError if there are none or the
+    steps differ.
+    """
     if len({(one.first, one.last) for one in windows}) != 1:
-        raise ValueError("a table is made of windows of the same steps, and of one at least")
+        raise ValueError("a table needs one or more windows of the same steps")
     index = [one.rank for one in windows]
 
     def column(values: Sequence[float]) -> Floats:
@@ -283,7 +295,9 @@ def tabulate(windows: Sequence[Window], size: int) -> Table:
 
 
 def _micro(windows: Sequence[Window], size: int) -> Floats | None:
-    """Ranks whose count is not the usual one are left out: another count is another kind of step."""
+    """Return the micro-batch times. A rank with an unusual count is left out: its steps are of another
+    kind.
+    """
     counts = np.bincount([len(one.micro) for one in windows])
     usual = int(counts.argmax())
     if usual == 0:
@@ -296,7 +310,9 @@ def _micro(windows: Sequence[Window], size: int) -> Floats | None:
 
 
 def _groups(windows: Sequence[Window]) -> tuple[Group, ...]:
-    """Those of which half their members tell at least: nobody says what communicators others have."""
+    """Return the communicators that at least half of their members report. The list of members itself is
+    only a claim.
+    """
     by_group: dict[str, dict[int, Collective]] = {}
     for one in windows:
         for collective in one.collectives:
@@ -312,7 +328,7 @@ def _groups(windows: Sequence[Window]) -> tuple[Group, ...]:
 def _group(name: str, by_rank: dict[int, Collective]) -> Group:
     any_one = next(iter(by_rank.values()))
     ranks = list(chain.from_iterable(any_one.members))
-    # Who has moved something else is not compared.
+    # Ignore members that report another size: their times are not comparable.
     size = statistics.multimode(one.bytes for one in by_rank.values())[0]
     alike = {rank: one for rank, one in by_rank.items() if one.bytes == size}
     seconds = [alike[rank].seconds if rank in alike else np.nan for rank in ranks]

@@ -1,4 +1,6 @@
-"""From windows, as they come in from the ranks, to tables. No clock: later windows tell what is late."""
+"""Collects the ranks' windows into tables. Needs no clock: windows of later steps show that an earlier one
+is late.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,9 @@ from dataclasses import dataclass, field
 from convoy_controllers.guard.telemetry import Table, Window, joined, tabulate
 
 PATIENCE = 4
-"""Later windows begun after which those still silent are left out."""
+"""Later windows after which the ranks still missing from a window are left out."""
 MOST_TIMES = 8
-"""As long as another rank's may a window be, to be put together with those."""
+"""Largest ratio between the lengths of two ranks' windows that can be combined."""
 
 Span = tuple[int, int]
 """First and last step."""
@@ -17,15 +19,15 @@ Span = tuple[int, int]
 
 @dataclass(slots=True)
 class _Open:
-    """A span that waits for ranks. One whose windows are shorter has several."""
+    """A span that waits for ranks. A rank with shorter windows contributes several."""
 
     span: Span
     windows_by_rank: dict[int, list[Window]] = field(default_factory=dict)
     complete: int = 0
-    """Ranks that have told of all of it."""
+    """Number of ranks that have reported the whole span."""
 
     def add(self, window: Window) -> bool:
-        """Whether it tells something that its rank has not told before."""
+        """Add a window. Return False if its rank has already reported one of its steps."""
         mine = self.windows_by_rank.setdefault(window.rank, [])
         if any(one.first <= window.last and window.first <= one.last for one in mine):
             return False
@@ -34,13 +36,13 @@ class _Open:
         return True
 
     def absorb(self, inner: _Open) -> None:
-        """Takes over what ranks have told of a part of it."""
+        """Add all windows of a span that lies within this one."""
         for windows in inner.windows_by_rank.values():
             for window in windows:
                 self.add(window)
 
     def windows(self) -> list[Window]:
-        """Of those ranks that have told of all of it."""
+        """Return one joined window of each rank that has reported the whole span."""
         return [joined(mine) for mine in self.windows_by_rank.values() if self._covers(mine)]
 
     def _covers(self, mine: list[Window]) -> bool:
@@ -48,31 +50,31 @@ class _Open:
 
 
 class WindowCollector:
-    """The windows of ONE incarnation of a job; at most `patience` incomplete ones are kept.
+    """Collects the windows of ONE incarnation of a job. It stores at most `patience` incomplete spans.
 
-    Ranks that fold their steps into windows of different lengths are put together under the longest of them.
-    It changes in place, since a job has 10,000 ranks; what comes out depends on what came in alone.
+    Ranks may report windows of different lengths; these are combined under the longest. The collector is
+    mutable, since a job may have 10,000 ranks. Its result depends on its input alone.
     """
 
     def __init__(self, size: int, incarnation: int = 0, patience: int = PATIENCE) -> None:
         self.dropped = 0
-        """Windows that were late, came twice, or made no sense."""
+        """Number of windows that came late or twice, or were invalid."""
         self._patience = patience
         self.reset(incarnation, size)
 
     def reset(self, incarnation: int, size: int) -> None:
-        """Another incarnation, with `size` ranks: nothing of the one before is kept."""
+        """Start another incarnation with `size` ranks, and drop everything of the one before."""
         self._incarnation, self._size = incarnation, size
         self._done = 0
         self._open: dict[Span, _Open] = {}
 
     @property
     def open(self) -> int:
-        """Windows that wait for ranks."""
+        """Return the number of spans that wait for ranks."""
         return len(self._open)
 
     def add(self, incarnation: int, window: Window) -> tuple[Table, ...]:
-        """One more window; gives the tables that are ready now, oldest first."""
+        """Add a window. Return the tables that are complete, oldest first."""
         before = len(self._open)
         found = self._find_span(window) if incarnation == self._incarnation and self._valid(window) else None
         if found is None or not found.add(window):
@@ -94,8 +96,10 @@ class WindowCollector:
         )
 
     def _find_span(self, window: Window) -> _Open | None:
-        """The span that a window belongs to, its own or a longer one; aligned spans lie within each other or
-        apart. None when others' are too short to be put together with it.
+        """Return the span of a window: its own or a longer one. None if the other ranks' spans are too
+        short.
+
+        Aligned spans are either nested or disjoint.
         """
         span = (window.first, window.last)
         outer = next((one for at, one in self._open.items() if at[0] <= span[0] and span[1] <= at[1]), None)
@@ -110,7 +114,7 @@ class WindowCollector:
         return found
 
     def _ready(self) -> tuple[Table, ...]:
-        """An incomplete window holds up those after it only as long as patience lasts."""
+        """Return the tables that are ready. An incomplete span delays at most `patience` later ones."""
         spans = sorted(self._open)
         tables = []
         for number, span in enumerate(spans):

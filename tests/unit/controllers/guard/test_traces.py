@@ -87,5 +87,5 @@ def test_a_tenth_of_slowness_is_named_within_four_steps(name: str, stage: int, r
 
 
 def test_a_table_of_another_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="64 ranks, for a job of 16"):
+    with pytest.raises(ValueError, match="64 ranks, but the job has 16"):
         advance(initial_state(trace("AR").layout), trace("SE").tables()[0])
