@@ -1,4 +1,6 @@
-"""Everything put together: what each replica runs, and what only the leader does."""
+"""The composition of one operator replica: parts that every replica runs, and parts that only the leader
+runs.
+"""
 
 from __future__ import annotations
 
@@ -59,20 +61,25 @@ log = structlog.get_logger(__name__)
 
 
 GOODPUT_SECONDS = 15.0
-"""Between two counts of the jobs' seconds, as long as Prometheus takes between two scrapes."""
+"""Seconds between two counts of the jobs' goodput; Prometheus usually scrapes at the same interval."""
 MARKS = 1000
-"""Requests that may be made at once to store nodes' health and to mark them; then `settings.qps` a second."""
+"""Requests that may be sent at once to store and mark nodes' health. After them the limit is
+`settings.qps`.
+"""
 URGENT_QPS = 50.0
-"""Requests per second, beside all others, for nodes: their labels, and the Leases of quiet ones."""
+"""Requests per second reserved for nodes: patches of their labels, and reads of the Leases of silent nodes.
+"""
 URGENT_CONNECTIONS = 8
-"""To the API server, beside all others, for those."""
+"""Connections to the API server reserved for those requests."""
 LEASE_CONNECTIONS = 2
-"""To the API server for the Lease of the replica that leads, and for nothing else: a call may begin while the
-connection of one that was given up is not free yet."""
+"""Connections to the API server reserved for the leader's Lease.
+
+Two, because a call may start before the connection of a cancelled call is free again.
+"""
 
 
 class Operator:
-    """One replica."""
+    """One replica of the operator."""
 
     def __init__(
         self,
@@ -82,8 +89,10 @@ class Operator:
         lease: ApiClient,
         controllers: Sequence[Controller[Any]] = CONTROLLERS,
     ) -> None:
-        """`aside`: for what must not wait for a connection behind the pods of a huge job. `lease`: for the
-        Lease alone, which must not wait behind the labels of many nodes either.
+        """Build all parts of a replica.
+
+        `aside` is the client for urgent node requests: they must not wait behind the pods of a huge job.
+        `lease` is the client for the Lease alone: renewals must not wait behind the labels of many nodes.
         """
         self.settings = settings
         self.controllers = controllers
@@ -95,7 +104,7 @@ class Operator:
             settings.backoff_min_seconds,
             settings.backoff_max_seconds,
             on_wait=metrics.queue_seconds.observe,
-            # Who leads looks at everything first: a standby need not remember what changed before.
+            # A new leader enqueues every object, so a standby queues nothing.
             open=False,
         )
         self.recorder = EventRecorder(gateway, metrics, settings.name)
@@ -110,7 +119,8 @@ class Operator:
         self.reader = reader = ClusterReader(cache, hub.reader, refusals.standing)
         Triggers(cache, reader, self.queue, settings.debounce_seconds, controllers)
         self.pod_events = PodEvents(gateway, cache, self.queue.add)
-        # Nodes that fail together are marked together: one bucket for this, which is full when it is needed.
+        # Nodes that fail together are marked together. This gateway has its own token bucket, so it is full
+        # when many nodes fail at once.
         marking = KubernetesGateway(client, replace(settings, burst=max(settings.burst, MARKS)), metrics)
         reconcile_context = ReconcileContext(
             gateway=gateway,
@@ -151,7 +161,7 @@ class Operator:
         self.kopf_ready = asyncio.Event()
 
     async def run(self) -> None:
-        """Runs until cancelled, or until any part of it ends: their lives are tied."""
+        """Run until cancelled, or until any part ends: one ended part ends the replica."""
         bind, metrics = self.settings.http_bind, http.metrics_pages(self.metrics.registry, self._refresh)
         await run_until_first_exit(
             [
@@ -162,7 +172,9 @@ class Operator:
         )
 
     async def _serve(self) -> None:
-        """What needs the authority, which may be long in coming: the probes do not wait for it."""
+        """Start the parts that need the certificate authority. Probes are served before: the authority may
+        take long to appear.
+        """
         authority = await self._authority()
         self.hub.tokens.start(authority)
         self.server = self._hub_server(authority)
@@ -181,8 +193,9 @@ class Operator:
             await self.server.stop()
 
     async def _lead(self) -> None:
-        """What only the leader does."""
-        # Jobs and nodes are judged by these: a watch may hang on a server that died with the leader before.
+        """Run the parts that only the leader runs."""
+        # List again before any decision. A watch may hang on an API server that failed together with the last
+        # leader.
         await self.reflectors.list_all()
         self.queue.open = True
         self.hub.monitor.start_leading()
@@ -210,19 +223,19 @@ class Operator:
             self.metrics.leader.set(0)
 
     async def _catalogue(self) -> None:
-        """Applies the Engines that were installed with the operator, then waits for the end."""
+        """Apply the Engines that were installed with the operator, then wait until cancelled."""
         if self.settings.engines_dir:
             await catalogue.install(self.gateway, Path(self.settings.engines_dir))
         await asyncio.Event().wait()
 
     async def _count_goodput(self) -> None:
-        """Counts the jobs' seconds, whether or not anybody asks for them."""
+        """Count the jobs' seconds periodically, also when no scrape asks for them."""
         while True:
             self.goodput.count(self.cache.jobs, datetime.now(UTC))
             await asyncio.sleep(GOODPUT_SECONDS)
 
     async def _resync(self) -> None:
-        """Lists the custom resources again and again and looks at all of them."""
+        """List the custom resources periodically, and enqueue every object."""
         while True:
             await asyncio.sleep(self.settings.resync_seconds)
             await self.reflectors.list_kopf()
@@ -234,14 +247,14 @@ class Operator:
                 self.queue.add(controller.key(item.namespace, item.name), high=False)
 
     def _wake(self, kind: Kind[Any]) -> None:
-        """Agents have reported something that concerns the objects of a kind that are not over."""
+        """Enqueue the unfinished objects of a kind, because agents reported something that concerns them."""
         for item in self.reader.live(kind):
             if item.status.get("completionTime"):
                 continue
             self.queue.add(Key(kind.name, item.namespace, item.name), self.settings.debounce_seconds)
 
     async def _authority(self) -> Authority:
-        """The CA, however long the API server takes to be there."""
+        """Return the CA; retry until the API server serves it."""
         attempt = 0
         while True:
             try:
@@ -250,7 +263,11 @@ class Operator:
                 )
             except errors.ApiError as fault:
                 wait = backoff(attempt, 0.5, 15.0)
-                log.warning("no CA yet", error=str(fault), retry_seconds=round(wait, 1))
+                log.warning(
+                    "certificate authority not available, will retry",
+                    error=str(fault),
+                    retry_seconds=round(wait, 1),
+                )
                 await asyncio.sleep(wait)
                 attempt += 1
 
@@ -280,7 +297,9 @@ class Operator:
             self.goodput.remove(before, datetime.now(UTC))
 
     def _refresh(self) -> None:
-        """Of the leader alone, so that a sum over replicas counts each job once."""
+        """Set the gauges that are computed at a scrape. Only the leader counts jobs, so a sum over replicas
+        counts each job once.
+        """
         if self.leads:
             self.goodput.count(self.cache.jobs, datetime.now(UTC))
         counted = [job.raw for job in self.cache.jobs if managed(job.raw)] if self.leads else []
@@ -296,7 +315,7 @@ class Operator:
 
 
 def _send(hub: Hub, command: Command) -> None:
-    """Give a command to the part of the hub that carries it."""
+    """Pass a command to the part of the hub that sends it."""
     match command:
         case Order():
             hub.sweeps.order(command)
@@ -307,7 +326,7 @@ def _send(hub: Hub, command: Command) -> None:
 
 
 async def run(settings: Settings) -> int:
-    """Runs one replica until SIGTERM or SIGINT; the exit code."""
+    """Run one replica until SIGTERM or SIGINT; return the exit code."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     few = replace(settings, connections=URGENT_CONNECTIONS)
@@ -319,7 +338,8 @@ async def run(settings: Settings) -> int:
     ):
         operator = Operator(settings, client, aside, lease)
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Until kopf starts, which then takes the signals for itself and returns.
+            # These handlers serve until kopf starts. Kopf then installs its own handlers and returns on a
+            # signal.
             loop.add_signal_handler(number, stop.set)
         work = asyncio.create_task(operator.run())
         stopped = asyncio.create_task(stop.wait())
@@ -331,7 +351,7 @@ async def run(settings: Settings) -> int:
         except asyncio.CancelledError:
             pass
         except Exception:
-            log.exception("the operator ends")
+            log.exception("operator failed, the process exits")
             return 1
         log.info("stopped")
         return 0

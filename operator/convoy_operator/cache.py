@@ -1,10 +1,14 @@
-"""What the operator remembers of the API server: versioned stores that never go back in time.
+"""The operator's cache of API objects: versioned stores that never go back in time.
 
-Each store takes news from two sides: from watches, late and in order, and from answers to the operator's
-own writes, at once. The higher resourceVersion wins, so that a reconcile sees what it wrote (the
-expectations of other controllers) and a slow watch cannot undo it. Uids of deleted objects are remembered
-for a while, so that the answer to a create cannot bring back what its watch has already seen go. To a watch
-by labels an object that loses its label goes too, and may come back at a later version.
+A store receives changes from two sources: watches, which are late but ordered, and responses to the
+operator's own writes, which come at once. The higher resourceVersion wins. So a reconcile sees its own
+writes, and a slow watch cannot undo them. Other controllers use "expectations" for that.
+
+A store remembers the uids of deleted objects for a while (tombstones). Without them the late response to a
+create could bring back an object whose deletion the watch has already reported.
+
+A watch with a label selector also reports an object as deleted if the object loses the label. Such an
+object may come back at a later version.
 """
 
 from __future__ import annotations
@@ -18,11 +22,11 @@ _TOMBSTONES = 20_000
 
 
 class Versioned(Protocol):
-    """What a store needs to know of its items."""
+    """The interface of a store's items."""
 
     @property
     def namespace(self) -> str:
-        """Empty for cluster-scoped objects."""
+        """Namespace; empty for cluster-scoped objects."""
 
     @property
     def name(self) -> str:
@@ -30,18 +34,20 @@ class Versioned(Protocol):
 
     @property
     def uid(self) -> str:
-        """Of this object, never used again."""
+        """Uid of the object, which is never used again."""
 
     @property
     def version(self) -> int:
-        """resourceVersion."""
+        """The resourceVersion as a number."""
 
 
 T = TypeVar("T", bound=Versioned)
 
 Listener = Callable[[T | None, T | None, bool], None]
-"""Told (before, after, own) of every change; one of the first two may be None. `own` is true for the answer
-to a write of the operator's own that it need not look at again."""
+"""Callback (before, after, own) for every change; `before` or `after` is None for a new or deleted object.
+
+`own` is True for the response to a write of the operator itself that needs no further reconcile.
+"""
 
 
 class Store(Generic[T]):
@@ -54,35 +60,35 @@ class Store(Generic[T]):
         self._indexed: dict[tuple[str, str], dict[str, T]] = {}
         self._indexes: dict[str, tuple[Callable[[T], Iterable[str]], dict[str, dict[str, T]]]] = {}
         self._tombstones: OrderedDict[str, float] = OrderedDict()
-        """By uid, the version up to which an object is known to be gone."""
+        """By uid of a deleted object, the highest version that is known to be deleted."""
         self._listeners: list[Listener[T]] = []
         self.newest = 0
-        """The highest resourceVersion of any object taken in."""
+        """The highest resourceVersion of any object that was ever stored."""
 
     def listen(self, listener: Listener[T]) -> None:
-        """Calls `listener` on every change from now on."""
+        """Call `listener` on every change from now on."""
         self._listeners.append(listener)
 
     def get(self, namespace: str, name: str) -> T | None:
-        """The object of that name."""
+        """Return the object of that namespace and name; None if there is none."""
         return self._items.get((namespace, name))
 
     def by_uid(self, uid: str) -> T | None:
-        """The object of that uid."""
+        """Return the object of that uid; None if there is none."""
         return self._by_uid.get(uid)
 
     def indexed(self, key: tuple[str, str]) -> list[T]:
-        """Objects with that index key, by name."""
+        """Return the objects with that key in the constructor's index, sorted by name."""
         return sorted(self._indexed.get(key, {}).values(), key=lambda item: item.name)
 
     def add_index(self, name: str, keys: Callable[[T], Iterable[str]]) -> None:
-        """Index objects by `keys`. An object may have several, or none."""
+        """Index objects by `keys`. An object may have several keys, or none."""
         self._indexes[name] = keys, {}
         for item in self:
             self._link(item)
 
     def by_index(self, name: str, value: str) -> list[T]:
-        """Return the objects that have that value in an index, by name."""
+        """Return the objects that have that value in an index, sorted by namespace and name."""
         found = self._indexes[name][1].get(value, {})
         return sorted(found.values(), key=lambda item: (item.namespace, item.name))
 
@@ -93,7 +99,7 @@ class Store(Generic[T]):
         return iter(list(self._items.values()))
 
     def upsert(self, item: T, *, own: bool = False) -> bool:
-        """Takes an object in unless it is older than what is known; whether it was news."""
+        """Store an object if it is newer than the known version; return True if it was stored."""
         if item.version <= self._tombstones.get(item.uid, -1):
             return False
         key = (item.namespace, item.name)
@@ -105,9 +111,9 @@ class Store(Generic[T]):
         return True
 
     def remove(self, item: T, *, final: bool = True) -> bool:
-        """Forgets a deleted object; a newer one of the same name stays. Whether it was known.
+        """Remove a deleted object; return True if it was known. A newer object of the same name stays.
 
-        `final`: False if the object may be there still, without the label that is watched, and come back.
+        `final` is False if the object may still exist without the watched label, and may come back.
         """
         self._add_tombstone(item.uid, math.inf if final else item.version)
         key = (item.namespace, item.name)
@@ -118,10 +124,11 @@ class Store(Generic[T]):
         return True
 
     def replace(self, items: Iterable[T], version: int, floor: int = 0) -> None:
-        """Takes a LIST made at `version`: what it lacks is deleted, unless it came into being since.
+        """Make the store equal to a LIST of that version. Objects missing from the LIST are removed, unless
+        they are newer than it.
 
-        `floor`: the newest version that was known before the LIST was asked for. A LIST below it tells that
-        the server itself went back in time, to a backup of its etcd: then all that is known is wrong.
+        `floor` is the newest version known before the LIST was requested. A LIST below `floor` means that
+        the API server was restored from an etcd backup: then everything known is dropped.
         """
         if version < floor:
             self._tombstones.clear()

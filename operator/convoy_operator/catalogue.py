@@ -1,4 +1,4 @@
-"""Applies the Engines that were installed with the operator."""
+"""Installation of the Engines that ship with the operator."""
 
 from __future__ import annotations
 
@@ -19,18 +19,21 @@ log = structlog.get_logger(__name__)
 
 
 def read(folder: Path) -> list[Engine]:
-    """The Engines of the folder's files; a file that holds none is logged and passed over."""
+    """Return the Engines in the folder's YAML files; log and skip a file that holds no valid Engine."""
     found: list[Engine] = []
     for path in sorted(folder.glob("*.yaml")):
         try:
             found.append(Engine.model_validate(yaml.safe_load(path.read_text())))
         except (OSError, yaml.YAMLError, ValidationError) as error:
-            log.error("not an Engine", file=path.name, error=str(error))
+            log.error("file holds no valid Engine, skipped", file=path.name, error=str(error))
     return found
 
 
 async def install(gateway: ApiGateway, folder: Path) -> None:
-    """Applies them by server-side apply, until the API server has taken each or says it never will."""
+    """Apply the folder's Engines by server-side apply.
+
+    Retry each until the API server accepts it, or rejects it for good (Invalid or Forbidden).
+    """
     for engine in read(folder):
         name = engine.metadata.name
         body = {"metadata": {"name": name}, "spec": engine.spec.to_dict()}
@@ -39,11 +42,16 @@ async def install(gateway: ApiGateway, folder: Path) -> None:
             try:
                 await gateway.apply(ENGINES, None, name, body)
             except (errors.Invalid, errors.Forbidden) as fault:
-                log.error("Engine refused", engine=name, error=str(fault))
+                log.error("API server rejected an Engine, it is not installed", engine=name, error=str(fault))
                 break
             except errors.ApiError as fault:
                 wait = backoff(attempt, 0.5, 60.0)
-                log.warning("Engine not applied", engine=name, error=str(fault), retry_seconds=round(wait, 1))
+                log.warning(
+                    "applying an Engine failed, will retry",
+                    engine=name,
+                    error=str(fault),
+                    retry_seconds=round(wait, 1),
+                )
                 await asyncio.sleep(wait)
                 attempt += 1
             else:

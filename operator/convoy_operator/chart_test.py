@@ -1,8 +1,8 @@
-"""`python -m convoy_operator.chart_test ENGINE PARAMS SECONDS POD`: trains a small job to its end.
+"""The command `python -m convoy_operator.chart_test ENGINE PARAMS SECONDS POD`, which `helm test` runs.
 
-`helm test` runs it. The job is of the operator's namespace, has one worker, and is taken away at the end,
-whatever came of it. One that an earlier test has left is taken away first. PARAMS is a JSON object, SECONDS
-is the time for all of it, POD is what the spec of the worker's pod has besides, as a JSON object.
+It trains a small job with one worker in the operator's namespace, and deletes the job at the end, whatever
+the outcome. A job left by an earlier test is deleted first. PARAMS is a JSON object of engine parameters.
+SECONDS is the time limit for everything. POD is a JSON object with further fields of the worker's pod spec.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from convoy_operator.settings import from_environment
 NAME = "convoy-test"
 POLL_SECONDS = 2.0
 CLEANUP_SECONDS = 30.0
-"""Of the whole time, kept for the end."""
+"""Seconds of the time limit that are reserved for deleting the job."""
 TTL_SECONDS = 600
-"""After which the operator deletes a job whose test was itself ended."""
+"""Seconds after its end in which the operator deletes a job whose test was interrupted."""
 
 
 class Failed(Exception):
-    """The job did not come to a good end; says why, and where to look."""
+    """The job did not complete. The message says why and where to look."""
 
 
 def manifest(namespace: str, engine: str, params: Mapping[str, Any], pod: Mapping[str, Any]) -> Object:
-    """The job. `pod` is what its worker's pod spec has besides."""
+    """Return the manifest of the job. `pod` holds further fields of the worker's pod spec."""
     worker = {"name": "worker", "replicas": 1, "template": {"spec": dict(pod)}}
     return {
         "apiVersion": TRAINING_JOBS.api_version,
@@ -51,21 +51,21 @@ def manifest(namespace: str, engine: str, params: Mapping[str, Any], pod: Mappin
 
 
 def outcome(job: Object) -> str | None:
-    """What became of a job: empty for a good end, why it failed, or None while it has not ended."""
+    """Return "" for a completed job, the reason for a failed one, and None for an unfinished one."""
     conditions = (job.get("status") or {}).get("conditions") or []
     true = {entry["type"]: entry for entry in conditions if entry.get("status") == "True"}
     if ConditionType.COMPLETE in true:
         return ""
     if ended := true.get(ConditionType.FAILED):
-        return f"it failed: {ended.get('reason')}: {ended.get('message')}"
+        return f"the job failed: {ended.get('reason')}: {ended.get('message')}"
     return None
 
 
 def describe(job: Object) -> str:
-    """Where a job is, in words."""
+    """Return phase, reason and message of a job for people."""
     status = job.get("status") or {}
     if not status.get("phase"):
-        return "the operator has not looked at it"
+        return "the operator has not set its status yet"
     detail = ": ".join(text for text in (status.get("reason"), status.get("message")) if text)
     return f"{status['phase']}: {detail}" if detail else str(status["phase"])
 
@@ -76,7 +76,7 @@ async def train(
     seconds: float,
     report: Callable[[str], None] = print,
 ) -> None:
-    """Creates the job, waits for its good end and deletes it. Raises Failed, and errors.ApiError."""
+    """Create the job, wait until it completes, and delete it. Raise Failed or errors.ApiError."""
     namespace, job = body["metadata"]["namespace"], {}
     try:
         async with asyncio.timeout(seconds - CLEANUP_SECONDS):
@@ -92,13 +92,13 @@ async def train(
             if found:
                 raise Failed(found)
     except errors.NotFound:
-        raise Failed("somebody else has deleted it") from None
+        raise Failed("somebody else deleted the job") from None
     except TimeoutError:
-        what = describe(job) if job else "one that an earlier test has left does not go away"
-        raise Failed(f"it did not end within {seconds - CLEANUP_SECONDS:g} s; {what}") from None
+        what = describe(job) if job else "a job left by an earlier test is not deleted yet"
+        raise Failed(f"the job did not end within {seconds - CLEANUP_SECONDS:g} s; {what}") from None
     finally:
         if job:
-            # Its pods may take longer; the garbage collector has them from here on.
+            # The pods may need longer; from here on Kubernetes' garbage collector deletes them.
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLEANUP_SECONDS):
                     await delete_job(gateway, namespace)
@@ -106,7 +106,7 @@ async def train(
 
 
 async def delete_job(gateway: ApiGateway, namespace: str) -> None:
-    """Deletes the job of that name, if there is one, and waits until it is gone."""
+    """Delete the test's job, if it exists, and wait until it is gone."""
     while True:
         try:
             left = await gateway.get(TRAINING_JOBS, namespace, NAME)
@@ -115,12 +115,12 @@ async def delete_job(gateway: ApiGateway, namespace: str) -> None:
         except errors.NotFound:
             return
         except errors.Conflict:
-            continue  # another has its name by now
+            continue  # another job has the name meanwhile
         await asyncio.sleep(POLL_SECONDS)
 
 
 async def run(engine: str, params: str, seconds: str, pod: str) -> int:
-    """The process: exit code 0 when the job has trained to its end, else 1 with the reason on stderr."""
+    """Run the test; return 0 if the job completed, else 1 with the reason on stderr."""
     settings = from_environment()
     client = await connect(settings)
     gateway = KubernetesGateway(client, settings, Metrics(package_version()))
@@ -130,7 +130,10 @@ async def run(engine: str, params: str, seconds: str, pod: str) -> int:
     except Failed as why:
         print(f"TrainingJob {settings.namespace}/{NAME}: {why}", file=sys.stderr)
     except errors.ApiError as error:
-        print(f"the API server refused: {error}", file=sys.stderr)
+        print(
+            f"TrainingJob {settings.namespace}/{NAME}: a request to the API server failed: {error}",
+            file=sys.stderr,
+        )
     else:
         return 0
     finally:

@@ -1,7 +1,8 @@
-"""The door itself: `kubernetes.aio` for configuration, authentication and the session, orjson for the bodies.
+"""The operator's client of the API server.
 
-The generated models would cost twice the time of a request. Every request has a deadline; what the server
-refuses for now, or does not answer, is tried again a few times while the budget for retries lasts.
+It uses `kubernetes.aio` for configuration, authentication and the HTTP session, and orjson for the bodies:
+the generated models would double the time of a request. Every request has a deadline. A request that the
+server throttles or does not answer is retried a few times, while the retry budget lasts.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ APPLY_PATCH = "application/apply-patch+yaml"
 _RETRIED = (errors.TooManyRequests, errors.Unavailable)
 _LONGEST_WAIT = 30.0
 EVENT_PAGES = 10
-"""Answers that are read at most of the Events about one object."""
+"""Most pages that are read of the Events about one object."""
 CONNECT_SECONDS = 10.0
-"""For a connection to be had: of those that are open, or a new one."""
+"""Seconds to wait for a connection, be it a free one of the pool or a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,9 @@ class KubernetesGateway:
         return await self._call("get", resource, resource.path(namespace, name))
 
     async def events_of(self, namespace: str, uid: str) -> list[Object]:
-        """The Events about one object, in no order: the API server sorts them by name. Of very many some."""
+        """Return the Events about one object, at most EVENT_PAGES pages, in no useful order: the API server
+        sorts them by name.
+        """
         params = {"fieldSelector": f"involvedObject.uid={uid}", "limit": str(self._settings.list_page)}
         found: list[Object] = []
         for _ in range(EVENT_PAGES):
@@ -105,7 +108,7 @@ class KubernetesGateway:
         selector: str = "",
         opened: Callable[[], None] = lambda: None,
     ) -> AsyncIterator[tuple[str, Object]]:
-        """See ApiGateway. `opened` is told when the server has taken the watch, before any event."""
+        """See ApiGateway. `opened` is called when the server has accepted the watch, before any event."""
         settings = self._settings
         length = settings.watch_seconds * random.uniform(0.8, 1.0)  # noqa: S311 - jitter, not a secret
         params = {
@@ -142,7 +145,7 @@ class KubernetesGateway:
 
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
         """See ApiGateway."""
-        # Safe to repeat: our names are deterministic, so a lost answer becomes AlreadyExists.
+        # A retry is safe: names are deterministic, so a retry after a lost response gets AlreadyExists.
         return await self._call(
             "create", resource, resource.path(namespace), body=body, params={"fieldManager": FIELD_MANAGER}
         )
@@ -245,7 +248,7 @@ class KubernetesGateway:
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Object:
-        """One request, tried again while the server says "not now" and the budget lasts."""
+        """Send one request; retry while the server throttles or is unavailable and the retry budget lasts."""
         data = orjson.dumps(body) if body is not None else None
         self._retries.request()
         for attempt in range(self._settings.request_tries):
@@ -295,7 +298,7 @@ class KubernetesGateway:
         *,
         pool: aiohttp.ClientSession | None = None,
     ) -> aiohttp.ClientResponse:
-        """Send a request. `pool`: the connections to use in place of those that all requests share."""
+        """Send a request. `pool` is used instead of the connections that all requests share."""
         rest = self._client.rest_client
         if rest.pool_manager is None:
             rest.pool_manager = rest._create_pool_manager()
@@ -329,7 +332,7 @@ class KubernetesGateway:
 
 
 async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length: aiohttp's own iterator refuses those beyond its buffer."""
+    """Yield lines of any length: aiohttp's own iterator rejects lines longer than its buffer."""
     rest = b""
     async for chunk in stream.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
@@ -339,7 +342,9 @@ async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
 
 async def _error(response: aiohttp.ClientResponse) -> errors.ApiError:
-    """The typed error in a response; proxies in between answer with pages that are no Status."""
+    """Return the typed error of a response. Proxies may respond with pages that are not a Kubernetes
+    Status.
+    """
     body = await response.read()
     causes: tuple[tuple[str, str], ...] = ()
     try:
@@ -354,7 +359,7 @@ async def _error(response: aiohttp.ClientResponse) -> errors.ApiError:
 
 
 def _retry_after(text: str | None) -> float | None:
-    """Seconds of a Retry-After header in either of its forms."""
+    """Return the seconds of a Retry-After header, in either of its forms; None if it cannot be read."""
     if not text:
         return None
     if text.isdigit():

@@ -1,4 +1,4 @@
-"""Everything the operator knows: a store for each resource that controllers reconcile, watch or apply."""
+"""The cluster cache: one store for each resource that controllers reconcile, watch or apply."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from convoy_operator import views
 from convoy_operator.cache import Store
 
 _OWNER = "owner"
-"""Index of applied objects by the uid of their owner."""
+"""Name of the index of applied objects by their owner's uid."""
 
 
 class ClusterCache:
@@ -33,7 +33,7 @@ class ClusterCache:
         self.kinds: Mapping[str, Store[CachedObject]] = {
             one.resource.kind: Store() for one in controllers if one.kind is not None
         }
-        """Objects of the kinds that are reconciled, by kind."""
+        """Objects of the reconciled kinds, by kind."""
         own = {one.resource: self.kinds[one.resource.kind] for one in controllers if one.kind is not None}
         made = {made.resource for one in controllers for made in one.makes if made.applied}
         self.applied: Mapping[Resource, Store[CachedObject]] = {
@@ -55,9 +55,9 @@ class ClusterCache:
         self._over = {one.resource.kind: one.over for one in controllers}
         self.jobs = self.kinds[trainingjob.KIND.name]
         self.pod_warnings: dict[str, PodWarning] = {}
-        """The newest Warning of each late pod, by pod uid (pod_events.py)."""
+        """The newest Warning Event of each late pod, by pod uid (pod_events.py)."""
         self.phases: Counter[str] = Counter()
-        """Jobs by phase; those without one count as Pending."""
+        """Number of jobs in each phase; a job without a phase counts as Pending."""
         self._ready_nodes: set[str] = set()
         self._on_node: dict[str, dict[str, Pod]] = {}
         self.pods.listen(self._update_node_pods)
@@ -69,7 +69,7 @@ class ClusterCache:
         return self.kinds[kind.name]
 
     def over(self, kind: Kind[Any], item: CachedObject) -> bool:
-        """Return True for an object that nothing wakes any more but its own changes."""
+        """Return True if an object is finished: then only its own changes queue it."""
         return self._over[kind.name](item)
 
     def store(self, resource: Resource) -> Store[Any]:
@@ -77,25 +77,25 @@ class ClusterCache:
         return self._views[resource][0]
 
     def children(self, resource: Resource, owner_uid: str) -> list[CachedObject]:
-        """Return the objects of a resource that an object owns and that the operator has applied."""
+        """Return the objects of a resource that the operator has applied for that owner."""
         found = self._children[resource].by_index(_OWNER, owner_uid)
         return [
             one for one in found if (one.raw["metadata"].get("labels") or {}).get(LABEL_MANAGED) == OPERATOR
         ]
 
     def child(self, resource: Resource, namespace: str, name: str) -> CachedObject | None:
-        """Return a cached object by its name; None for one that is not cached."""
+        """Return a cached object by its name; None if it is not cached."""
         found = self._views[resource][0].get(namespace, name) if resource in self._views else None
         return found if isinstance(found, CachedObject) else None
 
     def upsert(self, resource: Resource, raw: Mapping[str, Any], *, own: bool = False) -> None:
-        """Keep an object as the API server has just returned it, if the resource is cached."""
+        """Store an object that the API server has returned, if its resource is cached."""
         if resource in self._views:
             store, view = self._views[resource]
             store.upsert(view(raw), own=own)
 
     def drop(self, resource: Resource, uid: str) -> None:
-        """Drop an object that is gone."""
+        """Remove a deleted object."""
         if resource in self._views:
             store = self._views[resource][0]
             if (known := store.by_uid(uid)) is not None:
@@ -103,7 +103,7 @@ class ClusterCache:
 
     @property
     def agent_nodes(self) -> int:
-        """Nodes that carry the agent-ready label."""
+        """Number of nodes that carry the agent-ready label."""
         return len(self._ready_nodes)
 
     @property
@@ -113,28 +113,32 @@ class ClusterCache:
 
     @property
     def occupied(self) -> Iterable[str]:
-        """Nodes that are needed for pods of jobs. Anybody may give a pod our labels."""
+        """Nodes that pods of jobs still need. Pods that only carry the job label do not count: anybody can
+        set it.
+        """
         return [node for node, pods in self._on_node.items() if any(map(self._of_a_job, pods.values()))]
 
     def members_on(self, node: str) -> list[Pod]:
-        """Of the pods that a node is needed for, those that are jobs'."""
+        """Return the pods that need the node and belong to a job."""
         return [pod for pod in self.pods_on(node) if self._of_a_job(pod)]
 
     def pods_on(self, node: str) -> tuple[Pod, ...]:
-        """Pods that a node is needed for, see PodView.needs_node."""
+        """Return the pods that need the node, see PodView.needs_node."""
         return tuple(self._on_node.get(node, {}).values())
 
     def jobs_on(self, node: str) -> set[Key]:
-        """Jobs of the pods that a node is needed for."""
+        """Return the keys of the jobs whose pods need the node."""
         return {Key(trainingjob.KIND.name, pod.namespace, pod.job) for pod in self.pods_on(node)}
 
     @property
     def active(self) -> int:
-        """Jobs that are not over."""
+        """Number of unfinished jobs."""
         return self.phases.total() - sum(self.phases[phase] for phase in TERMINAL)
 
     def own_pods(self, key: Key) -> list[Pod]:
-        """Pods of a job that have not ended, but for strangers' that carry its label."""
+        """Return the running or pending pods of a job; pods of other owners that carry the job's label are
+        left out.
+        """
         job = self.jobs.get(key.namespace, key.name)
         pods = self.pods.indexed((key.namespace, key.name)) if job is not None else []
         return [

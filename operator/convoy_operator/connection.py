@@ -1,4 +1,4 @@
-"""Where the API server is, and who asks it: what every process of the operator's distribution begins with."""
+"""The connection to the API server, shared by every program of the operator's distribution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from convoy_operator.settings import Settings
 
 
 async def connect(settings: Settings) -> ApiClient:
-    """A client of the API server: of the pod's service account, or of the kubeconfig outside of a cluster."""
+    """Return a client of the API server. Inside a cluster it uses the pod's service account, outside the
+    kubeconfig.
+    """
     configuration = Configuration()
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         load_incluster_config(client_configuration=configuration)
@@ -26,7 +28,9 @@ async def connect(settings: Settings) -> ApiClient:
 
 
 def configure_client(configuration: Configuration) -> Configuration:
-    """Looks for a proxy once: aiohttp would read environment and .netrc before every request, in threads."""
+    """Read the proxy settings once: aiohttp would read the environment and .netrc before every request, in
+    threads.
+    """
     host = urlsplit(configuration.host)
     if configuration.proxy is None and host.hostname and not proxy_bypass(host.hostname):
         configuration.proxy = getproxies().get(host.scheme)
@@ -35,7 +39,7 @@ def configure_client(configuration: Configuration) -> Configuration:
 
 
 def package_version() -> str:
-    """Version of the installed distribution; `dev` when it is run from a checkout."""
+    """Return the version of the installed distribution; `dev` for a checkout."""
     try:
         return version("convoy-operator")
     except PackageNotFoundError:

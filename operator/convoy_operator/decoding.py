@@ -1,7 +1,7 @@
-"""JSON of the API server to objects, however deep a user's object is nested. Pure.
+"""JSON decoding of the API server's responses, for objects of any nesting depth. Pure.
 
-The API server takes 10,000 levels in a field without a schema, the parser here 1,024. One such object must
-not hide the list that it is in from the operator.
+The API server accepts 10,000 levels in a field without a schema; the parser here reads 1,024. One object
+that is nested too deep must not make the whole list unreadable.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import Any
 import orjson
 
 MAX_LEVELS = 200
-"""Levels that are read; below them is null. More than any model takes, so the object is found invalid."""
+"""Nesting levels that are read; deeper values become null. No model needs that many, so the object is found
+invalid.
+"""
 _MARKS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
-"""Strings, which may hold brackets, and brackets."""
+"""Matches strings, which may contain brackets, and brackets."""
 
 
 def loads(data: bytes) -> Any:
-    """The JSON value; orjson.JSONDecodeError where the data is none."""
+    """Return the JSON value; raise orjson.JSONDecodeError for invalid JSON."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -27,7 +29,9 @@ def loads(data: bytes) -> Any:
 
 
 def bounded(value: Any) -> Any:
-    """A JSON value without what is nested too deep to be compared; the very same value where nothing is."""
+    """Return a JSON value without the levels that are too deep to compare; return the same object if there
+    are none.
+    """
     level, found = 0, [value]
     while found := [item for one in found for item in _items(one)]:
         level += 1
@@ -51,7 +55,7 @@ def _cut(value: Any, levels: int) -> Any:
 
 
 def _shallow(data: bytes) -> Iterator[bytes]:
-    """The data with null in the place of what is nested too deep."""
+    """Yield the data with null in place of values that are nested too deep."""
     level = kept = 0
     for mark in _MARKS.finditer(data):
         if mark[0] in (b"[", b"{"):

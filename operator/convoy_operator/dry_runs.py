@@ -1,4 +1,4 @@
-"""Templates of jobs tried at the API server before the first pods are made from them."""
+"""Dry runs of pod templates at the API server, before the first pods are created from them."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from convoy_operator.gateway import ApiGateway
 log = structlog.get_logger(__name__)
 
 Explain = Callable[[Mapping[str, Any], errors.Invalid], Refusal | None]
-"""(refused pod, fault) -> the refusal in words of the parent's fields; None where no field is at fault."""
+"""(rejected pod, error) -> the refusal in terms of the parent's fields; None if no field is at fault."""
 
 REMEMBERED = 4096
-"""Accepted templates that are remembered, of all jobs."""
+"""Number of accepted templates that are remembered over all jobs."""
 _OWN = "convoy.dev/"
 _NAMED = "app.kubernetes.io/name"
-"""Label with the job's name."""
+"""Label that holds the job's name."""
 
 
 class DryRuns:
-    """One request for each template in a namespace, however many jobs have it."""
+    """Dry runs, one request for each different template in a namespace, however many jobs share it."""
 
     def __init__(self, gateway: ApiGateway) -> None:
         self._gateway = gateway
         self._accepted: OrderedDict[str, None] = OrderedDict()
-        """Digests, the least recently used first."""
+        """Digests of accepted templates, the least recently used first."""
 
     async def refused(
         self, namespace: str, bodies: Sequence[Mapping[str, Any]], explain: Explain
     ) -> dict[str, Refusal]:
-        """Return the first refusal of these pods, one of each role, by pod name; empty if all are accepted.
+        """Return the first refusal among these pods (one per role), by pod name; empty if all are accepted.
 
-        Raises errors.ApiError for what may heal by itself.
+        Raise errors.ApiError for faults that a retry may cure.
         """
         for body in bodies:
             digest = _digest(body)
@@ -59,20 +59,25 @@ class DryRuns:
         try:
             await self._gateway.dry_run(PODS, namespace, body)
         except errors.AlreadyExists:
-            # Names are compared last: the pod itself is valid.
+            # The API server compares names last, so the pod itself is valid.
             return None
         except (errors.Forbidden, errors.WebhookFailed) as fault:
             return Refusal(fault.message)
         except errors.Invalid as fault:
             if (found := explain(body, fault)) is not None:
                 return found
-            # A webhook or a policy; those that do not take part in dry runs refuse them all.
-            log.info("a dry run says nothing of the template", why=fault.message)
+            # The cause is a webhook or a policy. One that does not support dry runs rejects all of them.
+            log.info(
+                "dry run rejected for a reason outside the template, pods are created anyway",
+                why=fault.message,
+            )
         return None
 
 
 def _digest(body: Mapping[str, Any]) -> str:
-    """A digest of a pod without what differs between jobs: names, and values of Convoy's own variables."""
+    """Return a digest of a pod without the parts that differ between jobs: names, and values of Convoy's
+    own variables.
+    """
     metadata = body["metadata"]
     labels, annotations = metadata["labels"].items(), metadata.get("annotations", {}).items()
     containers = [

@@ -1,20 +1,20 @@
-"""What can go wrong between the operator and the API server."""
+"""Typed errors of requests to the API server."""
 
 from __future__ import annotations
 
 _NOT_DISCOVERED = "cannot find RESTMapping"
-"""In a refusal by the API server's admission OwnerReferencesPermissionEnforcement: it has not yet seen the
-definition of the owner's kind, which was made a moment ago.
+"""Text in a rejection by the admission plugin OwnerReferencesPermissionEnforcement. It has not yet
+discovered the owner's kind, whose CRD was created a moment ago.
 """
 _TOO_LARGE = "request is too large"
-"""In a refusal by etcd, which the API server passes on as an error of its own."""
+"""Text in etcd's rejection of a large request, which the API server reports as its own error."""
 
 _WEBHOOK = "failed calling webhook"
-"""In the error of a server that must ask a webhook, and gets no answer."""
+"""Text in the error of an API server that gets no response from a mandatory webhook."""
 
 
 class ApiError(Exception):
-    """The API server answered with an error, or not at all (`code` 0)."""
+    """The API server responded with an error, or did not respond (`code` 0)."""
 
     def __init__(
         self,
@@ -29,45 +29,47 @@ class ApiError(Exception):
         self.message = message
         self.reason = reason
         self.retry_after = retry_after
-        """Seconds the server asked to wait."""
+        """Seconds that the server asked to wait before a retry."""
         self.causes = causes
-        """Field path and text of each thing that is wrong, where the server says."""
+        """Field path and text of each fault, if the server lists them."""
 
 
 class NotFound(ApiError):
-    """There is no such object (404)."""
+    """The object does not exist (404)."""
 
 
 class AlreadyExists(ApiError):
-    """An object of that name is there already (409 on create)."""
+    """An object of that name already exists (409 on create)."""
 
 
 class Conflict(ApiError):
-    """The object is not the version, or not the incarnation, that the caller saw (409)."""
+    """The object has another version or uid than the caller expected (409)."""
 
 
 class Gone(ApiError):
-    """That resourceVersion is no longer kept (410): LIST again."""
+    """The resourceVersion is no longer kept (410); the caller must LIST again."""
 
 
 class Invalid(ApiError):
-    """The object cannot be accepted as it is (400, 413, 422), or is more than etcd takes (500)."""
+    """The object is not valid (400, 413, 422), or too large for etcd (500)."""
 
 
 class Forbidden(ApiError):
-    """Not allowed (401, 403): rights, quota, admission, or a namespace that is being deleted."""
+    """The request is not allowed (401, 403): missing rights, quota, admission, or a namespace under
+    deletion.
+    """
 
 
 class TooManyRequests(ApiError):
-    """Refused for now (429)."""
+    """The server throttles the request (429)."""
 
 
 class Unavailable(ApiError):
-    """The server failed, timed out, could not be reached (5xx, 0), or does not know of a kind yet."""
+    """The server failed, timed out or could not be reached (5xx, 0), or has not discovered a kind yet."""
 
 
 class WebhookFailed(Unavailable):
-    """A webhook did not reply that the server must ask (500). It may heal, or never."""
+    """A mandatory webhook did not respond (500). This may heal, or never."""
 
 
 def from_response(
@@ -77,7 +79,7 @@ def from_response(
     retry_after: float | None = None,
     causes: tuple[tuple[str, str], ...] = (),
 ) -> ApiError:
-    """The typed error of an answer."""
+    """Return the typed error for a response."""
     kind: type[ApiError] = ApiError
     if code == 409:
         kind = AlreadyExists if reason == "AlreadyExists" else Conflict

@@ -1,4 +1,4 @@
-"""Posts Kubernetes Events on parents: each thing posted once in ten minutes, never in the way of work."""
+"""Posting of Kubernetes Events: each at most once in ten minutes, and in the background."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from convoy_operator.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 WINDOW = 600.0
-"""Seconds in which an equal Event of one object is only counted, and in which `PER_OBJECT` holds."""
+"""Seconds in which a repeated Event of one object is only counted. `PER_OBJECT` limits the same window."""
 PER_OBJECT = 25
-"""Events of one object within a window; an object that flaps must not fill etcd."""
+"""Most Events of one object within a window: an object that flaps must not fill etcd."""
 _REMEMBERED = 4096
 _QUEUED = 1000
 _NAME = 253 - 17
-"""Characters of the parent's name in that of an Event, which ends in a digest."""
+"""Most characters of the object's name in the name of its Event, which ends in a digest."""
 _MESSAGE = 1024
-"""Bytes the API server accepts for an Event's message."""
+"""Most bytes of an Event's message that the API server accepts."""
 
 
 @dataclass(slots=True)
 class _Posted:
-    """One Event that was posted: when, and how often it was asked for since."""
+    """An Event that was posted: the time, and the number of repeats since."""
 
     at: float
     repeats: int = 0
@@ -43,14 +43,16 @@ class _Posted:
 
 @dataclass(slots=True)
 class _Window:
-    """How many Events of one object were posted in the running window."""
+    """The number of Events of one object that were posted in the current window."""
 
     since: float
     count: int = 0
 
 
 class EventRecorder:
-    """Takes Events at once, posts them in the background, drops what is too much and counts it."""
+    """Accepts Events without waiting, posts them in the background, and drops and counts those over the
+    limits.
+    """
 
     def __init__(
         self, gateway: ApiGateway, metrics: Metrics, instance: str, clock: Callable[[], float] = time
@@ -64,7 +66,7 @@ class EventRecorder:
         self._outbox: asyncio.Queue[tuple[str, Object]] = asyncio.Queue(_QUEUED)
 
     def record(self, resource: Resource, parent: Object, event: Event) -> None:
-        """Posts `event` on `parent` soon, unless it was posted within the window."""
+        """Queue `event` about `parent` for posting, unless the same Event was posted within the window."""
         now = self._clock()
         uid = parent["metadata"]["uid"]
         key = (uid, event.reason.name, event.message)
@@ -96,7 +98,7 @@ class EventRecorder:
                 memory.popitem(last=False)
 
     async def run(self) -> None:
-        """Posts what was recorded, until cancelled."""
+        """Post the recorded Events until cancelled."""
         while True:
             namespace, body = await self._outbox.get()
             try:
@@ -104,9 +106,9 @@ class EventRecorder:
             except errors.AlreadyExists:
                 pass
             except errors.ApiError as fault:
-                # An Event is a courtesy: it is not tried again beyond the gateway's own tries.
+                # Events are best effort: beyond the gateway's own retries, none is retried.
                 self._metrics.events_dropped.labels("refused").inc()
-                log.warning("event not posted", reason=body["reason"], error=str(fault))
+                log.warning("posting an Event failed, it is dropped", reason=body["reason"], error=str(fault))
 
 
 def _body(

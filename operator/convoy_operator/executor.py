@@ -1,4 +1,4 @@
-"""The one executor of a plan's children: created, applied, deleted, patched, evicted."""
+"""The executor of a plan's children: it creates, applies, patches, deletes and evicts objects."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from convoy_operator.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 EVICT_SECONDS = 15.0
-"""Seconds between two tries to evict one pod: its PodDisruptionBudget may keep it."""
+"""Seconds between two attempts to evict the same pod: its PodDisruptionBudget may forbid the eviction."""
 STRIPPED = (
-    "it was stored without {what}, by which Convoy finds it, and was deleted: have the mutating webhooks and "
-    "policies of this cluster leave those of pods with label convoy.dev/job"
+    "admission removed {what}, which Convoy needs to find the pod, so the pod was deleted: exclude pods with "
+    "label convoy.dev/job from the mutating webhooks and policies that change these fields"
 )
-NAME_IN_USE = "a pod of that name exists and is not this job's; delete it or rename the job"
+NAME_IN_USE = "a pod of that name exists and is not this job's; delete that pod or rename the job"
 
-APPLIED_NAME_IN_USE = "{kind} {name} exists and belongs to somebody else; delete it or rename the parent"
+APPLIED_NAME_IN_USE = "{kind} {name} exists and has another owner; delete it or rename its parent"
 
 
 class Owner(Protocol):
@@ -55,7 +55,7 @@ class Owner(Protocol):
 
 
 class Executor:
-    """Carries out the children of one parent at a time; at most `parallel` requests of it are under way."""
+    """Executes the children of one parent at a time, with at most `parallel` requests in flight."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Executor:
         self._clock = clock
         self.field_conflicts = FieldConflicts(clock)
         self._evicted: dict[str, float] = {}
-        """By uid, when pods were last asked to leave."""
+        """By pod uid, the time of the last attempt to evict the pod."""
         self._verbs: Mapping[type[Child], Callable[[Owner, Any], Awaitable[None]]] = {
             Apply: self._apply,
             Delete: self._delete,
@@ -85,10 +85,11 @@ class Executor:
         }
 
     async def execute(self, owner: Owner, children: Sequence[Child]) -> Mapping[str, Refusal]:
-        """Carry out children in their order; return, by name, why the API server refused some of them.
+        """Execute children in order; return, by child name, the refusals of the API server.
 
-        Neighbours of one type go side by side. After a refusal the next type is not begun. Raises
-        errors.ApiError for what may heal by itself, once all of that type have been tried.
+        Adjacent children of one type run in parallel. After a refusal, children of the next type are not
+        started. Raise errors.ApiError for faults that a retry may cure, once all children of that type were
+        tried.
         """
         for kind, group in itertools.groupby(children, type):
             refused: dict[str, Refusal] = {}
@@ -102,7 +103,9 @@ class Executor:
         return {}
 
     async def _child(self, owner: Owner, child: Child, refused: dict[str, Refusal]) -> None:
-        """Carry out one child. A refusal to apply a whole object is noted, for the status to name it."""
+        """Execute one child. If the API server refuses to apply a whole object, record the refusal for the
+        status.
+        """
         try:
             await self._verbs[type(child)](owner, child)
         except (errors.Invalid, errors.Forbidden, errors.WebhookFailed) as fault:
@@ -111,7 +114,7 @@ class Executor:
             refused[child.name] = Refusal(fault.message)
 
     async def prune(self, owner: Owner, resources: Iterable[Resource], children: Sequence[Child]) -> None:
-        """Delete what the owner owns of these resources and does not apply any more."""
+        """Delete the objects of these resources that the owner owns and no longer applies."""
         wanted = {(child.resource, child.name) for child in children if isinstance(child, Apply)}
         left = [
             Delete(resource, one.name, one.uid)
@@ -122,8 +125,10 @@ class Executor:
         await self._run_parallel(self._delete(owner, one) for one in left)
 
     async def _create_all(self, owner: Owner, children: Sequence[Create]) -> dict[str, Refusal]:
-        """After the first refusal no more are begun: the others come from the same template and quota, and a
-        gang that lacks one pod needs none.
+        """Create pods in parallel; stop at the first refusal.
+
+        The other pods come from the same template and count against the same quota, and a gang that lacks
+        one pod needs none.
         """
         refused: dict[str, Refusal] = {}
         waiting = list(reversed(children))
@@ -147,7 +152,7 @@ class Executor:
             lacks = mutated.missing_parts(child.manifest, raw)
         except errors.AlreadyExists:
             if not views.controller_uid(child.manifest):
-                # Whoever has made it: the watch brings it.
+                # Somebody else created the object; the watch will report it.
                 return
             raw = await self._existing(owner, child)
             lacks = mutated.missing_labels(child.manifest, raw)
@@ -157,20 +162,25 @@ class Executor:
         self._upsert(child.resource, raw)
 
     async def _existing(self, owner: Owner, child: Create) -> Mapping[str, Any]:
-        """Return the object that has the name already, from a lost response or another life.
+        """Return the object that already has the name. It comes from a create whose response was lost, or
+        from an earlier plan.
 
-        Raises errors.Invalid if it had to be the parent's and is another's.
+        Raise errors.Invalid if the object must belong to the parent and has another owner.
         """
         raw = await self._gateway.get(child.resource, _namespace(owner, child.resource), child.name)
         if views.controller_uid(raw) != views.controller_uid(child.manifest):
             raise errors.Invalid(409, NAME_IN_USE)
         if _intent(raw) != _intent(child.manifest):
-            # The plan sees it from now on and decides what becomes of it.
-            log.info("an outdated object has the name", kind=child.resource.kind, name=child.name)
+            # The next plan sees this object and decides what to do with it.
+            log.info(
+                "an object of an earlier plan has the name, the next plan handles it",
+                kind=child.resource.kind,
+                name=child.name,
+            )
         return raw
 
     async def _apply(self, owner: Owner, child: Apply) -> None:
-        """Apply fields; raise errors.Invalid if an object of that name belongs to somebody else."""
+        """Apply fields. Raise errors.Invalid if an object of that name has another owner."""
         resource, namespace = child.resource, _namespace(owner, child.resource)
         if child.subresource:
             fields = {name: value for name, value in child.manifest.items() if name != "metadata"}
@@ -185,8 +195,9 @@ class Executor:
             try:
                 known = views.cached_object(await self._gateway.get(resource, namespace, child.name))
             except errors.NotFound:
-                # Not by POST: an apply never takes off the fields of a POST. Not by force: if somebody else
-                # is faster, the fields in common are theirs, and that is a Conflict.
+                # Not POST: a later apply would never remove the fields of a POST. Not force: if somebody else
+                # creates the object first, the shared fields belong to that manager, and the apply must end
+                # in a Conflict.
                 raw = await self._gateway.apply(resource, namespace, child.name, body, force=False)
                 self._applied(owner, resource, raw)
                 return
@@ -208,13 +219,20 @@ class Executor:
         log.info("patched", kind=child.resource.kind, name=child.name)
 
     async def _patch_status(self, owner: Owner, child: PatchStatus) -> None:
-        """Store a status. What cannot be stored is wanted again by the next plan; a Conflict is raised."""
+        """Store a status. After a Conflict, raise; after any other error, log it: the next plan tries
+        again.
+        """
         try:
             await self._store_status(owner, child)
         except errors.Conflict:
             raise
         except errors.ApiError as fault:
-            log.warning("status not stored", kind=child.resource.kind, name=child.name, error=str(fault))
+            log.warning(
+                "storing a status failed, the next plan tries again",
+                kind=child.resource.kind,
+                name=child.name,
+                error=str(fault),
+            )
 
     async def _store_status(self, owner: Owner, child: PatchStatus) -> None:
         resource, namespace = child.resource, _namespace(owner, child.resource)
@@ -225,7 +243,9 @@ class Executor:
             self._upsert(resource, raw, own=True)
             log.info("created", kind=resource.kind, name=child.name)
         if parent.status and not child.version:
-            raise errors.Conflict(409, f"{resource.kind} {child.name} has a status meanwhile")
+            raise errors.Conflict(
+                409, f"{resource.kind} {child.name} got a status from somebody else meanwhile"
+            )
         if patch := merge_patch(parent.status, child.status):
             version = child.version or str(parent.version)
             raw = await self._gateway.patch_status(resource, namespace, child.name, version, patch)
@@ -235,12 +255,17 @@ class Executor:
             self._recorder.record(resource, dict(parent.raw), event)
 
     async def _end(self, owner: Owner, pod: EndPod) -> None:
-        # A deadline may be set on a pod that runs. Its kubelet counts it from the start, so this one is over.
+        # The API allows a deadline on a running pod. The kubelet counts it from the pod's start, so 1 s has
+        # already passed.
         patch = {"metadata": {"uid": pod.uid}, "spec": {"activeDeadlineSeconds": 1}}
         try:
             raw = await self._gateway.patch(PODS, owner.namespace, pod.name, patch)
         except (errors.Invalid, errors.Forbidden) as fault:
-            log.warning("pod not ended, so it is deleted", pod=pod.name, error=fault.message)
+            log.warning(
+                "setting activeDeadlineSeconds failed, the pod is deleted instead",
+                pod=pod.name,
+                error=fault.message,
+            )
             await self._delete(owner, Delete(PODS, pod.name, pod.uid))
         except (errors.NotFound, errors.Conflict):
             self._cache.drop(PODS, pod.uid)
@@ -248,7 +273,9 @@ class Executor:
             self._upsert(PODS, raw)
 
     async def _delete(self, owner: Owner, child: Delete) -> None:
-        """Delete exactly the object that was seen; one that is gone or replaced is as good as deleted."""
+        """Delete the object of that uid. An object that no longer exists, or was replaced, counts as
+        deleted.
+        """
         self.field_conflicts.drop(owner.uid, child.uid)
         try:
             raw = await self._gateway.delete(
@@ -264,13 +291,15 @@ class Executor:
         if raw.get("kind") != child.resource.kind:
             return
         if _removed_at_once(raw["metadata"]):
-            # Its name is free from now on; the watch says so later.
+            # The name is free from now on; the watch reports the deletion later.
             self._cache.drop(child.resource, child.uid)
         else:
             self._upsert(child.resource, raw)
 
     async def _evict(self, owner: Owner, pod: EvictPod) -> None:
-        """Evict a pod unless it was asked to leave a while ago. A refusal is tried again by a later plan."""
+        """Evict a pod, unless that was tried less than EVICT_SECONDS ago. A later plan retries a refused
+        eviction.
+        """
         now = self._clock()
         self._evicted = {uid: at for uid, at in self._evicted.items() if now - at < EVICT_SECONDS}
         if pod.uid in self._evicted:
@@ -279,7 +308,11 @@ class Executor:
         try:
             await self._gateway.evict(pod.namespace, pod.name, uid=pod.uid)
         except errors.ApiError as fault:
-            log.warning("not evicted", pod=f"{pod.namespace}/{pod.name}", error=str(fault))
+            log.warning(
+                "eviction refused, a later plan tries again",
+                pod=f"{pod.namespace}/{pod.name}",
+                error=str(fault),
+            )
             return
         self._metrics.guard_swaps.inc()
         log.info("evicted", pod=f"{pod.namespace}/{pod.name}")
@@ -298,12 +331,12 @@ class Executor:
 
 
 def _removed_at_once(deleted: Mapping[str, Any]) -> bool:
-    """Return True if the response to a DELETE, by its metadata, says that nobody waits for anything more."""
+    """Return True if a DELETE response shows that the object is gone: no grace period and no finalizers."""
     return deleted.get("deletionGracePeriodSeconds") == 0 and not deleted.get("finalizers")
 
 
 def _namespace(owner: Owner, resource: Resource) -> str | None:
-    """Return the namespace of a child: the owner's, or none for a resource without namespaces."""
+    """Return the namespace of a child: the owner's, or None for a cluster-scoped resource."""
     return (owner.namespace or None) if resource.namespaced else None
 
 
@@ -318,7 +351,7 @@ def _intent(body: Mapping[str, Any]) -> str | None:
 
 
 def _marked(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest with the operator's label and a digest by which equal intents are known."""
+    """Return a manifest with the operator's label and the digest that identifies its intent."""
     metadata = manifest["metadata"]
     digest = hashlib.sha256(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
     labels = {**metadata.get("labels", {}), LABEL_MANAGED: OPERATOR}
@@ -327,7 +360,7 @@ def _marked(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _run_all(work: Sequence[Awaitable[None]]) -> None:
-    """Run all to their end, then raise the first error: half a batch must not be left unaccounted for."""
+    """Await all, then raise the first error, so that every started request is accounted for."""
     results = await asyncio.gather(*work, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

@@ -1,4 +1,4 @@
-"""Fields of applied objects that somebody else has taken: put back, less often each time that goes on."""
+"""Fields of applied objects that another manager took over, and the back-off for applying them again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convoy_controllers.cached import CachedObject
 from convoy_operator.limits import backoff
 
 _LEAST, _MOST = 2.0, 600.0
-"""Seconds between two times that one object's fields are put back."""
+"""Seconds between two repairs of one object: the shortest and the longest back-off."""
 
 
 @dataclass(slots=True)
@@ -20,33 +20,34 @@ class _Applied:
     owned_fields: int
     """`CachedObject.owned_fields` as the API server returned it after the newest apply."""
     times: int = 0
-    """How often its fields were put back."""
+    """Number of repairs so far."""
     not_before: float = 0.0
     early: bool = False
-    """True if the newest plan wanted a field put back before that may be."""
+    """True if the newest plan wanted a repair before the back-off ended."""
 
 
 class FieldConflicts:
-    """Of all objects that the operator applies, by uid of their owner. Times are monotonic seconds.
+    """The field conflicts of all applied objects, by uid of their owner. Times are monotonic seconds.
 
-    Another manager that writes to a field takes that field from the operator. Two that both insist would
-    write for ever, so the operator waits longer each time.
+    A manager that writes a field takes its ownership from the operator. Two managers that both insist would
+    write forever, so the operator waits longer before each repair.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._owners: dict[str, dict[str, _Applied]] = {}
-        """By uid of the owner, then by the object's uid."""
+        """By uid of the owner, then by uid of the object."""
 
     def record(self, owner: str, applied: CachedObject) -> None:
-        """Note an object as the API server has returned it after an apply."""
+        """Record an object as the API server returned it after an apply."""
         known = self._owners.setdefault(owner, {}).setdefault(applied.uid, _Applied(applied.owned_fields))
         known.owned_fields, known.early = applied.owned_fields, False
 
     def due(self, owner: str, found: CachedObject) -> bool:
-        """Return True if the fields of an object are to be put back now.
+        """Return True if the object's fields must be applied again now.
 
-        What a process before this one has applied is applied once more, which changes nothing if all is well.
+        An object that an earlier operator process applied is applied once more. That changes nothing if its
+        fields are intact.
         """
         known = self._owners.get(owner, {}).get(found.uid)
         if known is None:
@@ -62,15 +63,17 @@ class FieldConflicts:
         return True
 
     def wait(self, owner: str) -> float | None:
-        """Seconds until an object may be put back that the newest plan applies for `owner`; None without."""
+        """Return the seconds until the next repair among the objects that the newest plan applies for
+        `owner`; None if none waits.
+        """
         early = [one for one in self._owners.get(owner, {}).values() if one.early]
         for one in early:
-            # A later plan may want it no more.
+            # A later plan may no longer apply this object.
             one.early = False
         return max(0.0, min(one.not_before - self._clock() for one in early)) if early else None
 
     def drop(self, owner: str, uid: str = "") -> None:
-        """Drop an object that is deleted; all of the owner without `uid`."""
+        """Drop a deleted object, or all objects of the owner if `uid` is empty."""
         if not uid:
             self._owners.pop(owner, None)
         elif owner in self._owners:

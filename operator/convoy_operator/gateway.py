@@ -1,4 +1,4 @@
-"""What the operator asks of the API server: verbs on plain dicts, with typed errors."""
+"""The interface to the API server: verbs on plain dicts, with typed errors."""
 
 from __future__ import annotations
 
@@ -10,45 +10,46 @@ from convoy_controllers.resources import Resource
 from convoy_operator import errors
 
 Object = dict[str, Any]
-"""One object, as JSON."""
+"""An API object as JSON."""
 Page = tuple[list[Object], str]
-"""Objects of one kind, and the resourceVersion of the list that they are of."""
+"""A page of objects of one kind, with the resourceVersion of the list."""
 
 
 class ApiGateway(Protocol):
-    """Every verb raises errors.ApiError."""
+    """Requests to the API server. Every method raises errors.ApiError."""
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
-        """One object."""
+        """Return one object."""
         ...
 
     async def events_of(self, namespace: str, uid: str) -> list[Object]:
-        """The Events about one object, in no order."""
+        """Return the Events about one object, in no particular order."""
         ...
 
     async def list(self, resource: Resource, selector: str = "") -> tuple[list[Object], str]:
-        """All objects of all namespaces, and the resourceVersion to watch from."""
+        """Return all objects of all namespaces, and the resourceVersion to watch from."""
         ...
 
     def pages(self, resource: Resource, selector: str = "") -> AsyncIterator[Page]:
-        """What `list` answers with, page by page: for who need not hold all objects at once."""
+        """Yield the result of `list` page by page, for callers that need not hold all objects at once."""
         ...
 
     def watch(
         self, resource: Resource, version: str, selector: str = ""
     ) -> AsyncIterator[tuple[str, Object]]:
-        """(type, object) of every change after `version`, BOOKMARKs included, until the server ends it.
+        """Yield (type, object) for every change after `version`, BOOKMARKs included, until the server ends
+        the watch.
 
-        Raises Gone when `version` is too old, Unavailable when the connection breaks or falls silent.
+        Raise Gone if `version` is too old, Unavailable if the connection breaks or falls silent.
         """
         ...
 
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
-        """Creates an object; AlreadyExists when the name is taken."""
+        """Create an object. Raise AlreadyExists if the name is taken."""
         ...
 
     async def dry_run(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> None:
-        """Has the server check an object as it would be created, unknown fields included; stores nothing."""
+        """Validate an object on the server as a create would, unknown fields included. Nothing is stored."""
         ...
 
     async def delete(
@@ -60,19 +61,21 @@ class ApiGateway(Protocol):
         uid: str,
         grace_seconds: int | None = None,
     ) -> Object:
-        """Deletes the object of that uid and no other: Conflict when the name is another's now."""
+        """Delete the object if it has that uid. Raise Conflict if the name belongs to another object."""
         ...
 
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, patch: Mapping[str, Any]
     ) -> Object:
-        """Merge patch of the object, its status excepted."""
+        """Apply a merge patch to an object, except its status."""
         ...
 
     async def patch_status(
         self, resource: Resource, namespace: str | None, name: str, version: str, patch: Mapping[str, Any]
     ) -> Object:
-        """Merge patch of `status` alone; Conflict unless the object still has resourceVersion `version`."""
+        """Apply a merge patch to `status`. Raise Conflict unless the object still has resourceVersion
+        `version`.
+        """
         ...
 
     async def apply(
@@ -85,19 +88,19 @@ class ApiGateway(Protocol):
         subresource: str | None = None,
         force: bool = True,
     ) -> Object:
-        """Server-side apply of the fields in `body`, which become the operator's.
+        """Apply the fields of `body` by server-side apply; the operator then owns them.
 
-        Without `force`, Conflict if another manager owns one of the fields with another value.
+        Without `force`, raise Conflict if another manager owns one of the fields with another value.
         """
         ...
 
     async def evict(self, namespace: str, name: str, *, uid: str) -> None:
-        """Has the pod of that uid leave, if its PodDisruptionBudgets let it: else TooManyRequests."""
+        """Evict the pod of that uid. Raise TooManyRequests if a PodDisruptionBudget forbids it."""
         ...
 
 
 async def ensure(gateway: ApiGateway, resource: Resource, name: str) -> Object:
-    """The object of that name, of a kind without namespaces; an empty one is made if there is none."""
+    """Return the cluster-scoped object of that name; create an empty one if there is none."""
     try:
         return await gateway.create(resource, None, manifest(resource, name, {}))
     except errors.AlreadyExists:

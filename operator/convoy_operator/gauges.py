@@ -1,4 +1,4 @@
-"""Gauges that are set when they are asked for."""
+"""Gauges that are computed at a scrape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from convoy_operator.metrics import Metrics
 
 
 def show_jobs(metrics: Metrics, statuses: Iterable[Mapping[str, Any]]) -> None:
-    """Counts TrainingJobs by phase, those without one as Pending, and by what they wait for a person for."""
+    """Count TrainingJobs by phase (no phase counts as Pending), and by the reason for which they need a
+    person.
+    """
     phases: Counter[str] = Counter()
     waiting: Counter[str] = Counter()
     for status in statuses:
@@ -32,8 +34,9 @@ def show_engine_metrics(
 ) -> None:
     """Set a series for each metric that an Engine declares and a running TrainingJob reports.
 
-    The mean is NaN while the value of one job is no number. A series names no job, and goes with the last job
-    of the Engine. Engines are made by administrators, so their names and those of their metrics are few.
+    The value is the mean over the Engine's jobs; it is NaN while one job reports NaN or infinity. A series
+    has no job label and is removed with the Engine's last job. Only administrators create Engines, so there
+    are few names.
     """
     declared = {
         (engine["metadata"]["name"], one["name"])
@@ -56,7 +59,7 @@ def show_engine_metrics(
 
 
 def show_fleet(metrics: Metrics, healths: Iterable[NodeHealth], policies: Iterable[GuardPolicy]) -> None:
-    """Show how many pieces of hardware are in each state, and how many breakers are not closed."""
+    """Set the number of NodeHealths in each state, and the number of breakers that are not closed."""
     states = Counter(one.status.state for one in healths)
     for state in State:
         metrics.guard_nodes.labels(state.value).set(states[state])

@@ -1,4 +1,4 @@
-"""Counters of where the jobs' seconds went, from the ledgers in their statuses."""
+"""Counters of the jobs' goodput by cause, read from the ledgers in the jobs' statuses."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ from convoy_crds.trainingjob_status import Goodput, Phase, Progress
 
 @dataclass(slots=True)
 class _JobRecord:
-    """What is known of one job."""
+    """The ledger of one job, and the seconds that are already counted."""
 
     version: int
-    """Of the status that `ledger` was read from."""
+    """resourceVersion of the job that `ledger` was read from."""
     ledger: Goodput
     stepped: datetime | None
-    """When its last step ended, as far as that is stored."""
+    """End of the job's last stored step."""
     stepless_since: datetime | None
-    """Since when it runs, where it has never told of a step: whether it makes any is not known."""
+    """Start of the current run, if the job never reported a step: then it is unknown whether it makes any."""
     counted: dict[str, float]
-    """By cause. What is counted nowhere is in it too."""
+    """Seconds by cause that are counted, or that must never be counted."""
 
     def seconds(self, now: datetime) -> dict[str, float]:
-        """By cause. A later operator may know of further ones."""
+        """Return the ledger's seconds by cause at `now`. Causes that only a later operator knows are left
+        out.
+        """
         found = settled(
             self.ledger, self.stepped, min(now, self.stepless_since) if self.stepless_since else now
         )
@@ -41,18 +43,18 @@ class _JobRecord:
 
 
 class GoodputMeter:
-    """Of the leader: what was before its predecessor's end, that one has counted.
+    """The leader's goodput counters. Seconds before the takeover were counted by the last leader.
 
-    Every second of a job is counted once. Those of a step that has not ended are counted with its end, also
-    of the first one. Of a job that never tells of a step, those in which it runs are not counted at all: the
-    ledger has them as `start` or `restart`, but nobody sees what was made of them.
+    Every second of a job is counted once. The seconds of an unfinished step are counted when the step ends.
+    If a job never reports a step, its running seconds are not counted: the ledger has them as `start` or
+    `restart`, but nobody can see their use.
     """
 
     def __init__(self, counter: Counter) -> None:
-        """`counter` has one label, the cause."""
+        """Create all series. `counter` has one label, the cause."""
         self._counter = counter
         self._known: dict[str, _JobRecord] = {}
-        """By uid."""
+        """Records by uid of the job."""
         self._since: datetime | None = None
         for cause in Cause:
             counter.labels(cause.value)
@@ -61,19 +63,21 @@ class GoodputMeter:
         return len(self._known)
 
     def start_leading(self, jobs: Iterable[CachedObject], since: datetime) -> None:
-        """This replica leads. `since`: when the last leader was last known to; `jobs` are as it left them."""
+        """Start to count as the leader. `since` is the last known renewal of the last leader; `jobs` are in
+        their current state.
+        """
         self._since = since
         self._known = {}
         for job in jobs:
             self._read_ledger(job, since)
 
     def count(self, jobs: Iterable[CachedObject], now: datetime) -> None:
-        """Counts what the jobs' ledgers hold at `now` and did not when they were last looked at."""
+        """Count the seconds that the jobs' ledgers gained since the last call."""
         for job in jobs:
             self._count(job, now)
 
     def remove(self, job: CachedObject, now: datetime) -> None:
-        """The job has been deleted: what is left of it is counted, and it is forgotten."""
+        """Count the last seconds of a deleted job, and drop its record."""
         if self._since is not None:
             self._count(job, now)
             self._known.pop(job.uid, None)
@@ -86,9 +90,9 @@ class GoodputMeter:
             self._counter.labels(cause).inc(seconds)
 
     def _read_ledger(self, job: CachedObject, now: datetime) -> _JobRecord | None:
-        """Reads a job's ledger; None for one that cannot be read, and for another manager's.
+        """Return the record of a job; None for an unreadable job, and for one that another manager manages.
 
-        What an old job has had is counted.
+        A job that existed before the takeover starts with all its seconds counted.
         """
         if not managed(job.raw):
             return None
@@ -111,13 +115,13 @@ class GoodputMeter:
         return found
 
     def _is_new(self, job: CachedObject) -> bool:
-        """Whether nobody can have counted for this job before."""
+        """Return True if the job was created after the takeover, so no earlier leader counted for it."""
         made = job.raw["metadata"].get("creationTimestamp")
         return self._since is not None and made is not None and datetime.fromisoformat(made) >= self._since
 
 
 def _stepless_since(status: Mapping[str, Any]) -> datetime | None:
-    """See _JobRecord."""
+    """Return the start of a run that has not reported a step; None for any other job."""
     if status.get("phase") != Phase.RUNNING or status.get("progress"):
         return None
     for one in status.get("conditions") or ():
@@ -127,7 +131,7 @@ def _stepless_since(status: Mapping[str, Any]) -> datetime | None:
 
 
 def _exclude_stepless(before: _JobRecord, after: _JobRecord, now: datetime) -> None:
-    """Takes for counted what a job ran without a step, once that run is over: nothing will tell of it."""
+    """Mark the seconds of a finished run without steps as counted: nothing will ever report their use."""
     cause = before.ledger.cause
     same = cause == after.ledger.cause and before.ledger.since == after.ledger.since
     if not same or before.stepless_since != after.stepless_since:

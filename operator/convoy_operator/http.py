@@ -1,4 +1,7 @@
-"""/metrics on one port, /healthz and /readyz on another, so that scrapes need no access to probes or back."""
+"""The operator's HTTP pages: /metrics on one port, /healthz and /readyz on another.
+
+Two ports, so that a network policy can allow scrapes without allowing probes, and the other way round.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,18 @@ from convoy_agents.wire import http
 
 Pages = Mapping[str, http.Page]
 Checks = Mapping[str, Callable[[], bool]]
-"""By name, what must hold for readiness."""
+"""Readiness checks by name."""
 
 
 def metrics_pages(registry: CollectorRegistry, refresh: Callable[[], None]) -> Pages:
-    """/metrics; `refresh` sets the gauges that are only counted when asked for."""
+    """Return the /metrics page. `refresh` sets the gauges that are computed at a scrape."""
     return {"/metrics": http.metrics(registry, refresh)}
 
 
 def probe_pages(checks: Checks) -> Pages:
-    """/healthz (the event loop turns) and /readyz (all checks hold, else 503 and their names)."""
+    """Return /healthz (200 while the event loop runs) and /readyz (503 with the names of the failed
+    checks).
+    """
 
     def missing() -> str:
         return ", ".join(name for name, check in checks.items() if not check())
@@ -29,7 +34,7 @@ def probe_pages(checks: Checks) -> Pages:
 
 
 async def serve(pages: Pages, host: str, port: int) -> None:
-    """Serves until cancelled, at all addresses when `host` is empty; OSError when the port is taken."""
+    """Serve until cancelled, on all addresses if `host` is empty. Raise OSError if the port is taken."""
     server = http.HttpServer(pages)
     await server.start(port, host)
     try:

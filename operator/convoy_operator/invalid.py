@@ -1,4 +1,4 @@
-"""The plan for an object that its model refuses, such as one stored before its CRD grew stricter. Pure."""
+"""Plans for objects that their model rejects, such as an object stored under an older CRD. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convoy_crds.reasons.catalogue import Reasons
 
 
 def where_and_why(error: ValidationError) -> tuple[str, str]:
-    """Field path and reason of the first violation: `spec.roles[0].replicas`, `Input should be ...`."""
+    """Return path and reason of the first violation: `spec.roles[0].replicas`, `Input should be ...`."""
     first = error.errors(include_url=False, include_input=False)[0]
     path = ""
     for part in first["loc"]:
@@ -24,7 +24,7 @@ def where_and_why(error: ValidationError) -> tuple[str, str]:
 
 
 def plan(validity: Validity | None, raw: Mapping[str, Any], error: ValidationError, now: datetime) -> Plan:
-    """Set the kind's validity condition to False and leave all else of the status as it is."""
+    """Return a plan that sets the kind's validity condition to False and keeps the rest of the status."""
     path, why = where_and_why(error)
     reason, message = Reasons.INVALID_SPEC, Reasons.INVALID_SPEC.format(path=path, why=why)
     if validity is None:
@@ -55,7 +55,9 @@ def plan(validity: Validity | None, raw: Mapping[str, Any], error: ValidationErr
 
 
 def failed(validity: Validity | None, raw: Mapping[str, Any], why: str) -> Plan:
-    """Report a fault of the operator's own. A kind with phases gets one: no object stays silent."""
+    """Return a plan that reports an internal fault of the operator. A kind with phases also gets a phase,
+    so that no object stays without a status.
+    """
     reason, message = Reasons.RECONCILE_FAILED, Reasons.RECONCILE_FAILED.format(why=why)
     before: Mapping[str, Any] = raw.get("status") or {}
     status = None

@@ -1,8 +1,8 @@
-"""The shell of the process is kopf's: start-up, login, watches of the custom resources.
+"""Kopf as the process's framework: startup, login, and watches of the custom resources.
 
-Events only. kopf's create and update handlers keep their state in annotations, its timers and daemons add
-finalizers that make objects undeletable while the operator is away, and its peering has no fencing: none of
-them is used. What kopf's watches lose (it never hears of deletions across a re-list) the resync repairs.
+Only kopf's event handlers are used. Its create and update handlers keep state in annotations. Its timers
+and daemons add finalizers, which make objects undeletable while the operator is down. Its peering has no
+fencing. Kopf misses deletions that happen around a re-list; the periodic resync repairs that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STOP_SECONDS = 5.0
 def registry(
     cache: ClusterCache, controllers: Iterable[Controller[Any]] = CONTROLLERS
 ) -> kopf.OperatorRegistry:
-    """The handlers: every event of a custom resource goes into its store."""
+    """Return the handlers: they store every event of a custom resource in the cache."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers)
@@ -62,11 +62,11 @@ def registry(
 
 
 def kopf_settings(settings: Settings) -> kopf.OperatorSettings:
-    """kopf as we run it: no peering, no events of its own, deadlines on everything."""
+    """Return kopf's settings: no peering, no events of its own, timeouts on everything."""
     chosen = kopf.OperatorSettings()
     chosen.peering.standalone = True
     chosen.posting.enabled = False
-    chosen.watching.server_timeout = int(settings.watch_seconds)  # sent as it is; 290.0 is refused
+    chosen.watching.server_timeout = int(settings.watch_seconds)  # the API server rejects 290.0
     chosen.watching.client_timeout = settings.watch_seconds + 10
     chosen.watching.connect_timeout = 10
     chosen.watching.chunk_size = settings.list_page
@@ -84,9 +84,9 @@ async def run(
     ready: asyncio.Event,
     controllers: Iterable[Controller[Any]] = CONTROLLERS,
 ) -> None:
-    """Runs kopf until cancelled, or until SIGTERM or SIGINT, which it takes for itself; raises its errors.
+    """Run kopf until cancelled, or until SIGTERM or SIGINT, which kopf handles itself. Raise kopf's errors.
 
-    Its tasks are spawned and ended here: `kopf.operator` would cancel every task of the process with its own.
+    The tasks are spawned and ended here: `kopf.operator` would cancel every task of the process.
     """
     tasks: Collection[asyncio.Task[None]] = await kopf.spawn_tasks(
         registry=registry(cache, controllers),

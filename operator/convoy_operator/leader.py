@@ -1,9 +1,9 @@
-"""Who leads: one replica holds the Lease and renews it every second, or its process ends.
+"""Leader election: the leader renews a Lease every second, or its process ends.
 
-The lock is kubernetes.aio's with a deadline on every call (its own is 300 s, far beyond a Lease). The
-election is ours: it measures by the monotonic clock, gives up at once when another holds the Lease, and
-gives the Lease back when it stops. A thread ends the process if the event loop is too stuck to notice that
-time is up.
+The lock is kubernetes.aio's, with a deadline on every call: its own timeout of 300 s is far longer than a
+Lease. The election is Convoy's own. It measures with the monotonic clock, gives up at once when another
+replica holds the Lease, and releases the Lease when it stops. A watchdog thread ends the process if a
+blocked event loop cannot notice that the Lease expired.
 """
 
 from __future__ import annotations
@@ -34,21 +34,25 @@ _SEPARATOR = "@"
 
 
 class LeadershipLost(Exception):
-    """This replica led and does not any more; its process is to end."""
+    """This replica lost the Lease; its process must end."""
 
 
 def identity_of(name: str, boot: str, hub_address: str) -> str:
-    """What the Lease names as holder: this start of this replica, and where its hub is."""
+    """Return the Lease's holder identity: the replica's name, a random id of this start, and its hub's
+    address.
+    """
     return f"{name}_{boot}{_SEPARATOR}{hub_address}"
 
 
 def address_in(identity: str) -> str:
-    """The hub's address in a holder's identity; empty when it has none."""
+    """Return the hub's address in a holder identity; empty if it has none."""
     return identity.partition(_SEPARATOR)[2]
 
 
 class LeaseLock(StockLeaseLock):
-    """The stock lock, each call of which ends within `call_seconds`, and which fails but never raises."""
+    """kubernetes.aio's lock with a timeout of `call_seconds` on each call. Calls report failure and never
+    raise.
+    """
 
     def __init__(
         self, name: str, namespace: str, identity: str, client: ApiClient, call_seconds: float
@@ -57,7 +61,7 @@ class LeaseLock(StockLeaseLock):
         self._call_seconds = call_seconds
 
     async def get(self, name: str, namespace: str) -> tuple[bool, Any]:
-        """(True, record) or (False, ApiException)."""
+        """Return (True, record) or (False, ApiException)."""
         try:
             async with asyncio.timeout(self._call_seconds):
                 found: tuple[bool, Any] = await super().get(name, namespace)
@@ -66,18 +70,18 @@ class LeaseLock(StockLeaseLock):
             return False, ApiException(status=0, reason=repr(fault))
 
     async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
-        """Whether the Lease was created. The stock method's call fails its own validation."""
+        """Return True if the Lease was created. The stock method fails its own validation."""
         body = V1Lease(metadata=V1ObjectMeta(name=name), spec=self.update_lease(election_record))
         try:
             async with asyncio.timeout(self._call_seconds):
                 await self.api_instance.create_namespaced_lease(namespace, body)
         except (ApiException, TimeoutError, aiohttp.ClientError, OSError) as fault:
-            log.warning("the Lease cannot be created", error=repr(fault)[:500])
+            log.warning("creating the Lease failed, will retry", error=repr(fault)[:500])
             return False
         return True
 
     async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
-        """Whether the Lease was replaced; not when it changed since `get`."""
+        """Return True if the Lease was replaced; False if it changed since `get`."""
         try:
             async with asyncio.timeout(self._call_seconds):
                 return bool(await super().update(name, namespace, updated_record))
@@ -86,7 +90,7 @@ class LeaseLock(StockLeaseLock):
 
 
 class Watchdog(threading.Thread):
-    """Ends the process when `fed` is not called for `seconds` between `arm` and `disarm`."""
+    """Ends the process if `feed` is not called for `seconds`, until `disarm` is called."""
 
     def __init__(self, seconds: float, expired: Callable[[], None] | None = None) -> None:
         super().__init__(name="lease-watchdog", daemon=True)
@@ -96,19 +100,19 @@ class Watchdog(threading.Thread):
         self._ended = threading.Event()
 
     def feed(self, at: float) -> None:
-        """The Lease was renewed by a request sent at `at` (monotonic)."""
+        """Record that the Lease was renewed by a request sent at `at` (monotonic seconds)."""
         self._fed_at = at
 
     def disarm(self) -> None:
-        """This replica does not lead."""
+        """Stop watching: this replica does not lead."""
         self._fed_at = None
 
     def stop(self) -> None:
-        """Ends the thread."""
+        """End the thread."""
         self._ended.set()
 
     def run(self) -> None:
-        """Looks four times a second."""
+        """Check four times a second."""
         while not self._ended.wait(min(0.25, self._seconds / 4)):
             fed_at = self._fed_at
             if fed_at is not None and time.monotonic() - fed_at > self._seconds:
@@ -117,13 +121,13 @@ class Watchdog(threading.Thread):
 
 
 def _exit_process() -> None:
-    # Nothing that could block: locks of the logging system may be held by the very thread that is stuck.
+    # Nothing here may block: the blocked thread may hold the logging system's locks.
     os.write(sys.stderr.fileno(), b'{"event": "lease not renewed in time and event loop stuck: exiting"}\n')
     os._exit(_EXIT_CODE)
 
 
 class Elector:
-    """Takes part in the election until it has led."""
+    """Takes part in the election until this replica has led once."""
 
     def __init__(
         self,
@@ -142,25 +146,26 @@ class Elector:
         self._seen: tuple[str, str] | None = None
         self._seen_at = 0.0
         self.renewals = 0
-        """How often the Lease was seen renewed, or taken."""
+        """Number of renewals and changes of the Lease seen so far."""
         self._holder = ""
         self._acquired = ""
         self.observed = asyncio.Event()
         """Set once the Lease was read or written."""
         self.leading = False
         self.previous_renewal: datetime | None = None
-        """When the last leader's hold on the Lease was last renewed, by its clock; None when there was none.
-        Known once this one leads."""
+        """Last renewal of the Lease by the previous leader, by its clock; None if there was none. Set once
+        this replica leads.
+        """
 
     @property
     def address(self) -> str:
-        """The leader's hub address, as the Lease last named it; empty when nobody leads."""
+        """The leader's hub address in the Lease; empty if nobody leads."""
         return address_in(self._holder)
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Waits for the Lease, then runs `lead` while renewing it.
+        """Wait for the Lease, then run `lead` while renewing it.
 
-        Raises LeadershipLost when the Lease is lost; returns only if `lead` does. Gives the Lease back when
+        Raise LeadershipLost when the Lease is lost; return only if `lead` returns. Release the Lease when
         cancelled or when `lead` fails.
         """
         while not await self._try():  # noqa: ASYNC110 - what is waited for is at the API server
@@ -194,18 +199,20 @@ class Elector:
             if await self._try():
                 renewed_at = time.monotonic()
             elif self._holder and self._holder != self._lock.identity:
-                raise LeadershipLost(f"{self._holder} holds the Lease")
+                raise LeadershipLost(f"{self._holder} holds the Lease now, so this replica must stop")
             elif time.monotonic() - renewed_at > self._renew_seconds:
                 raise LeadershipLost(f"the Lease could not be renewed for {self._renew_seconds} s")
 
     async def _try(self) -> bool:
-        """Takes or renews the Lease; whether it is held now."""
+        """Acquire or renew the Lease; return True if this replica holds it."""
         sent_at = time.monotonic()
         lock = self._lock
         found, record = await lock.get(lock.name, lock.namespace)
         if not found:
             if getattr(record, "status", None) != HTTPStatus.NOT_FOUND:
-                log.warning("the Lease cannot be read", error=str(getattr(record, "reason", record)))
+                log.warning(
+                    "reading the Lease failed, will retry", error=str(getattr(record, "reason", record))
+                )
                 return False
             held = await lock.create(lock.name, lock.namespace, self._record())
         else:
@@ -230,7 +237,7 @@ class Elector:
             self.renewals += 1
 
     def _expired(self, record: LeaderElectionRecord) -> bool:
-        """Whether the Lease has stood unchanged before our eyes for as long as its holder asked for."""
+        """Return True if this replica saw the Lease unchanged for the duration that its holder requested."""
         if not record.holder_identity or not record.renew_time:
             return True
         duration = float(record.lease_duration or self._lease_seconds)
@@ -245,18 +252,18 @@ class Elector:
         )
 
     async def _release(self) -> None:
-        """Lets the next leader begin at once: the Lease is good for one more second only."""
+        """Release the Lease so that another replica can lead at once: shorten its duration to one second."""
         lock = self._lock
         # Read first: the lock replaces the version that it last read, and the last renewal made a newer one.
         found, record = await lock.get(lock.name, lock.namespace)
         if not found or record.holder_identity != lock.identity:
             return
         if await lock.update(lock.name, lock.namespace, self._record(lease_seconds=1)):
-            log.info("gave the Lease back")
+            log.info("released the Lease")
 
 
 def _moment(text: str | None) -> datetime | None:
-    """A time of a record, which is without its zone; None for one that cannot be read."""
+    """Parse a time of a record, which has no time zone, as UTC; return None if it cannot be parsed."""
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC) if text else None
     except ValueError:

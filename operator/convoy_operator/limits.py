@@ -1,4 +1,4 @@
-"""Budgets: requests per second and retries of the API client, and what somebody has used lately."""
+"""Rate limits and the retry budget of the API client, and a decaying measure of usage."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from contextvars import ContextVar
 from time import monotonic
 
 FLOW: ContextVar[Hashable] = ContextVar("flow", default=None)
-"""For whose sake requests are made: the key that is being reconciled, None for the operator itself."""
+"""The flow that requests belong to: the key under reconcile, or None for the operator's own requests."""
 
 
 class TokenBucket:
-    """At most `burst` at once and `rate` per second after that. Rate 0 never waits."""
+    """A token bucket: at most `burst` tokens at once, then `rate` per second. Rate 0 never waits."""
 
     def __init__(self, rate: float, burst: int, clock: Callable[[], float] = monotonic) -> None:
         self._rate = rate
@@ -25,7 +25,7 @@ class TokenBucket:
         self._at = clock()
 
     def reserve(self, cost: float = 1.0) -> float:
-        """Takes a token, or `cost` of them, perhaps of the future; seconds to wait until they are there."""
+        """Reserve `cost` tokens, future ones if needed; return the seconds until they are available."""
         if self._rate <= 0:
             return 0.0
         now = self._clock()
@@ -36,18 +36,18 @@ class TokenBucket:
 
     @property
     def debt(self) -> float:
-        """Seconds until all tokens of the future that were taken are there."""
+        """Seconds until all reserved future tokens are available."""
         if self._rate <= 0:
             return 0.0
         return max(0.0, -self._tokens / self._rate - (self._clock() - self._at))
 
     def refund(self) -> None:
-        """Gives a token back that was not used."""
+        """Return an unused token."""
         self._tokens = min(self._burst, self._tokens + 1)
 
 
 class Usage:
-    """How much of something is used in a second, as a mean that forgets by half in `half` seconds."""
+    """Usage per second as an exponentially decaying mean with a half-life of `half` seconds."""
 
     def __init__(self, half: float, clock: Callable[[], float] = monotonic) -> None:
         self._mean = half / math.log(2)
@@ -56,13 +56,13 @@ class Usage:
         self._at = clock()
 
     def add(self, amount: float) -> None:
-        """So much was used just now."""
+        """Add an amount that was used just now."""
         self._sum = self._left() + amount
         self._at = self._clock()
 
     @property
     def rate(self) -> float:
-        """Per second, lately."""
+        """Recent usage per second."""
         return self._left() / self._mean
 
     def _left(self) -> float:
@@ -70,9 +70,10 @@ class Usage:
 
 
 class FairQueue:
-    """Waiters for a bucket's tokens: flows take turns, so nobody stands behind all requests of a huge job.
+    """Fair queueing for a bucket's tokens: flows take turns, so no flow waits for all requests of a huge
+    job.
 
-    Fair queueing as the API server's own priority and fairness has it (KEP-1040), by equal requests.
+    The API server's priority and fairness (KEP-1040) works the same way; here all requests cost the same.
     """
 
     def __init__(self, bucket: TokenBucket) -> None:
@@ -81,7 +82,7 @@ class FairQueue:
         self._timer: asyncio.TimerHandle | None = None
 
     async def acquire(self) -> float:
-        """Waits for a token in the line of `FLOW`; the seconds waited."""
+        """Wait for a token in the queue of the current `FLOW`; return the seconds waited."""
         loop = asyncio.get_running_loop()
         began, turn = loop.time(), loop.create_future()
         self._queues.setdefault(FLOW.get(), deque()).append(turn)
@@ -95,7 +96,7 @@ class FairQueue:
         return loop.time() - began
 
     def _serve(self) -> None:
-        """Gives out what tokens there are, and comes back for the next one."""
+        """Grant the available tokens, and set a timer for the next one."""
         while self._queues and self._timer is None:
             if wait := self._bucket.reserve():
                 self._timer = asyncio.get_running_loop().call_later(wait, self._due)
@@ -108,7 +109,7 @@ class FairQueue:
         self._serve()
 
     def _grant(self) -> None:
-        """A token goes to the first of the flow whose turn it is, or back."""
+        """Grant one token to the first waiter of the next flow; refund it if nobody waits."""
         while self._queues:
             flow, waiting = self._queues.popitem(last=False)
             while waiting and waiting[0].cancelled():
@@ -122,7 +123,9 @@ class FairQueue:
 
 
 class RetryBudget:
-    """Retries are at most a tenth of the requests, after the first `floor`: a down server is not hammered."""
+    """A budget for retries: a tenth of the requests, after the first `floor`. It keeps retries from
+    overloading a server that is down.
+    """
 
     def __init__(self, share: float = 0.1, floor: float = 20.0) -> None:
         self._share = share
@@ -130,11 +133,11 @@ class RetryBudget:
         self._left = floor
 
     def request(self) -> None:
-        """Counts a first try."""
+        """Count a first attempt."""
         self._left = min(self._most, self._left + self._share)
 
     def spend(self) -> bool:
-        """Whether one more retry may be made."""
+        """Spend one retry; return False if the budget is used up."""
         if self._left < 1:
             return False
         self._left -= 1
@@ -142,6 +145,8 @@ class RetryBudget:
 
 
 def backoff(attempt: int, least: float, most: float, rng: random.Random | None = None) -> float:
-    """Seconds to wait after the `attempt`-th failure (from 0): doubling, with the last half at random."""
+    """Return the seconds to wait after failure number `attempt` (from 0): exponential, with jitter over the
+    upper half.
+    """
     ceiling = min(most, least * 2.0 ** min(attempt, 32))
     return ceiling * (0.5 + 0.5 * (rng or random).random())

@@ -1,4 +1,4 @@
-"""Logs: one JSON object per line; lines of a reconcile carry the key of its object."""
+"""Logging: one JSON object per line. Lines written during a reconcile carry the object's key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ def _dumps(event: Any, **_: Any) -> str:
 
 
 def configure(level: str) -> None:
-    """Sends structlog and the standard library's logging to stderr as JSON; ValueError for a wrong level."""
+    """Send structlog and the standard library's logging to stderr as JSON. Raise ValueError for an unknown
+    level.
+    """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
@@ -46,8 +48,8 @@ def configure(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # Both tell of every request or event at INFO.
+    # Both log every request or event at INFO.
     for chatty in ("aiohttp.access", "kopf.objects"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    # The lock writes a traceback for every lost race; the elector says what matters of it.
+    # The lock logs a traceback for every lost race; the elector logs the important failures itself.
     logging.getLogger("kubernetes.aio.leaderelection").setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""The operator's own metrics: prefix `convoy_`, base units, labels of bounded sets only."""
+"""The operator's metrics: prefix `convoy_`, base units, and labels with bounded sets of values."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _LOST_STEPS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 _AGES = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 14_400)
 
 VERBS = ("get", "list", "create", "dry_run", "delete", "patch", "patch_status", "apply", "evict")
-"""What is asked of the API server, but for watches, which have no end."""
+"""Verbs of requests to the API server, except watches, which last until they are ended."""
 
-# Half of all series would be times at which others began.
+# Without this, half of all series would be creation timestamps.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 M = TypeVar("M", bound=MetricWrapperBase)
 
 
 class Metrics:
-    """All metrics of one operator process, in a registry of their own."""
+    """All metrics of one operator process, in their own registry."""
 
     def __init__(self, version: str = "", controllers: Sequence[Controller[Any]] = CONTROLLERS) -> None:
         self.registry = CollectorRegistry()
@@ -47,7 +47,7 @@ class Metrics:
         PlatformCollector(registry=self.registry)
         self.build_info = Gauge(
             "convoy_build_info",
-            "1, with the versions of the operator and of Python as labels.",
+            "Always 1; the labels are the versions of the operator and of Python.",
             ["version", "python"],
             registry=self.registry,
         )
@@ -58,7 +58,7 @@ class Metrics:
         self._guard()
 
     def _process(self, controllers: Sequence[Controller[Any]]) -> None:
-        """Reconciles, the API server, watches, the event loop."""
+        """Create the metrics of reconciles, the API server, watches and the event loop."""
         registry, kinds = self.registry, [one.resource.kind for one in controllers]
         own = [one for one in controllers if one.kind is not None]
         applied = {made.resource.plural for one in controllers for made in one.makes if made.applied}
@@ -69,14 +69,14 @@ class Metrics:
         self.leader = Gauge("convoy_leader", "1 while this replica leads.", registry=registry)
         self.loop_late_seconds = Histogram(
             "convoy_event_loop_late_seconds",
-            "By how much the leader's event loop was late for a task due five times a second.",
+            "Delay of the leader's event loop, measured five times a second.",
             buckets=_SECONDS,
             registry=registry,
         )
         self.reconcile_seconds = _all(
             Histogram(
                 "convoy_reconcile_seconds",
-                "Time of one reconcile.",
+                "Duration of one reconcile.",
                 ["kind"],
                 buckets=_SECONDS,
                 registry=registry,
@@ -94,24 +94,24 @@ class Metrics:
             ["api", "conflict", "bug"],
         )
         self.queue_depth = Gauge(
-            "convoy_queue_depth", "Keys that wait for a worker of the leader.", registry=registry
+            "convoy_queue_depth", "Keys in the leader's work queue that wait for a worker.", registry=registry
         )
         self.queue_seconds = Histogram(
             "convoy_queue_seconds",
-            "Time a key waited for a worker once due.",
+            "Time from the moment a key was due until a worker started it.",
             buckets=_SECONDS,
             registry=registry,
         )
         self.api_requests = Counter(
             "convoy_api_requests",
-            "Requests to the API server by verb, resource and status code (0: no answer).",
+            "Requests to the API server by verb, resource and status code (0: no response).",
             ["verb", "resource", "code"],
             registry=registry,
         )
         self.api_seconds = _all(
             Histogram(
                 "convoy_api_request_seconds",
-                "Time of a request to the API server, without the wait for the client's own limit.",
+                "Duration of a request to the API server, without the wait for the client's rate limit.",
                 ["verb"],
                 buckets=_SECONDS,
                 registry=registry,
@@ -120,13 +120,13 @@ class Metrics:
         )
         self.api_wait_seconds = Counter(
             "convoy_api_throttle_seconds",
-            "Time requests waited for the client's own limits.",
+            "Time that requests waited for the client's rate limits.",
             registry=registry,
         )
         self.relists = _all(
             Counter(
                 "convoy_watch_relists",
-                "LISTs made to repair or begin a watch.",
+                "LISTs made to start or repair a watch.",
                 ["resource"],
                 registry=registry,
             ),
@@ -135,7 +135,7 @@ class Metrics:
         self.watch_errors = _all(
             Counter(
                 "convoy_watch_errors",
-                "Watches, and LISTs that begin them, that were refused, cut off or silent.",
+                "Watches and their LISTs that were refused, broken off or silent.",
                 ["resource"],
                 registry=registry,
             ),
@@ -144,7 +144,7 @@ class Metrics:
         self.watch_heard = _all(
             Gauge(
                 "convoy_watch_heard_timestamp_seconds",
-                "When the API server last told something of a resource that is watched; it does each minute.",
+                "Time of a watch's last event or bookmark; the API server sends a bookmark every minute.",
                 ["resource"],
                 registry=registry,
             ),
@@ -153,7 +153,7 @@ class Metrics:
         self.events_dropped = _all(
             Counter(
                 "convoy_events_dropped",
-                "Events not posted: repeated, too many, or refused.",
+                "Events not posted, by cause: repeated, too many, queue full or refused.",
                 ["cause"],
                 registry=registry,
             ),
@@ -161,43 +161,46 @@ class Metrics:
         )
 
     def _hub(self) -> None:
-        """What comes from agents and goes to them."""
+        """Create the metrics of the hub and the agents."""
         registry = self.registry
-        self.agents = Gauge("convoy_agents_connected", "Node agents with a live session.", registry=registry)
+        self.agents = Gauge("convoy_agents_connected", "Node agents that are connected.", registry=registry)
         self.agents_alarm = Gauge(
             "convoy_agents_silent_alarm",
-            "1 while so many agents are silent at once that the operator's own network is suspected.",
+            "1 while so many agents are silent at once that the operator's own network is the likely cause.",
             registry=registry,
         )
         self.nodes_silent = Gauge(
             "convoy_nodes_silent",
-            "Nodes whose agent is silent and believed to be.",
+            "Nodes whose agent the operator considers silent.",
             registry=registry,
         )
         self.agent_messages = _all(
             Counter(
-                "convoy_agent_messages", "Messages from node agents by type.", ["type"], registry=registry
+                "convoy_agent_messages", "Messages from node agents, by type.", ["type"], registry=registry
             ),
             [*(one.name for one in wire.AgentMessage.DESCRIPTOR.oneofs_by_name["body"].fields), "unknown"],
         )
         self.agent_streams_refused = Counter(
             "convoy_agent_streams_refused",
-            "Streams of node agents that said too much, or had too many streams.",
+            "Streams of node agents refused over the message rate or the number of streams.",
             registry=registry,
         )
         self.enrolments = _all(
             Counter(
-                "convoy_enrolments", "Certificates asked for by outcome.", ["outcome"], registry=registry
+                "convoy_enrolments",
+                "Certificate requests of agents, by outcome.",
+                ["outcome"],
+                registry=registry,
             ),
             ["issued", "refused", "failed", "crowded"],
         )
         self.commands_dropped = Counter(
-            "convoy_agent_commands_dropped", "Commands an agent could not be given.", registry=registry
+            "convoy_agent_commands_dropped", "Commands that could not be sent to an agent.", registry=registry
         )
         self.certificate_expiry = _all(
             Gauge(
                 "convoy_hub_certificate_expiry_timestamp_seconds",
-                "When the hub's certificate ends, which it makes anew by itself, and its authority's.",
+                "Expiry of the hub's certificate, which the hub renews itself, and of its CA's.",
                 ["certificate"],
                 registry=registry,
             ),
@@ -205,7 +208,7 @@ class Metrics:
         )
 
     def _jobs(self) -> None:
-        """TrainingJobs: where they stand, what their time goes to, how they recover."""
+        """Create the metrics of TrainingJobs: phases, goodput and recoveries."""
         registry = self.registry
         self.jobs = _all(
             Gauge("convoy_jobs", "TrainingJobs by phase.", ["phase"], registry=registry), [*Phase]
@@ -213,7 +216,7 @@ class Metrics:
         self.jobs_waiting = _all(
             Gauge(
                 "convoy_jobs_need_attention",
-                "TrainingJobs that wait for a person, by the reason that a condition of theirs carries.",
+                "TrainingJobs that need a person's action, by the reason in their conditions.",
                 ["reason"],
                 registry=registry,
             ),
@@ -221,14 +224,14 @@ class Metrics:
         )
         self.engine_metrics = Gauge(
             "convoy_engine_metric",
-            "Newest value of a metric that an Engine declares, as the mean over its TrainingJobs that run.",
+            "Newest value of a metric that an Engine declares, as the mean over its running TrainingJobs.",
             ["engine", "name"],
             registry=registry,
         )
         self.goodput_seconds = _all(
             Counter(
                 "convoy_goodput_seconds",
-                "Seconds of all TrainingJobs by their one cause, see status.goodput.",
+                "Seconds of all TrainingJobs, by cause as in status.goodput.",
                 ["cause"],
                 registry=registry,
             ),
@@ -236,7 +239,7 @@ class Metrics:
         )
         self.restarts = Counter(
             "convoy_restarts",
-            "Restarts of TrainingJobs by reason, and whether they count against spec.recovery.maxRestarts.",
+            "Restarts of TrainingJobs, by reason and by whether spec.recovery.maxRestarts counts them.",
             ["reason", "counted"],
             registry=registry,
         )
@@ -246,7 +249,7 @@ class Metrics:
         self.recovery_seconds = _all(
             Histogram(
                 "convoy_recovery_seconds",
-                "Time of a TrainingJob's restart from the fault to the end of the next step, by phase.",
+                "Duration of a TrainingJob's restart, from the fault to the end of the next step, by phase.",
                 ["phase"],
                 buckets=_RECOVERY_SECONDS,
                 registry=registry,
@@ -255,30 +258,30 @@ class Metrics:
         )
         self.lost_steps = Histogram(
             "convoy_restart_lost_steps",
-            "Steps between the newest checkpoint and a restart, of jobs with spec.checkpoint.tiers.",
+            "Steps lost by a restart since the newest checkpoint, for jobs with spec.checkpoint.tiers.",
             buckets=_LOST_STEPS,
             registry=registry,
         )
         self.checkpoint_age = Histogram(
             "convoy_restart_checkpoint_age_seconds",
-            "Age of the newest checkpoint at the fault behind a restart.",
+            "Age of the newest checkpoint at the time of the fault that caused a restart.",
             buckets=_AGES,
             registry=registry,
         )
 
     def _guard(self) -> None:
-        """Slow nodes."""
+        """Create the metrics of slow nodes."""
         registry = self.registry
         self.guard_windows = Counter(
-            "convoy_guard_windows", "Windows of steps that ranks have told of.", registry=registry
+            "convoy_guard_windows", "Step windows reported by ranks.", registry=registry
         )
         self.guard_windows_dropped = Counter(
             "convoy_guard_windows_dropped",
-            "Windows of these that came faster than they can be looked at, and were passed over.",
+            "Step windows skipped because they came faster than the detectors can process them.",
             registry=registry,
         )
         self.guard_seconds = Counter(
-            "convoy_guard_detector_seconds", "Time spent on looking for stragglers.", registry=registry
+            "convoy_guard_detector_seconds", "Time spent on straggler detection.", registry=registry
         )
         self.guard_canaries = _all(
             Counter(
@@ -290,9 +293,7 @@ class Metrics:
             [*CanaryResult],
         )
         self.guard_nodes = _all(
-            Gauge(
-                "convoy_guard_nodes", "Nodes' hardware by its state of health.", ["state"], registry=registry
-            ),
+            Gauge("convoy_guard_nodes", "NodeHealths by state.", ["state"], registry=registry),
             [*State],
         )
         self.guard_breakers = Gauge(
@@ -300,7 +301,10 @@ class Metrics:
         )
         self.guard_sweeps = _all(
             Counter(
-                "convoy_guard_sweeps", "Nodes that health sweeps have judged.", ["verdict"], registry=registry
+                "convoy_guard_sweeps",
+                "Nodes judged by health sweeps, by verdict.",
+                ["verdict"],
+                registry=registry,
             ),
             [*Verdict],
         )
@@ -310,8 +314,9 @@ class Metrics:
 
 
 def _all(metric: M, *values: Iterable[str]) -> M:
-    """With a series for each of its labels' values: a counter that first appears with its first error hides
-    that error from rate().
+    """Create a series for each combination of label values.
+
+    A counter that first appears with its first error hides that error from rate().
     """
     for chosen in itertools.product(*values):
         metric.labels(*chosen)

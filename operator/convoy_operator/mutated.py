@@ -1,7 +1,7 @@
-"""Parts of a pod that Convoy cannot work without, and that admission may take off. Pure.
+"""Checks for the parts of a pod that Convoy needs and that admission may remove. Pure.
 
-Policies and webhooks may change a pod as they like: its images, resources, environment, order of containers.
-A pod without the names and owner by which Convoy finds it would be made again and again.
+Policies and webhooks may change a pod's images, resources, environment and order of containers. Without the
+names and the owner by which Convoy finds a pod, Convoy would create that pod again and again.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ ANNOTATIONS = (ANNOTATION_INTENT, ANNOTATION_BORN, ANNOTATION_CONTAINER)
 
 
 def missing_parts(requested: Mapping[str, Any], stored: Mapping[str, Any]) -> str:
-    """The parts that a pod lacks as it was created, in words; empty where it has all."""
+    """Return the required parts that a created pod lacks, for a message; empty if it has all."""
     return ", ".join([*_labels(requested, stored), *_others(requested, stored)])
 
 
 def missing_labels(requested: Mapping[str, Any], stored: Mapping[str, Any]) -> str:
-    """The labels that an existing pod lacks for the operator's watch to see it; empty where it has all."""
+    """Return the labels that an existing pod lacks and the operator's watch needs; empty if it has all."""
     return ", ".join(_labels(requested, stored))
 
 

@@ -1,4 +1,4 @@
-"""Labels the nodes whose agent is there, so that workers are only placed where one can serve them."""
+"""The label of nodes with a running agent: workers are only placed on labelled nodes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from convoy_operator.limits import backoff
 log = structlog.get_logger(__name__)
 
 _GIVEN_AT_ONCE = 16
-"""Nodes given the label at a time. Taking it waits for nobody: somewhere a pod is about to be placed."""
+"""Most nodes that get the label at the same time. Removals have no limit: a pod may be about to be placed."""
 
 
 class NodeLabeler:
-    """One patch per change; a node that cannot be patched waits longer each time."""
+    """Sends one patch per change. A node whose patch failed is retried with back-off."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class NodeLabeler:
         self._patching: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Looks again and again until cancelled."""
+        """Reconcile periodically until cancelled."""
         try:
             while True:
                 self.reconcile_once()
@@ -57,7 +57,7 @@ class NodeLabeler:
             await asyncio.gather(*patching, return_exceptions=True)
 
     def reconcile_once(self) -> None:
-        """Begins to set the label right on every node where it is wrong."""
+        """Start a patch for every node whose label is wrong."""
         now = self._clock()
         for node in self._cache.nodes:
             if node.name in self._patching or self._failed.get(node.name, (0, 0.0))[1] > now:
@@ -87,7 +87,12 @@ class NodeLabeler:
             failures = self._failed.get(node.name, (0, 0.0))[0]
             wait = backoff(failures, 1.0, 60.0)
             self._failed[node.name] = (failures + 1, self._clock() + wait)
-            log.warning("node not labelled", node=node.name, error=str(fault), retry_seconds=round(wait, 1))
+            log.warning(
+                "setting a node's agent-ready label failed, will retry",
+                node=node.name,
+                error=str(fault),
+                retry_seconds=round(wait, 1),
+            )
             return
         self._failed.pop(node.name, None)
         self._cache.nodes.upsert(views.node(raw))

@@ -1,8 +1,8 @@
-"""The Events of pods that do not come up: no status tells of a mount, a sandbox or a probe that fails.
+"""The Events of pods that do not start: no status reports a failed mount, sandbox or probe.
 
-Events are asked for on demand, about one late pod of a job at a time (`Plan.inspect`), and never by a
-reconcile itself: where they have a store of their own that is down, nothing else waits for it. The API server
-keeps no index of Events, so each question costs it a scan of the namespace's.
+Events are read on demand, for one late pod of a job at a time (`Plan.inspect`), and never within a
+reconcile. So nothing else waits if Events have a store of their own that is down. The API server has no
+index of Events: each request costs it a scan of the namespace's Events.
 """
 
 from __future__ import annotations
@@ -30,51 +30,53 @@ from convoy_operator.limits import TokenBucket
 log = structlog.get_logger(__name__)
 
 LEAST_SECONDS, MOST_SECONDS = 15.0, 120.0
-"""Between two questions about pods of one job: at first, and where the last ones told nothing else."""
+"""Seconds between two requests about one job's pods: at first, and after requests without a new result."""
 PER_SECOND, AT_ONCE = 5.0, 20
-"""Questions of the whole operator; more are left out, and come again with a later plan."""
+"""Rate limit and burst of requests for all jobs. Requests over the limit are dropped until a later plan."""
 _REMEMBERED = 4096
-"""Jobs whose next question is known; the one asked about longest ago makes room."""
+"""Most jobs whose next request is scheduled; the least recently requested job is dropped first."""
 _QUEUED = 256
 _MESSAGE = 512
-"""Characters of a message that are kept."""
+"""Most characters of a message that are kept."""
 
 _PLACED = frozenset({"Scheduled", "TriggeredScaleUp"})
 _STARTS = frozenset({"Pulling", "Pulled", "Created", "Started"})
-"""Reasons of a container's Events, which comes after all mounts and the sandbox."""
+"""Reasons of Events that show that a container starts, which happens after all mounts and the sandbox."""
 _IN_CONDITIONS = frozenset({"FailedScheduling"})
-"""Warnings whose words the pod's own conditions have."""
+"""Reasons of Warnings whose text the pod's own conditions also contain."""
 _VAGUE = re.compile(r"^(Unable to attach or mount volumes|Error: |Back-off )")
-"""Messages that only say that something failed, of which another Event says what."""
+"""Matches messages that only say that something failed; another Event names the cause."""
 _RELEVANT_NORMAL = frozenset({"NotTriggerScaleUp"})
-"""Reasons that matter although their Events are no Warnings."""
+"""Reasons that matter although their Events are of type Normal."""
 _SIMILAR = "(combined from similar events): "
 _CHANGING = re.compile(
     r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"  # a UUID
     r"|\b(?=[0-9a-f]*\d)[0-9a-f]{10,}\b"  # an id of a container or sandbox
     r"|\d+"
 )
-"""Parts of a message that change while its cause stays: ids, times, ports, counters."""
+"""Matches the parts of a message that change while its cause stays: ids, times, ports, counters."""
 
 
 class Source(Protocol):
-    """The API server, as far as it is asked here."""
+    """The part of the API server's interface that is used here."""
 
     async def events_of(self, namespace: str, uid: str) -> list[Object]:
-        """The Events about one object, in no order. Raises errors.ApiError."""
+        """Return the Events about one object, in no particular order. Raise errors.ApiError."""
         ...
 
 
 @dataclass(slots=True)
 class _Schedule:
-    """When a job may be asked about again, and how long after that."""
+    """The earliest time of a job's next request, and the interval after that."""
 
     at: float
     seconds: float
 
 
 class PodEvents:
-    """Takes questions at once and asks in the background; `ClusterCache.pod_warnings` has the results."""
+    """Accepts requests without waiting and reads Events in the background. The results go to
+    `ClusterCache.pod_warnings`.
+    """
 
     def __init__(
         self,
@@ -83,7 +85,7 @@ class PodEvents:
         wake: Callable[[Key], None],
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`wake`: called for a job about whose pods something else is known now."""
+        """`wake` is called for a job when the warning of one of its pods changes."""
         self._source, self._cache, self._wake, self._clock = source, cache, wake, clock
         self._schedules: OrderedDict[Key, _Schedule] = OrderedDict()
         self._waiting: asyncio.Queue[tuple[Key, Inspect]] = asyncio.Queue(_QUEUED)
@@ -91,7 +93,9 @@ class PodEvents:
         cache.pods.listen(self._on_pod)
 
     def request(self, key: Key, inspect: Inspect | None) -> None:
-        """Asks about a pod soon, unless its job was asked about a moment ago. None where none is late."""
+        """Request the Events of a pod soon, unless its job had a request a moment ago. `inspect` is None if
+        no pod is late.
+        """
         if inspect is None:
             return
         schedule = self._schedules.setdefault(key, _Schedule(0.0, LEAST_SECONDS))
@@ -106,13 +110,17 @@ class PodEvents:
         self._waiting.put_nowait((key, inspect))
 
     async def run(self) -> None:
-        """Asks, one question after the other, until cancelled."""
+        """Read Events, one pod after the other, until cancelled."""
         while True:
             key, inspect = await self._waiting.get()
             try:
                 found = await self._source.events_of(key.namespace, inspect.uid)
             except errors.ApiError as fault:
-                log.warning("events of a pod not read", pod=inspect.name, error=str(fault))
+                log.warning(
+                    "reading the Events of a pod failed, a later plan asks again",
+                    pod=inspect.name,
+                    error=str(fault),
+                )
                 self._back_off(key)
                 continue
             self._record_warning(key, inspect.uid, warning(found))
@@ -130,7 +138,7 @@ class PodEvents:
         self._wake(key)
 
     def _back_off(self, key: Key) -> None:
-        """The last question about a job was of no use: the one after the next comes later."""
+        """Lengthen a job's interval, because the last request found nothing different."""
         if (schedule := self._schedules.get(key)) is not None:
             schedule.seconds = min(MOST_SECONDS, schedule.seconds * 1.5)
 
@@ -140,7 +148,7 @@ class PodEvents:
 
 
 def same(one: PodWarning | None, other: PodWarning | None) -> bool:
-    """Return True for two warnings that differ in ids, times, ports and counters alone."""
+    """Return True if two warnings differ only in ids, times, ports and counters."""
     if one is None or other is None:
         return one is other
     return one.reason == other.reason and _shape(one.message) == _shape(other.message)
@@ -151,10 +159,10 @@ def _shape(message: str) -> str:
 
 
 def warning(events: Iterable[Mapping[str, Any]]) -> PodWarning | None:
-    """The cause that keeps a pod from coming up now, by all its Events; None where they name none.
+    """Return the Warning that explains why a pod does not start; None if its Events name no cause.
 
-    The newest Warning, unless the pod has got further since. Of the newest few, one that names the cause goes
-    before one that names only the failure.
+    The newest Warning counts, unless the pod has got further since. Among the current Warnings, one that
+    names the cause is preferred to one that names only the failure.
     """
     failures: list[Mapping[str, Any]] = []
     for event in sorted(events, key=_order):
@@ -168,31 +176,33 @@ def warning(events: Iterable[Mapping[str, Any]]) -> PodWarning | None:
 
 
 def _resolves(event: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
-    """Return True for an Event that shows an earlier warning to be over."""
+    """Return True for an Event that shows that the problem of an earlier warning is over."""
     if event.get("reason") in _PLACED:
         return earlier.get("reason") in _RELEVANT_NORMAL
     return event.get("reason") in _STARTS and _container(earlier) in ("", _container(event))
 
 
 def _container(event: Mapping[str, Any]) -> str:
-    """Path of the container that an Event is about; empty for the pod as a whole."""
+    """Return the field path of the container that an Event is about; empty for the whole pod."""
     return str((event.get("involvedObject") or {}).get("fieldPath") or "")
 
 
 def _is_relevant(event: Mapping[str, Any]) -> bool:
-    """Return True for an Event about a failure that no status tells of."""
+    """Return True for an Event about a failure that no status reports."""
     reason = event.get("reason")
     return reason in _RELEVANT_NORMAL or (event.get("type") == "Warning" and reason not in _IN_CONDITIONS)
 
 
 def _text(event: Mapping[str, Any]) -> str:
-    """The message on one line, without what the recorder puts before it."""
+    """Return the message on one line, without the prefix that Kubernetes' event recorder adds."""
     text = " ".join(str(event.get("message") or "").split()).removeprefix(_SIMILAR)
     return text if len(text) <= _MESSAGE else text[: _MESSAGE - 4] + " ..."
 
 
 def _order(event: Mapping[str, Any]) -> tuple[datetime, int]:
-    """When it was last seen. Times may be whole seconds: of one second, the order of storage decides."""
+    """Return the sort key: the time an Event was last seen, then the order of storage, because times may be
+    whole seconds.
+    """
     series, metadata = event.get("series") or {}, event.get("metadata") or {}
     version = str(metadata.get("resourceVersion") or "")
     times = (
@@ -206,7 +216,7 @@ def _order(event: Mapping[str, Any]) -> tuple[datetime, int]:
 
 
 def _time(text: str) -> datetime:
-    """A time of RFC 3339; the first of all for one that cannot be read."""
+    """Parse an RFC 3339 time; return the earliest possible time if it cannot be parsed."""
     try:
         return datetime.fromisoformat(text).replace(microsecond=0)
     except ValueError:

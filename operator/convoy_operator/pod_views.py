@@ -1,6 +1,6 @@
-"""A raw pod to the view that plans see. Pure.
+"""Conversion of a raw pod to the view that plans use. Pure.
 
-Containers are found by their names. Their order is no guide: admission puts others before them.
+Containers are found by name, not by position: admission may insert others before them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Raw = Mapping[str, Any]
 
 _KEPT_ANNOTATIONS = "convoy.dev/"
 _MESSAGE = 1024
-"""Characters of a message that are kept; the API server's own bound on termination messages is 4096."""
+"""Most characters of a message that are kept; the API server limits termination messages to 4096 bytes."""
 _SCHEDULER = "default-scheduler"
 _STARTING = frozenset({"", "PodInitializing", "ContainerCreating"})
-"""Reasons with which a container waits for its turn, or for a moment."""
+"""Waiting reasons of a container that only waits for its turn, or for a moment."""
 
 
 def pod_view(raw: Raw) -> PodView:
-    """The view of a pod that plans see."""
+    """Return the view of a pod that plans use."""
     metadata = raw["metadata"]
     spec = raw.get("spec") or {}
     status = raw.get("status") or {}
@@ -74,12 +74,12 @@ def pod_view(raw: Raw) -> PodView:
 
 
 def unix(text: str | None) -> float:
-    """Unix seconds of an RFC 3339 time; 0 when there is none."""
+    """Return the Unix seconds of an RFC 3339 time; 0 if it is empty."""
     return datetime.fromisoformat(text).timestamp() if text else 0.0
 
 
 def controller_uid(raw: Raw) -> str | None:
-    """Uid of the owner that controls the object."""
+    """Return the uid of the object's controller owner; None without one."""
     for owner in raw["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
             return str(owner["uid"])
@@ -87,7 +87,7 @@ def controller_uid(raw: Raw) -> str | None:
 
 
 def condition(status: Raw, kind: str) -> Raw:
-    """The condition of a type; empty when there is none."""
+    """Return the condition of a type; empty if there is none."""
     for one in status.get("conditions") or ():
         if one.get("type") == kind:
             found: Raw = one
@@ -96,18 +96,18 @@ def condition(status: Raw, kind: str) -> Raw:
 
 
 def container_names(raw: Raw) -> list[str]:
-    """Names of the pod's own containers, in their order."""
+    """Return the names of the pod's regular containers, in order."""
     return [entry.get("name", "") for entry in (raw.get("spec") or {}).get("containers") or ()]
 
 
 def _state(entry: Raw, kind: str, when: str = "state") -> Raw:
-    """The `waiting` or `terminated` part of a container's state; empty in any other state."""
+    """Return the `waiting` or `terminated` part of a container's state; empty in any other state."""
     found: Raw = (entry.get(when) or {}).get(kind) or {}
     return found
 
 
 def _status_of(status: Raw, name: str) -> Raw:
-    """The status of one of the pod's own containers; empty before its kubelet has written one."""
+    """Return the status of a regular container; empty before its kubelet has written one."""
     for entry in status.get("containerStatuses") or ():
         if entry.get("name") == name:
             found: Raw = entry
@@ -116,26 +116,27 @@ def _status_of(status: Raw, name: str) -> Raw:
 
 
 def _waiting(spec: Raw, status: Raw, ranks: str) -> Raw:
-    """Status of the first container that waits for something that may not come.
+    """Return the status of the first container that waits for something that may never come.
 
-    Init containers come first, since the others wait for them, and then the ranks' own.
+    Init containers come first, since the others wait for them. The ranks' container comes next.
     """
     own = [*(status.get("containerStatuses") or ())]
     own.sort(key=lambda entry: entry.get("name") != ranks)
     entries = [*(status.get("initContainerStatuses") or ()), *own]
     found = [entry for entry in entries if (entry.get("state") or {}).get("waiting") is not None]
-    # Those only say that another container is to be waited for; that one's reason tells why.
+    # The other reasons only mean that a container waits for another one, whose own reason is the cause.
     telling = [entry for entry in found if _state(entry, "waiting").get("reason", "") not in _STARTING]
-    # Created containers are nearer to their start than those that wait for an init container.
+    # A container in creation is nearer to its start than one that waits for an init container.
     creating = [entry for entry in found if _state(entry, "waiting").get("reason") == "ContainerCreating"]
     chosen: Raw = (telling or creating or found or [{}])[0]
     return _initialising(spec, status) or chosen if chosen in found and not telling else chosen
 
 
 def _initialising(spec: Raw, status: Raw) -> Raw:
-    """Status of the init container that the others wait for, told as if it waited; empty without one.
+    """Return the status of the init container that the others wait for, in the form of a waiting container;
+    empty without one.
 
-    A sidecar that fails is started again and again: between two tries its last end tells.
+    A failing sidecar is restarted repeatedly; between two starts its last termination is reported.
     """
     sidecars = _sidecars(spec)
     for entry in status.get("initContainerStatuses") or ():
@@ -149,13 +150,13 @@ def _initialising(spec: Raw, status: Raw) -> Raw:
 
 
 def _sidecars(spec: Raw) -> set[str]:
-    """Names of the init containers that run beside the others and are ended with their pod (KEP-753)."""
+    """Return the names of the sidecars: init containers that run until their pod ends (KEP-753)."""
     inits = spec.get("initContainers") or ()
     return {entry.get("name", "") for entry in inits if entry.get("restartPolicy") == "Always"}
 
 
 def _image(spec: Raw, waiting: Raw) -> str:
-    """The image that the waiting container asks for."""
+    """Return the image of the waiting container; empty without one."""
     for entry in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         if waiting and entry.get("name") == waiting.get("name"):
             return entry.get("image") or ""
@@ -163,12 +164,14 @@ def _image(spec: Raw, waiting: Raw) -> str:
 
 
 def _failure(spec: Raw, status: Raw, waiting: Raw) -> ContainerEnd | None:
-    """The init container because of which the pod failed, or the last end of the container that waits."""
+    """Return the end of the init container that made the pod fail, or the last end of the waiting
+    container.
+    """
     if last := _state(waiting, "terminated", "lastState"):
         return _end(waiting, last)
     if status.get("phase") != "Failed":
         return None
-    # Whatever the pod ends of, sidecars end with it.
+    # Sidecars end with the pod, whatever its cause.
     sidecars = _sidecars(spec)
     for entry in status.get("initContainerStatuses") or ():
         ended = _state(entry, "terminated")
@@ -183,29 +186,33 @@ def _end(entry: Raw, ended: Raw) -> ContainerEnd:
 
 
 def _ends_by(spec: Raw, status: Raw) -> float:
-    """When the kubelet ends the pod for its own activeDeadlineSeconds, which it counts from `startTime`."""
+    """Return the time at which the kubelet ends the pod for its activeDeadlineSeconds, counted from
+    `startTime`.
+    """
     limit, start = spec.get("activeDeadlineSeconds"), unix(status.get("startTime"))
     return start + limit if limit and start else 0.0
 
 
 def _stoppers(container: Raw) -> tuple[str, ...]:
-    """Probes and hooks of a container that make its kubelet stop it when they fail."""
+    """Return the probes and hooks of a container whose failure makes the kubelet stop the container."""
     found = [name for name in ("livenessProbe", "startupProbe") if container.get(name)]
     found += ["lifecycle.postStart"] if (container.get("lifecycle") or {}).get("postStart") else []
     return tuple(found)
 
 
 def _unschedulable(spec: Raw, status: Raw) -> str:
-    """The scheduler's words while it finds no node for the pod; empty when it has one, or was not tried."""
+    """Return the scheduler's message while it finds no node for the pod; empty if it has one or was not
+    tried.
+    """
     scheduled = condition(status, "PodScheduled")
     if spec.get("nodeName") or scheduled.get("status") != "False":
         return ""
     if gates := [gate.get("name", "") for gate in spec.get("schedulingGates") or ()]:
-        return f"its scheduling gates are not taken off: {', '.join(gates)}"
+        return f"its scheduling gates are not removed yet: {', '.join(gates)}"
     return scheduled.get("message") or scheduled.get("reason") or "Unschedulable"
 
 
 def _disruption(status: Raw) -> str:
-    """Why the pod is about to be ended by somebody else; empty when nobody has said so."""
+    """Return the reason of the pod's announced disruption; empty if none is announced."""
     found = condition(status, "DisruptionTarget")
     return found.get("reason") or "DisruptionTarget" if found.get("status") == "True" else ""

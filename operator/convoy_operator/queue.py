@@ -1,8 +1,8 @@
-"""The work queue: keys of objects to reconcile, each at most once, never two workers on one.
+"""The work queue: keys of objects to reconcile, each at most once, and never two workers on one key.
 
-A key has at most one time at which it is due; adding it again can only bring that forward. A key that
-becomes due while a worker has it waits until the worker is done. After failures a key waits for its back-
-off: news of children does not cut that short, urgent news (a spec change, an exit) does.
+A key has at most one due time; adding the key again can only move that forward. A key that becomes due
+while a worker handles it waits until the worker is done. After a failure the key waits for its back-off.
+Changes of children do not shorten the back-off; urgent changes (a new spec, an exit) do.
 """
 
 from __future__ import annotations
@@ -21,41 +21,45 @@ from convoy_operator.limits import backoff
 K = TypeVar("K", bound=Hashable)
 
 _FAIRNESS = 8
-"""Every so many keys one of the low priority goes first, however many of the high one wait."""
+"""Every this many keys, a low-priority key goes first, even if high-priority keys wait."""
 
 
 @dataclass(slots=True)
 class _Entry:
-    """Everything the queue knows of one key."""
+    """The queue's state of one key."""
 
     due: float | None = None
-    """When it wants a worker; None when it does not."""
+    """Time at which the key needs a worker; None if it needs none."""
     high: bool = False
-    """Its priority: what changed goes before what is only looked at again."""
+    """True for high priority: changed objects come before periodic reconciles."""
     ready: bool = False
-    """Due and in line."""
+    """True if the key is due and waits for a worker."""
     ready_at: float = 0.0
     running: bool = False
     news: bool = False
-    """Something urgent came while a worker had it."""
+    """True if an urgent add came while a worker handled the key."""
     failures: int = 0
     not_before: float = 0.0
-    """End of its back-off."""
+    """End of the key's back-off."""
 
 
 @dataclass(slots=True)
 class WorkQueue(Generic[K]):
-    """See the module. Times are the event loop's; bounded by the number of objects, as equal keys are one."""
+    """See the module. Times are the event loop's. Equal keys are one entry, so the number of objects bounds
+    the size.
+    """
 
     least: float = 0.5
-    """Seconds of the first back-off."""
+    """Seconds of the shortest back-off."""
     most: float = 60.0
     """Seconds of the longest back-off."""
     rng: random.Random = field(default_factory=random.Random)
     on_wait: Callable[[float], None] = lambda seconds: None
-    """Told how long each key stood in line, in seconds."""
+    """Called with the seconds that a key waited for a worker."""
     open: bool = True
-    """Whether keys are taken. Those of one that has no workers yet would stand there for ever."""
+    """True if keys are accepted. A replica without workers keeps its queue closed, else the keys would wait
+    forever.
+    """
     _entries: dict[K, _Entry] = field(default_factory=dict)
     _heap: list[tuple[float, int, K]] = field(default_factory=list)
     _order: itertools.count[int] = field(default_factory=itertools.count)
@@ -64,14 +68,14 @@ class WorkQueue(Generic[K]):
     _waiters: deque[asyncio.Future[None]] = field(default_factory=deque)
     _timer: asyncio.TimerHandle | None = None
     _armed_at: float = 0.0
-    """The time that the timer is set for."""
+    """The time for which the timer is set."""
     _popped: int = 0
 
     def add(self, key: K, delay: float = 0.0, *, high: bool = True) -> None:
-        """Wants `key` reconciled within `delay` seconds.
+        """Schedule a reconcile of `key` within `delay` seconds.
 
-        A delay of 0 with high priority is urgent: it overrides a back-off. `high=False` is for keys that are
-        merely looked at again. A queue that is not open takes nothing.
+        A delay of 0 with high priority is urgent: it overrides a back-off. `high=False` is for periodic
+        reconciles. A closed queue ignores the call.
         """
         if not self.open:
             return
@@ -92,7 +96,7 @@ class WorkQueue(Generic[K]):
                 self._schedule(key, entry)
 
     async def get(self) -> K:
-        """The next key due; the caller must call `done` for it. Waits while there is none."""
+        """Return the next due key; wait while there is none. The caller must call `done` for it."""
         while True:
             self._release(self._now())
             key = self._pop()
@@ -107,7 +111,8 @@ class WorkQueue(Generic[K]):
                 )
                 self.on_wait(self._now() - entry.ready_at)
                 if self.depth:
-                    # Released here, before the timer: one that is set anew would wake nobody for them.
+                    # These keys were released here, before the timer fired. Re-arming the timer would wake no
+                    # worker for them.
                     self._wake()
                 return key
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -115,7 +120,7 @@ class WorkQueue(Generic[K]):
             try:
                 await waiter
             except asyncio.CancelledError:
-                # A wake-up that came with the cancellation belongs to somebody else.
+                # This waiter was woken and cancelled at the same time; pass the wake-up on.
                 if waiter.done() and not waiter.cancelled():
                     self._wake()
                 raise
@@ -124,7 +129,7 @@ class WorkQueue(Generic[K]):
                     self._waiters.remove(waiter)
 
     def done(self, key: K) -> None:
-        """The worker has finished with `key`; if it became due meanwhile, it is due once more."""
+        """Record that the worker finished `key`; if the key became due meanwhile, schedule it again."""
         entry = self._entries[key]
         entry.running = False
         if entry.due is not None:
@@ -133,12 +138,12 @@ class WorkQueue(Generic[K]):
             del self._entries[key]
 
     def retry(self, key: K) -> float:
-        """After a failure: due again when its back-off is over; seconds until then. Call before `done`."""
+        """Schedule a key again after a failure; return the seconds of its back-off. Call before `done`."""
         entry = self._entries.setdefault(key, _Entry())
         wait = backoff(entry.failures, self.least, self.most, self.rng)
         entry.failures += 1
         if entry.news:
-            # The try that failed may not have seen it.
+            # The failed attempt may not have seen the urgent change, so retry at once.
             return 0.0
         entry.not_before = self._now() + wait
         entry.due = entry.not_before
@@ -147,16 +152,17 @@ class WorkQueue(Generic[K]):
         return wait
 
     def reset_backoff(self, key: K) -> None:
-        """After a success: the next failure waits the shortest time again."""
+        """Reset a key's back-off after a success."""
         entry = self._entries.get(key)
         if entry is not None:
             entry.failures = 0
             entry.not_before = 0.0
 
     def rest(self, key: K, seconds: float) -> None:
-        """Hold a key that a worker has for so many seconds, but for urgent news. Call before `done`.
+        """Hold a key that a worker handles for that many seconds, except for urgent adds. Call before
+        `done`.
 
-        A key rests only if it is added again before `done`, as keys are that are due at some later time.
+        The hold applies only if the key is added again before `done`.
         """
         entry = self._entries.get(key)
         if entry is not None and not entry.news:
@@ -166,7 +172,7 @@ class WorkQueue(Generic[K]):
 
     @property
     def depth(self) -> int:
-        """Keys in line for a worker."""
+        """Number of keys that wait for a worker."""
         return len(self._high) + len(self._low)
 
     def __contains__(self, key: K) -> bool:
@@ -177,7 +183,7 @@ class WorkQueue(Generic[K]):
         return asyncio.get_running_loop().time()
 
     def _schedule(self, key: K, entry: _Entry) -> None:
-        """Puts a key that is neither ready nor running in line, or on the heap until it is due."""
+        """Queue a key that is neither ready nor running, or put it on the heap until it is due."""
         if entry.due is None:
             return
         if entry.due <= self._now():
@@ -196,16 +202,18 @@ class WorkQueue(Generic[K]):
         (self._high if entry.high else self._low).append(key)
 
     def _release(self, now: float) -> None:
-        """Moves what has become due from the heap into the line."""
+        """Move the keys that became due from the heap to the queue."""
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heapq.heappop(self._heap)
             entry = self._entries.get(key)
-            # A key whose time moved leaves its old entry in the heap, known by the time it no longer has.
+            # A key whose due time changed leaves a stale heap entry, recognised by its old time.
             if entry is not None and entry.due == due and not entry.ready and not entry.running:
                 self._line_up(key, entry)
 
     def _compact(self) -> None:
-        """Drops the stale entries of the heap: keys looked at often would leave one of each far deadline."""
+        """Remove the heap's stale entries: a key that is added often would leave one for each of its far
+        due times.
+        """
         self._heap = [
             (entry.due, next(self._order), key)
             for key, entry in self._entries.items()
@@ -223,7 +231,7 @@ class WorkQueue(Generic[K]):
         return None
 
     def _arm(self) -> None:
-        """Sets the one timer to the earliest time on the heap."""
+        """Set the single timer to the earliest time on the heap."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -232,8 +240,8 @@ class WorkQueue(Generic[K]):
             self._timer = asyncio.get_running_loop().call_at(self._armed_at, self._fire)
 
     def _fire(self) -> None:
-        # The clock may be a hair short of the time the timer was set for. A worker may have taken what was
-        # due then: what is first on the heap may be due much later.
+        # The clock may be slightly before the time of the timer. A worker may already have handled what was
+        # due, so the next entry of the heap may be due much later.
         self._release(max(self._now(), self._armed_at))
         for _ in range(self.depth):
             self._wake()

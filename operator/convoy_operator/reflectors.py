@@ -1,4 +1,4 @@
-"""The watches that keep the caches, derived from the controllers."""
+"""The reflectors that fill the cluster cache, derived from the controllers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ log = structlog.get_logger(__name__)
 
 
 class Reflectors:
-    """A reflector for each resource. kopf watches the kinds that people write; here they are only listed."""
+    """One reflector for each cached resource.
+
+    Kopf watches the custom resources that users write; their reflectors only LIST.
+    """
 
     def __init__(
         self,
@@ -71,19 +74,19 @@ class Reflectors:
         await run_until_first_exit([one.run() for one in watched])
 
     async def list_kopf(self) -> None:
-        """List the kinds that kopf watches: it misses deletions across a list of its own."""
+        """List the kinds that kopf watches: kopf misses deletions that happen around a list of its own."""
         for reflector in self._kopf:
             await _listed(reflector)
 
     async def list_all(self) -> None:
-        """List everything."""
+        """List every cached resource."""
         for reflector in (*self._kopf, *self._kinds, *self._applied):
             await _listed(reflector)
         await asyncio.gather(_listed(self.pods), _listed(self.nodes))
 
 
 async def _listed(reflector: Reflector[Any]) -> None:
-    """One LIST that goes on trying: without it nothing may be decided."""
+    """LIST one resource, and retry until it succeeds: nothing may be decided without it."""
     attempt = 0
     while True:
         try:

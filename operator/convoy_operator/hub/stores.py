@@ -71,9 +71,9 @@ class _StoreRecord:
     probe: Probe | None = None
     conditional: bool = False
     """As it was when it was last reached."""
-    prober: str = ""
+    probing_node: str = ""
     """The node whose agent is to answer by `due`."""
-    last_prober: str = ""
+    last_probing_node: str = ""
     """The node asked last."""
     due: float = 0.0
     """The next try is no earlier."""
@@ -138,7 +138,7 @@ class CheckpointStores:
         if known is None:
             return None
         fresh = self._clock() < known.since + FRESH_SECONDS
-        return Observed(store, self._namespace, known.secret, known.probe, known.prober, fresh)
+        return Observed(store, self._namespace, known.secret, known.probe, known.probing_node, fresh)
 
     async def _read(self, store: CheckpointStore) -> tuple[Secret, wire.Store | None]:
         s3 = store.spec.s3
@@ -166,9 +166,9 @@ class CheckpointStores:
             if known := self._known.get(name):
                 self._send(stream, name, known)
         for name, known in self._known.items():
-            if known.probe is not None and known.probe.unmounted and not known.prober:
+            if known.probe is not None and known.probe.unmounted and not known.probing_node:
                 # It may be there since this agent began: claims are mounted at its start alone.
-                known.due, known.failures, known.last_prober = 0.0, 0, node
+                known.due, known.failures, known.last_probing_node = 0.0, 0, node
                 self._probe_if_due(name, known)
 
     def leave(self, node: str) -> None:
@@ -176,7 +176,7 @@ class CheckpointStores:
         if self._streams.pop(node, None) is None:
             return
         for name, known in self._known.items():
-            if known.prober == node:
+            if known.probing_node == node:
                 self._record_failure(name, known)
 
     def ensure(self, node: str, name: str) -> None:
@@ -188,7 +188,7 @@ class CheckpointStores:
     def report(self, node: str, report: wire.StoreReport) -> None:
         """The agent of a node says what it found out."""
         known = self._known.get(report.name)
-        if known is None or not node or known.prober != node or known.version != report.version:
+        if known is None or not node or known.probing_node != node or known.version != report.version:
             log.info("a store's report that nobody waits for", node=node)
             return
         known.probe = Probe(
@@ -204,7 +204,7 @@ class CheckpointStores:
         if not report.reached:
             self._record_failure(report.name, known)
             return
-        known.prober, known.failures, known.due = "", 0, self._clock() + AGAIN_SECONDS
+        known.probing_node, known.failures, known.due = "", 0, self._clock() + AGAIN_SECONDS
         # An outage says nothing of what the store can do: only an answer changes this.
         known.conditional = report.conditional
         self._distribute(report.name, known)
@@ -220,14 +220,14 @@ class CheckpointStores:
     def _probe_if_due(self, name: str, known: _StoreRecord) -> None:
         if known.message is None or self._clock() < known.due:
             return
-        if known.prober:
-            log.info("an agent did not say what it found of a store", store=name, node=known.prober)
+        if known.probing_node:
+            log.info("an agent did not say what it found of a store", store=name, node=known.probing_node)
             self._record_failure(name, known)
             return
         node = self._next_prober(name, known)
         if not node:
             return
-        known.prober = known.last_prober = node
+        known.probing_node = known.last_probing_node = node
         known.due = self._clock() + ANSWER_SECONDS
         self._send(self._streams[node], name, known, probe=True)
 
@@ -241,12 +241,12 @@ class CheckpointStores:
         if known.spec.s3 is not None:
             users = sorted(self._users(name, known.spec) & self._streams.keys())
             nodes = users if known.failures < len(users) else nodes
-        if known.last_prober in nodes and not known.failures:
-            return known.last_prober
-        return next((node for node in nodes if node > known.last_prober), nodes[0] if nodes else "")
+        if known.last_probing_node in nodes and not known.failures:
+            return known.last_probing_node
+        return next((node for node in nodes if node > known.last_probing_node), nodes[0] if nodes else "")
 
     def _record_failure(self, name: str, known: _StoreRecord) -> None:
-        known.prober = ""
+        known.probing_node = ""
         known.due = self._clock() + min(MOST_SECONDS, LEAST_SECONDS * 2.0 ** min(known.failures, 16))
         known.failures += 1
         self._wake(name)

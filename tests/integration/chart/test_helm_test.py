@@ -96,7 +96,7 @@ def account(control_plane: Any, helm: Path) -> Iterator[tuple[str, Path]]:
     ("status", "code", "words"),
     [
         ({"phase": "Succeeded"}, 0, ""),
-        ({"phase": "Failed"}, 1, "it failed: Why: that is why"),
+        ({"phase": "Failed"}, 1, "the job failed: Why: that is why"),
     ],
 )
 def test_the_rights_of_the_chart_are_enough_and_nothing_is_left(

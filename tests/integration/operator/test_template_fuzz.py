@@ -19,7 +19,7 @@ from convoy.cli.manifest import parse, problems
 from convoy_controllers.keys import Key
 from convoy_controllers.resources import PODS, TRAINING_JOBS
 from convoy_controllers.testing.hub import FakeHub
-from convoy_controllers.trainingjob.pods import born, pod
+from convoy_controllers.trainingjob.pods import pod, with_incarnation
 from convoy_crds import engine
 from convoy_crds.layout import command, slots
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
@@ -117,7 +117,7 @@ class Trial:
         else:
             engine = catalogue()["gpt"] if model.spec.engine else None
             for slot in slots(model)[:2]:
-                json.dumps(born(pod(model, engine, slot), 2, {"node-a"}))
+                json.dumps(with_incarnation(pod(model, engine, slot), 2, {"node-a"}))
                 if model.spec.engine is None or model.spec.engine.name == "gpt":
                     command(model, engine, slot)
         for one in list(self.cache.pods.indexed((stored.namespace, stored.name))):

@@ -62,7 +62,7 @@ class Cluster(FakeApi):
         (RUNNING, None),
         (PENDING, None),
         (COMPLETE, ""),
-        (FAILED, "it failed: RestartsUsedUp: three faults"),
+        (FAILED, "the job failed: RestartsUsedUp: three faults"),
     ],
 )
 def test_what_became_of_a_job(status: Object, found: str | None) -> None:
@@ -72,7 +72,7 @@ def test_what_became_of_a_job(status: Object, found: str | None) -> None:
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        (None, "the operator has not looked at it"),
+        (None, "the operator has not set its status yet"),
         (RUNNING, "Running"),
         (PENDING, "Pending: WaitingForAgent: no node has one"),
     ],
@@ -93,7 +93,7 @@ def test_its_job_is_one_that_the_operator_takes() -> None:
 def test_a_job_that_ends_well_is_told_of_and_taken_away(virtual: Callable[..., Any]) -> None:
     cluster, told = Cluster([PENDING, RUNNING, RUNNING, COMPLETE]), []
     virtual(train(cluster, BODY, 300, told.append))
-    assert told[0] == "the operator has not looked at it"
+    assert told[0] == "the operator has not set its status yet"
     assert told[-1] == "Complete" and told.count("Running") == 1
     assert cluster.objects == {} and cluster.count("create") == 1
 
@@ -101,9 +101,9 @@ def test_a_job_that_ends_well_is_told_of_and_taken_away(virtual: Callable[..., A
 @pytest.mark.parametrize(
     ("life", "words"),
     [
-        ([RUNNING, FAILED], "it failed: RestartsUsedUp"),
+        ([RUNNING, FAILED], "the job failed: RestartsUsedUp"),
         ([PENDING], "did not end within 270 s; Pending: WaitingForAgent: no node has one"),
-        ([], "did not end within 270 s; the operator has not looked at it"),
+        ([], "did not end within 270 s; the operator has not set its status yet"),
     ],
 )
 def test_a_job_that_does_not_end_well_is_taken_away_too(
@@ -128,7 +128,7 @@ def test_what_does_not_go_away_is_waited_for_no_longer_than_there_is_time(
 ) -> None:
     cluster = Cluster(stays=True)
     cluster.put(TRAINING_JOBS, {"metadata": {"name": NAME}}, "sys")
-    with pytest.raises(Failed, match="an earlier test has left does not go away"):
+    with pytest.raises(Failed, match="left by an earlier test is not deleted yet"):
         virtual(train(cluster, BODY, 300, lambda line: None))
     assert (cluster.count("create"), cluster.count("delete")) == (0, 1)
     ends = Cluster([RUNNING, COMPLETE], stays=True)
@@ -141,7 +141,7 @@ def test_a_job_that_others_delete_is_no_success(virtual: Callable[..., Any]) -> 
     cluster.fail = lambda verb, plural, name: (
         errors.NotFound(404, "gone") if verb == "get" and cluster.count("create") else None
     )
-    with pytest.raises(Failed, match="somebody else has deleted it"):
+    with pytest.raises(Failed, match="somebody else deleted the job"):
         virtual(train(cluster, BODY, 300, lambda line: None))
 
 

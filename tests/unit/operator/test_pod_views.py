@@ -193,7 +193,7 @@ def _status(name: str, state: dict[str, Any]) -> dict[str, Any]:
                 conditions=[{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}],
             ),
             {
-                "unschedulable": "its scheduling gates are not taken off: kueue.x-k8s.io/admission",
+                "unschedulable": "its scheduling gates are not removed yet: kueue.x-k8s.io/admission",
                 "gated": True,
             },
             id="gated",

@@ -98,10 +98,10 @@ class TestTrying:
 
     async def test_nobody_is_asked_before_somebody_is_there(self, it: Harness) -> None:
         await it.resolve()
-        assert it.poll(100) == {} and it.seen().asked == ""
+        assert it.poll(100) == {} and it.seen().probing_node == ""
         it.dial("n0")
         assert [one.probe for one in it.poll()["n0"]] == [True]
-        assert it.seen().asked == "n0"
+        assert it.seen().probing_node == "n0"
 
     async def test_who_does_not_answer_is_asked_no_more(self, it: Harness) -> None:
         for node in ("n0", "n1"):
@@ -109,7 +109,7 @@ class TestTrying:
         await it.resolve()
         (asked,) = it.sent("n0")
         assert it.poll(89) == {}
-        assert it.poll(1) == {} and it.seen().asked == ""
+        assert it.poll(1) == {} and it.seen().probing_node == ""
         assert list(it.poll(5)) == ["n1"]
         it.report("n0", asked)
         assert it.seen().probe is None, "too late"

@@ -145,7 +145,7 @@ async def test_a_service_of_somebody_else_is_left_alone(it: Toy) -> None:
     await it.reconciler.handle(KEY)
     assert (it.service or {})["spec"] == {"ports": [{"port": 1}]}
     assert it.status["conditions"][0]["message"] == (
-        "Service toy exists and belongs to somebody else; delete it or rename the parent"
+        "Service toy exists and has another owner; delete it or rename its parent"
     )
     tries = it.api.count("get", "services")
     await it.reconciler.handle(KEY)
