@@ -140,9 +140,7 @@ class Launch:
 
     @property
     def substitutes(self) -> bool:
-        """True if the launcher replaces `$local_rank` in the script's arguments by the rank's number in its
-        pod.
-        """
+        """Return True if the launcher replaces `$local_rank` in the script's arguments by a rank's number."""
         return self.launcher == TORCHRUN
 
 

@@ -1,4 +1,4 @@
-"""A real launcher under a scripted agent on a real unix socket."""
+"""Fixtures: a real launcher, and a scripted agent on a real unix socket."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from convoy_agents.pods import messages
 ROOT = Path(__file__).resolve().parents[3]
 WORKLOADS = ROOT / "workloads"
 DEADLINE = 50.0
-"""No single thing that a test waits for takes longer; torch's import on a busy machine is the slowest."""
+"""Seconds for any single event of a test. The slowest one is torch's import on a busy machine."""
 
 PYTHON = os.environ.get("CONVOY_TEST_PYTHON", sys.executable)
-"""Interpreter of the launcher; the oldest one supported is worth a run."""
+"""Interpreter of the launcher. Tests should also run with the oldest supported one."""
 
 Message = dict[str, Any]
 
 
 async def until(condition: Callable[[], bool], seconds: float = DEADLINE) -> None:
-    """Returns once `condition` holds; AssertionError after `seconds`."""
+    """Wait until `condition` holds. Raises AssertionError after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"after {seconds} s still not: {condition}"
@@ -42,13 +42,13 @@ async def until(condition: Callable[[], bool], seconds: float = DEADLINE) -> Non
 
 
 class Agent:
-    """The agent's end of one pod's socket. Does what a test tells it."""
+    """The agent's end of one pod's socket, controlled by the test."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.received: list[Message] = []
         self.refused: list[str] = []
-        """What the real agent would not have understood."""
+        """Messages that the real agent could not parse, with the errors."""
         self._changed = asyncio.Condition()
         self._launcher: asyncio.StreamWriter | None = None
         self._ranks: dict[int, asyncio.StreamWriter] = {}
@@ -59,7 +59,7 @@ class Agent:
         self._server = await asyncio.start_unix_server(self._serve, str(self.path))
 
     async def disconnect(self) -> None:
-        """As an agent that dies: every connection breaks, nobody listens."""
+        """Break every connection and stop listening, as an agent that dies."""
         assert self._server is not None
         self._server.close()
         for talk in self._talks:
@@ -69,7 +69,7 @@ class Agent:
         self._launcher = None
 
     def clear_messages(self) -> None:
-        """As a new agent: nothing heard."""
+        """Drop the received messages, as a restarted agent."""
         self.received.clear()
 
     def send(self, **message: Any) -> None:
@@ -80,7 +80,7 @@ class Agent:
         self._ranks[rank].write(_frame(message))
 
     async def receives(self, match: Callable[[Message], bool], seconds: float = DEADLINE) -> Message:
-        """The first message, of all heard so far and to come, that matches."""
+        """Return the first message that matches, among those received and those to come."""
 
         def found() -> Message | None:
             return next((message for message in self.received if match(message)), None)
@@ -109,7 +109,7 @@ class Agent:
         )
 
     async def form(self, command: list[str], incarnation: int = 1, ranks: int = 2, **more: Any) -> None:
-        """Port, then assignment, as the plan does."""
+        """Send the messages of a new incarnation: request a port, then assign it."""
         self.send(type="pickPort", incarnation=incarnation)
         picked = await self.receives(lambda m: m["type"] == "portPicked" and m["incarnation"] == incarnation)
         self.send(
@@ -160,7 +160,7 @@ class Agent:
                     self._changed.notify_all()
 
     def _check(self, message: Message, rank: int | None) -> None:
-        """Reads the message as the real agent does."""
+        """Parse the message as the real agent does."""
         try:
             if message["type"] == "hello":
                 messages.parse_hello(message)
@@ -181,7 +181,7 @@ def _frame(message: Message) -> bytes:
 
 
 class Launcher:
-    """The launcher as the container's first process, from a folder laid out as the agent mounts it."""
+    """The launcher as a container's first process, in a folder laid out as the agent mounts it."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process = process
@@ -200,7 +200,7 @@ class Launcher:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the agent mounts: launcher, runtime and the public face; no engines."""
+    """The folder that the agent mounts: launcher, runtime and the public package, without engines."""
     folder = tmp_path_factory.mktemp("lib")
     ignore = shutil.ignore_patterns("__pycache__")
     package = WORKLOADS / "convoy_workloads"
@@ -232,7 +232,7 @@ async def agent(short: Path) -> AsyncIterator[Agent]:
 
 @pytest.fixture(scope="session")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for PATH whose `python` has no packages: its zygote is warm at once."""
+    """A folder for PATH whose `python` has no packages, so that its zygote is warm at once."""
     folder = tmp_path_factory.mktemp("bin")
     (folder / "python").symlink_to(sys._base_executable)  # type: ignore[attr-defined]
     return folder
@@ -242,7 +242,8 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def launch(
     agent: Agent, library: Path, bare: Path, tmp_path: Path
 ) -> AsyncIterator[Callable[..., Launcher]]:
-    """Starts a launcher with further environment variables; with `torch`, its `python` has torch.
+    """Function that starts a launcher with more environment variables. With `torch`, its `python` has
+    torch.
 
     `prefix`: a command that runs the launcher.
     """
@@ -257,7 +258,7 @@ async def launch(
                 [*prefix, python, "-I", "-S", str(library / "convoy_launch.py")],
                 env={
                     "PATH": f"{Path(sys.executable).parent if torch else bare}:/usr/bin:/bin",
-                    "PYTHONPATH": f"{WORKLOADS}",  # stands for the image's site-packages
+                    "PYTHONPATH": f"{WORKLOADS}",  # The test's stand-in for the image's site-packages.
                     "GLOO_SOCKET_IFNAME": "lo",
                     "CONVOY_SOCKET": str(agent.path),
                     "OMP_NUM_THREADS": "1",

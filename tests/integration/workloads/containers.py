@@ -1,6 +1,6 @@
-"""A launcher in a root file system of its own, with user, folders and rights as a kubelet gives them.
+"""A launcher in a root file system of its own, with the user, folders and rights that a kubelet sets.
 
-Needs root, and namespaces by `unshare`. Run as a script it is the inside of the new namespaces.
+Needs root, and namespaces by `unshare`. Run as a script, this file sets up the new namespaces from inside.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ SYSTEM = ("lib", "lib32", "lib64", "libx32")
 
 @dataclass(frozen=True)
 class Container:
-    """The part of a pod and its image that a container runtime reads."""
+    """The fields of a pod and its image that a container runtime reads."""
 
     root: str
-    """The image's root file system; mounted, not changed."""
+    """The image's root file system. It is mounted and not changed."""
     environment: Mapping[str, str]
     mounts: Mapping[str, str] = field(default_factory=dict)
-    """Folders and files of this machine by their path in the container, which the root holds."""
+    """Folders and files of this machine by their path in the container. The paths exist in the root."""
     uid: int = 65532
     working_dir: str = "/"
     read_only: bool = True
@@ -35,7 +35,7 @@ class Container:
     command: Sequence[str] = ("python3", "-I", "-S", "-X", "utf8", f"{PODS}/lib/convoy_launch.py")
 
     def start(self, log: Path) -> subprocess.Popen[bytes]:
-        """The process whose end is the container's; its output goes to the file `log`."""
+        """Start the container's first process, with its output in the file `log`."""
         with log.open("wb") as file:
             return subprocess.Popen(
                 ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--",
@@ -45,7 +45,7 @@ class Container:
 
 
 def skeleton(root: Path) -> Path:
-    """Makes the folders that a container runtime mounts on; returns the root."""
+    """Create the folders on which a container runtime mounts. Return the root."""
     for name in ("/proc", "/dev", "/tmp", "/etc", "/app", PODS, HOME):
         within(root, name).mkdir(parents=True, exist_ok=True)
     (root / "tmp").chmod(0o1777)
@@ -53,7 +53,7 @@ def skeleton(root: Path) -> Path:
 
 
 def within(root: Path, path: str) -> Path:
-    """This machine's path for an absolute one of the container, whose links do not lead out of the root."""
+    """Return this machine's path for an absolute path of the container. Links never lead out of the root."""
     found = root
     for part in Path(path).parts[1:]:
         found /= part
@@ -64,7 +64,7 @@ def within(root: Path, path: str) -> Path:
 
 
 def _enter(container: Container) -> None:
-    """Becomes the first process of the container, as runc does: the working directory before the user."""
+    """Become the container's first process in runc's order: first the working directory, then the user."""
     root = container.root
     _mount("--make-rprivate", "/")
     _mount("--bind", root, root)

@@ -1,4 +1,4 @@
-"""Reports of real ranks when one ends early or hangs, and the rank that the operator blames."""
+"""Reports of real ranks of which one ends early or hangs, and the rank that the operator blames."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ for step in range(1, 9):
 
 
 def view(report: Message) -> RankView:
-    """As agent and hub would pass the report on."""
+    """Return the report as agent and hub pass it on."""
     return RankView(
         report["rank"],
         report["state"],
@@ -73,7 +73,7 @@ LIVES = [
 
 
 async def test_rank_1_is_to_blame_and_not_rank_0(agent: Agent, launch: Launch, tmp_path: Path) -> None:
-    """Three incarnations in one pod."""
+    """Runs three incarnations in one pod."""
     launch(torch=True)
     await agent.receives(lambda message: message["type"] == "hello")
     path = tmp_path / "program.py"

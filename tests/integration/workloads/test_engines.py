@@ -1,4 +1,6 @@
-"""Every training engine as local processes: runs, is killed at a random step, ends with the same bits."""
+"""Every training engine as a local job: it is killed at a random step, restored, and ends with the same
+bits.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,12 @@ from .conftest import WORKLOADS
 
 TWICE = Path(__file__).with_name("twice.py")
 RANKS = 3
-"""The sum of two numbers has one order: two ranks would hide an engine that restores without the throw-away
-passes of the exactness rules.
+"""Number of ranks. The sum of two numbers has one order, so two ranks would hide an engine that restores
+without the discarded passes of the exactness rules.
 """
 TRAINING = [entry for entry in ENGINES if entry.role_kind == "Training"]
 END = re.compile(r"state after step (\d+): sha256 ([0-9a-f]{64})")
-"""What rank 0 of a training engine prints at its end."""
+"""Line that rank 0 of a training engine prints at its end."""
 
 
 def job(entry: EngineEntry) -> TrainingJob:
@@ -40,7 +42,7 @@ def job(entry: EngineEntry) -> TrainingJob:
 
 
 def twice(entry: EngineEntry, folder: Path, step: int, rank: int) -> Engine:
-    """The Engine, whose command runs its module under twice.py."""
+    """Return the Engine with a command that runs its module under twice.py."""
     made = engine(entry)
     python, _, module = made.spec.command
     made.spec.command = [python, str(TWICE), str(folder), str(step), str(rank), module]
@@ -48,15 +50,15 @@ def twice(entry: EngineEntry, folder: Path, step: int, rank: int) -> Engine:
 
 
 def run_twice(entry: EngineEntry, folder: Path) -> tuple[str, str]:
-    """Run the engine; what the run prints, and where it was killed."""
+    """Run the engine. Return the output and the place of the kill."""
     steps = int(entry.small["steps"])
     step, rank = random.randint(2, steps - 1), random.randrange(RANKS)
-    out, began = io.StringIO(), time.monotonic()
+    out, started_at = io.StringIO(), time.monotonic()
     paths = [str(WORKLOADS), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
     code = run_local(job(entry), twice(entry, folder, step, rank), out=out, environment=environment)
     where = f"rank {rank} is killed at step {step} of {steps}"
-    print(f"{entry.name}: {time.monotonic() - began:.1f} s, {where}", file=sys.stderr)
+    print(f"{entry.name}: {time.monotonic() - started_at:.1f} s, {where}", file=sys.stderr)
     assert code == 0, f"{where}:\n{out.getvalue()}"
     return out.getvalue(), where
 

@@ -1,7 +1,7 @@
-"""Images that know nothing of Convoy: users without an account, unwritable folders, no shell, few modules.
+"""Images not made for Convoy: users without an account, unwritable folders, no shell, few modules.
 
-The quick ones are this machine's Python in a root file system of its own. `make foreign-images` runs whole
-ones, of other distributions and another libc.
+The fast tests use this machine's Python in a root file system of its own. `make foreign-images` tests whole
+images, of other distributions and another libc.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ try: print("tmp", tempfile.mkdtemp())
 except OSError as e: print("tmp:", e)
 print("user", getpass.getuser())
 """
-"""The first things that many training scripts do."""
+"""The first actions of many training scripts."""
 
 Boot = Callable[..., Launcher]
 
@@ -59,14 +59,14 @@ def image(tmp_path: Path) -> Path:
 
 
 def _system(root: Path) -> dict[str, str]:
-    """Mounts of an image of this machine's Python."""
+    """Return the mounts of an image with this machine's Python."""
     found = [Path("/", name) for name in SYSTEM] + [Path("/usr", name) for name in SYSTEM] + [PREFIX]
     return {str(path): str(path) for path in found if path.is_dir() and not path.is_symlink()}
 
 
 @pytest.fixture
 def boot(agent: Agent, library: Path, short: Path, tmp_path: Path) -> Iterator[Boot]:
-    """Starts the launcher in an image, with the volumes of a worker's pod."""
+    """Function that starts the launcher in an image, with the volumes of a worker's pod."""
     started: list[subprocess.Popen[bytes]] = []
     library.chmod(0o755)
     short.chmod(0o755)
@@ -111,7 +111,7 @@ def boot(agent: Agent, library: Path, short: Path, tmp_path: Path) -> Iterator[B
 
 
 async def runs(agent: Agent, *command: str, incarnation: int = 1) -> dict[str, object]:
-    """Runs a rank of the command; its last report."""
+    """Run a rank with the command and return its last report."""
     await agent.receives(lambda m: m["type"] == "hello")
     await agent.form(list(command), incarnation, ranks=1)
     return await agent.receives_exit(0, incarnation)
@@ -122,27 +122,29 @@ async def test_a_user_without_an_account_has_a_name_and_a_home(agent: Agent, boo
     for incarnation, command in enumerate((["python", "report.py"], ["python3", "-c", REPORT]), 1):
         report = await runs(agent, *command, incarnation=incarnation)
         assert report["exitCode"] == 0, launcher.log
-        said = [line.split("] ", 1)[1] for line in launcher.log.splitlines() if line[1:2] == str(incarnation)]
-        assert said[0] == f"uid 65532 HOME {HOME}/home USER convoy cwd /app"
-        assert said[1:3] == ["cache ok", "cwd: Read-only file system"]
-        assert said[3].startswith(f"tmp {HOME}/tmp/") and said[4] == "user convoy"
+        printed = [
+            line.split("] ", 1)[1] for line in launcher.log.splitlines() if line[1:2] == str(incarnation)
+        ]
+        assert printed[0] == f"uid 65532 HOME {HOME}/home USER convoy cwd /app"
+        assert printed[1:3] == ["cache ok", "cwd: Read-only file system"]
+        assert printed[3].startswith(f"tmp {HOME}/tmp/") and printed[4] == "user convoy"
     assert "incarnation 1: 1 ranks (1 warm)" in launcher.log, launcher.log
     assert "incarnation 2: 1 ranks (0 warm)" in launcher.log
     own = [line for line in launcher.log.splitlines() if line.startswith("convoy: uid 65532")]
     assert own[0] == (
-        "convoy: uid 65532 has no account in this image: USER is convoy; uid 65532 cannot write to HOME=/: "
-        f"HOME is {HOME}/home; /tmp cannot be written to: TMPDIR is {HOME}/tmp"
+        "convoy: uid 65532 has no account in this image, so USER is set to convoy; uid 65532 cannot write to "
+        f"HOME=/, so HOME is set to {HOME}/home; /tmp is not writable, so TMPDIR is set to {HOME}/tmp"
     )
     assert len(own) == 2 and "cannot write to the working directory /app" in own[1]
 
 
 def lines(launcher: Launcher) -> list[str]:
-    """Lines that rank 0 of the first incarnation has printed."""
+    """Return the lines that rank 0 of the first incarnation has printed."""
     return [line.removeprefix("[1/0] ") for line in launcher.log.splitlines() if line.startswith("[1/0] ")]
 
 
 def account(root: Path, home: str) -> Path:
-    """Gives the image an account for the user of workers; the folder that stands for its home."""
+    """Give the image an account for the workers' user. Return the folder that is mounted as its home."""
     (root / "etc/passwd").write_text(f"nonroot:x:65532:65532::{home}:/sbin/nologin\n")
     (root / home[1:]).mkdir(parents=True, exist_ok=True)
     return root / home[1:]
@@ -153,10 +155,10 @@ async def test_an_image_that_knows_its_user_is_left_alone(agent: Agent, boot: Bo
     os.chown(image / "app", 65532, 65532)
     launcher = boot(image, environment={"HOME": "/home/me"}, read_only=False)
     await runs(agent, "python", "report.py")
-    said = lines(launcher)
-    assert said[0] == "uid 65532 HOME /home/me USER None cwd /app"
-    assert said[1:3] == ["cache ok", "cwd ok"]
-    assert said[3].startswith("tmp /tmp/") and said[4] == "user nonroot"
+    printed = lines(launcher)
+    assert printed[0] == "uid 65532 HOME /home/me USER None cwd /app"
+    assert printed[1:3] == ["cache ok", "cwd ok"]
+    assert printed[3].startswith("tmp /tmp/") and printed[4] == "user nonroot"
     assert "convoy: uid" not in launcher.log
 
 
@@ -191,14 +193,14 @@ async def test_a_home_that_its_job_names_is_kept(agent: Agent, boot: Boot, image
         image, environment={"HOME": "/data/me", "CONVOY_HOME": "", "USER": "ada"}, read_only=False
     )
     await runs(agent, "python", "report.py")
-    said = lines(launcher)
-    assert said[0] == "uid 65532 HOME /data/me USER ada cwd /app"
-    assert said[1].startswith("cache: [Errno 13]") and said[4] == "user ada"
+    printed = lines(launcher)
+    assert printed[0] == "uid 65532 HOME /data/me USER ada cwd /app"
+    assert printed[1].startswith("cache: [Errno 13]") and printed[4] == "user ada"
 
 
 async def test_root_keeps_its_home(agent: Agent, boot: Boot, image: Path) -> None:
     (image / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
-    (image / "root").mkdir(exist_ok=True)  # where this machine's Python may lie
+    (image / "root").mkdir(exist_ok=True)  # this machine's Python may be in /root
     launcher = boot(image, environment={"HOME": "/root"}, read_only=False, uid=0)
     await runs(agent, "python", "report.py")
     assert lines(launcher)[:3] == ["uid 0 HOME /root USER None cwd /app", "cache ok", "cwd ok"]
@@ -249,7 +251,7 @@ async def test_ranks_start_in_an_image_that_lacks(
 
 @pytest.fixture
 def app(tmp_path: Path) -> Path:
-    """A folder for /app with the program that reports."""
+    """A folder for /app with the program REPORT."""
     folder = tmp_path / "app"
     folder.mkdir()
     (folder / "report.py").write_text(REPORT)
@@ -263,7 +265,7 @@ STANDARD = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 
 def built(one: foreign.Foreign) -> Path:
-    """The image's root file system, with the folders that a container runtime mounts on."""
+    """Return the image's root file system, with the folders on which a container runtime mounts."""
     assert one.root.is_dir(), "make foreign-images builds it first"
     return skeleton(one.root)
 
@@ -277,9 +279,9 @@ async def test_ranks_run_in_a_whole_image(agent: Agent, boot: Boot, app: Path, o
     for incarnation, command in enumerate((["python3"], ["python3", "-B"]), 1):
         report = await runs(agent, *command, "report.py", incarnation=incarnation)
         assert report["exitCode"] == 0, launcher.log
-    said = lines(launcher)
-    assert said[0] == f"uid 65532 HOME {HOME}/home USER convoy cwd /app"
-    assert (said[1], said[4]) == ("cache ok", "user convoy")
+    printed = lines(launcher)
+    assert printed[0] == f"uid 65532 HOME {HOME}/home USER convoy cwd /app"
+    assert (printed[1], printed[4]) == ("cache ok", "user convoy")
     assert "incarnation 1: 1 ranks (1 warm)" in launcher.log
     assert "incarnation 2: 1 ranks (0 warm)" in launcher.log
 
@@ -294,4 +296,4 @@ async def test_an_image_whose_python_does_not_do_is_reported(
     log.chmod(0o666)
     launcher = boot(built(one), {"/app": str(app), "/dev/termination-log": str(log)}, STANDARD)
     assert await launcher.ends() == 127
-    assert log.read_text().startswith("python3 at /usr/bin/python3 has an incomplete standard library (")
+    assert log.read_text().startswith("python3 at /usr/bin/python3 has an incomplete standard library: ")

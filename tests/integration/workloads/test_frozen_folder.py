@@ -1,4 +1,6 @@
-"""A rank's own checkpoint folder on a file system that hangs."""
+"""A rank's own checkpoint folder on a file system that hangs. @(HANGS, ANSWERS) Steps at which the file
+system hangs and responds again.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def committed(disk: Path) -> set[int]:
-    """Steps of the generations."""
+    """Return the steps of the committed generations."""
     return {int(path.parent.name.rpartition("-")[2]) for path in disk.glob("gen-*/COMMIT.json")}
 
 

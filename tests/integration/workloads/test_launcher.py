@@ -1,4 +1,4 @@
-"""The launcher and the ranks of small programs: starts, ends, reports, replacement."""
+"""The launcher with ranks of small programs: starts, exits, reports, replacement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG = bool(os.environ.get("CONVOY_WARM_AND_COLD"))
 
 
 def script(folder: Path, source: str) -> list[str]:
-    """A command that runs this source warm."""
+    """Return a command that runs this source warm."""
     path = folder / "program.py"
     path.write_text(source)
     return ["python", str(path)]
@@ -34,9 +34,10 @@ async def test_a_launcher_says_hello_at_once(agent: Agent, launch: Launch) -> No
 
 @functools.cache
 def old_pythons() -> list[str]:
-    """The oldest interpreter of this machine that is older than this one, in the long version all of them.
+    """Return the oldest interpreter of this machine that is older than this one; in the long version, all
+    of them.
 
-    Each is found by running it.
+    Each interpreter is found by running it.
     """
     found: list[str] = []
     for minor in range(9, sys.version_info.minor):
@@ -276,7 +277,7 @@ async def test_sigterm_is_blocked_in_the_zygote_and_not_in_a_rank(
 async def test_ranks_outlive_neither_their_launcher_nor_their_zygote(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
-    """A launcher killed outright takes its warm ranks along: their zygote sees its socket close."""
+    """A killed launcher takes its warm ranks along: their zygote sees its socket close."""
     launcher = launch()
     await agent.receives(lambda m: m["type"] == "hello")
     pidfile = tmp_path / "pid"
@@ -363,7 +364,7 @@ async def test_what_follows_the_last_step_is_bounded(agent: Agent, launch: Launc
 
 
 def _alive(pid: int) -> bool:
-    """Neither gone nor a zombie."""
+    """Return True if the process exists and is not a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

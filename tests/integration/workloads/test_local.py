@@ -1,4 +1,4 @@
-"""`run_local` and programs without any launcher: the same manifest and the same code on one machine."""
+"""`run_local`, and programs without a launcher: the same manifest and code on one machine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Run = Callable[..., int]
 
 
 def job(command: list[str] | None = None, params: dict[str, Any] | None = None, **spec: Any) -> TrainingJob:
-    """A job of two workers with an own command, or with the engine gpt."""
+    """Return a job of two workers with this command, or with the engine gpt."""
     role: dict[str, Any] = {"name": "worker", "replicas": 2}
     if command:
         role["template"] = {"spec": {"containers": [{"image": "mine", "command": command}]}}
@@ -54,7 +54,7 @@ def gpt() -> Engine:
 
 @pytest.fixture
 def run(bare: Path) -> Run:
-    """`run_local` for programs without torch, unless `torch`."""
+    """`run_local` for programs without torch, or with `torch` for those that need it."""
 
     def start(what: TrainingJob, *args: Any, torch: bool = False, **kwargs: Any) -> int:
         environment = {**os.environ, "PYTHONPATH": str(WORKLOADS), "OMP_NUM_THREADS": "1"}
@@ -66,7 +66,8 @@ def run(bare: Path) -> Run:
 def script(folder: Path, source: str) -> list[str]:
     path = folder / "program.py"
     path.write_text(source)
-    return ["bash", "-c", f"exec {sys.executable} {path}"]  # cold: these programs need no torch
+    # starts cold, because these programs need no torch
+    return ["bash", "-c", f"exec {sys.executable} {path}"]
 
 
 @pytest.mark.timeout(120)
@@ -116,7 +117,7 @@ def test_a_command_s_files_are_those_of_the_folder(run: Run, tmp_path: Path) -> 
 
 
 def test_what_a_run_leaves_behind_keeps_its_folder(run: Run, tmp_path: Path) -> None:
-    """As after kill -9: then the launchers, with the ranks below them, are what is left."""
+    """After kill -9 of the run, its launchers and the ranks below them remain."""
     found = f"exec ls -l /proc/$PPID/fd | grep -q ' {tmp_path}$'"
     assert run(job(["bash", "-c", found]), checkpoint_dir=tmp_path, out=io.StringIO()) == 0
 

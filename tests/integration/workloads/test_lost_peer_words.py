@@ -1,4 +1,4 @@
-"""The operator knows the words of the installed gloo and c10d about a lost peer for an echo."""
+"""The operator classifies error texts of the installed gloo and c10d about a lost peer as consequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that ranks leave running end before the next incarnation starts, and no others do."""
+"""Processes that ranks leave running end before the next incarnation starts; no others do."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_a_launcher_that_is_not_pid_1_leaves_nothing_behind(
 
 
 CONTAINER = ("unshare", "--fork", "--pid", "--mount-proc", "--kill-child", "setsid")
-"""Runs a command as a container's first process, which leads a session."""
+"""Command that runs another command as a container's first process, which leads a session."""
 
 
 @pytest.mark.skipif(
@@ -109,8 +109,11 @@ async def test_what_kubectl_exec_started_is_spared(agent: Agent, launch: Launch,
 
 
 def enter(first: int, folder: Path, script: str) -> subprocess.Popen[bytes]:
-    """As `kubectl exec`: in the namespaces of the container, with the environment of its first process, in a
-    session of its own, and with a parent elsewhere."""
+    """Start a script as `kubectl exec` does.
+
+    It runs in the container's namespaces with the environment of the first process, in a session of its
+    own, with a parent outside.
+    """
     words = Path(f"/proc/{first}/environ").read_text().split("\0")
     return subprocess.Popen(
         [
@@ -132,7 +135,7 @@ def enter(first: int, folder: Path, script: str) -> subprocess.Popen[bytes]:
 
 
 def running(folder: Path) -> set[int]:
-    """Processes that run in this folder, but for zygotes."""
+    """Return the processes that run in this folder, except zygotes."""
     found = set()
     for path in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""The end of a rank that was asked to leave, with real wrappers around a real program."""
+"""The end of a rank after SIGTERM, with real wrappers around a real program."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ for part in range(20): print("part", part, name, flush=True)
 open("saved-" + name, "w").close()
 sys.exit(code)
 """
-"""Saves when it is asked to leave, for as long as the test likes, and prints meanwhile."""
+"""Program that saves its state on SIGTERM until the test lets it end, and prints meanwhile."""
 
 TRACKED = """
 from multiprocessing import shared_memory
 kept = shared_memory.SharedMemory(create=True, size=8)
 """
-"""Starts a resource tracker, which outlives the program for a moment."""
+"""Program that starts a resource tracker, which outlives it for a moment."""
 
 WRAPPER = """
 import subprocess, sys
@@ -44,7 +44,7 @@ sys.exit(subprocess.run(sys.argv[1:]).returncode)
 class Case(NamedTuple):
     name: str
     script: str
-    """Scripts for bash; `$P` is the program, with the case's name and an exit code behind it."""
+    """Bash script. `$P` is the program, with the case's name and an exit code as arguments."""
     code: int
     saves: bool = True
 
@@ -83,7 +83,7 @@ CASES = [
 
 @pytest.fixture
 def scripts(tmp_path: Path) -> list[str]:
-    """A command that runs the case of its rank, without a process of its own around it."""
+    """Return a command that runs the case of its rank, without a process of its own around it."""
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "wrapper.py").write_text(WRAPPER)
     (tmp_path / "pool.py").write_text(TRACKED + PROGRAM.replace("sys.exit", "kept.unlink(); sys.exit"))
@@ -205,7 +205,7 @@ async def test_a_filter_passes_on_the_last_words_of_a_program_that_fails(
 
 
 SLEEPS = "until grep -q sleep /proc/$!/comm; do :; done"
-"""The shell goes on once its child is no shell any more."""
+"""The shell continues once its child is no longer a shell."""
 
 
 @pytest.mark.parametrize(

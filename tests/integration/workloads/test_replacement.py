@@ -1,4 +1,4 @@
-"""How ranks make room for those of a later incarnation, and how a launcher is ended at once."""
+"""Replacement of ranks by those of a later incarnation, and immediate shutdown of a launcher."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ with convoy.join() as job:
         print("enters", flush=True)
     torch.distributed.all_reduce(torch.ones(1))
 """
-"""Rank 0 waits in a collective, where Python handles no signal; gloo would give up after minutes."""
+"""Rank 0 waits in a collective, where Python handles no signal. gloo would give up only after minutes."""
 
 
 async def blocked(agent: Agent, launch: Launch, tmp_path: Path) -> tuple[Launcher, list[str]]:
-    """A launcher with rank 0 in a collective that never ends."""
+    """Return a launcher with rank 0 in a collective that never ends."""
     path = tmp_path / "blocked.py"
     path.write_text(BLOCKED)
     launcher = launch(torch=True)
@@ -45,7 +45,7 @@ async def blocked(agent: Agent, launch: Launch, tmp_path: Path) -> tuple[Launche
 
 async def test_ranks_in_a_collective_make_room_at_once(agent: Agent, launch: Launch, tmp_path: Path) -> None:
     _, command = await blocked(agent, launch, tmp_path)
-    began = time.monotonic()
+    started_at = time.monotonic()
     await agent.form(command, incarnation=2)
     for rank in (0, 1):
         await agent.receives(
@@ -53,7 +53,7 @@ async def test_ranks_in_a_collective_make_room_at_once(agent: Agent, launch: Lau
                 m["type"] == "rank" and (m["incarnation"], m["rank"], m["state"]) == (2, rank, "RUNNING")
             )
         )
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - started_at
     print(f"\nfrom the assignment to the ranks' start: {seconds:.3f} s")
     assert [(await agent.receives_exit(rank))["signal"] for rank in (0, 1)] == [signal.SIGKILL] * 2
     assert [(await agent.receives_exit(rank, 2))["exitCode"] for rank in (0, 1)] == [0, 0]
@@ -76,7 +76,7 @@ with open(f"saved-{name}", "w") as file:
     file.write("whole")
 sys.exit(75)
 """
-"""Saves when it is asked to leave, for as long as the test likes."""
+"""Program that saves its state on SIGTERM until the test lets it end."""
 
 JOINED = """
 import sys, time
@@ -100,7 +100,7 @@ OTHERS = {
 
 @pytest.fixture
 def scripts(tmp_path: Path) -> list[str]:
-    """A command that runs the script of its rank, in the order of `SAVERS` and `OTHERS`."""
+    """Return a command that runs the script of its rank, in the order of `SAVERS` and `OTHERS`."""
     (tmp_path / "saves.py").write_text(SAVES)
     (tmp_path / "joined.py").write_text(JOINED)
     for number, script in enumerate((SAVERS | OTHERS).values()):
@@ -152,10 +152,10 @@ async def test_an_immediate_shutdown_leaves_no_time(
     if terminating:
         launcher.signal(signal.SIGTERM)
         await until(lambda: "SIGTERM: the ranks get 25 s to save their state" in launcher.log)
-    began = time.monotonic()
+    started_at = time.monotonic()
     agent.send(type="shutdown", exitCode=75, reason="cut off", immediate=True)
     assert await launcher.ends() == 75
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - started_at < 3
     assert [(await agent.receives_exit(rank))["signal"] for rank in (0, 1)] == [signal.SIGKILL] * 2
     assert "ends the launcher with exit code 75: cut off" in launcher.log
 
@@ -163,7 +163,7 @@ async def test_an_immediate_shutdown_leaves_no_time(
 async def test_an_immediate_shutdown_reaches_ranks_that_are_being_started(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
-    """The zygote still imports torch; what it forks afterwards must not run on."""
+    """The zygote still imports torch. A rank that it forks afterwards must be killed."""
     path = tmp_path / "program.py"
     path.write_text("import time\nprint('runs', flush=True)\nwhile True: time.sleep(0.1)\n")
     launcher = launch(torch=True)

@@ -1,4 +1,4 @@
-"""When ranks began, stepped and ended, as their launcher and they themselves report it."""
+"""Times of ranks' starts, steps and exits, as reported by their launcher and by themselves."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ async def test_a_rank_that_is_killed_between_two_messages_leaves_its_last_step(
     assert before - 1 <= order[0]
     assert order[-1] <= time.time() * 1000
     assert report["firstStepMs"] + 56 * 5 <= report["stepMs"] <= report["endedMs"]
-    # The first message goes at once, the next a second later.
-    told = await agent.receives(lambda m: m["type"] == "progress" and m["step"] > 0)
-    assert told["step"] < 57
-    assert told["timeMs"] >= told["firstStepMs"] == report["firstStepMs"]
+    # The first message is sent at once, the next one a second later.
+    reported = await agent.receives(lambda m: m["type"] == "progress" and m["step"] > 0)
+    assert reported["step"] < 57
+    assert reported["timeMs"] >= reported["firstStepMs"] == report["firstStepMs"]
 
 
 async def test_the_first_step_of_each_incarnation_is_told_at_once_and_what_saving_cost(

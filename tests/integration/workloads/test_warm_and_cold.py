@@ -1,6 +1,6 @@
-"""A warm rank is what `python FILE` is: both are started by the launcher's own code, and compared.
+"""A warm rank behaves as `python FILE`: the launcher's own code starts both, and the results are compared.
 
-`CONVOY_WARM_AND_COLD=1` adds old interpreters and more of torch; `make warm-and-cold`.
+`CONVOY_WARM_AND_COLD=1` adds old interpreters and more of torch; so does `make warm-and-cold`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LONG = bool(os.environ.get("CONVOY_WARM_AND_COLD"))
 
 
 def interpreters() -> list[str]:
-    """This Python without its packages, and in the long version all others of this machine."""
+    """Return this Python without its packages; in the long version, all other Pythons of this machine too."""
     found = [sys._base_executable]  # type: ignore[attr-defined]
     for minor in range(9, 16) if LONG else ():
         pattern = f".pyenv/versions/3.{minor}.*/bin/python3.{minor}"
@@ -49,7 +49,7 @@ async def pair(
     pair = Pair({"PATH": f"{folder}:/usr/bin:/bin", "HOME": "/nowhere"}, tmp_path_factory.mktemp("out"))
     here = tmp_path_factory.mktemp("here")
     write_forms(here)
-    with contextlib.chdir(here):  # before the zygote is started
+    with contextlib.chdir(here):  # The zygote must start in this folder.
         yield pair
     pair.stop()
 
@@ -67,7 +67,7 @@ _BY_NATURE = [
     (re.compile(r'  File "[^"]*convoy_launch\.py", line \d+,? in <module>\n(?:    .*\n)?'), ""),
     # Addresses of threads and objects differ between any two processes.
     (re.compile(r"0x[0-9a-f]{6,}"), "0x"),
-    # One frame more lies below.
+    # A warm program has one more frame below it.
     (re.compile(r"Previous line repeated \d+ more times"), "Previous line repeated"),
     (re.compile(r"\.\.\. \d+ frames \.\.\."), ""),
     (re.compile(r"/psm_\w+"), "/psm_"),
@@ -76,7 +76,7 @@ _BY_NATURE = [
 
 
 def compared(outcome: Outcome) -> Outcome:
-    """The outcome without what differs by nature."""
+    """Return the outcome without parts that differ in any two processes."""
     out, err = outcome.stdout, outcome.stderr
     for pattern, replacement in _BY_NATURE:
         out, err = pattern.sub(replacement, out), pattern.sub(replacement, err)
@@ -97,7 +97,7 @@ async def test_every_way_to_end(pair: Pair, tmp_path: Path, name: str) -> None:
 
 
 async def test_what_nobody_closes_is_written(pair: Pair, tmp_path: Path) -> None:
-    """Not only the same: there."""
+    """The files are not only equal but exist."""
     program = tmp_path / "program.py"
     program.write_text(ENDS["an open file"])
     assert (await assert_same(pair, "python", str(program))).files == (("file", "written"),)
@@ -114,7 +114,7 @@ TEXT = "import sys\nprint(__file__, __name__, __package__, sys.argv, sys.path[:2
 
 
 def write_forms(folder: Path) -> None:
-    """One program in every form."""
+    """Write one program in every form that Python can run."""
     package = [f"package/{name}.py" for name in ("__init__", "__main__", "part")]
     for name in ("program.py", "folder/__main__.py", *package):
         (folder / name).parent.mkdir(exist_ok=True)
@@ -158,7 +158,7 @@ async def test_a_compiled_program(pair: Pair, tmp_path: Path) -> None:
 
 
 def differences(warm: Any, cold: Any, path: str = "") -> dict[str, Any]:
-    """Leaves of two nested mappings that are not equal."""
+    """Return the leaves of two nested mappings that are not equal."""
     if isinstance(warm, dict) and isinstance(cold, dict):
         found = {}
         for key in {**warm, **cold}:
@@ -197,7 +197,7 @@ VARIABLES = [
 
 @pytest.mark.parametrize("variables", VARIABLES if LONG else VARIABLES[::2], ids="-".join)
 async def test_what_is_read_at_the_start(tmp_path: Path, variables: dict[str, str]) -> None:
-    """The zygote has been started with the same variables."""
+    """The zygote has started with the same variables."""
     pair = Pair({"PATH": f"{bin_folder(tmp_path)}:/usr/bin:/bin", **variables}, tmp_path)
     try:
         await assert_same_state(pair)
@@ -214,7 +214,7 @@ async def test_processes_of_a_program(pair: Pair, tmp_path: Path, method: str) -
 
 
 def bin_folder(parent: Path) -> Path:
-    """A folder for PATH with a Python without packages."""
+    """Return a folder for PATH with a Python without packages."""
     folder = parent / "bin"
     folder.mkdir()
     (folder / "python").symlink_to(sys._base_executable)  # type: ignore[attr-defined]
@@ -247,7 +247,7 @@ async def test_a_rank_that_cannot_be_the_same_starts_cold(
 
 
 async def test_a_module_beside_the_program_hides_the_library_s(pair: Pair, tmp_path: Path) -> None:
-    """The zygote has imported `traceback` already; a fresh interpreter would find the program's own."""
+    """The zygote has already imported `traceback`; a fresh interpreter would import the program's own."""
     (tmp_path / "traceback.py").write_text("mine = True\n")
     (tmp_path / "unrelated.py").touch()
     (tmp_path / "program.py").write_text("import traceback\nprint(traceback.mine)\n")
@@ -288,7 +288,7 @@ if rank == 1 and way == "lost":
 async def test_a_rank_in_a_process_group_ends_whatever_its_peers_do(
     torch: Pair, tmp_path: Path, way: str, statuses: list[int]
 ) -> None:
-    """Under `python FILE` the pending collective would be waited for as long as the peer lives."""
+    """Under `python FILE` the rank would wait for the pending collective as long as the peer lives."""
     program = tmp_path / "program.py"
     program.write_text(GROUP)
     port = str(free_port())

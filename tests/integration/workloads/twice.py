@@ -1,8 +1,9 @@
-"""An engine's ranks, run twice in one local job: left alone, then killed at a step and restored.
+"""An engine's ranks, run twice in one local job: first without a fault, then killed at a step and restored.
 
-`python twice.py FOLDER STEP RANK MODULE`, under a launcher that restarts what fails. The first incarnation is
-left alone and ends with LEFT_ALONE. The second starts anew, and RANK is killed at STEP, once there is
-a checkpoint. The third restores that and ends well. One zygote serves all three, so torch is imported once.
+`python twice.py FOLDER STEP RANK MODULE`, under a launcher that restarts failed ranks. The first
+incarnation runs undisturbed and ends with LEFT_ALONE. The second starts from the beginning, and RANK is
+killed at STEP, once there is a checkpoint. The third restores the checkpoint and succeeds. One zygote
+serves all three, so torch is imported once.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def main() -> None:
 
 
 def kill_at(step: int, checkpoints: Path) -> None:
-    """Have this rank killed where it reports `step`."""
+    """Make this rank kill itself when it reports `step`."""
     report = Job.report
 
     def killed(self: Job[Any], reached: int, *args: Any, **kwargs: Any) -> None:

@@ -21,15 +21,15 @@ ASSIGNMENT = Assignment(
     1, 0, 0, 1, 1, "127.0.0.1", 29400, 600.0, ("python",), "default/test", "uid", "worker"
 )
 OUT = "OUT"
-"""Variable that names the folder for a program's files, one for each of its two starts."""
+"""Variable that names the folder for a program's files, a separate one for each start."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """All that can be seen of a process from outside."""
+    """Everything that can be seen of a process from outside."""
 
     status: int
-    """Exit code, or a signal's number below 0."""
+    """Exit code, or the negative number of a signal."""
     stdout: str
     stderr: str
     files: tuple[tuple[str, str], ...]
@@ -37,7 +37,7 @@ class Outcome:
 
 
 class Captured(Streams):
-    """Pipes whose contents are kept as they came."""
+    """Pipes whose content is kept unchanged."""
 
     def __init__(self) -> None:
         super().__init__(1, 0, 0)
@@ -49,7 +49,7 @@ class Captured(Streams):
         return [self._pipe(sink) for sink in self.sinks]
 
     def close(self) -> None:
-        """They close as the rank's last process ends."""
+        """Do nothing: the pipes close when the rank's last process ends."""
 
     def _pipe(self, sink: bytearray) -> int:
         loop = asyncio.get_running_loop()
@@ -89,7 +89,7 @@ class Probe(Rank):
 
 
 class Pair:
-    """A zygote, and the environment of the container that it would be in."""
+    """A zygote, and the environment of its container."""
 
     def __init__(self, environment: Mapping[str, str], scratch: Path) -> None:
         self._base = dict(environment)
@@ -101,14 +101,14 @@ class Pair:
         self.cold = ZygoteManager({**self._base, WARM_VARIABLE: "false"}, self._ended)
 
     async def both(self, *command: str, **environment: str) -> tuple[Outcome, Outcome]:
-        """Outcomes of the command, forked and executed at the same time."""
+        """Return the outcomes of the command, forked and executed at the same time."""
         probes = [await self.start(zygotes, *command, **environment) for zygotes in (self.warm, self.cold)]
         assert [probe.warm for probe in probes] == [True, False]
         warm, cold = await asyncio.gather(*(probe.outcome() for probe in probes))
         return warm, cold
 
     async def start(self, zygotes: ZygoteManager, *command: str, **environment: str) -> Probe:
-        """Starts a command as rank 0 of 1."""
+        """Start a command as rank 0 of 1."""
         self._started += 1
         out = self._scratch / f"out-{self._started}"
         out.mkdir()
@@ -126,7 +126,7 @@ class Pair:
         return probe
 
     def stop(self) -> None:
-        """Ends the zygote, and what a failed test has left."""
+        """Stop the zygote, and kill what a failed test has left."""
         for probe in self._ranks.values():
             if probe.state != EXITED:
                 probe.kill()
@@ -135,5 +135,5 @@ class Pair:
     def _ended(self, pid: int, status: int) -> None:
         if pid in self._ranks:
             self._ranks[pid].record_exit(status)
-        else:  # before its start was known here
+        else:  # it ended before its start was recorded here
             self._lost[pid] = status

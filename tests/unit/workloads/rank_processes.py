@@ -1,4 +1,4 @@
-"""Processes of ranks, forked from a server that has imported torch: each import takes two seconds."""
+"""Processes for ranks, forked from a server that has imported torch: each import takes two seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ MODULES = [
     "torch.utils.data",
     "pytest",
 ]
-"""Imported without a side effect that a test would notice: nothing of Convoy's, which patches torch."""
+"""Modules whose import has no side effect that a test would notice. Convoy's own patch torch, so none is
+here.
+"""
 
 
 def context() -> ForkServerContext:

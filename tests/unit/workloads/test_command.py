@@ -21,10 +21,10 @@ VARIABLES = {"A": "one", "B_2": "two", "EMPTY": "", "REFERENCE": "$(A)", "ESCAPE
         ("\\$(A)", "\\one"),
         ("first\n$(A)\n", "first\none\n"),
         ("ü$(A)ü", "üoneü"),
-        # values are not looked into
+        # values are not expanded again
         ("$(REFERENCE)", "$(A)"),
         ("$(ESCAPE)", "$$"),
-        # what is not defined stays
+        # undefined variables stay
         ("$(NONE)", "$(NONE)"),
         ("$(NONE)$(A)", "$(NONE)one"),
         ("$()", "$()"),
@@ -40,14 +40,14 @@ VARIABLES = {"A": "one", "B_2": "two", "EMPTY": "", "REFERENCE": "$(A)", "ESCAPE
         ("$$$$(A)", "$$(A)"),
         ("$$$$$(A)", "$$one"),
         ("$$A", "$A"),
-        # no references
+        # not references
         ("", ""),
         ("$", "$"),
         ("a$", "a$"),
         ("$A ${A} $? $! (A)", "$A ${A} $? $! (A)"),
         ("$A$(A)", "$Aone"),
         ("$A)", "$A)"),
-        # without an end
+        # without a closing bracket
         ("$(", "$("),
         ("$(A", "$(A"),
         ("$(A)$(A", "one$(A"),
@@ -145,7 +145,7 @@ def test_a_launcher_with_options_that_convoy_does_not_know_runs_itself(words: st
         ("torchrun --start-method x t.py", "invalid choice: 'x'"),
         ("torchrun --standalone=1 t.py", "argument --standalone: ignored explicit argument '1'"),
         ("torchrun --later=2 t.py", "Convoy does not know the torchrun option --later=2, so it cannot start"),
-        ("deepspeed --later 2 t.py", "or set processesPerReplica to 1 and --num_gpus to 4, so that deepspeed"),
+        ("deepspeed --later 2 t.py", "set processesPerReplica to 1 and --num_gpus to 4, so that deepspeed"),
         ("torchrun --nnodes 2:1 t.py", "got min_nodes=2, max_nodes=1"),
         ("torchrun --nnodes 1:2:3 t.py", 'nnodes=1:2:3 is not in "MIN:MAX" format'),
         ("torchrun --nnodes two t.py", "invalid literal for int"),
@@ -209,7 +209,7 @@ def test_the_interpreter_of_an_installed_launcher(tmp_path: Path, lines: str, fo
 
 @pytest.fixture
 def folders(tmp_path: Path) -> str:
-    """A PATH of two folders: in the first `tool` cannot be executed, in the second it can."""
+    """A PATH of two folders. `tool` is not executable in the first and executable in the second."""
     for name, mode in (("one", 0o644), ("two", 0o755)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "tool").touch()

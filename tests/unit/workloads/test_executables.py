@@ -1,4 +1,4 @@
-"""Words about programs that are not executed, with files that a kernel refuses."""
+"""Messages about programs that cannot be executed, with files that a kernel refuses."""
 
 from __future__ import annotations
 

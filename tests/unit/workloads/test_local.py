@@ -88,7 +88,10 @@ def test_restarts_outside_of_the_window_are_forgiven_and_equal_errors_may_be_all
 
 def test_a_folder_that_another_run_uses_is_refused_before_anything_starts(tmp_path: Path) -> None:
     out = io.StringIO()
-    with locked(tmp_path), pytest.raises(LocalError, match=f"another run keeps .* {tmp_path}"):
+    with (
+        locked(tmp_path),
+        pytest.raises(LocalError, match=f"another run.* keeps its checkpoints in {tmp_path}"),
+    ):
         run_local(job(), checkpoint_dir=tmp_path, out=out)
     assert out.getvalue() == "" and list(tmp_path.iterdir()) == []
 

@@ -70,7 +70,7 @@ def test_whom_the_killer_struck(tmp_path: Path, ended: Rank, seconds: float, str
     events.write_text("oom_kill 5\n")
     watch.poll(100.0)
     assert watch.caused_end(ended, 100.0 + seconds) is struck
-    # Two ranks may have gone at the same moment.
+    # Two ranks may have been killed at the same moment.
     assert watch.caused_end(ended, 100.0 + seconds) is struck
 
 

@@ -51,7 +51,7 @@ TREE = {
     for one in (
         Process(1, "launcher", "S", 0, 1, 1),
         Process(2, "zygote", "S", 1, 1, 1),
-        Process(3, "gcc", "S", 2, 1, 1),  # the zygote's, while it imports
+        Process(3, "gcc", "S", 2, 1, 1),  # started by the zygote during its imports
         Process(4, "worker", "S", 2, 4, 4),  # forked from the zygote
         Process(5, "tracker", "S", 1, 5, 5),
         Process(6, "below it", "S", 5, 6, 6),

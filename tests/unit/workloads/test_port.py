@@ -18,14 +18,14 @@ def test_a_port_is_held_until_its_incarnation_starts() -> None:
     assert not port.picked
     assert port.pick(2)
     assert port.picked
-    told = port.message()
+    message = port.message()
     assert port.pick(2)
-    assert port.message() == told
+    assert port.message() == message
     port.release(1)
     with pytest.raises(OSError, match="in use"):
-        listen(told["port"])
+        listen(message["port"])
     port.release(2)
-    listen(told["port"])
+    listen(message["port"])
 
 
 def test_the_newest_incarnation_has_the_port() -> None:

@@ -1,4 +1,4 @@
-"""Launcher and runtime run in any image: old Python, no packages, torch only where it is there."""
+"""Launcher and runtime run in any image: on an old Python, without packages, with or without torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOLDERS = [*(PACKAGE / part for part in PARTS), COMMANDS]
 SOURCES = sorted(path for folder in FOLDERS for path in folder.glob("*.py"))
 ENTRY = "convoy_launch.py"
 NEED_TORCH = {"optimizer_state.py", "snapshot.py"}
-"""Imported only by code that has torch."""
+"""Modules imported only by code that has torch."""
 
 
 def test_there_are_sources() -> None:
@@ -77,7 +77,7 @@ def test_a_python_that_is_too_old_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], zygote: bool
 ) -> None:
     monkeypatch.setattr(convoy_launch, "OLDEST", (99, 0))
-    check_refused(monkeypatch, tmp_path, capsys, zygote, "but Convoy needs 99.0 or later")
+    check_refused(monkeypatch, tmp_path, capsys, zygote, "which is too old")
 
 
 @pytest.mark.parametrize("zygote", [False, True])
@@ -86,20 +86,21 @@ def test_a_python_without_its_whole_standard_library_is_named(
 ) -> None:
     for name in ("supervisor", "zygote"):
         monkeypatch.setitem(sys.modules, f"convoy_workloads.launcher.{name}", None)
-    check_refused(monkeypatch, tmp_path, capsys, zygote, "has an incomplete standard library (import of ")
+    check_refused(monkeypatch, tmp_path, capsys, zygote, "has an incomplete standard library: import of ")
 
 
 def check_refused(
     monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: pytest.CaptureFixture[str], zygote: bool, why: str
 ) -> None:
-    """Runs the entry, which tells the log why; the kubelet only if the container ends with this process."""
+    """Run the entry point. It reports the reason to the log, and to the kubelet only if the container ends."""
     log = folder / "termination-log"
     log.touch()
     monkeypatch.setattr(convoy_launch, "TERMINATION_LOG", str(log))
     assert convoy_launch.run(zygote) == convoy_launch.UNFIT
-    said = capsys.readouterr().err
-    assert said.startswith(f"convoy: python3 at {sys.executable} ") and why in said
-    assert log.read_text() == ("" if zygote else said.removeprefix("convoy: ").rstrip())
+    log_line = capsys.readouterr().err
+    assert log_line.startswith(f"convoy: python3 at {sys.executable} ") and why in log_line
+    reason, separator, _ = log_line.removeprefix("convoy: ").partition(". Convoy needs Python ")
+    assert separator and log.read_text() == ("" if zygote else reason)
 
 
 def test_the_operator_knows_the_words_of_a_launcher_that_cannot_run(
@@ -108,9 +109,9 @@ def test_the_operator_knows_the_words_of_a_launcher_that_cannot_run(
     log = tmp_path / "termination-log"
     log.touch()
     monkeypatch.setattr(convoy_launch, "TERMINATION_LOG", str(log))
-    code = convoy_launch.refuse("is Python 3.8, but Convoy needs 3.9 or later", False)
+    code = convoy_launch.refuse("is Python 3.8, which is too old", False)
     view = PodView("p", "u", "Failed", "n", exit_code=code, termination_message=log.read_text())
     fault = pod_fault(view, None)
     assert fault is not None
     assert fault.reason is Reasons.NO_PYTHON
-    assert fault.message.endswith(f"{sys.executable} is Python 3.8, but Convoy needs 3.9 or later")
+    assert f"python3 at {sys.executable} is Python 3.8, which is too old" in fault.message

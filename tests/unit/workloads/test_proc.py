@@ -1,4 +1,4 @@
-"""/proc of this machine, read of real processes."""
+"""Reading real processes in /proc of this machine."""
 
 from __future__ import annotations
 

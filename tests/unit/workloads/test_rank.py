@@ -11,7 +11,7 @@ from convoy_workloads.launcher.rank import EXITED, RUNNING, Rank
 from convoy_workloads.runtime.heartbeat import FINISHED, STARTED, STEPPING, Heartbeat
 
 NOBODY = 999_999_999
-"""Above any process id."""
+"""An id larger than any process id."""
 DUMP = (
     "Fatal Python error: Aborted\n\n"
     "Thread 0x00007f01 (most recent call first):\n"
@@ -92,8 +92,8 @@ async def test_the_report_of_a_hang_has_the_innermost_call_of_a_long_dump(rank: 
 
 
 def test_it_is_news_when_a_rank_has_finished_and_when_it_goes_on(rank: Rank) -> None:
-    told = []
+    changed = []
     for finished_ms in (0, 90, 90, 0, 95):
-        told.append(rank.record_finish(Heartbeat(finished_ms=finished_ms)))
+        changed.append(rank.record_finish(Heartbeat(finished_ms=finished_ms)))
         assert rank.report()["finishedMs"] == finished_ms
-    assert told == [False, True, False, True, True]
+    assert changed == [False, True, False, True, True]

@@ -28,12 +28,12 @@ def environment(base: dict[str, str], local_rank: int = 1, **more: Any) -> dict[
 
 def test_a_rank_is_told_what_torchrun_would_tell_it() -> None:
     found = environment({"HOME": "/home"})
-    told = {
+    message = {
         "RANK": "7", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "3",
         "MASTER_ADDR": "10.0.0.9", "MASTER_PORT": "4242", "CONVOY_INCARNATION": "7", "CONVOY_JOB": "ml/gpt",
         "OMP_NUM_THREADS": "4", "GLOO_SOCKET_IFNAME": "eth0", "PYTHONPATH": "/lib", "HOME": "/home",
     }  # fmt: skip
-    assert found.items() >= told.items()
+    assert found.items() >= message.items()
 
 
 def test_what_the_user_set_stays_except_the_ranks_own() -> None:
@@ -126,7 +126,7 @@ def test_the_quota_caps_the_cores(affinity: int, cpu_max: str, cpus: int) -> Non
         ("tcp://$(MASTER_ADDR):$(MASTER_PORT)", "tcp://10.0.0.9:4242"),
         ("$(WORLD_SIZE)/$(LOCAL_WORLD_SIZE) $(GROUP_RANK)", "8/2 3"),
         ("$(CONVOY_JOB)", "ml/gpt"),
-        # The kubelet has replaced what it knows; the rest is text.
+        # The kubelet has replaced the variables that it knows; the rest is plain text.
         ("$(date) $RANK ${RANK} $$ $(RANK", "$(date) $RANK ${RANK} $$ $(RANK"),
     ],
 )

@@ -33,7 +33,7 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Stuck(Rank):
-    """A rank in uninterruptible sleep: no signal ends it."""
+    """A rank in uninterruptible sleep, which no signal ends."""
 
     def __init__(self, beat: str = "") -> None:
         super().__init__(1, 3, beat)
@@ -121,7 +121,7 @@ async def test_what_torchrun_would_refuse_is_the_ranks_failure(
 
 
 @pytest.mark.parametrize(
-    ("word", "told"),
+    ("word", "message"),
     [
         ("$(PROGRAM)", "no-such-program"),
         ("$(PROGRAM)$(OTHER)", "no-such-program$(OTHER)"),
@@ -129,12 +129,12 @@ async def test_what_torchrun_would_refuse_is_the_ranks_failure(
     ],
 )
 async def test_the_command_names_variables_of_the_container(
-    word: str, told: str, monkeypatch: pytest.MonkeyPatch
+    word: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PROGRAM", "no-such-program")
     launcher = Supervisor()
     await launcher._start(parse_assignment({**ASSIGNMENT, "command": [word, "--fast"]}))
-    assert [rank.message.partition(":")[0] for rank in launcher._ranks] == [told, told]
+    assert [rank.message.partition(":")[0] for rank in launcher._ranks] == [message, message]
 
 
 def test_each_ranks_command_refers_to_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_each_ranks_command_refers_to_its_own_variables(monkeypatch: pytest.Monk
 
 
 async def test_many_ends_at_once_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank's workers end together; each judgement reads all of /proc."""
+    """A rank's workers end together, and each check of the rank reads all of /proc."""
     launcher = Supervisor()
     rank = Rank(1, 0, "")
     rank.pid, rank.state, rank._first_ended = 4321, RUNNING, True

@@ -1,4 +1,4 @@
-"""Convoy in the place of torchrun: against the torchrun that is installed."""
+"""Convoy in place of torchrun, compared with the installed torchrun."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from convoy_commands.options import HelpRequestedError, RefusedError, parse, spe
 from convoy_workloads.launcher.rank_env import Container, parse_assignment, rank_environment
 
 DEADLINE = 50.0
-"""Seconds; importing torch on a busy machine takes most of them."""
+"""Seconds, mostly for the import of torch on a busy machine."""
 DUMP = """
 import json, os, sys
 rank = f"{os.environ['RANK']}-{os.environ['WORLD_SIZE']}"
@@ -35,17 +35,17 @@ OTHERWISE = {
     "TORCHELASTIC_USE_AGENT_STORE": "no agent serves a store: rank 0 does",
     "OMP_NUM_THREADS": "the pod's cores divided by its ranks, not 1",
 }
-"""Variables with another value than torchrun's, and why."""
+"""Variables whose values differ from torchrun's, with the reasons."""
 ABSENT = {
     "TORCHELASTIC_ERROR_FILE": "the traceback is in the rank's log, and its end in the job's status",
     "TORCHELASTIC_SIGNALS_TO_HANDLE": "for torchrun itself; Convoy forwards SIGTERM and waits for the rank",
 }
-"""Variables that Convoy does not set, and why."""
+"""Variables that Convoy does not set, with the reasons."""
 IGNORED = ("PWD", "_", "SHLVL", "LC_CTYPE")
 
 
 class Torchruns:
-    """Real torchruns that write each worker's environment and arguments down."""
+    """Real torchruns that write each worker's environment and arguments to files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -53,7 +53,7 @@ class Torchruns:
         (folder / "dump.py").write_text(DUMP)
 
     def start(self, name: str, command: list[str], environment: Mapping[str, str]) -> None:
-        """Starts one; what its workers write goes under `name`."""
+        """Start one torchrun. Its workers write to the folder `name`."""
         (self._folder / name).mkdir(exist_ok=True)
         base = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "DUMPS": str(self._folder / name)}
         with (self._folder / f"log-{len(self._started)}").open("wb") as log:
@@ -64,7 +64,7 @@ class Torchruns:
             )  # fmt: skip
 
     def dumps(self, name: str) -> dict[str, tuple[dict[str, str], list[str]]]:
-        """Environments by rank and world size, such as `1-2`; waits for all torchruns to end."""
+        """Wait for all torchruns to end. Return the dumps by rank and world size, such as `1-2`."""
         for index, process in enumerate(self._started):
             code = process.wait(DEADLINE)
             assert code == 0, (self._folder / f"log-{index}").read_text()
@@ -72,7 +72,7 @@ class Torchruns:
         return {file.stem: tuple(json.loads(file.read_text())) for file in files}
 
     def stop(self) -> None:
-        """Ends those that run."""
+        """Stop the torchruns that still run."""
         for process in self._started:
             process.kill()
             process.wait()
@@ -88,7 +88,7 @@ def free_port() -> int:
 def rank_of(
     pod: int, pods: int, port: int, processes: int = 1, local: int = 0, words: str = ""
 ) -> dict[str, str]:
-    """The environment of a rank of Convoy's."""
+    """Return the environment of one of Convoy's ranks."""
     message = {
         "incarnation": 1, "slot": pod, "rankOffset": pod * processes, "processes": processes,
         "worldSize": pods * processes, "masterAddr": "127.0.0.1", "masterPort": port, "command": ["x"],
@@ -100,7 +100,9 @@ def rank_of(
 
 @pytest.fixture(scope="module")
 def torchruns(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Torchruns]:
-    """All at once, since each takes seconds to import torch: one alone, and one in each of two pods."""
+    """Torchruns started together, since each takes seconds to import torch: one alone, one in each of two
+    pods.
+    """
     runs = Torchruns(tmp_path_factory.mktemp("torchrun"))
     options = ["--role=trainer", "--max-restarts=3"]
     alone = [
@@ -154,7 +156,7 @@ class Refusing(argparse.ArgumentParser):
 
 @pytest.fixture(scope="module")
 def theirs() -> Callable[[list[str]], dict[str, Any]]:
-    """Torch's own parser, which raises where it would exit."""
+    """Torch's own parser, changed to raise where it would exit."""
     from torch.distributed import run
 
     parser = run.get_args_parser()
@@ -177,7 +179,7 @@ def test_no_option_of_torchrun_is_missing() -> None:
 
 
 def outcome(read: Callable[[list[str]], dict[str, Any]], words: list[str]) -> dict[str, Any] | str:
-    """The values, or why they are refused; empty for a request for help."""
+    """Return the values or the error; empty for a request for help."""
     try:
         return read(words)
     except RefusedError as error:
@@ -199,13 +201,13 @@ def check(words: list[str], theirs: Callable[[list[str]], dict[str, Any]]) -> No
     if isinstance(wanted, dict) and any(
         value == [] != plain[name] for name, value in wanted.items() if name != "training_script_args"
     ):
-        # `--x=--` or `-x--` to Python before 3.13: an empty list, at which torchrun stumbles later.
+        # Before Python 3.13 `--x=--` and `-x--` give an empty list, on which torchrun fails later.
         assert isinstance(found, str) and "expected one argument" in found
         return
     if isinstance(wanted, str) and wanted.startswith("ambiguous option"):
         candidates = wanted.partition(" could match ")[2].split(", ")
         if len({name.replace("_", "-") for name in candidates}) == 1:
-            return  # two spellings of one option, ambiguous to Python before 3.12
+            return  # Before Python 3.12 two spellings of one option are ambiguous.
     if isinstance(wanted, str) or isinstance(found, str):
         assert found == wanted
     else:

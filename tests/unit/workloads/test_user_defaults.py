@@ -1,4 +1,4 @@
-"""Homes for users whom an image does not know. Integration tests of foreign images check real rights."""
+"""Homes for users without an account. Integration tests of foreign images check real rights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convoy_workloads.launcher import user_defaults
 
 @pytest.fixture
 def unwritable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A home that cannot be written to, whoever runs the test."""
+    """A home that is not writable, whichever user runs the test."""
     old = tmp_path / "old"
     old.mkdir()
     usual = user_defaults._writable
@@ -24,7 +24,7 @@ def unwritable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def links(folder: Path) -> dict[str, str]:
-    """Path below the folder to where its link leads."""
+    """Return the targets of the links by their path below the folder."""
     return {str(p.relative_to(folder)): str(p.readlink()) for p in folder.rglob("*") if p.is_symlink()}
 
 
@@ -87,9 +87,9 @@ def test_a_name_that_is_given_is_kept(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], names: tuple[str, str]
 ) -> None:
     monkeypatch.setattr(user_defaults, "_has_account", lambda uid: False)
-    said = user_defaults.apply_defaults(environment)
+    lines = user_defaults.apply_defaults(environment)
     assert (environment["LOGNAME"], environment["USER"]) == names
-    assert said[0].endswith(f"has no account in this image: USER is {names[1]}")
+    assert lines[0].endswith(f"has no account in this image, so USER is set to {names[1]}")
 
 
 def test_without_the_module_pwd_there_is_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,8 +103,8 @@ def test_a_spare_folder_that_cannot_be_used_is_reported(
     (tmp_path / "file").touch()
     monkeypatch.setattr(user_defaults, "_has_account", lambda uid: True)
     environment = {"HOME": "relative", user_defaults.HOME_VARIABLE: str(tmp_path / "file")}
-    said = user_defaults.apply_defaults(environment)
-    assert said[0] == f"{tmp_path}/file cannot be used as HOME: Not a directory"
+    lines = user_defaults.apply_defaults(environment)
+    assert lines[0] == f"{tmp_path}/file cannot be used as HOME: Not a directory"
     assert environment["HOME"] == "relative"
 
 

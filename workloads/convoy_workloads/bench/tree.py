@@ -27,10 +27,10 @@ def main() -> None:
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     try:
         code = subprocess.call(command, stdin=subprocess.DEVNULL)
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - started_at
         _wait_for_the_rest()
     finally:
         _kill_the_rest()

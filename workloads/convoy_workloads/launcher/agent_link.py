@@ -1,7 +1,7 @@
 """The launcher's connection to the agent of its node, redialled whenever it breaks.
 
 Messages are not queued while the connection is down. After each dial the launcher sends its whole state, so
-a restarted agent is complete after the first messages.
+a restarted agent needs nothing else.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class AgentLink:
 
     @property
     def connected(self) -> bool:
-        """True while the connection is open."""
+        """Return True while the connection is open."""
         return self._writer is not None
 
     def send(self, message: Message) -> None:

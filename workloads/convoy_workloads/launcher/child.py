@@ -96,7 +96,7 @@ def _install_step_hook() -> None:
 
 def _execute(request: dict[str, Any]) -> NoReturn:
     """Replace this process by a fresh interpreter."""
-    # Python ignores these two signals, and exec would keep that.
+    # Python ignores these two signals, and an executed program inherits that.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     os.execve(request["executable"], request["argv"], request["environment"])  # noqa: S606

@@ -47,7 +47,7 @@ class Start:
 
     @property
     def warm(self) -> bool:
-        """True if the command can run in a fork of the zygote."""
+        """Return True if the command can run in a fork of the zygote."""
         return self.kind is not None
 
     @property

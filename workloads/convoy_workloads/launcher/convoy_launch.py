@@ -30,23 +30,22 @@ def run(zygote: bool) -> "int | Program":
     Returns the exit code. In a process forked by the zygote, returns the program of its rank.
     """
     if sys.version_info[:2] < OLDEST:
-        return refuse(
-            "is Python %d.%d, but Convoy needs %d.%d or later" % (sys.version_info[:2] + OLDEST), zygote
-        )
+        return refuse("is Python %d.%d, which is too old" % sys.version_info[:2], zygote)
     try:
         if zygote:
             from convoy_workloads.launcher.zygote import main
         else:
             from convoy_workloads.launcher.supervisor import run as main
     except ImportError as error:
-        return refuse("has an incomplete standard library (%s): install the full Python" % error, zygote)
+        return refuse("has an incomplete standard library: %s" % error, zygote)
     return main()
 
 
 def refuse(why: str, zygote: bool) -> int:
     """Report why this Python cannot run Convoy: in the log and, for the launcher, to the kubelet."""
     text = "python3 at %s %s" % (sys.executable, why)
-    sys.stderr.write("convoy: %s\n" % text)
+    needed = "Convoy needs Python %d.%d or later with its whole standard library" % OLDEST
+    sys.stderr.write("convoy: %s. %s\n" % (text, needed))
     if not zygote:
         try:
             with open(TERMINATION_LOG, "r+") as log:

@@ -1,4 +1,4 @@
-"""Explanations why a program cannot be executed, with the fix."""
+"""Reasons why a program cannot be executed, with advice how to fix it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class RendezvousPort:
 
     @property
     def picked(self) -> bool:
-        """True once a port was picked."""
+        """Return True once a port was picked."""
         return self._incarnation > 0
 
     def pick(self, incarnation: int) -> bool:

@@ -38,7 +38,9 @@ class Program:
         """Do nothing."""
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        """Keep the error. Reported from here, hooks of the program would see it as an error being handled."""
+        """Keep the error. If it were reported here, hooks of the program would see it as an error being
+        handled.
+        """
         hooks = sys.modules.get("convoy_workloads.runtime.hooks")
         if hooks is not None:
             hooks.finish()

@@ -46,7 +46,7 @@ class Rank:
         self.done = asyncio.Event()
         self.aborted_at = 0.0
         self.ended_at = 0.0
-        """Monotonic seconds, as `aborted_at`; 0 before."""
+        """Monotonic seconds of the end; 0 before it. The same holds for `aborted_at`."""
         self.killed = False
         """True once the launcher has sent SIGKILL."""
         self._started_ms = 0
@@ -168,7 +168,7 @@ class Rank:
 
     @property
     def lingers(self) -> bool:
-        """True if the first process has ended and the rank waits for others."""
+        """Return True if the first process has ended and the rank waits for others."""
         return self._first_ended and self.state != EXITED
 
     def _finish(self, status: int) -> None:

@@ -81,7 +81,10 @@ def parse_assignment(message: Mapping[str, Any]) -> Assignment:
     if not assignment.command:
         raise ValueError("the command is empty")
     if assignment.processes < 1 or assignment.ranks[-1] >= assignment.world:
-        raise ValueError(f"ranks {assignment.ranks} do not fit a world of {assignment.world}")
+        raise ValueError(
+            f"{assignment.processes} ranks from rank {assignment.rank_offset} on do not fit a world size of "
+            f"{assignment.world}"
+        )
     return assignment
 
 

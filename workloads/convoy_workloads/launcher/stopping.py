@@ -56,7 +56,7 @@ def ranks_that_save(ranks: Iterable[Rank]) -> list[Rank]:
     """Return the ranks that handle SIGTERM and save their state in their own way.
 
     A program that calls `convoy.join()` is left out: its checkpoints are refused once its incarnation is
-    replaced. Of a warm rank only the program gets SIGTERM, of a cold one all processes do.
+    replaced. Only the program of a warm rank gets SIGTERM; all processes of a cold rank do.
     """
     candidates = [
         rank

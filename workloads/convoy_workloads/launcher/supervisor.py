@@ -198,7 +198,7 @@ class Supervisor:
             for rank in assignment.ranks
         ]
         container = Container(system.cpus(), system.interface(), system.library())
-        began = time.monotonic()
+        started_at = time.monotonic()
         for local_rank, rank in enumerate(self._ranks):
             if self._terminating:
                 rank.fail(128 + signal.SIGTERM, "the pod is ending", False)
@@ -225,7 +225,7 @@ class Supervisor:
         warm = sum(rank.warm for rank in self._ranks)
         log(
             f"incarnation {assignment.incarnation}: {len(self._ranks)} ranks ({warm} warm) started in "
-            f"{time.monotonic() - began:.3f} s"
+            f"{time.monotonic() - started_at:.3f} s"
         )
 
     def _parse_command(self, assignment: Assignment, local_rank: int) -> command.Start:
@@ -348,7 +348,7 @@ class Supervisor:
             self._set_exit_code(self._stopped_exit_code(codes))
 
     def _stopped_exit_code(self, codes: list[int]) -> int:
-        """Return the launcher's exit code after SIGTERM. If a rank had to end, that is no success."""
+        """Return the launcher's exit code after SIGTERM: not 0 if a rank was told to end."""
         if not codes:
             return 128 + signal.SIGTERM
         return worst(codes) or (PREEMPTED if any(rank.termination_requested for rank in self._ranks) else 0)

@@ -48,7 +48,7 @@ def _name(environment: MutableMapping[str, str], user: str) -> list[str]:
     name = environment.get("LOGNAME") or environment.get("USER") or NAME
     for variable in ("LOGNAME", "USER"):
         environment[variable] = environment.get(variable) or name
-    return [f"{user} has no account in this image: USER is {environment['USER']}"]
+    return [f"{user} has no account in this image, so USER is set to {environment['USER']}"]
 
 
 def _home(environment: MutableMapping[str, str], fallback: str, user: str) -> list[str]:
@@ -63,7 +63,7 @@ def _home(environment: MutableMapping[str, str], fallback: str, user: str) -> li
     if old.startswith("/"):
         link_home(home, old)
     environment["HOME"] = home
-    return [f"{user} cannot write to HOME={old}: HOME is {home}"]
+    return [f"{user} cannot write to HOME={old}, so HOME is set to {home}"]
 
 
 def _temporary(environment: MutableMapping[str, str], fallback: str) -> list[str]:
@@ -73,7 +73,7 @@ def _temporary(environment: MutableMapping[str, str], fallback: str) -> list[str
     folder = os.path.join(fallback, "tmp")
     os.makedirs(folder, 0o700, exist_ok=True)
     environment["TMPDIR"] = folder
-    return [f"{TEMPORARY} cannot be written to: TMPDIR is {folder}"]
+    return [f"{TEMPORARY} is not writable, so TMPDIR is set to {folder}"]
 
 
 def link_home(home: str, old: str) -> None:

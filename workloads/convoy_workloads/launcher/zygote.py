@@ -45,7 +45,7 @@ def main() -> int | Program:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # A fork unblocks SIGTERM once it is a rank, so a signal sent earlier is not lost.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    began = time.monotonic()
+    started_at = time.monotonic()
     atexit.register(fork_exit.keep_modules)  # Exit handlers run in reverse order: this one runs last.
     from convoy_workloads.launcher import warmup  # noqa: PLC0415
 
@@ -56,7 +56,7 @@ def main() -> int | Program:
     fork_exit.record_zygote_modules()
     gc.collect()
     gc.freeze()  # The collector then never touches, and so never copies, pages shared with forks.
-    _send(server, {"event": "ready", "torch": torch, "seconds": round(time.monotonic() - began, 3)})
+    _send(server, {"event": "ready", "torch": torch, "seconds": round(time.monotonic() - started_at, 3)})
     state = fork_check.ZygoteState(given, fork_check.module_folders(sys.modules.items()), unfit)
     request = ZygoteServer(server, state).serve()
     if request is None:

@@ -53,7 +53,7 @@ class ZygoteClient:
 
     @property
     def alive(self) -> bool:
-        """True if the zygote can be asked for forks."""
+        """Return True if the zygote can be asked for forks."""
         return self._socket is not None
 
     def start(self, environment: Mapping[str, str]) -> None:
@@ -72,7 +72,7 @@ class ZygoteClient:
         except OSError as error:
             ours.close()
             os.close(printed)
-            raise ZygoteError(f"{self.python}: {error.strerror}") from error
+            raise ZygoteError(f"the zygote cannot execute {self.python}: {error.strerror}") from error
         finally:
             theirs.close()
             os.close(output)
@@ -130,7 +130,7 @@ class ZygoteClient:
         if self._process is not None:
             self._process.returncode = status  # keeps Popen from waiting for a process that has ended
         self._read()
-        self._disconnect(f"ended with status {status}")
+        self._disconnect(f"ended with wait status {status}")
 
     def _read(self) -> None:
         while self._socket is not None:

@@ -34,7 +34,7 @@ class ZygoteManager:
 
     @property
     def alive(self) -> bool:
-        """True if a zygote runs. It then reports the exits of the ranks that it has forked."""
+        """Return True if a zygote runs. It then reports the exits of the ranks that it has forked."""
         return self._client is not None and self._client.alive
 
     def prewarm(self, *names: str) -> None:

@@ -1,4 +1,4 @@
-"""Small programs by name: each ends in a way of its own. `OUT` names a folder for files."""
+"""Small programs by name. Each ends in a different way. `OUT` names a folder for files."""
 # ruff: noqa: E501 - one program a line
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Prints all that a program can see of its process and interpreter as it starts, as JSON.
+"""Prints, as JSON, everything that a program can see of its process and interpreter at its start.
 
-Argument `torch`: what torch, once imported, says of itself.
+With the argument `torch` it adds torch's own settings after importing it.
 """
 # ruff: noqa: E402, E501, PTH109, PTH115, PTH123, PTH208, SIM115 - keys are taken before any import
 
 import __main__
 
-KEYS = list(vars())  # before any import of its own
+KEYS = list(vars())  # taken before any import of its own
 
 import asyncio
 import atexit
@@ -38,7 +38,7 @@ WITH_TORCH = sys.argv[1:] == ["torch"]
 
 
 class Example:
-    """Something to pickle."""
+    """An object to pickle."""
 
 
 def stream(one):
@@ -54,7 +54,7 @@ def descriptors():
     for number in map(int, os.listdir("/proc/self/fd")):
         try:
             mode = stat.S_IFMT(os.fstat(number).st_mode)
-        except OSError:  # the listing's own
+        except OSError:  # the descriptor of the listing itself
             continue
         flags = fcntl.fcntl(number, fcntl.F_GETFL)
         found[number] = [mode, flags, os.get_inheritable(number), os.get_blocking(number)]

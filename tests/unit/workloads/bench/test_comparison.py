@@ -1,4 +1,4 @@
-"""Arms in turns, ratios, equalities and the control: with made-up trials and with real processes."""
+"""Alternating arms, ratios, equalities and the control, with invented trials and with real processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RATE = Measure(
     target=1.5,
 )
 SECONDS = Measure(name="time", unit="seconds", of=lambda trial: float(trial.result["seconds"]))
-Answers = Mapping[str, Callable[[int], dict[str, Any]]]
+Results = Mapping[str, Callable[[int], dict[str, Any]]]
 
 
 def arm(name: str) -> Arm:
@@ -32,16 +32,16 @@ def trials(*seconds: float) -> list[Trial]:
 
 
 class Scripted:
-    """Runs no process: each arm's result by the number of its run."""
+    """Runs no process. Returns each arm's result for the number of its run."""
 
-    def __init__(self, answers: Answers) -> None:
-        self.answers = answers
+    def __init__(self, results: Results) -> None:
+        self.results = results
         self.order: list[str] = []
 
     def __call__(self, arm: Arm) -> Trial:
         number = self.order.count(arm.name)
         self.order.append(arm.name)
-        return Trial(1.0, 1.0, self.answers[arm.name](number))
+        return Trial(1.0, 1.0, self.results[arm.name](number))
 
 
 def bench(**more: Any) -> Bench:
@@ -57,7 +57,7 @@ def bench(**more: Any) -> Bench:
 
 
 def result(seconds: float, total: float = 1.0, bits: str = "a") -> Callable[[int], dict[str, Any]]:
-    """A machine that gets slower by half in each round."""
+    """Return the results of a machine that slows down by half in each round."""
     return lambda number: {"seconds": seconds * 1.5**number, "sum": total, "bits": bits}
 
 
@@ -109,8 +109,8 @@ def test_the_rows_of_a_comparison() -> None:
     ids=["another number", "other bits", "a gain without the mechanism"],
 )
 def test_a_figure_is_not_published_when(ours: Any, again: Any, missed: list[str]) -> None:
-    answers = {"ours": ours, "theirs": result(2), "theirs again": again}
-    assert broken(compare(bench(), run_once=Scripted(answers))) == missed
+    results = {"ours": ours, "theirs": result(2), "theirs again": again}
+    assert broken(compare(bench(), run_once=Scripted(results))) == missed
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_a_figure_is_not_published_when(ours: Any, again: Any, missed: list[str]
 def test_the_control_fails_for_a_gain_alone_and_in_full_runs_alone(
     size: Literal["small", "full"], seconds: float, gain: float, met: bool | None
 ) -> None:
-    answers = {"ours": result(1), "theirs": result(2), "theirs again": result(seconds)}
-    figures = compare(bench(), size, run_once=Scripted(answers))
+    results = {"ours": result(1), "theirs": result(2), "theirs again": result(seconds)}
+    figures = compare(bench(), size, run_once=Scripted(results))
     (row,) = [row for row in figures.rows() if row["metric"].startswith("negative control: ")]
     assert (row["value"], row["met"]) == (pytest.approx(gain), met)
     assert broken(figures) == ([row["metric"]] if met is False else [])
@@ -137,13 +137,13 @@ def test_the_control_fails_for_a_gain_alone_and_in_full_runs_alone(
 def test_numbers_are_equal_within_their_tolerance() -> None:
     close = bench()
     close = Bench(**{**vars(close), "equal": [Equality(key="sum", name="sum", tolerance=0.2)]})
-    answers = {"ours": result(1, total=1.1), "theirs": result(2), "theirs again": result(2)}
-    assert broken(compare(close, run_once=Scripted(answers))) == []
+    results = {"ours": result(1, total=1.1), "theirs": result(2), "theirs again": result(2)}
+    assert broken(compare(close, run_once=Scripted(results))) == []
 
 
 def test_a_label_other_than_measured_is_in_every_row() -> None:
-    answers = {"ours": result(1), "theirs": result(2), "theirs again": result(2)}
-    figures = compare(bench(label="calibrated simulation"), run_once=Scripted(answers))
+    results = {"ours": result(1), "theirs": result(2), "theirs again": result(2)}
+    figures = compare(bench(label="calibrated simulation"), run_once=Scripted(results))
     assert {row["kind"] for row in figures.rows()} == {"calibrated simulation"}
 
 
