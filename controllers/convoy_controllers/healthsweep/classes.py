@@ -161,4 +161,4 @@ def _drift(one: ClassMetric) -> float | None:
         return None
     recent = {row.name: row.levels for row in one.recent}
     found = reference.drift(_reference(one.name, one.higher_is_better, one.reference), recent)
-    return None if found is None else round(found.moved, 4)
+    return None if found is None else round(found.change, 4)

@@ -1,1 +1,1 @@
-"""Health sweeps: which nodes are tested with what, and what their figures say. Pure."""
+"""Rules of health sweeps: which nodes and pairs to test, and the verdicts on them. Pure: no clock, no I/O."""

@@ -1,4 +1,6 @@
-"""Suspects meet good partners in different racks, beside pairs of good nodes."""
+"""The confirmation stage: suspects are tested with good partners in different racks, next to pairs of good
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +17,24 @@ from convoy_controllers.guard.sweep.state import PairState, Stage
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """A suspect's tests with good partners."""
+    """Results of a suspect's tests with good partners."""
 
     tests: int
     median: float
-    """Of the costs above those of good pairs."""
+    """Median cost above that of good pairs."""
     error: float
     limit: float
-    """Above it the node fails."""
+    """Median cost above which the node fails."""
 
 
 def first(state: PairState, rng: random.Random) -> tuple[Pair, ...]:
-    """The first partners of every suspect, and the pairs of good nodes that they are held against."""
+    """Return the first tests of every suspect, and the pairs of good nodes to compare them with."""
     if not state.suspects:
         return ()
     load = dict.fromkeys(state.good, 0)
     rounds = [_partners(state, one, state.settings.partners, load) for one in state.suspects]
     return _references(state, rng) + tuple(
-        # One partner of everybody after the other, so that a round holds many.
+        # Each suspect's first partner, then each one's second: so a round holds many tests.
         found[turn]
         for turn in range(state.settings.partners)
         for found in rounds
@@ -41,7 +43,7 @@ def first(state: PairState, rng: random.Random) -> tuple[Pair, ...]:
 
 
 def doubts(state: PairState) -> tuple[Pair, ...]:
-    """Further partners of suspects that are closer to the limit than the error of their median."""
+    """Return further tests for suspects whose median is closer to the limit than its error."""
     load = dict.fromkeys(state.good, 0)
     found: list[Pair] = []
     for node, one in confirmed(state).items():
@@ -51,7 +53,7 @@ def doubts(state: PairState) -> tuple[Pair, ...]:
 
 
 def confirmed(state: PairState) -> dict[str, Confirmed]:
-    """Every suspect that good partners have been measured with."""
+    """Return the results by suspect, for each that was tested with good partners."""
     found = values(state)
     reference = normal(found, state.suspects)
     beyond = NormalDist().inv_cdf(1 - state.settings.false_alarm / max(1, len(state.suspects)))
@@ -66,12 +68,12 @@ def confirmed(state: PairState) -> dict[str, Confirmed]:
 
 
 def reference(state: PairState) -> Normal:
-    """What good pairs reach, and the noise of one test."""
+    """Return what good pairs reach, and the noise of one test."""
     return normal(values(state), state.suspects)
 
 
 def _meets(one: Value, node: str, suspects: Collection[str]) -> bool:
-    """Whether it is a test of this suspect with a partner that is none, made to confirm."""
+    """Return True for a confirmation test of this suspect with a partner that is no suspect."""
     return (
         one.stage in (Stage.CONFIRM, Stage.MORE)
         and node in one.pair
@@ -80,7 +82,9 @@ def _meets(one: Value, node: str, suspects: Collection[str]) -> bool:
 
 
 def _partners(state: PairState, node: str, count: int, load: dict[str, int]) -> list[Pair]:
-    """Good partners that it has not met, each in another rack while there are any, the least busy first."""
+    """Return pairs with good partners: not met before if possible, each in another rack, the least busy
+    first.
+    """
     rack = {one.node: one.rack for one in state.members}
     met = {test.measured.pair for test in state.tests}
     used = {
@@ -108,11 +112,11 @@ def _others(one: Pair, node: str) -> tuple[str, ...]:
 
 
 def _references(state: PairState, rng: random.Random) -> tuple[Pair, ...]:
-    """Pairs of good nodes in different racks where there are, every node in as few of them as possible."""
+    """Return pairs of good nodes, in different racks if possible, with few pairs per node."""
     rack = {one.node: one.rack for one in state.members}
     good = list(state.good)
     found: list[Pair] = []
-    # Few nodes have few pairs: a turn may bring nothing that is not there yet.
+    # Few nodes have few pairs: a turn may repeat known pairs only.
     for _ in range(4 * state.settings.references):
         rng.shuffle(good)
         row = sorted(good, key=lambda node: rack[node])

@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from convoy_controllers.guard.sweep.verdict import Outcome, Reason, Verdict
 
 FEWEST = 3
-"""Other nodes of the class, to know the right hash by their majority."""
+"""Fewest other nodes of the class for a majority on the right hash."""
 
 
 def agreed(hashes: Mapping[str, str], without: str = "") -> str | None:
-    """The hash of more than half of the nodes but `without`; None where they are too few or disagree."""
+    """Return the hash that more than half of the nodes except `without` have; None if too few nodes or no
+    majority.
+    """
     counts = Counter(one for node, one in hashes.items() if node != without and one)
     if counts.total() < FEWEST:
         return None
@@ -21,13 +23,15 @@ def agreed(hashes: Mapping[str, str], without: str = "") -> str | None:
 
 
 def judge(node: str, runs: Sequence[str], others: Mapping[str, str], frozen: str | None = None) -> Verdict:
-    """`runs`: the node's hashes, oldest first; `frozen`: the right one where the class's reference names it.
+    """Judge a node by the hashes of its runs.
 
-    A node that disagrees with itself computes wrongly, whatever is right. A failure is sticky: a fault that
-    corrupts once in a thousand runs passes the next.
+    `runs`: the node's hashes, oldest first; `frozen`: the right hash if the class's reference has one.
+
+    A node whose runs differ computes wrongly, whatever the right hash is. A failure is sticky: a fault that
+    corrupts one run in a thousand passes the next one.
     """
     if not runs:
-        words = "the training gave no hash"
+        words = "the test training returned no hash"
         return Verdict(node, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, words, again=True)
     right = frozen or agreed(others, without=node)
     evidence = (
@@ -36,12 +40,12 @@ def judge(node: str, runs: Sequence[str], others: Mapping[str, str], frozen: str
         ("other nodes", float(len(set(others) - {node}))),
     )
     if len(set(runs)) > 1:
-        words = f"{len(set(runs))} results of {len(runs)} equal runs: {', '.join(sorted(set(runs)))}"
+        words = f"{len(runs)} identical runs gave different results: {', '.join(sorted(set(runs)))}"
         return Verdict(node, Outcome.FAIL, Reason.CORRUPT, words, evidence, sticky=True)
     if right is None:
-        words = "too few nodes of its class agree on the right result"
+        words = "too few nodes of its class agree on one result"
         return Verdict(node, Outcome.INCONCLUSIVE, Reason.TOO_FEW_REFERENCES, words, evidence)
     if runs[-1] != right:
-        words = f"result {runs[-1]}, where its class has {right}"
+        words = f"result {runs[-1]} differs from the {right} of its class"
         return Verdict(node, Outcome.FAIL, Reason.CORRUPT, words, evidence, sticky=True)
     return Verdict(node, Outcome.PASS, Reason.MEETS_REFERENCE, f"result {right}", evidence)

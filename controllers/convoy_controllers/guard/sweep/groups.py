@@ -1,4 +1,6 @@
-"""Faults that show in groups only: the group is halved, others filling it up, until one node is left."""
+"""Search for faults that show in groups only: halve the slow group, filled up with good nodes, down to one
+node.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +11,26 @@ from convoy_controllers.guard.sweep.measuring import Better, cost, slower
 from convoy_controllers.guard.sweep.verdict import Outcome, Reason, Verdict
 
 Group = tuple[str, ...]
-"""Nodes that are tested together, in the order of their names."""
+"""Nodes that are tested together, sorted by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Halving:
-    """Of one group that is slow together. `open` are the parts of it that are slow and still to be halved."""
+    """State of the search in one slow group."""
 
     nodes: Group
     fillers: Group
     """Good nodes that keep every test as large as the group was."""
     normal: float
-    """What good groups of this size reach."""
+    """Value that good groups of this size reach."""
     better: Better = Better.HIGHER
     deficit: float = 0.05
     wanted: tuple[tuple[Group, Group], ...] = ()
-    """Halves of a part that was slow, not yet both heard."""
+    """Pairs of halves of a slow part whose tests are not both done."""
     found: tuple[Group, ...] = ()
-    """The smallest parts that are slow; one node where that is as far as it went."""
+    """The smallest slow parts: single nodes where the search went that far."""
     tested: tuple[tuple[Group, float | None], ...] = ()
-    """By how much each part was slower; None where its test gave no figure."""
+    """Slowdown of each tested part; None if its test gave no value."""
 
 
 def start(
@@ -38,7 +40,9 @@ def start(
     better: Better = Better.HIGHER,
     deficit: float = 0.05,
 ) -> Halving:
-    """`nodes` were slow together: at least two, and none of the fillers is among them."""
+    """Start the search in a group that was slow together: two nodes or more. Fillers in the group are
+    ignored.
+    """
     group = tuple(sorted(set(nodes)))
     spare = tuple(sorted(set(fillers) - set(group)))
     state = Halving(group, spare, normal, better, deficit)
@@ -46,13 +50,15 @@ def start(
 
 
 def next_round(state: Halving) -> tuple[Group, ...]:
-    """Halves to test at the same time, filled up by good nodes; no node is in two. Empty when done."""
+    """Return the halves to test at the same time, filled up with good nodes; no node is in two. Empty when
+    done.
+    """
     planned = _planned(state)
     return tuple(tuple(sorted((*half, *filled))) for half, filled in planned.items())
 
 
 def apply_results(state: Halving, results: Iterable[tuple[Group, float | None]]) -> Halving:
-    """After the whole round; what has no result gave none."""
+    """Return the state after the whole round. A test without a result counts as a test without a value."""
     values = {tuple(sorted(group)): value for group, value in results}
     tested = dict(state.tested)
     for half, filled in _planned(state).items():
@@ -66,7 +72,7 @@ def apply_results(state: Halving, results: Iterable[tuple[Group, float | None]])
         amounts = [tested[half] for half in one]
         bad = [half for half in one if (tested[half] or 0.0) > state.deficit]
         if not bad and None not in amounts:
-            # Neither half alone: it takes nodes of both, or as many as there were.
+            # Neither half alone is slow: the fault needs nodes of both, or as many nodes as there were.
             found.append(tuple(sorted((*one[0], *one[1]))))
         found += [half for half in bad if len(half) == 1]
         wanted += [_halves(half) for half in bad if len(half) > 1]
@@ -79,27 +85,29 @@ def _slower(state: Halving, value: float | None) -> float | None:
 
 
 def verdicts(state: Halving) -> tuple[Verdict, ...]:
-    """One per node of the group, once there is nothing left to run."""
+    """Return one verdict per node of the group, once no test is left."""
     by_node = {node: part for part in state.found for node in part}
     result = []
     for node in state.nodes:
         part = by_node.get(node)
         own = sorted((one for one in state.tested if node in one[0]), key=lambda one: -len(one[0]))
         evidence = tuple(
-            (f"slower in a part of {len(one)}", value) for one, value in own if value is not None
+            (f"slowdown in a part of {len(one)}", value) for one, value in own if value is not None
         )
         if part == (node,):
-            words = f"groups of {len(state.nodes)} are slow with it and not without it"
+            words = f"groups of {len(state.nodes)} nodes are slow with this node and fast without it"
             result.append(Verdict(node, Outcome.FAIL, Reason.SLOW_TOGETHER, words, evidence))
         elif part is not None:
             words = f"slow only together: {', '.join(part)}"
             result.append(Verdict(node, Outcome.INCONCLUSIVE, Reason.SLOW_TOGETHER, words, evidence))
         elif own and own[-1][1] is not None and own[-1][1] <= state.deficit:
-            words = "its part of the group is as fast as other groups"
+            words = "the part of the group with this node is as fast as other groups"
             result.append(Verdict(node, Outcome.PASS, Reason.MEETS_REFERENCE, words, evidence))
         else:
             words = (
-                "no test of its part gave a figure" if own and own[-1][1] is None else "the sweep is not done"
+                "no test with this node gave a value"
+                if own and own[-1][1] is None
+                else "the sweep is still running"
             )
             result.append(
                 Verdict(node, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, words, evidence, again=True)
@@ -108,7 +116,7 @@ def verdicts(state: Halving) -> tuple[Verdict, ...]:
 
 
 def _planned(state: Halving) -> dict[Group, Group]:
-    """The halves of this round and what fills each up; the first goes even with too few fillers."""
+    """Return the halves of this round with their fillers. The first half runs even with too few fillers."""
     spare = list(state.fillers)
     found: dict[Group, Group] = {}
     known = {group for group, _ in state.tested}

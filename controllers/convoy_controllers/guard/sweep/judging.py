@@ -1,4 +1,4 @@
-"""What a sweep of pairs says of its nodes, links and racks."""
+"""Verdicts of a pair sweep on its nodes, links and racks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from convoy_controllers.guard.sweep.state import PairState, Stage
 from convoy_controllers.guard.sweep.verdict import Outcome, Reason, Verdict
 
 _FEWEST_TESTS = 2
-"""Of a suspect with good partners, to judge it by."""
+"""Fewest tests of a suspect with good partners for a verdict."""
 _FEWEST_REFERENCES = 3
 _FEWEST_FAILED = 3
-"""Nodes of a rack, to lay it to the rack."""
+"""Fewest failed nodes of a rack for a verdict on the rack."""
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What all nodes are judged by."""
+    """Common figures for the verdicts on all nodes."""
 
     state: PairState
     score: dict[str, float]
@@ -31,13 +31,13 @@ class _View:
     confirmed: dict[str, Confirmed]
     normal: Normal
     limit: float
-    """Suspects score above it."""
+    """Score above which a node is a suspect."""
 
 
 def verdicts(state: PairState) -> tuple[Verdict, ...]:
-    """One for every node that the sweep began with, then of racks that are slow and links looked into.
+    """Return one verdict per node, then those on slow racks and on the links that were examined.
 
-    Before the sweep is done they say what is known so far.
+    Before the sweep is done the verdicts show what is known so far.
     """
     found = values(state)
     matchings = Counter(node for one in found if one.stage <= Stage.ACROSS for node in one.pair)
@@ -60,20 +60,20 @@ def _node(view: _View, node: str) -> Verdict:
 
     one = view.confirmed.get(node)
     if node in state.left and (one is None or one.tests < state.settings.partners):
-        return unknown(Reason.LEFT, "it left before enough was measured")
+        return unknown(Reason.LEFT, "it left the sweep before it was tested with enough partners")
     if not view.score:
-        return unknown(Reason.NOT_MEASURED, "no test of any pair gave a figure")
+        return unknown(Reason.NOT_MEASURED, "no test of any pair gave a value")
     if state.stage is Stage.DONE and not state.good:
         count = len(state.members) - len(state.left)
-        words = f"{count} nodes only: a slow pair does not tell which of its ends is slow"
+        words = f"with only {count} nodes a slow pair does not show which of the two is slow"
         return unknown(Reason.TOO_FEW_NODES, words)
     if state.stage <= Stage.CONFIRM:
-        return unknown(Reason.NOT_MEASURED, "the sweep is not done")
+        return unknown(Reason.NOT_MEASURED, "the sweep is still running")
     return _suspect(view, node, one, evidence) if node in state.suspects else _clear(view, node, evidence)
 
 
 def _clear(view: _View, node: str, evidence: tuple[tuple[str, float], ...]) -> Verdict:
-    """A node that was never suspected."""
+    """Return the verdict on a node that was never suspected."""
     settings = view.state.settings
     chance = power(view.limit, view.normal.sigma, view.matchings.get(node, 1), settings)
     if chance < settings.power:
@@ -82,7 +82,7 @@ def _clear(view: _View, node: str, evidence: tuple[tuple[str, float], ...]) -> V
             f" slower would be detected with a chance of only {chance:.0%}"
         )
         return Verdict(node, Outcome.INCONCLUSIVE, Reason.TOO_NOISY, words, evidence, again=True)
-    words = f"at its best {slower(view.score[node]):+.1%} against all pairs"
+    words = f"{slower(view.score[node]):+.1%} time in its best pair, compared with all pairs"
     return Verdict(node, Outcome.PASS, Reason.MEETS_REFERENCE, words, evidence)
 
 
@@ -95,14 +95,14 @@ def _suspect(
         return Verdict(node, outcome, reason, words, evidence, again)
 
     if view.normal.count < _FEWEST_REFERENCES:
-        words = f"{view.normal.count} pairs of good nodes to compare with, {_FEWEST_REFERENCES} are needed"
+        words = f"only {view.normal.count} of {_FEWEST_REFERENCES} needed pairs of good nodes gave a value"
         return verdict(Outcome.INCONCLUSIVE, Reason.TOO_FEW_REFERENCES, words, again=True)
     if one is None or one.tests < _FEWEST_TESTS:
-        words = f"{one.tests if one else 0} tests with good partners gave a figure"
+        words = f"{one.tests if one else 0} of {_FEWEST_TESTS} needed tests with good partners gave a value"
         return verdict(Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, words, again=True)
     words = (
-        f"{slower(one.median):+.1%} with {one.tests} good partners against pairs of good nodes,"
-        f" at most {slower(one.limit):.1%}"
+        f"{slower(one.median):+.1%} time with {one.tests} good partners, compared with pairs of good nodes;"
+        f" at most {slower(one.limit):.1%} is allowed"
     )
     if one.median > one.limit:
         return verdict(Outcome.FAIL, Reason.SLOW_WITH_ALL, words)
@@ -123,8 +123,8 @@ def _evidence(view: _View, node: str) -> tuple[tuple[str, float], ...]:
     if one := view.confirmed.get(node):
         found += [
             ("tests with good partners", float(one.tests)),
-            ("with good partners", slower(one.median)),
-            ("error of that", one.error),
+            ("median with good partners", slower(one.median)),
+            ("error of the median", one.error),
             ("fails above", slower(one.limit)),
             ("pairs of good nodes", float(view.normal.count)),
         ]
@@ -132,7 +132,7 @@ def _evidence(view: _View, node: str) -> tuple[tuple[str, float], ...]:
 
 
 def _slow_racks(state: PairState, failed: Collection[str]) -> dict[str, tuple[int, int]]:
-    """Racks that are slow as a whole: how many of their nodes failed, of how many."""
+    """Return the racks that are slow as a whole, each with its number of failed nodes and of all nodes."""
     nodes: dict[str, list[str]] = {}
     for one in state.members:
         nodes.setdefault(one.rack, []).append(one.node)
@@ -145,38 +145,39 @@ def _slow_racks(state: PairState, failed: Collection[str]) -> dict[str, tuple[in
 
 
 def _rack(name: str, count: tuple[int, int]) -> Verdict:
-    words = f"{count[0]} of its {count[1]} nodes are slow: look at what they share before any of them"
+    words = f"{count[0]} of its {count[1]} nodes are slow: check the rack's switch, power and cooling first"
     evidence = (("slow nodes", float(count[0])), ("nodes", float(count[1])))
     return Verdict(f"rack/{name}", Outcome.FAIL, Reason.SLOW_RACK, words, evidence)
 
 
 def _spared(one: Verdict, rack: str) -> Verdict:
-    """A failure that the rack explains."""
+    """Make a node's failure inconclusive if its rack explains it."""
     if one.outcome is not Outcome.FAIL:
         return one
-    words = f"{one.words}; so is most of rack {rack}"
+    words = f"{one.words}; most of rack {rack} is slow, too"
     return replace(one, outcome=Outcome.INCONCLUSIVE, reason=Reason.SLOW_RACK, words=words)
 
 
 def _link(link: linking.Link) -> Verdict:
-    """A link fails when it is slow every time, and neither end is with others in the other's place."""
+    """Judge a link. It fails if every test is slow and both ends are fast with other partners."""
     subject = "|".join(link.pair)
     again = [("run again", slower(value)) for value in link.repeats]
     other_partners = [("an end with another partner", slower(value)) for value in link.other_partners]
     evidence = (*again, *other_partners, ("slow above", slower(link.limit)))
     if len(link.repeats) < linking.REPEATS:
-        words = "it could not be run again often enough"
+        words = "the test of this link could not be repeated often enough"
         return Verdict(subject, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, words, evidence, again=True)
     if min(link.repeats) <= link.limit:
-        words = "slow once, not when it was run again"
+        words = "slow once, but not when the test was repeated"
         return Verdict(subject, Outcome.PASS, Reason.NOT_REPRODUCED, words, evidence)
     if len(link.other_partners) < 2:
-        words = "slow every time; its ends could not be tried with others"
+        words = "slow every time, but its two nodes could not be tested with other partners"
         return Verdict(subject, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, words, evidence, again=True)
     if max(link.other_partners) > link.limit:
-        words = "slow every time, but an end is slow with a neighbour of the other, too"
+        words = "slow every time, but one of its nodes is also slow with another partner in the same rack"
         return Verdict(subject, Outcome.INCONCLUSIVE, Reason.UNCLEAR, words, evidence, again=True)
     words = (
-        f"{slower(min(link.repeats)):+.1%} at its best of {len(link.repeats)}, each end is fast with others"
+        f"{slower(min(link.repeats)):+.1%} time in the best of {len(link.repeats)} tests;"
+        " both nodes are fast with others"
     )
     return Verdict(subject, Outcome.FAIL, Reason.SLOW_LINK, words, evidence)

@@ -1,4 +1,6 @@
-"""Slow pairs of nodes that are fast with others: run again, then each end with another partner."""
+"""The search for slow links: slow pairs of nodes that are fast with others are tested again, then each node
+with another partner.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +13,26 @@ from convoy_controllers.guard.sweep.scores import Normal, values
 from convoy_controllers.guard.sweep.state import PairState, Stage
 
 REPEATS = 2
-"""Tests of a pair that was slow once; all must be slow again."""
+"""Further tests of a pair that was slow once. All must be slow again."""
 _MOST_SHARE = 1 / 16
-"""Of the nodes: links that one sweep matchings into, the slowest first, but at least four."""
+"""Links to examine per node of the sweep, the slowest first; at least four."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What is known of a slow pair."""
+    """Test results of a slow pair."""
 
     pair: Pair
     repeats: tuple[float, ...]
-    """Costs above those of good pairs when it was run again."""
+    """Costs above those of good pairs when the test was repeated."""
     other_partners: tuple[float, ...]
-    """The same of each end with another partner."""
+    """Costs above those of good pairs for each node with another partner."""
     limit: float
-    """Above it one test is slow."""
+    """Cost above which one test is slow."""
 
 
 def candidates(state: PairState) -> tuple[Pair, ...]:
-    """Pairs that were slow once and whose two ends are fast elsewhere, the slowest first."""
+    """Return the pairs that were slow once and whose nodes are fast elsewhere, the slowest first."""
     normal = confirming.reference(state)
     least = _limit(state, normal)
     slow: dict[Pair, float] = {}
@@ -48,7 +50,9 @@ def candidates(state: PairState) -> tuple[Pair, ...]:
 
 
 def partner_changes(state: PairState) -> tuple[Pair, ...]:
-    """For every link that was slow again, each end with another node of the other end's rack."""
+    """Return for every link that stayed slow the pairs of each node with another node of its partner's
+    rack.
+    """
     rack = {one.node: one.rack for one in state.members}
     found = []
     for link in links(state):
@@ -63,7 +67,7 @@ def partner_changes(state: PairState) -> tuple[Pair, ...]:
 
 
 def links(state: PairState) -> tuple[Link, ...]:
-    """Everything that is known of the pairs that were looked into."""
+    """Return the results of all examined pairs."""
     normal = confirming.reference(state)
     limit = _limit(state, normal)
     found = values(state)
@@ -84,5 +88,5 @@ def _is(measured: Pair, link: Pair, stage: Stage) -> bool:
 
 
 def _limit(state: PairState, normal: Normal) -> float:
-    """Above it one test is slow."""
+    """Return the cost above which one test is slow."""
     return max(math.log1p(state.settings.deficit), state.settings.link_sigmas * normal.sigma)

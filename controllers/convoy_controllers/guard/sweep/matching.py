@@ -1,4 +1,4 @@
-"""Matchings: every node with one partner, first inside racks, then across them."""
+"""Matchings: every node gets one partner, first inside its rack, then in another rack."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from convoy_controllers.guard.sweep.measuring import Member, Pair, pair
 
 
 def inside(members: Sequence[Member], rng: random.Random) -> list[Pair]:
-    """Pairs within racks; what odd racks leave over is paired with one another. One stays alone if odd."""
+    """Return pairs within racks. Nodes left over in odd racks are paired with one another; one may stay
+    alone.
+    """
     found: list[Pair] = []
     over: list[str] = []
     for rack in _racks(members, rng):
@@ -21,9 +23,9 @@ def inside(members: Sequence[Member], rng: random.Random) -> list[Pair]:
 
 
 def across(members: Sequence[Member], before: Collection[Pair], rng: random.Random) -> list[Pair]:
-    """Pairs of nodes in different racks as far as racks allow, none of them in `before`.
+    """Return pairs across racks as far as possible, without the pairs in `before`.
 
-    Where the number is odd somebody stays alone who is in `before`.
+    If the number is odd, a node that was in `before` stays alone.
     """
     tested = {node for one in before for node in one}
     racks = sorted(_racks(members, rng), key=len, reverse=True)
@@ -31,14 +33,14 @@ def across(members: Sequence[Member], before: Collection[Pair], rng: random.Rand
     if len(row) % 2:
         row.remove(next((node for node in row if node in tested), row[0]))
     half = len(row) // 2
-    # Halves of a row that is sorted by rack meet in one rack only where that rack is more than a half.
+    # The row is sorted by rack, so two halves meet in one rack only if that rack holds more than half.
     pairs = [(row[at], row[at + half]) for at in range(half)]
     _renew(pairs, before, {one.node: one.rack for one in members})
     return [pair(*one) for one in pairs if pair(*one) not in before]
 
 
 def _renew(pairs: list[Pair], before: Collection[Pair], rack: dict[str, str]) -> None:
-    """Changes partners so that nobody meets the same one again, racks permitting."""
+    """Exchange partners so that no pair is repeated, across racks if possible."""
     for at, (one, other) in enumerate(pairs):
         if pair(one, other) not in before:
             continue
@@ -53,7 +55,7 @@ def _renew(pairs: list[Pair], before: Collection[Pair], rack: dict[str, str]) ->
 
 
 def _racks(members: Sequence[Member], rng: random.Random) -> list[list[str]]:
-    """Nodes by rack, both in an order that is random but for `rng`."""
+    """Return the nodes by rack. `rng` determines the order of racks and nodes."""
     by_rack: dict[str, list[str]] = {}
     for one in sorted(members, key=lambda one: one.node):
         by_rack.setdefault(one.rack, []).append(one.node)

@@ -1,4 +1,4 @@
-"""Tests of two nodes with one another: who took part, what was measured, and how it is compared."""
+"""Tests of two nodes: the participants, the result, and the scale on which results are compared."""
 
 from __future__ import annotations
 
@@ -8,48 +8,50 @@ from enum import StrEnum
 
 
 class Better(StrEnum):
-    """Which way a metric is good."""
+    """The direction in which a metric improves."""
 
     HIGHER = "higher"
-    """A bandwidth."""
+    """Bandwidth."""
     LOWER = "lower"
-    """A latency or a duration."""
+    """Latency or duration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node of the sweep, by the id of its hardware."""
+    """A node of the sweep. `node` is the name of its hardware."""
 
     node: str
     rack: str = ""
-    """Nodes of one rack share a switch; empty when it is not known."""
+    """Nodes of one rack share a switch; empty if unknown."""
 
 
 Pair = tuple[str, str]
-"""Two nodes, in the order of their names."""
+"""Two nodes, sorted by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a test of a pair gave."""
+    """Result of the test of one pair."""
 
     pair: Pair
     value: float | None
-    """In the metric's own unit; None when the test gave no figure."""
+    """Value in the metric's unit; None if the test gave none."""
 
 
 def pair(one: str, other: str) -> Pair:
-    """The two in the order of their names."""
+    """Return the two names, sorted."""
     return (one, other) if one < other else (other, one)
 
 
 def cost(value: float | None, better: Better) -> float | None:
-    """The logarithm on which slower is more, whichever way the metric is good; None for what is no figure."""
+    """Return the logarithm of the value, with the sign chosen so that slower is larger; None for an invalid
+    value.
+    """
     if value is None or not math.isfinite(value) or value <= 0:
         return None
     return -math.log(value) if better is Better.HIGHER else math.log(value)
 
 
 def slower(log_cost: float) -> float:
-    """The share by which something is slower that costs so much more on the scale of `cost`."""
+    """Return the share by which something with this extra cost is slower."""
     return math.expm1(log_cost)

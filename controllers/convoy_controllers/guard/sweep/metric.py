@@ -1,4 +1,4 @@
-"""The verdict on one node in one metric, from the samples of up to three runs of its test."""
+"""Verdict on one node in one metric, from the samples of up to three runs of its test."""
 
 from __future__ import annotations
 
@@ -11,27 +11,31 @@ from convoy_controllers.guard.sweep.reference import Healthy, Reference
 from convoy_controllers.guard.sweep.verdict import Outcome, Reason, Verdict
 
 RUNS = 3
-"""The most; two that agree decide."""
+"""Most runs of a test. Two runs that agree decide."""
 FEWEST = 8
-"""Reference nodes below which there is no distribution to hold a node against."""
+"""Fewest reference nodes for a distribution to compare a node with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """When a metric fails. All of distance, z and deficit must say so; variation alone is enough."""
+    """Limits of a metric. A run fails if distance, z and deficit all exceed theirs, or variation alone
+    does.
+    """
 
     deficit: float
-    """The least share by which the median must be worse."""
+    """Share by which the median must be worse."""
     z: float = 4.0
-    """Robust standard deviations of healthy medians."""
+    """Deficit in robust standard deviations of the healthy medians."""
     distance: float = 0.05
-    """The most that a healthy node's distance may be, whatever the members' own are; 1 - 0.95."""
+    """Upper limit of a healthy node's distance, whatever the members' own distances are; 1 - 0.95."""
     variation: float = 3.0
-    """Times the members' own coefficient of variation."""
+    """Coefficient of variation relative to that of the members."""
     doubt: float = 0.75
-    """From this share of both deficit and z on, a run is unclear."""
+    """Share of both deficit and z from which on a run is unclear."""
     floor: float | None = None
-    """What the catalogue of the class promises, in the metric's unit; only for want of reference nodes."""
+    """Value that the class's catalogue promises, in the metric's unit. Used only without enough reference
+    nodes.
+    """
 
 
 CRITERIA = {
@@ -42,12 +46,12 @@ CRITERIA = {
     "disk-write": Criterion(0.30, distance=0.2),
     "disk-read": Criterion(0.30, distance=0.2),
 }
-"""By metric, where 5 % is not the least deficit: what kernels and shared disks decide varies by more."""
+"""Criteria of metrics whose deficit is not 5 %. Results of kernels and shared disks vary more."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What one run says."""
+    """Result of one run."""
 
     outcome: Outcome
     reason: Reason
@@ -57,9 +61,9 @@ class _Run:
 def judge(
     node: str, runs: Sequence[Sequence[float]], known: Reference, criterion: Criterion | None = None
 ) -> Verdict:
-    """After the runs so far, in their order. The node is never its own reference.
+    """Judge a node by its runs so far, in their order. The node is never its own reference.
 
-    A first run that passes is enough; anything else takes two of three that agree.
+    A first run that passes is enough. Otherwise two of three runs must agree.
     """
     criterion = criterion or CRITERIA.get(known.metric, Criterion(0.05))
     others = reference.healthy(known, without=node)
@@ -73,12 +77,18 @@ def judge(
         return _verdict(node, passed[-1], words, known)
     again = len(results) < RUNS
     if not results:
-        return Verdict(node, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, f"{known.metric}: no run", again=True)
+        return Verdict(
+            node,
+            Outcome.INCONCLUSIVE,
+            Reason.NOT_MEASURED,
+            f"{known.metric}: the test has not run",
+            again=True,
+        )
     last = results[-1]
     reason = Reason.NOT_REPRODUCED if last.outcome is not Outcome.INCONCLUSIVE else last.reason
-    # Without references another run would not know more.
+    # Without enough references another run would not help.
     again = again and reason is not Reason.TOO_FEW_REFERENCES
-    words = f"{known.metric}: {len(failed)} failed and {len(passed)} passed of {len(results)} runs"
+    words = f"{known.metric}: of {len(results)} runs {len(failed)} failed and {len(passed)} passed"
     return Verdict(node, Outcome.INCONCLUSIVE, reason, words, last.evidence, again)
 
 
@@ -98,7 +108,7 @@ def _run(samples: Sequence[float], better: Better, others: Healthy | None, crite
     deficit = sign * (others.middle - middle) / others.middle
     z = sign * (others.middle - middle) / others.spread
     away = reference.distance(row, others.quantiles, better)
-    # As far as healthy members are, but a mere shift by the deficit must still be able to fail.
+    # Allow the distance of healthy members, but let a pure shift by the deficit still fail.
     least = min(criterion.distance, max(others.distance, criterion.deficit / 2))
     variation = float(row.std() / row.mean()) / others.variation
     evidence = (
@@ -107,7 +117,7 @@ def _run(samples: Sequence[float], better: Better, others: Healthy | None, crite
         ("deficit", deficit),
         ("z", z),
         ("distance", away),
-        ("variation against the reference", variation),
+        ("relative variation", variation),
         ("reference nodes", float(others.count)),
     )
     if deficit > criterion.deficit and z > criterion.z and away > least:

@@ -1,7 +1,8 @@
-"""The sweep of pairs: which pairs run next, and what follows from what they gave. A fold without a clock.
+"""The pair sweep: which pairs to test next, and what follows from the results. A pure state machine without
+a clock.
 
-Two matchings find suspects; each suspect then meets good partners in different racks, beside pairs of good
-nodes; slow pairs between nodes that are fast elsewhere are looked into from both ends.
+Two matchings find suspects. Each suspect is then tested with good partners in different racks, next to
+pairs of good nodes. Slow pairs whose nodes are fast elsewhere are then examined from both ends.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from convoy_controllers.guard.sweep.scores import scores, suspicion, values
 from convoy_controllers.guard.sweep.state import PairState, Settings, Stage, Test
 
 FEWEST = 4
-"""Nodes below which nobody can be told apart from a partner."""
+"""Fewest nodes for telling a slow node from its partner."""
 _FEWEST_GOOD = 6
-"""Good nodes to choose partners from, where there are so many; else the better half of all."""
+"""Good nodes to choose partners from if so many exist; otherwise the better half of all nodes."""
 
 
 def start(members: Iterable[Member], settings: Settings | None = None, seed: int = 0) -> PairState:
-    """A sweep of these nodes before its first round."""
+    """Return the state of a sweep of these nodes before its first round."""
     unique = tuple(sorted({one.node: one for one in members}.values(), key=lambda one: one.node))
     state = PairState(unique, settings or Settings(), seed, Stage.INSIDE)
     return _settled(replace(state, wanted=tuple(matching.inside(unique, _random(state)))))
 
 
 def next_round(state: PairState) -> tuple[Pair, ...]:
-    """Pairs to run at the same time, no node twice; empty when the sweep is done."""
+    """Return the pairs to test at the same time, no node twice; empty when the sweep is done."""
     found: list[Pair] = []
     busy: set[str] = set()
     for one in state.wanted:
@@ -42,10 +43,11 @@ def next_round(state: PairState) -> tuple[Pair, ...]:
 
 
 def apply_results(state: PairState, results: Iterable[Measured], leaving: Collection[str] = ()) -> PairState:
-    """After some results, in any order, and after the nodes in `leaving` have left the sweep for good.
+    """Return the state after some results, in any order, and after the nodes in `leaving` have left for
+    good.
 
-    A pair without a result is run again; one that cannot give any is heard with the value None. What was
-    not asked for does not count.
+    A pair without a result is tested again. Report a pair that cannot give a result with the value None.
+    Results that were not requested are ignored.
     """
     wanted = list(state.wanted)
     tests = list(state.tests)
@@ -59,7 +61,7 @@ def apply_results(state: PairState, results: Iterable[Measured], leaving: Collec
 
 
 def _without(wanted: Sequence[Pair], leaving: Collection[str], state: PairState) -> list[Pair]:
-    """The tests that still can be run; in a matching, those who lost their partners meet each other."""
+    """Return the tests that can still run. In a matching, nodes that lost their partners are paired anew."""
     kept = [one for one in wanted if not set(one) & set(leaving)]
     if state.stage > Stage.ACROSS:
         return kept
@@ -68,7 +70,7 @@ def _without(wanted: Sequence[Pair], leaving: Collection[str], state: PairState)
 
 
 def _settled(state: PairState) -> PairState:
-    """Moves on through the stages until there is something to run."""
+    """Advance through the stages until a test is wanted or the sweep is done."""
     while not state.wanted and state.stage is not Stage.DONE:
         state = _next(replace(state, stage=Stage(state.stage + 1)))
     return state
@@ -93,12 +95,12 @@ def _next(state: PairState) -> PairState:
 
 
 def _confirm(state: PairState, here: Sequence[Member]) -> PairState:
-    """Tells suspects from good nodes, and plans their tests."""
+    """Separate suspects from good nodes, and plan the suspects' tests."""
     score = {node: value for node, value in scores(values(state)).items() if node not in state.left}
     if len(here) < FEWEST or not score:
         return replace(state, stage=Stage.DONE)
     limit = suspicion(score, state.settings)
-    # A node without any figure is one to look into, too.
+    # A node without any value is suspected, too.
     suspects = tuple(one.node for one in here if score.get(one.node, limit + 1) > limit)
     ranked = sorted(set(score) - set(suspects), key=lambda node: (score[node], node))
     good = tuple(ranked[: max(len(score) // 2, _FEWEST_GOOD)])
@@ -107,5 +109,5 @@ def _confirm(state: PairState, here: Sequence[Member]) -> PairState:
 
 
 def _random(state: PairState) -> random.Random:
-    """The same at the same stage of the same sweep."""
+    """Return the same random generator for the same stage of the same sweep."""
     return random.Random(f"{state.seed}/{state.stage.name}")  # noqa: S311

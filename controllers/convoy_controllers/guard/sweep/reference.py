@@ -1,8 +1,8 @@
-"""What healthy nodes of one hardware class reach in one metric: frozen, and watched for drift.
+"""Values that healthy nodes of one hardware class reach in one metric: frozen, and monitored for drift.
 
-The reference distribution is that of the medoid, the node whose samples are nearest to all the others', as
-in SuperBench (ATC '24, "Proactive validation"). It is frozen under a version, so that a fleet that decays
-slowly cannot take it along.
+The reference distribution is that of the medoid: the node whose samples are nearest to those of all others,
+as in SuperBench (ATC '24, "Proactive validation"). It is frozen under a version, so that a slow decay of
+the whole fleet does not lower it.
 """
 
 from __future__ import annotations
@@ -20,58 +20,62 @@ from convoy_controllers.guard.sweep.scores import robust_sigma
 Row = NDArray[np.float64]
 
 LEVELS = 33
-"""Quantiles that stand for the samples of a node."""
+"""Number of quantiles that represent a node's samples."""
 ALARM = 0.02
-"""A medoid that has moved by more than this share is an alarm."""
+"""Share of drift of the medoid that raises an alarm."""
 _LEARNED = 0.95
-"""Quantile of the members' distances from the medoid that a healthy node is allowed."""
+"""Quantile of the members' distances from the medoid that a healthy node may have."""
 _LEAST_SPREAD = 0.003
-"""Of the medians, and of samples: no metric is steadier than this share."""
+"""Smallest assumed spread of medians and of samples, as a share: no metric is steadier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Of one metric and one class (accelerator, driver, firmware, power cap). Members without order."""
+    """Reference of one metric and one class (accelerator, driver, firmware, power cap). The order of
+    members is free.
+    """
 
     metric: str
     hardware: str
     better: Better
     version: int
     members: tuple[tuple[str, tuple[float, ...]], ...]
-    """Hardware id, then quantiles of its samples from least to most."""
+    """Hardware name, then quantiles of its samples in rising order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Healthy:
-    """What a node is held against."""
+    """Figures to compare a node with."""
 
     count: int
-    """Members, the node itself excluded."""
+    """Number of members, without the node itself."""
     quantiles: Row
-    """Of the medoid."""
+    """Quantiles of the medoid."""
     middle: float
     """Median of the members' medians."""
     spread: float
-    """Their robust standard deviation."""
+    """Robust standard deviation of the members' medians."""
     distance: float
-    """From the medoid, as far as healthy members are."""
+    """Largest distance from the medoid among healthy members."""
     variation: float
     """Median of the members' coefficients of variation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How far the medoid of recent samples is from the frozen one's."""
+    """Distance of the recent samples' medoid from the frozen one."""
 
-    moved: float
-    """Share of the frozen median; below zero it is slower, whichever way the metric is good."""
+    change: float
+    """Change as a share of the frozen median. Negative is slower, whichever direction the metric improves
+    in.
+    """
     alarm: bool
 
 
 def freeze(
     metric: str, hardware: str, better: Better, version: int, samples: Mapping[str, Sequence[float]]
 ) -> Reference:
-    """The reference that these nodes' samples make. Nodes with a value that is no figure are left out."""
+    """Return the reference made of these nodes' samples. A node with an invalid value is left out."""
     rows = {node: quantiles(row) for node, row in samples.items()}
     members = tuple(
         (node, tuple(float(value) for value in row)) for node, row in sorted(rows.items()) if row is not None
@@ -80,7 +84,9 @@ def freeze(
 
 
 def quantiles(samples: Sequence[float]) -> Row | None:
-    """The samples on a fixed grid of levels; None if there are none, or not all are positive figures."""
+    """Return the samples on a fixed grid of levels; None without samples, or if one is not a positive
+    number.
+    """
     row = np.asarray(samples, float)
     if not row.size or not np.isfinite(row).all() or (row <= 0).any():
         return None
@@ -88,8 +94,8 @@ def quantiles(samples: Sequence[float]) -> Row | None:
 
 
 def healthy(reference: Reference, without: str = "") -> Healthy | None:
-    """What all members but one reach; None where there are none."""
-    # Whoever is no member is held against the same as all others that are none.
+    """Return the figures of all members except `without`; None without any."""
+    # All non-members share one result, and so one cache entry.
     member = any(node == without for node, _ in reference.members)
     return _healthy(reference, without if member else "")
 
@@ -116,21 +122,22 @@ def _healthy(reference: Reference, without: str) -> Healthy | None:
 
 
 def distance(row: Row, medoid: Row, better: Better) -> float:
-    """The area by which the samples are worse than the medoid's, over its median.
+    """Return the area by which the samples are worse than the medoid's, relative to its median.
 
-    The integral of max(0, F(t) - F0(t)), taken along the levels instead of the values: that is one area.
+    It is the integral of max(0, F(t) - F0(t)), taken along the levels instead of the values: both areas are
+    equal.
     """
     worse = medoid - row if better is Better.HIGHER else row - medoid
     return float(np.maximum(worse, 0).mean() / medoid[LEVELS // 2])
 
 
 def drift(frozen: Reference, recent: Mapping[str, Sequence[float]]) -> Drift | None:
-    """How recent samples of the same class compare; None where there is nothing to compare."""
+    """Compare recent samples of the class with the frozen ones; None if one of both is empty."""
     fresh = freeze(frozen.metric, frozen.hardware, frozen.better, frozen.version, recent)
     before, now = healthy(frozen), healthy(fresh)
     if before is None or now is None:
         return None
-    moved = float(now.quantiles[LEVELS // 2] / before.quantiles[LEVELS // 2]) - 1
+    change = float(now.quantiles[LEVELS // 2] / before.quantiles[LEVELS // 2]) - 1
     if frozen.better is Better.LOWER:
-        moved = -moved
-    return Drift(moved, abs(moved) > ALARM)
+        change = -change
+    return Drift(change, abs(change) > ALARM)

@@ -1,7 +1,9 @@
-"""How likely a node has a fault that nobody has seen: gamma-Poisson by hardware, over its time since a sweep.
+"""Probability of an undetected fault of a node: a gamma-Poisson model by hardware, over the time since its
+sweep.
 
-Faults concentrate on few nodes, so a node's own past says more than the fleet's mean: the posterior mean of
-a Poisson rate whose prior, a gamma, is taken from the fleet (empirical Bayes, as in Clayton and Kaldor 1987).
+Faults concentrate on few nodes, so a node's own past says more than the fleet's mean. The rate is the
+posterior mean of a Poisson rate. Its gamma prior is estimated from the fleet (empirical Bayes, as in
+Clayton and Kaldor 1987).
 """
 
 from __future__ import annotations
@@ -13,21 +15,21 @@ from enum import StrEnum
 
 
 class Event(StrEnum):
-    """What is known of a node's past."""
+    """Kind of event in a node's past."""
 
     CONFIRMED = "confirmed"
-    """It was taken out of service for a fault."""
+    """The node was taken out of service for a fault."""
     SUSPECTED = "suspected"
-    """A job's detector named it, or a sweep failed it once."""
+    """A job's detector named the node, or a sweep failed it once."""
 
 
 WEIGHT = {Event.CONFIRMED: 1.0, Event.SUSPECTED: 0.5}
-"""Faults that one event counts for."""
+"""Number of faults that one event counts for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """A gamma over faults per hour: mean shape/hours."""
+    """Gamma distribution of faults per hour, with mean shape/hours."""
 
     shape: float = 0.5
     hours: float = 5_000.0
@@ -35,21 +37,22 @@ class Prior:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Of one hardware id."""
+    """Past of one piece of hardware."""
 
     hours: float = 0.0
-    """For which it has been watched."""
+    """Hours for which it has been observed."""
     events: tuple[tuple[Event, int], ...] = field(default=())
-    """How often each was."""
+    """Number of events of each kind."""
 
     def faults(self) -> float:
-        """Events by their weight."""
+        """Return the weighted number of events."""
         return sum(WEIGHT[event] * count for event, count in self.events)
 
 
 def prior(fleet: Sequence[History], least_shape: float = 0.05, most_shape: float = 50.0) -> Prior:
-    """By moments of the nodes' own rates: the more they differ beyond chance, the lower the shape. What is
-    taken for granted, the default, counts as much as it says; it is all there is where nothing has happened,
+    """Estimate the prior from the moments of the nodes' rates: the more they differ, the lower its shape.
+
+    The default prior takes part with the weight of its own hours. It is the result if nothing has happened
     or too few nodes are known.
     """
     before = Prior()
@@ -68,10 +71,10 @@ def prior(fleet: Sequence[History], least_shape: float = 0.05, most_shape: float
 
 
 def hazard(history: History, before: Prior) -> float:
-    """Faults per hour of this hardware: the posterior mean."""
+    """Return the faults per hour of this hardware: the posterior mean."""
     return (before.shape + history.faults()) / (before.hours + max(0.0, history.hours))
 
 
 def defective(per_hour: float, age_hours: float) -> float:
-    """The chance that a fault has come since the last sweep."""
+    """Return the probability of a fault since the last sweep."""
     return -math.expm1(-per_hour * max(0.0, age_hours))

@@ -1,7 +1,7 @@
-"""The figures of a sweep of pairs: a score for every node, who is suspected, and what good pairs reach.
+"""Figures of a pair sweep: a score for every node, the suspects, and the results of good pairs.
 
 Model: log t(i, j) = max(a(i), a(j)) + l(i, j) + noise, so the lowest of a node's values bounds its own.
-Values of pairs inside a rack and across racks are each held against their own kind.
+Values of pairs inside a rack and of pairs across racks are each compared with their own kind.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from convoy_controllers.guard.sweep.measuring import Pair, cost
 from convoy_controllers.guard.sweep.state import PairState, Settings, Stage, Test
 
 _LEAST_SIGMA = 0.003
-"""No test of a network is more exact than this."""
+"""Smallest assumed noise: no network test is more exact."""
 _FEW = 4
-"""Values below which a kind of pair has no centre of its own."""
+"""Fewest values for a kind of pair to have its own centre."""
 _MOST_TURNS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A test on the scale of costs, less what the faster pairs of its kind cost in the matchings."""
+    """A test result on the cost scale, relative to the fast pairs of its kind in the matchings."""
 
     stage: Stage
     pair: Pair
@@ -36,29 +36,32 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """What good pairs reach beside the suspects, less `Value.excess`' own zero, and the noise of one test."""
+    """Results of the good pairs tested next to the suspects, on the scale of `Value.excess`; and the noise
+    of one test.
+    """
 
     centre: float
     sigma: float
     count: int
     matched: float
-    """The same as `centre`, in the matchings."""
+    """The same as `centre`, for the matchings."""
 
     def error(self, tests: int) -> float:
-        """Standard error of the median of so many tests, and of the centre itself."""
+        """Return the standard error of the median of `tests` results, including the error of the centre."""
         return MEDIAN_ERROR * self.sigma * math.sqrt(1 / tests + 1 / max(1, self.count))
 
 
 def robust_sigma(values: Iterable[float], least: float = _LEAST_SIGMA) -> float:
-    """A standard deviation that outliers do not move, and never less than `least`."""
+    """Return a standard deviation that ignores outliers, at least `least`."""
     row = np.fromiter(values, dtype=np.float64)
     return max(least, spread(row)) if len(row) else least
 
 
 def values(state: PairState) -> tuple[Value, ...]:
-    """All tests that gave a figure, each less the lower tercile of the matchings' tests of its kind.
+    """Return all tests with a value, each relative to the lower tercile of the matchings' tests of its
+    kind.
 
-    The median would do only while less than half of the pairs hold a slow node: 29 % of the nodes.
+    The median would fail once half of the pairs contain a slow node: at 29 % slow nodes.
     """
     rack = {one.node: one.rack for one in state.members}
     costs = [(test, cost(test.measured.value, state.settings.better)) for test in state.tests]
@@ -78,7 +81,7 @@ def values(state: PairState) -> tuple[Value, ...]:
 
 
 def _tercile(row: Sequence[float]) -> float:
-    """The lower one, between the two values next to it."""
+    """Return the lower tercile, interpolated between the two nearest values."""
     at = (len(row) - 1) / 3
     ranked = sorted(row)
     low = int(at)
@@ -91,7 +94,7 @@ def _near(test: Test, rack: Mapping[str, str]) -> bool:
 
 
 def scores(found: Iterable[Value]) -> dict[str, float]:
-    """The lowest value of every node in the matchings."""
+    """Return the lowest value of every node in the matchings."""
     lowest: dict[str, float] = {}
     for one in found:
         if one.stage <= Stage.ACROSS:
@@ -101,11 +104,11 @@ def scores(found: Iterable[Value]) -> dict[str, float]:
 
 
 def suspicion(score: Mapping[str, float], settings: Settings) -> float:
-    """The score above which a node is a suspect."""
+    """Return the score above which a node is a suspect."""
     row = sorted(score.values())
     least = settings.suspect_share * math.log1p(settings.deficit)
     limit = math.inf
-    # What is slow must not hide itself by widening the spread: without it, again, until nothing changes.
+    # Slow nodes widen the spread and could hide themselves. Repeat without them until the limit is stable.
     for _ in range(_MOST_TURNS):
         kept = row[: bisect_right(row, limit)]
         beyond = settings.suspect_sigmas * robust_sigma(kept)
@@ -116,9 +119,11 @@ def suspicion(score: Mapping[str, float], settings: Settings) -> float:
 
 
 def normal(found: Collection[Value], bad: Collection[str]) -> Normal:
-    """From pairs without a node in `bad`: the centre of those beside the suspects, the noise of all.
+    """Return the figures of pairs without a node in `bad`: the centre next to the suspects, and the noise
+    of all.
 
-    The matchings load the network otherwise than a few pairs do, so their centre is not used.
+    The matchings load the network differently than a few pairs do, so their centre is used only if there is
+    no other.
     """
     clean = [one for one in found if not set(one.pair) & set(bad)]
     stages: dict[bool, list[float]] = {True: [], False: []}

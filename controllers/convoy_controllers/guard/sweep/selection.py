@@ -1,4 +1,4 @@
-"""Which nodes are swept although nothing asks for it: those where a sweep finds more than it costs."""
+"""Selection of nodes for routine sweeps: those where the expected gain exceeds the cost."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ from convoy_controllers.guard.sweep.risk import History, Prior
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node that could be swept now."""
+    """A node that can be swept now."""
 
     node: str
-    """Its hardware id."""
+    """Name of its hardware."""
     history: History = field(default_factory=History)
     age_hours: float | None = None
-    """Since its last sweep; None if it never had one."""
+    """Hours since its last sweep; None if it never had one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepCosts:
-    """What a fault costs while nobody knows of it, and what it costs to look."""
+    """Cost of an undetected fault, and cost of a sweep."""
 
     slow: float = 0.15
-    """The share of a job's pace that a defective node takes."""
+    """Share of a job's speed that a defective node costs."""
     hours: float = 24.0
-    """For which it would go on until something else finds it."""
+    """Hours for which a fault would stay undetected without a sweep."""
     minutes: float = 10.0
-    """Of a node, for a sweep."""
+    """Minutes of a node that a sweep takes."""
 
 
 def worth(one: Candidate, prior: Prior, costs: SweepCosts) -> float:
-    """Hours of waiting that a sweep is expected to find, over those that it takes: above 1 it pays. A node
-    that was never swept is always worth it: others are held against what it reaches.
+    """Return the expected hours saved by a sweep relative to its duration: above 1 it pays.
+
+    A node that was never swept is always worth it: other nodes are compared with its values.
     """
     if one.age_hours is None:
         return math.inf
@@ -49,7 +50,7 @@ def choose(
     prior: Prior | None = None,
     costs: SweepCosts | None = None,
 ) -> list[str]:
-    """The nodes that are worth it, the best first, as far as the budget of node-minutes goes."""
+    """Return the nodes worth a sweep, the best first, within the budget of node-minutes."""
     prior, costs = prior or Prior(), costs or SweepCosts()
     found = sorted(
         (-worth(one, prior, costs), -risk.hazard(one.history, prior), one.node) for one in candidates

@@ -1,4 +1,4 @@
-"""A sweep of pairs between two rounds: all that is known of it, as plain data."""
+"""State of a pair sweep between two rounds, as plain data."""
 
 from __future__ import annotations
 
@@ -9,55 +9,59 @@ from convoy_controllers.guard.sweep.measuring import Better, Measured, Member, P
 
 
 class Stage(IntEnum):
-    """What the tests that are wanted are for."""
+    """Purpose of the tests that are wanted."""
 
     INSIDE = 0
-    """A matching inside racks."""
+    """Matching inside racks."""
     ACROSS = 1
-    """A matching across racks."""
+    """Matching across racks."""
     CONFIRM = 2
-    """Suspects with good partners, and good partners with each other."""
+    """Suspects with good partners, and good nodes with each other."""
     MORE = 3
-    """More partners for those that are close to the limit; slow links once more."""
+    """More partners for suspects near the limit, and repeated tests of slow links."""
     LINKS = 4
-    """Each end of a slow link with another partner."""
+    """Each node of a slow link with another partner."""
     DONE = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What counts as slow, and how much is measured. Chosen on seeds 0 to 9 of `make bench-guard-sweep`."""
+    """Limits of slowness, and amounts of tests. Chosen on seeds 0 to 9 of `make bench-guard-sweep`."""
 
     better: Better = Better.HIGHER
     deficit: float = 0.05
-    """The least slowdown that is a fault; healthy silicon varies by as much."""
+    """Smallest slowdown that is a fault. Healthy silicon varies by up to this much."""
     detectable: float = 0.10
-    """A slowdown that must not be missed; where noise hides it nobody passes."""
+    """Slowdown that must not be missed. If noise hides it, no node passes."""
     suspect_sigmas: float = 2.1
-    """A node is suspected above the median score and so much of the scores' spread, ..."""
+    """A node is suspected if its score exceeds the median by this many standard deviations of the scores
+    ...
+    """
     suspect_share: float = 0.5
-    """... but not below this share of `deficit`."""
+    """... and by at least this share of `deficit`."""
     references: int = 10
-    """Pairs of good nodes that are measured beside the suspects."""
+    """Pairs of good nodes to test next to the suspects."""
     partners: int = 3
     """Good partners of a suspect, in different racks."""
     more: int = 2
-    """Further ones where the first leave a doubt."""
+    """Further partners if the first ones leave a doubt."""
     false_alarm: float = 0.01
-    """The chance that noise alone fails one of a sweep's suspects."""
+    """Probability that noise alone fails one of a sweep's suspects."""
     power: float = 0.8
-    """The least chance that a node slower by `detectable` would have become a suspect, for others to pass."""
+    """Least probability that a node slower by `detectable` would have become a suspect. Below it no node
+    passes.
+    """
     link_sigmas: float = 4.0
-    """One test is slow beyond so much noise, and beyond `deficit`."""
+    """A test is slow beyond this many standard deviations of the noise, and beyond `deficit`."""
     rack_share: float = 0.6
-    """Of a rack's nodes: if so many fail, and at least three, it is the rack."""
+    """Share of a rack's nodes, at least three, whose failure is blamed on the rack."""
     at_once: int = 0
-    """The most pairs in a round; 0 for no bound."""
+    """Most pairs in a round; 0: unlimited."""
 
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """A measurement and what it was made for."""
+    """A result and the stage that requested it."""
 
     stage: Stage
     measured: Measured
@@ -65,7 +69,7 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class PairState:
-    """Of one sweep. `wanted` are the tests still to run in this stage."""
+    """State of one sweep. `wanted` holds the tests still to run in this stage."""
 
     members: tuple[Member, ...]
     settings: Settings
@@ -79,4 +83,4 @@ class PairState:
     good: tuple[str, ...] = ()
     """Partners for suspects, the best first."""
     links: tuple[Pair, ...] = ()
-    """Slow though both ends are fast with others."""
+    """Pairs that are slow although both nodes are fast with others."""

@@ -1,4 +1,4 @@
-"""What a sweep says of a node, a link or a rack, with the figures that it rests on."""
+"""Verdicts of a health sweep on nodes, links and racks, with the figures behind them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """Three-valued: a test that cannot tell says so."""
+    """Result of a test: pass, fail, or inconclusive if it cannot tell."""
 
     PASS = "Pass"  # noqa: S105
     FAIL = "Fail"
@@ -15,7 +15,7 @@ class Outcome(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a verdict is what it is."""
+    """Reason of a verdict."""
 
     MEETS_REFERENCE = "MeetsReference"
     SLOW_WITH_ALL = "SlowWithAllPartners"
@@ -41,30 +41,30 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One sentence of a sweep about one subject."""
+    """A sweep's verdict on one subject."""
 
     subject: str
-    """Hardware id of a node; `a|b` for the link between two; `rack/NAME`."""
+    """Hardware name of a node, `a|b` for the link between two nodes, or `rack/NAME`."""
     outcome: Outcome
     reason: Reason
     words: str
-    """For a person."""
+    """Explanation for a person."""
     evidence: tuple[tuple[str, float], ...] = ()
-    """Figures by name; ratios are shares (0.1 is 10 % slower than the reference)."""
+    """Figures by name. Ratios are shares: 0.1 is 10 % slower than the reference."""
     again: bool = False
-    """One more run of the same test may decide it."""
+    """True if one more run of the same test may decide."""
     sticky: bool = False
-    """Stays Fail until a person clears it or the hardware is another."""
+    """True if Fail stays until a person clears it or the hardware changes."""
 
 
 def kept(before: Verdict | None, now: Verdict) -> Verdict:
-    """What holds once `now` has come after `before`: a sticky failure outlives a later pass."""
+    """Return the verdict that holds after `now` follows `before`: a sticky failure survives a later pass."""
     if before is not None and before.sticky and before.outcome is Outcome.FAIL:
         return before
     return now
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
-    """The one that decides over a node that several tests have judged."""
+    """Return the verdict that decides over a node judged by several tests."""
     order = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
     return min(verdicts, key=lambda one: (not one.sticky, order.index(one.outcome)))

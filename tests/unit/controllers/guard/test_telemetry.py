@@ -202,7 +202,7 @@ def test_joined_windows_are_sums() -> None:
     larger = replace(dp, bytes=101, count=1, seconds=9.0)
     assert dp.joined(larger) == larger.joined(dp) == larger
     assert joined([window(3, 1, micro=(0.1,)), other]).micro == ()
-    with pytest.raises(ValueError, match="of one rank"):
+    with pytest.raises(ValueError, match="of a single rank"):
         joined([one, window(1, 2)])
 
 

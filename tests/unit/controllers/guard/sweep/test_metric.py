@@ -134,7 +134,7 @@ def test_a_fleet_that_decays_raises_an_alarm(factor: float, alarm: bool, better:
     recent = {node: [value * factor for value in row] for node, row in known.members}
     found = reference.drift(known, recent)
     assert found is not None and found.alarm is alarm
-    assert found.moved == pytest.approx((factor - 1) * (1 if better is Better.HIGHER else -1), abs=0.003)
+    assert found.change == pytest.approx((factor - 1) * (1 if better is Better.HIGHER else -1), abs=0.003)
     assert reference.drift(known, {}) is None
 
 

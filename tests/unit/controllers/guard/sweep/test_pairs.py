@@ -101,7 +101,7 @@ def test_slow_nodes_fail_and_nobody_else(count: int, better: Better) -> None:
     assert {one.outcome for one in said[:count] if one.subject not in slow} == {Outcome.PASS}
     failed = next(one for one in said if one.subject == "n001")
     assert failed.reason is Reason.SLOW_WITH_ALL
-    assert dict(failed.evidence)["with good partners"] == pytest.approx(0.2, abs=0.04)
+    assert dict(failed.evidence)["median with good partners"] == pytest.approx(0.2, abs=0.04)
 
 
 def test_a_suspect_meets_partners_of_different_racks() -> None:
