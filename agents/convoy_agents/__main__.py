@@ -1,4 +1,4 @@
-"""`convoy-agent`: the node agent. All settings come from the environment (settings.py)."""
+"""`convoy-agent`: the node agent. All settings are environment variables (settings.py)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from convoy_agents.settings import Settings, SettingsError
 
 
 def main() -> None:
-    """Runs until SIGTERM or SIGINT; exit code 1 when a part fails, 2 for unusable settings."""
+    """Run until SIGTERM or SIGINT. Exit with code 1 if a component fails, 2 for invalid settings."""
     try:
         settings = Settings.from_env(os.environ)
     except SettingsError as error:
         print(f"convoy-agent: {error}", file=sys.stderr)
         sys.exit(2)
     configure_logging(settings.log_level)
-    # Sockets and folders get their modes from chmod, not from whatever the container was started with.
+    # chmod sets the modes of sockets and folders, independent of the container's umask.
     os.umask(0o022)
     try:
         asyncio.run(_run(settings))
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def configure_logging(level: str) -> None:
-    """One JSON object a line on stdout: time in UTC, level, event, facts."""
+    """Write logs to stdout, one JSON object per line: time in UTC, level, event, key-value pairs."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -1,4 +1,4 @@
-"""Growing, jittered pauses between tries."""
+"""Exponential back-off with jitter."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Backoff:
-    """Pauses between half and all of a bound that doubles from `first` to `cap` seconds.
+    """Computes pauses of half to all of a bound. The bound doubles from `first` up to `cap` seconds.
 
-    The jitter keeps the agents of a large cluster from dialling a returning hub in step.
+    The jitter prevents the agents of a large cluster from reconnecting to a restarted hub all at the same
+    time.
     """
 
     first: float = 0.2
@@ -19,10 +20,10 @@ class Backoff:
     _bound: float = 0.0
 
     def next(self) -> float:
-        """Seconds to wait before the next try."""
+        """Return the seconds to wait before the next retry."""
         self._bound = min(self.cap, self._bound * 2 or self.first)
         return self._bound * self.random.uniform(0.5, 1.0)
 
     def reset(self) -> None:
-        """Starts over at `first`: a try has succeeded."""
+        """Reset the bound to `first` after a success."""
         self._bound = 0.0

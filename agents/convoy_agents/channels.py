@@ -1,4 +1,4 @@
-"""gRPC channels and servers of the agent: one certificate, one certificate authority, one set of options."""
+"""gRPC channel and server options of the agent, its TLS identity, and TLS channels."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 import grpc
 
 KEEPALIVE_MS = 10_000
-"""A dead hub or peer is noticed within this and KEEPALIVE_TIMEOUT_MS."""
+"""Milliseconds between keepalive pings. A dead hub or peer is detected within this plus
+KEEPALIVE_TIMEOUT_MS.
+"""
 KEEPALIVE_TIMEOUT_MS = 5_000
 MAX_MESSAGE = 5 * 1024 * 1024
-"""A chunk of a checkpoint and what is said with it."""
+"""Maximum bytes of a message: a chunk of a checkpoint and its metadata."""
 
 CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
@@ -22,16 +24,16 @@ CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.enable_retries", 0),
-    # Our own back-off rules between tries; the channel's must not outlast it.
+    # The agent's own back-off controls retries; the channel's must not be longer.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2000),
-    # The longest that one try to connect may take: a SYN that fell into a cut link would otherwise hold up
-    # the next for 20 s, long after the link is whole again.
+    # Time limit of one connection attempt. Otherwise a SYN lost on a broken link would delay the next attempt
+    # by 20 s, long after the link is repaired.
     ("grpc.min_reconnect_backoff_ms", 5000),
 )
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
-    # A slot whose call is held and whose link is cut must not count as prepared until its deadline.
+    # A slot with a pending call on a broken link must not count as prepared until the deadline.
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -42,18 +44,20 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A certificate that speaks for this node, and its key, which is never written anywhere."""
+    """This node's client certificate and its private key. The key is never written to disk."""
 
     node: str
     certificate: bytes
     key: bytes = field(repr=False)
     authority: bytes = field(repr=False)
     expires: float
-    """Unix seconds."""
+    """Expiry of the certificate (Unix seconds)."""
 
 
 def dial(address: str, server_name: str, authority: bytes, identity: Identity | None) -> grpc.aio.Channel:
-    """A TLS channel to the holder of `server_name`; without an identity the server learns nothing of ours."""
+    """Return a TLS channel to the server with the certificate name `server_name`. Without an identity no
+    client certificate is sent.
+    """
     credentials = grpc.ssl_channel_credentials(
         root_certificates=authority,
         private_key=identity.key if identity else None,
@@ -64,18 +68,18 @@ def dial(address: str, server_name: str, authority: bytes, identity: Identity | 
 
 
 class ChannelClosed(Exception):
-    """The channel was closed, not by who called: another identity or another peer took its place."""
+    """The channel was closed by another task, because the agent's identity or the peer was replaced."""
 
 
 @contextlib.contextmanager
 def detect_close() -> Iterator[None]:
-    """ChannelClosed for calls that are made meanwhile, when their channel is closed below them or between two."""
+    """Raise ChannelClosed if the channel is closed during the block, before or during a call."""
     try:
         yield
     except grpc.aio.UsageError as error:
-        raise ChannelClosed("the connection was closed before the call") from error
+        raise ChannelClosed("the channel was closed before the call") from error
     except asyncio.CancelledError as error:
-        # gRPC raises it, too, for a call below which the channel is closed.
+        # gRPC also raises CancelledError for a call whose channel is closed.
         if (task := asyncio.current_task()) is None or task.cancelling():
             raise
-        raise ChannelClosed("the connection was closed below the call") from error
+        raise ChannelClosed("the channel was closed during the call") from error

@@ -1,4 +1,4 @@
-"""A slot's side of a commit: calls the agent of slot 0 until the generation is decided or the time is up."""
+"""The client side of a commit: calls the agent of slot 0 until the generation is decided or time runs out."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
 Plan = Callable[[str], Assignment | None]
-"""The assignment of a pod uid as it is now: a peer's address may change while a call is tried."""
+"""Returns the current assignment of a pod uid. A peer's address may change between retries."""
 
-PATIENCE_SECONDS = 150.0
-"""Seconds for one generation. Longer than a call is held: slots whose ranks write at different speeds must
-meet.
+COMMIT_SECONDS = 150.0
+"""Seconds to wait for one generation. Longer than a held call lasts, because the ranks of different slots
+may write at different speeds.
 """
 
 log = structlog.get_logger()
 
 
 class CommitClient:
-    """The client of the pods of one node."""
+    """Requests commits for the pods of one node."""
 
     def __init__(self, node: str, coordinator: CommitCoordinator, peers: PeerClient, plan: Plan) -> None:
         self._node = node
@@ -47,13 +47,13 @@ class CommitClient:
         generation: Generation,
         vote: PrepareVote | None = None,
     ) -> CommitOutcome:
-        """Request the commit of a generation at a tier. Return its outcome; EXPIRED when it did not come in
-        time.
+        """Request the commit of a generation at a tier. Return the outcome; EXPIRED if there is no decision
+        in time.
         """
         began = time.monotonic()
         outcome = CommitOutcome(Verdict.EXPIRED, 0)
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(COMMIT_SECONDS):
                 outcome = await self._prepare(plan, tier, generation, vote)
         except TimeoutError:
             log.warning(
@@ -95,7 +95,9 @@ class CommitClient:
         return await self._until_decided(plan, here, lambda member: self._peers.prepare(member, request))
 
     async def abandon(self, plan: Assignment, generation: Generation) -> None:
-        """Report to slot 0's agent, if it answers in time, that the slot could not save a generation."""
+        """Report to slot 0's agent that the slot could not save a generation. Give up silently after a
+        timeout.
+        """
         request = hub_pb2.AbandonRequest(
             job_uid=plan.job_uid,
             incarnation=generation.incarnation,
@@ -107,7 +109,7 @@ class CommitClient:
             return self._coordinator.abandon(plan.job_uid, generation)
 
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(COMMIT_SECONDS):
                 await self._until_decided(plan, here, lambda member: self._peers.abandon(member, request))
 
     async def _until_decided(
@@ -116,7 +118,9 @@ class CommitClient:
         here: Callable[[Assignment], Awaitable[CommitOutcome]],
         there: Callable[[Member], Awaitable[CommitOutcome]],
     ) -> CommitOutcome:
-        """Call slot 0's agent, which may be this one, until it decides or the caller's time is up."""
+        """Call slot 0's agent, which may be this one, until it decides. Retry on errors, without a time
+        limit.
+        """
         backoff = Backoff(first=0.05, cap=2.0)
         while True:
             plan = self._plan(plan.pod_uid) or plan
@@ -126,7 +130,7 @@ class CommitClient:
                 if outcome.verdict is not Verdict.EXPIRED:
                     return outcome
             except grpc.aio.AioRpcError as error:
-                log.info("coordinator does not answer", node=first.node, why=describe(error))
+                log.info("commit coordinator does not respond", node=first.node, why=describe(error))
             except TimeoutError:
-                log.info("no certificate to ask with", node=first.node)
+                log.info("this agent has no certificate to call the commit coordinator", node=first.node)
             await asyncio.sleep(backoff.next())

@@ -1,4 +1,4 @@
-"""The coordinator of a job's commits: holds the calls of its slots until commit.py has decided."""
+"""The coordinator of a job's commits. It holds the slots' calls until `checkpoint/commit.py` decides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Record
 
 MAX_HELD = 4096
-"""Calls that are held at most for one job and tier."""
+"""Maximum number of held calls for one job and tier."""
 
 log = structlog.get_logger()
 
@@ -27,7 +27,7 @@ class PrepareVote(NamedTuple):
     """A slot's vote for a generation that its ranks have sealed in memory."""
 
     shards: Mapping[str, str]
-    """Ids of the manifests, by shard."""
+    """Manifest ids by shard."""
     metadata: ShardMetadata
 
 
@@ -36,28 +36,30 @@ class CommitOutcome(NamedTuple):
 
     verdict: Verdict
     seen: int
-    """The latest incarnation that the coordinator knows of."""
+    """The latest incarnation that the coordinator knows."""
     record: Record | None = None
     """The record of a committed generation."""
 
 
 class Ledger(Protocol):
-    """The records of generations in memory, at the agent of slot 0."""
+    """The generation records of the jobs whose slot 0 is on this node."""
 
     async def stands(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
-        """Return the record of a generation that stands at the tier already."""
+        """Return the record of a generation that is already committed at the tier, else None."""
         ...
 
     async def write(
         self, plan: Assignment, tier: Tier, generation: Generation, votes: Mapping[int, PrepareVote]
     ) -> bool:
-        """Write a generation down that every slot has prepared. False when that cannot be."""
+        """Write the record of a generation that every slot has prepared. Return False if that is
+        impossible.
+        """
         ...
 
 
 @dataclass(slots=True)
 class _HeldCommit:
-    """One generation at one tier while its slots' calls are held."""
+    """A generation at one tier and the calls that wait for its decision."""
 
     calls: dict[asyncio.Future[Verdict], int] = field(default_factory=dict)
     """The slot of each held call."""
@@ -81,7 +83,7 @@ class _Job:
 
 
 class CommitCoordinator:
-    """The coordinator of the jobs that keep states in memory and whose slot 0 is a pod of this node."""
+    """Coordinates commits of the jobs with checkpoints in memory whose slot 0 is a pod of this node."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -94,12 +96,12 @@ class CommitCoordinator:
         return job.assignment if job else None
 
     def seen(self, job_uid: str) -> int:
-        """Return the latest incarnation that is known; 0 for a job that this agent does not coordinate."""
+        """Return the latest known incarnation of a job; 0 if this agent does not coordinate it."""
         job = self._jobs.get(job_uid)
         return max(tier.state.seen for tier in job.tiers.values()) if job else 0
 
     def update(self, pod: PodState) -> None:
-        """Apply a pod's assignment and the latest incarnation that it has seen."""
+        """Apply a pod's assignment and the latest incarnation that the pod has seen."""
         plan = pod.assignment
         for uid in [key for key, job in self._jobs.items() if job.pod_uid == pod.uid]:
             if not plan or plan.slot or plan.job_uid != uid or plan.memory is None:
@@ -110,14 +112,14 @@ class CommitCoordinator:
         if job is None:
             job = self._jobs[plan.job_uid] = _Job(pod.uid, plan)
         elif plan.incarnation < job.assignment.incarnation:
-            return  # an earlier pod of slot 0 that is still leaving
+            return  # an earlier pod of slot 0 that is still terminating
         job.pod_uid, job.assignment = pod.uid, plan
         for tier in Tier:
             self._apply(job, tier, commit.Planned(plan.incarnation, len(plan.members)))
             self._apply(job, tier, commit.IncarnationSeen(pod.seen))
 
     def drop_pod(self, pod_uid: str) -> None:
-        """Drop the jobs of a pod that left the node: it coordinates nothing any more."""
+        """Drop the jobs whose slot 0 was this pod, which left the node."""
         for uid in [key for key, job in self._jobs.items() if job.pod_uid == pod_uid]:
             self._drop(uid)
 
@@ -129,9 +131,9 @@ class CommitCoordinator:
         generation: Generation,
         vote: PrepareVote | None = None,
     ) -> CommitOutcome:
-        """Wait until the generation is decided at the tier. EXPIRED: try again.
+        """Wait until the generation is decided at the tier, and return the outcome. EXPIRED means: retry.
 
-        A cancelled call counts as withdrawn. `vote` belongs to the local tier.
+        Cancelling the call withdraws the slot's vote. `vote` is used at the local tier only.
         """
         job = self._jobs.get(job_uid)
         if job is None or slot >= len(job.assignment.members):
@@ -148,7 +150,7 @@ class CommitCoordinator:
         return CommitOutcome(verdict, commits.state.seen, record)
 
     def abandon(self, job_uid: str, generation: Generation) -> CommitOutcome:
-        """Note that a slot will never prepare a generation at the local tier. EXPIRED: try again."""
+        """Record that a slot will never prepare a generation at the local tier. EXPIRED means: retry."""
         job = self._jobs.get(job_uid)
         if job is None or job.assignment.incarnation < generation.incarnation:
             return CommitOutcome(Verdict.EXPIRED, 0)
@@ -164,10 +166,10 @@ class CommitCoordinator:
         held.calls[verdict] = slot
         if vote is not None:
             held.votes[slot] = vote
-        # Bound to this call: its caller gets a verdict even if nothing else ever happens.
+        # This timer guarantees the caller a verdict even if no other event arrives.
         timer = loop.call_later(commit.DEADLINE_SECONDS, self._apply, job, tier, commit.Tick())
         try:
-            # An overdue generation must not stand in this one's way.
+            # Expire overdue generations first, so that they do not block this one.
             self._apply(job, tier, commit.Tick())
             self._apply(job, tier, commit.Prepare(slot, generation))
             async with asyncio.timeout(2 * commit.DEADLINE_SECONDS):
@@ -217,7 +219,9 @@ class CommitCoordinator:
         try:
             written = await self._ledger.write(plan, tier, generation, votes)
         except OSError as error:
-            log.error("generation not written down", job=plan.job, why=str(error), **generation._asdict())
+            log.error(
+                "writing the generation record failed", job=plan.job, why=str(error), **generation._asdict()
+            )
             written = False
         self._apply(job, tier, commit.Recorded(generation) if written else commit.Unwritten(generation))
 
@@ -229,7 +233,7 @@ class CommitCoordinator:
 
 
 def _end(held: _HeldCommit, verdict: Verdict) -> None:
-    """Give every held call its verdict, unless it has one."""
+    """Complete all held calls that have no verdict yet."""
     for call in held.calls:
         if not call.done():
             call.set_result(verdict)

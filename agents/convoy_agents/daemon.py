@@ -1,4 +1,4 @@
-"""The agent as a whole: what is started, in which order, and how it leaves."""
+"""The agent process: starts its components in order, and stops them."""
 
 from __future__ import annotations
 
@@ -53,15 +53,17 @@ from convoy_agents.tiercheck.trouble_reporter import TroubleReporter
 from convoy_agents.wire import http, hub_pb2
 
 LEAVE_SECONDS = 8.0
-"""From SIGTERM to the end: less than the DaemonSet's terminationGracePeriodSeconds."""
+"""Seconds from SIGTERM to exit. Less than the DaemonSet's terminationGracePeriodSeconds."""
 MAX_ENCODERS = 4
-"""Threads, and at most a quarter of the node's cores: the others are the training's."""
+"""Maximum number of encoder threads. They use at most a quarter of the node's cores, to leave the rest to
+training.
+"""
 
 log = structlog.get_logger()
 
 
 def version() -> str:
-    """Of the installed distribution; 0+unknown when it runs from a checkout."""
+    """Return the installed distribution's version; 0+unknown if the agent runs from a checkout."""
     try:
         return importlib.metadata.version("convoy-operator")
     except importlib.metadata.PackageNotFoundError:
@@ -69,7 +71,7 @@ def version() -> str:
 
 
 class Agent:
-    """Wires the parts. `run` ends after `leave`, or raises what made a part fail."""
+    """Connects all components. `run` returns after `leave`, or raises the error of a failed component."""
 
     def __init__(
         self, settings: Settings, find_sources: Callable[[], library.Sources] = library.installed
@@ -156,12 +158,12 @@ class Agent:
         )
 
     def leave(self, reason: str) -> None:
-        """Begins a planned exit."""
+        """Start a planned exit."""
         self._reason = reason
         self._leaving.set()
 
     async def run(self) -> None:
-        """Recovers, serves, and leaves. OSError or LibraryError when the node lacks something it needs."""
+        """Recover state, serve, and exit. OSError or LibraryError if the node lacks a prerequisite."""
         settings = self.settings
         self.health_port = await self._health.start(settings.metrics_port)
         settings.run_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -175,9 +177,9 @@ class Agent:
             telemetry=self._telemetry.add,
         )
         volumes = Volumes(settings.kubelet_dir, folders, self.pods, hooks)
-        # The ranks of an earlier agent are about to ask for what it kept.
+        # Ranks that started under an earlier agent will soon request their memory.
         await self.memory_manager.recover()
-        # Sockets first: the pods of an earlier agent are dialling already.
+        # Open the sockets early: pods that started under an earlier agent are already connecting.
         await volumes.recover()
         await self._resume()
         csi = CsiServers(settings.kubelet_dir, settings.node, version(), volumes)
@@ -204,11 +206,11 @@ class Agent:
             try:
                 await self._committer.resume(state.uid)
             except OSError as error:
-                # Its ranks hear of it when they ask; the other pods need this agent.
-                log.error("what was under way does not go on", pod_uid=state.uid, why=str(error))
+                # The pod's ranks get the error on their next request. The other pods still need this agent.
+                log.error("saves and uploads in progress not resumed", pod_uid=state.uid, why=str(error))
 
     async def _serve_hub(self) -> None:
-        """Peer first: Hello tells its address."""
+        """Start the Peer server, then the hub session: Hello contains the server's port."""
         self.peer_port = await self._peer_server.start()
         host = self.settings.pod_ip
         self.hub.peer_address = f"[{host}]:{self.peer_port}" if ":" in host else f"{host}:{self.peer_port}"
@@ -221,7 +223,7 @@ class Agent:
             async with asyncio.timeout(LEAVE_SECONDS):
                 if connected:
                     await asyncio.wait([task for task in tasks if task.get_name() == "hub"], timeout=3.0)
-                # Nothing may start any more what is about to be stopped.
+                # Cancel all tasks first, so that none of them restarts a component that is being stopped.
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
@@ -238,7 +240,7 @@ class Agent:
                     log.info("node cleared", left=left)
                 await self._health.stop()
         except TimeoutError:
-            log.warning("left before everything was closed")
+            log.warning("exit before all components were closed")
 
     async def _remove_stale_folders(self, volumes: Volumes) -> None:
         while True:
@@ -249,8 +251,8 @@ class Agent:
                 log.warning("stale pod folders not removed", why=str(error))
 
     def not_ready(self) -> str:
-        """What keeps the agent from serving pods; empty when nothing does."""
-        # The hub's absence is no reason: pods start, train and commit without it.
+        """Return the reason why the agent cannot serve pods; empty if it can."""
+        # An unreachable hub is not a reason: pods start, train and commit without the hub.
         return "" if self._recovered else "recovering the pods of an earlier agent"
 
     def _advanced(self, pod: PodState) -> None:
@@ -281,7 +283,7 @@ class Agent:
 
     async def _finish_job(self, job_uid: str) -> None:
         await self.memory_manager.drop_job(job_uid)
-        # The hub says it again for as long as its memory is not given back.
+        # The hub repeats the message until the agent no longer reports the job's memory.
         if self.memory_manager.get(job_uid) is None:
             self._ledger.drop_job(job_uid)
             self._ranks.drop_job(job_uid)

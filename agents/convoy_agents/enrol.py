@@ -1,4 +1,4 @@
-"""Buys and renews the agent's certificate with its projected service-account token."""
+"""Obtains and renews the agent's certificate with its projected service-account token."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from convoy_crds import terms
 
 CALL_SECONDS = 10.0
 RENEW_AT = 2 / 3
-"""Of a certificate's life; the last third is for trying."""
+"""Fraction of a certificate's lifetime after which renewal starts. The rest is left for retries."""
 RETRY_CAP = 30.0
 MAX_COMMON_NAME = 64
-"""X.520's bound; a longer node name is in the subject's alternative name alone."""
+"""Maximum length of an X.520 common name. A longer node name appears in the subject alternative name only."""
 
 log = structlog.get_logger()
 
 
 class EnrolError(Exception):
-    """The hub's answer is not a certificate for our key and node."""
+    """The hub's reply is not a valid certificate for this agent's key and node."""
 
 
 class Enrolment:
-    """Holds the current identity and keeps it fresh. The key lives in memory only."""
+    """Holds the current identity and renews it. The private key exists in memory only."""
 
     def __init__(self, node: str, hub: str, token_file: Path, ca_file: Path) -> None:
         self._node = node
@@ -46,20 +46,20 @@ class Enrolment:
 
     @property
     def current(self) -> Identity | None:
-        """The newest identity; None before the first and after it ran out."""
+        """The newest identity; None before the first enrolment and after expiry."""
         if self._identity and self._identity.expires <= time.time():
             return None
         return self._identity
 
     async def ready(self) -> Identity:
-        """Waits for an identity that has not run out."""
+        """Wait until there is an identity that has not expired, and return it."""
         while (identity := self.current) is None:
             self._ready.clear()
             await self._ready.wait()
         return identity
 
     async def run(self) -> None:
-        """Enrols and renews for ever; a failure is tried again with a growing, jittered pause."""
+        """Enrol and renew forever. Retry failures with exponential back-off."""
         backoff = Backoff(first=0.5, cap=RETRY_CAP)
         while True:
             try:
@@ -82,15 +82,16 @@ class Enrolment:
             await asyncio.sleep(pause)
 
     async def enrol(self) -> Identity:
-        """One try: a new key, a request, the hub's certificate for it.
+        """Try once: create a key and request a certificate for it from the hub.
 
-        AioRpcError as the hub answers, OSError without token or CA, EnrolError for a wrong answer.
+        AioRpcError if the call fails, OSError if the token or CA file cannot be read, EnrolError for an
+        invalid reply.
         """
-        # Small files that the kubelet keeps in memory, read anew because it rotates them.
+        # The files are small and in memory. They are read each time because the kubelet rotates them.
         token, authority = self._token_file.read_text().strip(), self._ca_file.read_bytes()
         if b"BEGIN CERTIFICATE" not in authority:
-            # gRPC would fall back to the image's public authorities.
-            raise EnrolError(f"{self._ca_file} holds no certificate")
+            # Without a certificate gRPC would trust the image's public authorities.
+            raise EnrolError(f"{self._ca_file} contains no PEM certificate")
         key = ec.generate_private_key(ec.SECP256R1())
         async with dial(self._hub, terms.HUB_SERVER_NAME, authority, None) as channel:
             request = hub_pb2.EnrolRequest(token=token, csr_pem=signing_request(key, self._node))
@@ -110,7 +111,7 @@ class Enrolment:
 
 
 def signing_request(key: ec.EllipticCurvePrivateKey, node: str) -> bytes:
-    """A PEM certificate signing request for the agent of `node`."""
+    """Return a PEM certificate signing request for the agent of `node`."""
     subject = [x509.NameAttribute(NameOID.COMMON_NAME, node)] if len(node) <= MAX_COMMON_NAME else []
     names = x509.SubjectAlternativeName([x509.DNSName(terms.agent_server_name(node))])
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject))
@@ -119,7 +120,7 @@ def signing_request(key: ec.EllipticCurvePrivateKey, node: str) -> bytes:
 
 
 def describe(error: BaseException) -> str:
-    """An error in one line for the log; of an RPC its code and details."""
+    """Return an error as one line for the log; for an RPC its code and details."""
     if isinstance(error, grpc.aio.AioRpcError):
         return f"{error.code().name}: {error.details()}"
     return f"{type(error).__name__}: {error}"
@@ -127,9 +128,9 @@ def describe(error: BaseException) -> str:
 
 def _check(reply: hub_pb2.EnrolReply, key: ec.EllipticCurvePrivateKey, node: str) -> None:
     if reply.node != node:
-        raise EnrolError(f"the token speaks for node {reply.node!r}, this agent serves {node!r}")
+        raise EnrolError(f"the token belongs to node {reply.node!r}, but this agent serves {node!r}")
     if reply.expires_unix <= time.time():
         raise EnrolError("the certificate has already expired: compare the clocks of this node and the hub's")
     certificate = x509.load_pem_x509_certificate(reply.certificate_pem)
     if certificate.public_key() != key.public_key():
-        raise EnrolError("the certificate is for another key")
+        raise EnrolError("the certificate does not match the requested key")

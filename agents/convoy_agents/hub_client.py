@@ -1,4 +1,4 @@
-"""The session with the leader's hub: hello, heartbeats, reports; commands come back."""
+"""The agent's session with the leader's hub: sends Hello, heartbeats and reports, and receives commands."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from convoy_controllers.liveness.timings import HEARTBEAT_SECONDS, WELCOME_SECON
 from convoy_crds import terms
 
 CONNECT_SECONDS = 2.0
-"""For a dial and the sign that Hello was taken: the Service may have chosen a replica whose node is gone."""
+"""Seconds to connect and to have Hello accepted. The Service may choose a replica on a dead node."""
 SILENCE_SECONDS = 3.5
-"""A hub that answers three heartbeats in a row with nothing is left for another."""
+"""Seconds without any message after which the agent drops the hub: three unanswered heartbeats."""
 WRITE_SECONDS = 10.0
-"""A hub that reads nothing for so long is left."""
+"""Seconds after which the agent drops a hub that does not read."""
 GOODBYE_SECONDS = 2.0
 STEADY_SECONDS = 10.0
-"""A session that held so long was a good one: the next dial begins with the shortest pause."""
+"""Seconds after which a session counts as stable, so that the back-off starts again at its shortest pause."""
 MAX_UNANSWERED = 64
-"""Heartbeats whose answer is awaited."""
+"""Maximum number of heartbeats whose reply is pending."""
 MAX_REPORTS = 64
-"""Of stores, that wait to be sent."""
+"""Maximum number of queued store reports."""
 MAX_REDIRECTS = 5
-"""Redirects followed without a pause between them."""
+"""Maximum number of redirects that are followed without a pause."""
 
 log = structlog.get_logger()
 
@@ -47,28 +47,28 @@ Call = grpc.aio.StreamStreamCall[hub_pb2.AgentMessage, hub_pb2.HubMessage]
 
 @dataclass(frozen=True, slots=True)
 class HubHandlers:
-    """What the pods' registry offers the session."""
+    """The agent's state and handlers that the session uses."""
 
     outbox: Outbox
     report: Callable[[str], hub_pb2.PodReport | None]
     reports: Callable[[], list[hub_pb2.PodReport]]
     command: Callable[[hub_pb2.HubMessage], None]
     attestations: Callable[[], list[tuple[str, int]]]
-    """(node, milliseconds) of the isolated nodes that have asked this agent to vouch for them."""
+    """Returns (node, milliseconds since its request) of isolated nodes that requested an attestation."""
     reached: Callable[[float], None]
-    """The hub has answered what was sent at this time (seconds of CLOCK_BOOTTIME)."""
+    """Receives the time at which an answered heartbeat was sent (seconds of CLOCK_BOOTTIME)."""
     held_jobs: Callable[[], list[tuple[str, str]]]
-    """(uid, slot token) of the jobs whose checkpoints lie in this node's memory."""
+    """Returns (uid, slot token) of the jobs with checkpoints in this node's memory."""
     drop_job: Callable[[str], None]
-    """A job is over: its memory is given back."""
+    """Frees the memory of a finished job."""
     store: Callable[[hub_pb2.Store], None]
-    """A remote store is told of."""
+    """Handles a remote store's settings."""
     telemetry: Callable[[], hub_pb2.Telemetry | None]
-    """What ranks have said of their steps since it was last asked for."""
+    """Returns step timings that are not sent yet; None if there are none."""
     sweep: Callable[[hub_pb2.HubMessage], None]
-    """A health sweep is ordered, cancelled, or its report confirmed."""
+    """Handles the start or cancellation of a health sweep, or the confirmation of its report."""
     sweep_reports: Callable[[bool], list[hub_pb2.SweepReport]]
-    """What is new of sweeps; with True all that no hub has confirmed."""
+    """Returns changed sweep reports; for True, all unconfirmed ones."""
 
 
 class _Redirected(Exception):
@@ -78,7 +78,7 @@ class _Redirected(Exception):
 
 
 class HubClient:
-    """Keeps one session up for as long as there is a hub to hold it with."""
+    """Keeps a session with the leader's hub open."""
 
     def __init__(
         self, node: str, address: str, enrolment: Enrolment, handlers: HubHandlers, version: str
@@ -94,31 +94,33 @@ class HubClient:
         self._redirects = 0
         self._established = False
         self._leader = ""
-        """Its address, as long as it has not been dialled in vain."""
+        """The leader's address; empty if it is unknown or was unreachable."""
         self._unreachable = ""
         self._held_jobs_due = False
         self._store_reports: deque[hub_pb2.StoreReport] = deque(maxlen=MAX_REPORTS)
         self._heartbeats: dict[int, float] = {}
-        """By their sent_unix_ms: when heartbeats of this session were sent, oldest first."""
+        """Send times (CLOCK_BOOTTIME) of this session's unanswered heartbeats by `sent_unix_ms`, oldest
+        first.
+        """
         self.peer_address = ""
-        """host:port of this agent's Peer service, as Hello tells it."""
+        """host:port of this agent's Peer service, for Hello."""
 
     def wake(self) -> None:
-        """The outbox has something new."""
+        """Send pending messages without delay."""
         self._wake.set()
 
     def report_store(self, report: hub_pb2.StoreReport) -> None:
-        """The hub is to hear what a store can do."""
+        """Queue a report on a store."""
         self._store_reports.append(report)
         self._wake.set()
 
     def held_jobs_changed(self) -> None:
-        """The hub is to hear which jobs have memory here."""
+        """Schedule a report of the jobs with memory on this node."""
         self._held_jobs_due = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Dials, serves, dials again; returns only after `leave`."""
+        """Connect, serve the session, and reconnect, until `leave`."""
         backoff = Backoff(first=0.2, cap=2.0)
         address = self._service_address
         while not self._leaving:
@@ -129,7 +131,7 @@ class HubClient:
             except _Redirected as redirect:
                 result, self._redirects = "redirected", self._redirects + 1
                 address = redirect.address or self._service_address
-                log.info("redirected", to=redirect.address or "nobody leads yet")
+                log.info("redirected", to=redirect.address or "no leader yet")
                 if redirect.address and self._redirects <= MAX_REDIRECTS:
                     metrics.SESSIONS.labels(result).inc()
                     continue
@@ -153,7 +155,7 @@ class HubClient:
         )
 
     def _after_failure(self, address: str) -> str:
-        """Whom to dial next: the leader once more where only its stream broke, else whoever answers."""
+        """Return the next address: the leader's if only the stream broke, else the Service's."""
         if self._leader and address != self._leader:
             address, self._leader = self._leader, ""
             return address
@@ -163,7 +165,7 @@ class HubClient:
         return self._service_address
 
     def leave(self, reason: str) -> bool:
-        """Has Goodbye said; `run` then returns within GOODBYE_SECONDS or so. False when nobody listens."""
+        """Send Goodbye. `run` then returns within about GOODBYE_SECONDS. Return False without a session."""
         self._leaving = reason
         self.wake()
         return self._established
@@ -225,10 +227,10 @@ class HubClient:
             try:
                 self._handle(message)
             except Exception:
-                # What one message brings about must not end the session that serves all pods.
+                # A failing message must not end the session, because the session serves all pods.
                 metrics.COMMANDS.labels(message.WhichOneof("body") or "none", "failed").inc()
-                log.exception("message of the hub failed", kind=message.WhichOneof("body"))
-        # The stream has ended: its status says why.
+                log.exception("handling a hub message failed", kind=message.WhichOneof("body"))
+        # The stream has ended. Its status contains the reason.
         if (code := await call.code()) is not grpc.StatusCode.OK:
             raise ConnectionError(f"the hub ended the session: {code.name}: {await call.details()}")
 
@@ -241,7 +243,7 @@ class HubClient:
         elif kind.startswith("sweep_"):
             self._handlers.sweep(message)
         else:
-            # It counts itself: there are more ways for it to end.
+            # `command` counts its results itself, because it has more than one kind of failure.
             self._handlers.command(message)
             return
         metrics.COMMANDS.labels(kind, "done").inc()
@@ -257,12 +259,12 @@ class HubClient:
             async with asyncio.timeout(GOODBYE_SECONDS):
                 await call.write(hub_pb2.AgentMessage(goodbye=hub_pb2.Goodbye(reason=self._leaving)))
                 await call.done_writing()
-                # The hub closes the stream once it has read this far.
+                # The hub closes the stream after it has read Goodbye.
                 await call.code()
 
     def _heartbeat(self) -> hub_pb2.Heartbeat:
         sent = int(time.time() * 1000)
-        # Should the wall clock be set back onto a beat that is still awaited, the older of the two counts.
+        # If the wall clock was set back to the time of a pending heartbeat, keep the older entry.
         self._heartbeats.setdefault(sent, boottime())
         if len(self._heartbeats) > MAX_UNANSWERED:
             del self._heartbeats[next(iter(self._heartbeats))]
@@ -277,7 +279,7 @@ class HubClient:
             self._handlers.reached(sent)
 
     async def _messages(self) -> AsyncIterator[hub_pb2.AgentMessage]:
-        """What is due, when it is due, until the agent leaves."""
+        """Yield each message when it is due, until the agent exits."""
         outbox, next_heartbeat, again = self._handlers.outbox, time.monotonic(), True
         while not self._leaving:
             self._wake.clear()
@@ -311,17 +313,17 @@ class HubClient:
 
 
 async def _read(call: Call) -> object:
-    """The next message; TimeoutError when the hub has fallen silent."""
+    """Return the next message. TimeoutError if the hub is silent for SILENCE_SECONDS."""
     async with asyncio.timeout(SILENCE_SECONDS):
         return await call.read()
 
 
 def _leader(first: object) -> str:
-    """Reads the answer to Hello."""
+    """Return the leader's address from the reply to Hello."""
     if not isinstance(first, hub_pb2.HubMessage):
-        raise ConnectionError("the hub ended the stream without a word")
+        raise ConnectionError("the hub closed the stream without a reply to Hello")
     if first.WhichOneof("body") == "redirect":
         raise _Redirected(first.redirect.address)
     if first.WhichOneof("body") != "welcome":
-        raise ConnectionError("the hub answered Hello with neither Welcome nor Redirect")
+        raise ConnectionError("the hub's reply to Hello is neither Welcome nor Redirect")
     return first.welcome.leader

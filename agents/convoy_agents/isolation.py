@@ -1,6 +1,6 @@
-"""Watches whether this node is cut off, and stops its Strict jobs when it is.
+"""Detects that this node is isolated, and then stops its Strict jobs.
 
-`convoy_controllers.liveness.fence` decides.
+`convoy_controllers.liveness.fence` decides when a job must stop.
 """
 
 from __future__ import annotations
@@ -20,29 +20,33 @@ from convoy_controllers.liveness import fence
 from convoy_controllers.liveness.fence import Contacts, StrictJob
 
 CHECK_SECONDS = 0.25
-"""How much later than the rule says a job may be stopped."""
+"""Seconds between two checks: the maximum delay of a stop."""
 PROBE_SECONDS = 2.0
-"""From one try of the API server to the next."""
+"""Seconds between two probes of the API server."""
 PROBE_TIMEOUT = 1.5
-"""Long enough for a SYN that is lost and repeated after a second."""
+"""Timeout of a probe. Long enough for a lost SYN, which is retransmitted after one second."""
 ATTEST_SECONDS = 1.0
-"""From one round of questions to the next, and the time a peer has to answer."""
+"""Seconds between two rounds of attestation requests, and the timeout of each request."""
 EXIT_CODE = 75
-"""Of a launcher whose ranks were stopped: none of them failed."""
+"""Exit code of a launcher whose ranks were stopped by isolation. It marks a stop that is not a rank's
+failure.
+"""
 
 Attest = Callable[[Member, str, float], Awaitable[bool]]
-"""(peer, job uid, seconds): whether it vouches for this node. False when it does not answer in time."""
+"""(peer, job uid, seconds) -> True if the peer attests this node within the time limit."""
 
 log = structlog.get_logger()
 
 
 def boottime() -> float:
-    """Seconds of a clock that neither wall-clock steps nor a suspended machine disturbs."""
+    """Return seconds of a clock that includes suspend and ignores changes of the wall clock
+    (CLOCK_BOOTTIME).
+    """
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 async def reachable(host: str, port: int, seconds: float) -> bool:
-    """Whether anything at the address answers TCP: a refusal is an answer, a route that is gone is none."""
+    """Return True if the address accepts or refuses a TCP connection within the time limit."""
     if not host:
         return False
     try:
@@ -57,7 +61,9 @@ async def reachable(host: str, port: int, seconds: float) -> bool:
 
 
 class Isolation:
-    """Asks nobody anything while the hub answers, or while no job of this node is Strict."""
+    """Monitors contacts with hub, API server and peers. It sends requests only while the hub is silent and
+    a job of this node is Strict.
+    """
 
     def __init__(
         self,
@@ -68,7 +74,9 @@ class Isolation:
         attest: Attest,
         clock: Callable[[], float] = boottime,
     ) -> None:
-        """`api`: host and port of the API server; `stop` gets the uid of a pod whose launcher is to end."""
+        """`api` is the API server's host and port. `stop` receives the uid of a pod whose launcher must
+        exit.
+        """
         self._node = node
         self._api = api
         self._pods = pods
@@ -78,15 +86,15 @@ class Isolation:
         self._contacts = Contacts(hub=clock())
         self._requested: dict[fence.Peer, float] = {}
         self._probed = fence.NEVER
-        """When the newest try of the API server that has ended had begun."""
+        """Start time of the newest completed API server probe."""
         self._cut_off = False
 
     def reached_hub(self, sent: float) -> None:
-        """The hub has answered what was sent at `sent`."""
+        """Record that the hub answered a heartbeat sent at `sent`."""
         self._contacts = replace(self._contacts, hub=max(sent, self._contacts.hub))
 
     async def run(self) -> None:
-        """Watches until cancelled."""
+        """Monitor until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._stop_jobs())
             group.create_task(self._probe_api())
@@ -121,7 +129,7 @@ class Isolation:
             began = self._clock()
             jobs = {job.uid: job for job in self._jobs()}
             peers: list[fence.Peer] = []
-            # The API server's first answer may make all questions needless.
+            # If the API server is reachable, attestations are unnecessary. Wait for the first probe.
             if self._probed > self._contacts.hub:
                 peers = fence.peers_to_contact(jobs.values(), self._contacts, self._requested, began)
             self._log_cut_off(bool(peers))
@@ -149,6 +157,8 @@ class Isolation:
             return
         self._cut_off = cut_off
         if cut_off:
-            log.warning("cut off from hub and API server: Strict jobs now live by their other nodes")
+            log.warning(
+                "hub and API server unreachable: Strict jobs now need attestations from their other nodes"
+            )
         else:
-            log.info("no longer cut off, or no Strict job left")
+            log.info("attestations no longer needed: hub or API server reachable, or no Strict job left")

@@ -1,4 +1,4 @@
-"""Every metric of the agent. Labels take few values, known beforehand: no pod, job or rank among them."""
+"""All metrics of the agent. Label values come from small fixed sets and never name a pod, job or rank."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convoy_controllers.checkpoint.commit import Verdict
 
 M = TypeVar("M", bound=MetricWrapperBase)
 
-# Half of all series would be times at which others began.
+# The `_created` series would double the number of series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
@@ -29,8 +29,8 @@ _OF_NODE = ("drop_job", "store", "sweep_order", "sweep_cancel", "sweep_received"
 
 
 def _with_series(metric: M, *values: Iterable[str]) -> M:
-    """With a series for each of its labels' values: a counter that first appears with its first error hides
-    that error from rate().
+    """Create a series for every combination of label values. A counter whose first sample is its first
+    error hides that error from rate().
     """
     for chosen in itertools.product(*values):
         metric.labels(*chosen)
@@ -48,7 +48,7 @@ LAUNCHERS = Gauge("convoy_agent_launchers", "Pods whose launcher is connected.",
 RANKS = _with_series(
     Gauge(
         "convoy_agent_ranks",
-        "Ranks of this node by state, as their launchers told.",
+        "Ranks of this node by state, as their launchers report it.",
         ["state"],
         registry=REGISTRY,
     ),
@@ -57,7 +57,7 @@ RANKS = _with_series(
 RANK_START_SECONDS = _with_series(
     Histogram(
         "convoy_agent_rank_start_seconds",
-        "From the order to start a rank to its process, in a fresh pod or in one kept by a restart.",
+        "Seconds from the order to start a rank to its process, in a new pod or in one kept by a restart.",
         ["start"],
         buckets=_STARTS,
         registry=REGISTRY,
@@ -65,39 +65,49 @@ RANK_START_SECONDS = _with_series(
     tally.STARTS,
 )
 RANK_EXITS = _with_series(
-    Counter("convoy_agent_rank_exits", "Ranks that ended on this node, by how.", ["kind"], registry=REGISTRY),
+    Counter(
+        "convoy_agent_rank_exits",
+        "Ranks that ended on this node, by kind of end.",
+        ["kind"],
+        registry=REGISTRY,
+    ),
     tally.EXITS,
 )
 RESTARTS_IN_PLACE = Counter(
     "convoy_agent_restarts_in_place",
-    "Pods whose ranks were started anew without replacing the pod.",
+    "Restarts of a pod's ranks without replacing the pod.",
     registry=REGISTRY,
 )
 POD_PROTOCOL_ERRORS = _with_series(
     Counter(
         "convoy_agent_pod_protocol_errors",
-        "Connections of pods ended for cause.",
+        "Connections closed because the pod broke the protocol or a limit.",
         ["kind"],
         registry=REGISTRY,
     ),
     ["connections", "hello", "frame", "message"],
 )
 FENCED = Counter(
-    "convoy_agent_fenced", "Strict jobs stopped on this node because it was cut off.", registry=REGISTRY
+    "convoy_agent_fenced", "Strict jobs stopped on this node because it was isolated.", registry=REGISTRY
 )
 
 # The hub.
 
-SESSION_UP = Gauge("convoy_agent_session_up", "1 while the hub's session is established.", registry=REGISTRY)
+SESSION_UP = Gauge(
+    "convoy_agent_session_up", "1 while a session with the hub is established.", registry=REGISTRY
+)
 SESSIONS = _with_series(
     Counter(
-        "convoy_agent_sessions", "Tries to hold a session, by how they ended.", ["result"], registry=REGISTRY
+        "convoy_agent_sessions",
+        "Attempts to hold a session with the hub, by result.",
+        ["result"],
+        registry=REGISTRY,
     ),
     ["ended", "redirected", "failed"],
 )
 HEARTBEAT_SECONDS = Histogram(
     "convoy_agent_heartbeat_seconds",
-    "From a heartbeat to the hub's answer, which takes the way of all its commands.",
+    "Seconds from a heartbeat to the hub's reply, which is queued behind the hub's commands.",
     buckets=_MOMENTS,
     registry=REGISTRY,
 )
@@ -105,7 +115,7 @@ REPORTS = Counter("convoy_agent_reports", "Pod reports sent to the hub.", regist
 COMMANDS = _with_series(
     Counter(
         "convoy_agent_commands",
-        "Commands of the hub, by kind and result.",
+        "Commands from the hub, by kind and result.",
         ["kind", "result"],
         registry=REGISTRY,
     ),
@@ -114,36 +124,46 @@ COMMANDS = _with_series(
 )
 _with_series(COMMANDS, _OF_PODS, ["unknown_pod", "invalid"])
 ENROLMENTS = _with_series(
-    Counter("convoy_agent_enrolments", "Tries to buy a certificate.", ["result"], registry=REGISTRY),
+    Counter(
+        "convoy_agent_enrolments",
+        "Attempts to obtain a certificate, by result.",
+        ["result"],
+        registry=REGISTRY,
+    ),
     ["done", "failed"],
 )
 CERTIFICATE_EXPIRY = Gauge(
     "convoy_agent_certificate_expiry_timestamp_seconds",
-    "When the current certificate ends; 0 before the first.",
+    "Expiry of the current certificate (Unix seconds); 0 before the first certificate.",
     registry=REGISTRY,
 )
 TELEMETRY_DROPPED = Counter(
     "convoy_agent_telemetry_windows_dropped",
-    "Windows of steps that made room for later ones while the hub was away.",
+    "Step windows dropped from the full buffer, the oldest first, while the hub was unreachable.",
     registry=REGISTRY,
 )
 PEER_REFUSED = Counter(
     "convoy_agent_peer_calls_refused",
-    "Calls of other agents that were one too many of their node, or whose request did not come.",
+    "Calls from other agents refused because of a limit on calls, or because no request arrived.",
     registry=REGISTRY,
 )
 
 # The kubelet.
 
 CSI_CALLS = _with_series(
-    Counter("convoy_agent_csi_calls", "Calls of the kubelet.", ["method", "code"], registry=REGISTRY),
+    Counter(
+        "convoy_agent_csi_calls",
+        "CSI calls from the kubelet, by method and status code.",
+        ["method", "code"],
+        registry=REGISTRY,
+    ),
     ["NodePublishVolume", "NodeUnpublishVolume"],
     ["OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "INTERNAL"],
 )
 CSI_SECONDS = _with_series(
     Histogram(
         "convoy_agent_csi_call_seconds",
-        "Time of a kubelet's call.",
+        "Seconds per CSI call from the kubelet.",
         ["method"],
         buckets=(0.005, 0.02, 0.1, 0.5, 2, 10),
         registry=REGISTRY,
@@ -151,26 +171,30 @@ CSI_SECONDS = _with_series(
     ["NodePublishVolume", "NodeUnpublishVolume"],
 )
 REGISTERED = Gauge(
-    "convoy_agent_csi_registered", "1 once the kubelet has accepted the driver.", registry=REGISTRY
+    "convoy_agent_csi_registered", "1 once the kubelet has registered the driver.", registry=REGISTRY
 )
 STALE_FOLDERS = Counter(
-    "convoy_agent_stale_folders", "Folders removed because nothing mounted them.", registry=REGISTRY
+    "convoy_agent_stale_folders",
+    "Pod folders removed because they were no longer mounted.",
+    registry=REGISTRY,
 )
 
 # Checkpoints.
 
 CHECKPOINT_BYTES = Gauge(
-    "convoy_agent_checkpoint_memory_bytes", "Memory that jobs have for checkpoints.", registry=REGISTRY
+    "convoy_agent_checkpoint_memory_bytes",
+    "Bytes of memory that jobs use for checkpoints.",
+    registry=REGISTRY,
 )
 CHECKPOINT_LIMIT = Gauge(
     "convoy_agent_checkpoint_memory_limit_bytes",
-    "Memory that all jobs together may have for checkpoints.",
+    "Maximum bytes of memory for the checkpoints of all jobs.",
     registry=REGISTRY,
 )
 COMMITS = _with_series(
     Counter(
         "convoy_agent_commits",
-        "Commits that this node's pods have asked for, at any tier, by verdict.",
+        "Commits requested by this node's pods at any tier, by verdict.",
         ["verdict"],
         registry=REGISTRY,
     ),
@@ -178,20 +202,20 @@ COMMITS = _with_series(
 )
 COMMIT_SECONDS = Histogram(
     "convoy_agent_commit_seconds",
-    "From the first time that a pod asks for a commit to the verdict committed.",
+    "Seconds from a pod's first request for a commit to the verdict committed.",
     buckets=(0.01, 0.05, 0.2, 1, 5, 20, 60),
     registry=REGISTRY,
 )
 COPY_SECONDS = Histogram(
     "convoy_agent_checkpoint_copy_seconds",
-    "From the moment that a pod's part of a checkpoint is to be copied until all its copies were made.",
+    "Seconds from the start of copying a pod's part of a checkpoint until all copies exist.",
     buckets=_TRANSFERS,
     registry=REGISTRY,
 )
 COPIED_BYTES = _with_series(
     Counter(
         "convoy_agent_checkpoint_copied_bytes",
-        "Bytes of shards sent to other nodes, and taken from them.",
+        "Bytes of shards sent to other nodes (sent) and fetched from them (taken).",
         ["direction"],
         registry=REGISTRY,
     ),
@@ -200,7 +224,7 @@ COPIED_BYTES = _with_series(
 TRAVELLED_BYTES = _with_series(
     Counter(
         "convoy_agent_checkpoint_travelled_bytes",
-        "Bytes of chunks that went to a store or to other nodes, and the bytes that were sent for them.",
+        "Bytes of chunks for a store or other nodes: before encoding (raw) and on the network (sent).",
         ["path", "bytes"],
         registry=REGISTRY,
     ),
@@ -210,7 +234,7 @@ TRAVELLED_BYTES = _with_series(
 UPLOADS = _with_series(
     Counter(
         "convoy_agent_checkpoint_uploads",
-        "A pod's parts of checkpoints that were to be brought to a store, by how that ended.",
+        "Uploads of pods' parts of checkpoints to a store, by result.",
         ["result"],
         registry=REGISTRY,
     ),
@@ -218,19 +242,19 @@ UPLOADS = _with_series(
 )
 UPLOAD_SECONDS = Histogram(
     "convoy_agent_checkpoint_upload_seconds",
-    "Time of those that were stored, up to the commit of the whole checkpoint there.",
+    "Seconds per successful upload, up to the commit of the whole checkpoint in the store.",
     buckets=_TRANSFERS,
     registry=REGISTRY,
 )
 STORE_ERRORS = Counter(
     "convoy_agent_checkpoint_store_errors",
-    "Times that a store did not take a part of a checkpoint; it is tried again.",
+    "Failed uploads of a part of a checkpoint to a store; each is retried.",
     registry=REGISTRY,
 )
 RESTORES = _with_series(
     Counter(
         "convoy_agent_checkpoint_restores",
-        "What pods go on from: a checkpoint, none was made (fresh), all are lost; failed counts tries.",
+        "Restores by outcome: checkpoint found, none ever made (fresh), all lost, or attempt failed.",
         ["outcome"],
         registry=REGISTRY,
     ),
@@ -238,39 +262,39 @@ RESTORES = _with_series(
 )
 RESTORE_SECONDS = Histogram(
     "convoy_agent_checkpoint_restore_seconds",
-    "From that question to the end of reading by the last rank of the pod, where a checkpoint was found.",
+    "Seconds from the request to restore until the pod's last rank has read its checkpoint.",
     buckets=_TRANSFERS,
     registry=REGISTRY,
 )
-DAMAGED = Counter(
-    "convoy_agent_checkpoint_damaged", "Shards that were found damaged in memory.", registry=REGISTRY
-)
+DAMAGED = Counter("convoy_agent_checkpoint_damaged", "Damaged shards found in memory.", registry=REGISTRY)
 REPLACED = Counter(
     "convoy_agent_checkpoint_replaced",
     "Damaged shards replaced by another node's copy.",
     registry=REGISTRY,
 )
 SCRUBBED_BYTES = Counter(
-    "convoy_agent_checkpoint_scrubbed_bytes", "Bytes of checkpoints in memory looked at.", registry=REGISTRY
+    "convoy_agent_checkpoint_scrubbed_bytes",
+    "Bytes of checkpoints in memory whose integrity was checked.",
+    registry=REGISTRY,
 )
 
 # Health sweeps.
 
 SWEEPS = _with_series(
     Counter(
-        "convoy_agent_sweeps", "Health sweeps of this node, by how they ended.", ["state"], registry=REGISTRY
+        "convoy_agent_sweeps", "Health sweeps of this node, by final state.", ["state"], registry=REGISTRY
     ),
     ["done", "cancelled", "refused"],
 )
 PROBES = _with_series(
-    Counter(
-        "convoy_agent_probes", "Probes of health sweeps, by how they ended.", ["outcome"], registry=REGISTRY
-    ),
+    Counter("convoy_agent_probes", "Probes of health sweeps, by outcome.", ["outcome"], registry=REGISTRY),
     [*Outcome],
 )
 
 
 def travelled(path: str, length: int, size: int) -> None:
-    """A chunk of this length went by a path, `store` or `peer`, as so many bytes."""
+    """Count the bytes of one chunk for `path` (store or peer): `length` before encoding, `size` on the
+    network.
+    """
     TRAVELLED_BYTES.labels(path, "raw").inc(length)
     TRAVELLED_BYTES.labels(path, "sent").inc(size)

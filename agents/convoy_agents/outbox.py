@@ -1,4 +1,4 @@
-"""Which pods are to be reported to the hub, and when. Pure; holds names, a report is made when it is sent."""
+"""The schedule of pod reports to the hub. It stores pod uids; the caller builds a report when it sends it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from convoy_agents.pods.state import Urgency
 from convoy_controllers.liveness.timings import REPORT_SECONDS
 
 NOW_SECONDS = 0.05
-"""Between two reports of a pod whose state changes: a pod that flaps costs 20 messages a second, no more."""
+"""Minimum seconds between two urgent reports of a pod. A flapping pod causes at most 20 messages a second."""
 
 MAX_REMOVED = 4096
-"""Reached only while no session is up, and the next Hello says it all anyway."""
+"""Maximum number of remembered removals. Only reached without a session; the next Hello lists the pods
+anyway.
+"""
 
 
 class Outbox:
-    """At most one entry per pod: a later report replaces the earlier. Times are seconds of any one clock."""
+    """Holds at most one pending report per pod. All times are seconds of the same clock."""
 
     def __init__(self) -> None:
         self._due: dict[str, float] = {}
@@ -21,7 +23,9 @@ class Outbox:
         self._removed: dict[str, None] = {}
 
     def put(self, uid: str, urgency: Urgency, now: float) -> None:
-        """Notes a change; an urgent one draws an entry that waits nearer, never further away."""
+        """Schedule a report of a changed pod. An urgent change advances a pending report and never delays
+        it.
+        """
         if urgency is Urgency.NONE:
             return
         gap = NOW_SECONDS if urgency is Urgency.NOW else REPORT_SECONDS
@@ -29,7 +33,7 @@ class Outbox:
         self._due[uid] = min(due, self._due.get(uid, due))
 
     def add_removed(self, uid: str) -> None:
-        """The pod left the node: nothing more of it but that."""
+        """Record that the pod left the node. Its pending report is dropped."""
         self._due.pop(uid, None)
         self._sent.pop(uid, None)
         self._removed[uid] = None
@@ -37,13 +41,13 @@ class Outbox:
             del self._removed[next(iter(self._removed))]
 
     def next_due(self) -> float | None:
-        """When `take` will next return something; None while there is nothing to say."""
+        """Return the time at which `pop_due` next returns something; None if nothing is pending."""
         if self._removed:
             return 0.0
         return min(self._due.values(), default=None)
 
     def pop_due(self, now: float) -> tuple[list[str], list[str]]:
-        """(pods that are gone, pods to report), each oldest first; they count as sent."""
+        """Return (removed pods, pods to report) and mark them as sent. Both lists are oldest first."""
         removed = list(self._removed)
         self._removed.clear()
         due = sorted((when, uid) for uid, when in self._due.items() if when <= now)
@@ -53,7 +57,7 @@ class Outbox:
         return removed, [uid for _, uid in due]
 
     def mark_all_sent(self, uids: list[str], now: float) -> None:
-        """A Hello carried the reports of all `uids` and leaves out what is gone."""
+        """Mark the pods `uids` as reported by a Hello, and drop pending removals."""
         self._due.clear()
         self._removed.clear()
         self._sent = dict.fromkeys(uids, now)

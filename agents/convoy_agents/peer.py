@@ -1,4 +1,4 @@
-"""The Peer service: other agents ask here for a commit or for a voice, and this agent asks them."""
+"""The Peer service for calls from other agents, its server, and the client for calls to other agents."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_crds import terms
 
 MAX_CHANNELS = 128
-"""Peers this agent keeps a channel to; the least used one makes room."""
+"""Maximum number of open channels to peers. The least recently used one is closed first."""
 MAX_CALLS = 8192
-"""Calls of other agents held at once: a few generations of a job of 1,000 slots, and room for Vouch."""
+"""Maximum concurrent calls from other agents. Enough for a few generations of a job of 1,000 slots, and
+attestations.
+"""
 MAX_CALLS_PER_NODE = MAX_CALLS // 8
-"""Of them, by one node: a few generations at each tier, for some hundred slots."""
+"""Maximum concurrent calls from one node. Enough for a few generations at each tier of some hundred slots."""
 REQUEST_SECONDS = 15.0
-"""For the request of a call to come, once the call has; keepalive gives up a link in the same time."""
+"""Seconds to wait for a call's request. Keepalive detects a broken link in the same time."""
 
 TO_WIRE = {
     Verdict.COMMITTED: hub_pb2.CommitReply.COMMITTED,
@@ -48,7 +50,9 @@ log = structlog.get_logger()
 
 
 class PeerService:
-    """Answers Vouch; for jobs whose slot 0 is here Prepare and Abandon. Callers speak for their own node."""
+    """Serves Attest, and for jobs whose slot 0 is on this node, Prepare and Abandon. A caller acts for its
+    own node only.
+    """
 
     def __init__(
         self, coordinator: CommitCoordinator, attestation: PeerAttestation, slot_tokens: SlotTokenCheck
@@ -62,7 +66,9 @@ class PeerService:
         request: hub_pb2.AttestRequest,
         context: grpc.aio.ServicerContext[hub_pb2.AttestRequest, hub_pb2.AttestReply],
     ) -> hub_pb2.AttestReply:
-        """Whether this agent's voice counts for the caller's ranks of that job; the hub then hears of it."""
+        """Return whether this agent attests the caller's node for the job. If so, the next heartbeat
+        reports it to the hub.
+        """
         node = await agent_of(context)
         return hub_pb2.AttestReply(member=self._attestation.request(node, request.job_uid))
 
@@ -71,15 +77,16 @@ class PeerService:
         request: hub_pb2.PrepareRequest,
         context: grpc.aio.ServicerContext[hub_pb2.PrepareRequest, hub_pb2.CommitReply],
     ) -> hub_pb2.CommitReply:
-        """Held until decided. PERMISSION_DENIED when the slot is not on the caller's node, or if nothing but
-        the caller's word says that its incarnation has begun.
+        """Wait for the decision on a generation. PERMISSION_DENIED if the slot is not on the caller's node.
+
+        For an incarnation that is unknown here, the call needs the slot's token; else PERMISSION_DENIED.
         """
         if (refused := await self._refused(request, context)) is not None:
             return refused
         try:
             tier = Tier(request.tier)
         except ValueError:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"tier: {request.tier!r} is none")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"tier: {request.tier!r} is unknown")
         generation = Generation(request.incarnation, request.step)
         outcome = await self._coordinator.prepare(
             request.job_uid, request.slot, tier, generation, _vote(request)
@@ -95,7 +102,9 @@ class PeerService:
         request: hub_pb2.AbandonRequest,
         context: grpc.aio.ServicerContext[hub_pb2.AbandonRequest, hub_pb2.CommitReply],
     ) -> hub_pb2.CommitReply:
-        """Answered at once. PERMISSION_DENIED when the slot is not on the caller's node."""
+        """Record an abandoned generation and return at once. PERMISSION_DENIED if the slot is not on the
+        caller's node.
+        """
         if (refused := await self._refused(request, context)) is not None:
             return refused
         outcome = self._coordinator.abandon(request.job_uid, Generation(request.incarnation, request.step))
@@ -106,8 +115,8 @@ class PeerService:
         request: hub_pb2.PrepareRequest | hub_pb2.AbandonRequest,
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> hub_pb2.CommitReply | None:
-        """Return the answer to a call that the coordinator need not handle; None when it is to. Aborts for
-        strangers.
+        """Return the reply to a call that the coordinator must not handle, else None. Abort calls without
+        permission.
         """
         node = await agent_of(context)
         plan = self._coordinator.assignment(request.job_uid)
@@ -120,10 +129,10 @@ class PeerService:
         if request.incarnation > plan.incarnation:
             if isinstance(request, hub_pb2.AbandonRequest):
                 return hub_pb2.CommitReply(verdict=hub_pb2.CommitReply.UNKNOWN)
-            # That it has begun ends what goes on here.
+            # The start of a later incarnation ends the current one, so the caller must prove it.
             shown = await self._slot_tokens.require(request.slot_token, request.job_uid, context)
             if (shown.incarnation, shown.slot) != (request.incarnation, request.slot):
-                text = f"not slot {request.slot} of incarnation {request.incarnation}"
+                text = f"the slot token is not for slot {request.slot} of incarnation {request.incarnation}"
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
             return None
         if node not in {member.node for member in plan.members[request.slot : request.slot + 1]}:
@@ -143,7 +152,7 @@ def _vote(request: hub_pb2.PrepareRequest) -> PrepareVote | None:
 
 
 class PeerServices(NamedTuple):
-    """The services that the agents of other nodes call."""
+    """The services for calls from agents of other nodes."""
 
     peer: PeerService
     shards: ShardService
@@ -151,7 +160,7 @@ class PeerServices(NamedTuple):
 
 
 class PeerServer:
-    """Serves the peer services over mutual TLS; a renewed certificate counts from the next handshake."""
+    """Serves the peer services over mutual TLS. A renewed certificate is used from the next handshake on."""
 
     def __init__(self, services: PeerServices, enrolment: Enrolment, port: int) -> None:
         self._services = services
@@ -160,7 +169,7 @@ class PeerServer:
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> int:
-        """Waits for an identity, then listens; the port. OSError when it is taken."""
+        """Wait for an identity, then listen. Return the port. OSError if the port is in use."""
         first = await self._enrolment.ready()
         certificates = CertificateProvider(lambda: self._enrolment.current or first, _configuration)
         limits = CallLimits(
@@ -182,13 +191,13 @@ class PeerServer:
         return port
 
     async def stop(self) -> None:
-        """Ends held calls: their agents ask again."""
+        """End all pending calls. Their callers retry."""
         if self._server:
             await self._server.stop(grace=0.5)
 
 
 class PeerClient:
-    """Asks the agents of other nodes."""
+    """Calls agents of other nodes."""
 
     def __init__(self, enrolment: Enrolment) -> None:
         self._enrolment = enrolment
@@ -197,19 +206,21 @@ class PeerClient:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def prepare(self, member: Member, request: hub_pb2.PrepareRequest) -> CommitOutcome:
-        """Asks the agent of `member`. AioRpcError when it does not answer, TimeoutError for no identity."""
+        """Call Prepare of the agent of `member`. AioRpcError if the call fails, TimeoutError if this agent
+        has no identity.
+        """
         stub = await self._peer(member)
         reply: hub_pb2.CommitReply = await stub.Prepare(request, timeout=DEADLINE_SECONDS)
         verdict = FROM_WIRE.get(reply.verdict, Verdict.EXPIRED)
         try:
             record = records.record(reply.record) if reply.record else None
         except records.MalformedError as error:
-            log.error("answer not readable", node=member.node, why=str(error))
+            log.error("commit record in the reply is malformed", node=member.node, why=str(error))
             return CommitOutcome(Verdict.EXPIRED, reply.seen_incarnation)
         return CommitOutcome(verdict, reply.seen_incarnation, record)
 
     async def abandon(self, member: Member, request: hub_pb2.AbandonRequest) -> CommitOutcome:
-        """Tells the agent of `member`. AioRpcError, TimeoutError as `prepare`."""
+        """Call Abandon of the agent of `member`. Errors as for `prepare`."""
         stub = await self._peer(member)
         reply: hub_pb2.CommitReply = await stub.Abandon(request, timeout=DEADLINE_SECONDS)
         return CommitOutcome(FROM_WIRE.get(reply.verdict, Verdict.EXPIRED), reply.seen_incarnation)
@@ -219,20 +230,26 @@ class PeerClient:
             identity = await self._enrolment.ready()
         return hub_pb2_grpc.PeerStub(self._channel(member, identity))
 
-    async def shards(self, place: NodeAddress) -> hub_pb2_grpc.ShardsStub:
-        """The Shards service of a node's agent. TimeoutError when there is no identity to ask with."""
+    async def shards(self, address: NodeAddress) -> hub_pb2_grpc.ShardsStub:
+        """Return a client of the Shards service of a node's agent. TimeoutError if this agent has no
+        identity.
+        """
         async with asyncio.timeout(DEADLINE_SECONDS):
             identity = await self._enrolment.ready()
-        return hub_pb2_grpc.ShardsStub(self._channel(place, identity))
+        return hub_pb2_grpc.ShardsStub(self._channel(address, identity))
 
-    async def pairs(self, place: hub_pb2.NodeAddress) -> hub_pb2_grpc.PairsStub:
-        """The Pairs service of a node's agent. TimeoutError when there is no identity to ask with."""
+    async def pairs(self, address: hub_pb2.NodeAddress) -> hub_pb2_grpc.PairsStub:
+        """Return a client of the Pairs service of a node's agent. TimeoutError if this agent has no
+        identity.
+        """
         async with asyncio.timeout(DEADLINE_SECONDS):
             identity = await self._enrolment.ready()
-        return hub_pb2_grpc.PairsStub(self._channel(NodeAddress(place.node, place.peer_address), identity))
+        return hub_pb2_grpc.PairsStub(
+            self._channel(NodeAddress(address.node, address.peer_address), identity)
+        )
 
     async def request_attestation(self, member: Member, job_uid: str, seconds: float) -> bool:
-        """Whether the agent of `member` vouches for this node's ranks of the job, within so many seconds."""
+        """Return True if the agent of `member` attests this node for the job within `seconds`."""
         identity = self._enrolment.current
         if identity is None:
             return False
@@ -242,12 +259,12 @@ class PeerClient:
                 hub_pb2.AttestRequest(job_uid=job_uid), timeout=seconds
             )
         except grpc.aio.AioRpcError as error:
-            log.debug("peer does not vouch", node=member.node, why=describe(error))
+            log.debug("peer did not attest this node", node=member.node, why=describe(error))
             return False
         return reply.member
 
     async def close(self) -> None:
-        """Ends every channel."""
+        """Close all channels."""
         for task in self._closing:
             task.cancel()
         for channel in self._channels.values():
@@ -269,8 +286,8 @@ class PeerClient:
     def _drop(self, keep: int) -> None:
         while len(self._channels) > keep:
             _, channel = self._channels.popitem(last=False)
-            # A call that is under way keeps its channel for as long as most calls may take; gRPC cancels the
-            # others then, and they are made again.
+            # A pending call keeps its channel for the usual maximum duration of a call. gRPC then cancels the
+            # call, and the caller retries.
             task = asyncio.create_task(channel.close(DEADLINE_SECONDS))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)

@@ -1,4 +1,4 @@
-"""Attestations by this agent for nodes that are cut off from the hub."""
+"""This agent's attestations for nodes that cannot reach the hub."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from convoy_controllers.liveness.attestation import AttestationRequests, may_att
 
 
 class PeerAttestation:
-    """Grants and remembers requests of other agents. `clock`: seconds that only move forward."""
+    """Grants and remembers other agents' attestation requests. `clock` returns monotonic seconds."""
 
     def __init__(self, pods: Callable[[], Iterable[PodState]], clock: Callable[[], float]) -> None:
         self._pods = pods
@@ -17,7 +17,7 @@ class PeerAttestation:
         self._granted = AttestationRequests()
 
     def request(self, node: str, job_uid: str) -> bool:
-        """Return whether this agent attests `node` for a job; remember the request if so."""
+        """Return True and remember the request if this agent attests `node` for the job."""
         plans = [
             pod.assignment for pod in self._pods() if pod.assignment and pod.assignment.job_uid == job_uid
         ]
@@ -27,5 +27,5 @@ class PeerAttestation:
         return True
 
     def recent(self) -> list[tuple[str, int]]:
-        """Return (node, milliseconds since its last request) of all that are remembered."""
+        """Return (node, milliseconds since its last request) for all remembered requests."""
         return [(node, int(age * 1000)) for node, age in self._granted.recent(self._clock())]

@@ -1,5 +1,6 @@
-"""The Strict jobs of this node, from the state of its pods. Pure; `convoy_controllers.liveness.fence` decides
-when they stop."""
+"""Finds the Strict jobs of this node from its pods' state, without side effects.
+`convoy_controllers.liveness.fence` decides when they stop.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from convoy_controllers.liveness.fence import StrictJob
 
 
 def strict_jobs(pods: Iterable[PodState], node: str) -> list[StrictJob[Member]]:
-    """Return the Strict jobs of this node that are not being stopped already."""
+    """Return this node's Strict jobs that are not already stopping."""
     by_job: dict[str, list[PodState]] = {}
     for pod in pods:
         if pod.assignment and pod.assignment.strict and _may_run(pod):
@@ -25,12 +26,12 @@ def _may_run(pod: PodState) -> bool:
         return False
     assert pod.assignment  # noqa: S101 - the caller checked
     ended = [rank.update.state == "EXITED" for rank in pod.ranks.values()]
-    # A rank without a report, because the agent has just started, may run.
+    # A rank without a report may run: the agent may have just started.
     return len(ended) < pod.assignment.processes or not all(ended)
 
 
 def _job(pods: Collection[PodState], node: str) -> StrictJob[Member]:
-    """Return the job by its newest plan: a pod of an earlier one may still be leaving."""
+    """Return the job as its newest plan describes it. A pod of an earlier plan may still be terminating."""
     plan = newest_plan(pod.assignment for pod in pods if pod.assignment)
     assert plan  # noqa: S101 - the caller chose pods with an assignment
     peers = {member.node: member for member in plan.members if member.node != node}

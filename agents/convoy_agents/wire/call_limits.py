@@ -1,4 +1,4 @@
-"""Calls of a gRPC server: so many at once of one caller, and their request comes soon or never."""
+"""Limits on the concurrent calls of a gRPC server, per caller and in total, and on the wait for a request."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class CallLimits(grpc.aio.ServerInterceptor):
-    """Of all calls. Whoever is one too many gets RESOURCE_EXHAUSTED before a request is waited for, and who
-    sends none DEADLINE_EXCEEDED.
+    """Enforces the limits on all calls.
 
-    gRPC reads the one request of a call before it calls anybody, and waits for it as long as the caller
-    likes: so such a call is taken as a stream of one request, which is the same on the wire.
+    A call over a limit fails with RESOURCE_EXHAUSTED before its request is read. A call whose request does
+    not arrive in time fails with DEADLINE_EXCEEDED.
+
+    For a unary request, gRPC calls the handler only after it has read the request, and waits for the
+    request without a limit. The interceptor therefore handles every call as a stream of requests, which is
+    identical on the wire.
     """
 
     def __init__(
@@ -29,8 +32,11 @@ class CallLimits(grpc.aio.ServerInterceptor):
         refused: Callable[[], object],
         seconds: float,
     ) -> None:
-        """`identify`: names a caller, or aborts. At once there are `per_caller` calls of one, and `most` of all.
-        `refused`: told of each that is one too many, or late. `seconds`: for the request to come.
+        """Set the limits.
+
+        `identify` returns the caller's name or aborts the call. `per_caller` and `most` limit the
+        concurrent calls of one caller and of all. `refused` is called for every refused call. `seconds` is
+        the time limit for the request.
         """
         self._identify = identify
         self._per_caller = per_caller
@@ -42,7 +48,7 @@ class CallLimits(grpc.aio.ServerInterceptor):
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
     ) -> Any:
-        """The handler of a call, behind the bounds."""
+        """Return the call's handler, wrapped in the limits."""
         handler = await continuation(details)
         if handler is None:
             return handler
@@ -53,7 +59,7 @@ class CallLimits(grpc.aio.ServerInterceptor):
         async def bounded(requests: AsyncIterator[Any], context: Context) -> Any:
             caller = await self._identify(context)
             if self._open[caller] >= self._per_caller or self._open.total() >= self._most:
-                await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls at once")
+                await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many concurrent calls")
             with self._counted(caller):
                 request = requests if handler.request_streaming else await self._request(requests, context)
                 replies = perform(request, context)
@@ -84,7 +90,7 @@ class CallLimits(grpc.aio.ServerInterceptor):
         except TimeoutError:
             request = None
         if request is None:
-            await self._refuse(context, grpc.StatusCode.DEADLINE_EXCEEDED, "no request came")
+            await self._refuse(context, grpc.StatusCode.DEADLINE_EXCEEDED, "no request received in time")
         return request
 
     async def _refuse(self, context: Context, code: grpc.StatusCode, words: str) -> None:

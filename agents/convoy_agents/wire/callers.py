@@ -1,4 +1,4 @@
-"""Who is at the other end of a gRPC call, as the certificate says that the handshake has verified."""
+"""Identification of the caller of a gRPC call by the certificate that the handshake verified."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cryptography import x509
 from convoy_crds import terms
 
 _CACHED = 4096
-"""Certificates whose end is remembered: one for each node of a large cluster."""
+"""Certificates whose expiry is cached: one for each node of a large cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +21,21 @@ class Caller:
     """The agent of a node."""
 
     node: str
-    """Empty when the certificate is no agent's."""
+    """Empty if the certificate does not belong to an agent."""
     expires: float
-    """Unix seconds: when the certificate runs out."""
+    """Expiry of the certificate (Unix seconds)."""
 
     def expired(self, now: float | None = None) -> bool:
-        """Whether it has run out: a handshake looks at that once, and a connection may last for ever."""
+        """Return True if the certificate has expired. A handshake checks this once, but a connection may
+        last longer.
+        """
         return (time.time() if now is None else now) >= self.expires
 
 
 def caller(context: Any) -> Caller:
-    """Of a grpc.aio.ServicerContext. Whoever has shown no certificate is nobody, and out of date."""
+    """Return the caller of a `grpc.aio.ServicerContext`. A caller without a certificate has no node and is
+    expired.
+    """
     shown = context.auth_context()
     suffix = terms.agent_server_name("")
     names = [name.decode(errors="replace") for name in shown.get("x509_subject_alternative_name") or ()]
@@ -41,16 +45,20 @@ def caller(context: Any) -> Caller:
 
 
 def node_of(context: Any) -> str:
-    """The node for which the caller speaks now; empty when it is no agent, or no more."""
+    """Return the caller's node; empty if the caller is not an agent or its certificate has expired."""
     found = caller(context)
     return "" if found.expired() else found.node
 
 
 async def agent_of(context: Any) -> str:
-    """The node for which the caller speaks now. Aborts UNAUTHENTICATED when it is no agent, or no more."""
+    """Return the caller's node. Abort with UNAUTHENTICATED if the caller is not an agent or its certificate
+    has expired.
+    """
     node = node_of(context)
     if not node:
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate is no agent's, or has run out")
+        await context.abort(
+            grpc.StatusCode.UNAUTHENTICATED, "the certificate has expired or does not belong to an agent"
+        )
     return node
 
 

@@ -1,4 +1,4 @@
-"""Certificates that gRPC servers show, and change while they serve."""
+"""Server certificates that gRPC can replace without a restart."""
 
 from __future__ import annotations
 
@@ -10,24 +10,28 @@ from typing import Generic, TypeVar
 import grpc
 
 SETTLE_SECONDS = 0.1
-"""From when a change is known until it is given to gRPC."""
+"""Seconds between the detection of a change and the hand-over to gRPC."""
 
 T = TypeVar("T")
 
 
 class CertificateProvider(Generic[T]):
-    """Of one port. gRPC asks at each handshake, in threads of its own, whether there is something else.
+    """Provides the certificate of one port. gRPC calls `poll` from its own threads at each handshake.
 
-    It frees what it has shown before as it takes something else, while a thread that asked just before may
-    still begin its handshake with that: the process ends by SIGSEGV (grpc/grpc#36693). So it is told of a
-    change alone, and after a moment: nobody else comes past its lock meanwhile, and who is past it is done.
+    When gRPC receives a new configuration, it frees the previous one. Another thread that polled just
+    before may still start a handshake with the freed one, and the process then dies with SIGSEGV
+    (grpc/grpc#36693). `poll` therefore returns a configuration only after a change, and only after a pause.
+    During the pause it holds the lock, so no other thread starts a handshake and earlier ones get past the
+    critical point.
     """
 
     def __init__(
         self, current: Callable[[], T], configuration: Callable[[T], grpc.ServerCertificateConfiguration]
     ) -> None:
-        """`current`: what is to be shown, equal as long as it is the same; `configuration`: that in gRPC's
-        words.
+        """Store the two functions.
+
+        `current` returns the certificate to show; equal values mean an unchanged certificate.
+        `configuration` converts it to gRPC's form.
         """
         self._current = current
         self._configuration = configuration
@@ -35,7 +39,7 @@ class CertificateProvider(Generic[T]):
         self._shown = current()
 
     def credentials(self, *, clients: bool) -> grpc.ServerCredentials:
-        """For the port; `clients` says whether callers have to show certificates of their own."""
+        """Return the credentials of the port. `clients` requires callers to show certificates."""
         first = self._configuration(self._shown)
         return grpc.dynamic_ssl_server_credentials(
             first,
@@ -44,7 +48,7 @@ class CertificateProvider(Generic[T]):
         )
 
     def poll(self) -> grpc.ServerCertificateConfiguration | None:
-        """What is shown from now on; None where that is what was shown before."""
+        """Return the configuration to use from now on; None if it has not changed."""
         with self._lock:
             current = self._current()
             if current == self._shown:

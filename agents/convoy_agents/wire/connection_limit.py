@@ -1,4 +1,4 @@
-"""Connections that are open at a time: bounded, and none is kept out by those that stay."""
+"""A limit on open connections that idle connections cannot exhaust."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class ConnectionLimit(Generic[T]):
-    """Those that are there, each of somebody; who came first is first."""
+    """The open connections with their owners, in order of arrival."""
 
     def __init__(self, most: int, each: int | None = None) -> None:
-        """`most`: of all together; `each`: of one of them, where that is less."""
+        """Limit all connections to `most`, and those of one owner to `each` (default: `most`)."""
         self._most = most
         self._each = most if each is None else each
         self._here: dict[T, str] = {}
@@ -25,10 +25,11 @@ class ConnectionLimit(Generic[T]):
         return len(self._here)
 
     def add(self, one: T, whose: str) -> T | None:
-        """Takes one in, or makes one that is there the last to have come; the one that has to go for it.
+        """Add a connection, or move a known one to the end. Return the connection to close instead, if any.
 
-        That is the first of somebody who has their share, or, when all places are taken, of who has most of
-        them: so nobody loses one to those who have more.
+        If the owner has reached its own limit, this is the owner's oldest connection. If the total limit is
+        reached, it is the oldest one of the owner with the most connections. Thus no owner loses a
+        connection to an owner with more.
         """
         known = self._here.pop(one, None) is not None
         out = None if known else self._too_many(whose)
@@ -38,7 +39,7 @@ class ConnectionLimit(Generic[T]):
         return out
 
     def remove(self, one: T) -> None:
-        """It is gone."""
+        """Remove a closed connection."""
         self._here.pop(one, None)
 
     def _too_many(self, whose: str) -> T | None:

@@ -1,7 +1,8 @@
-"""GET over HTTP/1.1, for probes and metrics, on the event loop itself: a blocked loop answers no probe.
+"""A GET-only HTTP/1.1 server for probes and metrics. It runs on the event loop, so a blocked loop fails the
+probes.
 
-Any pod may connect. Probes must be answered all the same, or the kubelet restarts the container: connections
-are bounded, in all and of one address, and one that has long been open gives way to a new one.
+Any pod may connect. The kubelet restarts the container if its probes get no response. Connections are
+therefore limited, in total and per address, and an old connection is closed in favour of a new one.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from convoy_agents.wire.connection_limit import ConnectionLimit
 
 REQUEST_SECONDS = 5.0
 MAX_REQUEST = 16 * 1024
-"""Bytes of a request's head."""
+"""Maximum bytes of a request's head."""
 MAX_CLIENTS = 32
-"""Connections at a time."""
+"""Maximum number of open connections."""
 MAX_CLIENTS_EACH = 8
-"""Of one address: two probes of the kubelet, and those who scrape."""
+"""Maximum number of open connections per address: two probes of the kubelet, and some scrapers."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """To one request."""
+    """The response to one request."""
 
     body: bytes
     status: HTTPStatus = HTTPStatus.OK
@@ -36,11 +37,11 @@ class HttpResponse:
 
 
 Page = Callable[[], HttpResponse]
-"""What a path is answered with: at once."""
+"""Returns the response for a path without blocking."""
 
 
 def metrics(registry: CollectorRegistry, refresh: Callable[[], None] = lambda: None) -> Page:
-    """All of a registry; `refresh` sets the gauges that are only counted when asked for."""
+    """Return a page with all metrics of a registry. `refresh` updates gauges that are computed on demand."""
 
     def show() -> HttpResponse:
         refresh()
@@ -50,12 +51,12 @@ def metrics(registry: CollectorRegistry, refresh: Callable[[], None] = lambda: N
 
 
 def healthy() -> HttpResponse:
-    """The event loop turns."""
+    """Respond with 200: the event loop is running."""
     return HttpResponse(b"ok\n")
 
 
 def ready(missing: Callable[[], str]) -> Page:
-    """Whether nothing is missing: else 503, and what is."""
+    """Return a page that responds with 200 if `missing` returns an empty text, else with 503 and that text."""
 
     def show() -> HttpResponse:
         if reason := missing():
@@ -66,16 +67,18 @@ def ready(missing: Callable[[], str]) -> Page:
 
 
 class HttpServer:
-    """One request a connection."""
+    """Serves one request per connection."""
 
     def __init__(self, pages: Mapping[str, Page]) -> None:
-        """`pages`: by path."""
+        """`pages` maps paths to pages."""
         self._pages = pages
         self._server: asyncio.Server | None = None
         self._clients: ConnectionLimit[asyncio.StreamWriter] = ConnectionLimit(MAX_CLIENTS, MAX_CLIENTS_EACH)
 
     async def start(self, port: int, host: str = "") -> int:
-        """Listens at `host`, at all addresses when it is empty; the port. OSError when it is taken."""
+        """Listen on `host`, or on all addresses if it is empty. Return the port. OSError if the port is in
+        use.
+        """
         if host:
             self._server = await asyncio.start_server(self._serve, host, port, limit=MAX_REQUEST)
         else:
@@ -86,13 +89,13 @@ class HttpServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Stops listening."""
+        """Stop listening."""
         if self._server:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         address = str((writer.get_extra_info("peername") or ("",))[0])
-        # What was asked is answered at once, so that those who stay say nothing.
+        # Every request gets its response at once, so an old connection is idle and may be closed.
         if (out := self._clients.add(writer, address)) is not None:
             out.transport.abort()
         try:
@@ -104,7 +107,7 @@ class HttpServer:
                     await writer.wait_closed()
         finally:
             self._clients.remove(writer)
-            # What was written is gone by now, or nobody reads it.
+            # By this time the response is sent, or the client does not read it.
             writer.transport.abort()
 
     def _respond(self, line: str) -> bytes:

@@ -1,7 +1,8 @@
-"""The hub's word that a node has a slot in an incarnation of a job, which its agent shows to other agents.
+"""Slot tokens: the hub's signed proof, for other agents, that a node has a slot in an incarnation of a job.
 
-A certificate says which node speaks, a slot token for which job: a JSON Web Token (RFC 7519) that the hub signs
-with the authority's key. It outlives changes of leader, and nobody has to ask the hub whether it is true.
+A certificate identifies the calling node; a slot token identifies the job for which it may call. A slot
+token is a JSON Web Token (RFC 7519), signed by the hub with the authority's key. It stays valid across
+leader changes, and a receiver can verify it without the hub.
 """
 
 from __future__ import annotations
@@ -16,24 +17,24 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 AUDIENCE = "convoy-agents"
-"""Says that a token is a slot token, whatever else its key may come to sign."""
+"""The audience of slot tokens. It separates them from other tokens that the same key may sign."""
 MAX_CHARACTERS = 4096
-"""Characters of a token; longer ones are not looked at."""
+"""Maximum characters of a token; longer ones are rejected unread."""
 _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 _CACHED = 8192
-"""Slot tokens that were looked at and are remembered: a shard's two calls show the same."""
+"""Verified slot tokens that are cached: the two calls for one shard carry the same token."""
 
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
 
 
 class InvalidSlotToken(ValueError):
-    """No slot token of this authority's."""
+    """The token is missing, malformed, or not signed by this authority."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotToken:
-    """That a node has a slot."""
+    """The claim that a node has a slot of a job in an incarnation."""
 
     job_uid: str
     incarnation: int
@@ -42,7 +43,7 @@ class SlotToken:
 
 
 def sign(slot_token: SlotToken, key: PrivateKey) -> str:
-    """The token. ValueError for a key of a kind that no token is signed with."""
+    """Return the signed token. ValueError if the key's type is unsupported."""
     public = key.public_key()
     claims = {
         "aud": AUDIENCE,
@@ -56,18 +57,22 @@ def sign(slot_token: SlotToken, key: PrivateKey) -> str:
 
 @lru_cache(_CACHED)
 def read(token: str, authority: bytes) -> SlotToken:
-    """What a token says, if one of these certificates' keys (PEM) has signed it. InvalidSlotToken."""
+    """Verify a token with the keys of these certificates (PEM) and return its claim. InvalidSlotToken if
+    that fails.
+    """
     if not token or len(token) > MAX_CHARACTERS:
-        raise InvalidSlotToken("there is no slot token")
+        raise InvalidSlotToken("the call has no slot token")
     wanted = signing_key_id(token)
     for key in _keys(authority):
         if key_id(key) == wanted:
             return _read(token, key)
-    raise InvalidSlotToken("the slot token is of another authority")
+    raise InvalidSlotToken("the slot token was signed by another authority")
 
 
 def signing_key_id(token: str) -> str:
-    """Which key a token says that it is signed with; empty when it is no token. Nothing is verified."""
+    """Return the id of the key that a token names as its signer, unverified; empty if the token is
+    malformed.
+    """
     try:
         return str(jwt.get_unverified_header(token[:MAX_CHARACTERS]).get("kid", ""))
     except jwt.InvalidTokenError:
@@ -75,7 +80,7 @@ def signing_key_id(token: str) -> str:
 
 
 def key_id(key: PublicKey) -> str:
-    """How tokens name the key that they are signed with."""
+    """Return the id by which tokens name their signing key."""
     der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(der).hexdigest()[:32]
 
@@ -93,12 +98,12 @@ def _read(token: str, key: PublicKey) -> SlotToken:
             str(claims["job"]), int(claims["incarnation"]), int(claims["slot"]), str(claims["sub"])
         )
     except (jwt.InvalidTokenError, TypeError, ValueError) as error:
-        raise InvalidSlotToken(f"the slot token does not hold: {error}") from None
+        raise InvalidSlotToken(f"the slot token is invalid: {error}") from None
 
 
 @lru_cache(8)
 def _keys(authority: bytes) -> tuple[PublicKey, ...]:
-    """None for what is no certificate."""
+    """Return the certificates' public keys; none for certificates of another format."""
     if b"BEGIN CERTIFICATE" not in authority:
         return ()
     keys = [one.public_key() for one in x509.load_pem_x509_certificates(authority)]
@@ -111,5 +116,5 @@ def _algorithm(key: PublicKey) -> str:
     if isinstance(key, ed25519.Ed25519PublicKey):
         return "EdDSA"
     if key.curve.name not in _CURVES:
-        raise ValueError(f"nothing is signed with a key of curve {key.curve.name}")
+        raise ValueError(f"tokens cannot be signed with a key of curve {key.curve.name}")
     return _CURVES[key.curve.name]

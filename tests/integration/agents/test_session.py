@@ -174,9 +174,9 @@ async def test_enrolment_fails_for_what_is_wrong(
         await enrolment.enrol()
     expected = {
         "token": "the token was not accepted",
-        "node": "speaks for node 'two'",
+        "node": "the token belongs to node 'two'",
         "ca": "SSL_ERROR_SSL",
-        "no ca": "holds no certificate",
+        "no ca": "contains no PEM certificate",
     }[fault]
     assert expected in str(caught.value)
     assert enrolment.current is None

@@ -290,7 +290,7 @@ async def test_what_goes_from_the_store_before_the_commit_is_sent_again(
     await there.send_store(one, two, three, four)
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
-    monkeypatch.setattr(commit_client, "PATIENCE_SECONDS", 3.0)
+    monkeypatch.setattr(commit_client, "COMMIT_SECONDS", 3.0)
     there.proxy.inject(fault_proxy.refuse(503), "PUT", "/records/")
     await saved(ranks, 20, Tier.PEER)
     await eventually(lambda: any(one.path.endswith("/records/gen-1-20") for one in there.proxy.seen))

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.agents.test_rules import UID, plan
 from tests.unit.operator.conftest import virtual  # noqa: F401 - a fixture
 
-from convoy_agents.commit_client import PATIENCE_SECONDS, CommitClient
+from convoy_agents.commit_client import COMMIT_SECONDS, CommitClient
 from convoy_agents.commit_coordinator import CommitCoordinator, CommitOutcome
 from convoy_agents.pods.assignment import Assignment, MemoryTiers
 from convoy_agents.pods.state import PodState
@@ -88,7 +88,7 @@ def test_patience_ends(virtual: Run) -> None:  # noqa: F811
     async def work() -> None:
         node = Node()
         fast = node.request_commit(FAST, ONE)
-        await asyncio.sleep(PATIENCE_SECONDS + 1)
+        await asyncio.sleep(COMMIT_SECONDS + 1)
         assert verdicts(fast) == [Verdict.EXPIRED]
 
     virtual(work())

@@ -90,7 +90,7 @@ def test_what_does_not_hold_is_forged(token: str) -> None:
 
 @pytest.mark.parametrize("authority", [b"", b"no certificate", OTHERS.pem])
 def test_nothing_holds_without_its_authority(authority: bytes) -> None:
-    with pytest.raises(InvalidSlotToken, match="of another authority"):
+    with pytest.raises(InvalidSlotToken, match="signed by another authority"):
         slot_tokens.read(GOOD, authority)
 
 

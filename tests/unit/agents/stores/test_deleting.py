@@ -114,7 +114,7 @@ def test_no_commit_while_somebody_deletes_unless_he_has_long_gone(place: Place) 
     manifest = put(store, shard(1, [noise(1)]), [noise(1)])
     word = f"{HOME}/deletions/0123456789abcdef"
     place.blobs.put(word, b"")
-    with pytest.raises(StoreError, match="being deleted") as refused:
+    with pytest.raises(StoreError, match="garbage collection is running") as refused:
         store.commit(record_of(manifest))
     assert refused.value.retriable and not place.held("records")
     place.age(word, MARKER_SECONDS + 2)
