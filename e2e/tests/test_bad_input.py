@@ -154,7 +154,7 @@ def test_a_condition_says_what_is_wrong_and_where(
 def test_parameters_that_only_the_engine_can_refuse_fail_the_job(jobs: Jobs) -> None:
     jobs.create("refused", engine={"name": "gpt", "params": {**SMALL, "width": 63}})
     status = jobs.wait_reason("refused", "ParamsRefused", 60)
-    assert status["phase"] == "Failed" and "width: 63 is no multiple of heads=2" in status["message"]
+    assert status["phase"] == "Failed" and "width: 63 must be a multiple of heads=2" in status["message"]
 
 
 def test_an_unknown_engine_heals_when_it_is_created(jobs: Jobs) -> None:

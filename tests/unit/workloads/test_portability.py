@@ -92,7 +92,7 @@ def test_a_python_without_its_whole_standard_library_is_named(
 def check_refused(
     monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: pytest.CaptureFixture[str], zygote: bool, why: str
 ) -> None:
-    """Run the entry point. It reports the reason to the log, and to the kubelet only if the container ends."""
+    """Run the entry point. It logs the reason, and reports it to the kubelet only if the container ends."""
     log = folder / "termination-log"
     log.touch()
     monkeypatch.setattr(convoy_launch, "TERMINATION_LOG", str(log))
