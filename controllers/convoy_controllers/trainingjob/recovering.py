@@ -1,4 +1,4 @@
-"""How an active job goes on after a fault: find the one to blame, then fail the job or let it form anew."""
+"""Handles the faults of an active job: picks the root cause, then fails the job or lets it form again."""
 
 from __future__ import annotations
 
@@ -35,17 +35,23 @@ from convoy_crds.trainingjob import Recovery
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 ECHO_SECONDS = 0.5
-"""How long the end of a rank that lost a peer waits for the news of that peer's own end."""
+"""Seconds after the end of a rank that lost a peer in which that peer's own end may still be reported."""
 HANG_SECONDS = 3.0
-"""And that of a rank that hangs, or gave up a peer: the watchdogs of all ranks strike within that time."""
+"""The same if a rank hung or gave up on a peer: the watchdogs of all ranks act within this time."""
 CONTAINER_SECONDS = 4.0
-"""And where a launcher has gone: its container has ended, and its kubelet says why within seconds."""
+"""The same if a launcher has disconnected: its container has ended, and the kubelet reports why within
+seconds.
+"""
 STEADY_SECONDS = 30.0
-"""How long absent pods must be up before a job restarts for them: a node that comes and goes is not back."""
+"""Seconds that missing pods must be up before a job restarts to include them. A node that comes and goes
+does not count as back.
+"""
 
 
 def requested(observed: Observed) -> Fault | None:
-    """The restart that a change of `recovery.restartId` asks for, of an incarnation that has formed."""
+    """Return the restart that a changed `recovery.restartId` requests; None before an incarnation has
+    formed.
+    """
     status, wanted = observed.job.status, observed.job.spec.recovery.restart_id
     if wanted == status.restart_id or not status.membership:
         return None
@@ -54,7 +60,7 @@ def requested(observed: Observed) -> Fault | None:
 
 
 def overtaken(observed: Observed) -> Fault | None:
-    """The restart that it takes when agents have seen a later incarnation than the one that has formed."""
+    """Return the restart that is needed if agents have seen a later incarnation than the stored one."""
     status = observed.job.status
     seen = max((max(v.incarnation, v.port_incarnation) for v in observed.slots.values()), default=0)
     if not status.membership or seen <= status.incarnation:
@@ -66,9 +72,9 @@ def overtaken(observed: Observed) -> Fault | None:
 def fault(
     observed: Observed, layout: tuple[Slot, ...], own: Mapping[str, PodView], lost: dict[str, str]
 ) -> Fault | None:
-    """The fault of the incarnation that has formed, or of a pod that failed before one could.
+    """Return the fault of the incarnation that has formed, or of a pod that failed before one could form.
 
-    `layout`: the slots of the incarnation. `lost`: by name of each lost node, why.
+    `layout` are the slots of the incarnation. `lost` says, by node name, why a node is lost.
     """
     members, incarnation = observed.job.status.membership, observed.job.status.incarnation
     found: list[Fault] = []
@@ -87,7 +93,7 @@ def fault(
         if members and (view := observed.slots.get(pod.uid)):
             hang = observed.job.spec.recovery.hang_seconds
             ends = slot_faults(slot, view, incarnation, hang, leaving=leaving(pod))
-            # The kubelet reports a pod's own deadline once all its containers have ended.
+            # The kubelet reports the pod's own deadline only after all its containers have ended.
             found += [end for end in ends if not overdue(pod, end.at)]
     present = [own[slot.pod].uid for slot in layout if slot.pod in own]
     if not found and members and membership(present) != members:
@@ -102,10 +108,10 @@ def fault(
 
 
 def root_cause_wait(fault: Fault, report_due: bool, now: datetime) -> float:
-    """Seconds to wait for the cause behind a fault that is mostly another's echo, or a rank's end by a signal
-    that the deletion of its pod sends; 0 for all others.
+    """Return the seconds to wait for the root cause; 0 if the fault itself is the cause.
 
-    `report_due`: see `cause_report_due`.
+    The wait applies to echoes and to a rank that SIGTERM ended, which the deletion of its pod sends. For
+    `report_due` see `cause_report_due`.
     """
     hung = fault.awaits and (fault.hang or fault.timed_out)
     early = fault.reason is Reasons.ENDED_EARLY
@@ -115,17 +121,16 @@ def root_cause_wait(fault: Fault, report_due: bool, now: datetime) -> float:
         return 0.0
     most = CONTAINER_SECONDS if report_due else HANG_SECONDS if hung else ECHO_SECONDS
     left = happened + most - now.timestamp()
-    # More than that is the other clock's doing.
+    # A longer wait would only come from a difference between the two clocks.
     return left if 0 < left <= most + ECHO_SECONDS else 0.0
 
 
 def cause_report_due(observed: Observed, layout: Iterable[Slot], own: Mapping[str, PodView]) -> bool:
-    """Return whether the cause of an end is about to be reported.
+    """Return True if the cause of an end is about to be reported.
 
-    A launcher of the incarnation has left its agent while its pod seems to run, or a rank's main program is
-    over and its exit code is not known.
-
-    To wait costs nothing: neither pod nor rank is replaced before it has ended.
+    Either a launcher of the incarnation has disconnected although its pod seems to run, or a rank's main
+    program has returned and its exit code is not known. The wait costs nothing, because neither pod nor
+    rank is replaced before it has ended.
     """
     there = (own[slot.pod] for slot in layout if slot.pod in own)
     views = (observed.slots.get(pod.uid) for pod in there if not ended(pod) and not pod.deleting)
@@ -144,12 +149,14 @@ def _ending(view: SlotView) -> bool:
 
 
 def _fails_early(observed: Observed, pod: PodView) -> bool:
-    """Return whether a pod ended before its incarnation formed, and is no leftover of an earlier fault."""
+    """Return True if a pod ended before its incarnation formed, and not because of an earlier fault."""
     return ended(pod) and not pod.deleting and pod_incarnation(pod) >= observed.job.status.incarnation
 
 
 def _loss_already_handled(observed: Observed, pod: PodView) -> bool:
-    """Whether the last restart answered what the loss of this pod's node, not known then, did to others."""
+    """Return True if the last restart handled an echo of the loss of this pod's node, which was not known
+    then.
+    """
     status, node = observed.job.status, observed.nodes[pod.node or ""]
     known = pod_incarnation(pod) < status.incarnation and bool(node.silent_since)
     return known and budget.forgivable(status.restarts, node.silent_since)
@@ -158,7 +165,11 @@ def _loss_already_handled(observed: Observed, pod: PodView) -> bool:
 def handle_fault(
     observed: Observed, draft: Draft, fault: Fault, own: Mapping[str, PodView], now: datetime
 ) -> Plan | None:
-    """Fails the job, or records the restart and raises the incarnation."""
+    """Fail the job, or record its restart and reserve the next incarnation.
+
+    Return a plan if this reconcile ends here, because the job fails or first waits for news of a node. Return
+    None after a restart was recorded.
+    """
     status, recovery = draft.status, observed.job.spec.recovery
     happened = datetime.fromtimestamp(fault.at, UTC) if fault.at else now
     draft.fault_mark = FaultMark(happened, node_lost=fault.reason is Reasons.NODE_LOST)
@@ -186,11 +197,11 @@ def handle_fault(
 def _verdict(
     status: TrainingJobStatus, recovery: Recovery, fault: Fault, now: datetime
 ) -> tuple[Reason, str] | None:
-    """Why the job may not restart for this fault again, in a reason and words; None while it may."""
+    """Return the reason and message if the job must not restart for this fault; None if it may."""
     identical, limit = escalation.identical(status.restarts, fault), recovery.max_identical_errors
     if limit and identical >= limit:
         reason = Reasons.REPEATED_ERROR
-        where = ", at the same step," if fault.step else ""
+        where = " at the same step" if fault.step else ""
         return reason, reason.format(count=identical, where=where, limit=limit, why=fault.message)
     if budget.exceeded(status.restarts, fault, recovery, now):
         reason = Reasons.MAX_RESTARTS
@@ -204,21 +215,22 @@ def _verdict(
 
 
 def _verdict_seconds(observed: Observed, fault: Fault, now: datetime) -> float:
-    """Seconds to wait before a job fails for an error that a node's loss may still turn out to explain."""
+    """Return the seconds to wait before the job fails, because the loss of a node may still explain the
+    error.
+    """
     nodes_used = {pod.node for pod in observed.pods if pod.node}
     if not fault.at or len(nodes_used) < 2 or not (fault.echo or fault.policy.user_error):
         return 0.0
     wait = verdict_seconds(observed.silent_seconds)
     left = fault.at + wait - now.timestamp()
-    # More than that is the other clock's doing.
+    # A longer wait would only come from a difference between the two clocks.
     return left if 0 < left <= 2 * wait else 0.0
 
 
 def regrowth(observed: Observed, draft: Draft, layout: tuple[Slot, ...], missing: int) -> Fault | None:
-    """The restart that takes `missing` absent pods in again, once a checkpoint is newer than their return.
+    """Return the restart that includes `missing` pods again, once a checkpoint is newer than their return.
 
-    Without checkpoints of Convoy's own there is no moment at which that costs nothing: then they wait for
-    the next restart.
+    Without checkpoints by Convoy every moment would lose work. Then the pods wait for the next restart.
     """
     status = draft.status
     if not missing:

@@ -1,7 +1,7 @@
-"""Why the API server would not create a pod, and which field of the job is at fault. Pure.
+"""Explains why the API server refused to create a pod, and which field of the job is at fault. Pure.
 
-A pod is made from a role's template, with additions of Convoy's. Findings about what comes from the template
-name its field in the job; all others name the template as a whole and the field of the pod.
+A pod is built from a role's template plus additions by Convoy. An error in a field from the template names
+that field of the job. Any other error names the whole template and the field of the pod.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from convoy_controllers.trainingjob.podpaths import Token, joined, located, orig
 from convoy_crds.trainingjob import TrainingJob
 
 LISTED = 3
-"""Findings of one refusal that a message names; the others are counted."""
+"""Most errors that the message of a refusal lists; it only counts the others."""
 _DECODING = re.compile(r'^Pod in version "[^"]*" cannot be handled as a Pod: (.*)$', re.DOTALL)
 _INVALID = re.compile(r'^Pod "[^"]*" is invalid: (.*)$', re.DOTALL)
 _UNKNOWN = re.compile(r'(unknown|duplicate) field "([^"]+)"')
@@ -39,16 +39,17 @@ _WANTED = {
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why one pod was not created."""
+    """The reason why a pod was not created."""
 
     message: str
     path: str = ""
-    """The field of the job at fault. Empty where the job may be right, as under a quota or a policy."""
+    """The field of the job at fault. Empty if the job may be correct, for example with a quota or a policy.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong with a template."""
+    """One error in a template."""
 
     path: str
     """Field of the job, such as `spec.roles[0].template.spec.containers[0].env[1].name`."""
@@ -63,8 +64,8 @@ def findings(
 ) -> list[Finding]:
     """Return the errors of a role's template, from the API server's refusal of a pod made from it.
 
-    `message` and `causes`, pairs of field path and text, are those of its Status. Empty where the refusal is
-    no judgement of the pod itself: quota, rights, admission webhooks and policies.
+    `message` and `causes` (pairs of field path and text) come from its Status object. The result is empty
+    if the refusal does not judge the pod itself: quota, rights, admission webhooks and policies.
     """
     index = next(number for number, one in enumerate(job.spec.roles) if one.name == role)
     template = job.spec.roles[index].template
@@ -79,7 +80,7 @@ def findings(
 
 
 def refusal(found: Sequence[Finding]) -> Refusal:
-    """All findings about one pod, at least one."""
+    """Return all errors of one pod as one refusal. There must be at least one."""
     first, *others = found
     more = "".join(f"; {one}" for one in others[: LISTED - 1])
     rest = len(others) - LISTED + 1
@@ -89,7 +90,7 @@ def refusal(found: Sequence[Finding]) -> Refusal:
 def _stated(
     body: Mapping[str, Any], message: str, causes: Sequence[tuple[str, str]]
 ) -> Iterator[tuple[tuple[Token, ...], str]]:
-    """Fields of the pod and what is wrong with each."""
+    """Yield each field of the pod that is at fault, and what is wrong with it."""
     if match := _INVALID.match(message):
         named = [(tokens(path), why) for path, why in causes if path not in ("", "<nil>")]
         yield from named or [((), match[1])]
@@ -98,13 +99,13 @@ def _stated(
 
 
 def _undecoded(body: Mapping[str, Any], message: str) -> Iterator[tuple[tuple[Token, ...], str]]:
-    """Fields of a pod that is none: unknown ones, wrong types, quantities that are none."""
+    """Yield the same for a body that cannot be decoded: unknown fields, wrong types, invalid quantities."""
     if unknown := _UNKNOWN.findall(message):
         for which, path in unknown:
-            yield tokens(path), "there is no such field" if which == "unknown" else "is there more than once"
+            yield tokens(path), "there is no such field" if which == "unknown" else "is set more than once"
     elif match := _TYPE.search(message):
         kind, number, path, wanted = match.groups()
-        # A type of Go's that is embedded in another stands among the fields.
+        # The path also contains Go types that are embedded in other types.
         names = tuple(name for name in path.split(".") if not name[:1].isupper())
         hint = ": put it in quotes" if wanted == "string" and kind in ("number", "bool") else ""
         why = f"must be {_wanted(wanted)}, is {number or _KINDS.get(kind, kind)}{hint}"
@@ -117,16 +118,16 @@ def _undecoded(body: Mapping[str, Any], message: str) -> Iterator[tuple[tuple[To
 
 
 def _wanted(name: str) -> str:
-    """A type of Go in words; types of the Kubernetes API keep their names."""
+    """Return a Go type in words. Types of the Kubernetes API keep their names."""
     if name.startswith("[]"):
         return "a list"
     if name.startswith("map["):
         return "an object"
-    return _WANTED.get(name) or f"{name} as in a pod"
+    return _WANTED.get(name) or f"a Kubernetes {name}"
 
 
 def _kind(value: object) -> str:
-    """The JSON type of a value, as Go names it."""
+    """Return the JSON type of a value, as Go names it."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, (int, float)):
@@ -136,7 +137,7 @@ def _kind(value: object) -> str:
 
 
 def _quantities(body: Mapping[str, Any]) -> Iterator[tuple[Token, ...]]:
-    """Fields that hold something else than the quantity they should."""
+    """Yield the fields that should hold a quantity but do not."""
 
     def wrong(value: object) -> bool:
         return isinstance(value, str) and not _QUANTITY.fullmatch(value.strip())

@@ -1,4 +1,6 @@
-"""Writes the status: conditions that keep their transition times, and the few words `kubectl get` shows."""
+"""Drafts the status of a job: conditions with their transition times, and the short texts for `kubectl
+get`.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob_status import Phase, RoleStatus, TrainingJobStatus
 
 MAX_SHORT_MESSAGE = 240
-"""Characters of `status.message`, which `kubectl get -o wide` shows; the conditions have all of it."""
+"""Characters of `status.message`, which `kubectl get -o wide` shows. The conditions have the full message."""
 
 
 class Draft:
-    """The status being written in one reconcile, and the events that go with it."""
+    """The status that one reconcile writes, and the Events that go with it."""
 
     def __init__(self, observed: Observed, now: datetime) -> None:
         self.observed = observed
@@ -34,7 +36,9 @@ class Draft:
         self.events: list[Event] = []
 
     def condition(self, kind: str, holds: bool | None, reason: Reason, message: str) -> None:
-        """Sets one condition, None for Unknown; its transition time moves only when its truth does."""
+        """Set one condition; `holds` None means Unknown. The transition time changes only with the
+        condition's status.
+        """
         value: Literal["True", "False", "Unknown"]
         value = "Unknown" if holds is None else "True" if holds else "False"
         old = next((c for c in self.status.conditions if c.type == kind), None)
@@ -52,11 +56,13 @@ class Draft:
         self.status.conditions = [*others[:position], fresh, *others[position:]]
 
     def drop(self, kind: str) -> None:
-        """Takes a condition away."""
+        """Remove a condition."""
         self.status.conditions = [c for c in self.status.conditions if c.type != kind]
 
     def phase(self, phase: Phase, reason: Reason, message: str) -> None:
-        """Sets the phase and why; a change of either is an Event, a mere change of wording is not."""
+        """Set the phase and its reason. A change of either is an Event; a change of only the message is
+        not.
+        """
         changed = (self.status.phase, self.status.reason) != (phase, reason.name)
         self.status.phase = phase
         self.status.reason = reason.name
@@ -67,12 +73,12 @@ class Draft:
             self.event(reason, message)
 
     def event(self, reason: Reason, message: str) -> None:
-        """Adds an Event to be posted once the status is stored."""
+        """Add an Event, to be posted after the status is stored."""
         if Event(reason, message) not in self.events:
             self.events.append(Event(reason, message))
 
     def merge_reports(self, incarnation: int) -> None:
-        """Takes over what agents report: progress, checkpoint, pods whose ranks run."""
+        """Merge the agents' reports into the status: progress, checkpoint, number of pods whose ranks run."""
         status, views = self.status, self.observed.slots
         status.progress = merge_progress(
             views.values(), incarnation, status.progress, metrics.declared(self.observed)
@@ -101,13 +107,13 @@ class Draft:
         status.ready = f"{sum(counts.values())}/{len(layout)}"
 
     def stored(self) -> dict[str, Any] | None:
-        """The whole status as JSON, or None when it is what the API server already has."""
+        """Return the whole status as JSON; None if it equals the stored one."""
         self._account()
         fresh = self.status.to_dict()
         return None if fresh == self.observed.job.status.to_dict() else fresh
 
     def _account(self) -> None:
-        """Brings the goodput ledger up to date."""
+        """Update the goodput ledger."""
         job = self.observed.job
         point = job.status.checkpoint
         running = next((c for c in self.status.conditions if c.type == ConditionType.RUNNING), None)
@@ -125,7 +131,7 @@ class Draft:
 
 
 def is_up(ranks: tuple[Any, ...]) -> bool:
-    """Whether all ranks of a pod run, or ended well."""
+    """Return True if every rank of a pod runs or has exited with code 0."""
     return bool(ranks) and all(
         rank.state == "RUNNING" or (rank.state == "EXITED" and not rank.exit_code and not rank.signal)
         for rank in ranks

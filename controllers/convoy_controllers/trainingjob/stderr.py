@@ -1,6 +1,6 @@
-"""The end of a rank's stderr, read for a person and for the search of a cause.
+"""Reads the end of a rank's stderr, for messages and to find the root cause of a fault.
 
-Sources of the words, as of torch 2.13: gloo's `tcp/pair.cc`, c10d's `TCPStore.cpp`, `socket.cpp` and
+Sources of the patterns, as of torch 2.13: gloo's `tcp/pair.cc`, c10d's `TCPStore.cpp`, `socket.cpp` and
 `ProcessGroup*.cpp`, NCCL's `socket.cc`, CPython's `faulthandler.c`.
 """
 
@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 
 GIST = 400
-"""Characters of a rank's stderr in a message; all that is left of it is in the pod's log."""
+"""Most characters of a rank's stderr in a message. The pod's log has the rest."""
 
 _RANK = r"^(?:\[(?:rank)?\d+\]:\s?)?"
-"""Prefix that torch's exception hook gives each line."""
+"""Prefix that torch's exception hook adds to each line."""
 _EXCEPTION = re.compile(
     _RANK + r"(?:[A-Za-z_]\w*\.)*(?P<type>[A-Z]\w*(?:Error|Exception|Interrupt|Exit))\b(?P<text>.*)"
 )
 _COLLECTIVE = re.compile(r"^(RuntimeError|Dist\w*Error)$")
-"""Types that collectives raise. An OSError is the program's own trouble with somebody else's server."""
+"""Exception types that collectives raise. An OSError is a problem of the program with some other server."""
 _CHAINED = ("was the direct cause of the following", "During handling of the above exception")
 _LOST = re.compile(
     r"connection (was )?(closed|reset|aborted) by (the )?(remote )?peer|connection refused|broken pipe"
@@ -34,9 +34,9 @@ _LIBRARY = re.compile(
     r"|monitoredBarrier",
     re.IGNORECASE,
 )
-"""Names by which a line that is no exception shows that a collective library wrote it."""
+"""Names that show that a collective library wrote a line which is no exception."""
 _WARNING = re.compile(_RANK + r"\[W[\d ]")
-"""c10d's warnings, such as of each attempt to connect to a peer that is not up yet."""
+"""Warnings of c10d, for example for each failed attempt to connect to a peer that is not up yet."""
 _DUMP = re.compile(r"^(Fatal Python error:|(Current thread|Thread) 0x)")
 _NOISE = re.compile(r"^(terminate called without an active exception|Aborted\b|Extension modules:)")
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*most recent call first")
@@ -44,45 +44,48 @@ _FRAME = re.compile(r'^\s+File "(?P<file>.+)", line (?P<line>\d+) in (?P<functio
 _QUOTED = re.compile(
     r"^.*\bmain thread is at (?P<place>(?P<own>.+?):\d+ in [^\s(]+(?: \(in (?P<inner>.+?):\d+ in [^)]+\))?)"
 )
-"""The launcher's own first line about a rank that hangs: the user's code, and what that has called."""
+"""The launcher's first line about a hung rank: its place in the user's code, and the function called there.
+"""
 _WAITING = re.compile(
     r"(torch|convoy_workloads)/(distributed/|autograd/graph\.py|nn/parallel/distributed\.py|cuda/__init__\.py)"
 )
-"""Files whose innermost frame means that the thread waits for other ranks or for a device that does."""
+"""Files whose innermost frame shows that the thread waits for other ranks, or for a device that waits for
+them.
+"""
 _INNERMOST = 3
-"""Frames in which a wait for others shows."""
+"""Number of innermost frames to check for such a file."""
 
 
 def gist(stderr: str) -> str:
-    """The end of a rank's stderr that says the most: its last line, which of a traceback names the error,
-    with what is indented below it. Stack dumps and what the C++ runtime prints behind an error do not count.
+    """Return the most telling end of a rank's stderr.
+
+    This is the last line and what is indented below it; at the end of a traceback that line names the
+    error. Stack dumps, and the C++ runtime's output after an error, are skipped.
     """
     lines = [line for line in stderr.splitlines() if line.strip()]
     body, dump = _split(lines)
     said = _last_block(body)
     if dump and not _EXCEPTION.match(said):
-        # A crash says nothing else; what was printed before it is the program's progress.
+        # A crash prints nothing else. Earlier output is the program's normal progress.
         place = _place(dump)
         said = dump[0] + (f" at {place}" if place else "") if dump[0].startswith("Fatal") else said or place
     return (said or _last_block(lines))[:GIST]
 
 
 def lost_peer(stderr: str) -> bool:
-    """Return whether its last error, or one that this was raised from, tells of a peer that has gone or does
-    not reply.
-    """
+    """Return True if the last error, or one that it was raised from, shows a lost or unresponsive peer."""
     return bool(_lost_words(stderr))
 
 
 def timed_out(stderr: str) -> bool:
-    """Return whether a peer did not answer in time, so that it may live and hang."""
+    """Return True if a peer did not reply in time. That peer may be alive and hang."""
     return bool(_TIMED_OUT.search(_lost_words(stderr)))
 
 
 def main_thread(stderr: str) -> str:
-    """FILE:LINE in FUNCTION of the main thread of a rank that was aborted; empty where nothing tells.
+    """Return `FILE:LINE in FUNCTION` of the main thread of an aborted rank; empty if not known.
 
-    The launcher quotes it; else the last stack of the dump is the main thread's, if all of it is there.
+    The launcher quotes it. Without the quotation it is the last stack of the dump, if the dump is complete.
     """
     if quoted := _QUOTED.match(stderr):
         return quoted["place"]
@@ -90,7 +93,7 @@ def main_thread(stderr: str) -> str:
 
 
 def waits_for_others(stderr: str) -> bool | None:
-    """Return whether its main thread was in a collective; None where nothing tells."""
+    """Return whether the main thread was in a collective; None if not known."""
     files = [frame["file"] for frame in _main_frames(_split(stderr.splitlines())[1])[:_INNERMOST]]
     if not files and (quoted := _QUOTED.match(stderr)):
         files = [quoted["inner"] or quoted["own"]]
@@ -98,11 +101,11 @@ def waits_for_others(stderr: str) -> bool | None:
 
 
 def _lost_words(stderr: str) -> str:
-    """The line that tells of a lost peer; empty without one."""
+    """Return the line that shows a lost peer; empty if there is none."""
     body, _ = _split([line for line in stderr.splitlines() if line.strip()])
     errors = [number for number, line in enumerate(body) if _EXCEPTION.match(line)]
     last = errors[-1] if errors else -1
-    # C++ prints behind the exception, or without one: c10d's watchdog, std::terminate.
+    # C++ code prints after the exception, or without one: the c10d watchdog, std::terminate.
     errors_of_libraries = [line for line in body[last + 1 :] if not _WARNING.match(line)]
     tail = [line for line in errors_of_libraries if _LIBRARY.search(line) and _LOST.search(line)]
     if tail:
@@ -119,7 +122,7 @@ def _lost_words(stderr: str) -> str:
 
 
 def _split(lines: list[str]) -> tuple[list[str], list[str]]:
-    """Return the printed text and the stack dump behind it. The interpreter's last words are in neither."""
+    """Return the printed text and the stack dump after it, both without the interpreter's closing lines."""
     start = next((number for number, line in enumerate(lines) if _DUMP.match(line)), len(lines))
     body, dump = lines[:start], lines[start:]
     return [line for line in body if not _NOISE.match(line)], [
@@ -129,13 +132,13 @@ def _split(lines: list[str]) -> tuple[list[str], list[str]]:
 
 def _last_block(lines: list[str]) -> str:
     last = max((number for number, line in enumerate(lines) if not line[0].isspace()), default=0)
-    # Pydantic's own pointer to its manual.
+    # Pydantic prints a link to its manual.
     kept = [line.strip() for line in lines[last:] if "For further information visit" not in line]
     return " ".join(kept)
 
 
 def _main_frames(dump: list[str]) -> list[re.Match[str]]:
-    """Frames of the dump's last stack, innermost first."""
+    """Return the frames of the dump's last stack, innermost first."""
     start = max((number for number, line in enumerate(dump) if _THREAD.match(line)), default=len(dump))
     return [frame for line in dump[start + 1 :] if (frame := _FRAME.match(line))]
 

@@ -1,4 +1,4 @@
-"""What is said of a job's stragglers: who keeps the others waiting, since when, and why. Pure."""
+"""Sets the condition StragglerDetected and `status.stragglers` of a job. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from convoy_crds.trainingjob_status import Straggler
 
 MOST, MOST_RANKS, MOST_NODES = 16, 64, 16
 SAME = 0.05
-"""A slowdown, or what is lost to it, that has changed by less is told as it was: else each second would be a
-write.
+"""Smallest change of a slowdown or loss that updates the status. Otherwise there would be a write every
+second.
 """
 _SHARED = {
-    "CommonMode": "all ranks, or a class of them, have become slower together",
-    "Imbalance": "the work is dealt out unevenly",
+    "CommonMode": "all ranks, or all ranks of one kind, became slower together",
+    "Imbalance": "the work is distributed unevenly",
     "Input": "all ranks wait for their input",
-    "Host": "all ranks spend more time between their kernels",
+    "Host": "all ranks spend more time on the host between kernels",
 }
 
 
 def set_condition(draft: Draft) -> None:
-    """Sets the condition and `status.stragglers`, once the incarnation's ranks have told of their steps."""
+    """Set the condition and `status.stragglers` after the ranks of the incarnation have reported steps."""
     status, view = draft.status, draft.observed.guard
     if view is None or not status.membership or view.incarnation != status.incarnation:
         if not status.membership:
@@ -43,7 +43,7 @@ def set_condition(draft: Draft) -> None:
 
 
 def clear(draft: Draft) -> None:
-    """Of an incarnation that is over nobody is slow."""
+    """Remove the condition and the stragglers, because their incarnation is over."""
     draft.drop(ConditionType.STRAGGLER_DETECTED)
     draft.status.stragglers = []
 
@@ -62,7 +62,7 @@ def _set_no_straggler(draft: Draft, view: GuardView) -> None:
 
 
 def _already_reported(draft: Draft) -> bool:
-    """Whether what is stored says already that somebody lastingly keeps the others waiting."""
+    """Return True if the stored status already shows a persistent straggler."""
     return any(one.persistent and one.ranks for one in draft.observed.job.status.stragglers)
 
 
@@ -75,7 +75,7 @@ def _message(draft: Draft, accused: list[SlowView]) -> str:
         cause=first.cause,
         slowdown=f"{known.slowdown:.0%}",
         since=known.since_step,
-        lasting="lasting" if first.persistent else "not for long yet",
+        lasting="persistent" if first.persistent else "recent",
         job=draft.observed.job.metadata.name,
     )
 
@@ -88,7 +88,7 @@ def _ranks(ranks: tuple[int, ...]) -> str:
 
 
 def _kept(stored: list[Straggler], found: Iterable[SlowView]) -> list[Straggler]:
-    """What was found, in the words that are stored where nothing to speak of has changed."""
+    """Return the findings for the status. A stored value stays if it has hardly changed."""
     before = {(one.cause, one.place, *one.ranks): one for one in stored}
     fresh = []
     for one in found:

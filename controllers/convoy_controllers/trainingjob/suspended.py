@@ -1,7 +1,8 @@
-"""A job held by `spec.suspend`: its pods save their state and go, the job keeps its place.
+"""Plans a job that `spec.suspend` stops: its pods save their state and end, the job itself stays.
 
-A suspension is carried through once it has begun. A queue may change the template in the update that suspends
-the job, and set `suspend: false` again at any time: pods of one template never run beside those of another.
+A suspension that has started is always completed. A queue may change the template in the same update that
+suspends the job, and may set `suspend: false` again at any time. Pods of one template must never run beside
+pods of another.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 AT_ONCE_SECONDS = 1
-"""The shortest grace period with which a kubelet still says when a pod has ended."""
+"""Shortest grace period with which a kubelet still reports the end of a pod."""
 
 
 def due(observed: Observed) -> bool:
-    """Return True while the job is to be suspended, or is still being suspended after `suspend: false`.
+    """Return True while the job must be suspended, or is still being suspended after `suspend: false`.
 
-    The operator may see an update that suspends and one that resumes as one. Then the layout alone, which the
-    API server lets no other update change, shows that the pods are those of the job before its suspension.
+    The operator may see a suspending and a resuming update as one. Then only the layout shows that the pods
+    belong to the job before its suspension, because the API server allows changes of the layout in no other
+    update.
     """
     job = observed.job
     if job.spec.suspend:
@@ -40,13 +42,16 @@ def due(observed: Observed) -> bool:
         return any(pod.owner_uid == job.metadata.uid for pod in observed.pods)
     if job.status.phase not in (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING):
         return False
-    # An earlier operator has left no layout.
+    # An earlier release of the operator stored no layout.
     return job.status.layout not in ("", formation.layout_digest(job))
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Deletes the pods: those of an incarnation with their own grace period, in which the launchers hand
-    SIGTERM to the ranks; those that never had ranks at once."""
+    """Delete the pods of a suspended job.
+
+    Pods of an incarnation keep their own grace period, in which the launchers pass SIGTERM on to the ranks.
+    Pods that never had ranks are deleted at once.
+    """
     draft = Draft(observed, now)
     status = draft.status
     draft.merge_reports(status.incarnation)
@@ -78,7 +83,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 
 def _wait(observed: Observed, own: list[PodView], lost: Collection[str]) -> float | None:
-    """Seconds until a pod may go without its kubelet, which nothing that is watched shows."""
+    """Return the seconds until a pod may be deleted without its kubelet, because no watch event announces
+    that; None if no pod needs it.
+    """
     if any(pod.node in lost for pod in own):
         return 1.0
     away = (observed.nodes.get(pod.node or "") for pod in own)
@@ -88,46 +95,49 @@ def _wait(observed: Observed, own: list[PodView], lost: Collection[str]) -> floa
 def _deletion(
     observed: Observed, pod: PodView, own: list[PodView], lost: Collection[str], status: TrainingJobStatus
 ) -> Delete | None:
-    """How a pod is to go: by its kubelet, or without one where its node is lost or its agent stays away."""
+    """Return how to delete a pod: through its kubelet, or by force if its node is lost or its agent stays
+    away.
+    """
     if pod.node in lost:
         unfenced = unfenced_seconds(observed, {one.name: one for one in own}, pod)
         return delete_from_lost_node(pod, unfenced)
     if pod.deleting:
-        # Its kubelet cannot unmount without the agent.
+        # The kubelet cannot unmount the CSI volume without the agent.
         over = ended(pod) and stranded(observed, pod, status)
         return delete_pod(pod.name, pod.uid, grace_seconds=0) if over else None
-    # A program that begins as PID 1 does not hear SIGTERM yet, and nobody there has anything to save.
-    # No rank of the incarnation that `disband` has just reserved has run.
+    # A program that starts as PID 1 has no SIGTERM handler yet, and has no state to save. No rank of the
+    # incarnation that `disband` just reserved has run.
     ran = pod_incarnation(pod) < status.incarnation
     return delete_pod(pod.name, pod.uid, grace_seconds=None if ran else AT_ONCE_SECONDS)
 
 
 def _leaving(observed: Observed) -> str:
-    """Return the words for the state while the pods leave, and for the job afterwards."""
-    return _saving(observed) + ("" if observed.job.spec.suspend else "; then the job resumes")
+    """Return the message about the job's state while its pods end, and about the job afterwards."""
+    return _saving(observed) + ("" if observed.job.spec.suspend else "; the job resumes afterwards")
 
 
 def _saving(observed: Observed) -> str:
-    """What becomes of the state while the pods leave."""
+    """Return the message about the job's state while its pods end."""
     if not observed.job.spec.checkpoint.tiers.any:
-        return "there is no place for checkpoints (spec.checkpoint.tiers): it will begin at step 0"
+        return "the job saves no checkpoints (spec.checkpoint.tiers) and will start at step 0 again"
     found = next((c for c in observed.job.status.conditions if c.type == ConditionType.CHECKPOINTING), None)
     if found is not None and found.reason in {reason.name for reason in checkpointing.UNSAVED}:
-        return f"their last steps may not be saved, see condition Checkpointing ({found.reason})"
-    return "their state is being saved"
+        return f"the last steps may be lost, see condition Checkpointing ({found.reason})"
+    return "the ranks save their state"
 
 
 def _left(observed: Observed, status: TrainingJobStatus) -> tuple[Reason, str]:
-    """Where a suspended job will go on."""
+    """Return the reason and message for a suspended job: at which step it will go on."""
     step = status.progress.step if status.progress else 0
     if not observed.job.spec.checkpoint.tiers.any:
-        state = f"it left after step {step} and will begin at step 0: it has no place for checkpoints"
+        state = f"stopped after step {step}; it will start at step 0 again, since it saves no checkpoints"
         return Reasons.SUSPENDED, Reasons.SUSPENDED.format(state=state)
     saved = status.checkpoint.step if status.checkpoint else None
     if step and (saved is None or saved < step):
-        state = f"it left after step {step}, its newest checkpoint is " + (
-            f"of step {saved}" if saved is not None else "none"
+        newest = (
+            f"; its newest checkpoint is of step {saved}" if saved is not None else " without a checkpoint"
         )
+        state = f"stopped after step {step}{newest}"
         return Reasons.SUSPENDED_UNSAVED, Reasons.SUSPENDED_UNSAVED.format(state=state)
-    state = f"it goes on after step {saved}" if saved is not None else "it has not begun"
+    state = f"it will go on after step {saved}" if saved is not None else "it has not started yet"
     return Reasons.SUSPENDED, Reasons.SUSPENDED.format(state=state)

@@ -1,4 +1,4 @@
-"""Templates that clash with Convoy's own parts of the pod, and those that are untried. Pure."""
+"""Finds templates that conflict with Convoy's own parts of a pod, and templates that need a dry run. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from convoy_crds.terms import LABEL_ROLE, MOUNT_PATH
 from convoy_crds.trainingjob import TrainingJob
 
 _AGENT_PATHS = frozenset({MOUNT_PATH, MOUNT_PATH.removeprefix("/var")})
-"""/var/run is a link to /run in most images."""
+"""In most images, /var/run is a link to /run."""
 
 
 def clashes(job: TrainingJob) -> Iterator[Finding]:
-    """Names and paths of templates that Convoy needs itself."""
+    """Yield the volume names and mount paths of templates that are reserved for Convoy."""
     for number, role in enumerate(job.spec.roles):
         if role.template is not None:
             where = f"spec.roles[{number}].template.spec"
@@ -28,7 +28,7 @@ def clashes(job: TrainingJob) -> Iterator[Finding]:
 
 
 def forbidden_root(job: TrainingJob) -> Iterator[Finding]:
-    """Containers that are to run as root, while Convoy's default has the kubelet refuse that."""
+    """Yield containers that would run as root although Convoy's default makes the kubelet reject that."""
     for number, role in enumerate(job.spec.roles):
         for field, why in refused_root(role.template.spec.to_dict() if role.template else {}):
             yield Finding(f"spec.roles[{number}].template.spec.{field}", why)
@@ -37,7 +37,7 @@ def forbidden_root(job: TrainingJob) -> Iterator[Finding]:
 def _volumes(where: str, spec: PodSpec) -> Iterator[Finding]:
     for number, volume in enumerate(spec.volumes or ()):
         if volume.name in OWN_VOLUMES:
-            why = f"{volume.name!r} is a volume of Convoy's own; choose another name"
+            why = f"{volume.name!r} is reserved for Convoy; choose another name"
             yield Finding(f"{where}.volumes[{number}].name", why)
 
 
@@ -45,15 +45,15 @@ def _mounts(where: str, spec: PodSpec) -> Iterator[Finding]:
     for number, mount in enumerate(spec.containers[0].volume_mounts or () if spec.containers else ()):
         path = posixpath.normpath(mount.mount_path)
         if path in _AGENT_PATHS:
-            why = f"{path} is where the node's agent meets the ranks; mount elsewhere"
+            why = f"{path} is reserved for the connection to the node's agent; mount the volume elsewhere"
             yield Finding(f"{where}.containers[0].volumeMounts[{number}].mountPath", why)
 
 
 def untried(job: TrainingJob, create: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Return the first pod to be created of each role whose template was perhaps never accepted.
+    """Return the first pod to create of each role whose template the API server may never have accepted.
 
-    A spec that has formed an incarnation has been accepted: a fault costs no dry run. Nor does a role
-    without a template, whose pods are Convoy's own in every field.
+    A spec that has formed an incarnation was accepted, so a restart after a fault needs no dry run. Neither
+    does a role without a template, because every field of its pods comes from Convoy.
     """
     if not create or job.status.formed_spec == digest(job):
         return ()

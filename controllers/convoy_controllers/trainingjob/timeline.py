@@ -1,8 +1,8 @@
-"""What the time of a recovery went to, from the fault to the end of the next step.
+"""Splits the time of a recovery into phases, from the fault to the end of the next step.
 
-A recovery is told in moments, each by whoever saw it: the fault by its rank or its node's agent, decision and
-pods by the operator, the start of the ranks and their first step by their launchers. A length is known once
-both its ends are. One that would be below 0 says that two clocks differ, and is none.
+Each moment comes from whoever sees it: the fault from its rank or the node's agent, the decision and the
+pods from the operator, the start of the ranks and their first step from their launchers. A phase has a
+duration once both its ends are known. A negative duration means that two clocks differ, and is left out.
 """
 
 from __future__ import annotations
@@ -15,33 +15,37 @@ from convoy_controllers.views import RankView, SlotView
 
 
 class RecoveryPhase(StrEnum):
-    """A part of a recovery; all but the last one sum up to it where one fault came alone."""
+    """A phase of a recovery. If there was only one fault, the phases add up to `TOTAL`."""
 
     DETECT = "detect"
     """From the fault to the operator's decision."""
     BACK_OFF = "back_off"
-    """From there to the end of the pause that a job has to make which restarts often."""
+    """From the decision to the end of the back-off, for a job that restarts often."""
     FENCE = "fence"
-    """From there until the replacements were made: what was at fault had ended, or must have."""
+    """From the end of the back-off until the replacement pods were created. By then the pods at fault had
+    ended, or must have.
+    """
     SCHEDULE = "schedule"
-    """From there until the last of them had a node."""
+    """From their creation until the last of them had a node."""
     START = "start"
-    """From there until the processes of all ranks had begun."""
+    """From then until the processes of all ranks had started."""
     RESTORE = "restore"
-    """Of the time since then: the reading of the checkpoint, as the slowest rank tells."""
+    """Time to read the checkpoint, as the slowest rank reports it."""
     FIRST_STEP = "first_step"
-    """The rest of it, up to the end of the first step."""
+    """From the end of the restore to the end of the first step."""
     TOTAL = "total"
-    """From the first fault since the last step, or else from the first decision, to the end of that step."""
+    """From the first fault since the last step to the end of the next step. If the time of the fault is not
+    known, from the first decision.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """A pod that was made for an incarnation. Unix seconds, as the operator saw it."""
+    """The placement of a pod that was created for an incarnation. Unix seconds, by the operator's clock."""
 
     created: float
     bound: float = 0.0
-    """When it had a node; 0 before."""
+    """When the pod got a node; 0 before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,33 +53,36 @@ class Timeline:
     """The moments of one recovery, in Unix seconds; 0 for what is not known or did not happen."""
 
     incarnation: int
-    """That it reserved; what forms has this number or a higher one."""
+    """The incarnation that the recovery reserved. The one that forms has this number or a higher one."""
     decided: float
     fault_at: float = 0.0
     since: float = 0.0
     """The first fault since the last step."""
     not_before: float = 0.0
-    """Until when nothing was to form."""
+    """End of the back-off."""
     created: float = 0.0
-    """When the last of those that take part was made."""
+    """Creation of the last replacement pod."""
     bound: float = 0.0
     started: float = 0.0
-    """When the process of the last rank began."""
+    """Start of the last rank's process."""
     restore: float = 0.0
-    """Seconds."""
+    """Seconds that the restore took."""
     stepped: float = 0.0
 
 
 def start(
     before: Timeline | None, *, incarnation: int, decided: float, fault_at: float, not_before: float
 ) -> Timeline:
-    """The recovery from a fault that has just been decided on. `before`: one that has come to no step."""
+    """Return the timeline of a recovery that has just been decided.
+
+    `before` is an earlier recovery that reached no step.
+    """
     since = before.since if before is not None else fault_at or decided
     return Timeline(incarnation, decided, fault_at, min(since, fault_at or decided), not_before)
 
 
 def record_placing(before: Placing | None, on_node: bool, now: float) -> Placing:
-    """A pod that was made for the recovery is seen."""
+    """Return the placement of a pod after an observation of it."""
     known = before or Placing(now)
     return replace(known, bound=now) if on_node and not known.bound else known
 
@@ -87,8 +94,10 @@ def merge_reports(
     views: Mapping[str, SlotView],
     placings: Mapping[str, Placing],
 ) -> Timeline:
-    """What the ranks of the incarnation that has formed tell. `running`: all of them run; by pod uid `views`
-    of the job's pods, and `placings` of those that were made for the recovery.
+    """Return the timeline with the reports of the incarnation that has formed.
+
+    `running` is True if all its ranks run. `views` are the reports on the job's pods, `placings` the
+    placements of the replacement pods, both by pod uid.
     """
     if incarnation < timeline.incarnation:
         return timeline
@@ -98,7 +107,7 @@ def merge_reports(
     if ranks and not timeline.started and (running or first):
         timeline = _started(timeline, ranks, [placings[uid] for uid in members if uid in placings])
     if first and not timeline.stepped:
-        # A step that one rank has ended, all have computed.
+        # If one rank has ended a step, all ranks have computed it.
         timeline = replace(timeline, stepped=first, restore=max(rank.restore_seconds for rank in ranks))
     return timeline
 
@@ -114,7 +123,7 @@ def _started(timeline: Timeline, ranks: Collection[RankView], made: Collection[P
 
 
 def durations(timeline: Timeline) -> dict[RecoveryPhase, float]:
-    """Seconds of what is known and happened."""
+    """Return the seconds of the phases that happened and are known."""
     free = max(timeline.decided, timeline.not_before)
     ends = {
         RecoveryPhase.DETECT: (timeline.fault_at, timeline.decided),
@@ -124,7 +133,7 @@ def durations(timeline: Timeline) -> dict[RecoveryPhase, float]:
         ),
         RecoveryPhase.FENCE: (free if timeline.created else 0.0, timeline.created),
         RecoveryPhase.SCHEDULE: (timeline.created, timeline.bound),
-        # A replacement without a known node leaves open where the start began.
+        # If a replacement's node is not known, the start of this phase is not known either.
         RecoveryPhase.START: (timeline.bound if timeline.created else free, timeline.started),
         RecoveryPhase.FIRST_STEP: (
             timeline.started + timeline.restore if timeline.started else 0.0,

@@ -1,8 +1,9 @@
-"""The user and the rights of a worker's containers: Convoy's defaults beneath what the template says. Pure.
+"""The user and the rights of a worker's containers: Convoy's defaults below the template's own fields.
+Pure.
 
-The defaults pass the *restricted* pod security standard. A container that asks for root or for `privileged`
-passes neither that nor is it confined by these defaults: it gets those of the container runtime, as under any
-other controller.
+The defaults pass the *restricted* pod security standard. A container that asks for root or `privileged`
+does not pass it. Such a container gets the defaults of the container runtime instead, as under any other
+controller.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ ROOT = 0
 
 
 def pod_security(stated: object) -> dict[str, Any]:
-    """The pod's `securityContext`. A user that the template names keeps the group that the image gives."""
+    """Return the pod's `securityContext`. If the template names a user, the group comes from the image."""
     own = _stated(stated)
     group = {} if "runAsUser" in own else {"runAsGroup": WORKER_UID}
     return {
@@ -24,7 +25,7 @@ def pod_security(stated: object) -> dict[str, Any]:
         "runAsUser": WORKER_UID,
         **group,
         "fsGroup": WORKER_UID,
-        # Otherwise the kubelet walks through every file of a large volume before each start.
+        # Otherwise the kubelet changes the owner of every file of a large volume before each start.
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
         **own,
@@ -32,20 +33,21 @@ def pod_security(stated: object) -> dict[str, Any]:
 
 
 def container_security(stated: object, pod: Mapping[str, Any]) -> dict[str, Any]:
-    """The `securityContext` of a container in a pod with the security context `pod`."""
+    """Return the `securityContext` of a container in a pod whose own one is `pod`."""
     own = _stated(stated)
     if own.get("privileged") or own.get("runAsUser", pod.get("runAsUser")) == ROOT:
         return own
     capabilities = {"drop": ["ALL"], **_stated(own.get("capabilities"))}
-    # The API server refuses the pair of CAP_SYS_ADMIN and no escalation.
+    # The API server rejects CAP_SYS_ADMIN together with allowPrivilegeEscalation: false.
     escalation = {} if "CAP_SYS_ADMIN" in capabilities.get("add", ()) else {"allowPrivilegeEscalation": False}
     return {**escalation, **own, "capabilities": capabilities}
 
 
 def refused_root(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Fields of a template's pod spec that ask for root where the kubelet refuses root, and why.
+    """Yield the fields of a template's pod spec that ask for root although the kubelet rejects it, and why.
 
-    Paths are relative to the pod spec. The kubelet judges each container by its own fields, then the pod's.
+    Paths are relative to the pod spec. The kubelet checks each container by its own fields first, then by
+    the pod's.
     """
     pod = pod_security(spec.get("securityContext"))
     for kind in ("initContainers", "containers"):
@@ -60,14 +62,14 @@ def refused_root(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 _WAY_OUT = (
-    "0 is root, which runAsNonRoot: true forbids, Convoy's default. Leave runAsUser out: the image then "
-    f"runs as user {WORKER_UID} with a home of its own. Or set {{place}}.runAsNonRoot: false, where the "
-    "pod security standard of the namespace allows root"
+    "user 0 is root, which runAsNonRoot: true (Convoy's default) forbids. Remove runAsUser: the container "
+    f"then runs as user {WORKER_UID} with a home directory of its own. Or, if the namespace's pod security "
+    "standard allows root, set {place}.runAsNonRoot: false"
 )
 
 
 def _stated(value: object) -> dict[str, Any]:
-    """The fields that a mapping of a template sets: null is unset, as for the API server."""
+    """Return the fields that a mapping of a template sets. Null counts as unset, as for the API server."""
     if not isinstance(value, Mapping):
         return {}
     return {name: one for name, one in value.items() if one is not None}

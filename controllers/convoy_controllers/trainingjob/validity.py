@@ -1,4 +1,4 @@
-"""What can be wrong with a job that the schema let through: ordered checks, the first hit counts."""
+"""Checks a job for errors that the schema cannot find. The checks run in order; the first error counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
 
 MAX_COMMAND = 128 * 1024
-"""Bytes of a command as JSON."""
+"""Most bytes of a command as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,16 @@ def _named_engine(observed: Observed) -> Engine | None:
 
 
 def unknown_engine(observed: Observed) -> Violation | None:
-    """The job names an Engine that does not exist; heals when it is created."""
+    """The named Engine does not exist. The job continues once it is created."""
     named = observed.job.spec.engine
     if named is None or observed.engine is not None:
         return None
-    known = ", ".join(sorted(observed.known_engines)) or "none exists yet"
+    known = ", ".join(sorted(observed.known_engines)) or "(there are none yet)"
     return Violation(Reasons.UNKNOWN_ENGINE, Reasons.UNKNOWN_ENGINE.format(name=named.name, known=known))
 
 
 def engine_not_ready(observed: Observed) -> Violation | None:
-    """The Engine itself is wrong, as its own Ready condition says."""
+    """The Engine itself is invalid, according to its Ready condition."""
     engine = _named_engine(observed)
     if engine is None:
         return None
@@ -54,7 +54,7 @@ def engine_not_ready(observed: Observed) -> Violation | None:
 
 
 def wrong_role_kind(observed: Observed) -> Violation | None:
-    """The Engine serves, but the job trains."""
+    """The Engine is for serving, but the job trains."""
     engine = _named_engine(observed)
     if engine is None or engine.spec.role_kind == "Training":
         return None
@@ -76,16 +76,16 @@ def invalid_params(observed: Observed) -> Violation | None:
 
 
 def unknown_store(observed: Observed) -> Violation | None:
-    """The job names a CheckpointStore that does not exist; heals when it is created."""
+    """The named CheckpointStore does not exist. The job continues once it is created."""
     named = observed.job.spec.checkpoint.tiers.store
     if named is None or observed.store is not None:
         return None
-    known = ", ".join(sorted(observed.known_stores)) or "none exists for this namespace yet"
+    known = ", ".join(sorted(observed.known_stores)) or "(there are none for this namespace yet)"
     return Violation(Reasons.UNKNOWN_STORE, Reasons.UNKNOWN_STORE.format(name=named, known=known))
 
 
 def store_not_allowed(observed: Observed) -> Violation | None:
-    """The CheckpointStore is not for jobs of this namespace; heals when it is."""
+    """The CheckpointStore does not allow jobs of this namespace. The job continues once it does."""
     namespace, store = observed.job.metadata.namespace, observed.store
     named = observed.job.spec.checkpoint.tiers.store
     if named is None or store is None or store.spec.allows(namespace):
@@ -95,8 +95,11 @@ def store_not_allowed(observed: Observed) -> Violation | None:
 
 
 def unknown_source(observed: Observed) -> Violation | None:
-    """The job is to begin with the state of one that is not there, or has none in the same store; heals when
-    it has. What the job has saved itself comes first: then the other may be gone.
+    """The job to resume from does not exist, or has no checkpoint in the same store. The job continues once
+    it has one.
+
+    A job that has formed an incarnation resumes from its own checkpoints. The other job may then be
+    deleted.
     """
     wanted, status = observed.job.spec.checkpoint, observed.job.status
     if wanted.resume_from is None or wanted.resume_from.job is None or status.incarnation:
@@ -104,34 +107,34 @@ def unknown_source(observed: Observed) -> Violation | None:
     source, reason = observed.source, Reasons.NOTHING_TO_RESUME
     point = source.status.checkpoint if source is not None else None
     if source is None:
-        why = "there is no such job (name a deleted one by its uid)"
+        why = "there is no such job (set resumeFrom.uid to resume from a deleted job)"
     elif source.spec.checkpoint.tiers.store != wanted.tiers.store:
-        why = f"that job does not save to CheckpointStore {wanted.tiers.store!r}"
+        why = f"that job does not save to CheckpointStore {wanted.tiers.store!r}, which this job uses"
     elif point is None or point.watermarks.remote is None:
-        why = "nothing of that job is in the store yet"
+        why = "that job has no checkpoint in the store yet"
     else:
         return None
     return Violation(reason, reason.format(name=wanted.resume_from.job, why=why))
 
 
 def long_command(observed: Observed) -> Violation | None:
-    """A command that no agent would take (convoy_agents.pods.assignment.MAX_COMMAND)."""
+    """The command is longer than agents accept (convoy_agents.pods.assignment.MAX_COMMAND)."""
     job = observed.job
     for index, role in enumerate(job.spec.roles):
         slot = next(slot for slot in slots(job) if slot.role == role.name)
         words = command(job, observed.engine, slot)
         size = len(json.dumps(words, ensure_ascii=False).encode())
         if size > MAX_COMMAND:
-            why = (
-                f"{size} bytes with its arguments, at most {MAX_COMMAND} are passed on; put data into a file"
-            )
+            why = f"{size} bytes with its arguments, more than {MAX_COMMAND} bytes; put data into a file"
             path = f"spec.roles[{index}].template.spec.containers[0].command"
             return _invalid(path, why)
     return None
 
 
 def misfitting_command(observed: Observed) -> Violation | None:
-    """A launcher that would refuse its arguments, or start another process group than that of the job."""
+    """The launcher in the command would reject its arguments, or form a process group that is not the
+    job's.
+    """
     found = next(misfits(observed.job, observed.engine), None)
     if found is None:
         return None
@@ -140,7 +143,7 @@ def misfitting_command(observed: Observed) -> Violation | None:
 
 
 def root_forbidden(observed: Observed) -> Violation | None:
-    """A container that is to run as root, while Convoy's default has the kubelet refuse that."""
+    """A container would run as root although Convoy's default makes the kubelet reject that."""
     found = next(forbidden_root(observed.job), None)
     if found is None:
         return None
@@ -148,13 +151,13 @@ def root_forbidden(observed: Observed) -> Violation | None:
 
 
 def clashing_template(observed: Observed) -> Violation | None:
-    """A template names or mounts something in place of Convoy's own part of the pod."""
+    """A template uses a volume name or mount path that is reserved for Convoy."""
     found = next(clashes(observed.job), None)
     return _invalid(found.path, found.why) if found else None
 
 
 def refused_template(observed: Observed) -> Violation | None:
-    """The API server's dry run has refused a pod for a field of its template."""
+    """The API server's dry run rejected a pod because of a field of its template."""
     found = next((one for one in observed.create_errors.values() if one.path), None)
     return _invalid(found.path, found.message) if found else None
 
@@ -180,7 +183,7 @@ CHECKS: tuple[Callable[[Observed], Violation | None], ...] = (
 
 
 def violation(observed: Observed) -> Violation | None:
-    """The first violation, or None for a job that can run."""
+    """Return the first violation; None for a job that can run."""
     for check in CHECKS:
         if found := check(observed):
             return found

@@ -1,4 +1,4 @@
-"""Why a job's pods are not up yet, in the order a person would ask."""
+"""Explains why a job's pods are not up yet, the most useful reason first."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ CONFIG_FAILURES = frozenset(
     }
 )
 LATE_SECONDS = 5.0
-"""Age from which a pod that is not up is late, and its Events are asked for."""
+"""Age in seconds from which a pod that is not up is late, so that its Events are read."""
 INSPECT_SECONDS = 20.0
-"""Between two questions about the pods of a job."""
+"""Seconds between two reads of Events for the pods of a job."""
 INSPECTED = 8
-"""Pods of a job that are asked about in turn: most that do not come up have the same cause."""
+"""Number of late pods of a job whose Events are read in turn. Most pods that do not start share one cause."""
 SCALER = "NotTriggerScaleUp"
 """Reason of the cluster autoscaler's Events about a pod for which it adds no node."""
 
@@ -50,7 +50,7 @@ def _because(reason: Reason, **facts: object) -> Violation:
 
 
 def refused(observed: Observed, layout: Sequence[Slot]) -> Violation | None:
-    """A pod that the API server would not create."""
+    """Return a pod that the API server refused to create; None if there is none."""
     own_uid = observed.job.metadata.uid
     taken = {pod.name for pod in observed.pods if pod.owner_uid != own_uid and not pod.deleting}
     for slot in layout:
@@ -63,27 +63,28 @@ def refused(observed: Observed, layout: Sequence[Slot]) -> Violation | None:
 
 
 def _refusal_advice(why: str, role: str) -> str:
-    """Advice about a refusal that has no field of the pod at fault."""
+    """Return advice about a refusal that does not blame a field of the pod."""
     if "exceeded quota" in why or "failed quota" in why:
-        return "free some of the namespace's ResourceQuota, have it raised, or ask for less"
+        return "free resources in the namespace, have its ResourceQuota raised, or request less"
     if "usage per" in why or "limit to request ratio" in why:
-        return f"ask for what the namespace's LimitRange allows in spec.roles[{role}].template"
+        return f"request what the namespace's LimitRange allows in spec.roles[{role}].template"
     if "priorityclass" in why or "runtimeclass" in why or "service account" in why or "serviceaccount" in why:
-        return f"create what it names, or correct its name in spec.roles[{role}].template"
+        return f"create the missing object, or correct its name in spec.roles[{role}].template"
     if "failed calling webhook" in why:
-        return "see the pods behind that webhook, or those who run it; Convoy tries again"
+        return "check the pods of that webhook, or ask its owner; Convoy tries again"
     if "admission webhook" in why or "policy" in why:
-        return f"correct spec.roles[{role}].template, or ask those who run that policy"
+        return f"correct spec.roles[{role}].template, or ask the owner of that webhook or policy"
     return f"correct spec.roles[{role}].template"
 
 
 def broken(pods: Sequence[PodView]) -> Violation | None:
-    """A placed pod with a container that cannot start yet."""
+    """Return a placed pod with a container that cannot start; None if there is none."""
     for pod in pods:
         facts = {"pod": pod.name, "node": pod.node}
         container = pod.waiting_container or pod.container
         if pod.waiting_reason in PULL_FAILURES:
-            # The kubelet says the cause in two alternating phrases; every change would be a write.
+            # The kubelet alternates between two phrases for one cause. Without this cut every change would be
+            # a write.
             why = (pod.waiting_message or pod.waiting_reason).rsplit("ErrImagePull: ", 1)[-1]
             return _because(Reasons.IMAGE_PULL, image=pod.image, why=why, **facts)
         if pod.waiting_reason in CONFIG_FAILURES:
@@ -102,13 +103,13 @@ def broken(pods: Sequence[PodView]) -> Violation | None:
 
 
 def unplaced(observed: Observed, pods: Sequence[PodView]) -> Violation | None:
-    """A pod for which the scheduler finds no node."""
+    """Return a pod for which the scheduler finds no node; None if there is none."""
     stuck = next((pod for pod in pods if pod.unschedulable and not pod.node), None)
     if stuck is None:
         return None
     if observed.agent_nodes == 0:
         return _because(Reasons.WAITING_FOR_AGENT)
-    # What follows the first sentence speaks of preemption, which is no help here.
+    # The sentences after the first one are about preemption, which does not help here.
     why = stuck.unschedulable.split(". ")[0].rstrip(".")
     advice = _advice(why.lower())
     event = observed.warnings.get(stuck.uid)
@@ -119,18 +120,18 @@ def unplaced(observed: Observed, pods: Sequence[PodView]) -> Violation | None:
 
 def _advice(why: str) -> str:
     if "scheduling gate" in why:
-        return "see the controller that gates pods of this namespace"
+        return "check the controller that sets this scheduling gate"
     if "unbound" in why and "persistentvolumeclaim" in why:
-        return "no volume fits its claim: kubectl describe pvc says why"
+        return "no volume fits its claim, see kubectl describe pvc"
     if "persistentvolumeclaim" in why:
-        return "create the claim, or correct its name"
+        return "create the PersistentVolumeClaim, or correct its name"
     if "volume node affinity" in why:
-        return "its volume is for nodes that have no room, or that its template leaves out"
+        return "the nodes that can use its volume are full or excluded by its template"
     return "lower its requests or add nodes"
 
 
 def warned(observed: Observed, pods: Sequence[PodView], views: Mapping[str, SlotView]) -> Violation | None:
-    """A placed pod that its Events say more of than its status."""
+    """Return a placed pod whose Events explain more than its status; None if there is none."""
     for pod in pods:
         event = observed.warnings.get(pod.uid)
         if event and pod.node and not pod.deleting and not _up(pod, views):
@@ -142,7 +143,7 @@ def warned(observed: Observed, pods: Sequence[PodView], views: Mapping[str, Slot
 def why(
     observed: Observed, layout: Sequence[Slot], pods: Mapping[str, PodView], views: Mapping[str, SlotView]
 ) -> Violation:
-    """The one reason to show while the job is not whole."""
+    """Return the one reason to show while the job is incomplete."""
     present = [pods[slot.pod] for slot in layout if slot.pod in pods]
     found = (
         refused(observed, layout)
@@ -155,9 +156,9 @@ def why(
     placed = sum(1 for pod in present if pod.node)
     if placed < len(layout):
         others = next((pod for pod in present if not pod.node and pod.scheduler), None)
-        more = f"; pod {others.name} waits for the scheduler {others.scheduler!r}" if others else ""
+        more = f"; pod {others.name} waits for scheduler {others.scheduler!r}" if others else ""
         if leaving := _leaving(observed, layout):
-            more = f"; a pod named {leaving} that is not this job's is being deleted, and frees its name soon"
+            more = f"; another owner's pod named {leaving} is still being deleted"
         return _because(Reasons.WAITING_FOR_PODS, ready=placed, desired=len(layout), more=more)
     unmet = [pod for pod in present if not _up(pod, views)]
     first = unmet[0] if unmet else present[0]
@@ -166,14 +167,17 @@ def why(
 
 
 def _leaving(observed: Observed, layout: Sequence[Slot]) -> str:
-    """A pod that still has the name of one of the job's, such as of a deleted job of the same name."""
+    """Return a pod name of this job that a pod of another owner still occupies; empty if there is none.
+
+    That is typically a pod of a deleted job of the same name.
+    """
     own_uid = observed.job.metadata.uid
     leaving = {pod.name for pod in observed.pods if pod.owner_uid != own_uid and pod.deleting}
     return next((slot.pod for slot in layout if slot.pod in leaving), "")
 
 
 def _up(pod: PodView, views: Mapping[str, SlotView]) -> bool:
-    """Return True once a pod's launcher has met its agent."""
+    """Return True if a pod's launcher is connected to its agent."""
     view = views.get(pod.uid)
     return view is not None and view.launcher_connected
 
@@ -182,12 +186,14 @@ def _state(pod: PodView) -> str:
     if pod.deleting:
         return "it is being deleted"
     if pod.waiting_reason and pod.waiting_container not in ("", pod.container):
-        return f"{pod.waiting_reason}, by container {pod.waiting_container}"
+        return f"container {pod.waiting_container}: {pod.waiting_reason}"
     return pod.waiting_reason or pod.phase
 
 
 def retried(found: Violation, cause: str) -> Violation:
-    """The reason to show while a further try shows nothing wrong yet: `cause`, of the one before, stands."""
+    """Return the reason to show during another attempt. While it shows no problem, `cause` of the last
+    attempt stays.
+    """
     if found.reason.warning or not cause:
         return found
     return _because(Reasons.SCHEDULE_RETRY, now=found.message, why=cause)
@@ -196,16 +202,17 @@ def retried(found: Violation, cause: str) -> Violation:
 def inspect(
     observed: Observed, layout: Sequence[Slot], pods: Mapping[str, PodView], now: datetime
 ) -> tuple[Inspect | None, float | None]:
-    """The late pod whose Events are to be asked for, and seconds until another may be.
+    """Return the late pod whose Events to read now, and the seconds until the next read.
 
-    None for pods that are up, and those whose status says what keeps them.
+    Pods that are up, and pods whose status already explains the delay, are skipped.
     """
     present = (pods[slot.pod] for slot in layout if slot.pod in pods)
     stuck = [pod for pod in present if not (pod.deleting or ended(pod) or _up(pod, observed.slots))]
     asked = [pod for pod in stuck if broken([pod]) is None]
     if not asked:
         return None, None
-    # More that placed ones say than those that wait for a node, of which the scheduler has spoken.
+    # Events of placed pods tell more than those of pods without a node, for which the scheduler's message is
+    # known.
     placed = [pod for pod in asked if pod.node] or asked
     turn = placed[:INSPECTED][int(now.timestamp() // INSPECT_SECONDS) % min(len(placed), INSPECTED)]
     young = min(max(0.0, turn.created + LATE_SECONDS - now.timestamp()), LATE_SECONDS)

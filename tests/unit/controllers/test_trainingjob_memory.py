@@ -239,14 +239,14 @@ def test_what_has_no_copies_is_said_with_what_to_do() -> None:
     assert cluster.events.count("NotCopied") == 1
     # Nor is it said of such a job that its last step is being saved.
     cluster.spec(suspend=True).step()
-    assert "their last steps may not be saved" in cluster.job.status.message
+    assert "the last steps may be lost" in cluster.job.status.message
     assert "(NotCopied)" in cluster.job.status.message
 
 
 def test_what_can_be_saved_is_said_to_be_saved() -> None:
     cluster = job().settle().commit(5, "peer").settle()
     cluster.spec(suspend=True).step()
-    assert "their state is being saved" in cluster.job.status.message
+    assert "the ranks save their state" in cluster.job.status.message
 
 
 BEGAN = NOW.timestamp()
@@ -399,7 +399,7 @@ def test_a_job_that_begins_with_another_ones_state_is_told_whose() -> None:
     [
         (None, "no such job"),
         (_source(store="else"), "does not save to CheckpointStore 's3'"),
-        (_source(remote=False), "nothing of that job is in the store yet"),
+        (_source(remote=False), "that job has no checkpoint in the store yet"),
     ],
 )
 def test_a_job_waits_for_what_it_is_to_begin_with(source: TrainingJob | None, why: str) -> None:

@@ -97,7 +97,7 @@ UNMARSHAL = UNDECODED + "json: cannot unmarshal {} into Go struct field {} of ty
         (
             UNMARSHAL.format("string", "Volume.spec.volumes.VolumeSource.hostPath", "v1.HostPath"),
             [],
-            ["spec.volumes[0].hostPath: must be v1.HostPath as in a pod, is text"],
+            ["spec.volumes[0].hostPath: must be a Kubernetes v1.HostPath, is text"],
         ),
         (
             UNMARSHAL.format(

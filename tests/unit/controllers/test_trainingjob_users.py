@@ -133,7 +133,7 @@ def test_root_that_the_kubelet_would_refuse_is_refused_with_the_way_out(
         return
     assert [finding.path for finding in forbidden_root(job)] == [f"spec.roles[0].template.spec.{path}"]
     assert found is not None
-    assert found.message.startswith(f"spec.roles[0].template.spec.{path}: 0 is root")
+    assert found.message.startswith(f"spec.roles[0].template.spec.{path}: user 0 is root")
     inner = (worker.get("securityContext") or {}).get("runAsNonRoot")
     place = "containers[0].securityContext" if inner else path.removesuffix(".runAsUser")
     assert f"set {place}.runAsNonRoot: false" in found.message

@@ -133,7 +133,7 @@ def test_pods_of_a_deleted_job_of_the_same_name_are_waited_for() -> None:
     cluster.step()
     cluster.pod("job-worker-0", owner_uid="predecessor", deleting=True).settle()
     assert cluster.job.status.reason == "WaitingForPods"
-    assert "a pod named job-worker-0 that is not this job's is being deleted" in cluster.job.status.message
+    assert "another owner's pod named job-worker-0 is still being deleted" in cluster.job.status.message
     cluster.pods.pop("job-worker-0")
     cluster.settle()
     assert cluster.job.status.phase is Phase.RUNNING

@@ -18,12 +18,12 @@ SAVES = {"tiers": {"local": {}}}
 @pytest.mark.parametrize(
     ("checkpoint", "steps", "saved", "reason", "words"),
     [
-        ({}, 9, None, "Suspended", "after step 9 and will begin at step 0"),
-        (SAVES, 9, 9, "Suspended", "goes on after step 9"),
-        (SAVES, 9, 11, "Suspended", "goes on after step 11"),
+        ({}, 9, None, "Suspended", "after step 9; it will start at step 0 again"),
+        (SAVES, 9, 9, "Suspended", "will go on after step 9"),
+        (SAVES, 9, 11, "Suspended", "will go on after step 11"),
         (SAVES, 9, 4, "SuspendedWithoutCheckpoint", "its newest checkpoint is of step 4"),
         (SAVES, 9, None, "SuspendedWithoutCheckpoint", "its newest checkpoint is none"),
-        (SAVES, None, None, "Suspended", "it has not begun"),
+        (SAVES, None, None, "Suspended", "it has not started yet"),
     ],
 )
 def test_a_suspended_job_says_where_it_will_go_on(
@@ -100,7 +100,7 @@ def test_the_gist_of_a_stderr(stderr: str, said: str) -> None:
         ("0/3 nodes are available: 3 Insufficient cpu. no new claims to deallocate, preemption: none.",
          "0/3 nodes are available: 3 Insufficient cpu;", "lower its requests"),
         ('0/3 nodes are available: persistentvolumeclaim "c" not found. not found',
-         'persistentvolumeclaim "c" not found;', "create the claim"),
+         'persistentvolumeclaim "c" not found;', "create the PersistentVolumeClaim"),
         ("0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found",
          "unbound immediate PersistentVolumeClaims;", "kubectl describe pvc"),
     ],
