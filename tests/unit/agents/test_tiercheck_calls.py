@@ -200,7 +200,7 @@ async def test_what_waits_for_a_store_that_is_replaced_is_told_so(over: threadin
     await asyncio.sleep(0)
     some.close()
     for refused in (waits, some.run(ResponseTimer(), lambda: 9)):
-        with pytest.raises(StoreError, match="replaced") as told:
+        with pytest.raises(StoreError, match="settings were changed") as told:
             await refused
         assert told.value.retriable
     over.set()

@@ -96,7 +96,7 @@ def test_a_job_that_is_gone_is_found_by_its_uid(bucket: Bucket) -> None:
         failed = bucket.run("ls", "job", *alone)
         assert failed.exit_code == 1 and "--store and --uid go together" in failed.output
     failed = bucket.run("ls", "job", "--store", "s3", "--uid", "../other")
-    assert failed.exit_code == 1 and "is no name of a namespace or job" in failed.output
+    assert failed.exit_code == 1 and "is no name of a namespace or uid of a job" in failed.output
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""A job begins with what another one has saved: its own part of the store gets a copy.
+"""Adoption: a job starts from another job's checkpoint, which is copied into the job's own part of the
+store.
 
-From then on the two have nothing in common: what the other job sweeps, or goes on to save, changes nothing
-here. As generation 0-<step> the copy is older than anything that this job saves itself.
+After the copy the two jobs share nothing. What the other job deletes or saves later changes nothing here.
+The copy is generation 0-<step>, so it is older than anything that this job saves.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from convoy_controllers.checkpoint.records import Chunk, Inventory, Manifest, Re
 
 
 class Adopted(NamedTuple):
-    """What was copied."""
+    """The result of an adoption."""
 
     source: Generation
-    """As the other job calls it."""
+    """The generation's name in the other job."""
     record: Record
     sent_bytes: int
 
@@ -30,8 +31,10 @@ class Adopted(NamedTuple):
 def adopt(
     source: Store, target: Store, step: int, stop: StopFlag, cap_bytes_per_second: float = 0
 ) -> Adopted:
-    """Copies the newest generation that is whole, or that of `step`, unless 0. Again after any error: it goes
-    on. StoreError, Damaged, Stopped; StoreError that is not `retriable` when there is no such generation.
+    """Copy the newest whole generation of another job, or the one of `step` unless that is 0.
+
+    After an error, call it again: chunks that were copied are kept. StoreError, Damaged, Stopped. The
+    StoreError is not `retriable` when there is no such generation.
     """
     chosen = choose(source.inventory(), step)
     if chosen is None:
@@ -54,7 +57,9 @@ def adopt(
 
 
 def choose(stored: Inventory, step: int) -> restore.Restore | None:
-    """The newest generation that is whole, or that of `step`, unless 0; None without one. Pure."""
+    """Return the newest whole generation, or the one of `step` unless that is 0; None if there is none.
+    Pure.
+    """
     known = stored
     if step:
         records = {name: one for name, one in stored.records.items() if name.step == step}
@@ -64,7 +69,10 @@ def choose(stored: Inventory, step: int) -> restore.Restore | None:
 
 
 def relabelled(chosen: restore.Restore) -> tuple[list[Manifest], Record]:
-    """Manifests, each behind what it extends, and record: the same bytes under this job's own names. Pure."""
+    """Return manifests and a record for the same bytes under this job's names. Pure.
+
+    Each manifest follows the one that it extends.
+    """
     manifests: list[Manifest] = []
     heads: dict[str, str] = {}
     for shard, links in chosen.shards.items():

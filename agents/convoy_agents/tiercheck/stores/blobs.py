@@ -1,4 +1,4 @@
-"""What a store is made of: names with bytes, in a bucket or on a volume."""
+"""The interface of a store's backend: named blobs of bytes, in a bucket or on a volume."""
 
 from __future__ import annotations
 
@@ -9,63 +9,74 @@ from typing import NamedTuple, Protocol
 from convoy_agents.tiercheck import digest
 
 MAX_TEXT = 32 * 1024 * 1024
-"""Bytes of a record, branch or manifest that are read: one of 700,000 chunks has as many."""
+"""Maximum bytes that are read of a record, branch or manifest. A manifest of 700,000 chunks has this size."""
 
 
 class Listing(NamedTuple):
-    """What lies in a folder."""
+    """The blobs in a folder."""
 
     now: float
-    """By the clock that the times are from."""
+    """The current time by the clock that `written` comes from, in Unix seconds."""
     written: Mapping[str, float]
-    """By name, Unix seconds when it was last written."""
+    """Unix seconds of the last write, by name."""
     sizes: Mapping[str, int] = MappingProxyType({})
-    """By name, bytes."""
+    """Sizes in bytes, by name."""
     unfinished: Mapping[str, int] = MappingProxyType({})
-    """Bytes of what is just being written, or broke off, by a name of its own: `Blobs.tidy` removes it."""
+    """Sizes in bytes, by temporary name, of blobs that are being written or whose write was interrupted.
+    `Blobs.tidy` removes them.
+    """
 
 
 class Blobs(Protocol):
-    """Names with bytes. Blocking; used by several threads at once. All raise StoreError."""
+    """Named blobs of bytes. All methods block, raise StoreError, and may be called from several threads at
+    once.
+    """
 
     @property
     def where(self) -> str:
-        """The place, for messages."""
+        """The store's place, for messages."""
 
     def put(self, key: str, data: digest.Buffer) -> None:
-        """All of the bytes, durable, or nothing. Replaces what is there."""
+        """Write a blob durably and atomically. It replaces an existing one."""
 
     def create(self, key: str, data: digest.Buffer) -> bool:
-        """As `put`, if nothing is there; of several at once one does it. Whether it was this one."""
+        """Write a blob as `put` does, unless it exists. Return True for exactly one of several concurrent
+        callers.
+        """
 
     def get(self, key: str, span: tuple[int, int] | None = None, limit: int = MAX_TEXT) -> bytes | None:
-        """The bytes, or (offset, length) of them; None when nothing is there.
+        """Return a blob's bytes, or `length` bytes from `offset` for a span (offset, length); None if it
+        does not exist.
 
-        Of what is longer than `limit` only so many bytes are read: whoever reads sees that it is not whole.
+        At most `limit` bytes are read, so a caller must treat a longer blob as truncated.
         """
 
     def names(
         self, folder: str, alive: Callable[[], None] = lambda: None, wanted: Container[str] | None = None
     ) -> Listing:
-        """Names right in a folder. `alive` is called again and again while the store answers.
+        """List the blobs directly in a folder. `alive` is called repeatedly while the store answers.
 
-        `wanted`: of these alone, and of nothing unfinished: no more is held than is asked for, however much
-        lies there.
+        `wanted`: list these names alone, and nothing unfinished. This bounds the memory for a folder of any
+        size.
         """
 
     def folders(self, folder: str, alive: Callable[[], None] = lambda: None) -> set[str]:
-        """Names of the folders right in a folder, or in all of it when it is empty. `alive` as in `names`."""
+        """Return the names of the folders directly in a folder, or in the root for an empty name. `alive`:
+        see `names`.
+        """
 
     def touch(self, key: str) -> bool:
-        """Written now, with the same bytes. False when nothing is there, or the store cannot."""
+        """Set a blob's time of writing to now. Return False if it does not exist or the store cannot do
+        this.
+        """
 
     def remove(self, key: str) -> None:
-        """Nothing is there any more. Idempotent."""
+        """Remove a blob. Idempotent."""
 
     def tidy(self, folder: str, before: float, alive: Callable[[], None] = lambda: None) -> None:
-        """Clears up what was begun before then and broke off; a folder that is empty may go. `alive` as in
-        `names`.
+        """Remove unfinished blobs whose write started before that time, and the folder if it is empty.
+        `alive`: see `names`.
         """
 
     def refuses_damage(self, key: str) -> bool:
-        """Sends bytes with a checksum that is not theirs; whether the store sees it."""
+        """Send bytes with a wrong checksum. Return True if the store refuses them."""

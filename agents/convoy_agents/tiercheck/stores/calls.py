@@ -1,4 +1,6 @@
-"""Threads for the calls to one store: where it hangs, as NFS does whose server is away, these alone hang."""
+"""Threads for the calls to one store. When a store hangs, for example NFS without its server, only these
+threads hang.
+"""
 
 from __future__ import annotations
 
@@ -17,30 +19,32 @@ from convoy_agents.tiercheck.stores.errors import StoreError
 T = TypeVar("T")
 
 THREADS = 8
-"""For the calls of one kind to one store."""
+"""Threads for one kind of calls to one store."""
 ANSWER_SECONDS = 180.0
-"""For one operation; longer than the S3 client's own timeouts and tries, and than an NFS server's grace."""
+"""Timeout of one operation in seconds. It exceeds the S3 client's own timeouts and retries, and an NFS
+server's grace.
+"""
 _POLL_SECONDS = 1.0
 
 
 class ResponseTimer:
-    """How long what one call wants of a store is without an answer. Used by several threads at once."""
+    """A timer for the operations of one call: how long the store has not responded. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._last_response: dict[object, float] = {}
-        """By operation that is under way, when the store last said something."""
+        """Time of the store's last response, by running operation."""
 
     @property
     def silent_seconds(self) -> float:
-        """Seconds since the operation was responded of that has waited longest; 0 when none is under way."""
+        """The longest time in seconds that a running operation has had no response; 0 if none is running."""
         with self._lock:
             return self._clock() - min(self._last_response.values()) if self._last_response else 0.0
 
     @contextlib.contextmanager
     def operation(self) -> Iterator[Callable[[], None]]:
-        """One is under way meanwhile; what it gives is called when the store says something."""
+        """Time one operation. Yield a function to call at each response of the store."""
         this = object()
 
         def alive() -> None:
@@ -56,7 +60,7 @@ class ResponseTimer:
 
 
 class TimedBlobs:
-    """Blobs whose operations are watched."""
+    """Blobs whose operations are timed."""
 
     def __init__(self, blobs: Blobs, timer: ResponseTimer) -> None:
         self._blobs = blobs
@@ -64,53 +68,53 @@ class TimedBlobs:
 
     @property
     def where(self) -> str:
-        """The place, for messages."""
+        """The store's place, for messages."""
         return self._blobs.where
 
     def put(self, key: str, data: digest.Buffer) -> None:
-        """As `Blobs.put`."""
+        """See `Blobs.put`."""
         with self._watch.operation():
             self._blobs.put(key, data)
 
     def create(self, key: str, data: digest.Buffer) -> bool:
-        """As `Blobs.create`."""
+        """See `Blobs.create`."""
         with self._watch.operation():
             return self._blobs.create(key, data)
 
     def get(self, key: str, span: tuple[int, int] | None = None, limit: int = MAX_TEXT) -> bytes | None:
-        """As `Blobs.get`."""
+        """See `Blobs.get`."""
         with self._watch.operation():
             return self._blobs.get(key, span, limit)
 
     def names(
         self, folder: str, alive: Callable[[], None] = lambda: None, wanted: Container[str] | None = None
     ) -> Listing:
-        """As `Blobs.names`."""
+        """See `Blobs.names`."""
         with self._watch.operation() as responded:
             return self._blobs.names(folder, _both(responded, alive), wanted)
 
     def folders(self, folder: str, alive: Callable[[], None] = lambda: None) -> set[str]:
-        """As `Blobs.folders`."""
+        """See `Blobs.folders`."""
         with self._watch.operation() as responded:
             return self._blobs.folders(folder, _both(responded, alive))
 
     def touch(self, key: str) -> bool:
-        """As `Blobs.touch`."""
+        """See `Blobs.touch`."""
         with self._watch.operation():
             return self._blobs.touch(key)
 
     def remove(self, key: str) -> None:
-        """As `Blobs.remove`."""
+        """See `Blobs.remove`."""
         with self._watch.operation():
             self._blobs.remove(key)
 
     def tidy(self, folder: str, before: float, alive: Callable[[], None] = lambda: None) -> None:
-        """As `Blobs.tidy`."""
+        """See `Blobs.tidy`."""
         with self._watch.operation() as responded:
             self._blobs.tidy(folder, before, _both(responded, alive))
 
     def refuses_damage(self, key: str) -> bool:
-        """As `Blobs.refuses_damage`."""
+        """See `Blobs.refuses_damage`."""
         with self._watch.operation():
             return self._blobs.refuses_damage(key)
 
@@ -124,10 +128,10 @@ def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[],
 
 
 class Calls:
-    """Of one kind to one store. Used from the event loop alone."""
+    """One kind of calls to one store. Used from the event loop alone."""
 
     def __init__(self, where: str, threads: int = THREADS) -> None:
-        """`where`: the place, for messages."""
+        """`where`: the store's place, for messages."""
         self._where = where
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "store")
@@ -135,11 +139,12 @@ class Calls:
         self._running: set[ResponseTimer] = set()
 
     async def run(self, timer: ResponseTimer, do: Callable[[], T]) -> T:
-        """What `do` gives, or raises, which looks into the store by a `TimedBlobs` of this timer.
+        """Run `do` in a thread and return its result. `do` must use the store through TimedBlobs with this
+        timer.
 
-        StoreError, `retriable`, when the store does not answer: no longer than ANSWER_SECONDS for one
-        operation, however many `do` needs. The thread stays where it hangs, since nothing can end it, and is
-        of use again should the store come back; once all hang, who waits for one is refused at once.
+        A retriable StoreError is raised when one operation takes longer than ANSWER_SECONDS, however many
+        operations `do` has. A hanging thread cannot be stopped; it becomes usable again if the store
+        recovers. While all threads hang, waiting callers get the error at once.
         """
         if self._closed:
             raise self._replaced()
@@ -150,7 +155,7 @@ class Calls:
             try:
                 return do()
             finally:
-                with contextlib.suppress(RuntimeError):  # the loop is closed
+                with contextlib.suppress(RuntimeError):  # the event loop is closed
                     loop.call_soon_threadsafe(self._running.discard, timer)
 
         work = self._pool.submit(call)
@@ -160,11 +165,11 @@ class Calls:
                 await asyncio.wait({future}, timeout=_POLL_SECONDS)
                 if not future.done() and self._hangs(timer):
                     raise StoreError(
-                        f"{self._where}: it does not answer within {ANSWER_SECONDS:g} s; it is tried again",
+                        f"{self._where}: it does not answer within {ANSWER_SECONDS:g} s; Convoy tries again",
                         retriable=True,
                     )
         finally:
-            # One that has not begun does not begin any more.
+            # A call that has not started yet is dropped.
             work.cancel()
             future.cancel()
         if future.cancelled():
@@ -172,7 +177,7 @@ class Calls:
         return future.result()
 
     def close(self) -> None:
-        """Nothing more is begun; waits for nothing that is under way."""
+        """Refuse further calls. Do not wait for running ones."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -182,4 +187,7 @@ class Calls:
         return sum(one.silent_seconds > ANSWER_SECONDS for one in self._running) >= self._threads
 
     def _replaced(self) -> StoreError:
-        return StoreError(f"{self._where}: the store was replaced meanwhile", retriable=True)
+        return StoreError(
+            f"{self._where}: the store's settings were changed during the call; Convoy tries again",
+            retriable=True,
+        )

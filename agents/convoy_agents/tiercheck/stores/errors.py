@@ -1,4 +1,4 @@
-"""What goes wrong with a store, in words that say what to do."""
+"""The errors of a store. Each message says what to do."""
 
 from __future__ import annotations
 
@@ -12,39 +12,41 @@ _FULL = (ENOSPC, EDQUOT)
 
 
 class StoreError(Exception):
-    """The store did not do it. The message names the place, the operation and the way out."""
+    """A store's operation failed. The message names the place, the operation and the remedy."""
 
     def __init__(self, message: str, *, retriable: bool, errno: int | None = None) -> None:
         super().__init__(message)
         self.retriable = retriable
-        """Whether the same again may succeed."""
+        """True if a retry may succeed."""
         self.errno = errno
-        """Of the system call that failed, or that says the same as the store."""
+        """The errno of the failed system call, or the errno that corresponds to the store's own code."""
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for it."""
+        """True if the store has no space left."""
         return self.errno in _FULL
 
 
 class Missing(StoreError):
-    """A record may not be written: something below it is not in the store. To be uploaded again."""
+    """A record cannot be written because objects that it needs are missing. Their shards are uploaded
+    again.
+    """
 
     def __init__(self, where: str, manifests: frozenset[str], chunks: frozenset[str]) -> None:
         super().__init__(
-            f"{where}: commit: {len(manifests)} manifests and {len(chunks)} chunks are not there; "
+            f"{where}: commit: {len(manifests)} manifests and {len(chunks)} chunks are missing; "
             "their shards are sent again",
             retriable=False,
         )
         self.manifests = manifests
-        """By id."""
+        """Ids of the missing manifests."""
         self.chunks = chunks
-        """By digest."""
+        """Digests of the missing chunks."""
 
 
 class NotMounted(StoreError):
-    """The volume is not mounted here: what would be written lay on the node's own disk."""
+    """The volume is not mounted on this node. A write would go to the node's own disk."""
 
 
 class Stopped(Exception):
-    """The caller wants it no more."""
+    """The caller has cancelled the operation."""

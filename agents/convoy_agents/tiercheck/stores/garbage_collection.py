@@ -1,4 +1,4 @@
-"""Deleting what a store need not keep, so that nothing goes that somebody is just coming to use."""
+"""Garbage collection in a store, safe beside uploads and commits of other agents."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from convoy_controllers.checkpoint.records import Manifest
 from convoy_controllers.checkpoint.retention import Garbage, Keep
 
 GRACE_SECONDS = 1800.0
-"""What was written within it is not deleted; an upload that takes longer may send some chunks twice."""
+"""Seconds for which a written object is never deleted. An upload that takes longer may send some chunks
+twice.
+"""
 DELETE_SECONDS = 60.0
-"""For which a sweep deletes what it has found to be old; the next one goes on."""
+"""Seconds for which one collection deletes old objects. The next collection continues."""
 MARKER_SECONDS = 300.0
 """Seconds for which a deletion marker counts after its last renewal. A deletion that starts within
 DELETE_SECONDS may take until then. If the collector dies, nothing is committed until its marker expires.
@@ -24,17 +26,17 @@ DELETE_SECONDS may take until then. If the collector dies, nothing is committed 
 
 
 class GarbageCollector:
-    """In one job's part. Blocking; for several threads at once. All raise StoreError."""
+    """The garbage collector of one job's part. It blocks, raises StoreError, and is thread-safe."""
 
     def __init__(self, part: Part, grace_seconds: float, clock: Callable[[], float]) -> None:
-        """`clock`: for how long something takes."""
+        """`clock`: the clock that measures durations."""
         self._part = part
         self._where = part.where
         self._grace = grace_seconds
         self._clock = clock
 
     def collect_garbage(self, keep: Keep, pinned: Collection[Generation] = ()) -> Garbage:
-        """Deletes what the store need not keep; what that was."""
+        """Delete everything that the store need not keep. Return what was deleted."""
         stored = self._part.inventory()
         chunks = self._part.names("chunks")
         return self.delete(
@@ -42,9 +44,9 @@ class GarbageCollector:
         )
 
     def delete(self, garbage: Garbage) -> Garbage:
-        """Deletes these, but nothing that is in use or was written within the grace; what went.
+        """Delete these objects, except those in use or written within the grace. Return what was deleted.
 
-        Breaks off after DELETE_SECONDS each of manifests and chunks: the next sweep finds the rest.
+        It stops after DELETE_SECONDS each for manifests and chunks. The next collection finds the rest.
         """
         self._part.remove("records", (one.name for one in garbage.records))
         self._part.remove("branches", (f"{one}{end}" for one in garbage.branches for end in (UNDECIDED, "")))
@@ -57,21 +59,28 @@ class GarbageCollector:
             alive = retention.reachable(heads, left.manifests)
             manifests = self._expire("manifests", garbage.manifests - alive, renew_marker)
             used = digests(one for key, one in left.manifests.items() if key not in manifests)
-            # A manifest that is in use but cannot be read may be put again: its chunks stay till then.
+            # A manifest that is in use but unreadable may be uploaded again, so its chunks must stay until
+            # then.
             lost = alive - left.manifests.keys()
             chunks = frozenset() if lost else self._expire("chunks", garbage.chunks - used, renew_marker)
         return Garbage(garbage.records, garbage.branches, manifests, chunks)
 
     def check_none_running(self) -> None:
-        """StoreError while somebody deletes."""
+        """Raise StoreError while any agent deletes objects."""
         now, sweeps, *_ = self._part.names("deletions")
         if any(now - at < MARKER_SECONDS for at in sweeps.values()):
-            raise StoreError(f"{self._where}: commit: what is obsolete is just being deleted", retriable=True)
+            raise StoreError(
+                f"{self._where}: commit: garbage collection is running there; Convoy tries again",
+                retriable=True,
+            )
 
     @contextlib.contextmanager
     def _marked(self) -> Iterator[Callable[[], float]]:
-        """Says so meanwhile; after an error too, until that lapses: what failed may still be under way. Gives
-        what says it again, and until when that allows to delete: listings of many names take long.
+        """Keep a deletion marker in the store within the block. Yield a function that renews it.
+
+        That function returns the time until which deletions may start, since listings of many names take
+        long. After an error the marker stays until it expires, because failed deletions may still be in
+        progress.
         """
         name, last = secrets.token_hex(8), self._clock()
         self._part.blobs.put(self._part.key("deletions", name), b"")
@@ -81,8 +90,8 @@ class GarbageCollector:
             now = self._clock()
             if now - last > MARKER_SECONDS / 2:
                 raise StoreError(
-                    f"{self._where}: sweep: looking through the store takes {now - last:.0f} s, too long for "
-                    "anything to be deleted",
+                    f"{self._where}: garbage collection: listing the store takes {now - last:.0f} s, "
+                    "too long to delete anything safely",
                     retriable=True,
                 )
             self._part.blobs.put(self._part.key("deletions", name), b"")
@@ -93,22 +102,24 @@ class GarbageCollector:
         self._part.remove("deletions", [name])
 
     def _tidy(self) -> None:
-        """Clears up after what has broken off."""
+        """Remove expired markers and unfinished objects."""
         now, sweeps, *_ = self._part.names("deletions")
         self._part.remove("deletions", [one for one, at in sweeps.items() if now - at > 2 * MARKER_SECONDS])
         for folder in FOLDERS:
             self._part.tidy(folder, now - self._grace)
 
     def _aged(self, folder: str, names: Collection[str]) -> tuple[list[str], set[str]]:
-        """Those of them that were not written within the grace, and those that are not there any more."""
+        """Return those names that were written before the grace, and the set of those that are gone."""
         if not names:
             return [], set()
         now, written, *_ = self._part.names(folder)
         old = [name for name in names if name in written and now - written[name] > self._grace]
         return old, set(names) - written.keys()
 
-    def _expire(self, folder: str, names: Collection[str], renew_marker: Callable[[], float]) -> frozenset[str]:
-        """Those of them that are not there any more. `renew_marker`: as `_marked` gives it."""
+    def _expire(
+        self, folder: str, names: Collection[str], renew_marker: Callable[[], float]
+    ) -> frozenset[str]:
+        """Delete the old ones of these names. Return those that are gone. `renew_marker`: see `_marked`."""
         old, gone = self._aged(folder, names)
         if not old:
             return frozenset(gone)
@@ -125,5 +136,5 @@ class GarbageCollector:
 
 
 def digests(manifests: Iterable[Manifest]) -> set[str]:
-    """Of all their chunks."""
+    """Return the digests of all chunks of these manifests."""
     return {chunk.digest for one in manifests for chunk in one.chunks}

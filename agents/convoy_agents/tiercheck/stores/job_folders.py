@@ -1,4 +1,4 @@
-"""Whose checkpoints a store has."""
+"""The jobs whose checkpoints a store holds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from convoy_agents.tiercheck.stores.part import FOLDERS, NAME
 
 
 class JobFolder(NamedTuple):
-    """A job's folder."""
+    """The folder of one job."""
 
     namespace: str
     uid: str
 
 
 def job_folders(blobs: Blobs) -> list[JobFolder]:
-    """All that look like a job's, by name. StoreError."""
+    """Return all folders that look like a job's, sorted by name. StoreError."""
     return [
         JobFolder(namespace, uid)
         for namespace in sorted(filter(NAME.fullmatch, blobs.folders("")))

@@ -1,22 +1,22 @@
-"""One job's part of a store: where what lies, and reading it.
+"""One job's part of a store: its layout, and functions that read it.
 
-    chunks/<digest>                 bytes, perhaps encoded (planes.py); the digest is that of the chunk itself
-    manifests/<id>                  of a shard; written after its chunks
-    records/<generation>            COMMIT; written once, after all it stands on
-    branches/<number>               where an incarnation started; `<number>.undecided` while that is undecided
-    sweeps/<random>                 somebody is deleting
+    chunks/<digest>                 bytes, perhaps encoded (planes.py); the digest is that of the plain chunk
+    manifests/<id>                  the manifest of a shard; written after its chunks
+    records/<generation>            the commit record; written once, after everything that it needs
+    branches/<number>               where an incarnation started; `<number>.undecided` until that is decided
+    deletions/<random>              the marker of a running garbage collection
 
-A chunk that is encoded is shorter than the chunk, and begins with a head of its own. Who puts one that is
-there in the other form changes nothing: either is replaced as a whole, and gives the same bytes.
+An encoded chunk is shorter than the chunk and starts with its own header. A writer may replace one form by
+the other: each is replaced as a whole and decodes to the same bytes.
 
-Records and branches end with the SHA-256 of their text; a manifest's is its name. Nothing else is kept: what
-there is follows from listings.
+Records and branches end with the SHA-256 of their text; the name of a manifest is its SHA-256. There is no
+index: all state follows from listings.
 
-A chunk that an upload finds here is used again, so it must not be deleted under that upload. Two things see
-to it. What was written within the grace is never deleted, and whoever uses what is old writes it anew
-(`touch`). And who deletes first name_inside so in `sweeps/` and then looks at the times; who commits first makes
-everything young, then sees that no sweep is on, then looks whether everything is there. Whichever of the two
-comes first, the other one sees it.
+An upload reuses chunks that it finds here, so they must not be deleted under it. Two rules ensure that.
+First, nothing written within the grace is deleted, and whoever reuses an old chunk makes it young again
+(`touch`). Second, the garbage collector writes its marker to `deletions/` before it reads the ages. A
+committer makes everything young, then checks that there is no marker, then checks that everything exists.
+Whichever comes first, the other one sees it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ R = TypeVar("R")
 
 _THREADS = 8
 UNDECIDED = ".undecided"
-"""Ends the name of a branch that is not decided."""
+"""Suffix of the name of an undecided branch."""
 FOLDERS: Mapping[str, re.Pattern[str]] = MappingProxyType(
     {
         "records": re.compile(r"gen-[0-9]{1,18}-[0-9]{1,18}"),
@@ -49,37 +49,40 @@ FOLDERS: Mapping[str, re.Pattern[str]] = MappingProxyType(
         "deletions": re.compile(r"[0-9a-f]{16}"),
     }
 )
-"""Of a job, in the order in which they are deleted: nothing half deleted looks whole. What is in them has
-such names; anything else is somebody else's, and is left alone."""
+"""Folders of a job and patterns of the names in them. Objects with other names belong to somebody else and
+stay.
+
+The order is that of deletion: a half-deleted generation never looks whole.
+"""
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
-"""Of a namespace, or the uid of a job."""
+"""Pattern of the name of a namespace or of a job's uid."""
 
 
 log = structlog.get_logger()
 
 
 class Part:
-    """Blocking; for several threads at once. All raise StoreError."""
+    """One job's part of a store. All methods block, raise StoreError and are thread-safe."""
 
     def __init__(
         self, blobs: Blobs, namespace: str, job_uid: str, report: Callable[[str], None] | None = None
     ) -> None:
-        """`report`: hears of what is malformed."""
+        """`report`: called with a description of each malformed object."""
         self.blobs = blobs
         self._folder = f"{_plain(namespace)}/{_plain(job_uid)}"
         self._report = report or (lambda what: log.warning("malformed object in the store", what=what))
 
     @property
     def where(self) -> str:
-        """The place, for messages."""
+        """The place in the store, for messages."""
         return f"{self.blobs.where}: {self._folder}"
 
     def key(self, folder: str, name: str) -> str:
-        """Of something in one of FOLDERS."""
+        """Return the key of an object in one of FOLDERS."""
         return f"{self._folder}/{folder}/{name}"
 
     def names(self, folder: str, wanted: Container[str] | None = None) -> Listing:
-        """What lies in one of FOLDERS, or what of it is wanted, by digest, id or name."""
+        """List the objects in one of FOLDERS, or only the wanted ones, by digest, id or name."""
         found = self.blobs.names(f"{self._folder}/{folder}", wanted=wanted)
         own = FOLDERS[folder].fullmatch
         written = {name: at for name, at in found.written.items() if own(name)}
@@ -87,7 +90,7 @@ class Part:
         return found._replace(written=written, sizes=sizes)
 
     def manifest(self, key: str) -> Manifest | None:
-        """The manifest of that id; None when it is not there, or not as it was written."""
+        """Return the manifest of that id; None if it does not exist or is damaged."""
         if not FOLDERS["manifests"].fullmatch(key):
             return None
         text = self.blobs.get(self.key("manifests", key))
@@ -95,14 +98,14 @@ class Part:
         return one if one is not None and one.id == key else None
 
     def inventory(self) -> Inventory:
-        """What is here. What is malformed is reported and passed over."""
+        """Return all records, branches and manifests. Malformed ones are reported and skipped."""
         found: dict[Generation, Record] = {}
         for name, record in self._read("records", lambda text: records.record(records.unseal(text))):
             if self._fits("records", name, record.generation.name):
                 found[record.generation] = record
         branches: dict[int, Branch] = {}
         branches_found = self._read("branches", lambda text: records.branch(records.unseal(text)))
-        # A decided one comes last, and stays.
+        # A decided branch comes after the undecided one and replaces it.
         for name, branch in sorted(branches_found, key=lambda one: one[1].decided):
             if self._fits("branches", name, f"{branch.incarnation}{'' if branch.decided else UNDECIDED}"):
                 branches[branch.incarnation] = branch
@@ -114,15 +117,15 @@ class Part:
         return Inventory(found, branches, manifests)
 
     def remove(self, folder: str, names: Iterable[str]) -> None:
-        """They are not there any more."""
+        """Remove these objects."""
         self.many(lambda name: self.blobs.remove(self.key(folder, name)), list(names))
 
     def tidy(self, folder: str, before: float) -> None:
-        """Clears up in one of FOLDERS what was begun before then and broke off."""
+        """Remove unfinished objects in one of FOLDERS whose write started before that time."""
         self.blobs.tidy(f"{self._folder}/{folder}", before)
 
     def many(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Several at once."""
+        """Return the results of `work` for all items, in parallel."""
         if len(items) < 2:
             return [work(one) for one in items]
         with ThreadPoolExecutor(min(_THREADS, len(items)), "store") as pool:
@@ -132,18 +135,18 @@ class Part:
         found = self.blobs.names(f"{self._folder}/{folder}")
         own = FOLDERS[folder].fullmatch
         for name in sorted(name for name in found.written if not own(name)):
-            self._report(f"{self.blobs.where}: {self.key(folder, name)}: no such name belongs there")
+            self._report(f"{self.blobs.where}: {self.key(folder, name)}: the name does not belong there")
 
         def read(name: str) -> T | None:
             key = self.key(folder, name)
             if found.sizes.get(name, 0) > MAX_TEXT:
-                self._report(f"{self.blobs.where}: {key}: it has more than {MAX_TEXT} bytes")
+                self._report(f"{self.blobs.where}: {key}: it is longer than {MAX_TEXT} bytes")
                 return None
             text = self.blobs.get(key)
             return None if text is None else self._parsed(key, text, parse)
 
         names = sorted(filter(own, found.written))
-        # Parsed one by one: their texts are not all held at once.
+        # Each text is parsed in its thread, so that not all texts are in memory at once.
         for name, one in zip(names, self.many(read, names), strict=True):
             if one is not None:
                 yield name, one
@@ -163,5 +166,5 @@ class Part:
 
 def _plain(name: str) -> str:
     if not NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a namespace or job")
+        raise ValueError(f"{name!r} is no name of a namespace or uid of a job")
     return name

@@ -1,5 +1,5 @@
-"""What a store can be relied on for: tried out, since some S3 APIs ignore what they do not know, and
-some file systems have no hard links.
+"""Tests of a store's guarantees. Some S3 APIs ignore what they do not know, and some file systems have no
+hard links.
 """
 
 from __future__ import annotations
@@ -17,31 +17,36 @@ _ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What it does as it should."""
+    """The guarantees that a store gives."""
 
     conditional: bool
-    """Of several who create the same, one does. Where not, nothing is committed there."""
+    """Of several clients that create the same object, exactly one succeeds. Otherwise nothing is committed
+    there.
+    """
     listing: bool
-    """A listing has what was written, and not what was deleted. Where not, a restart may go on from
-    an older generation than there is."""
+    """A listing contains every written object and no deleted one. Otherwise a restart may use an older
+    generation.
+    """
     ranges: bool
-    """A part can be read."""
+    """A range of a blob can be read."""
     touch: bool
-    """A chunk can be promised anew without its bytes."""
+    """A chunk can be made young again without its bytes."""
     checksums: bool
-    """What was damaged on its way is refused. Where not, it is found when it is read."""
+    """The store refuses bytes that were damaged in transit. Otherwise the damage is found when they are
+    read.
+    """
 
     @property
     def summary(self) -> str:
-        """One line for a condition."""
+        """One line for a condition's message."""
         wanting = [
             what
             for there, what in (
-                (self.conditional, "ignores conditional writes: nothing is committed there"),
-                (self.listing, "lists late: a restart may go on from an older checkpoint"),
-                (self.ranges, "reads no ranges: chunks are read whole"),
-                (self.touch, "copies nothing onto itself: chunks used again are sent again"),
-                (self.checksums, "checks no checksums: damage on the way is found when it is read"),
+                (self.conditional, "ignores conditional writes, so nothing is committed there"),
+                (self.listing, "lists objects late, so a restart may use an older checkpoint"),
+                (self.ranges, "does not read ranges, so chunks are read whole"),
+                (self.touch, "cannot copy an object onto itself, so reused chunks are sent again"),
+                (self.checksums, "does not check checksums, so damage in transit is found only on reading"),
             )
             if not there
         ]
@@ -49,7 +54,9 @@ class Capabilities:
 
 
 def probe(blobs: Blobs) -> Capabilities:
-    """Writes a few small blobs and deletes them. StoreError when the store cannot be used at all."""
+    """Write a few small blobs, check what the store does with them, and delete them. StoreError if the
+    store is unusable.
+    """
     folder = f"probe-{secrets.token_hex(8)}"
     data = bytes(range(64))
     keys = {name: f"{folder}/{name}" for name in ("plain", "damaged", *map(str, range(_ROUNDS)))}
@@ -57,7 +64,7 @@ def probe(blobs: Blobs) -> Capabilities:
         blobs.put(keys["plain"], data)
         if (found := blobs.get(keys["plain"])) != data:
             raise StoreError(
-                f"{blobs.where}: {len(found or b'')} bytes are read where {len(data)} were written; "
+                f"{blobs.where}: {len(found or b'')} bytes were read where {len(data)} were written; "
                 "this is no store",
                 retriable=False,
             )
@@ -76,7 +83,7 @@ def probe(blobs: Blobs) -> Capabilities:
 
 
 def _one_wins(blobs: Blobs, key: str) -> bool:
-    """Whether of many who create it at once one does, and it stays so."""
+    """Return True if exactly one of several concurrent creators succeeds, and its bytes stay."""
     claims = [str(number).encode() for number in range(_RACERS)]
     errors: list[StoreError] = []
 
@@ -84,7 +91,7 @@ def _one_wins(blobs: Blobs, key: str) -> bool:
         try:
             return blobs.create(key, claim)
         except StoreError as error:
-            # A store may refuse all but one by saying that they are in conflict.
+            # A store may refuse the other creators with a conflict.
             if error.retriable:
                 errors.append(error)
             return False

@@ -1,4 +1,4 @@
-"""Blobs in a bucket of an S3 API, by boto3. Imported only where a store is one: boto3 is large."""
+"""Blobs in a bucket of an S3 API, through boto3. Import this module only for such a store: boto3 is large."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from convoy_agents.tiercheck.stores.errors import StoreError
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 60.0
-_BUSY = "the store is busy or down; it is tried again"
+_BUSY = "the store is busy or down; Convoy tries again"
 _KEYS = "the access key is wrong; correct the Secret of the CheckpointStore"
 _EXPIRED = "the credentials have expired; renew the Secret of the CheckpointStore"
-_FULL = "the store is full; make room or keep fewer generations"
+_FULL = "the store is full; make room there or keep fewer generations"
 _ADVICE: Mapping[str, tuple[str, bool]] = {
     "AccessDenied": (
-        "the credentials may not do this; grant s3:ListBucket, s3:GetObject, s3:PutObject, s3:DeleteObject",
+        "the credentials lack permissions; grant s3:ListBucket, s3:GetObject, s3:PutObject, s3:DeleteObject",
         False,
     ),
-    "BadDigest": ("the bytes were damaged on their way; they are sent again", True),
-    "ConditionalRequestConflict": ("another writes the same at this moment; it is tried again", True),
+    "BadDigest": ("the bytes were damaged in transit; Convoy sends them again", True),
+    "ConditionalRequestConflict": ("another client writes the same object; Convoy tries again", True),
     "ExpiredToken": (_EXPIRED, False),
     "InsufficientStorage": (_FULL, False),
     "InvalidAccessKeyId": (_KEYS, False),
     "InvalidToken": (_EXPIRED, False),
-    "NoSuchBucket": ("there is no such bucket; make it, or correct the CheckpointStore", False),
-    "NotImplemented": ("the store cannot do this", False),
+    "NoSuchBucket": ("there is no such bucket; create it or correct the CheckpointStore", False),
+    "NotImplemented": ("the store does not support this operation; use another store", False),
     "QuotaExceeded": (_FULL, False),
     "RequestTimeTooSkewed": ("this node's clock is wrong; set it", False),
     "RequestTimeout": (_BUSY, True),
     "SignatureDoesNotMatch": (_KEYS, False),
     "SlowDown": (_BUSY, True),
     "TokenRefreshRequired": (_EXPIRED, False),
-    "XAmzContentChecksumMismatch": ("the bytes were damaged on their way; they are sent again", True),
+    "XAmzContentChecksumMismatch": ("the bytes were damaged in transit; Convoy sends them again", True),
     "XMinioStorageFull": (_FULL, False),
 }
 _CANNOT = frozenset({400, 405, 501})
@@ -56,7 +56,7 @@ _CANNOT = frozenset({400, 405, 501})
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Of the store. Not shown anywhere."""
+    """Credentials of the store. They are never printed."""
 
     access_key: str = field(repr=False)
     secret_key: str = field(repr=False)
@@ -65,11 +65,11 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket of an S3 API, or the part of it below a prefix."""
+    """A bucket of an S3 API, or only its keys under a prefix."""
 
     name: str
     endpoint_url: str = ""
-    """Empty for AWS."""
+    """URL of the API; empty for AWS."""
     region: str = "us-east-1"
     prefix: str = ""
     addressing: Literal["auto", "path", "virtual"] = "auto"
@@ -77,30 +77,32 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """The limits of boto3's client, and the checksum that it sends with a body."""
+    """Limits of boto3's client, and the checksum that it sends with each body."""
 
     checksum: Literal["crc32", "md5"] = "crc32"
     ca_file: str = ""
-    """The authority that signs the endpoint's certificate; empty for the system's."""
+    """File of the CA that signs the endpoint's certificate; empty for the system's CAs."""
     attempts: int = 2
-    """Attempts in all, of boto3's own, within one operation."""
+    """Total attempts that boto3 makes for one operation."""
     connections: int = 32
     connect_seconds: float = CONNECT_SECONDS
     read_seconds: float = READ_SECONDS
 
 
 _connecting = threading.Lock()
-"""A session makes one client at a time."""
+"""Lock for making clients: a session makes one at a time."""
 
 
 @cache
 def _session() -> boto3.session.Session:
-    """Of all clients: each session reads the description of S3 anew, 12 MiB of it and a tenth of a second."""
+    """Return the session of all clients. Each session reads S3's description: 12 MiB and a tenth of a
+    second.
+    """
     return boto3.session.Session()
 
 
 class S3:
-    """The blobs of one bucket, or of the part of it below a prefix."""
+    """The blobs of one bucket, or only those under a prefix."""
 
     def __init__(
         self,
@@ -120,7 +122,7 @@ class S3:
             read_timeout=settings.read_seconds,
             max_pool_connections=settings.connections,
             retries={"mode": "standard", "total_max_attempts": settings.attempts},
-            # Within TLS the bytes need no SHA-256 besides: it is slower than the network.
+            # TLS protects the bytes already. A SHA-256 of them would be slower than the network.
             s3={
                 "addressing_style": bucket.addressing,
                 "payload_signing_enabled": endpoint.startswith("http:"),
@@ -132,22 +134,22 @@ class S3:
         self._client = self._connect(credentials)
 
     def renew(self, credentials: Credentials) -> None:
-        """Other credentials from now on; what is under way goes on with those it has."""
+        """Use these credentials from now on. Running calls keep theirs."""
         self._client = self._connect(credentials)
 
     @property
     def where(self) -> str:
-        """The place, for messages."""
+        """The store's place, for messages."""
         return self._where
 
     def put(self, key: str, data: digest.Buffer) -> None:
-        """As `Blobs.put`."""
+        """See `Blobs.put`."""
         body = bytes(data)
         with self._store_errors("put", key):
             self._put(key, body, body)
 
     def create(self, key: str, data: digest.Buffer) -> bool:
-        """As `Blobs.create`, if the store honours If-None-Match."""
+        """See `Blobs.create`. It works only if the store honours If-None-Match."""
         body = bytes(data)
         with self._store_errors("create", key):
             try:
@@ -159,7 +161,7 @@ class S3:
         return True
 
     def get(self, key: str, span: tuple[int, int] | None = None, limit: int = MAX_TEXT) -> bytes | None:
-        """As `Blobs.get`."""
+        """See `Blobs.get`."""
         part = {"Range": f"bytes={span[0]}-{span[0] + span[1] - 1}"} if span else {}
         with self._store_errors("get", key):
             try:
@@ -169,14 +171,14 @@ class S3:
                     return None
                 raise
             with contextlib.closing(found["Body"]) as body:
-                # Only what is read without a bound is looked at for an end that comes too early.
+                # botocore detects a truncated body only if it is read without a size.
                 whole = found.get("ContentLength", limit + 1) <= limit
                 return bytes(body.read() if whole else body.read(limit))
 
     def names(
         self, folder: str, alive: Callable[[], None] = lambda: None, wanted: Container[str] | None = None
     ) -> Listing:
-        """As `Blobs.names`."""
+        """See `Blobs.names`."""
         start = f"{self._prefix}{folder}/"
         now: float | None = None
         written: dict[str, float] = {}
@@ -193,7 +195,7 @@ class S3:
         return Listing(time.time() if now is None else now, written, sizes)
 
     def folders(self, folder: str, alive: Callable[[], None] = lambda: None) -> set[str]:
-        """As `Blobs.folders`."""
+        """See `Blobs.folders`."""
         start = f"{self._prefix}{folder}/" if folder else self._prefix
         found: set[str] = set()
         for page in self._pages(folder, start):
@@ -202,7 +204,7 @@ class S3:
         return found
 
     def touch(self, key: str) -> bool:
-        """As `Blobs.touch`: a copy onto itself."""
+        """See `Blobs.touch`. It copies the object onto itself."""
         full = self._prefix + key
         source = {"Bucket": self._bucket, "Key": full}
         with self._store_errors("touch", key):
@@ -217,15 +219,15 @@ class S3:
         return True
 
     def remove(self, key: str) -> None:
-        """As `Blobs.remove`."""
+        """See `Blobs.remove`."""
         with self._store_errors("delete", key):
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
 
     def tidy(self, folder: str, before: float, alive: Callable[[], None] = lambda: None) -> None:
-        """As `Blobs.tidy`: an upload that breaks off leaves nothing, since none has parts."""
+        """Do nothing: uploads have one part, so an interrupted upload leaves nothing."""
 
     def refuses_damage(self, key: str) -> bool:
-        """As `Blobs.refuses_damage`."""
+        """See `Blobs.refuses_damage`."""
         with self._store_errors("put", key):
             try:
                 self._put(key, b"as it arrives", b"as it was sent")
@@ -236,7 +238,7 @@ class S3:
         return False
 
     def _pages(self, folder: str, start: str) -> Iterator[Mapping[str, Any]]:
-        """What lies right below `start`, for which `folder` stands in messages."""
+        """Yield the pages of a listing of what is directly under `start`. `folder` names it in messages."""
         with self._store_errors("list", folder):
             pages = self._client.get_paginator("list_objects_v2")
             yield from pages.paginate(Bucket=self._bucket, Prefix=start, Delimiter="/")
@@ -255,7 +257,7 @@ class S3:
             )
 
     def _put(self, key: str, body: bytes, checked: bytes, **more: str) -> None:
-        """`checked`: the bytes whose checksum goes with the body."""
+        """Put an object. `checked`: the bytes whose checksum is sent with the body."""
         if self._checksum == "crc32":
             more["ChecksumCRC32"] = _base64(zlib.crc32(checked).to_bytes(4, "big"))
         else:
@@ -268,7 +270,7 @@ class S3:
         try:
             yield
         except ClientError as error:
-            # Its own message may repeat what was sent.
+            # Leave the error's own message out: it may repeat the request.
             status, code = _status(error), _code(error)
             advice, retriable = _ADVICE.get(code, (_BUSY if status >= 500 else "", status >= 500))
             if status == 429:
@@ -281,7 +283,8 @@ class S3:
             raise StoreError(f"{what}: {type(error).__name__}; {advice}", retriable=False) from error
         except BotoCoreError as error:
             raise StoreError(
-                f"{what}: {type(error).__name__}; the store is not reached; it is tried again", retriable=True
+                f"{what}: {type(error).__name__}; the store cannot be reached; Convoy tries again",
+                retriable=True,
             ) from error
 
 

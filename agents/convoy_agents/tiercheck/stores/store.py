@@ -1,6 +1,6 @@
-"""One job's checkpoints in a remote store, addressed by content: uploading, restoring, committing.
+"""One job's checkpoints in a remote store, addressed by content: upload, restore and commit.
 
-What lies where is in part.py, deleting in garbage_collection.py.
+The layout is described in part.py, deletion in garbage_collection.py.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _ROUNDS = 3
 
 
 class Packer(Protocol):
-    """Makes chunks shorter where that pays. Used by several threads at once."""
+    """An encoder that shortens chunks where that saves time. Thread-safe."""
 
     def pack(self, data: digest.Buffer) -> digest.Buffer:
-        """A chunk as it is to be sent: encoded (planes.py), or as it is."""
+        """Return a chunk as it is to be sent, encoded (planes.py) or plain."""
 
     def sent(self, length: int, size: int, seconds: float) -> None:
-        """A chunk of this length was sent as so many bytes."""
+        """Record that a chunk of `length` bytes was sent as `size` bytes in so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +39,17 @@ class CommitRules:
     """The rules that keep a commit whole while other agents commit and delete."""
 
     conditional: bool = True
-    """True if exactly one of several `Blobs.create` of a key wins, as `probe` finds out. Otherwise the store
-    is read, and nothing is committed."""
+    """True if exactly one of several concurrent `Blobs.create` calls for a key wins, as `probe` finds out.
+    If False, the store is only read, and nothing is committed.
+    """
     grace_seconds: float = GRACE_SECONDS
-    """Seconds for which nothing that was written is deleted."""
+    """Seconds for which a written object is never deleted."""
     clock: Callable[[], float] = time.monotonic
-    """The clock that measures how long something takes."""
+    """The clock that measures durations."""
 
 
 class Store:
-    """One job's part of a store. Blocking; for several threads at once. All raise StoreError."""
+    """One job's part of a store. All methods block, raise StoreError and are thread-safe."""
 
     def __init__(
         self,
@@ -60,8 +61,8 @@ class Store:
         report: Callable[[str], None] | None = None,
         packer: Packer | None = None,
     ) -> None:
-        """`report`: called with the name of each malformed text. `packer`: without one chunks are put as they
-        are.
+        """`report`: called with a description of each malformed object. `packer`: encodes chunks; None to
+        send them plain.
         """
         self._part = Part(blobs, namespace, job_uid, report)
         self._conditional = rules.conditional
@@ -72,7 +73,7 @@ class Store:
 
     @property
     def where(self) -> str:
-        """The place, for messages."""
+        """The store's place, for messages."""
         return self._part.where
 
     # Uploading and restoring.
@@ -80,9 +81,10 @@ class Store:
     def put_chunk(
         self, chunk: Chunk, data: digest.Buffer, pace: Callable[[int], None] = lambda _: None
     ) -> int:
-        """The bytes that were sent. Idempotent. Damaged, and nothing is sent, when they are not the chunk's.
+        """Write a chunk. Return the bytes that were sent. Idempotent. Damaged if `data` does not match the
+        chunk.
 
-        `pace`: waits until so many bytes may be sent.
+        `pace`: called with a number of bytes, waits until they may be sent.
         """
         _check(chunk, data)
         key = self._part.key("chunks", chunk.digest)
@@ -95,11 +97,11 @@ class Store:
         return len(body)
 
     def get_chunk(self, chunk: Chunk) -> bytes:
-        """Damaged when it is not there or not as it was."""
-        # One more than it may have: what is longer is seen.
+        """Return a chunk's bytes. Damaged if the chunk is missing or damaged."""
+        # One byte more than the chunk has, so that a longer blob is noticed.
         data = self._part.blobs.get(self._part.key("chunks", chunk.digest), limit=chunk.length + 1)
         if data is None:
-            raise Damaged(f"chunk {chunk.digest} is not in {self.where}")
+            raise Damaged(f"chunk {chunk.digest} is missing in {self.where}")
         try:
             whole = bytes(planes.unpack(data, chunk.length))
         except Damaged as error:
@@ -108,38 +110,42 @@ class Store:
         return whole
 
     def chunks(self) -> Mapping[str, float]:
-        """Return the time at which each chunk was last written or promised, in Unix seconds, by digest."""
+        """Return when each chunk was last written or touched, in Unix seconds, by digest."""
         return self._part.names("chunks").written
 
     def listing(self, folder: str) -> Listing:
-        """Return the objects in one of FOLDERS, by digest, id or name."""
+        """List the objects in one of FOLDERS, by digest, id or name."""
         return self._part.names(folder)
 
     def reusable(self, names: Collection[str]) -> Mapping[str, bool]:
-        """Those of these chunks that are there, and whether one may be used again without a touch."""
+        """Return those of these chunks that exist. The value is True if a chunk is young enough to be
+        reused without a touch.
+        """
         found = self._part.names("chunks", names)
         return {name: self._young(found.now, at) for name, at in found.written.items()}
 
     def touch(self, names: Iterable[str]) -> set[str]:
-        """Promises chunks anew; those that have to be sent, since they went or the store cannot."""
+        """Make chunks young again. Return those that must be sent instead, because they are gone or the
+        store cannot touch them.
+        """
         wanted = list(names)
         done = self._part.many(lambda name: self._part.blobs.touch(self._part.key("chunks", name)), wanted)
         return {name for name, there in zip(wanted, done, strict=True) if not there}
 
     def put_manifest(self, manifest: Manifest) -> None:
-        """Its chunks have all been put. Idempotent."""
+        """Write a manifest whose chunks have all been written. Idempotent."""
         self._part.blobs.put(self._part.key("manifests", manifest.id), manifest.text)
 
     def manifest(self, key: str) -> Manifest | None:
-        """As `Part.manifest`."""
+        """See `Part.manifest`."""
         return self._part.manifest(key)
 
-    # What is known.
+    # Records and branches.
 
     def put_branch(self, branch: Branch) -> bool:
-        """Where an incarnation started. False when it was decided otherwise before, and that stands.
+        """Write where an incarnation started. Return False if another decision about it stands already.
 
-        Undecided and decided ones have names of their own, so that a late undecided one replaces nothing.
+        An undecided branch has its own name, so a late undecided one replaces no decision.
         """
         key = self._part.key("branches", str(branch.incarnation))
         text = records.seal(branch.text)
@@ -154,10 +160,10 @@ class Store:
         return True
 
     def commit(self, record: Record) -> bool:
-        """The generation is whole here. False when another record of it stands.
+        """Write the record of a whole generation. Return False if another record of that generation exists.
 
-        True also when this very record is there already: an answer may have been lost. Missing, and nothing
-        is written, when something it stands on is not there.
+        It returns True also for an identical existing record: the response to an earlier call may have been
+        lost. Missing is raised, and nothing is written, if an object that the record needs does not exist.
         """
         key = self._part.key("records", record.generation.name)
         text = records.seal(record.text)
@@ -167,29 +173,33 @@ class Store:
         elif standing != text:
             return False
         elif self._part.blobs.create(key, text):
-            # A sweep has deleted it since, and perhaps what it stands on.
+            # A collection has deleted the record since, and perhaps the objects that it needs.
             self._part.blobs.remove(key)
-            raise StoreError(f"{self.where}: {key} was there, and is gone; try again", retriable=True)
-        # Also one that stands: who wrote it may have died before it was durable.
+            raise StoreError(
+                f"{self.where}: {key} was deleted during the call; Convoy tries again", retriable=True
+            )
+        # Write also if it exists: its writer may have died before it was durable.
         return self._create_once(key, text)
 
     def inventory(self) -> Inventory:
-        """As `Part.inventory`."""
+        """See `Part.inventory`."""
         return self._part.inventory()
 
     # Deleting.
 
     def collect_garbage(self, keep: Keep, pinned: Collection[Generation] = ()) -> Garbage:
-        """As `GarbageCollector.sweep`."""
+        """See `GarbageCollector.collect_garbage`."""
         return self._garbage.collect_garbage(keep, pinned)
 
     def delete(self, garbage: Garbage) -> Garbage:
-        """As `GarbageCollector.delete`."""
+        """See `GarbageCollector.delete`."""
         return self._garbage.delete(garbage)
 
     def erase(self) -> int:
-        """Deletes all there is of the job, however young; how many objects. For a job that is over: an upload
-        that is under way may bring some of it back. Again after an error, until nothing is left.
+        """Delete everything of the job, however young. Return the number of deleted objects.
+
+        Use it only for a job that is over: a running upload may bring some objects back. After an error,
+        call it again.
         """
         done = 0
         for folder in FOLDERS:
@@ -199,16 +209,16 @@ class Store:
             done += len(found.written) + len(found.unfinished)
         return done
 
-    # Inside.
+    # Helpers.
 
     def _young(self, now: float, written: float) -> bool:
         return now - written < self._grace / 2
 
     def _create_once(self, key: str, text: bytes) -> bool:
-        """Write an object unless its key exists; return whether its text is the one that stands for good."""
+        """Write an object unless its key exists. Return True if the object that stands has this text."""
         if not self._conditional:
             raise StoreError(
-                f"{self.where}: it does not honour conditional writes, or has not been tried yet: nothing is "
+                f"{self.where}: it ignores conditional writes, or was not probed yet, so nothing is "
                 "committed there",
                 retriable=False,
             )
@@ -216,11 +226,15 @@ class Store:
             return True
         standing = self._part.blobs.get(key)
         if standing is None:
-            raise StoreError(f"{self.where}: {key} was there, and is gone; try again", retriable=True)
+            raise StoreError(
+                f"{self.where}: {key} was deleted during the call; Convoy tries again", retriable=True
+            )
         return standing == text
 
     def _secure(self, record: Record) -> None:
-        """Everything the record stands on is there, and is not deleted before the record can be."""
+        """Check that every object that the record needs exists, and protect all of them from deletion until
+        the record can be written.
+        """
         for _ in range(_ROUNDS):
             started = self._clock()
             self._garbage.check_none_running()
@@ -241,13 +255,13 @@ class Store:
             if lost := self.touch(old_chunks):
                 raise Missing(self.where, frozenset(), frozenset(lost))
         raise StoreError(
-            f"{self.where}: commit: looking through the store takes longer than its grace of "
+            f"{self.where}: commit: listing the store takes longer than the grace of "
             f"{self._grace:g} s allows; raise the grace",
             retriable=True,
         )
 
     def _below(self, record: Record) -> tuple[dict[str, Manifest], set[str]]:
-        """Manifests the record stands on, by id; ids of those that are not there."""
+        """Return the manifests that the record needs, by id, and the ids of those that do not exist."""
         found: dict[str, Manifest] = {}
         unknown: set[str] = set()
         waiting = set(record.shards.values())

@@ -18,17 +18,17 @@ from convoy_controllers.checkpoint.records import Chunk, Manifest
 T = TypeVar("T")
 
 _POLL_SECONDS = 0.25
-"""How soon a thread that waits hears that another one has failed."""
+"""Seconds after which a waiting thread checks whether another one has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often what may succeed later is tried again."""
+    """Limits on retries of operations that may succeed later."""
 
     attempts: int = 5
-    """Of one operation."""
+    """Attempts of one operation."""
     budget: int = 50
-    """Retries of all operations together: a store that is down is not asked for each chunk."""
+    """Retries of all operations together, so that a store that is down is not tried for every chunk."""
     first_seconds: float = 0.2
     cap_seconds: float = 5.0
 
@@ -38,45 +38,45 @@ class TransferLimits:
     """The limits of one shard's transfer."""
 
     threads: int = 8
-    """Chunks under way at once."""
+    """Chunks that are transferred at once."""
     bytes_per_second: float = 0
-    """0 for no bound."""
+    """Rate limit in bytes per second; 0 for none."""
     retries: Retries = Retries()
 
 
 class StopFlag(Protocol):
-    """As `threading.Event`."""
+    """A flag that cancels a transfer, for example a `threading.Event`."""
 
     def wait(self, timeout: float) -> bool:
-        """Until it is set, or so many seconds; whether it is set."""
+        """Wait until the flag is set or the timeout in seconds ends. Return True if it is set."""
 
     def is_set(self) -> bool:
-        """Whether it is set."""
+        """Return True if the flag is set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uploaded:
-    """A shard that is in the store."""
+    """The result of an upload."""
 
     sent_bytes: int
-    """Of the chunks that were sent."""
+    """Bytes of the chunks that were sent, before encoding."""
     wire_bytes: int
-    """That these took, encoded as some were."""
+    """Bytes that were sent for these chunks, some of them encoded."""
     skipped_bytes: int
-    """Of chunks that were there, or come twice."""
+    """Bytes of chunks that existed already or occur several times."""
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Downloaded:
-    """A shard that was read from the store."""
+    """The result of a download."""
 
     received_bytes: int
     seconds: float
 
 
 class Rate:
-    """A token bucket that starts empty; each waits for its own bytes, in the order of asking."""
+    """A token bucket that starts empty. Callers wait for their own bytes in the order of their calls."""
 
     def __init__(self, bytes_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = bytes_per_second
@@ -85,12 +85,12 @@ class Rate:
         self._lock = threading.Lock()
 
     def delay(self, size: int) -> float:
-        """Seconds to wait before so many bytes are moved; they count as moved."""
+        """Return the seconds to wait before moving so many bytes, and count them as moved."""
         if not self._rate:
             return 0.0
         with self._lock:
             now = self._clock()
-            # What was not used is not saved up.
+            # Unused capacity is not saved up.
             self._free = max(self._free, now) + size / self._rate
             return self._free - now
 
@@ -104,10 +104,12 @@ def upload(
     limits: TransferLimits = TransferLimits(),
     broken: Collection[str] = (),
 ) -> Uploaded:
-    """Puts the chunks that are not there yet, and then the manifest. Again after any error: it goes on.
+    """Upload the chunks that do not exist yet, then the manifest. After an error, call it again: it
+    continues.
 
-    `read`: a chunk's bytes by its index, from several threads. `broken`: digests of chunks whose bytes in the
-    store are known to be damaged. Stopped, StoreError, or Damaged when what is read is not the chunk.
+    `read`: returns a chunk's bytes by its index; called from several threads. `broken`: digests of chunks
+    that are known to be damaged in the store. Stopped, StoreError, or Damaged if `read` returns other bytes
+    than the chunk's.
     """
     started = time.monotonic()
     work = _Transfer(stop, limits)
@@ -140,10 +142,11 @@ def download(
     limits: TransferLimits = TransferLimits(),
     wanted: Collection[int] | None = None,
 ) -> Downloaded:
-    """Gets the chunks of these indices, or all; each is checked at, and written once or more, in any order.
+    """Download the chunks of these indices, or all. Each is checked and written at least once, in any
+    order.
 
-    `write`: takes a chunk by its index, from several threads. Stopped, StoreError, or Damaged when a chunk is
-    not there or is damaged when read twice.
+    `write`: receives a chunk by its index; called from several threads. Stopped, StoreError, or Damaged if
+    a chunk is missing, or damaged on two reads.
     """
     started = time.monotonic()
     work = _Transfer(stop, limits)
@@ -169,10 +172,10 @@ def verify_chunks(
     stop: StopFlag,
     limits: TransferLimits = TransferLimits(),
 ) -> dict[str, str]:
-    """Reads these chunks, each once, and looks at them. By digest, what is wrong with those that are not
-    there, or damaged when read twice.
+    """Read and check each of these chunks once. Return the error, by digest, of each chunk that is missing
+    or damaged on two reads.
 
-    `checked`: takes a chunk that was checked at, from several threads. Stopped, StoreError.
+    `checked`: called with each chunk after its check, from several threads. Stopped, StoreError.
     """
     work = _Transfer(stop, limits)
     found: dict[str, str] = {}
@@ -189,7 +192,7 @@ def verify_chunks(
 
 
 class _Transfer:
-    """Threads that stop together."""
+    """The threads of one transfer, which stop together."""
 
     def __init__(self, stop: StopFlag, limits: TransferLimits) -> None:
         self._stop = stop
@@ -201,23 +204,23 @@ class _Transfer:
         self._failed = False
 
     def each(self, work: Callable[[T], None], items: Sequence[T]) -> None:
-        """Works on all of them; the first error ends it and is raised."""
+        """Call `work` for all items in parallel. The first error stops all threads and is raised."""
         waiting = iter(items)
         count = min(self._threads, len(items))
         if count:
             with ThreadPoolExecutor(count, "shard") as pool:
                 ends = [pool.submit(self._run, work, waiting) for _ in range(count)]
             errors = [error for end in ends if (error := end.exception())]
-            # Others only stopped because of it.
+            # Raise the cause first: the other threads stopped because of it.
             for error in sorted(errors, key=lambda one: isinstance(one, Stopped)):
                 raise error
 
     def pace(self, size: int) -> None:
-        """Waits until so many bytes may be moved."""
+        """Wait until so many bytes may be moved."""
         self._pause(self._rate.delay(size))
 
     def retried(self, do: Callable[[], T]) -> T:
-        """Does it, as often as is allowed."""
+        """Return the result of `do`, with retries within the limits."""
         backoff = Backoff(self._retries.first_seconds, self._retries.cap_seconds)
         for attempt in range(1, self._retries.attempts + 1):
             self._check_not_stopped()
@@ -259,9 +262,9 @@ class _Transfer:
 
 
 def _receive(work: _Transfer, store: Store, chunk: Chunk) -> bytes:
-    """The bytes of a chunk. Damaged when they are so twice, StoreError, Stopped."""
+    """Return the bytes of a chunk. Damaged if two reads are damaged. StoreError, Stopped."""
     try:
         return work.retried(lambda: store.get_chunk(chunk))
     except Damaged:
-        # On its way, or where it lies.
+        # The first read may have been damaged in transit.
         return work.retried(lambda: store.get_chunk(chunk))

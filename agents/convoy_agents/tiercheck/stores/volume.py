@@ -1,12 +1,11 @@
 """Blobs in a POSIX folder: a volume that is mounted on every node, or on the one that uploads.
 
-Each is written under another name, synced, and then takes its name; the folder is synced after that. Nodes
-that share a volume have to see each other's files and their times at once: NFS has to be mounted with noac.
-Their clocks and the file server's have to agree within minutes: what was written within the grace is told by
-them.
+A blob is written under a temporary name, synced and renamed; then its folder is synced. Nodes that share a
+volume must see each other's files and times at once, so NFS must be mounted with noac. The clocks of nodes
+and file server must agree within minutes, because they decide what was written within the grace.
 
-Others may be able to write to the volume, and an agent is root: below the volume's own root each folder is
-opened from the one above it, no link is followed, and nothing but regular files is read.
+Others may be able to write to the volume, and the agent is root. Below the volume's root each folder is
+opened relative to its parent, no link is followed, and only regular files are read.
 """
 
 from __future__ import annotations
@@ -26,24 +25,26 @@ from convoy_agents.tiercheck.stores.blobs import MAX_TEXT, Listing
 from convoy_agents.tiercheck.stores.errors import NotMounted, StoreError
 
 _RETRIABLE = frozenset({errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT})
-_FOREIGN = "no folder or file of Convoy's is there; see who else writes to the volume, and take it away"
+_FOREIGN = (
+    "something that Convoy did not write is in the way; find out who else writes to the volume, and remove it"
+)
 _ADVICE = {
-    errno.EACCES: "this user may not; check the owner and mode of the volume's folders",
+    errno.EACCES: "permission denied; check the owner and mode of the volume's folders",
     errno.EDQUOT: "the quota is used up; raise it or keep fewer generations",
-    errno.EIO: "the disk or its server fails; check the volume",
+    errno.EIO: "the disk or file server has failed; check the volume",
     errno.EISDIR: _FOREIGN,
     errno.ELOOP: _FOREIGN,
     errno.ENOENT: "the volume is not mounted there",
     errno.ENOSPC: "the volume is full; enlarge it or keep fewer generations",
     errno.ENOTDIR: _FOREIGN,
-    errno.EPERM: "the file system has no hard links; use another",
-    errno.ENOSYS: "the file system has no hard links; use another",
-    errno.EOPNOTSUPP: "the file system has no hard links; use another",
+    errno.EPERM: "the file system has no hard links; use one that has",
+    errno.ENOSYS: "the file system has no hard links; use one that has",
+    errno.EOPNOTSUPP: "the file system has no hard links; use one that has",
     errno.EROFS: "the volume is read-only; mount it for writing",
 }
 _TRIES = 3
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Opens nothing yet: a pipe would keep who opens it waiting, a device may do anything.
+# O_PATH opens nothing yet: opening a pipe may block, and opening a device may have effects.
 _PATH_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC
 _FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -51,15 +52,15 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}", re.DOTALL)
 
 
 class Volume:
-    """All below one folder, which has to be there: a volume that is not mounted is not written beside."""
+    """Blobs below one existing folder. If the volume is not mounted, nothing is written beside it."""
 
     def __init__(
         self, root: Path, path: str = "", *, claim: str = "", mounted: Callable[[Path], bool] = Path.is_dir
     ) -> None:
-        """`path`: folder of the volume below which all of it is kept; it is made when it is not there.
+        """`path`: the folder of the volume that holds everything; it is made if missing.
 
-        `claim`: the PersistentVolumeClaim, for messages. `mounted`: whether the volume is at `root`, else
-        NotMounted. Links on the way to `root` are followed.
+        `claim`: the PersistentVolumeClaim, for messages. `mounted`: returns True if the volume is mounted
+        at `root`; otherwise NotMounted is raised. Links on the way to `root` are followed.
         """
         self._root = root
         self._path = path
@@ -69,18 +70,18 @@ class Volume:
 
     @property
     def where(self) -> str:
-        """The place, for messages."""
+        """The store's place, for messages."""
         return self._where
 
     def put(self, key: str, data: digest.Buffer) -> None:
-        """As `Blobs.put`."""
+        """See `Blobs.put`."""
         name = self._parts(key)[-1]
         with self._store_errors("write", key), self._written(key, data) as (folder, temporary):
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
 
     def create(self, key: str, data: digest.Buffer) -> bool:
-        """As `Blobs.create`: of several links to one name one is made."""
+        """See `Blobs.create`. Of several links to one name exactly one is made."""
         name = self._parts(key)[-1]
         with self._store_errors("create", key), self._written(key, data, durable=True) as (folder, temporary):
             try:
@@ -88,14 +89,14 @@ class Volume:
                 made = True
             except FileExistsError:
                 made = False
-                # Who made it may have died before it was durable.
+                # Its writer may have died before the file was durable.
                 with contextlib.suppress(FileNotFoundError), _regular(folder, name) as fd:
                     os.fsync(fd)
             os.fsync(folder)
         return made
 
     def get(self, key: str, span: tuple[int, int] | None = None, limit: int = MAX_TEXT) -> bytes | None:
-        """As `Blobs.get`."""
+        """See `Blobs.get`."""
         offset, length = span or (0, limit)
         with self._store_errors("read", key):
             try:
@@ -108,7 +109,7 @@ class Volume:
     def names(
         self, folder: str, alive: Callable[[], None] = lambda: None, wanted: Container[str] | None = None
     ) -> Listing:
-        """As `Blobs.names`."""
+        """See `Blobs.names`."""
         written: dict[str, float] = {}
         sizes: dict[str, int] = {}
         unfinished: dict[str, int] = {}
@@ -124,12 +125,12 @@ class Volume:
         return Listing(now, written, sizes, unfinished)
 
     def folders(self, folder: str, alive: Callable[[], None] = lambda: None) -> set[str]:
-        """As `Blobs.folders`."""
+        """See `Blobs.folders`."""
         with self._store_errors("list", folder):
             return {name for name, found in self._entries(folder, alive) if stat.S_ISDIR(found.st_mode)}
 
     def touch(self, key: str) -> bool:
-        """As `Blobs.touch`."""
+        """See `Blobs.touch`."""
         with self._store_errors("touch", key):
             try:
                 with self._file(key) as fd:
@@ -140,7 +141,7 @@ class Volume:
         return True
 
     def remove(self, key: str) -> None:
-        """As `Blobs.remove`; synced, so that what is removed later does not go earlier."""
+        """See `Blobs.remove`. It is synced, so that removals keep their order."""
         *above, name = self._parts(key)
         with (
             self._store_errors("delete", key),
@@ -151,7 +152,7 @@ class Volume:
             os.fsync(folder)
 
     def tidy(self, folder: str, before: float, alive: Callable[[], None] = lambda: None) -> None:
-        """As `Blobs.tidy`."""
+        """See `Blobs.tidy`."""
         *above, name = self._parts(folder)
         with self._store_errors("tidy", folder):
             old = [
@@ -169,11 +170,11 @@ class Volume:
                     os.rmdir(name, dir_fd=upper)
 
     def refuses_damage(self, key: str) -> bool:
-        """As `Blobs.refuses_damage`: a file has no checksum."""
+        """Return False: a file has no checksum."""
         return False
 
     def _parts(self, key: str) -> list[str]:
-        """Names on the way from the root to what a key names."""
+        """Return the names of the path from the root to a key."""
         parts = [part for part in f"{self._path}/{key}".split("/") if part]
         if not parts or ".." in parts:
             raise ValueError(f"{key!r} names nothing below a volume's root")
@@ -181,8 +182,8 @@ class Volume:
 
     @contextlib.contextmanager
     def _folder(self, parts: Sequence[str], *, make: bool = False, durable: bool = False) -> Iterator[int]:
-        """An open folder. `make`: it and those above it, where they are not there. `durable`: they are all
-        synced, whoever has made them.
+        """Open a folder. `make`: create missing folders on the way. `durable`: sync all of them, whoever
+        created them.
         """
         fd = self._open_root()
         try:
@@ -218,7 +219,7 @@ class Volume:
 
     @contextlib.contextmanager
     def _file(self, key: str) -> Iterator[int]:
-        """An open file."""
+        """Open a regular file."""
         *above, name = self._parts(key)
         with self._folder(above) as folder, _regular(folder, name) as fd:
             yield fd
@@ -226,8 +227,8 @@ class Volume:
     def _entries(
         self, folder: str, alive: Callable[[], None], wanted: Container[str] | None = None
     ) -> Iterator[tuple[str, os.stat_result]]:
-        """What lies right in a folder, or what of it is wanted; of links, they themselves. `alive` is called
-        for each.
+        """Yield the entries directly in a folder, or only the wanted ones; links are not followed. `alive`
+        is called for each.
         """
         parts = self._parts(folder) if folder or self._path else []
         try:
@@ -242,7 +243,9 @@ class Volume:
             self._check_mounted()
 
     def _check_mounted(self) -> None:
-        """Before a first folder is made, and when something is not there: nothing else can be beside it."""
+        """Raise NotMounted if the volume is not mounted. Call it before making a first folder and when
+        something is missing.
+        """
         if not self._mounted(self._root):
             raise NotMounted(
                 f"{self.where}: it is not mounted at {self._root}", retriable=False, errno=errno.ENOENT
@@ -250,8 +253,8 @@ class Volume:
 
     @contextlib.contextmanager
     def _written(self, key: str, data: digest.Buffer, *, durable: bool = False) -> Iterator[tuple[int, str]]:
-        """The folder, and in it the name of a synced file of these bytes that goes unless it is renamed.
-        `durable`: all folders above are synced as well.
+        """Yield the folder and a temporary, synced file with these bytes, which is removed unless renamed.
+        `durable`: also sync all folders above.
         """
         *above, name = self._parts(key)
         temporary = f".{name}.{secrets.token_hex(8)}"
@@ -268,7 +271,7 @@ class Volume:
 
     @contextlib.contextmanager
     def _new_file(self, above: Sequence[str], name: str, durable: bool) -> Iterator[tuple[int, int]]:
-        """A folder and a fresh file in it, both open."""
+        """Yield a folder and a new file in it, both open."""
         with contextlib.ExitStack() as stack:
             for left in reversed(range(_TRIES)):
                 try:
@@ -276,7 +279,7 @@ class Volume:
                     fd = os.open(name, _FRESH, 0o600, dir_fd=folder)
                     break
                 except FileNotFoundError:
-                    # The folder was empty, and somebody has just tidied it up.
+                    # The folder was empty, and `tidy` has just removed it.
                     if not left:
                         raise
             stack.callback(os.close, fd)
@@ -298,11 +301,11 @@ class Volume:
 
 @contextlib.contextmanager
 def _regular(folder: int, name: str) -> Iterator[int]:
-    """An open regular file. OSError, ELOOP for anything else."""
+    """Open a regular file. OSError; ELOOP for anything else."""
     seen = os.open(name, _PATH_ONLY, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(seen).st_mode):
-            raise OSError(errno.ELOOP, "no regular file")
+            raise OSError(errno.ELOOP, "not a regular file")
         fd = os.open(f"/proc/self/fd/{seen}", _READ)
     finally:
         os.close(seen)
@@ -313,7 +316,7 @@ def _regular(folder: int, name: str) -> Iterator[int]:
 
 
 def _read(fd: int, offset: int, length: int) -> bytes:
-    """So many bytes from there, or as many as the file has when it is opened."""
+    """Return so many bytes from an offset, or fewer if the file was shorter when it was opened."""
     left = min(length, max(0, os.fstat(fd).st_size - offset))
     pieces: list[bytes] = []
     while left > 0 and (piece := os.pread(fd, left, offset)):
