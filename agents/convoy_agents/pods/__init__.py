@@ -1,1 +1,1 @@
-"""The pods of this node: their sockets, what they say, and what is reported of them."""
+"""The pods of this node: their sockets, their state, and their reports to the hub."""

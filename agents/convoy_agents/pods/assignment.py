@@ -1,4 +1,4 @@
-"""Which slot of which job a pod is, as the hub said."""
+"""A pod's assignment from the hub: its job, slot, incarnation and peers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from convoy_agents.pods.messages import MAX_INCARNATION, MAX_RANK
 from convoy_agents.wire import hub_pb2
 
 MAX_PROCESSES = 64
-"""Ranks of one pod."""
+"""Maximum number of ranks of one pod."""
 MAX_COMMAND = 160 * 1024
-"""Bytes of a command as JSON; with the rest of the assignment it must fit into a frame."""
+"""Maximum bytes of a command as JSON. The command and the rest of the assignment must fit into one frame."""
 
 
 class AssignmentError(ValueError):
-    """The hub's assignment contradicts itself; the message says where."""
+    """The hub's assignment is inconsistent. The message names the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One slot of the incarnation, and where its node's agent answers."""
+    """One slot of the incarnation, and the address of its node's agent."""
 
     slot: int
     pod_uid: str
@@ -33,7 +33,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """A node, and where its agent answers."""
+    """A node and the address of its agent."""
 
     node: str
     peer_address: str
@@ -41,33 +41,33 @@ class NodeAddress:
 
 @dataclass(frozen=True, slots=True)
 class StoreUse:
-    """The remote store that some of the job's generations go to."""
+    """The use of a remote store for some of the job's generations."""
 
     name: str
     every_seconds: int
     keep_last: int
     keep_every_steps: int
     resume_uid: str = ""
-    """The job whose state there this one begins with; empty for none."""
+    """Uid of the job whose stored state this job starts from; empty for none."""
     resume_step: int = 0
-    """Which; 0 for the newest."""
+    """Step of that state; 0 for the newest."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryTiers:
-    """What of the job its nodes keep in memory."""
+    """The job's checkpoints in the memory of nodes, and in a remote store."""
 
     copies: int
-    """Of each shard, on other nodes."""
+    """Number of copies of each shard on other nodes."""
     limit: int
-    """Bytes that the job may have on one node; 0 for what the node has."""
+    """Maximum bytes of the job on one node; 0 for the node's own limit."""
     hosts: tuple[NodeAddress, ...] = ()
-    """Nodes that keep the copies of this slot's shards; fewer than `copies` where there are no more."""
+    """Nodes that keep the copies of this slot's shards. Fewer than `copies` if not enough nodes exist."""
     holders: tuple[NodeAddress, ...] = ()
-    """Known to slot 0 alone: nodes beside the members that hold checkpoints of the job."""
+    """For slot 0 only: nodes other than the members that hold checkpoints of the job."""
     store: StoreUse | None = None
     interval_seconds: int = 0
-    """Known to slot 0 alone: between two saves; 0 for what the pod was told at its start."""
+    """For slot 0 only: seconds between two saves; 0 for the interval in the pod's environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,38 +89,41 @@ class Assignment:
     replica: int
     command: tuple[str, ...]
     members: tuple[Member, ...]
-    """In slot order. Slot 0, which coordinates the commits, and the slots of a Strict job know all of them,
-    the others slot 0 alone."""
+    """Members in slot order. Slot 0, which coordinates commits, and slots of a Strict job know all members.
+    Other slots know only slot 0.
+    """
     strict: bool = False
-    """Fencing `Strict`: this agent stops the ranks when it is cut off (convoy_controllers.liveness.fence)."""
+    """Fencing `Strict`: this agent stops the ranks if its node is isolated
+    (convoy_controllers.liveness.fence).
+    """
     memory: MemoryTiers | None = None
     slot_token: str = ""
-    """What proves it to other agents (wire/slot_tokens.py)."""
+    """Proof of the assignment for other agents (wire/slot_tokens.py)."""
     slots: int = 0
-    """Pods of the incarnation; 0 from an operator that does not send it."""
+    """Number of pods of the incarnation; 0 if the operator does not send it."""
 
     @property
     def ranks(self) -> range:
-        """The global ranks that run in this pod."""
+        """The global ranks of this pod."""
         return range(self.rank_offset, self.rank_offset + self.processes)
 
     @property
     def memory_limit(self) -> int:
-        """Bytes that the job may have on this node; 0 for what the node has."""
+        """Maximum bytes of the job on this node; 0 for the node's own limit."""
         return self.memory.limit if self.memory else 0
 
     @property
     def resume_uid(self) -> str:
-        """The job whose state in the store this one begins with; empty for none."""
+        """Uid of the job whose stored state this job starts from; empty for none."""
         return self.memory.store.resume_uid if self.memory and self.memory.store else ""
 
     @property
     def interval_seconds(self) -> int:
-        """Between two saves; 0 for what the pod was told at its start."""
+        """Seconds between two saves; 0 for the interval in the pod's environment."""
         return self.memory.interval_seconds if self.memory else 0
 
     def frame(self) -> dict[str, Any]:
-        """As the launcher is told; what concerns agents alone is left out."""
+        """Return the launcher's frame, without the fields that only agents need."""
         return {
             "type": "assignment",
             "incarnation": self.incarnation,
@@ -140,12 +143,12 @@ class Assignment:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for the agent's own state file."""
+        """Return plain data for the agent's state file."""
         return asdict(self)
 
 
 def from_wire(message: hub_pb2.Assignment) -> Assignment:
-    """Checks and copies the hub's message. AssignmentError when its numbers contradict one another."""
+    """Convert and validate the hub's message. AssignmentError if it is inconsistent."""
     assignment = Assignment(
         pod_uid=message.pod_uid,
         job_uid=message.job_uid,
@@ -175,7 +178,7 @@ def from_wire(message: hub_pb2.Assignment) -> Assignment:
 
 
 def from_json(data: Mapping[str, Any]) -> Assignment:
-    """Reads what `to_json` wrote. TypeError, KeyError or AssignmentError for anything else."""
+    """Read the output of `to_json`. TypeError, KeyError or AssignmentError for other data."""
     fields = dict(data)
     fields["command"] = tuple(fields["command"])
     fields["members"] = tuple(Member(**entry) for entry in fields["members"])
@@ -214,18 +217,21 @@ def _store(message: hub_pb2.StoreUse) -> StoreUse:
 
 def _check(assignment: Assignment) -> None:
     if not 1 <= assignment.incarnation <= MAX_INCARNATION:
-        raise AssignmentError(f"incarnation {assignment.incarnation}")
+        raise AssignmentError(f"incarnation {assignment.incarnation} is not in 1 to {MAX_INCARNATION}")
     if not 1 <= assignment.processes <= MAX_PROCESSES:
-        raise AssignmentError(f"{assignment.processes} processes; a pod takes 1 to {MAX_PROCESSES}")
+        raise AssignmentError(f"{assignment.processes} processes; a pod has 1 to {MAX_PROCESSES}")
     if not assignment.ranks.stop <= assignment.world_size <= MAX_RANK:
-        raise AssignmentError(f"ranks up to {assignment.ranks.stop} of a world of {assignment.world_size}")
-    words = len(json.dumps(assignment.command, ensure_ascii=False).encode())
-    if words > MAX_COMMAND:
-        raise AssignmentError(f"a command of {words} bytes; at most {MAX_COMMAND} are taken")
+        raise AssignmentError(
+            f"ranks up to {assignment.ranks.stop} do not fit a world size of {assignment.world_size} "
+            f"(maximum {MAX_RANK})"
+        )
+    size = len(json.dumps(assignment.command, ensure_ascii=False).encode())
+    if size > MAX_COMMAND:
+        raise AssignmentError(f"the command has {size} bytes; the maximum is {MAX_COMMAND}")
     members, slot = assignment.members, assignment.slot
     if not members or [entry.slot for entry in members] != list(range(len(members))):
-        raise AssignmentError("members are not in slot order from 0")
+        raise AssignmentError("members are not in slot order starting at 0")
     if slot >= len(members) and (slot == 0 or assignment.strict):
-        raise AssignmentError(f"slot {slot} of {len(members)} members")
+        raise AssignmentError(f"slot {slot} is not among the {len(members)} members")
     if slot < len(members) and members[slot].pod_uid != assignment.pod_uid:
-        raise AssignmentError(f"member {slot} is another pod")
+        raise AssignmentError(f"member {slot} is not this pod")

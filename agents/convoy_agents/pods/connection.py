@@ -1,4 +1,4 @@
-"""One connection of a pod's socket: frames in at a bounded rate, frames out to a bounded buffer."""
+"""One connection of a pod's socket: rate-limited input, and output with a bounded buffer."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ LINGER_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Partial:
-    """Bytes of unfinished frames that a pod makes its agent hold."""
+    """Total bytes of unfinished frames that the agent buffers for one pod."""
 
     bytes: int = 0
 
 
 class Connection:
-    """Owns a stream. `incarnation` and `rank` are set once a rank has said hello."""
+    """Owns a stream. `incarnation` and `rank` are set after a rank's hello."""
 
     def __init__(
         self,
@@ -37,23 +37,23 @@ class Connection:
         self._writer = writer
         self._partial = partial
         self.rate_limiter = rate_limiter
-        """All connections of the pod that say the like have the same."""
+        """Shared by all connections of the pod of the same kind."""
         self.incarnation = 0
         self.rank = -1
 
     def peer(self) -> str:
-        """pid and uid at the other end, in the agent's namespaces; for the log, proof of nothing."""
+        """Return the peer's pid and uid in the agent's namespaces. For logs only; not a proof of identity."""
         sock: socket.socket = self._writer.get_extra_info("socket")
         pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         return f"pid {pid} uid {uid}"
 
     def raw(self) -> socket.socket:
-        """A duplicate of the socket, for what a stream cannot send; the caller closes it."""
+        """Return a duplicate of the socket, for file descriptors. The caller closes it."""
         sock: socket.socket = self._writer.get_extra_info("socket")
         return sock.dup()
 
     async def frames(self) -> AsyncGenerator[dict[str, Any], None]:
-        """Frames until the other end closes. FrameError for a stream that is none of ours."""
+        """Yield frames until the peer closes the connection. FrameError for an invalid stream."""
         decoder = Decoder()
         held = 0
         try:
@@ -63,9 +63,7 @@ class Connection:
                 self._partial.bytes += decoder.held - held
                 held = decoder.held
                 if self._partial.bytes > limits.MAX_PARTIAL:
-                    raise FrameError(
-                        f"more than {limits.MAX_PARTIAL} bytes of unfinished frames from this pod"
-                    )
+                    raise FrameError(f"this pod's unfinished frames exceed {limits.MAX_PARTIAL} bytes")
                 for frame in frames:
                     await self.rate_limiter.wait(limits.weight(frame))
                     yield frame
@@ -75,7 +73,7 @@ class Connection:
             self._partial.bytes -= held
 
     def send(self, frame: Mapping[str, Any]) -> None:
-        """Queues a frame; a reader that has left too much unread is cut off instead."""
+        """Queue a frame. Abort the connection instead if the peer has left too much unread."""
         if self._writer.is_closing():
             return
         if self._writer.transport.get_write_buffer_size() > limits.MAX_UNREAD:
@@ -84,7 +82,7 @@ class Connection:
         self._writer.write(encode(frame))
 
     def close(self) -> None:
-        """Ends the connection after what is queued, or without it when nobody reads."""
+        """Close the connection after sending queued data, or after a timeout if the peer does not read."""
         if not self._writer.is_closing():
             self._writer.close()
             if self._writer.transport.get_write_buffer_size():

@@ -1,4 +1,4 @@
-"""Reading the fields of a frame as from a stranger."""
+"""Validation of the fields of frames from pods, which are untrusted."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 
 
 class MessageError(ValueError):
-    """A frame does not say what its type promises; names the field."""
+    """A frame's field is missing or invalid. The message names the field."""
 
 
 def whole(frame: Mapping[str, Any], name: str, most: int, default: int | None = None) -> int:
-    """A whole number from 0 to `most`; `default` when it is missing."""
+    """Return a whole number from 0 to `most`; `default` if the field is missing."""
     value = frame.get(name)
     if value is None and default is not None:
         return default
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise MessageError(f"{name}: {show(value)} is no whole number from 0 to {most}")
+        raise MessageError(f"{name}: {show(value)} is not a whole number from 0 to {most}")
     return value
 
 
 def number(frame: Mapping[str, Any], name: str) -> float | None:
-    """A finite number; None when it is missing."""
+    """Return a finite number; None if the field is missing."""
     value = frame.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise MessageError(f"{name}: {show(value)} is no number")
+        raise MessageError(f"{name}: {show(value)} is not a number")
     try:
         found = float(value)
     except OverflowError as error:
@@ -38,7 +38,7 @@ def number(frame: Mapping[str, Any], name: str) -> float | None:
 
 
 def flag(frame: Mapping[str, Any], name: str) -> bool:
-    """True or false; false when it is missing."""
+    """Return a boolean; False if the field is missing."""
     value = frame.get(name, False)
     if not isinstance(value, bool):
         raise MessageError(f"{name}: {show(value)} is neither true nor false")
@@ -46,15 +46,15 @@ def flag(frame: Mapping[str, Any], name: str) -> bool:
 
 
 def text(frame: Mapping[str, Any], name: str, most: int | None) -> str:
-    """At most so many characters; empty when it is missing."""
+    """Return the first `most` characters of a text; empty if the field is missing."""
     value = frame.get(name, "")
     if not isinstance(value, str):
-        raise MessageError(f"{name}: {show(value)} is no text")
+        raise MessageError(f"{name}: {show(value)} is not a text")
     return value[:most]
 
 
 def show(value: object) -> str:
-    """At most 40 characters of a stranger's value, quoted."""
+    """Return at most 40 characters of an untrusted value, quoted."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**64:
         return "a huge number"
     return ascii(value if not isinstance(value, str) else value[:40])[:40]

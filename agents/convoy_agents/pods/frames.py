@@ -7,27 +7,29 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 MAX_FRAME = 256 * 1024
-"""Bytes of the JSON text; a longer frame ends the connection."""
+"""Maximum bytes of the JSON text. A longer frame ends the connection."""
 HEADER = 4
 
 
 class FrameError(ValueError):
-    """The bytes are no frame of this protocol; the connection cannot go on."""
+    """The bytes are not a valid frame. The connection cannot continue."""
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """One frame. FrameError when it would exceed MAX_FRAME or is no JSON (NaN included)."""
+    """Return a message as one frame. FrameError if it exceeds MAX_FRAME or is not valid JSON (for example
+    NaN).
+    """
     try:
         body = json.dumps(message, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     except ValueError as error:
         raise FrameError(f"not JSON: {error}") from error
     if len(body) > MAX_FRAME:
-        raise FrameError(f"a frame of {len(body)} bytes exceeds {MAX_FRAME}")
+        raise FrameError(f"a frame of {len(body)} bytes exceeds the maximum of {MAX_FRAME}")
     return len(body).to_bytes(HEADER, "big") + body
 
 
 def decode(body: bytes | bytearray) -> dict[str, Any]:
-    """The object of one frame's body. FrameError for anything but a JSON object with a string "type"."""
+    """Return the object in a frame's body. FrameError unless it is a JSON object with a string "type"."""
     try:
         message = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -38,25 +40,25 @@ def decode(body: bytes | bytearray) -> dict[str, Any]:
 
 
 class Decoder:
-    """Cuts a byte stream into frames. Holds less than one frame more than it was last fed."""
+    """Splits a byte stream into frames. It buffers less than one frame beyond the latest input."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     @property
     def held(self) -> int:
-        """Bytes of the unfinished frame."""
+        """Buffered bytes of the unfinished frame."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """The frames completed by `data`. After a FrameError the decoder is of no further use."""
+        """Return the frames that `data` completes. After a FrameError the decoder is unusable."""
         self._buffer += data
         frames: list[dict[str, Any]] = []
         start = 0
         while len(self._buffer) - start >= HEADER:
             size = int.from_bytes(self._buffer[start : start + HEADER], "big")
             if size > MAX_FRAME:
-                raise FrameError(f"a frame of {size} bytes exceeds {MAX_FRAME}")
+                raise FrameError(f"a frame of {size} bytes exceeds the maximum of {MAX_FRAME}")
             end = start + HEADER + size
             if len(self._buffer) < end:
                 break
@@ -67,4 +69,4 @@ class Decoder:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")

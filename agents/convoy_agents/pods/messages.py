@@ -1,4 +1,4 @@
-"""What a pod may say, read from frames as from a stranger: every field is checked, nothing is trusted."""
+"""The messages of a pod's launcher and ranks, parsed from untrusted frames."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from convoy_agents.pods.fields import MessageError, flag, number, show, text, wh
 from convoy_crds.metric_names import MAX_METRICS, is_metric_name
 
 MAX_INCARNATION = 2**31
-"""Far beyond any real count, and small enough that no sum downstream overflows."""
+"""Far above any real count, and small enough that sums do not overflow."""
 MAX_RANK = 2**20
 MAX_STEP = 2**53
-"""The largest step that JSON readers, which may use doubles, still tell apart from its neighbour."""
+"""The largest step that JSON readers with double precision can distinguish from its neighbours."""
 STDERR_BYTES = 2048
-"""Of a rank's last output that is reported (hub.proto RankReport.stderr_tail)."""
+"""Maximum bytes of a rank's last stderr output in a report (hub.proto RankReport.stderr_tail)."""
 RANK_STATES = ("STARTING", "RUNNING", "EXITED")
 
 
 @dataclass(frozen=True, slots=True)
 class LauncherHello:
-    """First frame of the launcher; `incarnation` is what its ranks run in, 0 before the first."""
+    """First frame of the launcher. `incarnation` is the one its ranks run in, 0 before the first."""
 
     incarnation: int
     pid: int
@@ -38,12 +38,12 @@ class RankHello:
 
 @dataclass(frozen=True, slots=True)
 class MemoryHello(RankHello):
-    """First frame of the connection on which a rank is handed its memory."""
+    """First frame of a rank's memory connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortPicked:
-    """The launcher of slot 0 found this TCP port free."""
+    """Slot 0's launcher found a free TCP port."""
 
     incarnation: int
     port: int
@@ -63,25 +63,25 @@ class RankUpdate:
     command_not_found: bool = False
     stderr: str = ""
     started_ms: int = 0
-    """When its process began; Unix milliseconds, 0 for what is not known. So for the other times."""
+    """Start of its process. All times are Unix milliseconds, 0 if unknown."""
     ended_ms: int = 0
     first_step_ms: int = 0
-    """When its first step of this incarnation ended."""
+    """End of its first step in this incarnation."""
     step: int = 0
-    """Of an EXITED rank: the last step that it ended in this incarnation."""
+    """For an EXITED rank: the last step that it completed in this incarnation."""
     step_ms: int = 0
-    """When that step ended."""
+    """End of that step."""
     checkpoint_ms: int = 0
-    """Of an EXITED rank: for which saving had held up its steps."""
+    """For an EXITED rank: total milliseconds for which saves blocked its steps."""
     finished_ms: int = 0
-    """When its main program, or its loop over `job.steps`, was over; 0 while it makes steps."""
+    """End of its main program or of its loop over `job.steps`; 0 while it makes steps."""
     termination_requested: bool = False
-    """True for a rank that was told to leave before it ended."""
+    """True if the rank received a termination request before it ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """The newest value of a figure that the rank's program measures itself."""
+    """The newest value of a metric that the rank's program reports."""
 
     name: str
     value: float | None
@@ -92,35 +92,35 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a rank stands; `time_ms` is Unix time in milliseconds by the pod's clock."""
+    """A rank's progress. `time_ms` is Unix milliseconds of the pod's clock."""
 
     step: int
     total_steps: int = 0
     samples_per_second: float = 0.0
     loss: float | None = None
     metrics: tuple[Metric, ...] = ()
-    """At most `MAX_METRICS`, each name once."""
+    """At most `MAX_METRICS` metrics with distinct names."""
     time_ms: int = 0
     first_step_ms: int = 0
     checkpoint_ms: int = 0
-    """For which saving has held up the steps of this incarnation."""
+    """Total milliseconds for which saves blocked the steps of this incarnation."""
     save_ms: int = 0
-    """For which its newest save did; 0 before the first."""
+    """Milliseconds for which the newest save blocked them; 0 before the first."""
     copy_ms: int = 0
-    """Until the newest save that has its copies had them; 0 before the first."""
+    """Milliseconds until the newest fully copied save had its copies; 0 before the first."""
     restore_ms: int = 0
-    """For which it read what this incarnation goes on from; 0 when it read nothing."""
+    """Milliseconds to read the checkpoint this incarnation resumed from; 0 if it read none."""
     diverged: bool = False
-    """Its loss is no number."""
+    """True if the loss is NaN or infinite."""
 
 
 FromLauncher = PortPicked | RankUpdate
 
 
 def parse_hello(frame: Mapping[str, Any]) -> LauncherHello | RankHello | MemoryHello:
-    """The first frame of a connection. MessageError for any other."""
+    """Parse the first frame of a connection. MessageError if it is not a hello."""
     if frame["type"] != "hello":
-        raise MessageError(f"type: {show(frame['type'])} before hello")
+        raise MessageError(f"type: {show(frame['type'])} instead of a hello")
     role = frame.get("role")
     incarnation = whole(frame, "incarnation", MAX_INCARNATION)
     if role == "launcher":
@@ -129,17 +129,17 @@ def parse_hello(frame: Mapping[str, Any]) -> LauncherHello | RankHello | MemoryH
         return RankHello(incarnation, whole(frame, "rank", MAX_RANK))
     if role == "memory":
         return MemoryHello(incarnation, whole(frame, "rank", MAX_RANK))
-    raise MessageError(f"role: {show(role)} is none of launcher, rank, memory")
+    raise MessageError(f"role: {show(role)} is not launcher, rank or memory")
 
 
 def parse_from_launcher(frame: Mapping[str, Any]) -> FromLauncher | None:
-    """A later frame of the launcher; None for an unknown type. MessageError names a bad field."""
+    """Parse a later frame of the launcher; None for an unknown type. MessageError names an invalid field."""
     parser = _LAUNCHER.get(frame["type"])
     return parser(frame) if parser else None
 
 
 def parse_progress(frame: Mapping[str, Any]) -> Progress:
-    """A rank's `progress`. MessageError names a bad field."""
+    """Parse a rank's `progress` frame. MessageError names an invalid field."""
     return Progress(
         step=whole(frame, "step", MAX_STEP),
         total_steps=whole(frame, "totalSteps", MAX_STEP, 0),
@@ -161,17 +161,17 @@ def _metrics(frame: Mapping[str, Any]) -> tuple[Metric, ...]:
     if found is None:
         return ()
     if not isinstance(found, dict):
-        raise MessageError(f"metrics: {show(found)} is no object")
+        raise MessageError(f"metrics: {show(found)} is not an object")
     if len(found) > MAX_METRICS:
-        raise MessageError(f"metrics: {len(found)} names, at most {MAX_METRICS} are allowed")
+        raise MessageError(f"metrics: {len(found)} names, the maximum is {MAX_METRICS}")
     return tuple(_metric(name, one) for name, one in found.items())
 
 
 def _metric(name: str, found: object) -> Metric:
     if not is_metric_name(name):
-        raise MessageError(f"metrics: {show(name)} is no metric's name")
+        raise MessageError(f"metrics: {show(name)} is not a valid metric name")
     if not isinstance(found, dict):
-        raise MessageError(f"metrics.{name}: {show(found)} is no object")
+        raise MessageError(f"metrics.{name}: {show(found)} is not an object")
     try:
         return Metric(name, number(found, "value"), whole(found, "step", MAX_STEP))
     except MessageError as error:
@@ -181,14 +181,14 @@ def _metric(name: str, found: object) -> Metric:
 def _port_picked(frame: Mapping[str, Any]) -> PortPicked:
     port = whole(frame, "port", 65535)
     if not port:
-        raise MessageError("port: 0 is no port")
+        raise MessageError("port: 0 is not a valid port")
     return PortPicked(whole(frame, "incarnation", MAX_INCARNATION), port)
 
 
 def _rank_update(frame: Mapping[str, Any]) -> RankUpdate:
     state = frame.get("state")
     if state not in RANK_STATES:
-        raise MessageError(f"state: {show(state)} is none of {', '.join(RANK_STATES)}")
+        raise MessageError(f"state: {show(state)} is not one of {', '.join(RANK_STATES)}")
     tail = text(frame, "stderr", None).encode(errors="replace")[-STDERR_BYTES:]
     return RankUpdate(
         incarnation=whole(frame, "incarnation", MAX_INCARNATION),

@@ -1,4 +1,4 @@
-"""All pods of the node, by uid."""
+"""The registry of this node's pods, by uid."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 class Pods:
-    """Opens and closes sessions, hands them what the hub says, and notes in the outbox what it must hear."""
+    """Opens and closes pod sessions, forwards the hub's commands to them, and schedules their reports."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Pods:
     ) -> None:
         self.outbox = outbox
         self.wake = wake
-        """Called when the outbox has something new."""
+        """Called when the outbox has new entries."""
         self.on_removed: Callable[[str], None] = lambda uid: None
         """Called with the uid of a pod that left the node."""
         self._clock = clock
@@ -51,20 +51,20 @@ class Pods:
         return iter([session.state for session in self._sessions.values()])
 
     def ranks(self, state: str) -> int:
-        """Ranks of this node in a state."""
+        """Return the number of this node's ranks in a state."""
         return sum(rank.update.state == state for pod in self for rank in pod.ranks.values())
 
     def get(self, uid: str) -> PodSession | None:
-        """The session of a pod of this node."""
+        """Return the session of a pod; None if the pod is not on this node."""
         return self._sessions.get(uid)
 
     def assignment(self, uid: str) -> assignment.Assignment | None:
-        """Return a pod's plan; None when it has none, or is not on this node."""
+        """Return a pod's assignment; None if it has none or is not on this node."""
         session = self._sessions.get(uid)
         return session.state.assignment if session else None
 
     async def open(self, state: PodState, socket_path: Path, hooks: Hooks) -> None:
-        """Listens on the pod's socket; a pod that is already known keeps its session. OSError as bind(2)."""
+        """Listen on the pod's socket. A known pod keeps its session. OSError as for bind(2)."""
         if state.uid in self._sessions:
             return
         session = PodSession(state, socket_path, hooks)
@@ -74,7 +74,7 @@ class Pods:
         self.changed(state.uid, Urgency.NOW)
 
     async def close(self, uid: str) -> None:
-        """The pod left: its connections end and the hub is told."""
+        """Close the session of a pod that left the node, and schedule the notice to the hub."""
         session = self._sessions.pop(uid, None)
         if session:
             await session.close()
@@ -84,12 +84,12 @@ class Pods:
             self._count()
 
     async def close_all(self) -> None:
-        """The agent leaves, the pods stay."""
+        """Close all sessions because the agent exits. The pods stay on the node."""
         for session in self._sessions.values():
             await session.close()
 
     def changed(self, uid: str, urgency: Urgency) -> None:
-        """Notes that a pod must be reported."""
+        """Schedule a report of a pod."""
         if urgency is Urgency.NONE or uid not in self._sessions:
             return
         if urgency is Urgency.NOW:
@@ -98,16 +98,16 @@ class Pods:
         self.wake()
 
     def report(self, uid: str) -> hub_pb2.PodReport | None:
-        """The pod as it is now; None when it is gone."""
+        """Return a pod's current report; None if the pod left the node."""
         session = self._sessions.get(uid)
         return to_wire(session.state) if session else None
 
     def reports(self) -> list[hub_pb2.PodReport]:
-        """Every pod as it is now."""
+        """Return the current reports of all pods."""
         return [to_wire(session.state) for session in self._sessions.values()]
 
     def command(self, message: hub_pb2.HubMessage) -> None:
-        """Performs what the hub wants of one pod. What is for a pod of another node is counted, not done."""
+        """Apply the hub's command to one pod. A command for a pod of another node is counted and ignored."""
         kind = message.WhichOneof("body")
         if kind not in ("assignment", "pick_port", "peer_moved", "shutdown"):
             return
@@ -115,7 +115,7 @@ class Pods:
         session = self._sessions.get(body.pod_uid)
         if session is None:
             metrics.COMMANDS.labels(kind, "unknown_pod").inc()
-            log.warning("command for a pod that is not here", kind=kind, pod_uid=body.pod_uid)
+            log.warning("hub command for an unknown pod", kind=kind, pod_uid=body.pod_uid)
             return
         try:
             if kind == "assignment":
@@ -131,26 +131,26 @@ class Pods:
             log.error("assignment refused", pod_uid=body.pod_uid, why=str(error))
             return
         except Exception:
-            # What one pod's command brings about must not end the session that serves all pods.
+            # A failing command for one pod must not end the session, because the session serves all pods.
             metrics.COMMANDS.labels(kind, "failed").inc()
             log.exception("command failed", kind=kind, pod_uid=body.pod_uid)
             return
         metrics.COMMANDS.labels(kind, "done").inc()
 
     def stop(self, uid: str, shutdown: Shutdown) -> None:
-        """Ends a pod's launcher without the hub's having said so."""
+        """Shut down a pod's launcher on this agent's own decision."""
         if session := self._sessions.get(uid):
             session.dispatch(shutdown)
 
     def set_troubles(self, uid: str, incarnation: int, troubles: Mapping[str, str]) -> None:
-        """All that is wrong with a pod's checkpoints now: what is said, by kind."""
+        """Set the current problems with a pod's checkpoints: messages by kind."""
         if session := self._sessions.get(uid):
             session.dispatch(CheckpointTroubles(incarnation, troubles))
 
     def commit_decided(
         self, uid: str, tier: Tier, generation: Generation, verdict: Verdict, seen: int
     ) -> None:
-        """Tells a pod how the commit of its generation at a tier ended."""
+        """Report the decision on a pod's generation at a tier to the pod."""
         if session := self._sessions.get(uid):
             session.dispatch(CommitDecided(tier, generation, verdict, seen, int(time.time() * 1000)))
 

@@ -1,4 +1,4 @@
-"""A pod's state in the words of the wire."""
+"""Conversion of a pod's state to its report on the wire."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convoy_agents.wire import hub_pb2, slot_tokens
 from convoy_crds.metric_names import MAX_METRICS
 
 MAX_TROUBLE = 1024
-"""Characters of what is said of one kind."""
+"""Maximum characters of a trouble's message."""
 
 _STATES = {
     "STARTING": hub_pb2.RankReport.STARTING,
@@ -21,10 +21,10 @@ _STATES = {
 
 
 def to_wire(state: PodState) -> hub_pb2.PodReport:
-    """The whole report; ranks of an incarnation that agent and launcher do not both know are left out.
+    """Return the full report. It omits ranks of an incarnation that agent and launcher do not both know.
 
-    An agent that lost its memory of the assignment says so, although the launcher remembers: the hub then
-    assigns anew. Without its slot and its peers no generation could be committed.
+    An agent that lost the assignment reports incarnation 0, even if the launcher still knows the
+    assignment. The hub then sends it again, because no generation can be committed without slot and peers.
     """
     assigned = state.assignment.incarnation if state.assignment else 0
     informed = min(state.launcher_incarnation, assigned)
@@ -54,7 +54,7 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
 
 
 def _peers(plan: Assignment) -> list[hub_pb2.NodeAddress]:
-    """The agents that this one asks for the pod's sake: slot 0's, then those that keep copies."""
+    """Return the nodes whose agents this one calls for the pod: slot 0's, then those that keep copies."""
     first = plan.members[0]
     places = [NodeAddress(first.node, first.peer_address)]
     if plan.memory:
@@ -63,10 +63,10 @@ def _peers(plan: Assignment) -> list[hub_pb2.NodeAddress]:
 
 
 def _ranks(state: PodState) -> Iterator[hub_pb2.RankReport]:
-    """Yield the pod's ranks in order.
+    """Yield the reports of the pod's ranks in order.
 
-    Most programs report the same figures from each rank. Of each name the report has the lowest rank's, and
-    of all ranks together at most `MAX_METRICS` names.
+    Most programs report the same metrics from each rank. For each name, only the lowest rank's value is
+    kept, and at most `MAX_METRICS` names in total.
     """
     names: set[str] = set()
     for number in sorted(state.ranks):

@@ -1,6 +1,6 @@
-"""The pure rules by which an agent's knowledge of a pod changes.
+"""The pure state machine of a pod.
 
-`reduce(state, event)` decides; the sockets, the hub stream and the commit only perform its outcome.
+`reduce(state, event)` decides. Sockets, hub stream and commits perform its outcome.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ P = TypeVar("P", Member, NodeAddress)
 
 
 def reduce(state: PodState, event: Event) -> Outcome:
-    """The rules. Pure; an event that is merely late changes nothing."""
+    """Return the outcome of an event. The function is pure, and late events change nothing."""
     match event:
         case LauncherHello():
             return _launcher_hello(state, event)
@@ -82,7 +82,7 @@ def _launcher_hello(state: PodState, hello: LauncherHello) -> Outcome:
 
 
 def _port_picked(state: PodState, picked: PortPicked) -> Outcome:
-    # An agent that has just started learns the port from the launcher without having asked for it.
+    # An agent that has just started receives the port from the launcher without a request.
     if picked.incarnation <= state.port_incarnation or state.port_wanted not in (0, picked.incarnation):
         return Outcome(state)
     known = replace(state, port_incarnation=picked.incarnation, master_port=picked.port)
@@ -104,10 +104,10 @@ def _rank_update(state: PodState, update: RankUpdate) -> Outcome:
 
 
 def _merge_same_state(before: RankUpdate, update: RankUpdate) -> RankUpdate:
-    """Return what a later message adds to a state that is known already.
+    """Merge a later update for the same state into the known one.
 
-    The rank's own progress makes it RUNNING before its launcher reports since when. A running rank is
-    finished once its main program is over, and no longer once it makes steps again.
+    A rank becomes RUNNING with its first progress, possibly before its launcher reports its start time. A
+    running rank counts as finished after its main program ends, until it makes steps again.
     """
     started = before.started_ms or update.started_ms
     running = update.state == before.state == "RUNNING"
@@ -117,7 +117,9 @@ def _merge_same_state(before: RankUpdate, update: RankUpdate) -> RankUpdate:
 
 
 def _last_progress(before: Progress | None, update: RankUpdate) -> Progress | None:
-    """What a rank's end adds: the steps behind its last message, which goes once a second."""
+    """Return the progress after a rank's end. Its last steps may be missing in its own messages, which are
+    sent once a second.
+    """
     if not update.step or (before and before.step > update.step):
         return before
     told = before or Progress(update.step)
@@ -141,9 +143,9 @@ def _progress(state: PodState, event: RankProgress, message: Progress) -> Outcom
         urgency = Urgency.NOW
     last = before.progress if before else None
     if message.first_step_ms and not (last and last.first_step_ms):
-        urgency = Urgency.NOW  # with the first step a restart is over
+        urgency = Urgency.NOW  # the first step ends a restart
     if last and update.state == "EXITED" and last.step > message.step:
-        # Read from its socket only after its launcher had said more.
+        # The launcher's newer message arrived before this older one from the rank.
         saving = max(message.checkpoint_ms, last.checkpoint_ms)
         message = replace(message, step=last.step, time_ms=last.time_ms, checkpoint_ms=saving)
     return Outcome(_with_rank(state, event.rank, RankState(update, message)), urgency=urgency)
@@ -153,7 +155,7 @@ def _assign(state: PodState, assignment: Assignment) -> Outcome:
     if assignment.incarnation < state.current:
         return Outcome(state, urgency=Urgency.NOW)
     if assignment.incarnation == state.current:
-        # Nothing starts anew, but a peer's agent may answer at another address than before.
+        # The ranks keep running, but a peer's agent may have a new address.
         known = replace(state, assignment=assignment)
         if state.connected and state.launcher_incarnation < assignment.incarnation:
             known = replace(known, launcher_incarnation=assignment.incarnation)
@@ -172,7 +174,7 @@ def _pick_port(state: PodState, event: PickPort) -> Outcome:
     if event.incarnation <= state.seen:
         return Outcome(state)
     frames = ({"type": "pickPort", "incarnation": event.incarnation},) if state.connected else ()
-    # Kept: an agent that has heard of it must go on refusing what is older.
+    # Save it: an agent that has seen an incarnation must refuse earlier ones even after a restart.
     return Outcome(replace(state, port_wanted=event.incarnation), save=True, to_launcher=frames)
 
 
@@ -203,7 +205,7 @@ def _decided(state: PodState, event: CommitDecided) -> Outcome:
     generation = event.generation
     if event.verdict is not Verdict.COMMITTED:
         seen = max(event.seen, state.seen)
-        # A rank that is refused leaves. One whose generation was merely overtaken has nothing to hear.
+        # A refused rank exits. A rank whose generation was only superseded needs no message.
         refused = event.verdict is Verdict.STALE and seen > generation.incarnation
         return Outcome(state, to_ranks=_refused(generation, seen) if refused else None)
     known = state.committed.get(event.tier)

@@ -1,4 +1,4 @@
-"""The socket of one pod: performs what the rules decide."""
+"""The socket of one pod. It feeds events to the rules and performs their outcomes."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What a session calls; none of them waits."""
+    """Callbacks of a session. Only `memory` may wait."""
 
     save: Callable[[PodState], None]
     changed: Callable[[str, Urgency], None]
     """(pod uid, urgency)"""
     advanced: Callable[[PodState], None]
-    """The pod has a new assignment, or a later incarnation was heard of."""
+    """Called if the pod has a new assignment or has seen a later incarnation."""
     memory: Callable[[Callable[[], PodState], RankConnection], Awaitable[None]]
-    """Serves a rank's memory until it hangs up; this one waits."""
+    """Serves a rank's memory requests until it disconnects."""
     telemetry: Callable[[str, int, tuple[hub_pb2.StepWindow, ...]], None]
-    """(pod uid, incarnation, what one of its ranks said of its steps)"""
+    """(pod uid, incarnation, step windows of one rank)"""
 
 
 class PodSession:
-    """One pod: its state, its listening socket and its connections."""
+    """A pod's state, listening socket and connections."""
 
     def __init__(self, state: PodState, path: Path, hooks: Hooks) -> None:
         self.state = state
@@ -74,20 +74,20 @@ class PodSession:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """Number of open connections."""
         return len(self._open)
 
     async def open(self) -> None:
-        """Listens at the path, replacing what an earlier agent left there. OSError as bind(2)."""
+        """Listen at the path and replace an earlier agent's socket. OSError as for bind(2)."""
         fresh = self._path.with_name(self._path.name + ".new")
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             fresh.unlink(missing_ok=True)
             sock.bind(str(fresh))
-            # Any uid of the pod may dial; nobody else sees the folder.
+            # Any uid of the pod may connect; only the pod sees the folder.
             fresh.chmod(0o666)
             sock.listen(limits.MAX_CONNECTIONS)
-            # By a rename no dialler ever finds the path missing or not yet open to it.
+            # The rename is atomic: clients always find a socket that accepts connections.
             fresh.rename(self._path)
             self._server = await asyncio.start_unix_server(self._serve, sock=sock)
         except OSError:
@@ -96,14 +96,16 @@ class PodSession:
             raise
 
     async def close(self) -> None:
-        """Stops listening and ends every connection; the socket file stays for the next agent."""
+        """Stop listening and close all connections. The socket file stays for the next agent."""
         if self._server:
             self._server.close()
         for connection in tuple(self._open):
             connection.close()
 
     def dispatch(self, event: Event) -> str:
-        """Runs an event through the rules and performs the outcome; returns what its sender did wrong."""
+        """Apply the rules to an event and perform the outcome. Return the sender's protocol error, or an
+        empty text.
+        """
         outcome = reduce(self.state, event)
         if outcome.save:
             self._hooks.save(outcome.state)
@@ -148,7 +150,7 @@ class PodSession:
         try:
             await self._handle_frames(connection)
         except TimeoutError:
-            self._reject(connection, "hello", "no hello in time")
+            self._reject(connection, "hello", "no hello within the time limit")
         except FrameError as error:
             self._reject(connection, "frame", str(error))
         except MessageError as error:
@@ -180,7 +182,7 @@ class PodSession:
             self._join_rank(connection, hello)
             async for frame in frames:
                 if self.state.current != hello.incarnation:
-                    return  # its incarnation has ended and so will it
+                    return  # the incarnation has ended, so the rank will exit
                 self._handle_rank_frame(hello, frame)
 
     def _join_launcher(self, connection: Connection, hello: LauncherHello) -> None:
@@ -207,7 +209,7 @@ class PodSession:
         if frame["type"] == "telemetry":
             plan = self.state.assignment
             if plan is None or plan.incarnation != hello.incarnation or hello.rank not in plan.ranks:
-                return  # nobody waits for it
+                return  # the window belongs to an outdated incarnation
             self._hooks.telemetry(self.state.uid, hello.incarnation, windows.parse(frame, hello.rank))
         elif frame["type"] == "progress":
             event = RankProgress(hello.incarnation, hello.rank, parse_progress(frame))
@@ -220,7 +222,7 @@ class PodSession:
         if why := self.state.rank_refusal(hello.incarnation, hello.rank):
             raise MessageError(why)
         if sum(one.rank == hello.rank for one in self._memories) >= limits.MAX_MEMORY_CONNECTIONS:
-            raise MessageError("too many lines to memory")
+            raise MessageError("too many memory connections of one rank")
         connection.incarnation, connection.rank = hello.incarnation, hello.rank
         connection.rate_limiter = self._memory_rate
         self._memories.add(connection)
@@ -241,5 +243,5 @@ class PodSession:
     def _reject(self, connection: Connection, kind: str, why: str) -> None:
         metrics.POD_PROTOCOL_ERRORS.labels(kind).inc()
         if self._log_limit.spend(1, asyncio.get_running_loop().time()):
-            return  # a pod must not fill the node's log
+            return  # a pod must not flood the node's log
         self._log.warning("connection ended", why=why, rank=connection.rank)

@@ -1,4 +1,4 @@
-"""What an agent knows of one pod, what can happen to it, and what is then to be done; rules.py decides."""
+"""The agent's state of one pod, the events that change it, and their outcomes. rules.py decides."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 
 
 class Urgency(IntEnum):
-    """How soon the hub is to hear of a change."""
+    """Urgency of a report to the hub."""
 
     NONE = 0
     BATCHED = 1
-    """With the next report, at most one a second."""
+    """With the next regular report, at most once a second."""
     NOW = 2
 
 
@@ -37,7 +37,7 @@ class RankState:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The newest generation this agent saw committed, and when (Unix milliseconds)."""
+    """The newest generation that this agent saw committed, and the time (Unix milliseconds)."""
 
     generation: Generation
     time_ms: int
@@ -45,24 +45,24 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTroubles:
-    """What keeps a pod's ranks from saving, or from going on where they were, is otherwise now."""
+    """The problems with a pod's checkpoints have changed."""
 
     incarnation: int
     troubles: Mapping[str, str]
-    """All that is said, by kind, as Trouble of hub.proto has them."""
+    """All current messages by kind (hub.proto Trouble.Kind)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """The hub wants the launcher to end with `exit_code`."""
+    """The launcher must exit with `exit_code`."""
 
     exit_code: int
     reason: str
     immediate: bool = False
-    """The ranks are killed, without time to save their state."""
+    """Kill the ranks without time to save their state."""
 
     def frame(self) -> dict[str, Any]:
-        """As the launcher is told."""
+        """Return the launcher's frame."""
         return {
             "type": "shutdown",
             "exitCode": self.exit_code,
@@ -73,13 +73,13 @@ class Shutdown:
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """Everything the agent knows of one pod."""
+    """The agent's state of one pod."""
 
     uid: str
     connected: bool = False
-    """Whether the launcher's connection is up."""
+    """True while the launcher is connected."""
     launcher_incarnation: int = 0
-    """Newest incarnation the launcher knows of."""
+    """Newest incarnation that the launcher knows."""
     assignment: Assignment | None = None
     port_wanted: int = 0
     """Incarnation of the newest PickPort."""
@@ -87,30 +87,30 @@ class PodState:
     master_port: int = 0
     ranks: Mapping[int, RankState] = field(default_factory=dict)
     committed: Mapping[Tier, Committed] = field(default_factory=dict)
-    """The newest at each tier."""
+    """The newest committed generation of each tier."""
     troubles: Mapping[str, str] = field(default_factory=dict)
-    """With the checkpoints of this incarnation, by kind."""
+    """Problems with this incarnation's checkpoints: messages by kind."""
     shutdown: Shutdown | None = None
 
     @property
     def current(self) -> int:
-        """The incarnation whose ranks this agent listens to."""
+        """The incarnation whose ranks this agent serves."""
         return max(self.launcher_incarnation, self.assignment.incarnation if self.assignment else 0)
 
     @property
     def seen(self) -> int:
-        """The latest incarnation this agent has heard of; older ones are refused a commit."""
+        """The latest incarnation this agent has seen. Commits of earlier ones are refused."""
         return max(self.current, self.port_wanted)
 
     def rank_refusal(self, incarnation: int, rank: int) -> str:
-        """Why a rank may not connect; empty when it may."""
+        """Return the reason why a rank may not connect; empty if it may."""
         if incarnation != self.current:
-            return f"incarnation {incarnation} is not the current {self.current}"
+            return f"incarnation {incarnation} is not the current one, {self.current}"
         if self.assignment and self.assignment.incarnation == self.current:
             if rank not in self.assignment.ranks:
-                return f"rank {rank} is not one of this pod's"
+                return f"rank {rank} does not belong to this pod"
         elif rank not in self.ranks and len(self.ranks) >= MAX_PROCESSES:
-            return f"more than {MAX_PROCESSES} ranks"
+            return f"a pod may have at most {MAX_PROCESSES} ranks"
         return ""
 
 
@@ -121,14 +121,14 @@ class LauncherDisconnected:
 
 @dataclass(frozen=True, slots=True)
 class PickPort:
-    """The hub wants a rendezvous port for this incarnation."""
+    """The hub requests a rendezvous port for this incarnation."""
 
     incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
 class PeerMoved:
-    """A node's agent answers its peers at another address than the assignment says."""
+    """A node's agent has a new address."""
 
     node: str
     peer_address: str
@@ -136,7 +136,7 @@ class PeerMoved:
 
 @dataclass(frozen=True, slots=True)
 class RankProgress:
-    """A rank, known from its connection's hello, said how far it is."""
+    """A rank reported its progress. Incarnation and rank come from its connection's hello."""
 
     incarnation: int
     rank: int
@@ -145,7 +145,7 @@ class RankProgress:
 
 @dataclass(frozen=True, slots=True)
 class CommitDecided:
-    """The commit of a generation at a tier ended; `seen` is the incarnation that made it stale."""
+    """The commit of a generation at a tier was decided. `seen` is the incarnation that made it stale."""
 
     tier: Tier
     generation: Generation
@@ -171,14 +171,14 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The next state and what is to be done about it, in the order of the fields."""
+    """The next state and the actions to perform, in the order of the fields."""
 
     state: PodState
     save: bool = False
-    """The state file must hold the new state before anybody is told."""
+    """Write the new state to the state file before any other action."""
     to_launcher: tuple[Mapping[str, Any], ...] = ()
     to_ranks: Mapping[str, Any] | None = None
-    """To every rank of the frame's incarnation."""
+    """A frame for every rank of the frame's incarnation."""
     urgency: Urgency = Urgency.NONE
     problem: str = ""
-    """The message breaks the protocol: end its connection."""
+    """The sender's protocol error; its connection must be closed."""

@@ -1,4 +1,4 @@
-"""What an agent writes down of a pod, so that its successor can go on without the hub."""
+"""The pod state that an agent writes to disk, so that the next agent can continue without the hub."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 
 
 def dump(state: PodState) -> dict[str, Any]:
-    """Plain data: the assignment, the latest incarnation heard of, the newest commits."""
+    """Return plain data: the assignment, the latest incarnation seen, and the newest commits."""
     return {
         "assignment": state.assignment.to_json() if state.assignment else None,
         "portWanted": state.port_wanted,
@@ -22,11 +22,13 @@ def dump(state: PodState) -> dict[str, Any]:
 
 
 def load(uid: str, data: Mapping[str, Any]) -> PodState:
-    """The state a new agent starts from. ValueError, TypeError or KeyError for data `dump` did not write."""
+    """Return the initial state of a new agent. ValueError, TypeError or KeyError for data that `dump` did
+    not write.
+    """
     known = assignment.from_json(data["assignment"]) if data.get("assignment") else None
     return PodState(
         uid=uid,
-        # The launcher says at its hello if it has not heard of it.
+        # The launcher's hello corrects this if the launcher does not know the assignment.
         launcher_incarnation=known.incarnation if known else 0,
         assignment=known,
         port_wanted=int(data.get("portWanted", 0)),

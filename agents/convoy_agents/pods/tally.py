@@ -1,4 +1,4 @@
-"""What of a pod's ranks is counted: their starts, their ends, and that they began anew in their pod. Pure."""
+"""Pure functions that detect countable events: starts and ends of a pod's ranks, and restarts in place."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from convoy_agents.pods.state import Event, PodState
 
 STATES = ("STARTING", "RUNNING", "EXITED")
 EXITS = ("done", "failed", "killed", "out_of_memory", "hung", "command_not_found")
-"""How a rank ends."""
+"""The ways a rank can end."""
 STARTS = ("fresh", "in_place")
-"""How ranks start: as the first ones of their pod, or anew in it, where a process may be warm."""
+"""The ways ranks can start: as the first of their pod, or again in the same pod, perhaps from a zygote."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchOrder:
-    """The newest incarnation that a launcher was told to start."""
+    """The newest order to a launcher to start an incarnation."""
 
     incarnation: int
     at: float
     """Unix seconds."""
     in_place: bool
-    """Whether its ranks ran in an earlier one."""
+    """True if the pod's ranks already ran in an earlier incarnation."""
 
     @property
     def kind(self) -> str:
@@ -33,7 +33,7 @@ class LaunchOrder:
 def latest_order(
     before: LaunchOrder | None, event: Event, older: PodState, newer: PodState, now: float
 ) -> LaunchOrder | None:
-    """What the launcher has been told once an event has made `newer` of `older`."""
+    """Return the newest order after an event changed `older` to `newer`."""
     known = event.incarnation if isinstance(event, LauncherHello) else older.launcher_incarnation
     return (
         LaunchOrder(newer.launcher_incarnation, now, in_place=known > 0)
@@ -43,7 +43,7 @@ def latest_order(
 
 
 def start_seconds(last: LaunchOrder, older: PodState, newer: PodState) -> list[float]:
-    """Of the ranks that are now known to have begun: seconds since the launcher was told to start them."""
+    """Return the seconds from the order to the start, for each rank whose start is newly known."""
     if last.incarnation != newer.current:
         return []
     began = [
@@ -55,8 +55,10 @@ def start_seconds(last: LaunchOrder, older: PodState, newer: PodState) -> list[f
 
 
 def exits(since: float, older: PodState, newer: PodState) -> list[str]:
-    """How those ranks ended which have done so by now, but not before `since`: Unix seconds at which this
-    agent came to know of the pod. A launcher tells every agent anew.
+    """Return how ranks ended: those that are newly EXITED and ended at or after `since`.
+
+    `since` is the time (Unix seconds) at which this agent first saw the pod. It excludes earlier exits,
+    which a launcher reports again to every new agent.
     """
     return [
         exit_kind(rank.update)
@@ -84,7 +86,7 @@ _NONE = RankUpdate(0, 0, "")
 
 
 def _before(older: PodState, newer: PodState, number: int) -> RankUpdate | None:
-    """What was known of a rank of this incarnation."""
+    """Return the previous update of a rank of the same incarnation, else None."""
     if older.current != newer.current or number not in older.ranks:
         return None
     return older.ranks[number].update

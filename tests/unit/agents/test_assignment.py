@@ -77,9 +77,9 @@ def test_what_its_nodes_keep_survives_too() -> None:
         ({"processes": 65, "world_size": 100}, "processes"),
         ({"rank_offset": 3}, "world"),
         ({"slot": 2}, "slot"),
-        ({"slot": 0}, "another pod"),
+        ({"slot": 0}, "is not this pod"),
         ({"members": []}, "slot"),
-        ({"command": ["x" * 4096] * 64}, "a command of"),
+        ({"command": ["x" * 4096] * 64}, "the command has"),
         ({"members": [hub_pb2.Member(slot=1, pod_uid="b")]}, "slot order"),
     ],
 )
