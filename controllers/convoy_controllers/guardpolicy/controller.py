@@ -1,8 +1,8 @@
 """The controller of GuardPolicies: one decision about all hardware of a policy.
 
-The policy's status (the breaker) is stored first, then the statuses of the NodeHealths. Only what is stored
-is acted on, by the controllers of NodeHealths (sweeps) and of node marks (taints, evictions). An operator
-that dies in between has granted nothing that the next one does not count.
+The policy's status (the breaker) is stored first, then the statuses of the NodeHealths. Only stored
+statuses are acted on: by the controllers of NodeHealths (sweeps) and of node marks (taints, swaps). So if
+an operator dies in between, its successor counts everything that was granted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus
 from convoy_crds.reasons.catalogue import Reasons, all_reasons
 
 BUSY_SECONDS = 1.0
-"""Seconds between two reconciles while something is suspected or on its way back: no event ends a wait."""
+"""Seconds between two reconciles while a node is suspected or on its way back: no event ends such a wait."""
 _REASONS = {one.name: one for one in all_reasons()}
 
 
@@ -42,11 +42,11 @@ class Observed:
     policy: GuardPolicy
     hardware: Hardware
     unreadable: frozenset[str] = field(default_factory=frozenset)
-    """Hardware whose NodeHealth exists and cannot be read."""
+    """Hardware with an invalid NodeHealth."""
 
 
 def observe(reader: Reader, key: Key) -> Observed | None:
-    """Return the policy with all that its decisions depend on."""
+    """Return the policy with all inputs of its decisions."""
     policy = reader.get(KIND, key.name)
     if policy is None:
         return None
@@ -86,7 +86,7 @@ def _stored(health: NodeHealth, after: NodeHealthStatus) -> PatchStatus:
 
 
 def state_change_events(health: NodeHealth, after: NodeHealthStatus) -> tuple[Event, ...]:
-    """Return an Event for each change of state that a stored NodeHealth does not have yet."""
+    """Return an Event for each state change that the stored NodeHealth does not have yet."""
     known = health.status.history[-1].at if health.status.history else None
     return tuple(
         Event(_REASONS[change.reason], f"{change.before} -> {change.after}: {change.message}")
@@ -123,7 +123,7 @@ CONTROLLER = Controller(
         every(KIND, NODES, sources.concern, own=False),
         every(KIND, NODE_HEALTHS, own=False),
         every(KIND, HEALTH_SWEEPS, _verdicts),
-        # Nodes change hands when the selector or the priority of another policy changes, or that policy goes.
+        # Another policy's selector, priority or deletion can change which policy applies to a node.
         every(KIND, GUARD_POLICIES, lambda policy: policy.generation),
     ),
     waits_for=all_agents,

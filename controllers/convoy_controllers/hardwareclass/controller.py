@@ -1,6 +1,6 @@
-"""The controller of HardwareClasses: it deletes the classes that no node belongs to any more.
+"""The controller of HardwareClasses: it deletes classes that have not been measured for a long time.
 
-Sweeps make the classes and what they have learned (healthsweep/controller.py).
+Sweeps create the classes and their values (healthsweep/controller.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def observe(reader: Reader, key: Key) -> HardwareClass | None:
 
 
 def plan(known: HardwareClass, now: datetime) -> Plan:
-    """Delete a class once it is stale; wait until then."""
+    """Delete a class once it is stale."""
     end = expires(known)
     if end is None:
         return Plan()
@@ -31,7 +31,7 @@ def plan(known: HardwareClass, now: datetime) -> Plan:
 
 CONTROLLER = Controller(
     KIND,
-    summary="Deletes classes of hardware that no node belongs to any more.",
+    summary="Deletes hardware classes that no sweep has measured for a year.",
     observe=observe,
     plan=plan,
     validity=None,

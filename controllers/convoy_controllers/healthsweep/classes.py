@@ -1,4 +1,6 @@
-"""What nodes with the same hardware reach: learned from their sweeps, frozen once there is enough of it."""
+"""Hardware classes: the values that nodes with the same hardware reach, learned from sweeps and then
+frozen.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,22 @@ from convoy_controllers.healthsweep.observed import INVENTORY, End, Measurement,
 from convoy_crds.hardwareclass import MOST_ROWS, ClassMetric, HardwareClass, HardwareClassStatus, Row
 
 FEWEST_NODES = 4
-"""Different nodes below which their accelerators are no reference."""
+"""Fewest different nodes for their accelerators to make a reference."""
 FEWEST_ROWS = metric.FEWEST + 1
-"""A node is held against the others, and is one of them itself."""
+"""Fewest rows of a reference. A node is compared with the other rows, and has one of the rows itself."""
 KEPT = timedelta(days=365)
-"""For which a class stays of which nothing is measured any more."""
+"""Time after its last measurement for which a class is kept."""
 OWN = "own."
-"""Facts that nodes of a class do not have in common begin so."""
+"""Prefix of facts that nodes of a class do not have in common."""
 _MOST_FACTS = 64
 _DIGITS = 5
-"""Significant ones of what is stored: no metric is as exact."""
+"""Significant digits of stored values: no metric is more exact."""
 
 
 def learned(
     known: HardwareClassStatus, hardware: str, report: NodeReport, now: datetime
 ) -> HardwareClassStatus:
-    """The class with a node's first run, before `settled`. NodeReport twice it is the same."""
+    """Return the class with a node's first run added, before `settled`. Adding it twice changes nothing."""
     metrics = {one.name: one for one in known.metrics}
     for found in report.metrics:
         if _has(metrics.get(found.metric), found.row(hardware), now):
@@ -46,8 +48,9 @@ def learned(
 
 
 def settled(known: HardwareClassStatus, *, freeze: bool) -> HardwareClassStatus:
-    """The class with what follows from its metrics. With `freeze` every metric of which there is enough gets
-    its reference.
+    """Return the class with everything that follows from its metrics.
+
+    With `freeze`, every metric with enough rows gets its reference.
     """
     metrics = [_frozen(one) if freeze and not one.reference else one for one in known.metrics]
     found = sorted((_compared(one) for one in metrics), key=lambda one: one.name)
@@ -65,7 +68,7 @@ def settled(known: HardwareClassStatus, *, freeze: bool) -> HardwareClassStatus:
 def expires(one: HardwareClass) -> datetime | None:
     """Return the time at which a class is deleted: KEPT after its last measurement.
 
-    None for a class that the API server has given no time yet.
+    None if the API server has set no creation time yet.
     """
     times = [row.at for found in one.status.metrics for row in found.recent]
     last = max(times, default=one.metadata.creation_timestamp)
@@ -73,7 +76,7 @@ def expires(one: HardwareClass) -> datetime | None:
 
 
 def reference_of(known: HardwareClassStatus, found: Measurement) -> Reference:
-    """What a metric is held against; it has no members before there is a reference."""
+    """Return the reference for a metric; it has no members before the metric is frozen."""
     one = next((one for one in known.metrics if one.name == found.metric), None)
     return _reference(found.metric, found.higher_is_better, one.reference if one is not None else ())
 
@@ -84,7 +87,7 @@ def _reference(name: str, higher_is_better: bool, rows: Iterable[Row]) -> Refere
 
 
 def digests_of(known: HardwareClassStatus, name: str) -> tuple[dict[str, str], str | None]:
-    """The last digest of every node in a metric, and the right one if it is known."""
+    """Return the last digest of every node in a metric, and the right digest if it is known."""
     one = next((one for one in known.metrics if one.name == name), None)
     if one is None:
         return {}, None
@@ -111,7 +114,7 @@ def _rounded(value: float) -> float:
 
 
 def _joined(known: ClassMetric, row: Row) -> ClassMetric:
-    """The oldest goes when there are too many."""
+    """Add a row. If there are too many, the oldest is dropped."""
     others = sorted((one for one in known.recent if one.name != row.name), key=lambda one: one.at)
     recent = [*others, row][-MOST_ROWS:]
     return known.model_copy(update={"recent": sorted(recent, key=lambda one: one.name)})
@@ -132,12 +135,12 @@ def _frozen(known: ClassMetric) -> ClassMetric:
 
 
 def _without_outliers(known: ClassMetric, rows: list[Row]) -> list[Row]:
-    """The rows without those that fail against all others, the worst first."""
+    """Return the rows without those that fail against all others, removed one by one, the worst first."""
     while len(rows) >= FEWEST_ROWS:
         against = _reference(known.name, known.higher_is_better, rows)
         failed = []
         for row in rows:
-            # Twice the same: what one run says is to decide.
+            # `judge` needs two runs to fail a node. Pass the one run twice, so that it decides alone.
             verdict = metric.judge(row.name, [row.levels, row.levels], against)
             if verdict.outcome is Outcome.FAIL:
                 failed.append((dict(verdict.evidence).get("deficit", 0.0), row.name))
@@ -156,7 +159,7 @@ def _compared(one: ClassMetric) -> ClassMetric:
 
 
 def _drift(one: ClassMetric) -> float | None:
-    """None while too few nodes have been swept: one slow node is no drift."""
+    """Return the drift; None while too few nodes have been swept, since one slow node is no drift."""
     if len(one.recent) < FEWEST_ROWS:
         return None
     recent = {row.name: row.levels for row in one.recent}

@@ -1,4 +1,4 @@
-"""The controller of HealthSweeps: orders to nodes, verdicts, and what classes of hardware learn."""
+"""The controller of HealthSweeps: orders to agents, verdicts, and the values that hardware classes learn."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from convoy_crds.nodehealth import Verdict
 from convoy_crds.reasons.catalogue import Reasons
 
 BUSY_SECONDS = 2.0
-"""Seconds between two reconciles of a sweep that runs: nobody announces that a node has become idle."""
+"""Seconds between two reconciles of a running sweep. No event announces that a node has become idle."""
 _RACK = Budgets().rack_label
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A sweep, its nodes, and what they have reported."""
+    """A sweep, its nodes, and their reports."""
 
     sweep: HealthSweep
     reports: ReportLookup
     nodes: Sequence[SweepNode] = ()
-    """The nodes of the sweep; all nodes while its selector is still to choose."""
+    """The nodes of the sweep; all nodes while the selector has not been applied."""
     classes: Mapping[str, HardwareClassStatus] = field(default_factory=dict)
-    """By name, what each HardwareClass has learned."""
+    """Status of each HardwareClass by name."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """By name, the resourceVersion of each HardwareClass: another sweep may teach a class meanwhile."""
+    """resourceVersion of each HardwareClass by name: another sweep may update a class at the same time."""
 
 
 def observe(reader: Reader, key: Key) -> Observed | None:
-    """Return the sweep; nodes and classes only while it runs."""
+    """Return the sweep; with nodes and classes only while it runs."""
     sweep = reader.get(KIND, key.name)
     if sweep is None:
         return None
@@ -62,7 +62,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Store what classes learn, then the verdicts; then order, and cancel what nobody waits for."""
+    """Store the classes' values, then the verdicts; then send orders, and cancel unneeded ones."""
     sweep = observed.sweep
     step = advance(sweep, observed.nodes, observed.reports, observed.classes, now)
     if step.delete:
@@ -98,7 +98,7 @@ def _events(before: HealthSweepStatus, after: HealthSweepStatus) -> Iterable[Eve
 
 
 def _concerned(reader: Reader, sweep: HealthSweep) -> Iterable[Node]:
-    """Return the nodes of a sweep; all nodes while its selector is still to choose."""
+    """Return the nodes of a sweep; all nodes while the selector has not been applied."""
     begun = sweep.status.start_time is not None
     names = [one.node for one in sweep.status.nodes] if begun else sweep.spec.nodes
     if names is None:
@@ -127,7 +127,7 @@ def _over(sweep: CachedObject) -> bool:
 
 CONTROLLER = Controller(
     KIND,
-    summary="Orders tests from nodes, judges them, and stores what classes of hardware learn.",
+    summary="Orders tests from nodes, judges the results, and stores the values that hardware classes learn.",
     observe=observe,
     plan=plan,
     validity=None,

@@ -1,4 +1,4 @@
-"""One node's runs, held against its class: a verdict, and which tests are to be run once more."""
+"""The verdict on one node: its runs compared with its class, and which tests to repeat."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ MOST_FINDINGS = 8
 _MOST_WORDS = 256
 _RANK = {Outcome.FAIL: 0, Outcome.INCONCLUSIVE: 1, Outcome.PASS: 2}
 _UNCORRECTED = ("memory.ue_count", "ecc.errors.uncorrected.volatile.total")
-"""Counters since the node was booted; each of them should be 0."""
+"""Counters since the node's boot that should be 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunAssessment:
-    """What the runs so far say."""
+    """Assessment of a node's runs so far."""
 
     verdict: NodeVerdict
     message: str
     findings: tuple[Finding, ...]
-    """What did not pass, the worst first."""
+    """Tests that did not pass, the worst first."""
     again: tuple[str, ...]
-    """Metrics whose tests may decide it if they are run once more."""
+    """Metrics whose tests may decide if they are repeated."""
 
 
 def judge(
     hardware: str, runs: Sequence[NodeReport], known: HardwareClassStatus, *, alone: bool = True
 ) -> RunAssessment:
-    """`runs`: at least one, in their order; `known`: the class of the first; `alone`: whether it was to
-    measure more than its inventory.
+    """Judge a node by its runs.
+
+    `runs`: at least one, in their order; `known`: the class of the first run; `alone`: True if the node had
+    to measure more than its inventory.
     """
     first = runs[0]
     found: list[tuple[Verdict, Measurement | None]] = [(_inventory(hardware, first), None)]
@@ -62,18 +64,19 @@ def judge(
 
 
 def _lacking(hardware: str, report: NodeReport, known: HardwareClassStatus) -> list[Verdict]:
-    """What others of the class have measured, and this node has not: no pass without it."""
+    """Return a verdict for each test that others of the class have and this node lacks."""
     found = []
     if report.message:
-        words = f"its agent broke off: {report.message}"
+        words = f"its agent stopped the tests early: {report.message}"
         found.append(Verdict(hardware, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, words))
     there = {one.metric for one in report.metrics if one.end is not End.NOT_AVAILABLE}
     for one in known.metrics:
         if one.reference and one.name not in there:
             why = next(
-                (said.message for said in report.metrics if said.metric == one.name), "it was not told"
+                (said.message for said in report.metrics if said.metric == one.name),
+                "the agent did not report it",
             )
-            words = f"{one.name}: others of its class have it ({why})"
+            words = f"{one.name}: missing, but other nodes of its class have it ({why})"
             found.append(Verdict(hardware, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, words))
     return found
 
@@ -85,22 +88,22 @@ def _same(run: NodeReport, one: Measurement) -> Measurement | None:
 def _inventory(hardware: str, report: NodeReport) -> Verdict:
     if not report.digest:
         one = next((one for one in report.metrics if one.metric == INVENTORY), None)
-        why = f"{one.end}: {one.message}" if one is not None else "it was not told"
-        words = f"what the node is made of could not be read ({why})"
+        why = f"{one.end}: {one.message}" if one is not None else "the agent did not report it"
+        words = f"the node's inventory could not be read ({why})"
         return Verdict(hardware, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, words)
     for name, value in sorted(report.facts.items()):
         counts = name.startswith(OWN) and name.endswith(_UNCORRECTED)
         if counts and value.isascii() and value.isdigit() and int(value[:18]):
-            words = f"{name.removeprefix(OWN)} is {value} since the node was booted"
+            words = f"{name.removeprefix(OWN)} is {value} since the last boot of the node"
             return Verdict(hardware, Outcome.FAIL, Reason.MEMORY_ERRORS, words)
-    return Verdict(hardware, Outcome.PASS, Reason.MEETS_REFERENCE, "its inventory was read")
+    return Verdict(hardware, Outcome.PASS, Reason.MEETS_REFERENCE, "the inventory was read")
 
 
 def _judged(hardware: str, runs: Sequence[Measurement], known: HardwareClassStatus) -> Verdict:
     one = runs[0]
     hung = next((run for run in runs if run.end is End.HUNG), None)
     if hung is not None:
-        words = f"{one.label}: {hung.message or 'its probe does not end'}"
+        words = f"{one.label}: {hung.message or 'the test process hangs and cannot be killed'}"
         return Verdict(hardware, Outcome.FAIL, Reason.HUNG, words)
     good = [run for run in runs if run.end is End.MEASURED]
     if not good:

@@ -1,4 +1,4 @@
-"""All that a decision about a sweep may look at besides what is stored of it."""
+"""Inputs of a decision about a sweep, in addition to the stored status."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from enum import StrEnum
 from convoy_crds.nodehealth import Provenance
 
 INVENTORY = "inventory"
-"""The metric whose facts say of which class a node is."""
+"""The metric whose facts determine a node's class."""
 BANDWIDTH = "pair-bandwidth"
-"""The metric that pairs are compared by."""
+"""The metric of pair tests."""
 METRICS = {
     "cpu-gemm": ("GFLOP/s", True),
     "memory-copy": ("GB/s", True),
@@ -28,21 +28,21 @@ METRICS = {
     "nccl": ("GB/s", True),
     "gpu-fingerprint": ("", True),
 }
-"""What nodes are judged by alone, its unit, and whether higher is better: that is not for agents to say."""
+"""Metrics of single nodes: the unit, and whether higher is better. Agents do not decide that."""
 MOST_ACCELERATORS = 16
-"""Of one node: a class has room for the rows of four such nodes."""
+"""Most accelerators of one node. A class has room for the rows of four such nodes."""
 
 
 class End(StrEnum):
-    """How a probe ended."""
+    """How a test ended."""
 
     MEASURED = "Measured"
     NOT_AVAILABLE = "NotAvailable"
-    """The node lacks what it measures."""
+    """The node lacks the device that the test measures."""
     FAILED = "Failed"
     TIMED_OUT = "TimedOut"
     HUNG = "Hung"
-    """Not even SIGKILL ends it."""
+    """Even SIGKILL does not end it."""
     CRASHED = "Crashed"
     OUT_OF_MEMORY = "OutOfMemory"
     GARBAGE = "Garbage"
@@ -50,7 +50,7 @@ class End(StrEnum):
 
 
 class OrderState(StrEnum):
-    """How far a node is with an order."""
+    """Progress of a node with an order."""
 
     RUNNING = "Running"
     DONE = "Done"
@@ -60,12 +60,12 @@ class OrderState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one probe found."""
+    """Result of one test."""
 
     metric: str
     end: End = End.MEASURED
     accelerator: int | None = None
-    """None for what is the node's."""
+    """Index of the accelerator; None for the node as a whole."""
     unit: str = ""
     higher_is_better: bool = True
     samples: tuple[float, ...] = ()
@@ -73,67 +73,67 @@ class Measurement:
     message: str = ""
 
     def row(self, hardware: str) -> str:
-        """What it is called among its class."""
+        """Return its row name in the class."""
         return hardware if self.accelerator is None else f"{hardware}/{self.accelerator}"
 
     @property
     def label(self) -> str:
-        """What it is called within its node."""
+        """Return its name within the node."""
         return self.metric if self.accelerator is None else f"{self.metric}/{self.accelerator}"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """What a node has told of one order so far."""
+    """A node's report on one order so far."""
 
     state: OrderState
     message: str = ""
-    """Why it was refused."""
+    """Why the order was refused, or the tests stopped early."""
     metrics: tuple[Measurement, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""
-    """Of the facts that a class has in common: its name. Empty before the inventory."""
+    """Digest of the facts that a class has in common: the name of the class. Empty before the inventory."""
     provenance: Provenance | None = None
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Return True if no further results will come."""
         return self.state in (OrderState.DONE, OrderState.CANCELLED)
 
 
 ReportLookup = Callable[[str, str], NodeReport | None]
-"""Maps (node, order name) to the report of that node on that order; None without a report."""
+"""Maps (node, order name) to that node's report on the order; None without a report."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepNode:
-    """A node that could be swept."""
+    """A node that can be swept."""
 
     name: str
     hardware: str = ""
-    """Its NodeHealth; empty while it is not known."""
+    """Name of its NodeHealth; empty while it is unknown."""
     rack: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
-    """Where its agent serves its peers."""
+    """Address at which its agent serves other agents."""
     agent_connected: bool = False
-    """Whether its agent is there."""
+    """True while the hub receives heartbeats of the node's agent."""
     pods: int = 0
-    """Of jobs, on it."""
+    """Number of jobs' pods on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What one node is to measure. NodeReport again it is the same order."""
+    """Tests that one node must run. Sending an order again does not start it twice."""
 
     node: str
     name: str
     tiers: tuple[str, ...]
     probes: tuple[str, ...] = ()
-    """Of these tiers; empty for all."""
+    """Selected tests of these tiers; empty for all."""
     seconds: int = 0
-    """Its deadline."""
+    """Deadline in seconds."""
     partner: str = ""
-    """The node on the other side of a test of two."""
+    """The other node of a pair test."""
     measures: bool = True
-    """Whether it measures; its partner answers."""
+    """True for the measuring node of a pair; its partner only responds."""

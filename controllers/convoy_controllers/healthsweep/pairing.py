@@ -1,4 +1,6 @@
-"""The tests of pairs of a sweep, worked out anew from what nodes have report: nothing of them is stored."""
+"""Pair tests of a sweep. Their state is recomputed from the nodes' reports every time; nothing of it is
+stored.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +16,30 @@ from convoy_controllers.guard.sweep.verdict import Verdict
 from convoy_controllers.healthsweep.observed import BANDWIDTH, End, NodeReport, Order, ReportLookup, SweepNode
 
 ROUND_SECONDS = 180
-"""For a test of two nodes, the wait for the partner included."""
+"""Deadline of a pair test, including the wait for the partner."""
 _MOST_ROUNDS = 64
-"""Two matchings and what follows take fewer; a bound, so that no state of affairs is folded for ever."""
+"""Limit of rounds, so that no set of reports loops forever. Two matchings and the stages after them need
+fewer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """How far the tests of pairs are."""
+    """Progress of the pair tests."""
 
     orders: tuple[Order, ...] = ()
-    """Of the round that runs; none when it is over."""
+    """Orders of the current round; empty when all rounds are over."""
     verdicts: Mapping[str, Verdict] | None = None
-    """By hardware, links and racks among them; None before the end."""
+    """Verdicts by hardware, with those on links and racks; None before the end."""
 
 
 def replay_rounds(
     name: str, nodes: Sequence[SweepNode], absent: Collection[str], lookup: ReportLookup
 ) -> Pairs:
-    """`gone`: hardware of the nodes that cannot take part now. What they have measured stands; they are out
-    from the first round on that lacks theirs.
+    """Replay all rounds from the nodes' reports.
+
+    `absent`: hardware of nodes that cannot take part now. Their measurements count; they leave the sweep in
+    the first round that lacks a report of theirs.
     """
     by_hardware = {one.hardware: one for one in nodes}
     seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
@@ -58,7 +64,10 @@ def replay_rounds(
 
 
 def _orders(name: str, pair: Pair, nodes: Mapping[str, SweepNode]) -> tuple[Order, Order]:
-    """Another pair in the same round has another name: who leaves changes who meets whom."""
+    """Return the orders for both nodes of a pair.
+
+    The order name contains the pair: a node that leaves changes the pairs of its round.
+    """
     left, right = (nodes[hardware].name for hardware in pair)
     mark = hashlib.sha256(f"{left} {right}".encode()).hexdigest()[:6]
     common = Order(left, f"{name}.{mark}", ("L2",), (BANDWIDTH,), ROUND_SECONDS, right)
@@ -66,7 +75,7 @@ def _orders(name: str, pair: Pair, nodes: Mapping[str, SweepNode]) -> tuple[Orde
 
 
 def _value(report: NodeReport | None) -> float | None:
-    """Of the measuring side; None for no figure."""
+    """Return the value of the measuring node; None without one."""
     for one in report.metrics if report is not None else ():
         if one.metric == BANDWIDTH and one.end is End.MEASURED and one.samples:
             return float(median(one.samples))

@@ -1,4 +1,4 @@
-"""One node of a sweep: how far it is, and what is written of it."""
+"""One node of a sweep: its progress, and what is stored about it."""
 
 from __future__ import annotations
 
@@ -22,50 +22,50 @@ _WORST_FIRST = (Verdict.FAIL, Verdict.INCONCLUSIVE, Verdict.PASS)
 
 @dataclass(slots=True)
 class Participant:
-    """As it is during one look, before it has a verdict."""
+    """A node without a verdict, during one reconcile."""
 
     stored: NodeVerdict
     seen: SweepNode | None
     runs: list[NodeReport] = field(default_factory=list)
-    """Those that are over, in their order."""
+    """Reports on its finished orders, in their order."""
     order: Order | None = None
-    """What it is to measure now."""
+    """Order to send now."""
     waits: str = ""
-    """For what, where it cannot measure now."""
+    """Reason why it cannot measure now."""
     ended: str = ""
-    """Why it will not be measured any more."""
+    """Reason why it will not measure any more."""
     judged: RunAssessment | None = None
 
     @property
     def measuring(self) -> bool:
-        """Whether its first run is about to come."""
+        """Return True if its first run is still to come."""
         return not self.runs and not self.waits and not self.ended
 
     @property
     def joins_pairs(self) -> bool:
-        """Whether it goes on to be measured with others: what failed alone need not be."""
+        """Return True if it takes part in pair tests: a node that failed alone does not."""
         return self.judged is not None and self.judged.verdict is not Verdict.FAIL
 
     @property
     def hardware_class(self) -> str:
-        """Empty before the first run."""
+        """Return the name of its class; empty before the first run."""
         return self.runs[0].digest if self.runs else ""
 
     @property
     def words(self) -> str:
-        """What it waits for."""
+        """Return what it waits for."""
         if self.waits:
             return self.waits
         if self.judged is not None and self.judged.again:
-            return f"measured once more: {', '.join(self.judged.again)}"
-        return "it is being measured"
+            return f"tests are repeated: {', '.join(self.judged.again)}"
+        return "its tests are running"
 
     def judge(self, seen: SweepNode, known: HardwareClassStatus, sweep: HealthSweep) -> RunAssessment:
-        """What its runs so far say."""
+        """Judge its runs so far."""
         return judge(seen.hardware, self.runs, known, alone=Tier.L1 in sweep.spec.tiers)
 
     def pending(self, message: str) -> NodeVerdict:
-        """What is stored of it while it has no verdict."""
+        """Return its entry in the status while it has no verdict."""
         update: dict[str, Any] = {"message": message[:_MOST_WORDS]}
         if self.seen is not None and self.seen.hardware:
             update["hardware"] = self.stored.hardware or self.seen.hardware
@@ -74,11 +74,11 @@ class Participant:
         return self.stored.model_copy(update=update)
 
     def inconclusive(self, why: str, now: datetime) -> NodeVerdict:
-        """What is stored of one that cannot be judged."""
+        """Return its entry in the status if it cannot be judged."""
         return self.pending(why).model_copy(update={"verdict": Verdict.INCONCLUSIVE, "at": now})
 
     def decided(self, said: RunAssessment, tier: Tier, now: datetime) -> NodeVerdict:
-        """What is stored of one that is judged."""
+        """Return its entry in the status with its verdict."""
         update = {"verdict": said.verdict, "at": now, "tier": tier, "evidence": list(said.findings)}
         return self.pending(said.message).model_copy(update=update)
 
@@ -91,12 +91,12 @@ def follow(
     lookup: ReportLookup,
     known: Mapping[str, HardwareClassStatus],
 ) -> Participant:
-    """How far a node is. `left`: seconds of the sweep's deadline."""
+    """Return the progress of a node. `left`: seconds until the sweep's deadline."""
     one = Participant(stored, seen)
     if seen is None:
-        one.ended = "the node has gone" if stored.hardware else "there is no such node"
+        one.ended = "the node no longer exists" if stored.hardware else "there is no node of this name"
     elif stored.hardware and seen.hardware and stored.hardware != seen.hardware:
-        one.ended = f"the node has other hardware now: {seen.hardware}"
+        one.ended = f"the node now has other hardware: {seen.hardware}"
     else:
         _follow(one, seen, sweep, left, lookup, known)
     return one
@@ -110,7 +110,7 @@ def _follow(
     lookup: ReportLookup,
     known: Mapping[str, HardwareClassStatus],
 ) -> None:
-    # Without an inventory it would be of no class.
+    # The inventory determines the class, so it is part of every order.
     tiers = tuple(sorted({Tier.L0.value, *(tier.value for tier in sweep.spec.tiers if tier is not Tier.L2)}))
     probes: tuple[str, ...] = ()
     while True:
@@ -119,7 +119,7 @@ def _follow(
         if report is None or not report.over:
             break
         if report.state is OrderState.CANCELLED:
-            one.ended = "it was cancelled"
+            one.ended = "its order was cancelled"
             return
         one.runs.append(report)
         its_class = known.get(one.hardware_class)
@@ -132,32 +132,34 @@ def _follow(
 def _wait(one: Participant, seen: SweepNode, order: Order, report: NodeReport | None) -> None:
     busy = seen.pods > 0 and order.tiers != (Tier.L0.value,)
     if busy and report is not None and report.state is OrderState.RUNNING:
-        one.order, one.ended = order, f"{seen.pods} pods of jobs came onto it while it was measured"
+        one.order, one.ended = order, f"{seen.pods} pods of jobs started on it during the tests"
     elif not seen.agent_connected:
-        one.waits = "its agent is not heard"
+        one.waits = "its agent is not connected"
     elif not seen.hardware:
         one.waits = "its agent has not reported its hardware"
     elif busy:
-        one.waits = f"{seen.pods} pods of jobs are on it"
+        one.waits = f"waits until {seen.pods} pods of jobs have left it"
     else:
         one.order = order
         one.waits = report.message if report is not None and report.state is OrderState.REFUSED else ""
 
 
 def prefix(sweep: HealthSweep) -> str:
-    """With which the names of a sweep's orders begin. One made again after a deletion has others."""
+    """Return the prefix of the names of a sweep's orders. A sweep created again under its name has another
+    prefix.
+    """
     return f"{sweep.metadata.name}.{(sweep.metadata.uid or '')[:8]}"
 
 
 def run_name(sweep: HealthSweep, number: int) -> str:
-    """Of the `number`-th order to a node."""
+    """Return the name of the `number`-th order to a node."""
     return f"{prefix(sweep)}.{number}"
 
 
 def with_pairs(judged: RunAssessment, said: TestVerdict | None) -> RunAssessment:
-    """The verdict of a node that was measured with others, too; None when that did not come to its end."""
+    """Combine a node's own assessment with its pair verdict. None: its pair tests did not finish."""
     if said is None:
-        words = "pairs of nodes were not measured to the end"
+        words = "the pair tests did not finish"
         said = TestVerdict("", Outcome.INCONCLUSIVE, TestReason.NOT_MEASURED, words)
     verdict = Verdict(said.outcome.value)
     if verdict is Verdict.PASS:

@@ -1,7 +1,7 @@
-"""One HealthSweep: what is stored of it next, who is to measure what, and what its class has learned.
+"""One HealthSweep: its next status, the orders to nodes, and the values that classes learn.
 
-What nodes have told is asked for again after a restart of the operator, and agents remember it: so nothing
-between a sweep's beginning and a node's verdict is stored.
+Nothing is stored between the start of a sweep and a node's verdict. Agents remember their results, so after
+a restart of the operator the reports come again.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from convoy_crds.meta import seconds
 from convoy_crds.nodehealth import Verdict
 
 FILL_SECONDS = 900.0
-"""For which whoever has measured waits for others of its class: twice what the tests take."""
+"""Seconds a finished node waits for peers of its class: twice the duration of the tests."""
 LEAST_KEPT = timedelta(minutes=2)
-"""For which a verdict is there to be taken up by the node's NodeHealth."""
+"""Least time for which a finished sweep is kept, so that the nodes' NodeHealths can read its verdicts."""
 MANY = 100
-"""Nodes beyond which findings are told of failed ones alone: the status must fit into one object."""
+"""Number of nodes above which only failed nodes keep their findings: the status must fit into one object."""
 _FEW_FINDINGS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one look wants, in this order."""
+    """The result of one reconcile, in order of execution."""
 
     classes: Mapping[str, HardwareClassStatus] = field(default_factory=dict)
-    """By name, those that have learned something. Learning it twice changes nothing."""
+    """Classes that have learned something, by name. Learning it twice changes nothing."""
     status: HealthSweepStatus | None = None
-    """None when it is as stored."""
+    """None if the stored status is up to date."""
     orders: tuple[Order, ...] = ()
     cancels: tuple[Order, ...] = ()
     delete: bool = False
     expires: datetime | None = None
-    """When a sweep that is over is deleted."""
+    """When a finished sweep is deleted."""
 
 
 def advance(
@@ -56,7 +56,7 @@ def advance(
     known: Mapping[str, HardwareClassStatus],
     now: datetime,
 ) -> Step:
-    """`known`: all HardwareClasses, by name."""
+    """Return the next step of a sweep. `known`: all HardwareClasses by name."""
     status = sweep.status
     if status.completion_time is not None:
         kept = timedelta(seconds=sweep.spec.ttl_seconds_after_finished)
@@ -77,7 +77,11 @@ def _started(sweep: HealthSweep, nodes: Sequence[SweepNode], now: datetime) -> H
     update = {"observed_generation": sweep.metadata.generation or 0, "start_time": now}
     status = sweep.status.model_copy(update=update)
     if not chosen or len(chosen) > MOST_NODES:
-        why = f"{len(chosen)} nodes are chosen, {MOST_NODES} at most" if chosen else "no node is chosen"
+        why = (
+            f"{len(chosen)} nodes are selected; a HealthSweep takes at most {MOST_NODES}"
+            if chosen
+            else "no node is selected: check spec.nodes or spec.selector"
+        )
         ended = {"phase": SweepPhase.FAILED, "completion_time": now, "message": why, "progress": "0/0"}
         return status.model_copy(update=ended)
     hardware = {one.name: one.hardware for one in nodes}
@@ -86,7 +90,7 @@ def _started(sweep: HealthSweep, nodes: Sequence[SweepNode], now: datetime) -> H
 
 
 def _counted(status: HealthSweepStatus, now: datetime) -> HealthSweepStatus:
-    """The status with its counts, and its end once every node has a verdict."""
+    """Return the status with its counts, and with its end once every node has a verdict."""
     counts = {verdict: sum(1 for one in status.nodes if one.verdict is verdict) for verdict in Verdict}
     done = sum(counts.values())
     words = ", ".join(f"{count} {verdict.lower()}" for verdict, count in counts.items() if count)
@@ -95,7 +99,7 @@ def _counted(status: HealthSweepStatus, now: datetime) -> HealthSweepStatus:
         "done": done,
         "failed": counts[Verdict.FAIL],
         "progress": f"{done}/{len(status.nodes)}",
-        "message": words or "nobody is judged yet",
+        "message": words or "no node has a verdict yet",
     }
     if done == len(status.nodes):
         update |= {"phase": SweepPhase.COMPLETE, "completion_time": now}
@@ -103,13 +107,13 @@ def _counted(status: HealthSweepStatus, now: datetime) -> HealthSweepStatus:
 
 
 def _short(one: NodeVerdict) -> NodeVerdict:
-    """One of many."""
+    """Shorten one entry of a long status."""
     evidence = one.evidence[:_FEW_FINDINGS] if one.verdict is Verdict.FAIL else []
     return one.model_copy(update={"evidence": evidence})
 
 
 class _RunningSweep:
-    """At a sweep that runs. `left`: seconds until its deadline."""
+    """A reconcile of a running sweep. `left`: seconds until its deadline."""
 
     def __init__(
         self, sweep: HealthSweep, left: float, known: Mapping[str, HardwareClassStatus], now: datetime
@@ -122,7 +126,7 @@ class _RunningSweep:
         self._pairs: tuple[Order, ...] = ()
 
     def step(self, nodes: Sequence[SweepNode], lookup: ReportLookup, began: datetime) -> Step:
-        """What it wants."""
+        """Return the next step."""
         seen, status = {one.name: one for one in nodes}, self._sweep.status
         everyone = [
             follow(one, seen.get(one.node), self._sweep, int(self._left), lookup, self._known)
@@ -147,7 +151,7 @@ class _RunningSweep:
         )
 
     def _learn(self, everyone: Sequence[Participant], began: datetime) -> dict[str, HardwareClassStatus]:
-        """What classes are after this: frozen once nobody is left who is about to add to them."""
+        """Return the changed classes. They are frozen once no node is about to add to them."""
         touched: set[str] = set()
         for one in everyone:
             if (name := one.hardware_class) and one.seen is not None and one.seen.hardware:
@@ -160,13 +164,13 @@ class _RunningSweep:
         return {name: self._known[name] for name in touched if self._known[name] != self._stored.get(name)}
 
     def _filling(self, everyone: Sequence[Participant]) -> bool:
-        """Whether somebody is about to measure what classes learn from."""
+        """Return True while a node is about to measure something that classes learn from."""
         began = self._sweep.status.start_time or self._now
         patient = self._left > 0 and (self._now - began).total_seconds() < FILL_SECONDS
         return patient and any(one.measuring for one in everyone)
 
     def _verdicts(self, everyone: Sequence[Participant], lookup: ReportLookup) -> dict[str, NodeVerdict]:
-        """By node: a verdict, or what it waits for."""
+        """Return the entries by node: a verdict, or what the node waits for."""
         filling = self._filling(everyone)
         found: dict[str, NodeVerdict] = {}
         through: list[Participant] = []
@@ -176,17 +180,19 @@ class _RunningSweep:
             if one.ended:
                 found[name] = one.inconclusive(one.ended, self._now)
             elif open_ and self._left <= 0:
-                found[name] = one.inconclusive(f"its time was over: {one.words}", self._now)
+                found[name] = one.inconclusive(f"the sweep's deadline passed: {one.words}", self._now)
             elif open_:
                 found[name] = one.pending(one.words)
             elif filling and not self._referenced(one):
-                found[name] = one.pending("others of its class are measured first")
+                found[name] = one.pending("waits for other nodes of its class to be measured")
             else:
                 through.append(one)
         if Tier.L2 not in self._sweep.spec.tiers:
             return found | self._alone(through)
         if any(one.verdict is None for one in found.values()):
-            return found | {one.stored.node: one.pending("pairs are measured last") for one in through}
+            return found | {
+                one.stored.node: one.pending("waits for all nodes before the pair tests") for one in through
+            }
         return found | self._together(through, lookup)
 
     def _referenced(self, one: Participant) -> bool:
@@ -202,7 +208,7 @@ class _RunningSweep:
         }
 
     def _together(self, through: Sequence[Participant], lookup: ReportLookup) -> dict[str, NodeVerdict]:
-        """Of nodes that are through with what they measure alone, with what they measure in pairs."""
+        """Return the entries of nodes that have finished their own tests, with the results of pair tests."""
         there = [one for one in through if one.joins_pairs]
         apart = self._alone([one for one in through if not one.joins_pairs])
         members = [one.seen for one in there if one.seen is not None]
@@ -210,7 +216,7 @@ class _RunningSweep:
         pairs = pairing.replay_rounds(prefix(self._sweep), members, absent, lookup)
         if pairs.verdicts is None and self._left > 0:
             self._pairs = pairs.orders
-            return apart | {one.stored.node: one.pending("pairs are measured") for one in there}
+            return apart | {one.stored.node: one.pending("pair tests are running") for one in there}
         said = pairs.verdicts or {}
         return apart | {
             one.stored.node: one.decided(

@@ -1,4 +1,4 @@
-"""The node that has a piece of hardware: names come and go, two may claim the same."""
+"""Binds hardware to nodes. Node names change, and two nodes may claim the same hardware."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convoy_crds.nodehealth import NodeHealth, NodeRef
 
 @dataclass(frozen=True, slots=True)
 class ReportedNode:
-    """A Node, and what its agent has reported of it."""
+    """A Node, with what its agent has reported."""
 
     name: str
     uid: str
@@ -23,35 +23,38 @@ class ReportedNode:
     boot_id: str = ""
     driver: str = ""
     accelerators: tuple[str, ...] | None = None
-    """UUIDs; None until its agent has reported them."""
+    """UUIDs; None until the agent has reported them."""
     agent_connected: bool = False
-    """True while its agent is heard."""
+    """True while the hub receives heartbeats of the node's agent."""
     schedulable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """Which hardware is where."""
+    """Bindings of hardware to nodes."""
 
     named: Mapping[str, str] = field(default_factory=dict)
-    """By node, the name of its hardware, as far as that is known, stored or not."""
+    """Name of the hardware by node, as far as it is known, whether it is stored or not."""
     hardware: Mapping[str, str] = field(default_factory=dict)
-    """By node, the NodeHealth that speaks for it."""
+    """By node, the NodeHealth of its hardware."""
     claims: Mapping[str, tuple[ReportedNode, ...]] = field(default_factory=dict)
     """By hardware, the nodes that claim to have it."""
     chosen: Mapping[str, ReportedNode] = field(default_factory=dict)
     """By NodeHealth, the node that has the hardware."""
 
     def name_of(self, node: str) -> str:
-        """The hardware of a node; empty where it is unknown, or where several nodes claim the same."""
+        """Return the hardware of a node; empty if it is unknown, or if several nodes claim it."""
         name = self.named.get(node, "")
         alone = len(self.claims.get(name, ())) == 1
         return self.hardware.get(node) or (name if alone else "")
 
 
 def hardware_name(node: ReportedNode) -> str:
-    """The name of a node's hardware: a hash of its accelerators' UUIDs, else its machine id; empty while it
-    is not known. Names of nodes come and go, and machine ids with reinstalled systems; accelerators stay.
+    """Return the name of a node's hardware: a hash of its accelerators' UUIDs, or its machine id if it has
+    none.
+
+    Empty while it is unknown. A reinstalled system gets another node name and machine id; accelerators
+    stay.
     """
     if node.accelerators is None:
         return ""
@@ -66,7 +69,7 @@ def bind(nodes: Iterable[ReportedNode], healths: Iterable[NodeHealth]) -> Bindin
     by_uid = {ref.uid: name for name, ref in stored.items()}
     claims: dict[str, list[ReportedNode]] = defaultdict(list)
     for node in nodes:
-        # What its agent has not reported since this operator began is as it was.
+        # An agent that has not reported to this operator yet: keep the stored binding.
         if name := hardware_name(node) or by_uid.get(node.uid, ""):
             claims[name].append(node)
     found = {name: chosen(ref, claims.get(name, ())) for name, ref in stored.items()}
@@ -79,8 +82,10 @@ def bind(nodes: Iterable[ReportedNode], healths: Iterable[NodeHealth]) -> Bindin
 
 
 def chosen(known: NodeRef, claims: Sequence[ReportedNode]) -> ReportedNode | None:
-    """The node that has the hardware: of those that claim it one whose agent is heard, best the one that had
-    it, else the youngest. A node that was replaced may linger as an object; machine ids get cloned.
+    """Return which of the claiming nodes has the hardware.
+
+    Prefer a node whose agent is connected, then the node that had the hardware, then the youngest. The
+    object of a replaced node may linger, and cloned systems share a machine id.
     """
 
     def rank(node: ReportedNode) -> tuple[bool, bool, float, str]:

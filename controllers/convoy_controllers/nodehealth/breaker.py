@@ -1,4 +1,4 @@
-"""The breaker of a policy: when so much seems to be wrong that the guard rather doubts itself."""
+"""The breaker of a policy. It opens when so much seems wrong that the guard itself may be mistaken."""
 
 from __future__ import annotations
 
@@ -16,42 +16,44 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 
 LEAST_SHARED = 3
-"""Confirmed nodes from which what they share says anything."""
+"""Fewest confirmed nodes for a common property to be a sign."""
 LEAST_OUTCOMES, MOST_OUTCOMES = 4, 10
 _FEW = 2
 
 
 class AssessedNode(NamedTuple):
-    """A node as it stands, before anything is granted."""
+    """A node with its next status, before any request is granted."""
 
     status: NodeHealthStatus
     facts: HardwareFacts
     stored: NodeHealthStatus
-    """As others still see it: `status` may be written after all others of a look, or never."""
+    """The stored status, as other decisions see it. The new `status` may be written last, or never."""
 
     def either(self, states: Container[State]) -> bool:
-        """Whether it is in one of the states as it is stored, or as it stands."""
+        """Return True if the stored or the new status is in one of the states."""
         return self.status.state in states or self.stored.state in states
 
     def both(self, states: Container[State]) -> bool:
-        """Whether it is in one of the states, as it is stored and as it stands."""
+        """Return True if the stored and the new status are both in one of the states."""
         return self.status.state in states and self.stored.state in states
 
 
 class Trip(NamedTuple):
-    """Why the breaker opens."""
+    """Reason for which the breaker opens."""
 
     reason: Reason
     message: str
 
 
 def size(nodes: Mapping[str, AssessedNode]) -> int:
-    """Nodes that shares are counted of: those that are there, or away because of us."""
+    """Return the number of nodes for percentages: nodes that exist, and nodes that are away because of the
+    guard.
+    """
     return sum(1 for one in nodes.values() if one.facts.node is not None or one.status.state in ACCUSED)
 
 
 def next_state(policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: datetime) -> BreakerStatus:
-    """The breaker after this look at the fleet; the same object when nothing changes."""
+    """Return the breaker after this assessment of the fleet; the same object if nothing changes."""
     known, rules = policy.status.breaker, policy.spec.breaker
     trip = tripped(known, rules, nodes, now)
     if known.state is BreakerState.CLOSED:
@@ -71,7 +73,7 @@ def _half_open(policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: date
     known, rules = policy.status.breaker, policy.spec.breaker
     since = known.since or now
     closed = _turned(BreakerState.CLOSED, Reasons.BREAKER_CLOSED, Reasons.BREAKER_CLOSED.message, now)
-    # Where actions were in vain, time alone does not make the next ones better.
+    # If the actions did not help, the passage of time alone is no reason to permit more of them.
     calm = known.reason != Reasons.BREAKER_WRONG.name
     if known.trial:
         trial = nodes.get(known.trial)
@@ -80,7 +82,8 @@ def _half_open(policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: date
             reason = Reasons.BREAKER_WRONG
             return _opened(Trip(reason, reason.format(count=0, all=1)), now)
         if made is not None and (made.outcome is Outcome.RIGHT or (made.outcome is Outcome.UNKNOWN and calm)):
-            # Without an outcome: it had failed a sweep, ran no job, and nothing has come up meanwhile.
+            # No outcome is known: the node had failed a sweep, ran no job, and no new reason to trip has come
+            # up.
             return closed
         pending = made is not None and made.outcome is Outcome.PENDING
         if trial is not None and (pending or (made is None and _on_trial(trial.status))):
@@ -97,7 +100,10 @@ def _waits(status: NodeHealthStatus) -> bool:
 
 
 def _may_be_tried(one: AssessedNode, sweeps: bool) -> bool:
-    """Whether it waits, and has failed a sweep or may have one: for others half open would never end."""
+    """Return True if the node waits for an action, and has failed a sweep or may have one now.
+
+    Other nodes must not count: with them the half-open state might never end.
+    """
     ready = one.status.sweep is not None or (sweeps and one.facts.agent_connected and one.facts.idle)
     return _waits(one.status) and (ready or evidence.failures(one.status.evidence) > 0)
 
@@ -112,7 +118,7 @@ def _action_since(status: NodeHealthStatus, since: datetime) -> Action | None:
 
 
 def admits(breaker: BreakerStatus, name: str, status: NodeHealthStatus) -> bool:
-    """Whether the breaker lets a quarantine or drain of this node through."""
+    """Return True if the breaker permits a quarantine or drain of this node."""
     if breaker.state is BreakerState.CLOSED:
         return True
     if breaker.state is BreakerState.OPEN:
@@ -123,7 +129,7 @@ def admits(breaker: BreakerStatus, name: str, status: NodeHealthStatus) -> bool:
 def tripped(
     known: BreakerStatus, rules: Breaker, nodes: Mapping[str, AssessedNode], now: datetime
 ) -> Trip | None:
-    """Why the breaker must open; None when nothing says so."""
+    """Return the reason for which the breaker must open; None without one."""
     total = size(nodes)
     window = length(rules.window)
     confirmed = [
@@ -152,8 +158,10 @@ def tripped(
 
 
 def _counted_before(known: BreakerStatus, status: NodeHealthStatus) -> bool:
-    """Whether it was confirmed before the breaker last turned. That it has opened for it once is enough: from
-    then on trials and budgets alone say how fast such nodes are drained.
+    """Return True if the node was confirmed before the breaker's last state change.
+
+    The breaker opens once per confirmed node. From then on, trials and budgets alone limit how fast such
+    nodes are drained.
     """
     return known.since is not None and status.confirmed_at is not None and status.confirmed_at <= known.since
 
@@ -161,7 +169,9 @@ def _counted_before(known: BreakerStatus, status: NodeHealthStatus) -> bool:
 def _shared(
     confirmed: Sequence[AssessedNode], rules: Breaker, nodes: Mapping[str, AssessedNode]
 ) -> Trip | None:
-    """What most of the confirmed have in common, unless half of the fleet has it as well."""
+    """Return a trip if most confirmed nodes share a rack, driver or job that less than half of the fleet
+    has.
+    """
     if len(confirmed) < LEAST_SHARED:
         return None
     for what in ("rack", "driver", "job"):

@@ -1,9 +1,9 @@
-"""Who of a fleet may be swept, quarantined or drained now, and why the others may not.
+"""Budgets of a fleet: which nodes may be swept, quarantined or drained now, and why the others may not.
 
-All budgets are counted from what is stored of the nodes, so that an operator that starts again counts the
-same. What a node gives back is granted again once that is stored, not in the same look: of two writes the
-grant may be the first, or the only one. Nothing here keeps a node from being retested or returned to service
-but the number of sweeps at once.
+All budgets are counted from stored statuses, so an operator that restarts counts the same. What a node
+gives back is granted again only once that is stored, not in the same reconcile: of the two writes, the
+grant could be the first or the only one. Retests and returns to service are limited only by the number of
+sweeps at once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SWEPT_FIRST = (State.REQUALIFYING, State.QUARANTINED, State.GATED, State.SUSPEC
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Which budget is in the way, and how full it is."""
+    """The budget that refuses a request, and how full the budget is."""
 
     reason: Reason
     message: str
@@ -40,21 +40,21 @@ class Refusal:
 
 @dataclass(slots=True)
 class Allocation:
-    """What a look at the whole fleet allows."""
+    """The granted and refused requests of one reconcile of the fleet."""
 
     breaker: BreakerStatus
     granted: dict[str, Request] = field(default_factory=dict)
     refused: dict[str, Refusal] = field(default_factory=dict)
-    """Why the first request of a node was not granted."""
+    """By node, why its first request was refused."""
 
 
 def share(nodes: int, percent: int, least: int = 1) -> int:
-    """So many per cent of the nodes, rounded down, but at least so many."""
+    """Return that percentage of the nodes, rounded down, but at least `least`."""
     return max(least, nodes * percent // 100)
 
 
 class BudgetUsage:
-    """How full every budget is; it fills as requests are granted."""
+    """Use of every budget. It grows as requests are granted."""
 
     def __init__(self, policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: datetime) -> None:
         self.rules = policy.spec.budgets
@@ -76,9 +76,9 @@ class BudgetUsage:
         self.spares = sum(1 for one in nodes.values() if _spare(one)) - swapping
 
     def refuses(self, kind: RequestKind, one: AssessedNode) -> Refusal | None:
-        """The first budget that has nothing left for this; None when all grant it."""
+        """Return the first budget that is exhausted for this request; None if all grant it."""
         if kind is RequestKind.SWEEP:
-            # What is routine keeps nobody from returning to service.
+            # Routine sweeps must not delay a node's return to service, so they do not count here.
             return _over(Reasons.SWEEP_BUDGET, kind, self.required_sweeps, self.sweeps_limit)
         if kind is RequestKind.ROUTINE:
             refused = _over(Reasons.SWEEP_BUDGET, kind, self.sweeps, self.sweeps_limit)
@@ -109,14 +109,14 @@ class BudgetUsage:
         return Refusal(Reasons.JOB_BUDGET, Reasons.JOB_BUDGET.format(want=kind, job=job, seconds=span))
 
     def _spares(self, kind: RequestKind, reserved: int) -> Refusal | None:
-        """Whether one idle node can be spared: a job that moves takes one, too."""
+        """Refuse the request unless an idle node can be spared: a swapped job needs one, too."""
         if self.spares > reserved:
             return None
         message = Reasons.SPARES_BUDGET.format(want=kind, count=self.spares, limit=reserved)
         return Refusal(Reasons.SPARES_BUDGET, message)
 
     def record(self, kind: RequestKind, one: AssessedNode) -> None:
-        """Counts what was granted."""
+        """Count a granted request."""
         if kind in SWEEPS:
             self.sweeps += 1
             self.required_sweeps += 1 if kind is RequestKind.SWEEP else 0
@@ -138,7 +138,7 @@ def allocate(
     requests: Mapping[str, tuple[Request, ...]],
     now: datetime,
 ) -> Allocation:
-    """Grants what the breaker and every budget leave room for, what costs most first."""
+    """Grant all requests that the breaker and every budget permit, in order of priority."""
     allocation = Allocation(breakers.next_state(policy, nodes, now))
     usage = BudgetUsage(policy, nodes, now)
     for name, request in _in_order(nodes, requests):
@@ -162,13 +162,15 @@ def allocate(
 def _in_order(
     nodes: Mapping[str, AssessedNode], requests: Mapping[str, tuple[Request, ...]]
 ) -> Iterable[tuple[str, Request]]:
-    """Drains, quarantines, sweeps; among these what has cost most, or is nearest to its return."""
+    """Sort requests: drains, quarantines, sweeps. Of equal ones the most costly node, or the one nearest to
+    service, is first.
+    """
 
     def rank(entry: tuple[str, Request]) -> tuple[int, float, str]:
         name, request = entry
         status = nodes[name].status
         if request.kind is RequestKind.ROUTINE:
-            return _FIRST[request.kind], 0.0, ""  # in the order in which they are wanted
+            return _FIRST[request.kind], 0.0, ""  # Routine requests keep their order.
         if request.kind is RequestKind.SWEEP:
             known = status.state in _SWEPT_FIRST
             return _FIRST[request.kind], float(_SWEPT_FIRST.index(status.state) if known else 9), name

@@ -1,4 +1,4 @@
-"""What a NodeHealth says of itself to people and to other controllers."""
+"""The conditions of a NodeHealth."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def with_conditions(
     generation: int,
     now: datetime,
 ) -> NodeHealthStatus:
-    """The status with its conditions."""
+    """Return the status with its conditions."""
     found = [
         _condition(status, ConditionType.QUALIFIED, *_qualified(status, policy), generation, now),
         _condition(
@@ -69,7 +69,7 @@ def _acting(
     refusal: Refusal | None,
     now: datetime,
 ) -> tuple[_Value, Reason, str]:
-    """Whether what is wanted is done; False says what is in the way."""
+    """Return the Acting condition. False names what prevents the action that is wanted."""
     if policy is not None and policy.spec.mode is Mode.OBSERVE and status.confirmed_at is not None:
         return "False", Reasons.OBSERVED_ONLY, Reasons.OBSERVED_ONLY.message
     if refusal is not None:

@@ -1,6 +1,7 @@
-"""The controller of NodeHealths: the sweeps that a node waits for, and the status of unguarded hardware.
+"""The controller of NodeHealths: it creates the sweeps that nodes wait for, and keeps the status of
+hardware without a policy.
 
-The status of hardware under a policy is decided for all of it together (guardpolicy/controller.py).
+The status of hardware under a policy is decided for all its hardware together (guardpolicy/controller.py).
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.nodehealth import KIND
 
 ON_NODE = "status.nodeRef.name"
-"""Path of the name of the node that hardware was last seen on."""
-_KEPT_SECONDS, _KEPT_UNASKED_SECONDS = 86_400, 3_600
+"""Path of the name of the node that the hardware was last seen on. @(_KEPT_SECONDS, _KEPT_OPTIONAL_SECONDS)
+Seconds for which a finished sweep of a node is kept. Its result is stored in the NodeHealth.
+"""
+_KEPT_SECONDS, _KEPT_OPTIONAL_SECONDS = 86_400, 3_600
 """Life of a finished sweep that was made for a node. What it came to is in the NodeHealth."""
 
 
@@ -39,9 +42,9 @@ class Observed:
 
     member: Member
     policy: GuardPolicy | None = None
-    """The policy for the hardware; None for none."""
+    """The policy for the hardware, or None."""
     requester: GuardPolicy | None = None
-    """The policy that `status.policy` names, by whose rules a sweep is made."""
+    """The policy that `status.policy` names. Its rules apply to the sweep."""
     sweep_exists: bool = True
     """False if the HealthSweep that the status names does not exist."""
 
@@ -72,7 +75,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Make the sweep that the stored status names; keep the status of hardware without a policy."""
+    """Create the sweep that the stored status names; update the status of hardware without a policy."""
     children = tuple(_sweep(observed))
     if observed.policy is not None:
         return Plan(children=children)
@@ -89,7 +92,7 @@ def _sweep(observed: Observed) -> Iterable[Child]:
     spec = {
         "nodes": [node],
         "deadline": policy.spec.sweeps.deadline,
-        "ttlSecondsAfterFinished": _KEPT_UNASKED_SECONDS if ref.cause in OPTIONAL_CAUSES else _KEPT_SECONDS,
+        "ttlSecondsAfterFinished": _KEPT_OPTIONAL_SECONDS if ref.cause in OPTIONAL_CAUSES else _KEPT_SECONDS,
     }
     yield Create(HEALTH_SWEEPS, manifest(HEALTH_SWEEPS, ref.name, spec))
 
@@ -102,7 +105,7 @@ def _own_agent(reader: Reader, key: Key) -> Iterable[str]:
 def _bound(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
     """Return the hardware that a node reports, and the hardware that was last seen there.
 
-    Nothing is bound here: a thousand nodes change together, and each would bind all of them.
+    Call no `bindings()` here: a thousand nodes may change together, and each call would bind all of them.
     """
     item: Any = after if after is not None else before
     names = {one.name for one in reader.referring(KIND, ON_NODE, item.name)}
@@ -120,7 +123,7 @@ def _rules(policy: CachedObject) -> Hashable:
 
 CONTROLLER = Controller(
     KIND,
-    summary="Makes the sweep that hardware waits for, and keeps the status of hardware under no policy.",
+    summary="Creates the sweep that hardware waits for, and keeps the status of hardware without a policy.",
     observe=observe,
     plan=plan,
     validity=None,

@@ -1,4 +1,4 @@
-"""What counts against a node, and when it is enough. Only what lasts, or what a sweep found, counts."""
+"""Evidence against nodes, and the rule for acting on it. Only lasting slowness and failed sweeps count."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from convoy_crds.nodehealth import MOST_EVIDENCE, Evidence, EvidenceKind, NodeHe
 from convoy_crds.reasons.catalogue import Reasons
 
 STALE = timedelta(minutes=2)
-"""A suspicion not renewed for so long is of the past."""
+"""Age at which a suspicion that was not renewed no longer counts."""
 WORSE = 1.25
-"""A loss is written down again when it has grown by so much: etcd is not a time series."""
+"""Growth factor at which a loss is stored again: etcd is not a time series database."""
 
 
 class Case(NamedTuple):
-    """Whether there is enough to take a node out of service, and in which words."""
+    """Whether the evidence permits taking a node out of service, and the reason in words."""
 
     proven: bool
     why: str = ""
 
 
 def counts(suspicion: Suspicion, detection: Detection, now: datetime) -> bool:
-    """Whether a suspicion is evidence: slow enough, for long enough, and still so."""
+    """Return True if a suspicion is evidence: slow enough, for long enough, and still present."""
     slow = suspicion.slowdown >= 1 + detection.least_slowdown_percent / 100
     lasting = suspicion.seen - suspicion.since >= length(detection.lasting)
     return slow and lasting and now - suspicion.seen <= STALE
@@ -36,7 +36,9 @@ def counts(suspicion: Suspicion, detection: Detection, now: datetime) -> bool:
 def gathered(
     status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
 ) -> list[Evidence]:
-    """The evidence with what the detector says now. Nothing is believed of a node that is not heard."""
+    """Return the evidence, updated with the detector's suspicions. While the agent is away nothing is
+    updated.
+    """
     if not facts.agent_connected:
         return status.evidence
     known = {(one.kind, one.source): one for one in status.evidence}
@@ -70,7 +72,7 @@ def _noted(known: Evidence | None, suspicion: Suspicion, refresh: timedelta) -> 
 
 
 def failed(evidence: Sequence[Evidence], result: SweepResult) -> list[Evidence]:
-    """The evidence with a failed sweep."""
+    """Return the evidence with a failed sweep added."""
     found = Evidence(
         kind=EvidenceKind.SWEEP,
         source=result.name,
@@ -83,37 +85,40 @@ def failed(evidence: Sequence[Evidence], result: SweepResult) -> list[Evidence]:
 
 
 def forgiven(facts: HardwareFacts) -> list[Evidence]:
-    """What jobs hold against a node, with all that it has cost so far forgiven."""
+    """Return the jobs' suspicions as evidence, with all losses so far forgiven."""
     known = [_noted(None, one, timedelta(0)) for one in facts.suspicions]
     return [one.model_copy(update={"forgiven": one.loss}) for one in known][-MOST_EVIDENCE:]
 
 
 def passed(evidence: Sequence[Evidence]) -> list[Evidence]:
-    """The evidence after a sweep that passed: earlier failures are refuted, losses until now are forgiven."""
+    """Return the evidence after a passed sweep: earlier failures are refuted, and losses until now are
+    forgiven.
+    """
     online = [one for one in evidence if one.kind is EvidenceKind.ONLINE]
     return [one.model_copy(update={"forgiven": one.loss}) for one in online]
 
 
 def unrefuted(evidence: Sequence[Evidence]) -> list[Evidence]:
-    """The evidence that no later sweep has refuted."""
+    """Return the evidence that no later sweep has refuted."""
     return [one for one in evidence if one.kind is EvidenceKind.SWEEP or one.loss > one.forgiven]
 
 
 def failures(evidence: Sequence[Evidence]) -> int:
-    """Sweeps that failed it, and that none has refuted since."""
+    """Return the number of failed sweeps that no later sweep has refuted."""
     return sum(1 for one in evidence if one.kind is EvidenceKind.SWEEP)
 
 
 def last_sign(evidence: Sequence[Evidence]) -> datetime | None:
-    """When something last spoke against the node."""
+    """Return the time of the newest evidence; None without evidence."""
     return max((one.seen for one in evidence), default=None)
 
 
 def case(status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime) -> Case:
-    """Whether the node may be acted against.
+    """Decide whether the guard may act against the node.
 
     Two kinds of evidence confirm one another, and so do two failed sweeps. Slowness alone is enough once it
-    has cost what moving the jobs costs (the ski-rental rule: at worst twice the optimum), while it lasts.
+    has cost what a swap of the jobs costs, while it lasts. This is the ski-rental rule: at worst twice the
+    optimum.
     """
     evidence = status.evidence
     sweeps = [one for one in evidence if one.kind is EvidenceKind.SWEEP]
@@ -121,7 +126,7 @@ def case(status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, 
     if sweeps and online:
         return Case(True, f"{_words(online[-1])}; {sweeps[-1].message or sweeps[-1].source}")
     if len(sweeps) > 1:
-        return Case(True, f"HealthSweeps {sweeps[-2].source} and {sweeps[-1].source} failed it")
+        return Case(True, f"HealthSweeps {sweeps[-2].source} and {sweeps[-1].source} both failed the node")
     cost = swap_cost(facts, spec)
     lasting = (
         [one for one in facts.suspicions if counts(one, spec.detection, now)] if facts.agent_connected else []
@@ -130,12 +135,14 @@ def case(status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, 
     for suspicion in lasting:
         lost = suspicion.loss - forgiven.get(suspicion.job, 0.0)
         if lost >= cost:
-            return Case(True, f"{suspicion.job} lost {lost:.0f} GPU-seconds; moving it costs {cost:.0f}")
+            return Case(
+                True, f"job {suspicion.job} lost {lost:.0f} GPU-seconds on it; a swap costs {cost:.0f}"
+            )
     return Case(False)
 
 
 def swap_cost(facts: HardwareFacts, spec: GuardPolicySpec) -> float:
-    """GPU-seconds that moving the node's jobs costs: as measured, else as the policy has it."""
+    """Return the GPU-seconds that a swap of the node's jobs costs: measured, or from the policy."""
     if facts.swap_cost is not None:
         return facts.swap_cost
     return float(seconds(spec.drain.swap_cost) * (facts.node.gpus if facts.node else 1))

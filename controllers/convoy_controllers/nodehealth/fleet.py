@@ -1,8 +1,9 @@
-"""One look at all hardware of a policy: what is to be stored, who is to be emptied, and what is to be swept.
+"""One decision about all hardware of a policy: which statuses to store, which jobs to swap, and what to
+sweep.
 
-The order in which it is carried out is part of it: the policy's status (the breaker) is stored first, then
-the nodes' statuses, in any order, and only what is stored is acted on. An operator that dies in between has
-granted nothing that the next one does not count.
+The order of writes is part of the decision. The policy's status (the breaker) is stored first, then the
+nodes' statuses in any order. Only stored statuses are acted on. So if an operator dies in between, its
+successor counts everything that was granted.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ from convoy_crds.guardpolicy import BreakerState, GuardPolicy, GuardPolicyStatus
 from convoy_crds.nodehealth import NodeHealthStatus, State
 
 RECONCILE_SECONDS = 15.0
-"""Between two looks when nothing is heard: timeouts are of minutes."""
+"""Seconds between two reconciles without an event. Timeouts take minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """What one look wants."""
+    """The result of one decision."""
 
     policy: GuardPolicyStatus | None = None
-    """None when it is as stored. Stored before anything else."""
+    """The policy's new status, to be stored before anything else; None if it is unchanged."""
     statuses: dict[str, NodeHealthStatus] = field(default_factory=dict)
-    """By NodeHealth, those that differ from what is stored."""
+    """Changed statuses by NodeHealth."""
     refused: dict[str, Refusal] = field(default_factory=dict)
 
 
 def decide(fleet: Fleet, now: datetime) -> FleetPlan:
-    """Decides about all nodes of a policy together."""
+    """Decide about all nodes of a policy together."""
     policy, members = fleet.policy, {member.name: member for member in fleet.members}
     nodes = {
         name: AssessedNode(machine.next_status(member, policy, now), member.facts, member.health.status)
@@ -60,14 +61,16 @@ def decide(fleet: Fleet, now: datetime) -> FleetPlan:
 
 
 def unguarded(member: Member, now: datetime) -> NodeHealthStatus | None:
-    """What is to be stored of hardware that no policy is for; None when it is stored."""
+    """Return the new status of hardware without a policy; None if it is unchanged."""
     status = machine.next_status(member, None, now)
     status = with_conditions(status, member.facts, None, None, member.health.metadata.generation, now)
     return status if status != member.health.status else None
 
 
 def must_swap(status: NodeHealthStatus, policy: GuardPolicy | None) -> bool:
-    """Whether pods are to be moved off the node, by what is stored. An open breaker lets a drain rest."""
+    """Return True if the node's jobs are to be swapped now, according to the stored status. An open breaker
+    pauses this.
+    """
     if policy is None or policy.spec.mode is Mode.OBSERVE or status.state is not State.DRAINING:
         return False
     return policy.status.breaker.state is not BreakerState.OPEN

@@ -1,7 +1,7 @@
-"""Ranks that are as slow wherever they are: it is their own work, and no node's fault.
+"""Ranks that are equally slow on every node: the cause is their own work, not a node.
 
-A move is an experiment. Rank 0 that also logs, or a program that deals out work unevenly, is slower than its
-peers on whatever node it runs; without this, one node after another would be accused of it.
+A swap is an experiment. Rank 0 may also write logs, or a program may distribute work unevenly: such a rank
+is slower than its peers on every node. Without this module, one node after another would be accused of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from convoy_controllers.nodehealth.pacing import JobPace, Slow, as_before, later
 from convoy_crds.nodehealth import Action, NodeHealth, Outcome, PaceRecord
 
 KEPT = timedelta(days=7)
-"""For which it is remembered of a job's ranks; then one node may be tried once more."""
+"""Time for which such ranks are remembered. Afterwards one node may be tried again."""
 
 
 def without_followers(
@@ -23,8 +23,9 @@ def without_followers(
     paces: Mapping[str, JobPace],
     now: datetime,
 ) -> dict[str, tuple[Suspicion, ...]]:
-    """By node, what is held against it, but for what has come along with ranks that were swapped off another.
-    Once that is found to have been so, of these ranks it is nowhere held against anybody for some time.
+    """Return the suspicions by node without those that followed swapped ranks from another node.
+
+    Once the outcome of the swap is Wrong, these ranks accuse no node at all for KEPT.
     """
     swapped = [
         (health.status.node_ref.name, pace, action.outcome)

@@ -1,7 +1,7 @@
-"""One node's health: what becomes of it by itself, what it wants, and what a grant does.
+"""State machine of one node's health: automatic changes, requests, and the effect of a grant.
 
-Whatever returns a node to service, or takes it on towards that, happens here and needs nobody's leave. What
-takes it out of service is only wanted here: see `budget` and `breaker`.
+Every step towards a return to service happens here and needs no permission. A step that takes a node out of
+service is only requested here; see `budget` and `breaker`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from convoy_crds.reasons.catalogue import Reasons
 
 
 class RequestKind(StrEnum):
-    """What a node would do next if it may."""
+    """Kind of action that needs permission."""
 
     SWEEP = "a sweep"
     ROUTINE = "a routine sweep"
@@ -39,16 +39,16 @@ SWEEPS = frozenset((RequestKind.SWEEP, RequestKind.ROUTINE))
 
 
 class Request(NamedTuple):
-    """A want, and why."""
+    """An action that a node requests, and the reason."""
 
     kind: RequestKind
     why: str = ""
     cause: SweepCause = SweepCause.SUSPECTED
-    """Of a sweep."""
+    """Cause of a requested sweep."""
 
 
 def next_status(member: Member, policy: GuardPolicy | None, now: datetime) -> NodeHealthStatus:
-    """What is stored, with all that follows from the facts without anybody's leave."""
+    """Return the stored status with all changes that need no permission."""
     status, facts = member.health.status, member.facts
     status = _bound(status, facts, policy, now)
     if status.since is None:
@@ -57,7 +57,7 @@ def next_status(member: Member, policy: GuardPolicy | None, now: datetime) -> No
     before = status.released_at
     status = manual.apply_spec(status, member.health.spec, now)
     if status.released_at != before:
-        # What goes on counts from here on.
+        # The evidence starts anew: only losses from now on count.
         status = status.model_copy(update={"evidence": evidence.forgiven(facts)})
     if policy is None or policy.spec.mode is Mode.OBSERVE:
         status = _observed(status, now)
@@ -87,7 +87,9 @@ def _initial(
 
 
 def gates(policy: GuardPolicy | None, facts: HardwareFacts) -> bool:
-    """Whether hardware seen for the first time takes no pods: it is younger than the policy, and has none."""
+    """Return True if new hardware gets no pods until a sweep: it is younger than the policy and runs no
+    job.
+    """
     if policy is None or policy.spec.mode is Mode.OBSERVE or policy.spec.on_join is OnJoin.ACCEPT:
         return False
     made, node = policy.metadata.creation_timestamp, facts.node
@@ -97,7 +99,7 @@ def gates(policy: GuardPolicy | None, facts: HardwareFacts) -> bool:
 def _bound(
     status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy | None, now: datetime
 ) -> NodeHealthStatus:
-    """Follows the hardware to the node that has it. A boot is remembered when a repair begins, not here."""
+    """Update the reference to the node that has the hardware. The boot id stays fixed during a repair."""
     node, known = facts.node, status.node_ref
     name = policy.metadata.name if policy is not None else ""
     if status.policy != name:
@@ -115,14 +117,14 @@ def _bound(
         return status
     message = Reasons.MOVED.format(before=known.name, after=node.name)
     since = status.since
-    # The same state: how long it has been in it goes on.
+    # The state is unchanged, so keep the time since which it lasts.
     sweep = status.sweep
     renamed_status = with_state(status, status.state, now, Reasons.MOVED, message)
     return renamed_status.model_copy(update={"since": since, "message": status.message, "sweep": sweep})
 
 
 def _with_silence(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) -> NodeHealthStatus:
-    """Time without telemetry is time in which nothing could be seen: it makes no node clean."""
+    """Return the status with the silence of its agent. Time without telemetry is no clean time."""
     if not facts.agent_connected:
         return status if status.silent_since else status.model_copy(update={"silent_since": now})
     if status.silent_since is None:
@@ -134,7 +136,7 @@ def _with_silence(status: NodeHealthStatus, facts: HardwareFacts, now: datetime)
 
 
 def _observed(status: NodeHealthStatus, now: datetime) -> NodeHealthStatus:
-    """A node that is only watched is in service."""
+    """Return the status of a node that is only observed: it is in service."""
     if status.state in ACCUSED:
         after = State.SUSPECT if status.evidence else service(status, now)
     elif status.state in (State.GATED, State.SWEEPING, State.PROBATION):
@@ -145,7 +147,7 @@ def _observed(status: NodeHealthStatus, now: datetime) -> NodeHealthStatus:
 
 
 def service(status: NodeHealthStatus, now: datetime) -> State:
-    """In which state a node against which nothing speaks is in service."""
+    """Return the in-service state of a node without evidence against it."""
     passed = status.qualified_until is not None and now < status.qualified_until
     return State.QUALIFIED if passed else State.UNVERIFIED
 
@@ -156,7 +158,7 @@ def _next_state(
     spec = policy.spec
     if status.state in (State.UNVERIFIED, State.QUALIFIED, State.PROBATION):
         if worst := evidence.unrefuted(status.evidence):
-            words = worst[-1].message or f"{worst[-1].cause} in {worst[-1].source}"
+            words = worst[-1].message or f"{worst[-1].source}: {worst[-1].cause}"
             return with_state(
                 status, State.SUSPECT, now, Reasons.SLOWER_THAN_PEERS, words, worst[-1].provenance
             )
@@ -181,7 +183,7 @@ def _next_state(
 def clean(
     status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy, now: datetime, span: str
 ) -> bool:
-    """Whether nothing has spoken against a node for so long, while something could have been heard."""
+    """Return True if there was no sign against the node for `span`, while its agent was connected."""
     if not facts.agent_connected or any(
         evidence.counts(one, policy.spec.detection, now) for one in facts.suspicions
     ):
@@ -199,7 +201,9 @@ def _clear(status: NodeHealthStatus, now: datetime, span: str) -> NodeHealthStat
 def _confirmed(
     status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy, now: datetime
 ) -> NodeHealthStatus:
-    """Remembers when there first was enough to act on: the breaker counts these, acted on or not."""
+    """Store when the evidence first sufficed for an action. The breaker counts these nodes, acted on or
+    not.
+    """
     if status.state is State.SUSPECT or status.state is State.GATED:
         proven = _proven(status, facts, policy, now).proven
         if proven and status.confirmed_at is None:
@@ -211,7 +215,7 @@ def _proven(
     status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy, now: datetime
 ) -> evidence.Case:
     if status.state is State.GATED:
-        # It has never been in service, and is not taken from anybody.
+        # The node was never in service, so no job loses it.
         failed = [one for one in status.evidence if one.kind is EvidenceKind.SWEEP]
         return evidence.Case(bool(failed), failed[-1].message or failed[-1].source if failed else "")
     return evidence.case(status, facts, policy.spec, now)
@@ -220,10 +224,10 @@ def _proven(
 def requests(
     status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy, now: datetime
 ) -> tuple[Request, ...]:
-    """What the node wants that needs leave; the first that is granted is done."""
+    """Return the actions that need permission. The first one that is granted is done."""
     found: list[Request] = []
     if status.state in (State.SUSPECT, State.GATED):
-        # Nothing is done about a node that is not heard: what was seen may not be so any more.
+        # No action while the agent is away: the evidence may be out of date.
         case = _proven(status, facts, policy, now)
         if case.proven and facts.agent_connected:
             found.append(Request(RequestKind.QUARANTINE, case.why))
@@ -239,7 +243,7 @@ def requests(
 def granted(
     status: NodeHealthStatus, facts: HardwareFacts, hardware: str, request: Request, now: datetime
 ) -> NodeHealthStatus:
-    """The status after a request was granted."""
+    """Return the status after a request was granted."""
     if request.kind in SWEEPS:
         return sweeping.with_sweep(status, hardware, request.cause, now)
     if request.kind is RequestKind.QUARANTINE:

@@ -1,4 +1,4 @@
-"""What people say comes first: a node condemned, left alone for a while, or put back into service by hand."""
+"""Decisions by people, which come first: condemn a node, exempt it for a while, or release it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from convoy_crds.reasons.catalogue import Reasons
 
 _LONGEST = timedelta(hours=MOST_EXEMPT_HOURS)
 _AFTER_EXEMPTION = {
-    # To be acted on again, the evidence has to pass the budgets again.
+    # After an exemption, evidence must pass the budgets again before an action.
     State.QUARANTINED: State.SUSPECT,
     State.DRAINING: State.SUSPECT,
     State.REPAIRING: State.SUSPECT,
@@ -27,7 +27,9 @@ _AFTER_EXEMPTION = {
 
 
 def apply_spec(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> NodeHealthStatus:
-    """The status as people want it; unchanged when they want nothing, or have had it."""
+    """Return the status with the decisions of the spec applied; unchanged if there are none, or all are
+    applied.
+    """
     if spec.condemned is not None:
         if status.state is State.CONDEMNED:
             return status if status.condemned_by_hand else _by_hand(status)
@@ -44,12 +46,14 @@ def apply_spec(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) ->
 
 
 def exempt_until(exemption: ExemptStatus) -> datetime:
-    """When an exemption really ends."""
+    """Return when an exemption ends, limited to the longest permitted one."""
     return min(exemption.until, exemption.since + _LONGEST)
 
 
 def exempted_until(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> datetime | None:
-    """The end of the exemption that holds now; None when none does. One that is still to be noted holds."""
+    """Return the end of the exemption that holds now; None without one. It may not be stored in the status
+    yet.
+    """
     decision, known = spec.exempt, status.exemption
     if decision is None or spec.condemned is not None:
         return None

@@ -1,6 +1,7 @@
-"""What a job sees of a node that may lie in it and need not, such as input that comes late to one rank.
+"""Hints of jobs at a node that may be the node's fault or not, such as late input of one rank.
 
-Nothing is held against the node; but a sweep of it, once it is idle, tells a slow PCIe from a slow loader.
+A hint does not count as evidence. But once the node is idle, a sweep can tell a slow PCIe link from a slow
+loader.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from convoy_crds.guardpolicy import GuardPolicySpec, Mode
 from convoy_crds.nodehealth import NodeHealthStatus, Notice, State
 
 _OPEN = (State.UNVERIFIED, State.QUALIFIED)
-"""Others are on their way to a sweep, or suspect anyway."""
+"""States in which a hint is stored. In other states the node awaits a sweep or is suspect anyway."""
 
 
 def with_notice(
     status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
 ) -> NodeHealthStatus:
-    """The status with what is seen now, if that lasts and no sweep has looked into such a thing lately: a
-    slow loader comes with its job again and again. Without what no sweep will look into.
+    """Return the status with the current hint, if it lasts and no sweep has tested one recently.
+
+    A slow loader comes back with its job again and again. Remove a hint that no sweep will test.
     """
     known, kept = status.noticed, length(spec.qualification.suspect_clears)
     sweeps = spec.sweeps is not None and spec.mode is Mode.ACT and status.state in _OPEN

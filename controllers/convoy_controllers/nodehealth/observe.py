@@ -1,4 +1,4 @@
-"""Observations of hardware: its node, its policy, and what jobs and sweeps report of it."""
+"""Observations of hardware: its node, its policy, and the reports of jobs and sweeps."""
 
 from __future__ import annotations
 
@@ -27,44 +27,44 @@ _DEFAULT_RACK = Budgets().rack_label
 
 @dataclass(frozen=True, slots=True)
 class PlacedJob:
-    """A job that has pods on nodes."""
+    """A job with pods on nodes."""
 
     name: str
     """namespace/name."""
     nodes: Mapping[str, int]
-    """By node, its pods there that would have to leave."""
+    """By node, the number of its pods there."""
     gpus: int = 1
-    """Ranks, on all nodes: each has an accelerator, or a share of the processor."""
+    """Its ranks on all nodes. Each has an accelerator, or a share of the processor."""
     swappable: bool = True
-    """Whether it may be moved, and would go on from what it has saved."""
+    """True if it permits a swap, and would continue from a saved state."""
     saved: datetime | None = None
-    """When what it would go on from was saved. The node that it leaves is there still, with its memory."""
+    """When that state was saved. The node that it leaves still exists, with its memory."""
     formed: datetime | None = None
-    """When what it does now began."""
+    """When the current incarnation started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """All that an observation of hardware is made of."""
+    """Inputs of an observation of hardware."""
 
     policies: Sequence[GuardPolicy]
-    """In the order of their precedence, see `in_order`."""
+    """Policies in order of precedence; see `in_order`."""
     healths: Mapping[str, NodeHealth]
-    """By name, as they are stored."""
+    """Stored NodeHealths by name."""
     bindings: Bindings
     jobs: Mapping[str, Sequence[PlacedJob]] = field(default_factory=dict)
     """By node, the jobs with pods on it."""
     suspicions: Mapping[str, tuple[Suspicion, ...]] = field(default_factory=dict)
-    """By node, what jobs hold against it."""
+    """By node, the suspicions of jobs against it."""
     noticed: Mapping[str, tuple[Suspicion, ...]] = field(default_factory=dict)
-    """By node, what jobs see of it that may lie in it and need not."""
+    """By node, hints of jobs that may be the node's fault or not."""
     swept: Mapping[str, Sequence[SweepResult]] = field(default_factory=dict)
-    """By hardware, verdicts of sweeps, the oldest first."""
+    """By hardware, verdicts of sweeps, oldest first."""
     paces: Mapping[str, JobPace] = field(default_factory=dict)
-    """By job, how fast it is."""
+    """Speed by job."""
 
     def policy_of(self, name: str) -> GuardPolicy | None:
-        """The policy for a piece of stored hardware. Hardware whose node is away keeps the policy it had."""
+        """Return the policy for a piece of stored hardware. Hardware whose node is away keeps its policy."""
         node = self.bindings.chosen.get(name)
         if node is not None:
             return policy_for(self.policies, node.labels)
@@ -73,12 +73,12 @@ class Hardware:
 
 
 def in_order(policies: Iterable[GuardPolicy]) -> list[GuardPolicy]:
-    """Sort policies by precedence: the first whose selector matches a node is for it."""
+    """Sort policies by precedence: the first whose selector matches a node applies."""
     return sorted(policies, key=lambda policy: (-policy.spec.priority, policy.metadata.name))
 
 
 def policy_for(policies: Sequence[GuardPolicy], labels: Mapping[str, str]) -> GuardPolicy | None:
-    """Return the policy, of those in order, for a node with these labels."""
+    """Return the first of the sorted policies that matches a node's labels."""
     return next((policy for policy in policies if policy.spec.selector.matches(labels)), None)
 
 
@@ -95,7 +95,7 @@ def fleet(policy: GuardPolicy, hardware: Hardware, now: datetime) -> Fleet:
 
 
 def unknown(policy: GuardPolicy, hardware: Hardware) -> dict[str, str]:
-    """Return, by name, the hardware on nodes of a policy that is stored nowhere, with the youngest node."""
+    """Return the hardware on nodes of a policy that has no NodeHealth, each with its youngest node."""
     found = {}
     for name, nodes in hardware.bindings.claims.items():
         youngest = max(nodes, key=lambda node: node.created)
@@ -106,7 +106,7 @@ def unknown(policy: GuardPolicy, hardware: Hardware) -> dict[str, str]:
 
 
 def member(name: str, policy: GuardPolicy | None, hardware: Hardware, now: datetime) -> Member:
-    """Observe one piece of stored hardware. `hardware.suspicions` are what is held against nodes."""
+    """Observe one piece of stored hardware."""
     health, node = hardware.healths[name], hardware.bindings.chosen.get(name)
     there = hardware.jobs.get(node.name, ()) if node is not None else ()
     held = hardware.suspicions.get(node.name, ()) if node is not None else ()
@@ -127,9 +127,9 @@ def member(name: str, policy: GuardPolicy | None, hardware: Hardware, now: datet
 
 
 def results(sweeps: Iterable[HealthSweep], hardware: str = "") -> dict[str, list[SweepResult]]:
-    """Sort verdicts of sweeps by hardware, the oldest first. An inventory alone makes nobody pass.
+    """Group verdicts of sweeps by hardware, oldest first. A pass on the inventory alone does not count.
 
-    `hardware` takes the verdicts on that hardware alone.
+    `hardware` restricts the result to that hardware.
     """
     found: dict[str, list[SweepResult]] = defaultdict(list)
     for sweep in sweeps:
@@ -147,7 +147,7 @@ def results(sweeps: Iterable[HealthSweep], hardware: str = "") -> dict[str, list
 
 
 def _result(health: NodeHealth, results_: Sequence[SweepResult]) -> SweepResult | None:
-    """Of the sweep that is waited for; else the last verdict, whoever has asked for it."""
+    """Return the verdict of the awaited sweep, or the last verdict of any sweep."""
     ref = health.status.sweep
     awaited = next((one for one in results_ if ref is not None and one.name == ref.name), None)
     verdicts = [one for one in results_ if one.verdict is not Verdict.INCONCLUSIVE]
@@ -155,7 +155,7 @@ def _result(health: NodeHealth, results_: Sequence[SweepResult]) -> SweepResult 
 
 
 def by_node(jobs: Iterable[PlacedJob]) -> dict[str, list[PlacedJob]]:
-    """Sort jobs by the nodes that they have pods on."""
+    """Group jobs by the nodes that they have pods on."""
     found: dict[str, list[PlacedJob]] = defaultdict(list)
     for job in jobs:
         for node in job.nodes:
@@ -164,7 +164,7 @@ def by_node(jobs: Iterable[PlacedJob]) -> dict[str, list[PlacedJob]]:
 
 
 def node_facts(node: ReportedNode, policy: GuardPolicy | None, jobs: Sequence[PlacedJob]) -> NodeFacts:
-    """Return the facts of a node and of the jobs on it."""
+    """Return the facts about a node and the jobs on it."""
     label = policy.spec.budgets.rack_label if policy is not None else _DEFAULT_RACK
     return NodeFacts(
         name=node.name,
@@ -193,6 +193,6 @@ def _facts(
 
 
 def _unsaved(job: PlacedJob, now: datetime) -> float:
-    """GPU-seconds since a job last saved its state, or since it formed."""
+    """Return the GPU-seconds since a job last saved its state, or since it formed."""
     since = max((time for time in (job.saved, job.formed) if time is not None), default=now)
     return max(0.0, (now - since).total_seconds()) * job.gpus

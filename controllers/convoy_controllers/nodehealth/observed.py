@@ -1,4 +1,4 @@
-"""All that a decision about a node's health may look at besides what is stored of it."""
+"""Inputs of a decision about a node's health, in addition to the stored status."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from convoy_crds.nodehealth import NodeHealth, PaceRecord, Provenance, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """What the online detector holds against a node now, and has without a break. Victims, whole stages and
-    what all nodes share are none.
+    """The online detector's current, uninterrupted suspicion against a node.
+
+    Victims, whole stages and slowness that all nodes share are no suspicions.
     """
 
     job: str
@@ -20,22 +21,22 @@ class Suspicion:
     since: datetime
     seen: datetime
     slowdown: float
-    """1.1 for a tenth slower than its peers."""
+    """Time relative to the peers: 1.1 is a tenth slower."""
     loss: float
-    """GPU-seconds that it has cost the job since."""
+    """GPU-seconds that the job has lost since then."""
     cause: str = ""
     message: str = ""
     gain: float = 0.0
-    """Seconds by which a step would be shorter without it."""
+    """Seconds that a step would save without the slow node."""
     beside: tuple[str, ...] = ()
     """Other nodes that the job accuses at the same time."""
     ranks: tuple[int, ...] = ()
-    """Of the job, those on this node that keep the others waiting."""
+    """Ranks of the job on this node that make the others wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """The verdict of one HealthSweep on this node."""
+    """Verdict of one HealthSweep on this hardware."""
 
     name: str
     at: datetime
@@ -43,7 +44,7 @@ class SweepResult:
     message: str = ""
     provenance: Provenance | None = None
     since: datetime | None = None
-    """When it was begun, if that is known: nothing was measured before."""
+    """When the sweep started, if known. All its measurements are later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,72 +58,74 @@ class NodeFacts:
     driver: str = ""
     boot_id: str = ""
     agent_connected: bool = True
-    """Whether its agent is heard."""
+    """True while the hub receives heartbeats of the node's agent."""
     schedulable: bool = True
-    """Whether it is ready, and nobody has cordoned it."""
+    """True if the node is ready and not cordoned."""
     pods: int = 0
-    """Pods that would have to leave, those of DaemonSets not counted."""
+    """Pods of jobs; pods of DaemonSets do not count."""
     jobs: tuple[str, ...] = ()
-    """Of these pods, by namespace/name."""
+    """namespace/name of the jobs of these pods."""
     gpus: int = 1
-    """Accelerators of these jobs, on all their nodes: what stands still while one node is moved."""
+    """Accelerators of these jobs on all their nodes: they stand still during a swap."""
     unswappable: tuple[str, ...] = ()
-    """Of these jobs, those that may not be moved: as they ask, or since they would begin anew."""
+    """Those of the jobs that may not be swapped: they forbid it, or would start from the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
 class HardwareFacts:
-    """What is so at the moment."""
+    """Current facts about one piece of hardware."""
 
     node: NodeFacts | None = None
     """None while no node has the hardware."""
     suspicions: tuple[Suspicion, ...] = ()
     sweep: SweepResult | None = None
-    """Of the sweep that the status names, once it has a verdict; where it names none, the last there was."""
+    """Verdict of the sweep that the status names, once there is one; without such a sweep, the last verdict
+    of any.
+    """
     saved: datetime | None = None
-    """By when all jobs on the node have saved their state; None for never, or for no job."""
+    """Time by which all jobs on the node have saved their state; None if one never has, or without jobs."""
     unsaved: float = 0.0
-    """GPU-seconds of work that moving now would lose."""
+    """GPU-seconds of work that a swap now would lose."""
     repaired: datetime | None = None
-    """When the owner of a repair last said that it is done."""
+    """When the owner of a repair last reported it as done."""
     recovered: float | None = None
     """Share of the predicted gain that its jobs have shown since the last action; None while unknown."""
     paces: tuple[PaceRecord, ...] = ()
-    """Of jobs that accuse it now: what is remembered when they are moved."""
+    """Speed of the jobs that accuse it now, to be stored with a swap."""
     swap_cost: float | None = None
-    """GPU-seconds that moving the node's jobs costs, as measured; None before it was."""
+    """Measured GPU-seconds of a swap of the node's jobs; None before the first measurement."""
     noticed: tuple[Suspicion, ...] = ()
-    """What jobs see of it that may lie in it and need not: nothing is held against it for that."""
+    """Hints of jobs that may be the node's fault or not. They do not count as evidence."""
     followed: frozenset[str] = frozenset()
-    """Jobs of the last action whose ranks are as slow elsewhere."""
+    """Jobs of the last action whose ranks are equally slow elsewhere."""
 
     @property
     def idle(self) -> bool:
-        """Whether nothing on it would have to leave."""
+        """Return True if no pod of a job is on it."""
         return self.node is None or self.node.pods == 0
 
     @property
     def agent_connected(self) -> bool:
-        """Whether it is there, and its agent is heard."""
+        """Return True if the node exists and its agent is connected."""
         return self.node is not None and self.node.agent_connected
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One piece of hardware: what is stored of it, and what is so."""
+    """One piece of hardware: its stored NodeHealth, and the current facts."""
 
     health: NodeHealth
     facts: HardwareFacts = field(default_factory=HardwareFacts)
 
     @property
     def name(self) -> str:
-        """Of its NodeHealth."""
+        """Name of its NodeHealth."""
         return self.health.metadata.name
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """A policy and the hardware that it is for."""
+    """A policy and the hardware that it applies to."""
 
     policy: GuardPolicy
     members: tuple[Member, ...]

@@ -1,4 +1,4 @@
-"""Whether moving jobs off a node did them the good that was predicted; a wrongly accused node is released."""
+"""Outcome of a swap: whether the jobs gained what was predicted. A wrongly accused node is released."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from convoy_crds.nodehealth import EvidenceKind, NodeHealthStatus, Outcome, Stat
 from convoy_crds.reasons.catalogue import Reasons
 
 PATIENCE = timedelta(hours=2)
-"""After which it is not known any more what an action did: jobs end, or change."""
+"""Time after which the outcome of an action stays unknown: jobs end or change."""
 
 
 def with_outcome(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) -> NodeHealthStatus:
-    """The status with the outcome of the last action, once it is known, and its consequence."""
+    """Return the status with the outcome of the last action, once it is known, and its consequence."""
     last = status.actions[-1] if status.actions else None
     if last is None or last.outcome is not Outcome.PENDING:
         return status
@@ -27,7 +27,7 @@ def with_outcome(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) 
         return _decided(status, Outcome.RIGHT, now)
     status = _decided(status, Outcome.WRONG, now, facts.followed)
     if any(one.kind is EvidenceKind.SWEEP for one in status.evidence):
-        # It did not slow these jobs, and yet something is wrong with it.
+        # The node did not slow these jobs, but a sweep found a fault.
         return status
     kept = status.quarantines[:-1]
     update = {
@@ -42,7 +42,7 @@ def with_outcome(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) 
         passed = status.qualified_until is not None and now < status.qualified_until
         after = State.QUALIFIED if passed else State.UNVERIFIED
     elif status.state is State.REPAIRING:
-        # Somebody may have begun to change it.
+        # The owner of the repair may have started to change the node.
         after = State.REQUALIFYING
     else:
         return status

@@ -1,4 +1,4 @@
-"""How much of what was predicted a job gained by leaving a node."""
+"""Gain of a job after a swap, as a share of the predicted gain."""
 
 from __future__ import annotations
 
@@ -13,57 +13,55 @@ from convoy_controllers.nodehealth.observed import HardwareFacts
 from convoy_crds.nodehealth import Action, Outcome, PaceRecord
 
 ENOUGH = 0.5
-"""Share of the predicted gain from which an action was right."""
+"""Share of the predicted gain from which on an action was right."""
 LEAST_SECONDS = 1e-4
-"""Below which a gain is none, of whatever step."""
+"""Seconds below which a gain counts as none, whatever the step takes."""
 SIGMAS = 2.5
-"""Standard errors that a share must be away from `ENOUGH` to be told."""
+"""Standard errors between a share and `ENOUGH` for the share to be significant."""
 FEWEST_WINDOWS = 12
-"""Of an incarnation, by which its pace is known."""
+"""Windows of an incarnation until its speed is known."""
 NAMED_WINDOWS = 48
-"""By which a rank that is slow for long has been named: noise is known after 12, and slowness is lasting 16
-after its alarm.
-"""
+"""Windows until a persistently slow rank has been named: 12 for the noise, and 16 after the alarm."""
 _MOST_RANKS = 64
 LEAST_GAIN = 0.02
-"""Share of a step below which a gain drowns in noise: nothing is concluded from it."""
+"""Share of a step below which a gain drowns in noise and permits no conclusion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """Ranks that keep the others of their job waiting, for long."""
+    """Ranks that persistently make the others of their job wait."""
 
     ranks: frozenset[int]
     cause: str
     gain: float
-    """Seconds by which a step would be shorter without that."""
+    """Seconds that a step would save without their slowness."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobPace:
-    """How fast a job is now."""
+    """Current speed of a job."""
 
     uid: str
     incarnation: int
     seconds: float
-    """Of a step, the median of the last windows."""
+    """Median seconds of a step in the last windows."""
     error: float
-    """Standard error of that."""
+    """Standard error of that median."""
     windows: int
-    """That this incarnation has made."""
+    """Number of windows of this incarnation."""
     ranks: int
     nodes: frozenset[str]
     slow: tuple[Slow, ...] = ()
-    """What holds it up now."""
+    """Ranks that delay it now."""
 
 
 def error(walls: Sequence[float]) -> float:
-    """Standard error of the median of steps' durations, by their robust standard deviation."""
+    """Return the standard error of the median of step durations, from their robust standard deviation."""
     return MEDIAN_ERROR * spread(np.asarray(walls, float)) / math.sqrt(len(walls))
 
 
 def paces(facts: HardwareFacts, now: Mapping[str, JobPace]) -> list[PaceRecord]:
-    """What is to be remembered of the jobs that hold something against a node when it is left."""
+    """Return the records of the jobs that accuse a node, to be stored when the jobs are swapped."""
     found = []
     for one in facts.suspicions:
         known = now.get(one.job)
@@ -86,16 +84,19 @@ def paces(facts: HardwareFacts, now: Mapping[str, JobPace]) -> list[PaceRecord]:
 
 
 def as_before(swapped: PaceRecord, now: Slow) -> bool:
-    """Whether ranks that were moved are slow again for the same cause, and about as much."""
+    """Return True if swapped ranks are slow again, for the same cause and by about as much."""
     alike = ENOUGH * swapped.gain <= now.gain <= swapped.gain / ENOUGH
     return alike and now.cause == swapped.cause and bool(now.ranks & set(swapped.slow))
 
 
 def recovered(action: Action | None, node: str, now: Mapping[str, JobPace]) -> float | None:
-    """The share of the predicted gain that the jobs of an action have shown, of the best of them; None while
-    it is not known. A job is not judged while it is on that node, or on others that it accused then, nor with
-    another number of ranks, nor while noise could have made the difference, nor, unless it has gained enough,
-    while something else holds it up, or it is too soon to know that nothing does: the same ranks, elsewhere.
+    """Return the best share of the predicted gain that a job of an action has shown; None while it is
+    unknown.
+
+    A job is not judged while it is on that node or on others that it accused then, or with another number
+    of ranks. It is not judged while noise could explain the difference. A share below ENOUGH counts only if
+    nothing else delays the job, after enough windows to name a slow rank. If the same ranks are slow
+    elsewhere, the share is 0.
     """
     shares = []
     for one, known in _since(action, node, now):
@@ -110,7 +111,7 @@ def recovered(action: Action | None, node: str, now: Mapping[str, JobPace]) -> f
 
 
 def followed(action: Action | None, node: str, now: Mapping[str, JobPace]) -> frozenset[str]:
-    """Jobs of an action whose ranks are as slow on the nodes that they are on now."""
+    """Return the jobs of an action whose ranks are equally slow on their new nodes."""
     return frozenset(
         one.job
         for one, known in _since(action, node, now)
@@ -119,14 +120,14 @@ def followed(action: Action | None, node: str, now: Mapping[str, JobPace]) -> fr
 
 
 def later(swapped: PaceRecord, now: JobPace) -> bool:
-    """Whether it is the same job, and not another of its name, in a later incarnation of the same shape."""
+    """Return True if it is the same job (same uid), in a later incarnation of the same size."""
     return now.uid == swapped.uid and now.incarnation > swapped.incarnation and now.ranks == swapped.ranks
 
 
 def _since(
     action: Action | None, node: str, now: Mapping[str, JobPace]
 ) -> Iterator[tuple[PaceRecord, JobPace]]:
-    """The jobs of an action whose outcome is asked, as far as they run elsewhere and are known there."""
+    """Yield the jobs of an action with a pending outcome that run elsewhere at a known speed."""
     if action is None or action.outcome is not Outcome.PENDING:
         return
     for one in action.paces:

@@ -17,21 +17,25 @@ _CONDITION_FIELDS = ("status", "reason", "message", "lastTransitionTime")
 
 @dataclass(frozen=True, slots=True)
 class NodePatches:
-    """What is to be changed about one Node; None where it is as it shall be."""
+    """Changes to one Node; None where it needs none."""
 
     merge: Mapping[str, Any] | None = None
-    """Of label and taints. Its resourceVersion keeps it from undoing what others have put into the list."""
+    """Merge patch of label and taints. Its resourceVersion prevents that it undoes another client's change
+    of the list.
+    """
     status: Mapping[str, Any] | None = None
-    """To be applied: of its conditions the one that is ours, or none."""
+    """Applied status with Convoy's condition, or without conditions to remove it."""
 
     @property
     def any(self) -> bool:
-        """Whether anything is to be changed."""
+        """Return True if the Node needs a change."""
         return self.merge is not None or self.status is not None
 
 
 def patches(node: Node, wanted: Marks, qualified: Condition | None, now: datetime) -> NodePatches:
-    """`qualified`: of its NodeHealth; None takes the condition from the Node."""
+    """Return the patches of a node. `qualified`: condition of its NodeHealth; None removes the Node's
+    condition.
+    """
     merge: dict[str, Any] = {}
     if node.labels.get(LABEL_NODE_HEALTH, "") != wanted.health:
         merge["metadata"] = {"labels": {LABEL_NODE_HEALTH: wanted.health or None}}

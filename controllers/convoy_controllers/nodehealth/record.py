@@ -1,4 +1,4 @@
-"""How what is stored of a node's health changes: one turn of state, with what belongs to it."""
+"""Changes of a node's stored health: the transition to another state, and the lemon score."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from convoy_crds.nodehealth import MOST_HISTORY, NodeHealthStatus, Provenance, S
 from convoy_crds.reasons.reason import Reason
 
 IN_SERVICE = frozenset((State.UNVERIFIED, State.QUALIFIED, State.SUSPECT, State.PROBATION))
-"""Takes pods."""
+"""States in which a node gets pods."""
 ACCUSED = frozenset((State.QUARANTINED, State.DRAINING, State.REPAIRING, State.REQUALIFYING))
-"""Out of service because of evidence, and on the way back."""
+"""States of a node that is out of service because of evidence, or on its way back."""
 TOKEN = frozenset((State.DRAINING, State.REPAIRING))
-"""Holds a token of the pool and of its rack."""
+"""States that hold a token of the pool and of the rack."""
 TESTED = frozenset((State.SWEEPING, State.REQUALIFYING))
-"""A sweep is under way, or about to be."""
+"""States with a sweep that runs or is about to start."""
 _HALF_LIFE = timedelta(days=30)
 _MESSAGE = 1024
 
 
 def length(duration: str) -> timedelta:
-    """A `Duration` of a policy."""
+    """Parse a `Duration` of a policy."""
     return timedelta(seconds=seconds(duration))
 
 
@@ -35,7 +35,9 @@ def with_state(
     message: str,
     provenance: Provenance | None = None,
 ) -> NodeHealthStatus:
-    """The status in another state, with the change in its history, without what that state has no use for."""
+    """Return the status in another state, with the change in its history, without what that state does not
+    need.
+    """
     change = StateChange(
         at=now,
         before=status.state,
@@ -58,10 +60,10 @@ def with_state(
 
 
 def lemon_score(quarantines: Iterable[datetime], now: datetime) -> float:
-    """Quarantines, each halved with every 30 days since."""
+    """Return the number of quarantines, each weighted by half for every 30 days of its age."""
     return round(sum(math.pow(0.5, (now - at) / _HALF_LIFE) for at in quarantines), 2)
 
 
 def within(times: Iterable[datetime], span: timedelta, now: datetime) -> int:
-    """How many of the times are no longer ago than `span`."""
+    """Return how many of the times are less than `span` ago."""
     return sum(1 for at in times if now - at < span)

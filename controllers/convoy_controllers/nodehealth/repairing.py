@@ -1,4 +1,4 @@
-"""From quarantine through drain and repair to the retest: what each waits for."""
+"""The way from quarantine through drain and repair to the retest."""
 
 from __future__ import annotations
 
@@ -13,35 +13,37 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 
 _BOOTS = (Repair.REBOOT, Repair.REIMAGE, Repair.REPLACE)
-"""Steps after which the node has booted."""
+"""Repairs after which the node has booted."""
 
 
 def may_leave(status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime) -> str:
-    """Why a quarantined node need not wait any longer for its jobs to save; empty while it does."""
+    """Return why a quarantined node need not wait any longer for its jobs to save; empty while it must
+    wait.
+    """
     since = status.since or now
     if facts.idle:
-        return "nothing runs on it"
+        return "no pod of a job runs on it"
     if facts.node is not None and facts.node.unswappable:
         return ""
     if facts.saved is not None and facts.saved >= since:
         return "its jobs have saved their state"
     waited = now - since
     if waited >= length(spec.drain.checkpoint_wait):
-        return f"its jobs did not save within {int(waited.total_seconds())} s"
+        return f"its jobs have not saved their state within {int(waited.total_seconds())} s"
     lost = sum(
         one.loss * (now - since) / (now - one.since)
         for one in facts.suspicions
         if evidence.counts(one, spec.detection, now) and now > one.since
     )
     if lost >= facts.unsaved > 0:
-        return "waiting longer costs its jobs more than the work that is not saved"
+        return "waiting longer costs its jobs more than the unsaved work"
     return ""
 
 
 def next_state(
     status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
 ) -> NodeHealthStatus:
-    """The next state of a node that is drained or repaired, once what it waits for is there."""
+    """Return the next state of a drained or repaired node, once it is reached."""
     if status.state is State.DRAINING and facts.idle:
         rules = spec.qualification
         count = within(status.quarantines, length(rules.quarantine_window), now)
@@ -91,10 +93,10 @@ def _step(
     reason: Reason | None = None,
     message: str = "",
 ) -> NodeHealthStatus:
-    """Hands the node to the owner of a step of the ladder; beyond the last it is condemned."""
+    """Hand the node to the owner of a repair step. Condemn it if no step is left."""
     ladder = spec.repair.ladder
     if not ladder:
-        words = message or "nothing is tried with it (spec.repair.ladder is empty)"
+        words = message or "no repair is configured: spec.repair.ladder of the GuardPolicy is empty"
         return with_state(status, State.REQUALIFYING, now, reason or Reasons.REPAIR_DONE, words)
     if number >= len(ladder):
         exhausted = Reasons.REPAIRS_EXHAUSTED

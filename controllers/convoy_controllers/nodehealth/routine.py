@@ -1,5 +1,5 @@
-"""Sweeps that nothing asks for: of idle nodes in service, those first where a fault is most likely, within a
-share of the nodes' time.
+"""Routine sweeps: of idle nodes in service, the likeliest to be faulty first, within a share of the nodes'
+time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _DAY = timedelta(days=1)
 _STATES = (State.UNVERIFIED, State.QUALIFIED)
 _HOUR = 3600.0
 _AGAIN = timedelta(days=7)
-"""After which a node that no sweep stands for is as one never swept: there may be a reference now."""
+"""Time after which an unverified node counts as never swept: a reference may exist by then."""
 
 
 def requests(policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: datetime) -> dict[str, Request]:
-    """By name, the nodes of a policy that are to be swept as a matter of routine, the likeliest first."""
+    """Return routine sweep requests by node, the likeliest to be faulty first."""
     sweeps = policy.spec.sweeps
     if sweeps is None or not sweeps.time_percent:
         return {}
@@ -57,7 +57,7 @@ def _age(status: NodeHealthStatus, now: datetime) -> float | None:
 
 
 def _accused(change: StateChange) -> bool:
-    """Whether something spoke against it that had not before."""
+    """Return True if a node without evidence became suspect."""
     return change.after is State.SUSPECT and change.before in (
         State.UNVERIFIED,
         State.QUALIFIED,
@@ -66,7 +66,7 @@ def _accused(change: StateChange) -> bool:
 
 
 def _cleared(status: NodeHealthStatus) -> datetime | None:
-    """When it was last found to be wrongly accused."""
+    """Return when an action against the node was last found to be wrong; None if never."""
     return max(
         (one.decided for one in status.actions if one.outcome is Outcome.WRONG and one.decided), default=None
     )

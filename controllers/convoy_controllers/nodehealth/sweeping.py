@@ -1,4 +1,4 @@
-"""What a sweep's verdict does to a node, and when a node is to be swept."""
+"""Sweeps of one node: when it needs one, and the effect of a verdict."""
 
 from __future__ import annotations
 
@@ -22,28 +22,26 @@ from convoy_crds.nodehealth import (
 from convoy_crds.reasons.catalogue import Reasons
 
 GRACE = timedelta(minutes=5)
-"""Beyond its deadline, in which a sweep may still tell of its verdict."""
+"""Time after its deadline in which a sweep may still report its verdict."""
 RETRY = timedelta(hours=1)
-"""Between two sweeps of a suspect: what was not there the first time needs time to come back."""
+"""Time between two sweeps of a suspect: an intermittent fault needs time to come back."""
 _COMMITTED = (State.DRAINING, State.REPAIRING)
-"""In these no verdict changes where it goes."""
+"""States whose next state no verdict changes."""
 OPTIONAL_CAUSES = (SweepCause.NOTICED, SweepCause.ROUTINE)
-"""Nothing is held against the node: that such a sweep cannot tell means nothing."""
+"""Causes without evidence against the node. An inconclusive sweep for such a cause changes nothing."""
 MOST_INCONCLUSIVE = 2
-"""Sweeps without a verdict after which no verdict is waited for."""
+"""Inconclusive sweeps after which the guard stops waiting for a verdict."""
 
 
 def name_of(hardware: str, since: datetime) -> str:
-    """The HealthSweep of a node that was granted then: made again after a crash, it is the same."""
+    """Return the name of a node's HealthSweep granted at `since`. The name is the same after a crash."""
     return f"{hardware[:200]}-{since:%Y%m%d-%H%M%S}"
 
 
 def with_verdict(
     status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
 ) -> NodeHealthStatus:
-    """The status with the verdict of the sweep that it waits for, if there is one; or of one that people have
-    asked for.
-    """
+    """Return the status with the verdict of the awaited sweep, or of a sweep that people created."""
     ref, result = status.sweep, facts.sweep
     if ref is None:
         return _with_other_verdict(status, result, spec, now)
@@ -53,7 +51,7 @@ def with_verdict(
             return status
         if spec.sweeps is not None and now - ref.since < length(spec.sweeps.deadline) + GRACE:
             return status
-        result = SweepResult(ref.name, now, Verdict.INCONCLUSIVE, "it was not heard of by its deadline")
+        result = SweepResult(ref.name, now, Verdict.INCONCLUSIVE, "it did not finish by its deadline")
     if ref.cause is SweepCause.NOTICED or result.verdict is not Verdict.INCONCLUSIVE:
         status = _with_hint_tested(status, result, ref.cause)
     status = status.model_copy(update={"sweep": None, "swept": result.at})
@@ -72,7 +70,7 @@ def _with_other_verdict(
     if result is None or result.verdict is Verdict.INCONCLUSIVE or status.state in _COMMITTED:
         return status
     if status.since is None or (result.since or result.at) <= status.since:
-        # Measured before it was what it is now: before a repair, perhaps.
+        # Ignore measurements from before the current state, such as from before a repair.
         return status
     if status.swept is not None and result.at <= status.swept:
         return status
@@ -84,7 +82,9 @@ def _with_other_verdict(
 def _with_hint_tested(
     status: NodeHealthStatus, result: SweepResult, cause: SweepCause | None = None
 ) -> NodeHealthStatus:
-    """With what was noticed looked into. A sweep for another cause that came to nothing has not."""
+    """Return the status without a hint, which this sweep has tested. An inconclusive sweep for another
+    cause does not count as a test.
+    """
     hinted = status.noticed is not None or cause is SweepCause.NOTICED
     looked_at = result.at if hinted else status.looked_at
     return status.model_copy(update={"noticed": None, "looked_at": looked_at})
@@ -109,10 +109,10 @@ def _passed(
         }
         status = status.model_copy(update=fresh)
         return with_state(status, State.PROBATION, now, Reasons.SWEEP_PASSED, message, result.provenance)
-    # Jobs saw what the sweep did not: it stays suspect until nothing is seen for long enough.
+    # Jobs saw what the sweep did not. The node stays suspect until there is no sign for long enough.
     status = status.model_copy(update={"confirmed_at": None})
     if status.state is State.QUARANTINED:
-        # It was not needed.
+        # This quarantine was not needed, so it does not count.
         known = status.quarantines[:-1]
         score = lemon_score(known, now)
         status = status.model_copy(update={"quarantines": known, "lemon_score": score})
@@ -134,8 +134,8 @@ def _failed(
         return _retest_failed(status, message, spec, now)
     if status.state is State.QUARANTINED:
         return with_state(status, State.QUARANTINED, now, reason, message, found)
-    # Hardware that was in service goes back to it until the failure is confirmed: a broken sweep must not
-    # empty the fleet.
+    # Keep hardware that was in service there until the failure is confirmed: a broken sweep must not empty
+    # the fleet.
     joined = status.state is State.SWEEPING and status.qualified_until is None
     return with_state(status, State.GATED if joined else State.SUSPECT, now, reason, message, found)
 
@@ -160,7 +160,7 @@ def _inconclusive(status: NodeHealthStatus, result: SweepResult, now: datetime) 
     if status.state is State.SUSPECT:
         return with_state(status, State.SUSPECT, now, reason, message, result.provenance)
     if count >= MOST_INCONCLUSIVE and status.state is not State.QUARANTINED:
-        # What was held against it is not forgotten, but it alone takes it out of service no more.
+        # The evidence is kept, but does not suffice any more to take the node out of service.
         update = {
             "clean_since": now,
             "repair": RepairStatus(),
@@ -178,12 +178,13 @@ def _inconclusive(status: NodeHealthStatus, result: SweepResult, now: datetime) 
 def wanted(
     status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy, now: datetime
 ) -> SweepCause | None:
-    """Why the node is to be swept as soon as it may be: it is idle, and a verdict is missing."""
+    """Return why the node needs a sweep now; None if it needs none or is busy."""
     spec = policy.spec
     if spec.sweeps is None or status.sweep is not None or not facts.agent_connected or not facts.idle:
         return None
     failed = evidence.failures(status.evidence) > 0
-    # It takes nobody out of service, and a breaker that is not closed lets pass only whom a sweep failed.
+    # A sweep takes no node out of service, and a breaker that is not closed admits only nodes that failed a
+    # sweep.
     closed = policy.status.breaker.state is BreakerState.CLOSED
     expired = status.qualified_until is not None and now >= status.qualified_until
     hinted = status.noticed is not None
@@ -204,7 +205,7 @@ def wanted(
 
 
 def _worth_a_sweep(status: NodeHealthStatus, now: datetime) -> bool:
-    """Whether a suspect has shown something since it was last swept, or is to be swept once more."""
+    """Return True if a suspect has shown a new sign since its last sweep, or needs a confirming sweep."""
     if status.swept is None:
         return True
     if now - status.swept < RETRY or status.inconclusive >= MOST_INCONCLUSIVE:
@@ -215,7 +216,7 @@ def _worth_a_sweep(status: NodeHealthStatus, now: datetime) -> bool:
 
 
 def with_sweep(status: NodeHealthStatus, hardware: str, cause: SweepCause, now: datetime) -> NodeHealthStatus:
-    """The status with a sweep that was granted."""
+    """Return the status with a granted sweep."""
     ref = SweepRef(name=name_of(hardware, now), since=now, cause=cause)
     message = Reasons.UNDER_TEST.format(name=ref.name)
     if status.state is State.GATED or cause is SweepCause.EXPIRED:

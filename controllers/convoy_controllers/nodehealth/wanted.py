@@ -1,7 +1,7 @@
-"""What a node shall show of its health: taints, a label, a condition. It follows from what is stored alone.
+"""Marks of a node's health: taints, a label and a condition. They follow from the stored status alone.
 
-So nothing leaks: whatever an operator did before it died, the next look makes the node as its state wants it.
-Taints of others are never touched, and no node is ever cordoned or uncordoned.
+So no mark leaks: whatever an operator did before it died, the next reconcile corrects the node. Taints of
+other owners stay, and no node is cordoned or uncordoned.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _HARD = "NoSchedule"
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What a Node shall carry of ours."""
+    """The marks of Convoy that a Node must carry."""
 
     taints: Mapping[str, str]
-    """Effect by key."""
+    """Effect by taint key."""
     health: str = ""
-    """Value of the label convoy.dev/node-health; empty for none."""
+    """Value of the label convoy.dev/node-health; empty: no label."""
 
 
 def marks(status: NodeHealthStatus, policy: GuardPolicy | None) -> Marks:
-    """What the node of this hardware shall carry."""
+    """Return the marks for the node of this hardware."""
     if policy is None:
         return Marks({})
     if policy.spec.mode is Mode.OBSERVE:
@@ -56,21 +56,22 @@ def marks(status: NodeHealthStatus, policy: GuardPolicy | None) -> Marks:
     if key := _TAINTS.get(status.state):
         taints[key] = _SOFT if key == TAINT_SUSPECT else _HARD
     if status.sweep is not None and TAINT_QUARANTINED not in taints:
-        # Nothing else shall run beside a test.
+        # No job may run next to a test.
         taints[TAINT_UNQUALIFIED] = _HARD
     return Marks(taints, status.state)
 
 
 def marks_of_unknown(policy: GuardPolicy | None, facts: HardwareFacts) -> Marks:
-    """What a node shall carry whose hardware has not been told of yet."""
+    """Return the marks for a node whose agent has not reported its hardware."""
     return Marks({TAINT_UNQUALIFIED: _HARD} if machine.gates(policy, facts) else {})
 
 
 def retainted(
     current: Sequence[Mapping[str, Any]], wanted: Marks, now: datetime
 ) -> list[Mapping[str, Any]] | None:
-    """The whole list of taints a Node shall have; None when it has it. That list has one owner in the API, so
-    it is written with the version of the Node that was read.
+    """Return the complete list of taints of a Node; None if it is correct already.
+
+    The API has one owner for that list, so the write must carry the resourceVersion that was read.
     """
     ours = {one["key"]: one.get("effect", "") for one in current if one.get("key") in TAINTS}
     doubled = len(ours) != sum(1 for one in current if one.get("key") in TAINTS)

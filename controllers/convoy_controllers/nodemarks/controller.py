@@ -1,8 +1,8 @@
 """The controller of the marks on Nodes: taints, label and condition show the stored health of the hardware.
 
-Marks follow from what is stored alone, so nothing leaks: whatever an operator did before it died, the next
-reconcile makes the node as its state wants it. Pods of jobs leave a node that is being drained, once it
-carries its taint.
+Marks follow from stored statuses alone, so none leaks: whatever an operator did before it died, the next
+reconcile corrects the node. A node that is drained loses its jobs' pods by eviction, once it carries its
+taint.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from convoy_crds.nodehealth import NodeHealth, State
 from convoy_crds.terms import TAINT_QUARANTINED, ConditionType
 
 EVICT_SECONDS = 15.0
-"""Seconds between two tries to evict the pods of a drained node: their PodDisruptionBudgets may keep them."""
+"""Seconds between two evictions of the same pods: their PodDisruptionBudgets may refuse one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A node, the stored health of its hardware, and the pods that would have to leave."""
+    """A node, the stored health of its hardware, and its pods of jobs."""
 
     node: Node
     facts: HardwareFacts
     policy: GuardPolicy | None = None
-    """The policy for the node; None for none."""
+    """The policy for the node, or None."""
     health: NodeHealth | None = None
-    """None while no NodeHealth speaks for the node."""
+    """None while no NodeHealth is bound to the node."""
     members: tuple[Pod, ...] = ()
-    """The pods of jobs on the node."""
+    """Pods of jobs on the node."""
     unswappable: frozenset[str] = frozenset()
-    """namespace/name of the jobs that may not be moved."""
+    """namespace/name of the jobs that may not be swapped."""
 
 
 def observe(reader: Reader, key: Key) -> Observed | None:
-    """Return the node; None if its NodeHealth cannot be read: then nobody knows what its taints are for."""
+    """Return the node; None if its NodeHealth cannot be read, since its taints are then unknown."""
     node = reader.node(key.name)
     if node is None:
         return None
@@ -75,8 +75,8 @@ def observe(reader: Reader, key: Key) -> Observed | None:
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Patch what the node lacks, and evict the pods of a node that is being drained."""
-    # Whether a job may be moved is not announced: its spec, and what it has saved, change meanwhile.
+    """Patch the node's marks, and evict the jobs' pods of a drained node."""
+    # No event tells that a job may be swapped: its spec and its saved state change in the meantime.
     waits = bool(observed.members) and _drains(observed)
     children = (*_marks(observed, now), *_leaving(observed))
     return Plan(children=children, requeue_after=EVICT_SECONDS if waits else None)
@@ -85,7 +85,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
 def _marks(observed: Observed, now: datetime) -> Iterable[Child]:
     health, policy, qualified = observed.health, observed.policy, None
     if health is None or health.status.since is None:
-        # Nothing is decided about it yet.
+        # Its first state is not decided yet.
         wanted = marks_of_unknown(policy, observed.facts)
     else:
         wanted = marks(health.status, policy)
@@ -103,12 +103,12 @@ def _drains(observed: Observed) -> bool:
 
 
 def _leaving(observed: Observed) -> Iterable[EvictPod]:
-    # Without its taint, what is evicted could be placed there again.
+    # Without the taint, a replacement could be scheduled onto this node again.
     tainted = any(taint.get("key") == TAINT_QUARANTINED for taint in observed.node.taints)
     if not tainted or not _drains(observed):
         return
     for pod in observed.members:
-        # People may have changed their mind since the drain began.
+        # The job may have forbidden the swap since the drain began.
         if f"{pod.namespace}/{pod.job}" not in observed.unswappable and not pod.view.deleting:
             yield EvictPod(pod.namespace, pod.name, pod.uid)
 
@@ -118,15 +118,15 @@ def _own_agent(reader: Reader, key: Key) -> Iterable[str]:
 
 
 def _nodes_of(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
-    """Return the node that the status names, and the one that it named. A node shows what is stored."""
+    """Return the node that the status names, and the one that it named before."""
     found = {(one.status.get("nodeRef") or {}).get("name", "") for one in (before, after) if one is not None}
     return [("", name) for name in sorted(found) if name]
 
 
 def _drained(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
-    """Return the node of a pod while the node is being drained, or its hardware is not stored yet.
+    """Return the node of a pod while the node is drained, or while its hardware has no NodeHealth.
 
-    A node that joins is gated only while it has no pods of jobs.
+    A joining node is gated only while it has no pods of jobs.
     """
     for one in (before, after):
         if one is not None and one.view.node:
@@ -137,7 +137,7 @@ def _drained(reader: Reader, before: Any | None, after: Any | None) -> Iterable[
 
 
 def _shown(health: CachedObject) -> Hashable:
-    """The part of a NodeHealth that the node shows."""
+    """Return the fields of a NodeHealth that the node shows."""
     status = health.status
     conditions = tuple(str(sorted(one.items())) for one in status.get("conditions") or ())
     node = (status.get("nodeRef") or {}).get("name")
@@ -145,7 +145,7 @@ def _shown(health: CachedObject) -> Hashable:
 
 
 def _state_changed(before: Any | None, after: Any | None) -> bool:
-    """True for a state that a node must show at once: it takes pods until it carries its taint."""
+    """Return True for a state that the node must show at once: it gets pods until it carries its taint."""
     return after is not None and (before is None or before.status.get("state") != after.status.get("state"))
 
 

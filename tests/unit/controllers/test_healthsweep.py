@@ -255,8 +255,11 @@ def test_a_test_that_gives_no_figure_is_run_thrice_and_then_unknown() -> None:
 @pytest.mark.parametrize(
     ("odd", "why"),
     [
-        (Machine("n00", ends={"cpu-gemm": End.NOT_AVAILABLE}), "cpu-gemm: others of its class have it"),
-        (Machine("n00", breaks_off=True), "its agent broke off: OSError"),
+        (
+            Machine("n00", ends={"cpu-gemm": End.NOT_AVAILABLE}),
+            "cpu-gemm: missing, but other nodes of its class have it",
+        ),
+        (Machine("n00", breaks_off=True), "its agent stopped the tests early: OSError"),
         (Machine("n00", facts={"own.memory.ue_count": "\u00b2"}), ""),
     ],
     ids=["a test that it has not", "an agent that breaks off", "a count that is none"],
@@ -273,7 +276,7 @@ def test_nobody_passes_without_what_others_of_its_class_have_measured(odd: Machi
 def test_a_mute_agent_holds_the_others_up_for_a_while_only() -> None:
     it = fleet(12, n00=Machine("n00", never_ends=True))
     sweep = it.play(it.sweep(selector={}, deadline="2h"), reconciles=20)
-    assert of(sweep, "n01").message == "others of its class are measured first"
+    assert of(sweep, "n01").message == "waits for other nodes of its class to be measured"
     sweep = it.play(sweep, reconciles=50)
     assert verdicts(sweep)["n01"] == "Pass" and verdicts(sweep)["n00"] == ""
 
@@ -288,7 +291,9 @@ def test_of_many_nodes_the_status_stays_small() -> None:
 def test_nodes_with_jobs_wait_until_they_are_idle_and_inventories_do_not() -> None:
     it = fleet(12, n00=Machine("n00", pods=2))
     sweep = it.play(it.sweep(), reconciles=5)
-    assert verdicts(sweep)["n00"] == "" and of(sweep, "n00").message == "2 pods of jobs are on it"
+    assert (
+        verdicts(sweep)["n00"] == "" and of(sweep, "n00").message == "waits until 2 pods of jobs have left it"
+    )
     assert verdicts(sweep)["n01"] == "Pass", "nobody waits for it"
     it.machines["n00"].pods = 0
     assert verdicts(it.play(sweep))["n00"] == "Pass"
@@ -301,17 +306,20 @@ def test_jobs_that_come_while_it_is_measured_spoil_it() -> None:
     sweep = it.play(it.sweep(), reconciles=3)
     it.machines["n00"].pods = 1
     sweep = it.play(sweep)
-    assert verdicts(sweep)["n00"] == "Inconclusive" and "came onto it" in of(sweep, "n00").message
+    assert (
+        verdicts(sweep)["n00"] == "Inconclusive"
+        and "started on it during the tests" in of(sweep, "n00").message
+    )
     assert [one.node for one in it.cancelled] == ["n00"]
 
 
 def test_whoever_is_not_heard_or_not_there_is_told_of_and_unknown_at_the_end() -> None:
     it = fleet(10, n00=Machine("n00", agent_connected=False), n01=Machine("n01", refuses=2))
     sweep = it.play(it.sweep(nodes=["n00", "n01", "n99"], deadline="10m"), reconciles=6)
-    assert of(sweep, "n00").message == "its agent is not heard"
-    assert of(sweep, "n99").message == "there is no such node"
+    assert of(sweep, "n00").message == "its agent is not connected"
+    assert of(sweep, "n99").message == "there is no node of this name"
     sweep = it.play(sweep)
-    assert of(sweep, "n00").message == "its time was over: its agent is not heard"
+    assert of(sweep, "n00").message == "the sweep's deadline passed: its agent is not connected"
     assert len(it.machines["n01"].orders) == 3
     assert sweep.status.phase is SweepPhase.COMPLETE
 
@@ -320,13 +328,16 @@ def test_a_node_that_goes_or_is_rebuilt_is_unknown() -> None:
     it = fleet(10, n00=Machine("n00", never_ends=True))
     sweep = it.play(it.sweep(), reconciles=3)
     it.machines["n00"].there = False
-    assert of(it.play(sweep), "n00").message == "the node has gone"
+    assert of(it.play(sweep), "n00").message == "the node no longer exists"
 
 
 def test_a_sweep_of_nothing_fails_and_one_that_is_over_is_deleted_in_time() -> None:
     it = fleet(2)
     sweep = it.play(it.sweep(selector={"matchLabels": {"a": "b"}}, ttlSecondsAfterFinished=60))
-    assert (sweep.status.phase, sweep.status.message) == (SweepPhase.FAILED, "no node is chosen")
+    assert (sweep.status.phase, sweep.status.message) == (
+        SweepPhase.FAILED,
+        "no node is selected: check spec.nodes or spec.selector",
+    )
     assert not it.reconcile(sweep)[1].delete
     it.now += timedelta(seconds=61)
     assert not it.reconcile(sweep)[1].delete, "who waits for its verdict has to see it"

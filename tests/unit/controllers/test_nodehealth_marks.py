@@ -205,7 +205,10 @@ def test_what_is_wanted_in_vain_says_which_budget_is_in_the_way() -> None:
     found = plan.statuses["hw"]
     (acting,) = (one for one in found.conditions if one.type == "Acting")
     assert (found.state, acting.status, acting.reason) == (State.QUARANTINED, "False", "PoolBudget")
-    assert acting.message == f"{RequestKind.DRAIN} waits: 1 of 1 nodes are drained or repaired"
+    assert acting.message == (
+        f"{RequestKind.DRAIN} is waiting: 1 of at most 1 nodes are being drained or repaired"
+        " (spec.budgets.poolPercent)"
+    )
 
 
 def test_who_failed_before_it_joined_is_not_swept_again() -> None:
