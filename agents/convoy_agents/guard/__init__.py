@@ -1,1 +1,1 @@
-"""Guard on the node: what its ranks say of their steps."""
+"""The straggler guard on the node: step timings of ranks, the node's hardware identity, and health sweeps."""

@@ -1,4 +1,4 @@
-"""What tells one node's hardware from another's: its accelerators' UUIDs, whatever the node is called."""
+"""Detects a node's hardware identity: the UUIDs of its accelerators, independent of the node's name."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from convoy_agents.wire import hub_pb2
 log = structlog.get_logger(__name__)
 
 NVIDIA = Path("/proc/driver/nvidia")
-"""Of NVIDIA's kernel module: `gpus/<pci>/information` for each GPU, and `version`. There without any library,
-and readable without a driver call that could hang.
+"""Folder of NVIDIA's kernel module: `gpus/<pci>/information` for each GPU, and `version`. It needs no
+library, and reading it makes no driver call that could hang.
 """
 _UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-fA-F-]{36})\s*$", re.MULTILINE)
 
 
 def detect(root: Path = NVIDIA) -> hub_pb2.Hardware:
-    """The node's accelerators and their driver; none where there is no such module.
+    """Return the node's accelerators and their driver; none without NVIDIA's kernel module.
 
-    A GPU that has not been woken since boot has no UUID yet (`GPU-????????`): then it is not `known`, and
-    what is known of the node stands.
+    A GPU that was not used since boot has no UUID yet (`GPU-????????`). The result is then not `known`, and
+    the hub keeps its previous knowledge of the node.
     """
     hardware = hub_pb2.Hardware(known=True, driver=driver(root / "version"))
     for path in sorted(root.glob("gpus/*/information")):
@@ -40,5 +40,5 @@ def _read(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError as error:
         if not isinstance(error, FileNotFoundError):
-            log.warning("hardware not read", path=str(path), why=str(error))
+            log.warning("reading hardware information failed", path=str(path), why=str(error))
         return ""

@@ -1,4 +1,4 @@
-"""Telemetry that waits for the hub's next heartbeat."""
+"""A bounded buffer of step timings that wait for the next heartbeat."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from convoy_agents import metrics
 from convoy_agents.wire import hub_pb2
 
 MAX_WINDOWS = 32
-"""Of one rank; the oldest are dropped. A hub that was away so long judges by what comes then."""
+"""Maximum windows per rank; the oldest are dropped. After a long outage the hub judges by later windows."""
 MAX_BYTES = 16 * 2**20
-"""Of all pods; what is more is dropped while no hub takes it."""
+"""Maximum bytes of all pods' windows. Further windows are dropped while no hub is connected."""
 MESSAGE_BYTES = 4 * 2**20
-"""Of a message; the next pod goes with another one. The hub refuses those of more than 16 MiB, and one pod
-cannot have 8.
+"""Bytes after which a message is full; the next pod goes into another message. The hub refuses messages of
+more than 16 MiB, and one pod's windows are smaller than 8 MiB.
 """
 
 
 class TelemetryBuffer:
-    """By pod and rank what was not sent yet."""
+    """Unsent step windows by pod and rank."""
 
     def __init__(self) -> None:
         self._pods: dict[str, tuple[int, dict[int, deque[hub_pb2.StepWindow]]]] = {}
-        """The incarnation, and what its ranks said."""
+        """(incarnation, windows by rank) of each pod."""
         self._bytes = 0
 
     def add(self, uid: str, incarnation: int, windows: tuple[hub_pb2.StepWindow, ...]) -> None:
-        """Takes what a rank of a pod said; what ranks of another incarnation said is dropped."""
+        """Add a rank's windows. Drop those of the pod's other incarnations."""
         known, ranks = self._pods.get(uid, (incarnation, {}))
         if known != incarnation:
             self.drop_pod(uid)
@@ -44,12 +44,12 @@ class TelemetryBuffer:
             self._bytes += size
 
     def drop_pod(self, uid: str) -> None:
-        """The pod left the node."""
+        """Drop the windows of a pod."""
         _, ranks = self._pods.pop(uid, (0, {}))
         self._bytes -= sum(window.ByteSize() for waiting in ranks.values() for window in waiting)
 
     def pop_message(self) -> hub_pb2.Telemetry | None:
-        """What of it fits into one message; None when there is nothing."""
+        """Remove and return as many windows as fit into one message; None if the buffer is empty."""
         message, size = hub_pb2.Telemetry(), 0
         while self._pods and size < MESSAGE_BYTES:
             uid = next(iter(self._pods))

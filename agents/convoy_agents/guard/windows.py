@@ -1,4 +1,4 @@
-"""What a rank says of its steps, read as from a stranger and put into the words of the wire."""
+"""Parses a rank's step timings from untrusted frames into wire messages."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from convoy_agents.pods.fields import MessageError, number, whole
 from convoy_agents.wire import hub_pb2
 
 MAX_WINDOWS = 32
-"""Of one frame."""
+"""Maximum windows in a frame."""
 MAX_STEPS = 4096
-"""Of one window."""
+"""Maximum steps in a window."""
 MAX_MICRO = 64
 MAX_SECONDS = 1e6
-"""Longer than any step."""
+"""Maximum duration: longer than any real step."""
 MAX_COLLECTIVES = 8
-"""Communicators of one window."""
+"""Maximum communicators in a window."""
 MAX_KIND = 32
-"""Characters."""
+"""Maximum characters of a collective's kind."""
 MAX_MEMBERS = 256
-"""Characters."""
+"""Maximum characters of a list of ranks."""
 _MAX_STEP = 2**53
 _MAX_BYTES = 2**63 - 1
 _MAX_COUNT = 2**32 - 1
@@ -32,19 +32,19 @@ _SECONDS = ("wall", "compute", "optimizer", "data", "wait", "save")
 
 
 def parse(frame: Mapping[str, Any], rank: int) -> tuple[hub_pb2.StepWindow, ...]:
-    """The windows of a `telemetry` frame of this rank. MessageError names a bad field."""
+    """Return the windows of a rank's `telemetry` frame. MessageError names an invalid field."""
     given = frame.get("windows")
     if not isinstance(given, list) or len(given) > MAX_WINDOWS:
-        raise MessageError(f"windows: no list of up to {MAX_WINDOWS}")
+        raise MessageError(f"windows: not a list of at most {MAX_WINDOWS} items")
     return tuple(_window(one, rank) for one in given)
 
 
 def _window(given: object, rank: int) -> hub_pb2.StepWindow:
     if not isinstance(given, Mapping):
-        raise MessageError("windows: one is no object")
+        raise MessageError("windows: an item is not an object")
     first, last = whole(given, "first", _MAX_STEP), whole(given, "last", _MAX_STEP)
     if not 0 < first <= last < first + MAX_STEPS:
-        raise MessageError(f"windows: steps {first} to {last} are no window of 1 to {MAX_STEPS}")
+        raise MessageError(f"windows: steps {first} to {last} are not a window of 1 to {MAX_STEPS} steps")
     window = hub_pb2.StepWindow(
         rank=rank, first=first, last=last, tokens=whole(given, "tokens", _MAX_STEP, 0)
     )
@@ -52,23 +52,23 @@ def _window(given: object, rank: int) -> hub_pb2.StepWindow:
         setattr(window, name, _seconds(number(given, name) or 0.0, name))
     micro = given.get("micro", [])
     if not isinstance(micro, list) or len(micro) > MAX_MICRO:
-        raise MessageError(f"micro: no list of up to {MAX_MICRO}")
+        raise MessageError(f"micro: not a list of at most {MAX_MICRO} items")
     window.micro.extend(_seconds(one, "micro") for one in micro)
     collectives = given.get("collectives", [])
     if not isinstance(collectives, list) or len(collectives) > MAX_COLLECTIVES:
-        raise MessageError(f"collectives: no list of up to {MAX_COLLECTIVES}")
+        raise MessageError(f"collectives: not a list of at most {MAX_COLLECTIVES} items")
     window.collectives.extend(_collective(one) for one in collectives)
     return window
 
 
 def _collective(given: object) -> hub_pb2.Collective:
     if not isinstance(given, Mapping):
-        raise MessageError("collectives: one is no object")
+        raise MessageError("collectives: an item is not an object")
     kind, members = given.get("kind"), given.get("members")
     if not isinstance(kind, str) or not 0 < len(kind) <= MAX_KIND or not kind.isprintable():
-        raise MessageError(f"kind: no text of 1 to {MAX_KIND} characters")
+        raise MessageError(f"kind: not a printable text of 1 to {MAX_KIND} characters")
     if not isinstance(members, str) or len(members) > MAX_MEMBERS or not _RANKS.fullmatch(members):
-        raise MessageError(f"members: no ranks in up to {MAX_MEMBERS} characters")
+        raise MessageError(f"members: not a list of ranks with at most {MAX_MEMBERS} characters")
     return hub_pb2.Collective(
         kind=kind,
         members=members,
@@ -80,7 +80,7 @@ def _collective(given: object) -> hub_pb2.Collective:
 
 def _seconds(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise MessageError(f"{name}: no number")
+        raise MessageError(f"{name}: not a number")
     if not (math.isfinite(value) and 0 <= value <= MAX_SECONDS):
-        raise MessageError(f"{name}: no seconds from 0 to {MAX_SECONDS:g}")
+        raise MessageError(f"{name}: not from 0 to {MAX_SECONDS:g} seconds")
     return float(value)

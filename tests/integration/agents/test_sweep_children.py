@@ -44,7 +44,7 @@ def alive(pid: int) -> bool:
         (f"print('{GOOD}')", Outcome.MEASURED, ""),
         ("import os; os.kill(os.getpid(), 9)", Outcome.CRASHED, "SIGKILL"),
         ("import os; os.kill(os.getpid(), 11)", Outcome.CRASHED, "SIGSEGV"),
-        ("import sys; sys.exit('no such thing')", Outcome.FAILED, "exit code 1: no such thing"),
+        ("import sys; sys.exit('no such thing')", Outcome.FAILED, "exited with code 1: no such thing"),
         ("pass", Outcome.NO_OUTPUT, ""),
         ("print('\\x00 garbage')", Outcome.GARBAGE, ""),
         (f"print('{GOOD}'); print('{GOOD}')", Outcome.GARBAGE, ""),

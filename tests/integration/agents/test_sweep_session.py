@@ -149,7 +149,7 @@ async def test_a_sweep_ends_by_its_deadline(join: HostMaker, hub: FakeHub, short
     hub.send("one", sweep_order=order)
     said = (await hub.until(report("a", DONE))).sweep
     assert [one.outcome for one in said.metrics] == [hub_pb2.SweepMetric.TIMED_OUT] * 2
-    assert "turn" in said.metrics[1].message
+    assert "before the probe started" in said.metrics[1].message
 
 
 async def test_an_agent_that_leaves_ends_its_sweep(join: HostMaker, hub: FakeHub, short: Any) -> None:
@@ -167,7 +167,7 @@ async def test_an_agent_that_leaves_ends_its_sweep(join: HostMaker, hub: FakeHub
         ({"name": ""}, "name"),
         ({"probes": ["jitter", "rm"]}, "probes: rm"),
         ({"tiers": ["L9"]}, "tiers: L9"),
-        ({"tiers": []}, "nothing"),
+        ({"tiers": []}, "selects no probe"),
         ({"tiers": ["L2"], "probes": []}, "pair"),
     ],
 )

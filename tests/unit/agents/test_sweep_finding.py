@@ -55,7 +55,7 @@ def test_each_end_has_its_outcome(ended: ChildExit, outcome: Outcome) -> None:
 
 def test_the_signal_and_the_last_words_are_told() -> None:
     found = finding.from_exit(ChildExit(-signal.SIGSEGV, b"", "first\nlast words\n"))
-    assert found.message == "ended by SIGSEGV: last words"
+    assert found.message == "the probe was killed by SIGSEGV: last words"
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Health sweeps on the node: what is measured, each measurement in a child process that can be killed."""
+"""Health sweeps on the node. Every measurement runs in a child process that can be killed."""

@@ -1,6 +1,6 @@
-"""A control group of a child's own, to kill all that it has started.
+"""A child's own control group (cgroup), to kill all processes that the child started.
 
-It is an extra: where the agent may not make groups, the child's process group has to do.
+It is optional: if the agent may not create cgroups, only the child's process group is killed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ _ENTER = '{ echo $$ >"$1"; } 2>/dev/null; shift; exec "$@"'
 
 
 class Group:
-    """A group below the agent's own, for as long as the block: without controllers, any may hold it."""
+    """A context manager for a cgroup below the agent's own. It enables no controllers, so the kernel allows
+    processes at every level.
+    """
 
     def __init__(self) -> None:
         self._path: Path | None = None
@@ -33,50 +35,54 @@ class Group:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A child that is stuck keeps its group: nothing more can be done about it.
+        # A stuck child keeps its cgroup, because the kernel refuses to remove it.
         with contextlib.suppress(OSError):
             if self._path:
                 self._path.rmdir()
 
     @property
     def path(self) -> Path | None:
-        """Its folder; None where there is none."""
+        """The cgroup's folder; None if it could not be created."""
         return self._path
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        """The same command, run inside: put in from without, it might have started others before."""
+        """Return a command that enters the cgroup before it executes `argv`. If the agent moved the process
+        later, the process might already have children outside the cgroup.
+        """
         if not self._path:
             return list(argv)
         return ["/bin/sh", "-c", _ENTER, "sh", str(self._path / "cgroup.procs"), *argv]
 
     def kill(self) -> None:
-        """SIGKILL for everyone in it (Linux 5.14)."""
+        """Kill all processes in the cgroup with SIGKILL (`cgroup.kill`, Linux 5.14)."""
         with contextlib.suppress(OSError):
             if self._path:
-                # Never made anew: in a folder that is gone it would be a file of its own.
+                # Mode r+ never creates the file, even if the cgroup was removed.
                 with (self._path / "cgroup.kill").open("r+") as file:
                     file.write("1")
 
 
 def own_v2() -> Path | None:
-    """The agent's own folder in the unified hierarchy."""
+    """Return the agent's folder in the unified cgroup hierarchy; None if there is none."""
     return _find("0", "", "cgroup2", "")
 
 
 def own_v1(controller: str) -> Path | None:
-    """The agent's own folder in the hierarchy of a controller."""
+    """Return the agent's folder in the hierarchy of a cgroup v1 controller; None if there is none."""
     return _find("", controller, "cgroup", controller)
 
 
 def nearest_with(folder: Path | None, name: str) -> Path | None:
-    """The nearest group, from this one up, that has a file: a child's own group has no controllers."""
+    """Return the nearest folder, from `folder` upwards, that contains the file. A child's own cgroup has no
+    controllers and thus lacks their files.
+    """
     if folder is None:
         return None
     return next((one for one in (folder, *folder.parents) if (one / name).is_file()), None)
 
 
 def _find(number: str, controller: str, kind: str, option: str) -> Path | None:
-    """The agent's own folder in a hierarchy: a mount of it, and what /proc says of the way from there."""
+    """Return the agent's folder in a hierarchy: the mount point plus the path in /proc/self/cgroup."""
     below = None
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         hierarchy, names, path = line.split(":", 2)
@@ -88,6 +94,6 @@ def _find(number: str, controller: str, kind: str, option: str) -> Path | None:
         _, target, found, options = line.split()[:4]
         if found == kind and (not option or option in options.split(",")):
             folder = Path(target) / below.lstrip("/")
-            # In a namespace of groups the path may lead out of what is mounted.
+            # In a cgroup namespace the path may lead outside the mounted hierarchy.
             return folder if folder.is_dir() else Path(target)
     return None

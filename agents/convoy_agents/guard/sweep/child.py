@@ -1,7 +1,7 @@
-"""The inside of a probe's child; its arguments: NAME ACCELERATOR SECONDS FOLDER.
+"""The program of a probe's child process. Arguments: NAME ACCELERATOR SECONDS FOLDER.
 
-It bounds itself, measures, and writes one line of JSON. It imports the standard library, numpy and what the
-probe needs: the interpreter may be another than the agent's.
+The child limits its own resources, measures, and writes one line of JSON. It imports only the standard
+library, numpy and modules of its probe, because its interpreter may differ from the agent's.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from convoy_agents.guard.sweep import catalogue, memory
 from convoy_agents.guard.sweep.probe import NotAvailable, Probe, Run
 
 MOST_FILE = 2**30
-"""Bytes of any one file."""
+"""Maximum bytes of a file."""
 PARENT = "CONVOY_PROBE_PARENT"
-"""Environment variable: the agent's process."""
+"""Environment variable with the agent's pid."""
 _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Measures what the arguments name. The line is all that is ever written to stdout."""
+    """Run the probe that the arguments name. Write the result line, and nothing else, to stdout."""
     name, accelerator, seconds, folder = sys.argv[1:5]
-    # Libraries may print: that goes to stderr.
+    # Redirect stdout to stderr, because libraries may print.
     result = os.dup(1)
     os.dup2(2, 1)
     probe = catalogue.ALL[name]
@@ -39,7 +39,7 @@ def main() -> None:
     line = json.dumps(_measure(probe, int(accelerator), float(seconds))).encode() + b"\n"
     while line:
         line = line[os.write(result, line) :]
-    # Not by way of the interpreter's end: a driver's clean-up may hang there.
+    # Skip the interpreter's shutdown, because a driver's clean-up may hang.
     os._exit(0)
 
 
@@ -53,19 +53,22 @@ def _measure(probe: Probe, accelerator: int, seconds: float) -> dict[str, object
     except NotAvailable as error:
         return {"outcome": "NotAvailable", "message": str(error)}
     except MemoryError:
-        return {"outcome": "OutOfMemory", "message": f"it may take {probe.memory} bytes"}
+        return {
+            "outcome": "OutOfMemory",
+            "message": f"the probe needs more than its limit of {probe.memory} bytes",
+        }
     except Exception as error:
         return {"outcome": "Failed", "message": f"{type(error).__name__}: {error}"}
 
 
 def _bound() -> None:
-    """Gives way to all else, and dies with the agent and before it."""
+    """Lower this process's priority, limit its resources, and make it die with the agent."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.environ.get(PARENT, str(os.getppid())) != str(os.getppid()):
-        os._exit(1)  # it was gone before
+        os._exit(1)  # the agent died before the prctl call
     os.nice(10)
     with contextlib.suppress(OSError):
-        # When memory runs short the kernel takes this process, not the agent.
+        # If memory runs out, the kernel kills this process instead of the agent.
         Path("/proc/self/oom_score_adj").write_text("1000")
     for what, most in (
         (resource.RLIMIT_CORE, 0),
@@ -76,7 +79,9 @@ def _bound() -> None:
 
 
 def bound_memory(more: int) -> None:
-    """Lets this process map so many bytes more than it does now: beyond is a MemoryError."""
+    """Limit the additional address space of this process to `more` bytes. Beyond that, Python raises
+    MemoryError.
+    """
     left = memory.available()
     more = more if left is None else min(more, left)
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

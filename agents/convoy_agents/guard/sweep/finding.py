@@ -1,4 +1,4 @@
-"""From how a child ended to what is parsed of its metric. What a child writes is read as from a stranger."""
+"""Derives a probe's result from the exit and output of its child process. The output is untrusted."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ _MOST_TEXT = 512
 
 
 class Outcome(StrEnum):
-    """How a probe ended."""
+    """The outcome of a probe."""
 
     MEASURED = "Measured"
     NOT_AVAILABLE = "NotAvailable"
-    """The node lacks what it measures."""
+    """The node lacks the hardware or software that the probe measures."""
     FAILED = "Failed"
-    """It says itself that it could not."""
+    """The probe reported a failure."""
     TIMED_OUT = "TimedOut"
-    """It was killed at its deadline, or its turn never came."""
+    """The probe was killed at its deadline, or the sweep's deadline passed before it started."""
     HUNG = "Hung"
-    """SIGKILL did not end it: it is stuck in the kernel, a driver most likely."""
+    """The process survived SIGKILL: it is stuck in the kernel, probably in a driver."""
     CRASHED = "Crashed"
-    """A signal ended it."""
+    """A signal killed the process."""
     OUT_OF_MEMORY = "OutOfMemory"
     GARBAGE = "Garbage"
-    """What it wrote is no result."""
+    """The output is not a valid result."""
     NO_OUTPUT = "NoOutput"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Of one metric; what is not measured is empty."""
+    """The result for one metric. Fields that the probe does not measure are empty."""
 
     outcome: Outcome
     message: str = ""
@@ -50,25 +50,27 @@ class Finding:
 
 
 def from_exit(ended: ChildExit) -> Finding:
-    """What follows from an end."""
+    """Return the finding for a child's exit."""
     if ended.code is None:
-        return Finding(Outcome.HUNG, "SIGKILL does not end it: it is stuck in the kernel")
+        return Finding(Outcome.HUNG, "the probe is stuck in the kernel and survived SIGKILL")
     if ended.stop is Stop.FLOOD:
-        return Finding(Outcome.GARBAGE, f"it wrote more than {MOST_OUTPUT} bytes")
+        return Finding(Outcome.GARBAGE, f"the probe wrote more than {MOST_OUTPUT} bytes")
     if ended.stop is Stop.DEADLINE:
-        return Finding(Outcome.TIMED_OUT, "killed at its deadline")
+        return Finding(Outcome.TIMED_OUT, "the probe was killed at its deadline")
     if ended.code == -signal.SIGKILL and ended.oom:
-        return Finding(Outcome.OUT_OF_MEMORY, "killed by the kernel for its memory")
+        return Finding(Outcome.OUT_OF_MEMORY, "the kernel's out-of-memory killer killed the probe")
     if ended.code < 0:
-        return Finding(Outcome.CRASHED, _with_stderr(f"ended by {_signal(-ended.code)}", ended.stderr))
+        return Finding(
+            Outcome.CRASHED, _with_stderr(f"the probe was killed by {_signal(-ended.code)}", ended.stderr)
+        )
     if ended.code > 0:
-        return Finding(Outcome.FAILED, _with_stderr(f"exit code {ended.code}", ended.stderr))
+        return Finding(Outcome.FAILED, _with_stderr(f"the probe exited with code {ended.code}", ended.stderr))
     if not ended.output.strip():
-        return Finding(Outcome.NO_OUTPUT, "it ended well and wrote nothing")
+        return Finding(Outcome.NO_OUTPUT, "the probe exited with code 0 and wrote no result")
     try:
         return _parse(ended.output)
     except (ValueError, OverflowError, RecursionError) as error:
-        return Finding(Outcome.GARBAGE, f"what it wrote is no result: {error}"[:_MOST_TEXT])
+        return Finding(Outcome.GARBAGE, f"the probe's output is not a valid result: {error}"[:_MOST_TEXT])
 
 
 def _parse(output: bytes) -> Finding:
@@ -79,7 +81,7 @@ def _parse(output: bytes) -> Finding:
     if outcome not in {
         Outcome.MEASURED, Outcome.NOT_AVAILABLE, Outcome.FAILED, Outcome.OUT_OF_MEMORY,
     }:  # fmt: skip
-        raise ValueError(f"{outcome} is nothing that a child can know")
+        raise ValueError(f"a child process cannot report the outcome {outcome}")
     finding = Finding(
         outcome,
         _text(parsed.get("message", "")),
@@ -89,28 +91,28 @@ def _parse(output: bytes) -> Finding:
     )
     something = bool(finding.samples or finding.digests or finding.facts)
     if something is not (outcome is Outcome.MEASURED):
-        raise ValueError(f"{outcome} with{'' if something else 'out'} figures")
+        raise ValueError(f"outcome {outcome} with{'' if something else 'out'} measurements")
     return finding
 
 
 def _many(parsed: Mapping[str, Any], name: str, kind: type, most: int) -> Any:
     value = parsed.get(name, kind())
     if not isinstance(value, kind) or len(value) > most:  # type: ignore[arg-type]  # list and dict have a length
-        raise ValueError(f"{name}: no {kind.__name__} of up to {most}")
+        raise ValueError(f"{name}: not a {kind.__name__} of at most {most} items")
     return value
 
 
 def _sample(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("samples: no number")
+        raise ValueError("samples: not a number")
     if not 0 < value < math.inf:
-        raise ValueError("samples: not above 0, or not finite")
+        raise ValueError("samples: not a finite number above 0")
     return float(value)
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError("no text where one is due")
+        raise ValueError("a value is not a text")
     return value[:_MOST_TEXT]
 
 

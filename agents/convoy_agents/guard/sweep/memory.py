@@ -1,4 +1,4 @@
-"""The memory that the agent's container and its node have left, and what the kernel has killed for it."""
+"""The memory available to the agent's container, and the number of processes killed for lack of memory."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 from convoy_agents.guard.sweep import cgroup
 
 _KEPT = 64 * 2**20
-"""Bytes that are left to the agent itself."""
+"""Bytes reserved for the agent itself."""
 
 
 def available(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """Bytes that a probe may take; None where nothing bounds it."""
+    """Return the bytes that a probe may use; None if there is no limit."""
     found = [size for size in (_node(meminfo), _v2(cgroup.own_v2()), _v1(cgroup.own_v1("memory"))) if size]
     return max(1, min(found) - _KEPT) if found else None
 
 
 def oom_kills() -> int:
-    """Processes of the agent's container that the kernel has killed for their memory, as far as it says."""
+    """Return the number of out-of-memory kills in the agent's container, if the kernel reports it."""
     total = 0
     for folder, name in ((cgroup.own_v2(), "memory.events"), (cgroup.own_v1("memory"), "memory.oom_control")):
         if folder:
@@ -34,7 +34,7 @@ def _node(meminfo: Path) -> int | None:
 
 
 def _v2(folder: Path | None) -> int | None:
-    """What the group's bound leaves; pages of files that nobody uses do not count."""
+    """Return the bytes left in a cgroup v2. Inactive page cache counts as free."""
     return _available_in(folder, "memory.max", "memory.current", "inactive_file")
 
 
@@ -43,7 +43,7 @@ def _v1(folder: Path | None) -> int | None:
 
 
 def _available_in(folder: Path | None, bound: str, used: str, idle: str) -> int | None:
-    # `max`, and files that are not there: there is no bound.
+    # A limit of `max` or a missing file means that there is no limit.
     with contextlib.suppress(OSError, ValueError):
         if folder := cgroup.nearest_with(folder, bound):
             most, now = int((folder / bound).read_text()), int((folder / used).read_text())

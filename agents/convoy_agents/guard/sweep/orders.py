@@ -1,4 +1,4 @@
-"""What the hub orders of sweeps, and what it is told: one sweep at a time, each begun once."""
+"""Handles the hub's sweep orders, one sweep at a time, and the reports to the hub."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from convoy_agents.guard.sweep.runner import PairProbe, Result, Runner
 from convoy_agents.wire import hub_pb2
 
 MOST_KEPT = 16
-"""Sweeps whose reports are kept, to answer an order that is told again."""
+"""Maximum number of reports that are kept for repeated orders."""
 NO_DEADLINE = 24 * 3600.0
 
 log = structlog.get_logger()
 
 
 class PairProbes(Protocol):
-    """The agent's side of tests with a partner."""
+    """The agent's side of probes that need a partner node."""
 
     def pair_probe(self, name: str, partner: hub_pb2.NodeAddress) -> PairProbe:
-        """Measures with this partner."""
+        """Return a function that runs a probe with this partner."""
         ...
 
     async def respond(self, name: str, partner: hub_pb2.NodeAddress, seconds: float) -> None:
-        """Lets the partner measure, until it is done or the time is over."""
+        """Let the partner measure until it is done or the time is over."""
         ...
 
     async def release(self, name: str, partner: hub_pb2.NodeAddress) -> None:
-        """Lets the partner go."""
+        """Tell the partner that no more requests follow."""
         ...
 
 
 class SweepOrders:
-    """`wake`: there is something to tell the hub."""
+    """Runs sweeps and keeps their reports. `wake` is called if a report is due for the hub."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class SweepOrders:
         self._running: tuple[str, asyncio.Task[None]] | None = None
 
     def handle(self, message: hub_pb2.HubMessage) -> None:
-        """The hub orders, cancels or confirms."""
+        """Handle an order, a cancellation or a confirmation from the hub."""
         match message.WhichOneof("body"):
             case "sweep_order":
                 self._start(message.sweep_order)
@@ -73,17 +73,19 @@ class SweepOrders:
                 self._confirm(message.sweep_received.name)
 
     def reports(self, again: bool) -> list[hub_pb2.SweepReport]:
-        """What the hub is to hear now; `again` in a session that has just begun, which heard nothing yet."""
+        """Return the reports that are due. For a new session (`again`) these include all unconfirmed
+        reports.
+        """
         if again:
             self._due.update(
                 {name: self._reports[name] for name in self._reports if name in self._unconfirmed}
             )
         due, self._due = list(self._due.values()), {}
-        # The report of a running sweep goes on changing.
+        # Copy each report, because a running sweep keeps changing it.
         return [hub_pb2.SweepReport.FromString(one.SerializeToString()) for one in due]
 
     async def close(self) -> None:
-        """Ends what runs; its children with it."""
+        """Stop the running sweep and its children."""
         if self._running:
             task = self._running[1]
             task.cancel()
@@ -100,7 +102,7 @@ class SweepOrders:
             self._publish(known)
             return
         if self._running:
-            self._refuse(name, f"sweep {self._running[0]} is running on this node")
+            self._refuse(name, f"sweep {self._running[0]!r} is already running on this node")
             return
         try:
             probes = _probes(order, self._runner.accelerators())
@@ -125,7 +127,7 @@ class SweepOrders:
         elif known := self._reports.get(name):
             self._publish(known)
         else:
-            self._refuse(name, "this agent knows of no such sweep")
+            self._refuse(name, "this agent has no sweep of this name")
 
     async def _run(self, order: hub_pb2.SweepOrder, probes: list[Probe], now: hub_pb2.SweepReport) -> None:
         partner = order.pair.partner
@@ -164,16 +166,16 @@ class SweepOrders:
 
 
 def _probes(order: hub_pb2.SweepOrder, accelerators: int) -> list[Probe]:
-    """Those of an order. ValueError says what is wrong with it."""
+    """Return the probes of an order. ValueError if the order is invalid."""
     if not order.name:
-        raise ValueError("name: the sweep has none")
+        raise ValueError("name: the sweep order has no name")
     if _is_responder(order):
         return []
     if Tier.L2 in order.tiers and not order.HasField("pair"):
-        raise ValueError("pair: tests of L2 need a partner")
+        raise ValueError("pair: probes of tier L2 need a partner node")
     found = catalogue.chosen(order.tiers, order.probes, accelerators)
     if not found:
-        raise ValueError("tiers and probes: nothing is to be run")
+        raise ValueError("tiers and probes: the order selects no probe")
     return found
 
 

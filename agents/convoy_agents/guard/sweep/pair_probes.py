@@ -1,6 +1,7 @@
-"""The measuring side of tests of two nodes, over the agents' own channel with mutual TLS.
+"""Probes of two nodes, over the agents' own gRPC channel with mutual TLS.
 
-So the figures are those of one connection of the agents: a line faster than they encrypt shows their speed.
+The results are those of a single connection between agents. On a network that is faster than TLS encryption
+they show the speed of encryption.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ LATENCY, BANDWIDTH = "pair-latency", "pair-bandwidth"
 
 PIECE_BYTES = 2**20
 TRANSFER_BYTES = 32 * PIECE_BYTES
-"""Bytes of a sample: a hundred times what is under way on a fast line."""
+"""Bytes of a sample: a hundred times the data in flight on a fast network."""
 WARM_UP = 20
-"""Echoes before the first that counts."""
+"""Number of calls before the first sample."""
 RETRY_SECONDS = 0.2
-"""The partner may hear of the sweep a little later; a channel that was closed is dialled anew."""
+"""Seconds between retries. The partner may receive its order later, and a closed channel must reconnect."""
 CALL_SECONDS = 20.0
 _NOT_READY = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED}
 
@@ -36,22 +37,24 @@ Dial = Callable[[hub_pb2.NodeAddress], Awaitable[hub_pb2_grpc.PairsStub]]
 
 
 class PairProbes:
-    """Both sides, for one node."""
+    """Runs pair probes as measurer, and owns the responder."""
 
     def __init__(self, dial: Dial) -> None:
         self._dial = dial
         self.responder = PairResponder()
 
     def pair_probe(self, name: str, partner: hub_pb2.NodeAddress) -> PairProbe:
-        """Measures with this partner in the sweep `name`."""
+        """Return a function that runs a probe of the sweep `name` with this partner."""
         return partial(self._measure, name, partner)
 
     async def respond(self, name: str, partner: hub_pb2.NodeAddress, seconds: float) -> None:
-        """Lets the partner measure, until it is done or the time is over."""
+        """Let the partner measure until it is done or the time is over."""
         await self.responder.serve(name, partner.node, seconds)
 
     async def release(self, name: str, partner: hub_pb2.NodeAddress) -> None:
-        """Lets the partner go. When it cannot be told, it notices by the silence."""
+        """Tell the partner that no more requests follow. If the call fails, the partner stops after a
+        timeout.
+        """
         try:
             with detect_close():
                 stub = await self._dial(partner)
@@ -66,13 +69,17 @@ class PairProbes:
             async with asyncio.timeout(seconds):
                 samples = await self._samples(name, partner, probe)
         except TimeoutError:
-            return Finding(Outcome.TIMED_OUT, f"{partner.node} did not answer in time")
+            return Finding(Outcome.TIMED_OUT, f"partner node {partner.node} did not respond in time")
         except grpc.aio.AioRpcError as error:
-            return Finding(Outcome.FAILED, f"{partner.node} at {partner.peer_address}: {describe(error)}")
+            return Finding(
+                Outcome.FAILED, f"partner node {partner.node} at {partner.peer_address}: {describe(error)}"
+            )
         return Finding(Outcome.MEASURED, samples=tuple(samples[:MOST_SAMPLES]))
 
     async def _samples(self, name: str, partner: hub_pb2.NodeAddress, probe: Probe) -> list[float]:
-        """All from one connection: those of one that was closed are dropped. The caller bounds the time."""
+        """Return samples of a single connection. If it is closed, drop its samples and start again. The
+        caller limits the time.
+        """
         measure = {LATENCY: _latency, BANDWIDTH: _bandwidth}[probe.name]
         while True:
             try:
@@ -85,7 +92,7 @@ class PairProbes:
 
 
 async def _wait_for_partner(stub: hub_pb2_grpc.PairsStub, name: str) -> None:
-    """Waits until the partner takes part."""
+    """Wait until the partner accepts calls for the sweep."""
     while True:
         try:
             await stub.Echo(hub_pb2.EchoRequest(sweep=name), timeout=CALL_SECONDS)
@@ -97,7 +104,7 @@ async def _wait_for_partner(stub: hub_pb2_grpc.PairsStub, name: str) -> None:
 
 
 async def _latency(stub: hub_pb2_grpc.PairsStub, name: str, seconds: float) -> list[float]:
-    """Microseconds there and back."""
+    """Return round-trip times in microseconds."""
     request = hub_pb2.EchoRequest(sweep=name)
     for _ in range(WARM_UP):
         await stub.Echo(request, timeout=CALL_SECONDS)
@@ -110,7 +117,7 @@ async def _latency(stub: hub_pb2_grpc.PairsStub, name: str, seconds: float) -> l
 
 
 async def _bandwidth(stub: hub_pb2_grpc.PairsStub, name: str, seconds: float) -> list[float]:
-    """MB/s to the partner."""
+    """Return rates to the partner in MB/s."""
     piece = hub_pb2.TransferPiece(sweep=name, data=bytes(PIECE_BYTES))
 
     async def pieces() -> AsyncIterator[hub_pb2.TransferPiece]:
@@ -121,7 +128,7 @@ async def _bandwidth(stub: hub_pb2_grpc.PairsStub, name: str, seconds: float) ->
     for count in until(seconds, least=4):
         began = time.perf_counter()
         reply: hub_pb2.TransferReply = await stub.Transfer(pieces(), timeout=CALL_SECONDS)
-        # The first opens the window of the connection.
+        # The first transfer only warms up the connection.
         if count and reply.bytes == TRANSFER_BYTES:
             samples.append(TRANSFER_BYTES / (time.perf_counter() - began) / 1e6)
     return samples

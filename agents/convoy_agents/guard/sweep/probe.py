@@ -1,4 +1,4 @@
-"""What a probe is. Children import this: standard library only."""
+"""The description and result of a probe. Children import this module: standard library only."""
 
 from __future__ import annotations
 
@@ -8,74 +8,75 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 MOST_SAMPLES = 512
-"""Of one metric."""
+"""Maximum number of samples of one metric."""
 
 
 class Tier(StrEnum):
-    """How deep a sweep looks."""
+    """The depth of a sweep."""
 
     L0 = "L0"
     """Inventory."""
     L1 = "L1"
-    """The node by itself."""
+    """The node alone."""
     L2 = "L2"
-    """The node and a partner."""
+    """The node together with a partner."""
 
 
 class AcceleratorUse(StrEnum):
-    """What of the node's accelerators a probe takes."""
+    """The accelerators that a probe uses."""
 
     NONE = "None"
     EACH = "Each"
-    """It runs once for each, on all at the same time."""
+    """One run per accelerator, all concurrently."""
     IN_TURN = "InTurn"
-    """It runs once for each, one after the other: they share what is measured."""
+    """One run per accelerator, one after the other, because they share the measured resource."""
     ALL = "All"
 
 
 class NotAvailable(Exception):
-    """The node lacks what the probe measures; says what."""
+    """The node lacks the hardware or software that the probe measures. The message names it."""
 
 
 @dataclass(slots=True)
 class Measured:
-    """What a probe found; one of the three, by its kind."""
+    """The result of a probe. Each probe fills one of the three fields."""
 
     samples: list[float] = field(default_factory=list)
-    """In the probe's unit, each above 0, in the order they were taken."""
+    """Samples in the probe's unit, each above 0, in order of measurement."""
     digests: list[str] = field(default_factory=list)
-    """Of equal computations, which must be equal."""
+    """Digests of identical computations, which must be equal."""
     facts: dict[str, str] = field(default_factory=dict)
-    """Of the inventory, by name."""
+    """Facts of the inventory by name."""
 
 
 Run = Callable[[int, float], Measured]
-"""(accelerator, seconds) -> what was found in about that time. NotAvailable, OSError, MemoryError."""
+"""(accelerator, seconds) -> the result of about `seconds` of measuring. NotAvailable, OSError, MemoryError.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One measurement: what the agent knows of it without running it."""
+    """A probe's metadata, which the agent knows without running it."""
 
     name: str
-    """Of its metric."""
+    """Name of the probe and of its metric."""
     tier: Tier
     unit: str
-    """Empty where it gives digests or facts."""
+    """Unit of the samples; empty for digests and facts."""
     higher_is_better: bool
     seconds: float
-    """For which it samples."""
+    """Seconds of sampling."""
     run: str
-    """`module:function`, a `Run`; only the child imports it."""
+    """`module:function` of a `Run`. Only the child imports it."""
     memory: int = 512 * 2**20
-    """Bytes that it may take; 0 for no bound."""
+    """Maximum bytes of additional memory; 0 for no limit."""
     accelerator_use: AcceleratorUse = AcceleratorUse.NONE
     one_thread: bool = False
-    """Libraries compute in one thread."""
+    """Numeric libraries use a single thread."""
 
 
 def until(seconds: float, least: int = 3) -> Iterator[int]:
-    """Counts samples for so long, `least` at any rate and never more than MOST_SAMPLES."""
+    """Count samples for `seconds`: at least `least` and at most MOST_SAMPLES."""
     end = time.monotonic() + seconds
     for count in range(MOST_SAMPLES):
         if count >= least and time.monotonic() >= end:

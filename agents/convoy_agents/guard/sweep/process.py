@@ -1,4 +1,6 @@
-"""A child process with a deadline. It may hang, die, flood its pipe or outlive SIGKILL: the agent goes on."""
+"""A child process with a deadline. The agent survives a child that hangs, dies, floods its pipe or survives
+SIGKILL.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ import structlog
 from convoy_agents.guard.sweep import cgroup, memory
 
 MOST_OUTPUT = 256 * 1024
-"""Bytes of stdout that are a result; more is none."""
+"""Maximum bytes of stdout. A longer output is not a valid result."""
 MOST_STDERR = 2048
-"""Bytes of its end that are kept."""
+"""Bytes of the end of stderr that are kept."""
 KILL_SECONDS = 2.0
-"""From SIGKILL until a child counts as stuck in the kernel."""
+"""Seconds after SIGKILL until a child counts as stuck in the kernel."""
 MOST_STUCK = 4
-"""Children that may be stuck before no more are started."""
+"""Maximum number of stuck children before no more are started."""
 _READ = 64 * 1024
 _PIPE_READS = 2
 
@@ -30,50 +32,52 @@ log = structlog.get_logger()
 
 
 class Stop(Enum):
-    """Why a child was killed."""
+    """Reason why a child was killed."""
 
     DEADLINE = auto()
     FLOOD = auto()
-    """It wrote more than a result has."""
+    """The output exceeded MOST_OUTPUT."""
 
 
 class TooManyStuckError(Exception):
-    """Children of earlier probes never ended: another one would only join them."""
+    """Too many children of earlier probes are stuck; another one would probably get stuck as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildExit:
-    """How a child ended."""
+    """The exit of a child."""
 
     code: int | None
-    """Exit code, or the signal below zero; None when not even SIGKILL ended it."""
+    """Exit code, or the negative signal number; None if the child survived SIGKILL."""
     output: bytes
     stderr: str
-    """Its end."""
+    """The end of stderr."""
     stop: Stop | None = None
     oom: bool = False
-    """The kernel killed something of the agent's container for its memory meanwhile."""
+    """True if the kernel killed a process of the agent's container for lack of memory during the run."""
 
 
 class Children:
-    """Starts children, and remembers those that are stuck until they end after all."""
+    """Starts children, and tracks those that are stuck."""
 
     def __init__(self) -> None:
         self._stuck: list[subprocess.Popen[bytes]] = []
 
     @property
     def stuck(self) -> int:
-        """Children that SIGKILL has not ended."""
+        """Number of children that survived SIGKILL."""
         self._stuck = [child for child in self._stuck if child.poll() is None]
         return len(self._stuck)
 
     async def run(self, argv: Sequence[str], env: Mapping[str, str], seconds: float) -> ChildExit:
-        """Runs it to its end or deadline. When cancelled, the child is killed first.
+        """Run a child until it exits or its deadline passes. Cancellation kills the child first.
 
-        OSError when it cannot be started, TooManyStuckError.
+        OSError if it cannot be started, TooManyStuckError.
         """
         if self.stuck >= MOST_STUCK:
-            raise TooManyStuckError(f"{self.stuck} children of earlier probes are stuck in the kernel")
+            raise TooManyStuckError(
+                f"{self.stuck} children of earlier probes are stuck in the kernel; reboot the node"
+            )
         killed_before = memory.oom_kills()
         with cgroup.Group() as group:
             child = _Child(argv, env, group)
@@ -81,7 +85,7 @@ class Children:
             try:
                 stop = await child.wait(seconds)
             finally:
-                # All of its group: what it has started must not outlive it.
+                # Kill the whole group, so that no descendant survives the child.
                 child.kill()
                 try:
                     await child.wait_exit(KILL_SECONDS)
@@ -89,13 +93,13 @@ class Children:
                     code = child.close()
                     if code is None:
                         self._stuck.append(child.process)
-                        log.error("probe outlives SIGKILL", pid=child.process.pid)
+                        log.error("probe survived SIGKILL", pid=child.process.pid)
         oom = memory.oom_kills() > killed_before
         return ChildExit(code, bytes(child.output), child.stderr.decode(errors="replace"), stop, oom)
 
 
 class _Child:
-    """Its pipes and its end, as events of the loop: nothing here waits in a thread."""
+    """A child with its pipes and exit as events of the loop. It uses no threads."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], group: cgroup.Group) -> None:
         self.output, self.stderr = bytearray(), bytearray()
@@ -126,7 +130,7 @@ class _Child:
         self._loop.add_reader(self._handle, self._exited)
 
     async def wait(self, seconds: float) -> Stop | None:
-        """Waits until it ended, or why it must."""
+        """Wait until the child exits and return None, or return the reason to kill it."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._ended:
@@ -138,13 +142,15 @@ class _Child:
         return Stop.DEADLINE
 
     def kill(self) -> None:
-        """SIGKILL for it and all that it has started. Until `close` has reaped it, its number is its own."""
+        """Kill the child and its descendants with SIGKILL. The pid stays valid until `close` reaps the
+        child.
+        """
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self._group.kill()
 
     async def wait_exit(self, seconds: float) -> None:
-        """Waits for its end, for so long."""
+        """Wait up to `seconds` for the exit."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._ended:
@@ -152,9 +158,9 @@ class _Child:
                     await self._changed.wait()
 
     def close(self) -> int | None:
-        """Reads what is left of an ended child, lets go of it; its exit code."""
+        """Read the remaining output of an exited child, release its resources, and return its exit code."""
         for pipe in (self._out, self._err):
-            # What a pipe holds, and not to its end: whoever else has it open may go on writing.
+            # Read only what the pipe holds now. Another process with the pipe open may keep writing.
             for _ in range(_PIPE_READS):
                 if not self._read(pipe):
                     break

@@ -1,4 +1,4 @@
-"""Under what a sweep was run: figures are compared only among nodes where this is alike."""
+"""The versions under which a sweep ran. Results are comparable only among nodes with the same versions."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ _NVIDIA = Path("/proc/driver/nvidia/version")
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Texts; empty for what is not there."""
+    """Versions and ids; empty if unknown."""
 
     agent: str
-    """Version of the agent, and so of its probes."""
+    """Version of the agent and its probes."""
     kernel: str
     driver: str
-    """Of the accelerators."""
+    """Version of the accelerators' driver."""
     boot_id: str
-    """Of the node's kernel."""
+    """Boot id of the node's kernel."""
 
 
 def provenance(version: str) -> Provenance:
-    """Of this node now."""
+    """Return the current provenance of this node."""
     return Provenance(version, os.uname().release, driver(), _text(_BOOT))
 
 
 def driver(path: Path = _NVIDIA) -> str:
-    """Version of NVIDIA's kernel module."""
+    """Return the version of NVIDIA's kernel module; empty if it is not loaded."""
     found = re.search(r"Kernel Module(?: for \S+)?\s+(\d[\d.]*)", _text(path))
     return found[1] if found else ""
 

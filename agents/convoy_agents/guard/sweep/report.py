@@ -1,4 +1,4 @@
-"""What a sweep has found, in the words of the wire."""
+"""Conversion of sweep results to reports on the wire."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TO_WIRE = {
 
 
 def started(name: str, node: str, known: Provenance) -> hub_pb2.SweepReport:
-    """Of a sweep that has found nothing yet."""
+    """Return the report of a sweep without results."""
     return hub_pb2.SweepReport(
         name=name,
         node=node,
@@ -32,12 +32,14 @@ def started(name: str, node: str, known: Provenance) -> hub_pb2.SweepReport:
 
 
 def refused(name: str, node: str, why: str) -> hub_pb2.SweepReport:
-    """Of a sweep that is not begun."""
+    """Return the report of a sweep that the agent refused to start."""
     return hub_pb2.SweepReport(name=name, node=node, state=hub_pb2.SweepReport.REFUSED, message=why)
 
 
 def add(report: hub_pb2.SweepReport, result: Result, partner: str = "") -> None:
-    """Writes down what one probe found. Facts are the inventory, and its digest is the report's."""
+    """Add a probe's result to the report. Facts and their digest go into the inventory, other digests into
+    the metric.
+    """
     found = result.finding
     metric = report.metrics.add(
         metric=result.probe.name,

@@ -1,4 +1,4 @@
-"""One sweep of this node: probe after probe, each in a child, until all have run or the time is over."""
+"""Runs one sweep of this node, probe after probe, each in a child, until all have run or time is over."""
 
 from __future__ import annotations
 
@@ -18,44 +18,48 @@ from convoy_agents.guard.sweep.probes import inventory
 from convoy_agents.guard.sweep.process import Children, TooManyStuckError
 
 TIER_SECONDS = {Tier.L0: 60.0, Tier.L1: 600.0, Tier.L2: 600.0}
-"""The most that a tier may take."""
+"""Maximum seconds of each tier."""
 START_SECONDS = 30.0
-"""What a child may take beyond twice its sampling: interpreters and drivers start slowly."""
+"""Seconds that a child may use in addition to twice its sampling time, because interpreters and drivers
+start slowly.
+"""
 _KEPT = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
-"""Of the agent's environment; variables of NVIDIA's come along by their prefix."""
+"""Variables of the agent's environment that children inherit, besides NVIDIA's and NCCL's."""
 _DEVICES = Path("/dev")
 _ROOT = str(Path(convoy_agents.__file__).parent.parent)
 _BOOT = f"import sys; sys.path.append(sys.argv.pop(1)); from {child.__name__} import main; main()"
-"""After the interpreter's own folders: another interpreter has other builds of what both have."""
+"""Appends the package's folder after the interpreter's own, because another interpreter needs its own
+builds of shared packages.
+"""
 
 PairProbe = Callable[[Probe, float], Awaitable[Finding]]
-"""Measures something together with the partner within so many seconds; it says itself when that fails."""
+"""Runs a probe together with the partner within a number of seconds. It returns failures as findings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one probe."""
+    """The result of one probe."""
 
     probe: Probe
     accelerator: int | None
-    """None where it measures the node."""
+    """Index of the accelerator; None for a probe of the node."""
     finding: Finding
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How children are started."""
+    """Parameters for starting children."""
 
     folder: Path
-    """On the disk that is measured."""
+    """A folder on the disk to measure."""
     accelerator_python: str = ""
-    """An interpreter that has torch; empty for the agent's own."""
+    """Interpreter with torch; empty for the agent's own."""
     seconds: Callable[[float], float] = field(default=lambda sampling: 2 * sampling + START_SECONDS)
-    """From a probe's sampling time to its deadline."""
+    """Computes a child's deadline from the probe's sampling time."""
 
     def argv(self, probe: Probe, accelerator: int | None) -> list[str]:
-        """The child's command."""
+        """Return the child's command."""
         python = "" if probe.accelerator_use is AcceleratorUse.NONE else self.accelerator_python
         return [
             python or sys.executable, "-P", "-c", _BOOT, _ROOT,
@@ -63,7 +67,7 @@ class Launch:
         ]  # fmt: skip
 
     def env(self, probe: Probe) -> dict[str, str]:
-        """The child's environment: nothing of the agent's but what programs need to start."""
+        """Return the child's environment: only the variables that programs need to start."""
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -80,7 +84,7 @@ class Launch:
 
 
 class Runner:
-    """Of one node. `run` is not for two sweeps at once: they would measure each other."""
+    """Runs sweeps on this node. Two concurrent calls of `run` would disturb each other."""
 
     def __init__(self, launch: Launch, children: Children | None = None, devices: Path = _DEVICES) -> None:
         self._launch = launch
@@ -88,13 +92,15 @@ class Runner:
         self._devices = devices
 
     def accelerators(self) -> int:
-        """NVIDIA's devices on this node."""
+        """Return the number of NVIDIA devices of this node."""
         return sum(1 for entry in self._devices.glob("nvidia[0-9]*") if entry.name[6:].isdigit())
 
     async def run(
         self, probes: Sequence[Probe], seconds: float, paired: PairProbe, report: Callable[[Result], None]
     ) -> None:
-        """Tells of each probe as it ends; whose turn does not come in time is told of as timed out."""
+        """Call `report` with each probe's result. A probe that cannot start in time is reported as timed
+        out.
+        """
         began = time.monotonic()
         for tier in Tier:
             mine = [probe for probe in probes if probe.tier is tier]
@@ -107,7 +113,7 @@ class Runner:
                         report(result)
 
     def _batches(self, probe: Probe) -> Sequence[Sequence[int | None]]:
-        """The accelerators that it runs on at the same time, batch after batch."""
+        """Return batches of accelerators. The accelerators of a batch are measured concurrently."""
         there = range(self.accelerators() or 1)
         if probe.accelerator_use is AcceleratorUse.EACH:
             return [there]
@@ -120,7 +126,7 @@ class Runner:
 
     async def _one(self, probe: Probe, accelerator: int | None, left: float, paired: PairProbe) -> Finding:
         if left <= 0:
-            return Finding(Outcome.TIMED_OUT, "the time was over before its turn came")
+            return Finding(Outcome.TIMED_OUT, "the sweep's time was over before the probe started")
         seconds = min(left, self._launch.seconds(probe.seconds))
         if probe.tier is Tier.L2:
             return await paired(probe, seconds)
@@ -131,5 +137,5 @@ class Runner:
         except TooManyStuckError as error:
             return Finding(Outcome.HUNG, str(error))
         except OSError as error:
-            return Finding(Outcome.FAILED, f"it cannot be started: {error}")
+            return Finding(Outcome.FAILED, f"the probe's child process cannot be started: {error}")
         return finding.from_exit(ended)

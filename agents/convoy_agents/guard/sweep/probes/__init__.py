@@ -1,1 +1,1 @@
-"""The measurements themselves, one file each. Only children import them."""
+"""The probes, one file each. Only children import them."""

@@ -1,6 +1,6 @@
-"""What one accelerator reaches, by torch. Without torch or a device each says that there is none.
+"""Probes of one accelerator, with torch. Without torch or a device each raises NotAvailable.
 
-torch is imported by name: the agent never does, only a child does whose interpreter has it.
+torch is imported by name, because only a child whose interpreter has torch may import it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from convoy_agents.guard.sweep.probe import Measured, NotAvailable, until
 
 _GEMM = 8192
 _COPY = 2**30
-"""Bytes: twenty times what a cache of the device holds."""
+"""Bytes of a copy: twenty times a device's cache."""
 _LINK = 256 * 2**20
 """Bytes of a copy over a link."""
 _SOAK = 10
@@ -25,7 +25,7 @@ _RUNS = 3
 
 
 def gemm(accelerator: int, seconds: float) -> Measured:
-    """TFLOP/s of bfloat16 products."""
+    """Measure TFLOP/s of bfloat16 matrix products."""
     torch, device = _device(accelerator)
     left = torch.randn(_GEMM, _GEMM, device=device, dtype=torch.bfloat16)
     right = torch.randn(_GEMM, _GEMM, device=device, dtype=torch.bfloat16)
@@ -34,7 +34,7 @@ def gemm(accelerator: int, seconds: float) -> Measured:
 
 
 def hbm(accelerator: int, seconds: float) -> Measured:
-    """GB/s that the device's memory moves: a copy reads and writes each byte."""
+    """Measure GB/s of device memory. A copy reads and writes each byte, so each byte counts twice."""
     torch, device = _device(accelerator)
     source = torch.zeros(_COPY, device=device, dtype=torch.uint8)
     target = torch.empty_like(source)
@@ -42,7 +42,7 @@ def hbm(accelerator: int, seconds: float) -> Measured:
 
 
 def to_device(accelerator: int, seconds: float) -> Measured:
-    """GB/s from pinned memory of the host."""
+    """Measure GB/s from pinned host memory to the device."""
     torch, device = _device(accelerator)
     host = torch.zeros(_LINK, dtype=torch.uint8, pin_memory=True)
     there = torch.empty(_LINK, device=device, dtype=torch.uint8)
@@ -50,7 +50,7 @@ def to_device(accelerator: int, seconds: float) -> Measured:
 
 
 def from_device(accelerator: int, seconds: float) -> Measured:
-    """GB/s into pinned memory of the host."""
+    """Measure GB/s from the device to pinned host memory."""
     torch, device = _device(accelerator)
     host = torch.zeros(_LINK, dtype=torch.uint8, pin_memory=True)
     there = torch.zeros(_LINK, device=device, dtype=torch.uint8)
@@ -58,20 +58,20 @@ def from_device(accelerator: int, seconds: float) -> Measured:
 
 
 def peer(accelerator: int, seconds: float) -> Measured:
-    """GB/s from this device to the next, around the node."""
+    """Measure GB/s from this device to the next one of the node."""
     torch, device = _device(accelerator)
     other = (accelerator + 1) % torch.cuda.device_count()
     if other == accelerator:
         raise NotAvailable("the node has one accelerator")
     if not torch.cuda.can_device_access_peer(accelerator, other):
-        raise NotAvailable(f"accelerators {accelerator} and {other} do not reach each other's memory")
+        raise NotAvailable(f"accelerators {accelerator} and {other} cannot access each other's memory")
     source = torch.zeros(_LINK, device=device, dtype=torch.uint8)
     target = torch.empty(_LINK, device=f"cuda:{other}", dtype=torch.uint8)
     return _rates(torch, device, seconds, _LINK / 1e9, lambda: target.copy_(source, non_blocking=True))
 
 
 def all_reduce(accelerator: int, seconds: float) -> Measured:
-    """GB/s on each link of a ring of all devices of the node, in one process."""
+    """Measure GB/s on each link of a ring of all devices of the node, in one process."""
     torch, device = _device(accelerator)
     count = torch.cuda.device_count()
     if count < 2:
@@ -84,13 +84,15 @@ def all_reduce(accelerator: int, seconds: float) -> Measured:
         for one in range(count):
             torch.cuda.synchronize(one)
 
-    # As nccl-tests count: each device sends 2 (n - 1) / n of its bytes.
+    # Bus bandwidth as in nccl-tests: each device sends 2 (n - 1) / n of its bytes.
     return _rates(torch, device, seconds, _LINK * 2 * (count - 1) / count / 1e9, once)
 
 
 def fingerprint(accelerator: int, seconds: float) -> Measured:
-    """Digests of equal short trainings with a fixed seed, each over all that every step computes."""
-    # Asked for by deterministic algorithms, and read as the device is first used.
+    """Return digests of identical short trainings with a fixed seed. Each digest covers all values of every
+    step.
+    """
+    # Deterministic algorithms need this variable; cuBLAS reads it when the device is first used.
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch, device = _device(accelerator)
     torch.use_deterministic_algorithms(True)
@@ -110,28 +112,28 @@ def _train(torch: Any, device: str) -> str:
         wrong = hidden @ weights[1] - wanted
         slopes = torch.autograd.grad((wrong**2).mean(), weights)
         weights = [(one - 0.1 * slope).detach() for one, slope in zip(weights, slopes, strict=True)]
-        # As on processors: weights alone do not show every wrong bit.
+        # As on CPUs, weights alone do not reveal every wrong bit.
         for values in (hidden, wrong, *slopes, *weights):
             digest.update(values.detach().cpu().numpy().tobytes())
     return digest.hexdigest()[:_DIGITS]
 
 
 def _device(accelerator: int) -> tuple[Any, str]:
-    """torch, and the device's name in it."""
+    """Return torch and the device's name. NotAvailable without torch or the device."""
     try:
         torch = importlib.import_module("torch")
     except ImportError as error:
         raise NotAvailable(f"this interpreter has no torch: {error}") from error
     if not torch.cuda.is_available():
-        raise NotAvailable("torch sees no accelerator")
+        raise NotAvailable("torch finds no accelerator")
     if accelerator >= torch.cuda.device_count():
-        raise NotAvailable(f"torch sees {torch.cuda.device_count()} accelerators")
+        raise NotAvailable(f"torch finds only {torch.cuda.device_count()} accelerators")
     torch.cuda.set_device(accelerator)
     return torch, f"cuda:{accelerator}"
 
 
 def _rates(torch: Any, device: str, seconds: float, amount: float, once: Callable[[], object]) -> Measured:
-    """`amount` per second of each turn, by the device's own clock, after turns that do not count."""
+    """Return `amount` per second for each run, timed by device events, after warm-up runs."""
     for _ in range(_SOAK):
         once()
     torch.cuda.synchronize(device)

@@ -1,6 +1,6 @@
-"""How fast the node's disk writes and reads, past the page cache where the file system lets it.
+"""Measures the disk's write and read speed, without the page cache if the file system supports that.
 
-The file never has a name, so nothing is left behind however the child ends.
+The file has no name, so nothing is left behind however the child ends.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from pathlib import Path
 from convoy_agents.guard.sweep.probe import Measured, NotAvailable, until
 
 SIZE = 64 * 2**20
-"""Bytes of the file; a sample writes or reads all of it."""
+"""Bytes of the file. Each sample writes or reads the whole file."""
 _BLOCK = 4 * 2**20
 _SPARE = 16
-"""The file takes at most one part in so many of the free space."""
+"""The file uses at most 1/16 of the free space."""
 _MEMORY = {"tmpfs", "ramfs", "devtmpfs"}
 
 
 def write(accelerator: int, seconds: float) -> Measured:
-    """MB/s until the disk says that all of it is there (fsync)."""
+    """Measure MB/s of writes including fsync."""
     with _file() as (file, block):
         return Measured([_timed(file, block, os.pwritev, sync=True) for _ in until(seconds)])
 
 
 def read(accelerator: int, seconds: float) -> Measured:
-    """MB/s."""
+    """Measure MB/s of reads."""
     with _file() as (file, block):
         _timed(file, block, os.pwritev, sync=True)
         samples = []
         for _ in until(seconds):
-            # Where O_DIRECT is not taken; elsewhere there is nothing to drop.
+            # Drop the page cache. With O_DIRECT it is empty anyway.
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
             samples.append(_timed(file, block, os.preadv, sync=False))
         return Measured(samples)
 
 
 def file_system(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
-    """Its type, as the kernel names it; empty when that is not known."""
+    """Return the file system's type as in mountinfo; empty if unknown."""
     device = folder.stat().st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     for line in mounts.read_text().splitlines():
@@ -54,11 +54,11 @@ def file_system(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> st
 
 @contextlib.contextmanager
 def _file() -> Iterator[tuple[int, mmap.mmap]]:
-    """A file without a name, and a block for it that is aligned as O_DIRECT wants it."""
+    """Yield a nameless file and a block for it that is aligned for O_DIRECT."""
     folder = Path(tempfile.gettempdir())
     kind = file_system(folder)
     if kind in _MEMORY:
-        raise NotAvailable(f"{folder} is in memory ({kind}): CONVOY_PROBE_DIR names a folder on a disk")
+        raise NotAvailable(f"{folder} is in memory ({kind}): set CONVOY_PROBE_DIR to a folder on a disk")
     free = os.statvfs(folder)
     if free.f_bavail * free.f_frsize < _SPARE * SIZE:
         raise NotAvailable(f"{folder} has less than {_SPARE * SIZE >> 20} MiB free")
@@ -67,7 +67,7 @@ def _file() -> Iterator[tuple[int, mmap.mmap]]:
         stack.callback(os.close, file)
         block = mmap.mmap(-1, _BLOCK)
         stack.callback(block.close)
-        # Nothing that a disk could shorten.
+        # Random data, which a disk cannot compress.
         block.write(os.urandom(_BLOCK))
         yield file, block
 
@@ -76,7 +76,7 @@ def _nameless(folder: Path) -> int:
     for direct in (os.O_DIRECT, 0):
         with contextlib.suppress(OSError):
             return os.open(folder, os.O_TMPFILE | os.O_RDWR | direct, 0o600)
-    # File systems that have no such files, overlays among them.
+    # Some file systems, such as overlays, have no nameless files.
     file, name = tempfile.mkstemp(dir=folder)
     Path(name).unlink()
     return file
@@ -86,7 +86,7 @@ def _timed(file: int, block: mmap.mmap, move: object, *, sync: bool) -> float:
     began = time.perf_counter()
     for offset in range(0, SIZE, _BLOCK):
         if move(file, [block], offset) != _BLOCK:  # type: ignore[operator]  # pwritev or preadv
-            raise OSError(f"{_BLOCK} bytes were not moved whole")
+            raise OSError(f"{_BLOCK} bytes were not transferred completely")
     if sync:
         os.fsync(file)
     return SIZE / (time.perf_counter() - began) / 1e6

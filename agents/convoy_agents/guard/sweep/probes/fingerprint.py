@@ -1,7 +1,7 @@
-"""A short training with a fixed seed: its bits must be the same each time, on each core and on each node.
+"""A short training with a fixed seed. Its bits must be the same on each run, core and node.
 
-It finds what computes wrongly without saying so. Bits are compared within one class of hardware alone: other
-processors order their sums otherwise.
+It detects silent computation errors. Bits are comparable within one hardware class only, because other
+processors sum in a different order.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ STEPS = 60
 _INPUTS, _HIDDEN, _OUTPUTS, _BATCH = 192, 384, 48, 96
 _RATE, _MOMENTUM = np.float32(0.05), np.float32(0.9)
 _LEAST = 2
-"""Runs, however short the time: one alone cannot contradict itself."""
+"""Minimum number of runs, even in a short time, because detecting a difference needs two."""
 _DIGITS = 32
-"""Of a digest, in hexadecimal."""
+"""Hexadecimal digits of a digest."""
 
 Array = NDArray[np.float32]
 
 
 def run(accelerator: int, seconds: float) -> Measured:
-    """A digest per run, each on the next core, from a random one on, until all have had their turn."""
+    """Return one digest per run. Runs use one core after the other, starting at a random one, until all
+    were used.
+    """
     cores = sorted(os.sched_getaffinity(0))
     start = random.randrange(len(cores))  # noqa: S311
     end = time.monotonic() + seconds
@@ -43,9 +45,9 @@ def run(accelerator: int, seconds: float) -> Measured:
 
 
 def train(steps: int) -> str:
-    """The digest over all that every step of a network with one hidden layer computes.
+    """Return the digest of all values of every step of a network with one hidden layer.
 
-    Weights alone would not do: one wrong bit of an activation is lost in the rounding of their sums.
+    A digest of the weights would not suffice: rounding of their sums can hide a wrong bit of an activation.
     """
     draw = np.random.PCG64(20240229)
     first, second = _drawn(draw, _INPUTS, _HIDDEN), _drawn(draw, _HIDDEN, _OUTPUTS)
@@ -65,7 +67,9 @@ def train(steps: int) -> str:
 
 
 def _drawn(draw: np.random.PCG64, rows: int, columns: int) -> Array:
-    """From -1 to 1, over the root of the rows, by the generator's bits, which stay in all versions."""
+    """Return random values from -1 to 1, divided by the square root of the number of rows. They use the
+    generator's raw bits, which are the same in all numpy versions.
+    """
     raw = draw.random_raw(rows * columns) >> np.uint64(40)
     unit = raw.astype(np.float32) / np.float32(2**23) - np.float32(1)
     return (unit / np.float32(rows) ** np.float32(0.5)).reshape(rows, columns)

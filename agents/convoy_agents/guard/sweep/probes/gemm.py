@@ -1,4 +1,4 @@
-"""How fast all cores multiply matrices."""
+"""Measures the speed of matrix products on all cores."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from convoy_agents.guard.sweep.probe import Measured, until
 
 _MANY_CORES = 16
 _SOAK = 3
-"""Products before the first that counts: the clock settles, threads are there."""
+"""Warm-up products before the first sample: clock and threads settle."""
 
 
 def run(accelerator: int, seconds: float) -> Measured:
-    """GFLOP/s of float32 products."""
-    # Long enough to be timed, short enough for many samples; nodes of one class have as many cores.
+    """Measure GFLOP/s of float32 products."""
+    # Large enough to be timed, small enough for many samples. Nodes of one class have the same number of
+    # cores.
     size = 2048 if len(os.sched_getaffinity(0)) > _MANY_CORES else 1024
     left = np.linspace(-1, 1, size * size, dtype=np.float32).reshape(size, size)
     right = np.ascontiguousarray(left.T)

@@ -1,4 +1,4 @@
-"""What the node is made of, and what its counters of errors say."""
+"""Collects facts on the node's hardware and software, and its error counters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from convoy_agents.guard.sweep.probes import nvidia
 from convoy_agents.guard.sweep.provenance import driver
 
 PYTHON = "CONVOY_PROBE_PYTHON"
-"""Environment variable: the interpreter that has torch, if it is not this one."""
+"""Environment variable with the interpreter that has torch, if it is not this one."""
 _DIGITS = 32
 _TORCH_VERSION = """
 from importlib.metadata import distributions
@@ -25,11 +25,13 @@ print(next((one.version for one in distributions(name="torch")), ""))
 """
 _TORCH_SECONDS = 10.0
 _GIB = 2**20
-"""In KiB."""
+"""One GiB in KiB."""
 
 
 def run(accelerator: int, seconds: float) -> Measured:
-    """Facts, and one digest of those that nodes of one class have in common; the others begin with `own.`."""
+    """Return all facts, and one digest of those that nodes of a class share. The names of other facts start
+    with `own.`.
+    """
     root, cards = Path("/"), nvidia.rows()
     alike = {**common(root), **nvidia.common(cards)}
     apart = {f"own.{name}": value for name, value in {**own(root), **nvidia.own(cards)}.items()}
@@ -37,13 +39,13 @@ def run(accelerator: int, seconds: float) -> Measured:
 
 
 def digest(alike: dict[str, str]) -> str:
-    """Of facts; their order does not count."""
+    """Return a digest of facts, independent of their order."""
     text = "\n".join(f"{name}={value}" for name, value in sorted(alike.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
 def common(root: Path) -> dict[str, str]:
-    """What nodes of one class have in common. `root`: where /proc and /sys are looked for."""
+    """Return the facts that nodes of a class share. `root` contains /proc and /sys."""
     cpu = _cpu(root)
     return {
         "cpu.model": cpu.get("model name") or cpu.get("CPU part", ""),
@@ -53,22 +55,23 @@ def common(root: Path) -> dict[str, str]:
         "cpu.usable": str(len(os.sched_getaffinity(0))),
         "cpu.governor": _text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "numa.nodes": str(len(list((root / "sys/devices/system/node").glob("node[0-9]*")))),
-        # The kernel keeps a little for itself, not the same everywhere.
+        # The kernel reserves a varying amount of memory, so round.
         "memory.gib": str(round(_meminfo(root).get("MemTotal", 0) / _GIB)),
         "kernel": os.uname().release,
         "driver.nvidia": driver(root / "proc/driver/nvidia/version"),
         "nics": _nics(root),
         "fabric": _fabric(root),
         "disks": _disks(root),
-        # These compute the fingerprints, whose bits are their own.
+        # These libraries compute the fingerprints, so their versions affect the bits.
         "library.numpy": version("numpy"),
         "library.torch": torch(os.environ.get(PYTHON, "")),
     }
 
 
 def torch(python: str) -> str:
-    """The version that an interpreter has, this one if it is empty; empty without. OSError,
-    subprocess.SubprocessError: it cannot be asked, and of which class the node is is not known.
+    """Return the torch version of an interpreter, or of this one if it is empty; empty without torch.
+
+    OSError or subprocess.SubprocessError if the interpreter cannot run. The node's class is then unknown.
     """
     if not python:
         with contextlib.suppress(PackageNotFoundError):
@@ -85,7 +88,7 @@ def torch(python: str) -> str:
 
 
 def own(root: Path) -> dict[str, str]:
-    """What is the node's own: its identity and its counters, where there are any."""
+    """Return facts that are specific to the node: its identity and its counters, if present."""
     facts = {
         "boot.id": _text(root / "proc/sys/kernel/random/boot_id"),
         "machine": _text(root / "sys/class/dmi/id/product_uuid"),
@@ -106,7 +109,7 @@ def own(root: Path) -> dict[str, str]:
 
 
 def _cpu(root: Path) -> dict[str, str]:
-    """What /proc/cpuinfo says of the first core."""
+    """Return the fields of the first core in /proc/cpuinfo."""
     first = _text(root / "proc/cpuinfo").split("\n\n", 1)[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
@@ -118,19 +121,19 @@ def _meminfo(root: Path) -> dict[str, int]:
 
 
 def _nics(root: Path) -> str:
-    """Speeds and states of the network cards that the agent's namespace has; a virtual one is no hardware."""
+    """Return speeds and states of the network cards in the agent's namespace, without virtual ones."""
     cards = [path.parent for path in (root / "sys/class/net").glob("*/device")]
     return _counted(f"{_text(card / 'speed') or '?'}Mb/s {_text(card / 'operstate')}" for card in cards)
 
 
 def _fabric(root: Path) -> str:
-    """Rates and states of InfiniBand and RoCE ports; they are seen from every namespace."""
+    """Return rates and states of InfiniBand and RoCE ports. They are visible in every namespace."""
     ports = (root / "sys/class/infiniband").glob("*/ports/*")
     return _counted(f"{_text(port / 'rate')} {_text(port / 'state')}" for port in ports)
 
 
 def _disks(root: Path) -> str:
-    """Sizes of the disks, in GB, and whether they turn."""
+    """Return sizes of the disks in GB, and whether they rotate."""
     disks = [path.parent for path in (root / "sys/block").glob("*/device")]
     return _counted(
         f"{int(_text(disk / 'size') or 0) * 512 // 10**9}GB"
@@ -140,7 +143,9 @@ def _disks(root: Path) -> str:
 
 
 def _interrupts(root: Path, name: str) -> int | None:
-    """Of all cores: machine check exceptions, thermal events."""
+    """Return the sum of an interrupt's counts over all cores: MCE (machine check exceptions) or THR
+    (thermal events).
+    """
     for line in _text(root / "proc/interrupts").splitlines():
         first, _, rest = line.strip().partition(":")
         if first == name:
@@ -149,7 +154,7 @@ def _interrupts(root: Path, name: str) -> int | None:
 
 
 def _counted(things: object) -> str:
-    """`2 x this, 1 x that`, whatever their names are."""
+    """Return a summary such as `2 x this, 1 x that`."""
     counts = Counter(things)  # type: ignore[call-overload]  # an iterable of text
     return ", ".join(f"{count} x {thing}" for thing, count in sorted(counts.items()))
 

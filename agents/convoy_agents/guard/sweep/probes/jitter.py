@@ -1,4 +1,4 @@
-"""How evenly a core gets to run: a short loop, timed again and again."""
+"""Measures how evenly a core runs: repeated timings of a short loop."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import time
 from convoy_agents.guard.sweep.probe import Measured, until
 
 _TURNS = 200
-"""Of the loop that is timed: some ten microseconds."""
+"""Iterations of the timed loop, about ten microseconds."""
 _TIMES = 1000
-"""That it is timed for one sample."""
+"""Timings per sample."""
 _RANK = 990
-"""Of the sorted times: the 99th percentile."""
+"""Index of the 99th percentile in the sorted timings."""
 
 
 def run(accelerator: int, seconds: float) -> Measured:
-    """Microseconds, 99th percentile of each thousand: interrupts, stolen time and throttling stretch it."""
+    """Measure the 99th percentile of each thousand timings, in microseconds. Interrupts, stolen time and
+    throttling raise it.
+    """
     gc.disable()
     samples = []
     for _ in until(seconds):

@@ -1,4 +1,4 @@
-"""How fast the node's kernel moves a TCP stream from one process to another."""
+"""Measures the speed of a TCP stream between two sockets of this node."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import time
 from convoy_agents.guard.sweep.probe import Measured, until
 
 SIZE = 64 * 2**20
-"""Bytes of a sample."""
+"""Bytes per sample."""
 _BLOCK = 2**20
 _SECONDS = 20.0
-"""That anything may take before it is an error."""
+"""Timeout of each operation."""
 
 
 def run(accelerator: int, seconds: float) -> Measured:
-    """MB/s over the loopback interface: what the kernel and memory give, without a line."""
+    """Measure MB/s over the loopback interface: the speed of kernel and memory without a network."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(_SECONDS)
         sink = threading.Thread(target=_sink, args=(server,), daemon=True)
@@ -32,14 +32,14 @@ def _sample(line: socket.socket) -> float:
     began = time.perf_counter()
     for _ in range(SIZE // _BLOCK):
         line.sendall(block)
-    # It is there once the other side has read it.
+    # The sample is complete after the receiver's confirmation.
     if line.recv(1) != b"!":
-        raise ConnectionError("the other side is gone")
+        raise ConnectionError("the receiver closed the connection")
     return SIZE / (time.perf_counter() - began) / 1e6
 
 
 def _sink(server: socket.socket) -> None:
-    """Reads, and says after each sample's bytes that they have come."""
+    """Receive data, and confirm each complete sample."""
     line, _ = server.accept()
     block = bytearray(_BLOCK)
     left = SIZE

@@ -1,4 +1,4 @@
-"""How fast memory is copied, beyond what caches hold."""
+"""Measures the speed of memory copies beyond the size of caches."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from convoy_agents.guard.sweep.probe import Measured, NotAvailable, until
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 _LEAST, _MOST = 32 * 2**20, 960 * 2**20
-"""Bytes of a buffer; the probe may take 2 GiB."""
+"""Minimum and maximum bytes of a buffer. The probe may use 2 GiB."""
 
 
 def run(accelerator: int, seconds: float) -> Measured:
-    """GB/s that are copied by one core; reading and writing are counted once together.
+    """Measure GB/s of copies by one core. Reading and writing a byte counts once.
 
-    The two buffers are four times the core's last-level cache, or twice a very large one. NotAvailable where
-    that does not fit.
+    The two buffers together are four times the core's last-level cache, or twice a very large one.
+    NotAvailable if the memory is too small.
     """
     cache = last_level_cache()
     size = min(_MOST, max(_LEAST, 2 * cache))
     if cache > size:
         raise NotAvailable(
-            f"caches hold {cache >> 20} MiB, and 2 x {size >> 20} MiB are the most that is copied"
+            f"the caches hold {cache >> 20} MiB, more than the largest buffer of {size >> 20} MiB"
         )
     if (left := memory.available()) is not None and left < 2 * size:
-        raise NotAvailable(f"2 x {size >> 20} MiB are needed, the agent has {left >> 20} MiB left")
+        raise NotAvailable(
+            f"the probe needs 2 x {size >> 20} MiB, but the agent has only {left >> 20} MiB left"
+        )
     source, target = np.ones(size, np.uint8), np.zeros(size, np.uint8)
     samples = []
     for _ in until(seconds):
@@ -40,7 +42,7 @@ def run(accelerator: int, seconds: float) -> Measured:
 
 
 def last_level_cache(caches: Path = _CACHES) -> int:
-    """Bytes of the biggest cache of the first core; 0 where the kernel names none."""
+    """Return the bytes of the first core's largest cache; 0 if the kernel reports none."""
     sizes = [0]
     for entry in caches.glob("index*/size"):
         text = entry.read_text().strip()

@@ -1,4 +1,4 @@
-"""What nvidia-smi says of the node's accelerators; nothing where there is none."""
+"""Reads the accelerators' properties from nvidia-smi; none without nvidia-smi."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import subprocess
 
 SECONDS = 20.0
-"""That it may take; it is this child's own child, and dies with its group."""
+"""Timeout of nvidia-smi. It is a child of the probe's process and is killed with its group."""
 _COMMON = (
     "name",
     "vbios_version",
@@ -29,7 +29,7 @@ Row = dict[str, str]
 
 
 def rows(program: str = "nvidia-smi") -> list[Row]:
-    """One for each accelerator, by field. TimeoutExpired when the driver does not answer."""
+    """Return one row per accelerator, by field. TimeoutExpired if the driver does not respond."""
     command = [program, f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
     try:
         completed = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
@@ -39,13 +39,13 @@ def rows(program: str = "nvidia-smi") -> list[Row]:
 
 
 def read(text: str) -> list[Row]:
-    """Of its output; lines of another form are left out."""
+    """Parse nvidia-smi's output. Lines with a different number of fields are skipped."""
     found = csv.reader(io.StringIO(text), skipinitialspace=True)
     return [dict(zip(FIELDS, row, strict=True)) for row in found if len(row) == len(FIELDS)]
 
 
 def common(found: list[Row]) -> dict[str, str]:
-    """What nodes of one class have in common: each accelerator's, in the driver's order."""
+    """Return the facts that nodes of a class share, for each accelerator in the driver's order."""
     if not found:
         return {}
     return {"gpu.count": str(len(found))} | {
@@ -54,5 +54,5 @@ def common(found: list[Row]) -> dict[str, str]:
 
 
 def own(found: list[Row]) -> dict[str, str]:
-    """What is each accelerator's own."""
+    """Return the facts that are specific to each accelerator."""
     return {f"gpu{row['index']}.{name}": row[name] for row in found for name in _OWN}
