@@ -171,7 +171,7 @@ def _when(early: EarlyEnd) -> str:
 
 def _others(ranks: Sequence[int]) -> str:
     """Return the other ranks that ended early, as part of a sentence."""
-    return f", as did {_named(ranks)}" if ranks else ""
+    return f", as did {_named(ranks)}," if ranks else ""
 
 
 def _silent(ranks: Sequence[int]) -> str:

@@ -40,7 +40,7 @@ def handled_restart(cluster: ToyCluster) -> LastRestart:
 
 
 def again(cluster: ToyCluster) -> None:
-    """The fault is handled_restart, and whatever may run again does."""
+    """Handle the fault, and let everything run again that may."""
     handled_restart(cluster)
     cluster.wait(120).settle()
 
@@ -51,7 +51,7 @@ def test_it_names_rank_node_step_and_the_way_out() -> None:
     last = handled_restart(uneven(cluster))
     assert (last.reason, last.rank, last.node, last.exit_code, last.step) == ("EndedEarly", 1, node, 0, 30)
     assert last.message.startswith(
-        f"rank 1 on node {node} ended with exit code 0 after step 30 while others went on (uneven inputs?)"
+        f"rank 1 on node {node} exited with code 0 after step 30 while other ranks went on (uneven inputs?)"
     )
     assert "drop_last" in last.message and "join()" in last.message
     assert last.message.endswith(f"Then rank 0 failed: {CLOSED}"), "what the others wrote is not lost"
@@ -65,7 +65,7 @@ def test_the_third_time_at_the_same_step_fails_the_job_whichever_rank_it_is() ->
         again(uneven(cluster, early))
     status = cluster.job.status
     assert (status.phase, status.reason, status.restarts.total) == (Phase.FAILED, "RepeatedError", 2)
-    assert "ended with exit code 0 after step 30" in status.message
+    assert "exited with code 0 after step 30" in status.message
 
 
 def test_another_step_is_another_error() -> None:
@@ -91,7 +91,10 @@ def test_several_ranks_are_named_up_to_a_bound() -> None:
         cluster.rank(rank, step=30 if rank > 1 else 29).exit(rank, 0, ended=now)
     message = handled_restart(uneven(cluster, 9)).message
     assert message.startswith("rank 1 on") and "after step 29" in message
-    assert "went on, as did ranks 2, 3, 4, 5, 6 and 3 more (uneven inputs?)" in message
+    assert (
+        "step 29, as did ranks 2, 3, 4, 5, 6 and 3 more, while other ranks went on (uneven inputs?)"
+        in message
+    )
 
 
 def test_the_total_is_named_where_ranks_tell_it() -> None:
@@ -266,7 +269,7 @@ def test_a_rank_that_hangs_after_its_last_step_is_told_by_its_own_line() -> None
     last = handled_restart(cluster)
     assert (last.reason, last.rank) == ("RankNotEnding", 0)
     assert last.message.startswith(
-        f"rank 0 on node {node} made its last step 30 and has not ended since; "
-        "its main thread is at /app/train.py:88 in upload"
+        f"rank 0 on node {node} made its last step 30 but did not exit within 600 s "
+        "(spec.recovery.hangSeconds); its main thread is at /app/train.py:88 in upload"
     )
     assert cluster.job.status.offenders == []

@@ -192,7 +192,7 @@ def test_before_anything_is_measured_it_is_five_minutes() -> None:
     environment = {entry["name"]: entry["value"] for entry in made["spec"]["containers"][0]["env"]}
     assert environment[terms.ENV_CHECKPOINT_SECONDS] == "300"
     assert {interval for _, _, interval in assigned(cluster)} == {0}
-    assert "the interval is 300 s (Auto: nothing measured yet)" in message(cluster)
+    assert "(interval 300 s (Auto: nothing measured yet))" in message(cluster)
     cluster.train(5).commit(5, "local").settle()
     assert chosen(cluster) == FIVE_MINUTES
 
@@ -203,7 +203,7 @@ def test_what_is_measured_is_said_and_told_to_slot_0_without_a_restart() -> None
     measured(cluster)
     found = chosen(cluster)
     assert found is not None and found.seconds == 42
-    assert f"is saved every 42 s (Auto: {found.reason})" in message(cluster)
+    assert f"saving every 42 s (Auto: {found.reason})" in message(cluster)
     assert assigned(cluster, before) == [(1, 0, 42)]
     assert [cluster.views[uid].interval_seconds for uid in cluster.uids] == [42, 0, 0]
     states = {rank.state for view in cluster.views.values() for rank in view.ranks}

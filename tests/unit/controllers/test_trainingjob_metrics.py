@@ -139,7 +139,10 @@ def test_of_a_job_without_an_engine_the_first_names_are_kept() -> None:
     found = report(cluster, 6, a_late_one=1.0, **first)
     assert found is not None
     assert found.reason == "TooManyMetrics"
-    assert "report 17 metrics" in found.message and "keeps 16; it drops: a_late_one." in found.message
+    assert (
+        "report 17 metrics" in found.message
+        and "keeps only 16 for a job without an Engine; it drops: a_late_one." in found.message
+    )
     assert set(status(cluster)) == set(first)
 
 

@@ -241,7 +241,9 @@ def test_a_job_that_leaves_and_resumes_says_both() -> None:
     cluster.spec(suspend=False, roles=roles("b")).step()
     status = cluster.job.status
     assert (status.phase, status.reason) == (Phase.SUSPENDING, "Suspending")
-    assert status.message == "waiting for 3 pods to leave; the ranks save their state; the job resumes afterwards"
+    assert (
+        status.message == "waiting for 3 pods to stop; the ranks save their state; the job resumes afterwards"
+    )
     assert not cluster.plans[-1].manifests
     for name in list(cluster.pods):
         cluster.lose(name)

@@ -66,7 +66,7 @@ def test_a_store_is_nothing_that_pods_mount() -> None:
         (
             [make_store(allowedNamespaces=["elsewhere"])],
             "StoreNotAllowed",
-            "CheckpointStore 's3' is not for jobs of namespace 'default'",
+            "CheckpointStore 's3' does not allow jobs of namespace 'default'",
         ),
     ],
 )
@@ -109,7 +109,7 @@ def test_a_store_that_is_not_ready_is_said_and_holds_nothing_up(ready: str, want
     assert made.condition["Checkpointing"] == wanted
     if ready == "False":
         found = next(one for one in made.job.status.conditions if one.type == "Checkpointing")
-        assert "'s3' is not ready, checkpoints may be in memory alone: connection refused" in found.message
+        assert "'s3' is not ready, so checkpoints may be only in memory: connection refused" in found.message
         assert made.events.count("StoreNotReady") == 1
         made.stores = {"s3": make_store()}
         made.settle()

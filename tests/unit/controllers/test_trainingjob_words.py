@@ -22,7 +22,7 @@ SAVES = {"tiers": {"local": {}}}
         (SAVES, 9, 9, "Suspended", "will go on after step 9"),
         (SAVES, 9, 11, "Suspended", "will go on after step 11"),
         (SAVES, 9, 4, "SuspendedWithoutCheckpoint", "its newest checkpoint is of step 4"),
-        (SAVES, 9, None, "SuspendedWithoutCheckpoint", "its newest checkpoint is none"),
+        (SAVES, 9, None, "SuspendedWithoutCheckpoint", "after step 9 without a checkpoint"),
         (SAVES, None, None, "Suspended", "it has not started yet"),
     ],
 )
