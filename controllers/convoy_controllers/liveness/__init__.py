@@ -1,1 +1,1 @@
-"""Decisions about agents that have fallen silent: operator, agents and simulator run the same code."""
+"""Decisions about silent agents. Operator, agents and simulator run the same code."""

@@ -1,8 +1,9 @@
-"""Attestations: agents confirm to the hub that a node cut off from it is alive. Pure: times are given.
+"""Attestations: agents confirm to the hub that a node cut off from it is alive. Pure: the caller passes
+times.
 
-An agent that is cut off asks the other agents of its jobs for an attestation. Each of them remembers the
-request and reports it with its heartbeats. The hub counts how many agents a silent one may still believe to
-be in company with.
+An agent that is cut off requests an attestation from the other agents of its jobs. Each of them remembers
+the request and reports it with its heartbeats. The hub counts the agents that a silent one may still have
+reached.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from convoy_controllers.liveness.fence import FENCE_SECONDS
 REMEMBER_SECONDS = FENCE_SECONDS + 10.0
 """Seconds for which an agent remembers a request: longer than the hub counts it."""
 MAX_NODES = 1024
-"""Nodes whose requests an agent remembers at once; the one that asked longest ago makes room."""
+"""Nodes whose requests an agent remembers at once. Beyond that the oldest request is dropped."""
 
 
 class Member(Protocol):
@@ -29,7 +30,7 @@ class Member(Protocol):
 
 
 class Plan(Protocol):
-    """An assignment, as far as it names the nodes of its incarnation."""
+    """An assignment, reduced to the nodes of its incarnation."""
 
     @property
     def incarnation(self) -> int:
@@ -51,9 +52,9 @@ def newest_plan(plans: Iterable[PlanT]) -> PlanT | None:
 
 
 def may_attest(plans: Iterable[Plan], node: str) -> bool:
-    """Return whether an agent with these plans of a job may attest `node`.
+    """Return True if an agent with these plans of a job may attest `node`.
 
-    It may not when the newest plan has no place for `node`: the job went on without it.
+    It may not if the newest plan has no member on `node`: the job continued without that node.
     """
     newest = newest_plan(plans)
     return newest is not None and node in {member.node for member in newest.members}
@@ -61,7 +62,7 @@ def may_attest(plans: Iterable[Plan], node: str) -> bool:
 
 @dataclass(slots=True)
 class AttestationRequests:
-    """The requests that one agent has granted. Times are seconds of a clock that only moves forward."""
+    """The requests received by one agent. Times are seconds of a clock that only moves forward."""
 
     _requested: dict[str, float] = field(default_factory=dict)
 
@@ -73,7 +74,7 @@ class AttestationRequests:
             del self._requested[next(iter(self._requested))]
 
     def recent(self, now: float) -> list[tuple[str, float]]:
-        """Return (node, seconds since its last request) of all that are remembered."""
+        """Return (node, seconds since its last request) for each remembered request."""
         for node in [node for node, at in self._requested.items() if now - at > REMEMBER_SECONDS]:
             del self._requested[node]
         return [(node, now - at) for node, at in self._requested.items()]
@@ -81,29 +82,29 @@ class AttestationRequests:
 
 @dataclass(slots=True)
 class Attestations:
-    """The attestations that the hub has received. Times are monotonic seconds.
+    """The attestations received by the hub. Times are monotonic seconds.
 
-    Bounded by the square of the nodes that the caller lets in.
+    Memory is bounded by the square of the number of nodes that the caller admits.
     """
 
     _requested: dict[str, dict[str, float]] = field(default_factory=dict)
     """By attested node, by attesting node: the time of the last request."""
 
     def record(self, voter: str, requests: Iterable[tuple[str, float]], now: float) -> None:
-        """Record a report of the agent of `voter`: nodes, and the seconds since each asked it."""
+        """Record the report of the agent of `voter`: nodes, and the seconds since each one's request."""
         for node, age in requests:
             if node != voter and age <= FENCE_SECONDS:
                 self._requested.setdefault(node, {})[voter] = now - age
 
     def voters(self, node: str, now: float) -> frozenset[str]:
-        """Return the nodes whose agents were asked by that node's within the fencing time."""
+        """Return the nodes whose agents `node` has reached with a request within the fencing time."""
         requested = self._requested.get(node)
         if not requested:
             return frozenset()
         return frozenset(voter for voter, at in requested.items() if now - at <= FENCE_SECONDS)
 
     def prune(self, now: float) -> None:
-        """Drop what is too old to count."""
+        """Drop attestations that are too old to count."""
         for node, requested in list(self._requested.items()):
             fresh = {voter: at for voter, at in requested.items() if now - at <= FENCE_SECONDS}
             if fresh:

@@ -1,4 +1,4 @@
-"""The changes between two polls of agents' liveness: which jobs are to be woken. Pure."""
+"""Changes of agents' liveness between two polls; the caller wakes the affected jobs. Pure."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from convoy_controllers.liveness.judge import Liveness
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one poll has found, by node."""
+    """Result of one poll, by node."""
 
     departed: tuple[str, ...]
-    """Agents that were removed for good, and are expected no more."""
+    """Agents that were removed for good, and are no longer expected."""
     lost: frozenset[str]
-    """Agents that fell silent since the last poll."""
+    """Agents that became silent since the last poll."""
     back: frozenset[str]
-    """Agents that came since, or whose silence is believed no more."""
+    """Agents that returned since then, or whose silence is no longer believed."""
     silent: frozenset[str]
-    """All agents whose silence is too long and believed."""
+    """All agents whose silence is too long and is believed."""
 
 
 @dataclass(slots=True)
 class LivenessPoll:
-    """The agents that were present, and those that were silent, at the last poll."""
+    """Agents that were present, and agents that were silent, at the last poll."""
 
     liveness: Liveness
     present: set[str] = field(default_factory=set)
     _silent: frozenset[str] = frozenset()
 
     def arrived(self, node: str) -> bool:
-        """Count an agent as present at once; return whether it was absent."""
+        """Count an agent as present at once. Return True if it was absent."""
         if node in self.present:
             return False
         self.present.add(node)
@@ -39,13 +39,13 @@ class LivenessPoll:
         return True
 
     def drop(self, node: str) -> None:
-        """Drop a node that is no more, or whose agent is no more."""
+        """Drop a node that no longer exists, or that no longer has an agent."""
         self.liveness.drop(node)
         self.present.discard(node)
         self._silent -= {node}
 
     def poll(self, occupied: Collection[str], now: float) -> Changes:
-        """Return what has changed since the last poll. `occupied`: nodes that hold workers."""
+        """Return the changes since the last poll. `occupied`: nodes with workers."""
         departed = tuple(self.liveness.departed(occupied, now))
         for node in departed:
             self.drop(node)
@@ -59,5 +59,5 @@ class LivenessPoll:
         return Changes(departed, lost, back, silent)
 
     def silent(self, node: str) -> bool:
-        """Return whether a node's agent was silent at the last poll, and has not come since."""
+        """Return True if a node's agent was silent at the last poll and has not returned since."""
         return node in self._silent

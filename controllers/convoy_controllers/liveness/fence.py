@@ -1,20 +1,20 @@
 """The rule by which a node that is cut off stops the ranks of its Strict jobs. Pure: contact times in,
 decision out.
 
-Under Strict fencing a job's ranks are replaced elsewhere only after the old ones must have stopped. So an
-agent stops a Strict job once, for FENCE_SECONDS, it has reached none of the three that could tell it that it
-has not been given up: the hub, the API server, or more than half of the job's other nodes. A control plane
-that is down stops nothing: its address refuses connections (an answer), or the job's nodes attest one
-another. Two parts of a job that are cut off from each other never both live on by their peers alone.
+Under Strict fencing, replacements of a job's ranks may start elsewhere only after the old ranks must have
+stopped. Three parties could tell an agent that it has not been given up: the hub, the API server, and more
+than half of the job's other nodes. An agent stops a Strict job once it has reached none of them for
+FENCE_SECONDS. A control plane that is down stops nothing: its address refuses connections, which counts as
+a contact, or the job's nodes attest one another. Of two parts of a job that are cut off from each other, at
+most one can continue by its peers alone.
 
-A contact counts from when the question was sent, never from when the answer came: the agent's view of its
-silence is never shorter than that of those it is silent to.
+A contact counts from the time at which the request was sent, not from that of the response. So the agent
+never counts less silence than the parties that it is silent to.
 
-The rule does not cover an agent that restarts while it is cut off: it starts to count at its start, since
-after a planned upgrade an old contact would mean nothing. Its ranks may then run on for as long as the agent
-was away and FENCE_SECONDS after; without any agent they run until the launcher loses its pod. To exclude that
-too, give the node a way to be switched off, and delete its Node object: that alone frees the operator from
-waiting.
+The rule does not cover an agent that restarts while it is cut off. It counts from its start, since after a
+planned upgrade an old contact would mean nothing. Its ranks may then run for FENCE_SECONDS beyond the
+agent's absence; without any agent they run until the launcher loses its pod. To exclude that too, provide a
+way to power off the node, and delete its Node object afterwards: only that frees the operator from waiting.
 """
 
 from __future__ import annotations
@@ -26,17 +26,24 @@ from typing import Generic, TypeVar
 from convoy_controllers.liveness.timings import KUBELET_LEASE_SECONDS, STOP_SECONDS
 
 FENCE_SECONDS = 20.0
-"""Silence after which an agent stops a Strict job. The operator replaces its ranks REPLACE_SECONDS after the
-last sign of the agent."""
+"""Silence after which an agent stops a Strict job. The operator replaces its ranks REPLACE_SECONDS after
+the last sign of the agent.
+"""
 REPLACE_SECONDS = FENCE_SECONDS + STOP_SECONDS
 """Seconds from the last possible contact of a lost node until its Strict ranks must have ended."""
 LEASE_SECONDS = KUBELET_LEASE_SECONDS + 1.0
-"""Seconds by which a contact with the API server counts as older than it is. The operator sees such contacts
-only by the kubelet's renewals of its Lease: it must never count less silence than the agent does."""
+"""Seconds by which a contact with the API server is considered older than it is. The operator sees such
+contacts only through the kubelet's renewals of its Lease, and must never count less silence than the
+agent does.
+"""
 QUIET_SECONDS = 3.0
-"""Silence of the hub after which the API server is tried; of both, after which peers are asked."""
+"""Silence of the hub after which the API server is contacted; silence of both after which peers are
+contacted.
+"""
 MAX_CONTACTED = 128
-"""Peers asked in one round; those of larger jobs take turns. 17 rounds reach the majority of 4,000 nodes."""
+"""Peers to contact in one round; larger jobs need several rounds. 17 rounds reach the majority of 4,000
+nodes.
+"""
 
 NEVER = float("-inf")
 
@@ -48,13 +55,13 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True)
 class StrictJob(Generic[P]):
-    """A job under Strict fencing that has ranks to stop on this node."""
+    """A job under Strict fencing with ranks on this node."""
 
     uid: str
     name: str
     incarnation: int
     peers: Mapping[str, P]
-    """By name, the job's other nodes; the value is how the caller reaches the node's agent."""
+    """The job's other nodes by name. The value tells the caller how to reach the node's agent."""
     pods: tuple[str, ...]
     """Uids of this node's pods whose ranks may run."""
 
@@ -76,22 +83,22 @@ def last_contact(job: StrictJob[P], contacts: Contacts) -> float:
 
 
 def majority(times: Sequence[float]) -> float:
-    """Return the time since when more than half of the peers with these last contacts have been reached.
+    """Return the time since which more than half of the peers have been reached, from their last contacts.
 
-    NEVER without peers, and while half of them never were.
+    NEVER without peers, or while half of them were never reached.
     """
     return sorted(times)[(len(times) - 1) // 2] if times else NEVER
 
 
 def must_stop(jobs: Iterable[StrictJob[P]], contacts: Contacts, now: float) -> list[StrictJob[P]]:
-    """Return the jobs whose ranks on this node are to be killed."""
+    """Return the jobs whose ranks on this node must be killed."""
     return [job for job in jobs if now - last_contact(job, contacts) >= FENCE_SECONDS]
 
 
 def peers_to_contact(
     jobs: Iterable[StrictJob[P]], contacts: Contacts, requested: Mapping[Peer, float], now: float
 ) -> list[Peer]:
-    """Return the peers to ask now: those asked longest ago first, none while hub or API server replies."""
+    """Return the peers to contact now, longest ago first; none while the hub or the API server replies."""
     if now - max(contacts.hub, contacts.api) < QUIET_SECONDS:
         return []
     peers = [(job.uid, node) for job in jobs for node in job.peers]
@@ -102,8 +109,8 @@ def stop_reason(job: StrictJob[P], contacts: Contacts, now: float) -> str:
     """Return why the job was stopped, for the log and for the launcher's last line."""
     silence = now - last_contact(job, contacts)
     recent = sum(now - contacts.peers.get((job.uid, node), NEVER) < FENCE_SECONDS for node in job.peers)
-    peers = f", nor more than {recent} of the job's {len(job.peers)} other nodes" if job.peers else ""
+    peers = f"; it reached only {recent} of the job's {len(job.peers)} other nodes" if job.peers else ""
     return (
         f"fencing Strict: for {silence:.0f} s this node has reached neither the operator nor the API server"
-        f"{peers}; ranks on another node may take the place of these"
+        f"{peers}. Its ranks stop, since replacements may start on another node"
     )

@@ -1,12 +1,12 @@
-"""The judgement of which agents are present. Pure: times are given.
+"""The judgement of which agents are present. Pure: the caller passes times.
 
-An agent is silent when it has sent nothing for a while. A leader that has just begun judges nobody until the
-agents had time to dial; and when many fall silent at once it is the operator's own network that failed, so
-they count as present and an alarm is raised. An agent that fell silent by itself, announced its exit, or has
-long been given up is no sign of that: agents are also removed for good.
+An agent is silent if it has sent nothing for a while. A new leader judges no agent until the agents had
+time to dial. If many become silent at once, the operator's own network has failed: they count as present,
+and an alarm is raised. Agents that became silent alone, announced their exit, or were given up long ago do
+not count towards the alarm: agents are also removed for good.
 
-A node that holds workers must have an agent. One from which this leader never received anything has been
-silent since it was first expected: its agent may have been lost together with the leader before.
+A node with workers must have an agent. If this leader never received anything from it, its silence starts
+when it was first expected: the agent may have been lost together with the previous leader.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from itertools import chain
 from convoy_controllers.liveness.timings import POLL_SECONDS
 
 _SHARE = 0.3
-"""More silent agents than this share of all, at once, are not believed."""
+"""Share of silent agents above which their silence is not believed."""
 _AT_LEAST = 3
-"""Fewer silent agents than this are always believed: in a small cluster one node is a large share."""
+"""Fewest silent agents for that: in a small cluster one node is a large share."""
 _EARLY = 5.0
-"""Seconds after which a leader begins to judge where all agents but a few have dialled."""
+"""Seconds after which a new leader starts to judge if only a few agents have not dialled."""
 _TWO_POLLS = 2 * POLL_SECONDS + 0.1
-"""Seconds within which a second poll has certainly been made."""
+"""Seconds within which a second poll has certainly happened."""
 _TOGETHER = 30.0
 """Silences that began within so many seconds may have one cause."""
-_FORGOTTEN = 300.0
-"""Seconds after which a silence tells nothing of the operator's network, and an announced exit is final."""
+_FINAL_SECONDS = 300.0
+"""Seconds after which a silence says nothing about the operator's network, and an announced exit is final."""
 
 
 @dataclass(slots=True)
@@ -37,91 +37,92 @@ class _Sign:
 
     at: float
     farewell: bool = False
-    """It announced that it would be away."""
+    """True if it announced its exit."""
 
 
 @dataclass(slots=True)
 class Liveness:
-    """Times are monotonic seconds."""
+    """Signs of all agents. Times are monotonic seconds."""
 
     silent_seconds: float
     grace_seconds: float
-    """Seconds after `start_leading` for which nobody is judged."""
+    """Seconds after `start_leading` in which no agent is judged."""
     farewell_seconds: float
-    """Seconds an agent that announced its exit may be away: an update of the DaemonSet takes that long."""
+    """Seconds of permitted absence after an announced exit: an update of the DaemonSet takes that long."""
     _since: float | None = None
     _signs: dict[str, _Sign] = field(default_factory=dict)
     _expected: dict[str, _Sign] = field(default_factory=dict)
-    """Nodes that must have an agent and never sent anything, with the time they were first expected."""
+    """Nodes that must have an agent and never sent anything, with the time since when they are expected."""
     _judged: tuple[float, bool] | None = None
-    """The alarm and the time of its judgement: one pass asks for it once per silent agent."""
+    """Time and result of the last alarm decision: one poll needs it once per silent agent."""
 
     def start_leading(self, now: float) -> None:
-        """Note that this replica leads from now on."""
+        """Record that this replica leads from now on."""
         self._since = now
 
     def record_sign(self, node: str, now: float) -> None:
-        """Note that something came from a node's agent."""
+        """Record that a node's agent sent something."""
         self._signs[node] = _Sign(now)
         self._expected.pop(node, None)
         self._judged = None
 
     def expect(self, nodes: Iterable[str], now: float) -> None:
-        """Expect agents on these nodes; of the nodes that never sent anything, on no others."""
+        """Expect agents on exactly these nodes, among the nodes that never sent anything."""
         before = self._expected
         self._expected = {node: before.get(node) or _Sign(now) for node in nodes if node not in self._signs}
         if self._expected.keys() != before.keys():
             self._judged = None
 
     def excuse(self, seconds: float, now: float) -> None:
-        """Discount the seconds until now in which the operator itself did not listen."""
+        """Do not count the last `seconds` as silence: the operator itself did not listen."""
         for sign in chain(self._signs.values(), self._expected.values()):
             sign.at = min(now, sign.at + seconds)
         self._judged = None
 
     def record_farewell(self, node: str, now: float) -> None:
-        """Note that a node's agent announced its exit."""
+        """Record that a node's agent announced its exit."""
         self._signs[node] = _Sign(now, farewell=True)
         self._judged = None
 
     def departed(self, occupied: Collection[str], now: float) -> list[str]:
-        """Return the agents that announced their exit long ago and have no workers to mind: they were removed
-        for good."""
+        """Return agents that announced their exit long ago on nodes without workers: they were removed for
+        good.
+        """
         return [
             node
             for node, sign in self._signs.items()
-            if sign.farewell and now - sign.at > _FORGOTTEN and node not in occupied
+            if sign.farewell and now - sign.at > _FINAL_SECONDS and node not in occupied
         ]
 
     def drop(self, node: str) -> None:
-        """Drop a node that is no more, or whose agent is no more."""
+        """Drop a node that no longer exists, or that no longer has an agent."""
         self._signs.pop(node, None)
         self._expected.pop(node, None)
         self._judged = None
 
     def grace(self, now: float) -> float:
-        """Return the seconds until judgement begins; 0 when it has."""
+        """Return the seconds until judgement starts; 0 once it has."""
         if self._since is None:
             return self.grace_seconds
         since = self._since
         if now >= since + self.grace_seconds:
             return 0.0
-        # Agents that dial at all dial at once: the few that are still missing then are not merely late.
+        # Agents dial as soon as there is a leader, so the few still missing are not merely late.
         dialled = sum(1 for sign in self._signs.values() if sign.at >= since)
         missing = len(self._expected) + len(self._signs) - dialled
         few = dialled and missing < max(2, _SHARE * (missing + dialled))
-        # An agent that never sent anything is silent only from the first poll on.
+        # The silence of an agent that never sent anything starts with the first poll.
         early = max(_EARLY, self.silent_seconds + _TWO_POLLS)
         whole = min(early, self.grace_seconds) if few else self.grace_seconds
         return max(0.0, since + whole - now)
 
     def silence(self, node: str, now: float) -> float:
-        """Return the seconds since a node's agent sent anything; infinite when it never did."""
+        """Return the seconds since a node's agent sent anything; infinite if it never did."""
         sign = self._signs.get(node)
         return now - sign.at if sign else float("inf")
 
     def quiet(self, seconds: float, now: float) -> dict[str, float]:
-        """Return, by node, the silence of each agent that is longer than `seconds`, believed or not."""
+        """Return by node each silence longer than `seconds`, believed or not."""
         return {
             node: now - sign.at
             for node, sign in chain(self._signs.items(), self._expected.items())
@@ -129,22 +130,22 @@ class Liveness:
         }
 
     def silent(self, node: str, now: float) -> float:
-        """Return the seconds of an agent's silence once it exceeds the limit and is believed; 0 before."""
+        """Return the seconds of an agent's silence if it exceeds the limit and is believed; else 0."""
         sign = self._signs.get(node) or self._expected.get(node)
         if sign is None or self.grace(now) > 0 or self._present(sign, now):
             return 0.0
         return now - sign.at
 
     def known(self, node: str) -> bool:
-        """Return whether the agent has dialled this hub."""
+        """Return True if the agent has dialled this hub."""
         return node in self._signs
 
     def unsettled(self, nodes: Iterable[str], now: float) -> float:
-        """Return the seconds until it is known which of these nodes' agents are present; 0 when it is."""
+        """Return the seconds until it is known which of these nodes' agents are present; 0 if it is known."""
         return 0.0 if all(self.known(node) for node in nodes) else self.grace(now)
 
     def alarm(self, now: float) -> bool:
-        """Return whether so many agents are silent that none of them is believed."""
+        """Return True if so many agents are silent that none of them is believed."""
         if self._judged is None or self._judged[0] != now:
             self._judged = (now, self._judge(now))
         return self._judged[1]
@@ -161,7 +162,7 @@ class Liveness:
         return most >= _AT_LEAST and most > _SHARE * (present + len(began))
 
     def connected(self, node: str, now: float) -> bool:
-        """Return whether the node's agent counts as present."""
+        """Return True if the node's agent counts as present."""
         sign = self._signs.get(node)
         return sign is not None and self._present(sign, now)
 
@@ -176,5 +177,5 @@ class Liveness:
         return now - sign.at > (self.farewell_seconds if sign.farewell else self.silent_seconds)
 
     def _suspicious(self, sign: _Sign, now: float) -> bool:
-        """Return whether a silence may be the operator's own fault."""
-        return self._overdue(sign, now) and not sign.farewell and now - sign.at <= _FORGOTTEN
+        """Return True if a silence may be the operator's own fault."""
+        return self._overdue(sign, now) and not sign.farewell and now - sign.at <= _FINAL_SECONDS

@@ -1,4 +1,4 @@
-"""The view of a node that plans are shown: its object, its agent's silence, and what probes found. Pure."""
+"""The view of a node in plans: its object, its agent's silence, and the results of probes. Pure."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ class NodeObject(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the Node."""
         ...
 
     @property
     def ready(self) -> bool:
-        """Whether its Ready condition is True."""
+        """Return True if its Ready condition is True."""
         ...
 
     @property
     def cordoned(self) -> bool:
-        """Whether nothing more is to be scheduled there."""
+        """Return True if it is unschedulable."""
         ...
 
     @property
     def agent_ready(self) -> bool:
-        """Whether it carries the agent-ready label."""
+        """Return True if it carries the agent-ready label."""
         ...
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Its labels."""
+        """Labels of the Node."""
         ...
 
 
 @dataclass(slots=True)
 class NodeProbe:
-    """What probes of one quiet node have found."""
+    """Results of the probes of one quiet node."""
 
     since: float
-    """Unix seconds of the last sign of its agent."""
+    """Unix seconds of its agent's last sign."""
     reachable: bool = True
-    """Whether anything on it answered the last probe."""
+    """True if anything on it replied to the last probe."""
     pods_probed: bool = False
-    """Whether pods were probed, not only the agent, and their silence would mean something."""
+    """True if pods were probed (not only the agent), so that no reply means something."""
     lease_seconds: float = 0.0
-    """Age of the kubelet's Lease at the last read: understated, never overstated."""
+    """Age of the kubelet's Lease when last read: at least, never more than the true age."""
 
 
 def node_view(
@@ -62,10 +62,10 @@ def node_view(
     probe: NodeProbe | None,
     attested_by: frozenset[str],
 ) -> NodeView:
-    """Return the view of a node that a pod names; `node` is None when its object is gone.
+    """Return the view of a node that a pod names. `node`: None if its object was deleted.
 
-    `silent`: seconds of its agent's silence if that is believed, else 0; `since`: Unix seconds of its last
-    sign. Only what pods answered counts as an answer: an agent's own address may be gone with the agent.
+    `silent`: seconds of its agent's silence if believed, else 0; `since`: Unix seconds of the agent's last
+    sign. Only replies of pods count: the agent's own address may be gone with the agent.
     """
     probed = probe if silent else None
     return NodeView(
@@ -89,9 +89,9 @@ def wants_agent_ready(
 ) -> bool:
     """Return True if a node is to carry the agent-ready label. `reachable`: it replied to the last probe.
 
-    The label is given at once. It is removed at once when the agent is silent and the node does not answer,
-    or its kubelet does not report either; from a node that lives only after a long silence: agents restart.
-    While nobody may be judged (a new leader, a network in doubt) it stays as it is.
+    The label is given at once. It is removed at once if the agent is silent and the node does not reply, or
+    its kubelet does not report either. If the node is alive it is removed only after a long silence, since
+    agents restart. While no agent may be judged (new leader, doubtful network) the label stays as it is.
     """
     if liveness.connected(node.name, now):
         return True
