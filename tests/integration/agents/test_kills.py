@@ -134,7 +134,7 @@ async def test_trainers_and_agents_are_killed_together(
             job.launchers[uid] = await host.launcher(uid, 1)
         await job.form(2, members)
         ranks += (second := await train(folder, 2, 120, [A, B]))
-        said = await second[0].until(r"continues after step \d+ from gen-1-\d+, the same bits")
+        said = await second[0].until(r"continues after step \d+ from gen-1-\d+, bit-exact")
         assert int(said.split()[3]) >= least
         assert await ended(second) == wanted
         for host in (one, two):
@@ -197,7 +197,7 @@ async def test_every_node_is_killed_and_the_store_alone_brings_the_run_back(
         await killed(*first)
         await job.form(2, [(C, three), (D, four)])
         ranks += (second := await train(folder, 2, 120, [C, D], tiers=tiers))
-        said = await second[0].until(r"continues after step \d+ from gen-1-\d+, the same bits")
+        said = await second[0].until(r"continues after step \d+ from gen-1-\d+, bit-exact")
         assert int(said.split()[3]) >= least
         assert await ended(second) == wanted
     finally:

@@ -44,7 +44,7 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
             rank.kill()
         lines = await job.form(2, [(A, one), (B, two)])
         ranks.extend(second := await train(folder, 2, 120, [A, B], slow=0.1))
-        await second[0].until(r"continues after step \d+ from gen-1-\d+, the same bits")
+        await second[0].until(r"continues after step \d+ from gen-1-\d+, bit-exact")
         await lines[0].until(lambda stand: stand["marks"].get(Tier.PEER.value, [0, 0]) >= [2, 12])
         report = await hub.report(A, lambda report: any(rank.progress.restore_ms for rank in report.ranks))
         assert report.incarnation == 2 and report.ranks[0].progress.restore_ms < 10_000
@@ -55,7 +55,7 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
         members: list[tuple[str, Host]] = [(C, three), (A, one)]
         await job.form(3, members)
         ranks.extend(third := await train(folder, 3, 120, [C, A]))
-        await third[0].until(r"continues after step \d+ from gen-2-\d+, the same bits")
+        await third[0].until(r"continues after step \d+ from gen-2-\d+, bit-exact")
         assert await ended(third) == wanted
 
 
@@ -89,7 +89,7 @@ async def test_a_rank_that_is_killed_in_the_middle_of_a_copy_leaves_the_save_bef
 
 async def _goes_on(rank: Rank, saved_by: int, before: int) -> None:
     """From what an incarnation saved before this step, to which its ranks had got."""
-    said = await rank.until(rf"continues after step \d+ from gen-{saved_by}-\d+, the same bits")
+    said = await rank.until(rf"continues after step \d+ from gen-{saved_by}-\d+, bit-exact")
     step = int(said.split()[3].rstrip(","))
     assert 0 < step < before
 
@@ -108,7 +108,7 @@ async def test_what_a_journal_holds_is_replayed_bit_by_bit(
             await job.form(incarnation, members)
             ranks.extend(now := await train(folder, incarnation, 60, [A, B], slow=PACE))
             if incarnation > 1:
-                await now[0].until(r"continues after step \d+ from gen-\d+-\d+, the same bits")
+                await now[0].until(r"continues after step \d+ from gen-\d+-\d+, bit-exact")
                 replayed += any("replayed" in line for line in now[0].lines)
             if replayed < 2:
                 await now[0].until(r"STEP \d+")
@@ -142,7 +142,7 @@ async def test_a_journal_that_makes_something_else_is_passed_over(
             incarnation += 1
             await job.form(incarnation, members)
             ranks.extend(now := await train(folder, incarnation, 60, [A, B]))
-            await now[0].until(r"continues after step \d+ from gen-\d+-\d+, the same bits")
+            await now[0].until(r"continues after step \d+ from gen-\d+-\d+, bit-exact")
             passed = any(
                 "was not what it makes; the last full checkpoint is taken" in line for line in now[0].lines
             )

@@ -181,7 +181,7 @@ async def test_a_killed_rank_is_replaced_in_place_and_training_continues(
     print(f"\nreplaced in place and done after {time.monotonic() - began:.2f} s")
     assert [(await agent.receives_exit(rank, 2))["exitCode"] for rank in (0, 1)] == [0, 0]
     restored = re.search(
-        r"\[2/0\] convoy: continues after step (\d+) from (gen-1-\d+), the same bits", launcher.log
+        r"\[2/0\] convoy: continues after step (\d+) from (gen-1-\d+), bit-exact", launcher.log
     )
     assert restored is not None, launcher.log
     assert restored[2] in saved
@@ -205,7 +205,7 @@ async def test_a_corrupt_checkpoint_is_passed_over_loudly(
     await agent.form(program, incarnation=2)
     assert [(await agent.receives_exit(rank, 2))["exitCode"] for rank in (0, 1)] == [0, 0]
     assert f"CHECKPOINT {newest} IS CORRUPT" in launcher.log
-    assert f"from {older}, the same bits" in launcher.log
+    assert f"from {older}, bit-exact" in launcher.log
 
 
 async def test_when_no_checkpoint_can_be_read_the_ranks_end_with_20_and_delete_nothing(

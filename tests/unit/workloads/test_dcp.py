@@ -257,7 +257,7 @@ def test_what_does_not_fit_is_refused_and_a_smaller_one_is_taken(agent: Agent, j
         (
             {"a": 1},
             type("Own", (DefaultSavePlanner,), {"transform_object": lambda *_: b""})(),
-            "a: Own makes bytes",
+            "a: Own encodes a value that is not a tensor",
         ),
     ],
 )

@@ -241,7 +241,7 @@ def test_a_loader_that_cannot_pass_over_batches_is_refused(folder: Path) -> None
     with pytest.raises(Crash), convoy.join() as job:
         Run(1, 1).train(TrainerFollower(job), 5)
     loader = torch.utils.data.DataLoader(range(22), batch_size=3)  # type: ignore[arg-type]
-    with convoy.join() as job, pytest.raises(convoy.DataError, match="a DataLoader cannot pass over"):
+    with convoy.join() as job, pytest.raises(convoy.DataError, match="a DataLoader cannot skip"):
         second = Run(1, 1)
         TrainerFollower(job).on_train_begin(
             second.args,

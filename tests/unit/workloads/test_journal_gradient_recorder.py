@@ -149,9 +149,9 @@ ENDS: dict[str, tuple[Callable[[Training], None], str]] = {
     "a weight is edited": (edit, "outside the optimizer"),
     "a state is edited": (edit_state, "outside the optimizer"),
     "a state is loaded": (reloaded, "outside the optimizer"),
-    "a parameter is frozen": (frozen, "which parameters are trained"),
-    "a group more": (another_group, "groups, or which"),
-    "a parameter less": (shorter_group, "groups, or which"),
+    "a parameter is frozen": (frozen, "set of trained parameters"),
+    "a group more": (another_group, "groups, or the set"),
+    "a parameter less": (shorter_group, "groups, or the set"),
     "another kernel": (another_kernel, r"groups was \('single', 'single'\), is \('foreach', 'foreach'\)"),
     "a hook of the program": (
         hook,
@@ -226,7 +226,7 @@ def test_no_room_ends_the_chain_and_not_the_training() -> None:
     journal = Journal(live, room=5000)
     live.steps(3)
     other.steps(3)
-    assert "the step cannot be written: " in journal.recorders[0].reason
+    assert "the step cannot be recorded: " in journal.recorders[0].reason
     assert bits(live) == bits(other)
 
 
@@ -246,7 +246,7 @@ def test_a_step_that_fails_ends_the_chain() -> None:
     live.optimizer.param_groups[1]["lr"] = "much"
     with pytest.raises(TypeError):
         live.optimizer.step()
-    with pytest.raises(ChainEnded, match="had come to its end"):
+    with pytest.raises(ChainEnded, match="interrupted before it was finished"):
         journal.seal()
 
 
@@ -353,7 +353,7 @@ def test_an_optimizer_that_may_not_be_reproduced_is_refused(name: str) -> None:
 
 
 def test_what_the_optimizer_does_not_step_is_refused() -> None:
-    with pytest.raises(Refused, match="buffer is no parameter of the optimizer"):
+    with pytest.raises(Refused, match="buffer is not a parameter of the optimizer"):
         GradientRecorder(one(), [whole("buffer", torch.zeros(3))])
 
 

@@ -83,5 +83,5 @@ def test_alone_the_wish_is_the_verdict() -> None:
 def test_a_step_without_a_verdict_is_a_mistake() -> None:
     consensus = StepConsensus()
     consensus.start(StepRequest())
-    with pytest.raises(RuntimeError, match="no verdict"):
+    with pytest.raises(RuntimeError, match="was not called for the previous step"):
         consensus.start(StepRequest())

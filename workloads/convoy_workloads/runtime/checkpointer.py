@@ -1,4 +1,6 @@
-"""What a job needs of whatever keeps its states: its nodes' memory (tiers/), or a folder (folder/)."""
+"""The interface between a job and its checkpoint storage: the memory of its nodes (tiers/) or a folder
+(folder/).
+"""
 
 from __future__ import annotations
 
@@ -7,89 +9,98 @@ from typing import Any, Protocol
 from convoy_workloads.runtime.generation import Record
 
 DECISION_SECONDS = 120.0
-"""For a save that every rank has written to be decided, unless its caller says otherwise.
+"""Default limit, in seconds, for the decision on a save that every rank has written.
 
-Twice the 60 s after which the agents' calls among each other expire: one that restarts in the middle can ask
-again.
+Calls between agents time out after 60 s. Twice that time lets an agent that restarts meanwhile call again.
 """
 
 
 class Replay(Protocol):
-    """Steps behind a full save, kept as what they were made of."""
+    """The steps after a full save, stored as the optimizer's inputs."""
 
     def replay(self, model: Any, optimizer: Any) -> bool:
-        """Takes the program's objects, which hold the full save, through them. Whether that made what was
-        saved; if not, `pass_over` comes next.
+        """Replay the steps on the program's objects, which hold the full save. Return True if the result is
+        the saved state.
+
+        After False, call `pass_over`.
         """
         ...
 
     def pass_over(self) -> Record:
-        """The full save alone, to be loaded anew."""
+        """Discard the steps. Return the record of the full save, which must be loaded again."""
         ...
 
     def overlay(self, state: dict[str, Any]) -> None:
-        """Reads what no step makes, such as generators and buffers, into the state after the replay."""
+        """Read the values that no step computes, such as generators and buffers, into the state after the
+        replay.
+        """
         ...
 
 
 class Checkpointer(Protocol):
-    """Of one rank. One save is in flight at a time; each is made by all ranks at the same step."""
+    """The checkpoints of one rank. One save is in flight at a time. All ranks save the same step together."""
 
     @property
     def incarnation(self) -> int:
-        """Under which it saves."""
+        """The incarnation under which the rank saves."""
         ...
 
     @property
     def marks_the_end(self) -> bool:
-        """Whether what the job ends with is saved otherwise than the rest."""
+        """True if the final state of the job is saved differently from other states."""
         ...
 
     @property
     def stall_seconds(self) -> float:
-        """For which the newest save held the training up, without what is done once and not at each; 0 before
-        the first.
+        """Seconds that the newest save stopped the training; 0 before the first save. One-time preparations
+        are excluded.
         """
         ...
 
     @property
     def copy_seconds(self) -> float:
-        """Until the newest save that has its copies had them; 0 where none are made."""
+        """Seconds until the newest fully copied save had its copies on other nodes; 0 without copies."""
         ...
 
     def due(self) -> bool:
-        """Whether this rank wishes a save now."""
+        """Return True if this rank requests a save."""
         ...
 
     def busy(self) -> bool:
-        """Whether this rank cannot begin a save now."""
+        """Return True if this rank cannot start a save."""
         ...
 
     def ready(self, model: Any, optimizer: Any) -> None:
-        """What to go on from is loaded: saves may come. All ranks call it."""
+        """Allow saves: the state to resume from is loaded. All ranks call this."""
         ...
 
     def start(self, state: dict[str, Any], step: int) -> bool:
-        """Saves `state` beside the training, while no rank is `busy`. Whether it is being saved."""
+        """Start to save `state` in the background, while no rank is `busy`. Return True if a save was
+        started.
+        """
         ...
 
     def stage_last(self, state: dict[str, Any], step: int, timeout: float = ..., *, end: bool = False) -> Any:
-        """The half of the last save that needs the process group. `end`: the job ends with it."""
+        """Do the half of the last save that needs the process group. `end`: True if the job ends with this
+        state.
+        """
         ...
 
     def finish_last(self, staged: Any, timeout: float = ...) -> bool:
-        """The other half, and the decision. Whether the last step is committed."""
+        """Do the other half of the last save and wait for the decision. Return True if the last step is
+        committed.
+        """
         ...
 
     def choose(self, model: Any = None, optimizer: Any = None) -> Record | None:
-        """What all ranks go on from; None to begin at step 0."""
+        """Choose the generation that all ranks resume from. Return None to start at step 0."""
         ...
 
     def load(self, state: dict[str, Any], record: Record) -> None:
-        """Reads the full save of the chosen generation into `state`."""
+        """Read the full save of the chosen generation into `state`."""
         ...
 
     @property
     def journal(self) -> Replay | None:
-        """What the chosen generation has behind its full save; None without."""
+        """The steps that the chosen generation has after its full save; None if it has none."""
         ...

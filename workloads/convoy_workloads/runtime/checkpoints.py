@@ -1,4 +1,4 @@
-"""Where a rank's states are kept: in the memory of the job's nodes, or in a folder of this machine."""
+"""The choice of the checkpoint storage: the memory of the job's nodes, or a folder of this machine."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
 def open_checkpoints(
     context: RankContext, group: Any = None, notices: AgentNotices | None = None
 ) -> Checkpointer | None:
-    """The checkpoints of the job at `place`; None when it keeps none. All ranks of `group` call it. DataError
-    when this process may not write to the folder.
+    """Return the checkpoints of the job in `context`; None if it keeps none. All ranks of `group` call
+    this.
 
-    Nobody counts the incarnations of a program that is started by hand: its own is one more than the folder
-    has seen.
+    DataError if this process may not write to the folder. A program that is started by hand has no
+    incarnation number. It uses the highest one in the folder plus 1.
     """
     if context.in_memory:
         return MemoryCheckpoints(context, group, notices=notices)

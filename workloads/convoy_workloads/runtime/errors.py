@@ -1,4 +1,4 @@
-"""Why a rank ends: its exit codes, the exceptions behind them, and how others are read."""
+"""The exit codes of a rank, the exceptions behind them, and the mapping from other exceptions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ OTHER = 1
 BAD_PARAMS = 10
 BAD_DATA = 20
 STORE_AWAY = 69
-"""As EX_UNAVAILABLE of sysexits.h."""
+"""The value of EX_UNAVAILABLE in sysexits.h."""
 PREEMPTED = 75
 PEER_LOST = 76
 NOT_EXECUTABLE = 126
@@ -17,33 +17,33 @@ NOT_FOUND = 127
 
 
 class ParamsError(Exception):
-    """The parameters cannot be used; starting again would not help."""
+    """The job's parameters are invalid. A restart would not help."""
 
 
 class DataError(Exception):
-    """The data cannot be used; starting again would not help."""
+    """The data or checkpoints cannot be used. A restart would not help."""
 
 
 class PeerLost(Exception):
-    """Another rank is gone, or this one belongs to an earlier incarnation."""
+    """Another rank has failed, or this rank belongs to an earlier incarnation."""
 
 
 class StoreAway(Exception):
-    """The job's store does not answer, and what to go on from may be there alone."""
+    """The job's store does not respond, and the newest checkpoint may exist only there."""
 
 
 class StepAbandoned(ValueError):
-    """A rank could not save this step, so no agent takes it again in this incarnation; a later one may be
-    saved.
+    """A rank failed to save this step. No agent accepts the step again in this incarnation; a later step
+    can be saved.
     """
 
 
 class OtherRankFailed(Exception):
-    """What all ranks do together has failed on another one; the message says on which, and why."""
+    """An operation of all ranks failed on another rank. The message names the rank and the reason."""
 
 
 class Interrupted(SystemExit):
-    """The job was asked to leave; its state is saved as far as a checkpoint directory allows."""
+    """The job was told to stop. The state is saved if the job keeps checkpoints. Exit code 75."""
 
     def __init__(self) -> None:
         super().__init__(PREEMPTED)
@@ -58,10 +58,10 @@ _LOST = re.compile(
 
 
 def exit_code_of(error: BaseException) -> int:
-    """The exit code that tells the operator what `error` means.
+    """Return the exit code that reports `error` to the operator.
 
-    Collectives raise plain RuntimeErrors, so a lost peer is recognised by the words of gloo and c10d.
-    OSErrors are not: a refused connection to somebody else's server is the program's own trouble.
+    Collectives raise plain RuntimeErrors, so a lost peer is recognised by the messages of gloo and c10d.
+    OSErrors are not matched: a refused connection to another server is an error of the program itself.
     """
     if isinstance(error, SystemExit):
         return _of_system_exit(error.code)
@@ -82,18 +82,19 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def _of_system_exit(code: object) -> int:
-    """As the interpreter reads `sys.exit(code)`."""
+    """Return the exit code that the interpreter uses for `sys.exit(code)`."""
     if code is None:
         return DONE
     return code & 0xFF if isinstance(code, int) else OTHER
 
 
 _GRAVITY = (BAD_PARAMS, BAD_DATA, NOT_FOUND, NOT_EXECUTABLE)
-"""Codes that say most about the cause, first."""
+"""Codes of the most specific causes, the most specific first."""
 
 
 def worst(codes: list[int]) -> int:
-    """The one exit code that stands for several ranks: the most telling failure, then 76, then 75, then 0.
+    """Return the one exit code that represents several ranks. Order: specific causes, other failures, 76,
+    75, 0.
 
     >>> worst([0, 76, 137, 76])
     137

@@ -1,10 +1,10 @@
-"""What it takes that a restored run yields the same bits as one that was never interrupted.
+"""The conditions under which a restored run yields the same bits as one that was never interrupted.
 
 DistributedDataParallel rebuilds its gradient buckets after the first backward pass, in the order in which
-gradients became ready, and the order of a floating point sum over three or more ranks depends on the buckets.
-A run restored at step 100 would take its step 101 with first-pass buckets, where the uninterrupted run took
-it with rebuilt ones. So every start, fresh or restored, does two throw-away passes first and takes back what
-they changed.
+the gradients became ready. The order of a floating-point sum over three or more ranks depends on the
+buckets. A run restored at step 100 would compute step 101 with the buckets of a first pass, but the
+uninterrupted run used rebuilt ones. So every start, fresh or restored, first runs two warm-up passes and
+undoes their changes.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ PASSES = 2
 
 
 def exact(record: Record, world: int, torch: str, warmed: bool) -> bool:
-    """Whether a run of `world` ranks restored from `record` yields the bits of an uninterrupted one.
+    """Return True if a run of `world` ranks restored from `record` yields the bits of an uninterrupted run.
 
-    `warmed`: it did the throw-away passes. Another version of torch may choose other kernels.
+    `warmed`: True if the warm-up passes were done. Another version of torch may choose other kernels.
     """
     return record.world == world and record.torch == torch and (warmed or world < 3)
 
 
 def fingerprint(model: Any, optimizer: Any) -> str:
-    """SHA-256, in hex, of every weight, buffer and optimizer state that this rank has: equal bits, equal
-    texts.
+    """Return the SHA-256, in hex, of this rank's weights, buffers and optimizer state. Equal bits give
+    equal texts.
     """
     total = hashlib.sha256()
     moments = optimizer.state_dict()["state"]
@@ -43,7 +43,7 @@ def fingerprint(model: Any, optimizer: Any) -> str:
 
 
 def rng_state() -> dict[str, Any]:
-    """The state of every random number generator that the program has loaded."""
+    """Return the state of every random number generator that the program has loaded."""
     state: dict[str, Any] = {"python": random.getstate()}
     if "numpy" in sys.modules:
         state["numpy"] = sys.modules["numpy"].random.get_state()
@@ -56,7 +56,7 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Puts the generators back."""
+    """Restore the state of the random number generators."""
     random.setstate(state["python"])
     if "numpy" in state and "numpy" in sys.modules:
         sys.modules["numpy"].random.set_state(state["numpy"])
@@ -68,9 +68,9 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
 
 def run_warmup_passes(model: Any, one_pass: Callable[[], None], passes: int = PASSES) -> None:
-    """Runs `one_pass` (forward and backward, no optimizer step) and undoes it.
+    """Run `one_pass` (forward and backward, without an optimizer step) and undo its changes.
 
-    Afterwards weights, buffers, gradients and generators are as before; DDP's buckets are the final ones.
+    Afterwards weights, buffers, gradients and generators are as before. DDP's buckets are the final ones.
     """
     before = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     generators = rng_state()

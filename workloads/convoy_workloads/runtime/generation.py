@@ -1,4 +1,4 @@
-"""What the states of a run are called, and what is known of one that a run may go on from."""
+"""The names and records of the checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class Generation:
-    """The state after `step` steps, saved by `incarnation`."""
+    """One checkpoint of the run: the state after `step` steps, saved by `incarnation`."""
 
     incarnation: int
     step: int
 
     @property
     def name(self) -> str:
-        """For people, and of its folder where it has one."""
+        """The name for log lines, and for the folder of the generation if it has one."""
         return f"gen-{self.incarnation}-{self.step}"
 
 
 @dataclass(frozen=True)
 class Record:
-    """A committed generation: every rank's part was there when this was written."""
+    """A committed generation. It is committed after every rank's part was saved."""
 
     generation: Generation
     world: int
-    """Ranks that saved it."""
+    """Number of ranks that saved it."""
     torch: str
     """Version of torch that saved it."""

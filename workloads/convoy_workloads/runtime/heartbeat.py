@@ -1,7 +1,9 @@
-"""The pulse of a rank: a small file that the rank writes at every step and the launcher's watchdog reads.
+"""The heartbeat of a rank: a small file that the rank writes at every step and the launcher's watchdog
+reads.
 
-A file, not a message: a rank stuck in a collective cannot answer, and its last pulse must stay readable after
-it died. It says which step was the last, which messages, sent once a second, leave open.
+A file is used instead of a message, because a rank that is stuck in a collective cannot respond. Its last
+heartbeat must also stay readable after it died. Messages are sent once a second and may miss the last step;
+the file does not.
 """
 # ruff: noqa: PTH123 - PID 1 reads it every second
 
@@ -13,52 +15,55 @@ import time
 from dataclasses import dataclass
 
 SILENT = 0
-"""No telemetry: this rank is never judged."""
+"""The rank sends no heartbeats. The watchdog never judges it."""
 STARTED = 1
-"""Telemetry is on, the first step is not done: compilation and data loading take their time."""
+"""Heartbeats are on, and the first step is not done. Compilation and data loading take their time."""
 STEPPING = 2
 FINISHED = 3
-"""Its main program, or its loop over `job.steps`, is over. What follows is bounded as a step is: a last
-evaluation, exit handlers, threads that do not end."""
+"""The main program, or its loop over `job.steps`, is over. The rest has the time limit of a step: a last
+evaluation, exit handlers, threads that do not end.
+"""
 
 FIRST_STEP_FACTOR = 3
-"""How many times hangSeconds the first step may take."""
+"""The first step may take this many times hangSeconds."""
 
 _RECORD = struct.Struct("<QQQQQQQQ?")
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What a rank has left behind. Times in ms are Unix time; 0 before there is one."""
+    """The last heartbeat of a rank. Fields that end in `_ms` are Unix milliseconds unless stated otherwise;
+    0 if unset.
+    """
 
     state: int = SILENT
     at: float = 0.0
-    """Last sign of life, in seconds of the system-wide monotonic clock."""
+    """Time of the last heartbeat, in seconds of the system-wide monotonic clock."""
     step: int = 0
-    """Last step that it ended in this incarnation."""
+    """Last step that the rank finished in this incarnation."""
     step_ms: int = 0
-    """When it ended."""
+    """End of that step."""
     first_step_ms: int = 0
-    """When its first step of this incarnation ended."""
+    """End of the rank's first step in this incarnation."""
     checkpoint_ms: int = 0
-    """For which saving has held up its steps in this incarnation."""
+    """Milliseconds that saves have stopped the rank's steps in this incarnation. This is a duration."""
     finished_ms: int = 0
-    """When its main program was over; 0 while it may make more steps."""
+    """End of the rank's main program; 0 while it may make more steps."""
     pid: int = 0
-    """The process that makes the steps: a shell around it may be the rank's first process."""
+    """Process that makes the steps. The rank's first process may be a shell around it."""
     joined: bool = False
-    """True if the program itself reports its steps (`convoy.join()`), and so saves by Convoy's rules."""
+    """True if the program reports its steps itself (`convoy.join()`) and so saves by Convoy's rules."""
 
 
 def hung(heartbeat: Heartbeat, now: float, hang_seconds: float) -> bool:
-    """Whether a rank with this pulse counts as hung at `now`."""
+    """Return True if a rank with this heartbeat counts as hung at `now`."""
     if heartbeat.state == STARTED:
         return now - heartbeat.at > FIRST_STEP_FACTOR * hang_seconds
     return heartbeat.state in (STEPPING, FINISHED) and now - heartbeat.at > hang_seconds
 
 
 def read(path: str) -> Heartbeat:
-    """The pulse in the file; SILENT when there is none."""
+    """Return the heartbeat in the file. Without a valid one, its state is SILENT."""
     try:
         with open(path, "rb") as file:
             data = file.read(_RECORD.size)
@@ -71,21 +76,23 @@ def read(path: str) -> Heartbeat:
 
 
 class HeartbeatWriter:
-    """The rank's side. Does nothing without a file; telemetry must never end a training run."""
+    """Writes the heartbeats of a rank. Does nothing without a file, because telemetry must never end a
+    training run.
+    """
 
     def __init__(self, path: str, joined: bool = False) -> None:
-        """`joined`: as in `Pulse`."""
+        """`joined`: see `Heartbeat.joined`."""
         self._fd: int | None = None
         self._joined = joined
         self._state = SILENT
         self.last_step = 0
-        """The newest step that was said to be done; 0 before the first of this process."""
+        """Newest step that was reported as done; 0 before the first step of this process."""
         self.step_ms = 0
-        """When it was; Unix milliseconds, 0 before. So for the next."""
+        """End of that step, in Unix milliseconds; 0 before."""
         self.first_step_ms = 0
-        """When the first one was."""
+        """End of the first step of this process, in Unix milliseconds; 0 before."""
         self.checkpoint_seconds = 0.0
-        """For which saving has held up the steps."""
+        """Seconds that saves have stopped the steps."""
         self._finished_ms = 0
         if path:
             try:
@@ -94,13 +101,14 @@ class HeartbeatWriter:
                 self._fd = None
 
     def start(self) -> None:
-        """Puts the rank under the watchdog's eye."""
+        """Start the heartbeats. From here on the watchdog judges the rank."""
         self._write(STARTED)
 
     def step(self, number: int) -> bool:
-        """Step `number` is done; reported again it is a sign of life, after the last step too.
+        """Record that step `number` is done. A repeated number only renews the heartbeat, also after the
+        last step.
 
-        Returns whether it is the first of this process.
+        Return True for the first step of this process.
         """
         first = not self.first_step_ms
         further = number > self.last_step
@@ -112,21 +120,23 @@ class HeartbeatWriter:
         return first and self.first_step_ms > 0
 
     def record_save(self, seconds: float) -> None:
-        """Saving has kept the next step waiting for so long."""
+        """Record that a save stopped the steps for so many seconds."""
         self.checkpoint_seconds += seconds
         self.touch()
 
     def touch(self) -> None:
-        """Alive, but not stepping: a restore or a checkpoint."""
+        """Renew the heartbeat without a step, for example during a restore or a save."""
         self.extend(0.0)
 
     def extend(self, seconds: float) -> None:
-        """A sign of life, and so many seconds more until the next one: for a wait that has a limit itself."""
+        """Renew the heartbeat and allow `seconds` more until the next one. For a wait that has its own
+        limit.
+        """
         if self._state != SILENT:
             self._write(self._state, seconds)
 
     def finish(self) -> None:
-        """The loop is over."""
+        """Record that the loop over the steps is over."""
         self._write(FINISHED)
 
     def _write(self, state: int, allowed: float = 0.0) -> None:

@@ -1,4 +1,4 @@
-"""Steps of a program that knows nothing of Convoy: they end where torch's optimizers end theirs."""
+"""The steps of a program that does not use Convoy's API. A step ends when a torch optimizer ends its step."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from convoy_workloads.runtime.telemetry.step_recorder import StepRecorder
 
 
 class StepHook:
-    """Counts optimizer steps, feeds the watchdog and tells the agent.
+    """Counts optimizer steps and reports them to the watchdog and the agent.
 
-    With several optimizers (a GAN's two) the step is the largest count of one of them.
+    With several optimizers (such as the two of a GAN), the step is the largest count among them.
     """
 
     def __init__(self, context: RankContext, recorder: StepRecorder) -> None:
@@ -34,17 +34,17 @@ class StepHook:
         self._muted = False
 
     def mute(self) -> None:
-        """The program reports its steps itself."""
+        """Stop counting, because the program reports its steps itself."""
         self._muted = True
 
     def __call__(self, optimizer: Any, *_: Any) -> None:
-        """One step of `optimizer` is done."""
+        """Count one finished step of `optimizer`."""
         if self._muted:
             return
         pid = os.getpid()
         if not self._owner:
             self._owner = pid
-        elif pid != self._owner:  # a process forked by the program is no rank
+        elif pid != self._owner:  # A process that the program forked is not a rank.
             return
         count = self._counts.get(optimizer, 0) + 1
         self._counts[optimizer] = count
@@ -71,12 +71,14 @@ class StepHook:
         self._recorder.step(count)
 
     def finish(self) -> None:
-        """The main program is over: what its threads and exit handlers still do may take its time."""
+        """Record that the main program is over. Its threads and exit handlers are then not expected to make
+        steps.
+        """
         if not self._muted and os.getpid() == self._owner:
             self._heartbeat.finish()
 
     def close(self) -> None:
-        """Sends the last count."""
+        """Send the last step and close the connection."""
         if self._link is not None:
             self._link.close()
 
@@ -85,11 +87,11 @@ _installed: StepHook | None = None
 
 
 def install(context: RankContext) -> StepHook:
-    """Hooks every torch optimizer of this process. Needs torch."""
+    """Install the hook on every torch optimizer of this process. Needs torch."""
     global _installed  # noqa: PLW0603 - torch keeps the hook per process too
     from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: PLC0415
 
-    # Its hooks come first: a step is over once its optimizer's time is known.
+    # Telemetry's hooks must run first, so that the optimizer's time is known when the step ends.
     hook = StepHook(context, torch_hooks.install())
     register_optimizer_step_post_hook(hook)
     _installed = hook
@@ -97,12 +99,12 @@ def install(context: RankContext) -> StepHook:
 
 
 def finish() -> None:
-    """Takes the process out of the watchdog's eye."""
+    """Record that the main program is over."""
     if _installed is not None:
         _installed.finish()
 
 
 def mute() -> None:
-    """Leaves the counting to the program."""
+    """Leave the counting of steps to the program."""
     if _installed is not None:
         _installed.mute()

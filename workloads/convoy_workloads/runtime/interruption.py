@@ -1,4 +1,4 @@
-"""SIGTERM as a flag: the signal interrupts nothing, the next step boundary sees it."""
+"""SIGTERM as a flag: the signal interrupts nothing, and the next step boundary checks the flag."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Interruption:
-    """Whether, and since when, this process was asked to leave."""
+    """The request to stop: the time at which SIGTERM arrived."""
 
     def __init__(self) -> None:
         self.since: float | None = None
@@ -17,24 +17,26 @@ class Interruption:
         self._armed = False
 
     def arm(self) -> None:
-        """Takes SIGTERM over. Off the main thread signals cannot be taken, so it stays as it is."""
+        """Install the SIGTERM handler. Outside the main thread Python cannot install one, so nothing
+        changes there.
+        """
         if threading.current_thread() is threading.main_thread():
             self._previous = signal.signal(signal.SIGTERM, self._on_signal)
             self._armed = True
 
     def disarm(self) -> None:
-        """Gives SIGTERM back."""
+        """Restore the previous SIGTERM handler."""
         if self._armed:
             signal.signal(signal.SIGTERM, self._previous)
             self._armed = False
 
     @property
     def requested(self) -> bool:
-        """Whether SIGTERM came."""
+        """True if SIGTERM has arrived."""
         return self.since is not None
 
     def elapsed(self) -> float:
-        """Seconds since SIGTERM came; 0 before."""
+        """Return the seconds since SIGTERM arrived; 0 before."""
         return 0.0 if self.since is None else time.monotonic() - self.since
 
     def _on_signal(self, *_: Any) -> None:

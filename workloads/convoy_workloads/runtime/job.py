@@ -1,4 +1,4 @@
-"""The handle of a running job: where this rank stands, its steps, its reports, its state."""
+"""The handle that a training program has of its job: rank, steps, reports and checkpoints."""
 
 from __future__ import annotations
 
@@ -37,34 +37,43 @@ from convoy_workloads.runtime.tiers.rank_collectives import gather
 P = TypeVar("P")
 
 PRINT_SECONDS = 10.0
-"""Rank 0 prints its progress this often; without an agent, each second."""
+"""Seconds between two progress lines of rank 0 in the log. Without an agent it is 1 s."""
 LEAVE_MARGIN = 3.0
-"""Kept back of the grace period for the way out, in seconds."""
+"""Seconds of the grace period that are kept for ending the process."""
 
 
 @dataclass(frozen=True)
 class Restored:
-    """Where the state came from."""
+    """The origin of the state that a run starts with."""
 
     step: int = 0
-    """Steps that the state has behind it; 0 for a fresh start."""
+    """Number of steps that the state contains; 0 after a fresh start."""
     generation: Generation | None = None
+    """The generation that was loaded; None after a fresh start."""
     exact: bool = True
-    """Whether the run goes on with the same bits as one that was never interrupted."""
+    """True if the run continues with exactly the bits of a run that was never interrupted."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Job(Generic[P]):
-    """Made by `join()`; a context manager."""
+    """A rank's membership in its job. `join()` creates it; use it as a context manager.
+
+    Times are in seconds. Every rank of the job makes the same calls in the same order.
+    """
 
     def __init__(self, context: RankContext, params: P) -> None:
         self.params = params
+        """The job's parameters, as `join` checked them."""
         self.rank = context.rank
+        """Number of this rank, from 0."""
         self.world = context.world
+        """Number of ranks."""
         self.incarnation = context.incarnation
+        """Number of this formation of the job's pods; it grows at each restart."""
         self.restored = Restored()
+        """The origin of the state, set by `restore` or by a ConvoyReader."""
         self.saves_itself = False
-        """Whether the program restores and saves by itself (`convoy.dcp`)."""
+        """True if the program restores and saves by itself (`convoy.dcp`)."""
         self._context = context
         self._heartbeat = HeartbeatWriter(context.heartbeat, joined=True)
         self._interruption = Interruption()
@@ -86,12 +95,13 @@ class Job(Generic[P]):
 
     @property
     def device(self) -> Any:
-        """The `torch.device` of this rank."""
+        """The `torch.device` of this rank; None if torch is not installed."""
         return self._processes.device
 
     def __enter__(self) -> Job[P]:
         hooks.mute()
-        self._heartbeat.start()  # first, since the launcher takes a handler of SIGTERM for the program's own
+        # The launcher regards a SIGTERM handler set before this line as the program's own.
+        self._heartbeat.start()
         self._interruption.arm()
         return self
 
@@ -117,15 +127,20 @@ class Job(Generic[P]):
         extra: Mapping[str, Any] | None = None,
         warm: Callable[[], None] | None = None,
     ) -> Restored:
-        """Continues from the newest readable checkpoint of this job, or starts fresh. All ranks call it.
+        """Load the newest readable checkpoint of this job into the objects, or start fresh. All ranks call
+        this.
 
-        When there are checkpoints and none can be read, the rank ends with exit code 20.
+        The rank ends with exit code 20 if there are checkpoints but none can be read.
 
-        `extra`: further objects with `state_dict` and `load_state_dict`. Each rank gets its own version back,
-        or, when another number of ranks had saved, rank 0's; of tensors above 64 KiB that the ranks had in
-        common when they first saved, one version is saved for all. `warm` runs one forward and backward
-        pass on data of the usual shape; with it a restored run yields the same bits as an uninterrupted one
-        (same world size, torch and threads), on three or more ranks too.
+        `extra` maps names to further objects with `state_dict` and `load_state_dict`. Each rank gets its
+        own version back. If the number of ranks has changed, every rank gets rank 0's version. A tensor
+        above 64 KiB that all ranks shared at their first save is saved once for all ranks.
+
+        `warm` runs one forward and one backward pass on data of the usual shape. With it, a restored run on
+        three or more ranks also yields exactly the bits of an uninterrupted one. The world size, the torch
+        version and the number of threads must be the same.
+
+        Return the origin of the state.
         """
         self._state = TrainingState(self.rank, model, optimizer, extra, self.world)
         if warm is not None:
@@ -142,7 +157,7 @@ class Job(Generic[P]):
         return self.restored
 
     def _load(self, checkpoints: Checkpointer, record: Record, model: Any, optimizer: Any) -> Record:
-        """Loads what was chosen; what was loaded in the end."""
+        """Load the chosen checkpoint. Return the record of the one that was loaded in the end."""
         while True:
             self._state.allocate_optimizer_state()
             state = self._state.load_target()
@@ -154,7 +169,7 @@ class Job(Generic[P]):
             if journal.replay(model, optimizer):
                 break
             record = journal.pass_over()
-            optimizer.state.clear()  # a moment that the full save lacks is not to stay
+            optimizer.state.clear()  # Optimizer state that the full save does not contain must not remain.
         state = self._state.load_target()
         journal.overlay(state)
         self._state.apply(state, record.world)
@@ -170,15 +185,18 @@ class Job(Generic[P]):
         self.restored = Restored(record.generation.step, record.generation, same)
         if self.rank == 0:
             saver = f"saved by {record.world} ranks with torch {record.torch}"
-            bits = "the same bits" if same else f"not the same bits ({saver})"
+            bits = "bit-exact" if same else f"not bit-exact ({saver})"
             done = f"continues after step {record.generation.step} from {record.generation.name}, {bits}"
             log_line(f"{done}; restored in {time.monotonic() - began:.2f} s")
 
     def steps(self, total: int) -> Iterator[int]:
-        """The steps left, numbered 1 to `total`; after a restore it begins behind the restored one.
+        """Yield the numbers of the remaining steps, up to and including `total`. The first step is 1.
 
-        Between two steps the ranks may be asked to leave: they save and all raise `Interrupted` (exit code
+        After a restore, the first number is the one after the restored step. If the job is told to stop
+        between two steps (SIGTERM), all ranks save after the same step and raise `Interrupted` (exit code
         75). After the last step the state is saved.
+
+        Raise PeerLost if a later incarnation of the job exists.
         """
         self._meter.total = total
         done = self.restored.step
@@ -199,28 +217,31 @@ class Job(Generic[P]):
             self._recorder.step(step)
         self._heartbeat.finish()
         if self._checkpoints is not None and total > done and not self.saves_itself:
-            self._heartbeat.extend(2 * DECISION_SECONDS)  # for all to be ready, then for the decision
+            # One wait for all ranks to be ready and one for the decision.
+            self._heartbeat.extend(2 * DECISION_SECONDS)
             with self.saving():
                 self._checkpoints.finish_last(
                     self._checkpoints.stage_last(self._collect_state(), total, DECISION_SECONDS, end=True)
                 )
 
     def checkpoint(self, step: int) -> bool:
-        """Saves the state after `step` if the ranks agree that it is time. Whether it is being saved."""
+        """Save the state after `step` if all ranks agree that a save is due. Return True if a save was
+        started.
+        """
         decision = self._consensus.decision()
         if self._checkpoints is None or not decision.save or decision.busy or decision.stop:
             return False
         if step == self._meter.total and self._checkpoints.marks_the_end:
-            return False  # `steps` saves that, as what the job ends with
+            return False  # `steps` saves this state as the final one of the job.
         self._heartbeat.touch()
         with self.saving():
             return self._checkpoints.start(self._collect_state(), step)
 
-    # For programs that restore and save by themselves (convoy.dcp).
+    # The following methods serve programs that restore and save by themselves (convoy.dcp).
 
     @property
     def memory(self) -> MemoryCheckpoints:
-        """What keeps states in the memory of the job's nodes. DataError when nothing does."""
+        """The checkpoints in the memory of the job's nodes. DataError if the job has none."""
         if not isinstance(self._checkpoints, MemoryCheckpoints):
             raise DataError(
                 "no agent keeps this program's states in memory: it takes a TrainingJob with "
@@ -229,8 +250,13 @@ class Job(Generic[P]):
         return self._checkpoints
 
     def choose(self) -> Record | None:
-        """What all ranks go on from, for the program to read; None to begin at step 0. From now on it saves
-        by itself too. All ranks call it, once. DataError, PeerLost, StoreAway.
+        """Choose the generation that all ranks resume from, and let the program save by itself. Return its
+        record.
+
+        Return None if the job starts at step 0. All ranks call this, once.
+
+        Raise DataError at a second call, PeerLost if the agents do not agree in time, StoreAway if the
+        store does not respond.
         """
         if self.saves_itself or self.memory.planned.may_save:
             raise DataError("what this run goes on from has been chosen before")
@@ -241,8 +267,11 @@ class Job(Generic[P]):
         return record
 
     def due(self, step: int) -> bool:
-        """Whether all ranks are to save the state after `step`: it is time, or the job is asked to leave, or
-        `step` is the last one. For the loop over `steps`, in place of `checkpoint`.
+        """Return True if all ranks must save the state after `step`. Use it in the loop over `steps`
+        instead of `checkpoint`.
+
+        A save is due when the interval has passed, when the job was told to stop, or when `step` is the
+        last one.
         """
         decision = self._consensus.decision()
         if self._checkpoints is None:
@@ -250,7 +279,7 @@ class Job(Generic[P]):
         return decision.stop or self.is_last_step(step) or (decision.save and not decision.busy)
 
     def is_last_step(self, step: int) -> bool:
-        """Whether `step` is the last one of `steps`."""
+        """Return True if `step` is the last one of `steps`."""
         return step == self._meter.total
 
     def report(
@@ -261,18 +290,25 @@ class Job(Generic[P]):
         metrics: Mapping[str, Any] | None = None,
         tokens: int | None = None,
     ) -> None:
-        """Tells the agent, at most once a second, how far the training is.
+        """Report the progress of the training to the agent, at most once a second.
 
-        `samples`: samples of all ranks in this step. `tokens`: what this rank alone worked through in it,
-        where that differs from rank to rank. `metrics`: figures of the program's own by name, such as
-        `{"held_out_loss": 1.9}`; each keeps its newest value, with the step, until it is reported again, and
-        of two ranks that report one name the lower one counts. A name has at most 63 lower-case letters,
-        digits and `_`, and a rank at most 64 names: ValueError otherwise, TypeError for what is no number.
-        Loss and metrics may be tensors and arrays of one element.
+        - `step`: the number of the step that is done.
+        - `loss`: the loss of this step.
+        - `samples`: the samples of all ranks in this step.
+        - `tokens`: the tokens, or samples, of this rank alone in this step, if that number differs between
+          ranks.
+        - `metrics`: the program's own metrics by name, such as `{"held_out_loss": 1.9}`. Each metric keeps
+          its newest value, and the step of that value, until it is reported again. If two ranks report the
+          same name, the lower rank counts.
+
+        Loss and metrics may be tensors or arrays of one element. A name has at most 63 lower-case letters,
+        digits and `_`. A rank may report at most 64 names.
+
+        Raise ValueError for an invalid name or too many names, TypeError for a value that is not a number.
         """
         if tokens is not None:
             self._recorder.tokens(tokens)
-        # A figure of the restored state, such as its held-out loss, is no step of this incarnation.
+        # A value of the restored state, such as its held-out loss, is not a step of this incarnation.
         first = step > self.restored.step and self._heartbeat.step(step)
         now = time.monotonic()
         known = None if loss is None else number("loss", loss)
@@ -285,13 +321,13 @@ class Job(Generic[P]):
             print(self._meter.line(), file=sys.stderr, flush=True)
 
     def _save_and_stop(self, step: int) -> None:
-        """Saves and leaves; every rank is here at the same step.
+        """Save the state and raise Interrupted. Every rank is here at the same step.
 
-        The process group goes before the slow half of the save: a rank that dies while writing holds up
-        nobody.
+        The process group is closed before the slow half of the save. A rank that dies while it writes then
+        blocks no other rank.
         """
         if self.rank == 0:
-            log_line(f"asked to leave: stops after step {step}")
+            log_line(f"asked to stop: saves the state after step {step} and ends")
         self._heartbeat.finish()
         self.report(step)
         if self._checkpoints is not None and not self.saves_itself:
@@ -301,18 +337,20 @@ class Job(Generic[P]):
                 self._processes.close()
                 saved = self._checkpoints.finish_last(staged, self._grace_left())
             if saved and self.rank == 0:
-                log_line(f"step {step} is saved")
+                log_line(f"the state after step {step} is saved")
         raise Interrupted
 
     def loading(self) -> AbstractContextManager[None]:
-        """Around what fetches a step's input: the time counts as waiting for data, not as the rank's own
-        work. A DataLoader's is counted without.
+        """Return a context that counts its time as waiting for data. Put it around code that fetches a
+        step's input.
+
+        The time of a DataLoader is counted without this.
         """
         return self._recorder.spending("data")
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Counts the time as one in which saving held up the steps."""
+        """Count the time of the block as a stall by a save."""
         began = time.monotonic()
         try:
             yield
@@ -322,11 +360,11 @@ class Job(Generic[P]):
             self._recorder.spend("save", seconds)
 
     def within_grace(self, seconds: float) -> float:
-        """So many seconds, or what is left of the grace period when the job is asked to leave."""
+        """Return `seconds`, but no more than is left of the grace period once the job was told to stop."""
         return min(seconds, self._grace_left()) if self._interruption.requested else seconds
 
     def _grace_left(self) -> float:
-        """Seconds that the decision on the last checkpoint may take: SIGKILL must not come first."""
+        """Return the seconds that the last checkpoint may take before SIGKILL; at least 1."""
         left = self._context.grace_seconds - LEAVE_MARGIN
         return max(1.0, left - self._interruption.elapsed())
 
@@ -343,13 +381,13 @@ class Job(Generic[P]):
         return RankLink(context.socket, hello, self._notices.on_message)
 
     def _start_recorder(self) -> StepRecorder:
-        """What measures the steps; a program without torch is measured by its own words alone."""
+        """Return the recorder of the steps' times. Without torch, only `report` and `loading` feed it."""
         recorder = torch_hooks.install() if "torch" in sys.modules else StepRecorder()
         recorder.send = self._link.telemetry if self._link is not None else None
         return recorder
 
     def _send_progress(self, urgent: bool = False) -> None:
-        """How far the training is, and when that step ended."""
+        """Send the newest progress to the agent, if there is one."""
         if self._link is not None:
             self._meter.first_step_ms = self._heartbeat.first_step_ms
             self._meter.checkpoint_seconds = self._heartbeat.checkpoint_seconds
@@ -366,10 +404,12 @@ class Job(Generic[P]):
 
 
 def join(params: Any = None) -> Job[Any]:
-    """Takes this process's place in the job that the environment describes; alone, it is rank 0 of 1.
+    """Join the job that the environment variables describe. Without a launcher, this process is rank 0 of
+    1.
 
-    `params` checks the job's parameters: a pydantic model, or any callable that takes them as keywords.
-    Without it `job.params` is a plain dict. Parameters that it refuses end the rank with exit code 10.
+    `params` checks the job's parameters: a pydantic model, or any callable that takes them as keyword
+    arguments. Its result is `job.params`. Without it, `job.params` is a plain dict. A rank whose parameters
+    are rejected ends with exit code 10.
     """
     try:
         context = from_environment(os.environ)

@@ -1,6 +1,7 @@
-"""The rank's line to its node's agent: one daemon thread, one socket, dialled again whenever it breaks.
+"""The rank's connection to the agent of its node: one daemon thread and one socket, reconnected after every
+failure.
 
-Training never waits for it. Progress is a slot of one: the newest wins.
+Training never waits for it. Only the newest progress message is kept until it is sent.
 """
 
 from __future__ import annotations
@@ -20,15 +21,19 @@ from typing import Any
 from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
 
 PROGRESS_SECONDS = 1.0
-"""At most one progress message, and one of telemetry, in this time."""
+"""Shortest time between two progress messages, and between two telemetry messages."""
 MAX_WINDOWS = 32
-"""Of telemetry that wait to be sent; the oldest are dropped."""
+"""Most telemetry windows that wait to be sent. The oldest are dropped."""
 RECONNECT_SECONDS = (0.1, 5.0)
-"""First and longest pause between two dials; each pause is drawn from half to all of it."""
+"""First and longest pause between two connection attempts. Each pause is drawn from 50 % to 100 % of its
+value.
+"""
 
 
 class RankLink:
-    """Says how far this rank is; what the agent says goes to `on_message`, on the link's thread."""
+    """Sends progress and telemetry to the agent. Passes the agent's messages to `on_message`, on the link's
+    thread.
+    """
 
     def __init__(self, path: str, hello: Message, on_message: Callable[[Message], None]) -> None:
         self._path = path
@@ -45,18 +50,20 @@ class RankLink:
         self._thread.start()
 
     def progress(self, message: Message, urgent: bool = False) -> None:
-        """Replaces the progress not sent yet. Cheap: one assignment. What is urgent goes at once."""
+        """Replace the progress message that is not sent yet. An urgent message is sent at once. Costs one
+        assignment.
+        """
         self._progress = message
         if urgent and os.getpid() == self._owner:
             self._urgent = True
             self._wake()
 
     def telemetry(self, window: Message) -> None:
-        """Takes a window of steps, to be sent with the next progress."""
+        """Queue a telemetry window. It is sent with the next progress message."""
         self._windows.append(window)
 
     def close(self, timeout: float = 2.0) -> None:
-        """Sends what is left and ends the thread."""
+        """Send everything that is queued and end the thread."""
         if os.getpid() != self._owner:
             return
         self._closing = True
@@ -64,7 +71,7 @@ class RankLink:
         self._thread.join(timeout)
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # full: it is awake anyway
+        with contextlib.suppress(OSError):  # If the pipe is full, the thread is awake already.
             os.write(self._wake_write, b"\0")
 
     def _run(self) -> None:
@@ -92,7 +99,7 @@ class RankLink:
             os.read(self._wake_read, 4096)
 
     def _serve(self, connection: socket.socket) -> None:
-        """Serves one connection until it breaks or the link closes."""
+        """Serve one connection until it fails or the link closes."""
         decoder = Decoder()
         while True:
             closing = self._closing
@@ -111,7 +118,7 @@ class RankLink:
                     self._on_message(message)
 
     def _seconds_until_send(self) -> float:
-        """Seconds until the next progress message is due."""
+        """Return the seconds until the next progress message may be sent."""
         return min(max(self._progress_sent + PROGRESS_SECONDS - time.monotonic(), 0.05), PROGRESS_SECONDS)
 
     def _flush(self, connection: socket.socket, at_once: bool) -> None:

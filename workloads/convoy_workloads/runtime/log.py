@@ -1,4 +1,4 @@
-"""Lines of the runtime in the log of the job."""
+"""The runtime's lines in the log of the job."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import sys
 
 
 def log_line(text: str) -> None:
-    """One line."""
+    """Write one line, marked as Convoy's, to stderr."""
     print(f"convoy: {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Figures that a training program measures itself, checked where the program reports them."""
+"""The metrics that a training program measures itself. They are checked when the program reports them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_METRICS = 64
-"""Names that one rank may report. The same limit holds for `spec.metrics` of an Engine."""
+"""Most names that one rank may report. The same limit applies to `spec.metrics` of an Engine."""
 MOST_NAME = 63
 MOST_PRINTED = 8
-"""Figures in one line of a log; the line counts the others."""
+"""Most metrics in one log line. The line gives the number of the others."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -22,20 +22,20 @@ class Measurement:
     """A value and the step at which the program reported it."""
 
     value: float
-    """NaN and infinity are values: a figure may have no number at some step."""
+    """The value; NaN and infinity are allowed, because a metric may be undefined at some step."""
     step: int
 
 
 class Metrics:
-    """The newest measurement of each figure, in the order in which the names first came."""
+    """The newest measurement of each metric, in the order of their first reports."""
 
     def __init__(self) -> None:
         self._newest: dict[str, Measurement] = {}
 
     def record(self, step: int, values: Mapping[str, Any]) -> bool:
-        """Record the values of one report. Return True if the step before had none of some figure.
+        """Record the values of one report. Return True if the previous step lacked any of the metrics.
 
-        ValueError or TypeError names the figure at fault; nothing of the report is then recorded.
+        ValueError or TypeError names the invalid metric. Then nothing of the report is recorded.
         """
         checked = {
             _checked_name(name): number(f"metrics[{_quoted(name)}]", value) for name, value in values.items()
@@ -48,19 +48,21 @@ class Metrics:
         return rare
 
     def message(self) -> dict[str, dict[str, Any]]:
-        """Return the figures as the `progress` message has them. JSON has no NaN: `value` is then null."""
+        """Return the metrics in the form of the `progress` message. A NaN or infinite `value` is null,
+        because JSON lacks both.
+        """
         return {
             name: {"value": one.value if math.isfinite(one.value) else None, "step": one.step}
             for name, one in self._newest.items()
         }
 
     def words(self) -> list[str]:
-        """Return the figures for a line of the log."""
+        """Return the metrics as words for a log line."""
         return words({name: one.value for name, one in self._newest.items()})
 
 
 def words(values: Mapping[str, float | None]) -> list[str]:
-    """Return each name with its value, for people; None stands for NaN.
+    """Return each name with its value as words for a log line. None stands for NaN.
 
     >>> words({"held_out_loss": 1.25, "padding_ratio": None})
     ['held_out_loss 1.25', 'padding_ratio nan']
@@ -87,26 +89,30 @@ def _valid(name: str) -> bool:
 
 
 def _near(name: Any) -> str:
-    """Return a name that may be used in place of one such as `val/loss`; empty without one."""
+    """Return a hint with a valid name for one such as `val/loss`; empty if there is none."""
     near = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") if isinstance(name, str) else ""
-    return f"; {near!r} is one" if _valid(near) else ""
+    return f"; {near!r} would be valid" if _valid(near) else ""
 
 
 def number(what: str, value: Any) -> float:
-    """Return a number, or the one of an array or tensor of one element; TypeError names `what` otherwise."""
+    """Return the value of a number, or of an array or tensor with one element. Otherwise TypeError names
+    `what`.
+    """
     try:
-        if isinstance(value, (str, bytes)):  # Python 3.9 evaluates no `str | bytes`
-            raise TypeError  # "1.5" converts, but a program that reports text has mixed something up
+        if isinstance(value, (str, bytes)):  # Python 3.9 cannot evaluate `str | bytes`.
+            raise TypeError  # Although "1.5" would convert, a program that reports text has a bug.
         try:
             return float(value)
         except TypeError:
             if not callable(item := getattr(value, "item", None)):
                 raise
-            return float(item())  # NumPy converts no array that has axes, though it has one element
+            return float(item())  # NumPy does not convert an array with axes, even if it has one element.
     except OverflowError:
         return math.inf
-    except (TypeError, ValueError, RuntimeError):  # the last one: a tensor with more than one element
-        raise TypeError(f"{what}: {_quoted(value)} is no number and no tensor of one element") from None
+    except (TypeError, ValueError, RuntimeError):  # A tensor with more than one element raises RuntimeError.
+        raise TypeError(
+            f"{what}: {_quoted(value)} is neither a number nor a tensor with one element"
+        ) from None
 
 
 def _quoted(value: Any) -> str:

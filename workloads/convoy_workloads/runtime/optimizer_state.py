@@ -1,7 +1,7 @@
-"""Room for an optimizer's state before it is loaded.
+"""The allocation of an optimizer's state before it is loaded.
 
-torch.distributed.checkpoint makes it by a step with gradients of zeros (`_init_optim_state` in its
-state_dict.py), which for Adam takes several times as long as loading does.
+torch.distributed.checkpoint allocates it by a step with zero gradients (`_init_optim_state` in its
+state_dict.py). For Adam that step takes several times as long as loading.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import torch
 
 
 def allocate_state(optimizer: torch.optim.Optimizer) -> None:
-    """Gives an optimizer that has made no step yet its state as it is before the first.
+    """Give an optimizer that has made no step the state that precedes its first step.
 
-    For torch's own Adam and AdamW, whose state `Adam._init_group` defines; others are left to torch.
+    Applies to torch's own Adam and AdamW, whose state `Adam._init_group` defines. Other optimizers are left
+    to torch.
     """
     if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW) or optimizer.state:
         return

@@ -1,4 +1,4 @@
-"""How a rank ends that cannot go on."""
+"""The exit of a rank that cannot continue."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from convoy_workloads.runtime.errors import exit_code_of
 
 
 def exit_process(error: BaseException) -> NoReturn:
-    """Ends the process with the exit code of `error`, its stack trace on stderr.
+    """End the process with the exit code of `error`. Its stack trace goes to stderr.
 
-    At once: an interpreter that winds down joins threads of a process group whose peers may be gone, for
-    minutes. Open files are written, no exit handler or destructor runs.
+    The exit is immediate. A normal shutdown of the interpreter joins the threads of the process group,
+    which can take minutes if peers have failed. Open files are flushed; exit handlers and destructors do
+    not run.
     """
     code = exit_code_of(error)
     if not isinstance(error, SystemExit):
@@ -31,8 +32,9 @@ def exit_process(error: BaseException) -> NoReturn:
 
 
 def flush_files() -> None:
-    """Writes out what open files of this process still hold in their buffers."""
+    """Flush the buffers of all open files of this process."""
     for stream in gc.get_objects():
         if isinstance(stream, (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
-            with contextlib.suppress(Exception):  # closed, detached, or a pipe without a reader
+            # The stream is closed, detached, or a pipe without a reader.
+            with contextlib.suppress(Exception):
                 stream.flush()

@@ -1,4 +1,4 @@
-"""The process group of a job, and a gloo group beside it for Convoy's own exchanges."""
+"""The process group of a job, and a separate gloo group for Convoy's own collectives."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _kept: list[Any] = []
 
 
 def keep_groups() -> None:
-    """Holds on to the process groups of this process until it ends.
+    """Keep a reference to the process groups of this process until it ends.
 
-    Otherwise a DDP module may be a group's last owner. Its reducer then joins gloo's thread with the
-    interpreter's lock held, while that thread, dropping its last collective, waits for the lock: the rank
-    never ends (pytorch#56297; with torch 2.13 about one run in eight that destroys its group before its
-    module).
+    Otherwise a DDP module may be a group's last owner. Its reducer then joins gloo's thread while it holds
+    the interpreter's lock. That thread waits for the lock to drop its last collective, so the rank never
+    ends. See pytorch#56297. With torch 2.13 this happens in about one of eight runs that destroy the group
+    before the module.
     """
     import torch.distributed as dist  # noqa: PLC0415
 
@@ -28,9 +28,11 @@ def keep_groups() -> None:
 
 
 def smaller_group(world: int) -> str:
-    """Return a warning where this process trains in a group of fewer ranks than the job has; else nothing.
+    """Return a warning if this process trains in a group of fewer ranks than the job has; otherwise an
+    empty text.
 
-    Needs torch. A program that never forms the job's group trains once in every pod, and reports success.
+    Needs torch. Otherwise a program that never forms the job's group would train once in every pod and
+    report success.
     """
     import torch.distributed as dist  # noqa: PLC0415
 
@@ -40,12 +42,12 @@ def smaller_group(world: int) -> str:
     formed = f"is in a process group of {size}" if size > 1 else "trains alone"
     return (
         f"WARNING: this rank {formed}, but the job has {world} ranks. torch.distributed.init_process_group() "
-        "forms their group, by the variables RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+        "forms their group from the variables RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
     )
 
 
 def all_groups() -> list[Any]:
-    """Return the process groups of this process, and those it has destroyed since `keep_groups`."""
+    """Return the process groups of this process, including those destroyed since `keep_groups`."""
     distributed = sys.modules.get("torch.distributed.distributed_c10d")
     world = getattr(distributed, "_world", None)
     return [*_kept, *(world.pg_map if world is not None else ())]
@@ -53,15 +55,17 @@ def all_groups() -> list[Any]:
 
 @dataclass
 class Processes:
-    """Device and groups of this rank. Groups are None when the rank is alone."""
+    """The device and the process groups of this rank. The groups are None if the rank is alone."""
 
     device: Any
     control: Any = None
-    """Gloo group of all ranks, so that agreements never queue behind the training's collectives."""
+    """Gloo group of all ranks. It is separate, so that Convoy never waits behind the training's
+    collectives.
+    """
     owned: bool = False
 
     def close(self) -> None:
-        """Leaves the process group."""
+        """Destroy the process group if Convoy formed it."""
         if self.owned:
             import torch.distributed as dist  # noqa: PLC0415
 
@@ -73,9 +77,9 @@ class Processes:
 
 
 def form(context: RankContext) -> Processes:
-    """Picks the device and, with more than one rank, forms the process group unless the program already has.
+    """Choose the device. With more than one rank, form the process group unless the program has formed it.
 
-    A program without torch has neither device nor group: its ranks report, but agree on nothing.
+    Without torch there is neither device nor group: the ranks report, but they agree on nothing.
     """
     try:
         import torch  # noqa: PLC0415
@@ -92,7 +96,7 @@ def form(context: RankContext) -> Processes:
         return Processes(device)
     owned = not dist.is_initialized()
     if owned:
-        # Collectives give up after the watchdog would have spoken: its report holds every rank's stack.
+        # Longer than the watchdog's limit, because the watchdog reports the stack of every rank.
         timeout = timedelta(seconds=max(120.0, 2 * context.hang_seconds))
         await_store(context)
         dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timeout)

@@ -1,4 +1,4 @@
-"""Folds what a rank reports step by step into one progress message at a time."""
+"""The newest value of each reported quantity, combined into one progress message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from convoy_workloads.runtime.metrics import Metrics
 
 RATE_WINDOW = 10.0
-"""Samples per second are taken over this many seconds."""
+"""Seconds over which the rate of samples is averaged."""
 
 
 class Meter:
@@ -24,17 +24,17 @@ class Meter:
         self.step = 0
         self.loss: float | None = None
         self.metrics = Metrics()
-        """The program's own figures."""
+        """The program's own metrics."""
         self.first_step_ms = 0
-        """When the first step of this incarnation ended, in Unix milliseconds; 0 before."""
+        """End of the first step of this incarnation, in Unix milliseconds; 0 before."""
         self.checkpoint_seconds = 0.0
-        """For which saving has held up the steps of this incarnation."""
+        """Seconds that saves have stopped the training in this incarnation."""
         self.save_seconds = 0.0
-        """For which its newest save did; 0 before the first."""
+        """Seconds that the newest save stopped the training; 0 before the first save."""
         self.copy_seconds = 0.0
-        """Until the newest save that has its copies had them; 0 before the first."""
+        """Seconds until the newest fully copied save had its copies; 0 before the first."""
         self.restore_seconds = 0.0
-        """For which it read what this incarnation goes on from; 0 when it read nothing."""
+        """Seconds that the restore took at the start of this incarnation; 0 without a restore."""
         self._samples = 0
         self._marks: deque[tuple[float, int]] = deque(maxlen=1024)
 
@@ -46,10 +46,10 @@ class Meter:
         samples: int | None = None,
         metrics: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Record one report; a quantity left out keeps its last value.
+        """Record one report. A quantity that is left out keeps its last value.
 
-        Return True if the report has a figure of the program that the step before did not have. ValueError or
-        TypeError names a figure that cannot be reported.
+        Return True if the report contains a metric that the previous step did not have. ValueError or
+        TypeError names a metric that cannot be reported.
         """
         rare = bool(metrics) and self.metrics.record(step, metrics or {})
         self.step = step
@@ -63,14 +63,14 @@ class Meter:
         return rare
 
     def samples_per_second(self) -> float | None:
-        """The rate over the window; None before two reports."""
+        """Return the rate over the window; None before two reports."""
         if len(self._marks) < 2:
             return None
         (then, before), (now, after) = self._marks[0], self._marks[-1]
         return (after - before) / (now - then) if now > then else None
 
     def line(self) -> str:
-        """How far the training is, for a reader of the log."""
+        """Return the progress as a line for the log."""
         rate = self.samples_per_second()
         words = [f"step {self.step}" + (f"/{self.total}" if self.total else "")]
         words += [] if self.loss is None else [f"loss {self.loss:.4f}"]
@@ -79,7 +79,7 @@ class Meter:
         return "  ".join(words)
 
     def message(self, time_ms: int) -> dict[str, Any]:
-        """The `progress` message; quantities never reported are left out."""
+        """Return the `progress` message. Quantities that were never reported are left out."""
         rate = self.samples_per_second()
         found = {
             "totalSteps": self.total,
@@ -89,7 +89,7 @@ class Meter:
             "diverged": True if self.loss is not None and _finite(self.loss) is None else None,
             "firstStepMs": self.first_step_ms or None,
             "checkpointMs": int(self.checkpoint_seconds * 1000) or None,
-            # Rounded up: a save that took no millisecond is one for all that.
+            # Round up, because 0 means that there was no save.
             "saveMs": math.ceil(self.save_seconds * 1000) or None,
             "copyMs": math.ceil(self.copy_seconds * 1000) or None,
             "restoreMs": math.ceil(self.restore_seconds * 1000) or None,
@@ -99,5 +99,7 @@ class Meter:
 
 
 def _finite(value: float | None) -> float | None:
-    """JSON knows no NaN or infinity: left out. A diverged run has such a loss, which is told aside."""
+    """Return the value, or None for NaN and infinity, which JSON lacks. `diverged` reports such a loss
+    instead.
+    """
     return value if value is not None and abs(value) < float("inf") else None

@@ -1,4 +1,4 @@
-"""Where this process stands in its job, read from the environment that the launcher sets."""
+"""The position of this process in its job, read from the environment variables that the launcher sets."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ DEFAULT_CHECKPOINT_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class RankContext:
-    """One rank's coordinates. Outside a job: rank 0 of 1, incarnation 0."""
+    """The position and the settings of one rank. Outside a job: rank 0 of 1, incarnation 0."""
 
     rank: int = 0
     world: int = 1
     local_rank: int = 0
     incarnation: int = 0
-    """Formation of the process group; 0 when no launcher started this process."""
+    """Number of this formation of the job's pods; 0 if no launcher started this process."""
     job: str = ""
-    """`namespace/name`, or empty."""
+    """`namespace/name` of the job, or empty."""
     params: dict[str, Any] = field(default_factory=dict)
     socket: str = ""
     """Path of the agent's socket, or empty."""
     heartbeat: str = ""
-    """Path of the file that the launcher's watchdog reads, or empty."""
+    """Path of the heartbeat file that the launcher's watchdog reads, or empty."""
     checkpoint_dir: Path | None = None
-    """The folder of this job's checkpoints, its own alone."""
+    """Folder that holds the checkpoints of this job only; None for no folder."""
     tiers: frozenset[str] = frozenset()
-    """Where checkpoints are kept: local, peer, remote."""
+    """Tiers that keep checkpoints: local, peer, remote."""
     checkpoint_seconds: float = DEFAULT_CHECKPOINT_SECONDS
     hang_seconds: float = 600.0
     grace_seconds: float = 25.0
-    """Between SIGTERM and SIGKILL."""
+    """Seconds between SIGTERM and SIGKILL."""
 
     @property
     def launched(self) -> bool:
-        """Whether Convoy's launcher started this process."""
+        """True if Convoy's launcher started this process."""
         return self.incarnation > 0
 
     @property
     def in_memory(self) -> bool:
-        """Whether checkpoints go to the memory of the job's nodes."""
+        """True if checkpoints are kept in the memory of the job's nodes."""
         return self.launched and bool(self.socket) and "local" in self.tiers
 
 
 def from_environment(environment: Mapping[str, str]) -> RankContext:
-    """The place that the variables describe; ParamsError when one of them is malformed."""
+    """Return the context that the environment variables describe. ParamsError if one of them is malformed."""
     try:
         params = json.loads(environment.get("CONVOY_PARAMS") or "{}")
         root = environment.get("CONVOY_CHECKPOINT_DIR", "")

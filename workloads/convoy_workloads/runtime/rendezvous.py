@@ -1,7 +1,7 @@
-"""Ranks wait for the first one to listen before they connect to its store.
+"""A wait for rank 0 to listen, before the other ranks connect to its TCPStore.
 
-A client of c10d's TCPStore that comes too soon backs off for 0.25 to 0.75 s (measured with torch 2.13). At a
-restart in place the rank that failed is often up before rank 0, so it would lose that time.
+A TCPStore client of c10d that connects too early backs off for 0.25 to 0.75 s (measured with torch 2.13).
+At a restart in place the failed rank is often ready before rank 0 and would lose that time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from convoy_workloads.runtime.rank_context import RankContext
 
 LISTEN_SECONDS = 10.0
-"""Longest wait. Then torch tries by itself, and says what is wrong."""
+"""Longest wait in seconds. After it torch connects by itself and reports any error."""
 POLL_SECONDS = 0.005
 CONNECT_SECONDS = 1.0
 

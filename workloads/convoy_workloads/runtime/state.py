@@ -1,9 +1,11 @@
-"""What a checkpoint holds: the program's model, optimizer and further objects, and what is each rank's own.
+"""The state that a checkpoint holds: the program's model, optimizer and further objects, and each rank's
+own values.
 
-Ranks share most of a state, and it is saved once. But under one name they may have different values: the
-running means of a normalisation layer, a sampler's place, a generator. So each rank's own version of buffers
-and further objects is saved beside the shared one, and a run of as many ranks gets every bit of them back.
-With another number of ranks all take the lowest rank's, as DistributedDataParallel does at each forward pass.
+Ranks share most of a state, and that part is saved once. But some values may differ between ranks under the
+same name: the running means of a normalisation layer, the position of a sampler, a generator. So each
+rank's version of buffers and further objects is saved beside the shared one. A run with the same number of
+ranks gets every bit back. With another number of ranks, all ranks take the lowest rank's version, as
+DistributedDataParallel does at each forward pass.
 """
 
 from __future__ import annotations
@@ -17,15 +19,17 @@ from typing import Any
 from convoy_workloads.runtime.exactness import rng_state, set_rng_state
 
 SMALL_BYTES = 64 * 1024
-"""Tensors up to this size are each rank's own without being asked about. Larger ones are compared, once."""
+"""Tensors up to this size are always saved per rank. Larger ones are compared between the ranks once."""
 
 
 def drop_unsaved(state: dict[str, Any], saved: Collection[str]) -> None:
-    """Takes out of a collected state what need not have been saved: what is a rank's own and was not there,
-    and the optimizer's state of parameters that had never had a gradient.
+    """Remove from a collected state the entries that a checkpoint need not contain.
 
-    `saved`: names of all entries. Where nothing of an optimizer was saved all of it stays, so that loading
-    fails: another optimizer is not to begin quietly without its past.
+    These are a rank's own values that were not saved, and the optimizer's state of parameters that never
+    had a gradient.
+
+    `saved`: names of all saved entries. If nothing of an optimizer was saved, its state is kept, so that
+    loading fails. Otherwise another optimizer would silently start without its history.
     """
     for name in [name for name in state if name.startswith("rank.")]:
         if not _prune(state[name], name, saved):
@@ -40,7 +44,7 @@ def drop_unsaved(state: dict[str, Any], saved: Collection[str]) -> None:
 
 
 def _prune(tree: dict[str, Any], path: str, saved: Collection[str]) -> bool:
-    """Leaves what was saved. Whether anything was."""
+    """Remove every entry that was not saved. Return True if any entry is left."""
     for key in list(tree):
         name = f"{path}.{key}"
         if isinstance(tree[key], dict) and tree[key]:
@@ -53,7 +57,7 @@ def _prune(tree: dict[str, Any], path: str, saved: Collection[str]) -> bool:
 
 
 class TrainingState:
-    """The live objects that are saved and loaded into. Needs torch."""
+    """The live objects that are saved and loaded. Needs torch."""
 
     def __init__(
         self,
@@ -70,14 +74,15 @@ class TrainingState:
         self._optimizer = optimizer
         self._extra = dict(extra or {})
         self._differ: set[str] | None = None
-        """Large tensors of which the ranks have different ones, by path; None before `compare`."""
+        """Paths of the large tensors that differ between ranks; None before `compare`."""
 
     def compare(self, gather: Callable[[Any], list[Any]]) -> None:
-        """Finds out which large buffers, and large tensors of further objects, the ranks do not share. All
-        ranks call it before their first save; again it does nothing. What differs only later is taken from
-        one rank.
+        """Find the large buffers, and large tensors of further objects, that differ between the ranks.
 
-        `gather`: of a value, every rank's.
+        All ranks call this before their first save; later calls do nothing. A tensor that starts to differ
+        later is saved from one rank only.
+
+        `gather` returns the value of every rank.
         """
         if self._differ is not None or self._world == 1:
             return
@@ -86,9 +91,10 @@ class TrainingState:
         self._differ = {path for path in mine if len({one[path] for one in digests if path in one}) > 1}
 
     def collect(self) -> dict[str, Any]:
-        """The values as they are now, to be copied; RuntimeError without a model."""
+        """Return the current values, which are to be copied. RuntimeError without a model."""
         state = self._shared()
-        # A namespace: DCP flattens mappings into entries. One of the standard library's, since it is pickled.
+        # A namespace, because DCP splits mappings into entries. It is picklable with the standard library
+        # alone.
         own: dict[str, Any] = {"generators": SimpleNamespace(value=rng_state())}
         if self._world > 1:
             own = {**_filter_leaves(self._per_rank_values(state), "", self._is_saved_per_rank), **own}
@@ -96,21 +102,25 @@ class TrainingState:
         return state
 
     def load_target(self) -> dict[str, Any]:
-        """As `collect`, to be loaded into: what is this rank's own lies apart from the shared values."""
+        """Return a state to load into, like `collect`. This rank's own values do not share memory with the
+        shared values.
+        """
         state = self._shared()
         own = copy.deepcopy(self._per_rank_values(state)) if self._world > 1 else {}
         state[self._rank_key] = {**own, "generators": SimpleNamespace(value=rng_state())}
         return state
 
     def allocate_optimizer_state(self) -> None:
-        """Before the first `room`: cheaper than what that would do."""
+        """Allocate the optimizer's state before the first `load_target`, which would do it more slowly."""
         from convoy_workloads.runtime import optimizer_state  # noqa: PLC0415
 
         if self._optimizer is not None:
             optimizer_state.allocate_state(self._optimizer)
 
     def apply(self, state: dict[str, Any], world: int) -> None:
-        """Gives the objects and the generators what was loaded into `room`; so many ranks had saved it."""
+        """Give the objects and generators the values loaded into `load_target`. `world`: number of ranks
+        that saved them.
+        """
         from torch.distributed.checkpoint.state_dict import (  # noqa: PLC0415
             StateDictOptions,
             set_model_state_dict,
@@ -123,7 +133,7 @@ class TrainingState:
             _overlay(state.get("extra", {}), own.get("extra", {}))
         set_model_state_dict(self._model, state["model"])
         if self._optimizer is not None:
-            # Parameters without state, see `drop_unsaved`, get it when their first gradient comes.
+            # A parameter without state (see `drop_unsaved`) gets its state at its first gradient.
             options = StateDictOptions(strict=False)
             set_optimizer_state_dict(self._model, self._optimizer, state["optimizer"], options=options)
         for name, value in self._extra.items():
@@ -132,7 +142,7 @@ class TrainingState:
             set_rng_state(own["generators"].value)
 
     def _is_saved_per_rank(self, path: str, value: Any) -> bool:
-        """Whether a rank's own version of it is saved."""
+        """Return True if each rank saves its own version of this value."""
         return not _is_large(value) or path in (self._differ or ())
 
     def _shared(self) -> dict[str, Any]:
@@ -151,7 +161,7 @@ class TrainingState:
         return state
 
     def _per_rank_values(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """What ranks may have different values of."""
+        """Return the values that may differ between ranks."""
         parameters = {at for one in self._model.parameters() for at in _storage(one)}
         buffers = {
             name: one
@@ -162,7 +172,7 @@ class TrainingState:
 
 
 def _storage(tensor: Any) -> Iterator[int]:
-    """Where a tensor lies; a DTensor by its local part."""
+    """Yield the address of a tensor's memory; for a DTensor, of its local part."""
     local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     if local.numel():
         yield local.data_ptr()
@@ -181,7 +191,7 @@ def _large(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]
 
 
 def _filter_leaves(tree: Mapping[str, Any], path: str, wanted: Callable[[str, Any], bool]) -> dict[str, Any]:
-    """The tree with the leaves that are wanted."""
+    """Return the tree with only the leaves that `wanted` accepts."""
     found: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
@@ -193,7 +203,7 @@ def _filter_leaves(tree: Mapping[str, Any], path: str, wanted: Callable[[str, An
 
 
 def _overlay(tree: dict[str, Any], own: Mapping[str, Any]) -> None:
-    """Puts the leaves of `own` in the places of those of `tree`."""
+    """Replace leaves of `tree` by those of `own`."""
     for key, value in own.items():
         if isinstance(value, Mapping) and isinstance(tree.get(key), dict):
             _overlay(tree[key], value)

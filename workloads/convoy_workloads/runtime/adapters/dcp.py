@@ -1,11 +1,11 @@
-"""torch.distributed.checkpoint on the memory of a job's nodes.
+"""torch.distributed.checkpoint with the memory of a job's nodes as its storage.
 
-What `dcp.save` and `async_save` write is a generation like those of `job.checkpoint`: agents commit it, copy
-it to other nodes, bring it to the job's store and give it back to the next incarnation. dcp plans who writes
-and who reads which box of a tensor, so a load may want other boxes than were saved, on other ranks.
+`dcp.save` and `async_save` write generations like those of `job.checkpoint`. Agents commit them, copy them
+to other nodes, upload them to the job's store and return them to the next incarnation. dcp plans which rank
+writes and reads which box of a tensor. So a load may request other boxes than were saved, on other ranks.
 
-dcp's metadata is not stored: each shard says the names, boxes, shapes and types of what is in it, and the
-reader puts dcp's `Metadata` together from all of them. Nothing that is stored is pickled (values.py).
+dcp's metadata is not stored. Each shard lists the names, boxes, shapes and types of its content, and the
+reader builds dcp's `Metadata` from all shards. Nothing that is stored is pickled (values.py).
 """
 
 from __future__ import annotations
@@ -33,42 +33,48 @@ from convoy_workloads.runtime.tiers.reading import ShardReader
 from convoy_workloads.runtime.tiers.sizes import SPARE
 
 SLOT_SECONDS = 320.0
-"""For the save before to get its copies, or for the agents to give up what a rank of theirs has not saved."""
+"""Seconds to wait for the previous save to be copied, or for the agents to abandon a save that a rank did
+not finish.
+"""
 _POLL_SECONDS = 2.0
 
 
 class NotSaved(RuntimeError):
-    """Why no generation came of it. `dcp.save` has it in a CheckpointException, on every rank."""
+    """The reason why no generation was saved. `dcp.save` wraps it in a CheckpointException on every rank."""
 
 
 class ConvoyWriter(StorageWriter):
-    """Takes one generation: `dcp.save(state, storage_writer=ConvoyWriter(job, step))`.
+    """Saves one generation: `dcp.save(state, storage_writer=ConvoyWriter(job, step))`.
 
-    Every rank of the job makes one of the same step and saves with a group of all of them, in their order.
-    `dcp.save` returns when the state is copied and may be changed; the agents go on from there (`settle`). It
-    waits until the save before has its copies; with `job.due(step)` it finds that they are there.
+    Every rank of the job creates a writer for the same step and saves with a group of all ranks, in rank
+    order. `dcp.save` returns when the state is copied; then the state may change. The agents continue in
+    the background (`settle`). A save waits until the previous one has its copies. With `job.due(step)` that
+    wait is avoided.
 
-    Tensors may be on any device, replicated or in boxes (DTensor, ShardedTensor). What is no tensor must have
-    an exact form (values.py): numbers, texts, bytes, arrays, and lists, tuples and dicts of them.
+    Tensors may be on any device, replicated or in boxes (DTensor, ShardedTensor). Values that are not
+    tensors must have an exact form (values.py): numbers, texts, bytes, arrays, and lists, tuples and dicts
+    of them.
 
-    `async_save` works on a thread; its type PROCESS does not. `checkpoint_id` means nothing here.
+    `async_save` works with threads, not with its type PROCESS. `checkpoint_id` is ignored.
     """
 
     def __init__(self, job: Job[Any], step: int, *, last: bool = False) -> None:
-        """`step`: steps that the state has behind it, more than at the save before and than what this run
-        goes on from. `last`: the job ends with it, so it goes to the job's store if there is one, as the last
-        step of `job.steps` does unasked.
+        """`step`: number of steps that the state contains. It must exceed that of the previous save and of
+        the restore.
 
-        DataError without an agent that keeps states in memory, and before a ConvoyReader was made. ValueError
-        for a step that is not beyond what this run goes on from.
+        `last`: True if the job ends with this state, which then goes to the job's store if there is one.
+        The last step of `job.steps` is recognised without it.
+
+        DataError without an agent that keeps states in memory, or before a ConvoyReader was created.
+        ValueError if `step` is not beyond the restored one.
         """
         self._memory = job.memory
         self._saves = job.memory.planned
         if not job.saves_itself:
-            raise DataError("convoy.dcp.ConvoyReader(job) comes before the first save")
+            raise DataError("create a convoy.dcp.ConvoyReader(job) before the first save")
         if step <= job.restored.step:
             raise ValueError(
-                f"step {step} is not beyond step {job.restored.step}, which this run goes on from"
+                f"step {step} is not beyond step {job.restored.step}, which this run resumed from"
             )
         self._job = job
         self._step = step
@@ -76,26 +82,28 @@ class ConvoyWriter(StorageWriter):
         self._thread = threading.get_ident()
 
     def settle(self, seconds: float = DECISION_SECONDS) -> bool:
-        """Waits until the newest save is committed, and copied to other nodes where copies are made. Whether
-        it is committed. Leaving the job waits too.
+        """Wait for the newest save to be committed, and copied to other nodes if the job makes copies.
+
+        Return True if it is committed. Leaving the job's context waits too.
         """
         return self._memory.settle(seconds)
 
     def reset(self, checkpoint_id: Any = None) -> None:
-        """A writer belongs to one step."""
+        """Do nothing: a writer belongs to one step."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """NotSaved when not all ranks of the job save together."""
+        """Raise NotSaved unless all ranks of the job save together."""
         rank = kwargs.get("rank", self._job.rank)
         alone = rank != self._job.rank or not kwargs.get("use_collectives", True)
         if alone and self._job.world > 1:
             raise NotSaved(_TOGETHER)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Waits for a buffer with room for about this rank's share. NotSaved on all ranks when one has none.
+        """Wait for a buffer with space for about this rank's share. If one rank has none, NotSaved is
+        raised on all ranks.
 
-        StepAbandoned when this very step was given up before, as a rank had failed in `write_data`: in this
-        incarnation only a later one can be saved.
+        StepAbandoned if this step was abandoned because a rank failed in `write_data`. In this incarnation
+        only a later step can then be saved.
         """
         self._saves.check(self._step)
         with self._counting_stall():
@@ -109,7 +117,9 @@ class ConvoyWriter(StorageWriter):
                 if self._saves.wait_free(_POLL_SECONDS):
                     return plan
             if time.monotonic() > deadline:
-                raise NotSaved(f"rank {self._job.rank}: the save before is still being copied to other nodes")
+                raise NotSaved(
+                    f"rank {self._job.rank}: the previous save is still being copied to other nodes"
+                )
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """As they are. NotSaved when they are not of all ranks of the job."""
@@ -118,9 +128,9 @@ class ConvoyWriter(StorageWriter):
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Copies this rank's share into its buffer. UnsavableError names a value that has no exact form.
+        """Copy this rank's share into its buffer. UnsavableError names a value that has no exact form.
 
-        When it fails on a rank, no other rank keeps its buffer for the generation.
+        If this fails on a rank, no other rank keeps its buffer for the generation.
         """
         try:
             return self._write(plan, planner)
@@ -147,24 +157,27 @@ class ConvoyWriter(StorageWriter):
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Nothing: the agents decide whether the generation stands."""
+        """Do nothing: the agents commit the generation."""
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
-        """No path or key names a generation."""
+        """Return False: no path or key identifies a generation."""
         return False
 
     def __getstate__(self) -> Any:
-        raise TypeError("a ConvoyWriter writes into this process's memory: AsyncCheckpointerType.THREAD")
+        raise TypeError("a ConvoyWriter writes into this process's memory: use AsyncCheckpointerType.THREAD")
 
     def _counting_stall(self) -> AbstractContextManager[None]:
-        """Counts what the training waits; `async_save` comes from another thread, beside it."""
+        """Return a context that counts its time as a stall. With `async_save` it counts nothing, because
+        training continues.
+        """
         beside = threading.get_ident() != self._thread
         return nullcontext() if beside else self._job.saving()
 
 
 class ConvoyReader(ShardReader):
-    """What this incarnation goes on from, for `dcp.load(state, storage_reader=reader)`, once or more.
+    """The state that this incarnation resumes from, for `dcp.load(state, storage_reader=reader)`. It may be
+    loaded repeatedly.
 
     ```python
     with ConvoyReader(job) as reader:
@@ -172,32 +185,35 @@ class ConvoyReader(ShardReader):
             dcp.load(state, storage_reader=reader)
     ```
 
-    Every rank of the job makes one, once, before it saves: it agrees with the others on the newest generation
-    whose shards can all be read, and fetches them; from then on the program saves by itself (ConvoyWriter).
-    World size and sharding may be others than at the save. `job.steps` begins behind the generation.
+    Every rank of the job creates one reader, before the first save. The ranks agree on the newest
+    generation whose shards can all be read, and fetch them. From then on the program saves by itself
+    (ConvoyWriter). World size and sharding may differ from those of the save. `job.steps` continues after
+    the generation.
     """
 
     def __init__(self, job: Job[Any]) -> None:
-        """DataError without an agent that keeps states in memory, or when what to go on from was chosen
-        before. PeerLost when the agents do not agree in time, StoreAway when they wait for the store.
+        """Choose the generation and fetch its shards.
+
+        DataError without an agent that keeps states in memory, or after an earlier choice. PeerLost if the
+        agents do not agree in time, StoreAway if they wait for the store.
         """
         self._saves = job.memory.planned
         record = job.choose()
         super().__init__(self._saves.shards)
         self._open = True
         self.generation: Generation | None = None if record is None else record.generation
-        """None when nothing is saved: the job begins at step 0."""
+        """The generation to resume from; None if nothing is saved, so that the job starts at step 0."""
         if record is not None and job.rank == 0:
             saver = f"saved by {record.world} ranks with torch {record.torch}"
             log_line(f"continues after step {record.generation.step} from {record.generation.name}, {saver}")
 
     @property
     def step(self) -> int:
-        """Steps that the state has behind it; 0 when nothing is saved."""
+        """Number of steps that the state contains; 0 if nothing is saved."""
         return self.generation.step if self.generation is not None else 0
 
     def close(self) -> None:
-        """Gives the shards back; the first save does so too. PeerLost."""
+        """Release the shards. The first save does this too. PeerLost if the agent does not respond."""
         self._parts, self._values, self._open = {}, {}, False
         self._saves.done_reading()
 
@@ -209,22 +225,28 @@ class ConvoyReader(ShardReader):
             self.close()
 
     def value(self, name: str) -> io.BytesIO:
-        """What is no tensor, as dcp's own planner reads it. The pickle is made here and now."""
+        """Return a value that is not a tensor as a pickle, which dcp's own planner reads. The pickle is
+        created here.
+        """
         found = io.BytesIO()
         torch.save(values.loads(self._values[name]), found)
         found.seek(0)
         return found
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """What was saved, in dcp's words. DataError when that is nothing, or the reader is closed."""
+        """Return the description of the saved entries as dcp's Metadata. DataError if nothing is saved or
+        the reader is closed.
+        """
         if not self._open:
             raise DataError("the ConvoyReader is closed")
         if self.generation is None:
-            raise DataError("nothing is saved: there is nothing to load when ConvoyReader.generation is None")
+            raise DataError("nothing is saved: do not load when ConvoyReader.generation is None")
         return super().read_metadata(*args, **kwargs)
 
 
-_TOGETHER = "all ranks of the job save together: without no_dist, with use_collectives, in a group of all"
+_TOGETHER = (
+    "all ranks of the job save together: without no_dist, with use_collectives, in a group of all ranks"
+)
 
 
 def _text(planner: SavePlanner, item: WriteItem) -> str:
@@ -233,8 +255,8 @@ def _text(planner: SavePlanner, item: WriteItem) -> str:
         or type(planner).transform_object is not DefaultSavePlanner.transform_object
     ):
         raise values.UnsavableError(
-            f"{item.index.fqn}: {type(planner).__qualname__} makes bytes of what is no tensor; only a "
-            "DefaultSavePlanner with its own transform_object leaves it to Convoy"
+            f"{item.index.fqn}: {type(planner).__qualname__} encodes a value that is not a tensor; only a "
+            "DefaultSavePlanner with its own transform_object leaves that to Convoy"
         )
     try:
         return values.dumps(planner.lookup_object(item.index))
@@ -243,14 +265,16 @@ def _text(planner: SavePlanner, item: WriteItem) -> str:
 
 
 def _shard_bytes(plan: SavePlan, world: int) -> int:
-    """Bytes of a rank's shard: what is replicated is dealt out, what is in boxes stays with its rank."""
+    """Return the bytes of a rank's shard. Replicated tensors are divided among ranks; boxes stay with their
+    rank.
+    """
     own = sum(_bytes(item) for item in plan.items if item.type is WriteItemType.SHARD)
     shared = sum(_bytes(item) for item in plan.items if item.type is WriteItemType.TENSOR)
     return own + -(-shared // world) + SPARE
 
 
 def _bytes(item: WriteItem) -> int:
-    """Of the box that is written."""
+    """Return the bytes of the box that is written."""
     if item.tensor_data is None:
         return 0
     return item.tensor_data.chunk.sizes.numel() * item.tensor_data.properties.dtype.itemsize

@@ -1,11 +1,13 @@
-"""The events of Hugging Face's Trainer as steps of a job. `convoy.hf.ConvoyCallback` says what that gives.
+"""The translation of Hugging Face Trainer's events into steps of a job. `convoy.hf.ConvoyCallback`
+documents its use.
 
-Trainer decides where its data begin before its first event, so a callback that restores then has to take the
-data there itself: by the epoch it tells the loader, whose shuffling follows from it, and by batches that the
-loader passes over. accelerate's loaders can do both.
+Trainer decides where its data starts before its first event. So a callback that restores must move the data
+itself: it sets the loader's epoch, which determines the shuffling, and makes the loader skip batches.
+accelerate's loaders support both.
 
-A step is closed, and perhaps saved, when the next one begins: what comes between, such as an evaluation or
-the step of the scheduler, belongs to the state then, and the generators are as the next step will find them.
+A step is closed, and perhaps saved, when the next one starts. So everything in between, such as an
+evaluation or the scheduler's step, belongs to the state, and the generators are as the next step will find
+them.
 """
 
 from __future__ import annotations
@@ -28,22 +30,23 @@ _KEPT = (
     "best_global_step",
     "best_model_checkpoint",
 )
-"""Of TrainerState; the rest is made anew from the arguments, as Trainer itself does when it resumes."""
+"""The saved fields of TrainerState. The rest is created from the arguments, as when Trainer itself resumes.
+"""
 
 
 class Progress:
-    """What TrainerState knows of a run, as an object that is saved and loaded into."""
+    """The progress in TrainerState, as an object that is saved and loaded."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
 
     def state_dict(self) -> dict[str, Any]:
-        """One text: dcp would make an entry of each line of the log."""
+        """Return the fields as one text, because dcp would make an entry of each log line."""
         found = {name: getattr(self._state, name) for name in _KEPT if hasattr(self._state, name)}
         return {"text": values.dumps(found)}
 
     def load_state_dict(self, found: dict[str, Any]) -> None:
-        """Puts it back."""
+        """Restore the fields."""
         for name, value in values.loads(found["text"]).items():
             if hasattr(self._state, name):
                 setattr(self._state, name, value)
@@ -55,30 +58,34 @@ class TrainerFollower:
     def __init__(self, job: Job[Any]) -> None:
         self._job = job
         self._steps: Any = None
-        """Of the job, a generator; None before the training and after it."""
+        """The generator `job.steps`; None before and after the training."""
         self._started = False
         self._finished_step = 0
-        """The step that is done and not closed."""
+        """The step that is done but not closed; 0 if there is none."""
         self._generators: dict[str, Any] | None = None
-        """Of the restored state, until the first step finds them."""
+        """State of the restored random number generators, until the first step."""
         self._first_epoch = 0
-        """Whole epochs that the restored state has behind it, and `_part` of the next."""
+        """Number of complete epochs in the restored state; `_epoch_fraction` is the part of the next one."""
         self._epoch_fraction = 0.0
         self._epoch_set = False
-        """Whether the loader knows which epoch it is."""
+        """True if the loader knows its epoch."""
         self._skipping: Any = None
-        """The loader, while it passes over batches."""
+        """The loader, while it skips batches."""
         self._averaged = False
-        """Whether Trainer has logged a loss since the restore."""
+        """True if Trainer has logged a loss since the restore."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
-        """Restores model, optimizer, scheduler and Trainer's count, or begins anew. DataError for a second
-        training, for one that resumes from a folder, and for a loader that cannot pass over batches.
+        """Restore the model, the optimizer, the scheduler and Trainer's progress, or start fresh.
+
+        DataError for a second training, for a training that resumes from a folder, and for a loader that
+        cannot skip batches.
         """
         if self._started:
-            raise DataError("a ConvoyCallback follows one training: make another for the next")
+            raise DataError("a ConvoyCallback follows one training: create another one for the next")
         if state.global_step:
-            raise DataError("the callback restores what was saved: train() without resume_from_checkpoint")
+            raise DataError(
+                "the callback restores the state itself: call train() without resume_from_checkpoint"
+            )
         self._started = True
         optimizer = objects["optimizer"]
         extra: dict[str, Any] = {"trainer": Progress(state)}
@@ -86,7 +93,7 @@ class TrainerFollower:
             extra["scheduler"] = objects["lr_scheduler"]
         if getattr(optimizer, "scaler", None) is not None:
             extra["scaler"] = optimizer.scaler
-        while hasattr(optimizer, "optimizer"):  # accelerate wraps it
+        while hasattr(optimizer, "optimizer"):  # accelerate wraps the optimizer.
             optimizer = optimizer.optimizer
         if self._job.restore(model=objects["model"], optimizer=optimizer, extra=extra).step:
             self._generators = rng_state()
@@ -95,31 +102,34 @@ class TrainerFollower:
         next(self._steps, None)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Closes the step before; leaves, saved, when the job is asked to (SystemExit)."""
+        """Close the previous step. If the job was told to stop, save and raise SystemExit."""
         self._close()
         if self._generators is not None:
             set_rng_state(self._generators)
             self._generators = None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Tells how far the training is."""
+        """Report the progress."""
         state.epoch += self._first_epoch + self._epoch_fraction
         samples = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
         self._job.report(state.global_step, samples=samples)
         self._finished_step = state.global_step
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
-        """From here on no batch is passed over."""
+        """Stop skipping batches."""
         self._epoch_set = False
         if self._skipping is not None:
             self._skipping.skip_batches = 0
             self._skipping, self._epoch_fraction = None, 0.0
-            # Of batches that are too few for a step: Trainer has not seen the epoch's begin and expects more.
+            # Drop gradients of batches too few for a step. Trainer missed the start of the epoch and expects
+            # more batches.
             objects["model"].zero_grad()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Passes the loss on. The first after a restore Trainer has divided by all steps of the run, of which
-        only those since are in it: put right for those who are told later.
+        """Report the loss. Correct the first one after a restore.
+
+        Trainer divides that loss by all steps of the run, although it sums only the steps since the
+        restore. Callbacks that are called later see the corrected loss.
         """
         restored, step = self._job.restored.step, state.global_step
         if self._steps is None or "loss" not in (logs or {}) or step <= restored:
@@ -132,17 +142,17 @@ class TrainerFollower:
         self._job.report(step, loss=logs["loss"])
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """An evaluation makes no steps: a sign of life."""
+        """Renew the heartbeat, because an evaluation makes no steps."""
         if self._steps is not None:
             self._job.report(state.global_step)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
-        """Reports the loss of the evaluation set as the metric `held_out_loss`."""
+        """Report the loss of the evaluation set as the metric `held_out_loss`."""
         if self._steps is not None and "eval_loss" in (metrics or {}):
             self._job.report(state.global_step, metrics={"held_out_loss": metrics["eval_loss"]})
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Saves what the job ends with, unless the training was stopped early."""
+        """Save the job's final state, unless the training was stopped early."""
         self._close()
         if self._steps is not None:
             self._steps.close()
@@ -155,14 +165,14 @@ class TrainerFollower:
         self._finished_step = 0
 
     def _seek_data(self, args: Any, state: Any, loader: Any) -> None:
-        """Where the restored run is in its data, and has the loader begin there."""
+        """Find the position of the restored run in its data, and make the loader start there."""
         each = args.gradient_accumulation_steps
         finished = state.global_step >= state.max_steps
         try:
             batches = len(loader)
-        except TypeError as error:  # a stream: Trainer takes the whole run for one epoch
+        except TypeError as error:  # A stream has no length. Trainer treats the whole run as one epoch.
             if finished:
-                raise DataError(f"the training was over with step {state.max_steps}") from error
+                raise DataError(f"the training ended with step {state.max_steps}") from error
             batches = state.max_steps * each
         self._first_epoch, steps = divmod(state.global_step, max(1, -(-batches // each)))
         if self._first_epoch and hasattr(loader, "set_epoch"):
@@ -172,21 +182,23 @@ class TrainerFollower:
             over = 0
         self._epoch_fraction = over / batches
         if finished:
-            over = sys.maxsize  # Trainer would make one step more, whatever its count says
+            # Skip everything. Otherwise Trainer would make one step more, whatever its count.
+            over = sys.maxsize
         if not over:
             return
         if not hasattr(loader, "skip_batches"):
             raise DataError(
-                f"a {type(loader).__qualname__} cannot pass over the batches that were trained on: prepare "
-                "it with accelerate, or let the data begin anew (ignore_data_skip=True)"
+                f"a {type(loader).__qualname__} cannot skip the batches that were trained on: prepare "
+                "it with accelerate, or let the data start again (ignore_data_skip=True)"
             )
         loader.skip_batches = over
         self._skipping = loader
 
     def _shift_epochs(self, loader: Any) -> None:
-        """Has the loader take the epochs that Trainer counts from 0 for those from `_first` on.
+        """Make the loader add `_first_epoch` to the epochs that Trainer counts from 0.
 
-        In each epoch Trainer tells it first; then it tells itself what it was told.
+        In each epoch Trainer sets the loader's epoch first. Then the loader sets the same number again by
+        itself.
         """
         set_epoch = loader.set_epoch
 

@@ -1,7 +1,7 @@
 """Checkpoints in a folder of one machine, for `convoy run` and programs started by hand.
 
-One run at a time uses the folder (`convoy run` sees to that, whoever starts programs by hand sees to it
-themselves), and its ranks decide by themselves: rank 0 writes a generation's COMMIT
-record once every rank's part is there. Rank 0 of an incarnation is dead before the next begins, so
-the newest record that can be read is the state of the run.
+One run at a time uses the folder. `convoy run` ensures this; programs started by hand must ensure it
+themselves. The ranks decide without agents: rank 0 writes the COMMIT record of a generation once every
+rank's part is there. Rank 0 of an incarnation has ended before the next incarnation begins. So the newest
+readable record is the state of the run.
 """

@@ -1,4 +1,4 @@
-"""A rank's saves to the folder, and continuing from the newest that can be read."""
+"""A rank's saves to the folder, and the restore from the newest readable generation."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from convoy_workloads.runtime.log import log_line
 from convoy_workloads.runtime.tiers.rank_collectives import all_true
 
 WAIT_SECONDS = 120.0
-"""For the save before to be written, and for the other ranks' parts, unless the caller says otherwise."""
+"""Default limit, in seconds, for the previous save to be written and for the other ranks' parts."""
 SLOW_SECONDS = 30.0
-"""A save that takes longer, and longer than it may be late, is complained about."""
+"""A save that takes longer than this, and longer than the save interval, is reported in the log."""
 
 
 class FolderCheckpoints:
     """The generations below `root`. One save is in flight at a time."""
 
     def __init__(self, root: Path, incarnation: int, rank: int, seconds: float, group: Any = None) -> None:
-        """`seconds`: longest time between two checkpoints; `group`: gloo, all ranks; None when alone."""
+        """`seconds`: longest time between two saves. `group`: gloo group of all ranks; None if the rank is
+        alone.
+        """
         self.root = root
         self.incarnation = incarnation
         self._rank = rank
@@ -34,50 +36,52 @@ class FolderCheckpoints:
         self._last = time.monotonic()
         self._unreadable: set[Generation] = set()
         self._in_flight: Generation | None = None
-        """The newest that was begun."""
+        """Newest generation that was started."""
         self._done: Generation | None = None
-        """The newest that this rank has done its share for; rank 0's is to commit it."""
+        """Newest generation of which this rank has written its part. On rank 0 it is also committed."""
         self._missed = False
-        """Whether the last step that was to be saved was not, since the save before was not written yet."""
+        """True if the last requested save was skipped because the previous one was not written yet."""
         self._slow: Generation | None = None
         self._thread: threading.Thread | None = None
         self.stall_seconds = 0.0
-        """How long the newest save kept the training waiting."""
+        """Seconds that the newest save stopped the training."""
         self.copy_seconds = 0.0
-        """No copies are made of what is in a folder."""
+        """Always 0: a folder has no copies on other nodes."""
 
     @property
     def journal(self) -> None:
-        """None is kept in a folder."""
+        """Always None: a folder keeps no journal."""
         return None
 
     @property
     def marks_the_end(self) -> bool:
-        """Whether what the job ends with is saved otherwise than the rest."""
+        """Always False: the final state of the job is saved like every other state."""
         return False
 
     def due(self) -> bool:
-        """Whether this rank wishes a save now. Rank 0 wishes for all."""
+        """Return True if this rank requests a save. Rank 0 requests saves for all ranks."""
         return self._rank == 0 and time.monotonic() - self._last >= self._seconds
 
     def busy(self) -> bool:
-        """Whether this rank is still at its share of the last save. A new one would have to wait."""
+        """Return True if this rank still writes its part of the last save. A new save would have to wait."""
         if self._thread is None or not self._thread.is_alive():
             return False
         since = time.monotonic() - self._last
         if self._slow != self._in_flight and since > max(self._seconds, SLOW_SECONDS):
             self._slow = self._in_flight
             log_line(
-                f"RANK {self._rank} WRITES TO {self.root} SINCE {since:.0f} s: the next checkpoint waits"
+                f"RANK {self._rank} HAS BEEN WRITING TO {self.root} FOR {since:.0f} s: "
+                "the next checkpoint waits for it"
             )
         return True
 
     def ready(self, model: Any, optimizer: Any) -> None:
-        """Nothing has to be made ready in a folder."""
+        """Do nothing: a folder needs no preparation."""
 
     def start(self, state: dict[str, Any], step: int) -> bool:
-        """Saves `state` beside the training; all ranks call it at the same step, while none is `busy`. False:
-        already saved.
+        """Start to save `state` in the background. Return False if it is saved already.
+
+        All ranks call this at the same step, while none is `busy`.
         """
         staged = self._stage(state, step, WAIT_SECONDS)
         if staged is None:
@@ -90,14 +94,17 @@ class FolderCheckpoints:
     def stage_last(
         self, state: dict[str, Any], step: int, timeout: float = WAIT_SECONDS, *, end: bool = False
     ) -> Any:
-        """The quick half of the last save; `finish_last` needs no process group. None: already saved, or the
-        save before is not written within `timeout` seconds.
+        """Do the quick half of the last save. `finish_last` then needs no process group.
+
+        Return None if the state is saved already, or if the previous save is not written within `timeout`
+        seconds.
         """
         return self._stage(state, step, timeout)
 
     def finish_last(self, staged: Any, timeout: float = WAIT_SECONDS) -> bool:
-        """The slow half; the other ranks have `timeout` seconds for theirs. Whether the last step is
-        committed.
+        """Do the slow half of the last save. The other ranks have `timeout` seconds for theirs.
+
+        Return True if the last step is committed.
         """
         if staged is not None:
             self._finish(staged, timeout)
@@ -108,19 +115,21 @@ class FolderCheckpoints:
         return storage.sealed(self.root / self._in_flight.name, timeout)
 
     def settle(self, timeout: float = WAIT_SECONDS) -> bool:
-        """Waits for the save in flight. Whether this rank has done its share, or there is none."""
+        """Wait for the save in flight. Return True if this rank has written its part, or if no save was
+        started.
+        """
         over = self._previous_save_done(timeout)
         if self._in_flight is None or (over and self._in_flight == self._done):
             return True
         log_line(
-            f"checkpoint {self._in_flight.name} is not committed: the job would continue from an older one"
+            f"checkpoint {self._in_flight.name} is not committed: a restart would resume from an older one"
         )
         return False
 
     def choose(self, model: Any = None, optimizer: Any = None) -> Record | None:
-        """The newest generation that every rank can read; None when nothing is saved yet.
+        """Choose the newest generation that every rank can read. Return None if nothing is saved yet.
 
-        DataError when there are generations and none can be read: a fresh start would throw them away.
+        DataError if there are generations but none can be read, because a fresh start would discard them.
         """
         records: list[CommitRecord] = []
         complaints: dict[Generation, str] = {}
@@ -137,7 +146,7 @@ class FolderCheckpoints:
                 return record
             self._unreadable.add(record.generation)
             troubles.append(trouble)
-            log_line(f"CHECKPOINT {record.generation.name} IS CORRUPT: {trouble}")
+            log_line(f"CHECKPOINT {record.generation.name} IS CORRUPT: {trouble}; trying the one before")
         if troubles:
             raise DataError(
                 f"no checkpoint in {self.root} can be read: {'; '.join(troubles)}. Nothing was deleted. "
@@ -147,13 +156,13 @@ class FolderCheckpoints:
         return None
 
     def load(self, state: dict[str, Any], record: Record) -> None:
-        """Reads the chosen generation into `state`."""
+        """Read the chosen generation into `state`."""
         from convoy_workloads.runtime.folder import snapshot  # noqa: PLC0415
 
         snapshot.load(state, self.root / record.generation.name, self._group)
 
     def _previous_save_done(self, timeout: float) -> bool:
-        """Whether no save of this rank is being written, within so many seconds."""
+        """Wait up to `timeout` seconds for this rank's previous save. Return True if it is written."""
         if self._thread is not None:
             self._thread.join(timeout)
             if self._thread.is_alive():
@@ -168,7 +177,8 @@ class FolderCheckpoints:
         if not all_true(lambda: self._previous_save_done(timeout), self._group):
             self._missed = True
             log_line(
-                f"RANK {self._rank} DOES NOT SAVE STEP {step}: the save before still goes to {self.root}"
+                f"RANK {self._rank} DOES NOT SAVE STEP {step}: "
+                f"the previous save is still being written to {self.root}"
             )
             return None
         self._missed = False
@@ -191,7 +201,7 @@ class FolderCheckpoints:
             snapshot.write(staged)
             if self._rank == 0:
                 snapshot.seal(staged, seconds)
-        except Exception as error:  # a full disk must not end the training
+        except Exception as error:  # A full disk must not end the training.
             log_line(f"CHECKPOINT {staged.generation.name} FAILED: {type(error).__name__}: {error}")
             storage.mark_failed(staged.folder, self._rank)
             return
@@ -200,7 +210,9 @@ class FolderCheckpoints:
             self._delete_superseded(staged.generation)
 
     def _delete_failed(self, coming: Generation) -> None:
-        """Deletes what saves before this one have left that failed: on a full disk it holds the room."""
+        """Delete the remains of failed saves that precede `coming`. On a full disk they occupy the space
+        that it needs.
+        """
         with contextlib.suppress(OSError):
             records, unreadable = storage.records(self.root)
             kept = self._unreadable.union(unreadable, (one.generation for one in records))
@@ -209,18 +221,22 @@ class FolderCheckpoints:
                     storage.remove(self.root, old)
 
     def _delete_superseded(self, newest: Generation) -> None:
-        """Deletes what is superseded by a committed generation."""
+        """Delete the generations that the committed one supersedes."""
         try:
             records, unreadable = storage.records(self.root)
             self._unreadable.update(unreadable)
             committed = [one.generation for one in records]
             for old in superseded(storage.generations(self.root), committed, newest, self._unreadable):
                 storage.remove(self.root, old)
-        except OSError as error:  # the next commit collects again
-            log_line(f"{self.root} DOES NOT ANSWER: what is superseded is still there: {error}")
+        except OSError as error:  # The next commit tries again.
+            log_line(
+                f"OLD CHECKPOINTS IN {self.root} COULD NOT BE DELETED: {error}; the next save tries again"
+            )
 
     def _find_fault(self, record: CommitRecord) -> str:
-        """What is wrong with a generation, found by all ranks together."""
+        """Check the files of a generation with all ranks together. Return the first fault; empty if there
+        is none.
+        """
         folder = self.root / record.generation.name
         if self._group is None:
             return storage.fault(folder, record)
@@ -233,7 +249,7 @@ class FolderCheckpoints:
 
 
 def broadcast_from_rank_0(value: Any, group: Any) -> Any:
-    """What rank 0 has."""
+    """Return rank 0's value on every rank."""
     if group is None:
         return value
     import torch.distributed as dist  # noqa: PLC0415

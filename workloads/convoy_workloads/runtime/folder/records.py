@@ -1,4 +1,4 @@
-"""COMMIT records, and which generations may go. Pure: records in, decision out."""
+"""COMMIT records, and the rule for deleting generations. Pure functions without I/O."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any
 from convoy_workloads.runtime.generation import Generation, Record
 
 KEEP = 2
-"""Committed generations kept: the newest, and one to fall back on when it cannot be read."""
+"""Number of committed generations that are kept: the newest, and one to use if the newest cannot be read."""
 
 _NAME = re.compile(r"gen-(\d+)-(\d+)")
 
 
 def parse_name(name: str) -> Generation | None:
-    """The generation of a folder; None for other folders."""
+    """Return the generation of a folder name; None for any other name."""
     match = _NAME.fullmatch(name)
     return Generation(int(match[1]), int(match[2])) if match else None
 
 
 @dataclass(frozen=True)
 class CommitRecord(Record):
-    """What rank 0 writes once every rank's part is durable."""
+    """The record that rank 0 writes once every rank's part is durable."""
 
     metadata: str
     """SHA-256 of DCP's `.metadata`, in hex."""
     files: Mapping[str, tuple[int, str]]
-    """Size in bytes and SHA-256 of each data file."""
+    """Size in bytes and SHA-256 of each data file, by name."""
 
     def to_json(self) -> dict[str, Any]:
-        """The form on disk."""
+        """Return the record in its form on disk."""
         return {
             "incarnation": self.generation.incarnation,
             "step": self.generation.step,
@@ -43,7 +43,7 @@ class CommitRecord(Record):
 
 
 def record_from_json(data: Mapping[str, Any]) -> CommitRecord:
-    """The record in its form on disk; KeyError, TypeError or ValueError when it is none."""
+    """Parse a record from its form on disk. KeyError, TypeError or ValueError if it is malformed."""
     return CommitRecord(
         generation=Generation(int(data["incarnation"]), int(data["step"])),
         world=int(data["worldSize"]),
@@ -59,10 +59,11 @@ def superseded(
     newest: Generation,
     unreadable: Collection[Generation] = (),
 ) -> list[Generation]:
-    """The generations that may be deleted once `newest` is committed.
+    """Return the generations that may be deleted once `newest` is committed.
 
-    Kept: the newest `KEEP` that are committed, and what is newer than `newest`. `spared` are kept too, and
-    count for nothing: this run could not read them, which may be the disk's trouble and not theirs.
+    The newest `KEEP` committed generations are kept, and all that are newer than `newest`. `unreadable`
+    generations are kept too and do not count as committed: this run could not read them, but perhaps only
+    the disk was at fault.
     """
     kept = sorted(set(committed).difference(unreadable), reverse=True)[:KEEP]
     if newest not in kept:

@@ -1,9 +1,12 @@
-"""One generation to disk and back, in the format of torch.distributed.checkpoint (`dcp.load` reads it too).
+"""The save and load of one generation in the format of torch.distributed.checkpoint.
 
-Saving has a quick half that needs all ranks, and a slow half that needs none:
+`dcp.load` can read the generation too.
 
-1. `stage`: the ranks agree who writes which tensor (replicated ones once, spread over the ranks), and each
-   copies its share to host memory. Training may go on, or the process group may be destroyed.
+Only the first part of a save needs all ranks, and it is quick:
+
+1. `stage`: the ranks agree which rank writes which tensor. Replicated tensors are written once, spread over
+   the ranks. Each rank copies its share to host memory. Then training may continue, or the process group may
+   be destroyed.
 2. `write`: each rank writes and syncs its share, then its part file.
 3. `seal`: once every part is durable, rank 0 alone writes `.metadata` and the COMMIT record.
 """
@@ -54,11 +57,11 @@ class Staged:
     data: _CopiedPlanner
     writer: FileSystemWriter
     metadata: Any
-    """DCP's index; on rank 0 only."""
+    """DCP's index; only on rank 0."""
 
 
 class _CopiedPlanner(DefaultSavePlanner):
-    """Answers DCP's writer from the copies."""
+    """A planner that gives DCP's writer the copies instead of the live tensors."""
 
     def __init__(self, copies: dict[Any, Any]) -> None:
         super().__init__()
@@ -69,8 +72,10 @@ class _CopiedPlanner(DefaultSavePlanner):
 
 
 def stage(state: dict[str, Any], root: Path, generation: Generation, group: Any = None) -> Staged:
-    """Plans the generation with all ranks of `group` (None: alone) and copies this rank's share. Nothing is
-    done on the disk, which may hang.
+    """Plan the generation with all ranks of `group` and copy this rank's share. `group` None: the rank is
+    alone.
+
+    Does not access the disk, which may hang.
     """
     rank = dist.get_rank(group) if group is not None else 0
     world = dist.get_world_size(group) if group is not None else 1
@@ -79,7 +84,7 @@ def stage(state: dict[str, Any], root: Path, generation: Generation, group: Any 
     planner = DefaultSavePlanner()
     planner.set_up_planner(state, storage_meta=writer.storage_meta(), is_coordinator=rank == 0)
     writer.set_up_storage_writer(rank == 0)
-    # Not given to the writer, which would but make the folder now.
+    # The writer's prepare_local_plan is skipped, because it would only create the folder.
     mine = planner.create_local_plan()
     plans: list[Any] = [None] * world
     metadata = None
@@ -101,12 +106,12 @@ def stage(state: dict[str, Any], root: Path, generation: Generation, group: Any 
 
 
 def _copy(value: Any) -> Any:
-    """A copy in host memory that training cannot change."""
+    """Return a copy in host memory that training cannot change."""
     return value.detach().to("cpu", copy=True) if isinstance(value, torch.Tensor) else value
 
 
 def write(staged: Staged) -> None:
-    """Makes this rank's share durable. OSError when the disk refuses."""
+    """Write and sync this rank's share. OSError if the disk fails."""
     staged.folder.mkdir(parents=True, exist_ok=True)
     results = staged.writer.write_data(staged.plan, staged.data)
     results.wait()
@@ -121,7 +126,7 @@ def write(staged: Staged) -> None:
 
 
 def parts(staged: Staged) -> list[dict[str, Any]] | None:
-    """Every rank's part; None while one is missing."""
+    """Return every rank's part; None while one is missing."""
     found = []
     for rank in range(staged.world):
         try:
@@ -132,15 +137,17 @@ def parts(staged: Staged) -> list[dict[str, Any]] | None:
 
 
 def seal(staged: Staged, seconds: float) -> None:
-    """Writes `.metadata` and COMMIT once every part is there. On rank 0. TimeoutError when one is still
-    missing after so many seconds, RuntimeError as soon as a rank says that it will not come.
+    """Write `.metadata` and COMMIT once every part is there. Only rank 0 calls this.
+
+    TimeoutError if a part is missing after `seconds`. RuntimeError as soon as a rank reports that its write
+    failed.
     """
     deadline = time.monotonic() + seconds
     while (found := parts(staged)) is None:
         if has_failed(staged.folder):
             raise RuntimeError(f"{staged.folder}: another rank could not write its part")
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{staged.folder}: the part of a rank does not appear")
+            raise TimeoutError(f"{staged.folder}: a rank has not written its part within {seconds:.0f} s")
         time.sleep(POLL_SECONDS)
     results = [pickle.loads(base64.b64decode(part["results"])) for part in found]  # noqa: S301 - our own ranks
     staged.writer.finish(staged.metadata, results)
@@ -156,9 +163,9 @@ def seal(staged: Staged, seconds: float) -> None:
 
 
 def load(state: dict[str, Any], folder: Path, group: Any = None) -> None:
-    """Reads the generation in `folder` into `state` with all ranks of `group`.
+    """Read the generation in `folder` into `state` with all ranks of `group`.
 
-    What need not have been saved is dropped from `state`, see `drop_unsaved`.
+    Entries that a checkpoint need not contain are dropped from `state`; see `drop_unsaved`.
     """
     reader = FileSystemReader(folder)
     drop_unsaved(state, reader.read_metadata().state_dict_metadata)

@@ -1,4 +1,4 @@
-"""Files of a generation that survive a crash: written, synced, renamed; digested and verified."""
+"""Crash-safe files of a generation: written, synced and renamed, with digests to verify them."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from convoy_workloads.runtime.folder.records import CommitRecord, parse_name, re
 from convoy_workloads.runtime.generation import Generation
 
 COMMIT = "COMMIT.json"
-"""Its presence makes a generation exist."""
+"""The record whose presence makes a generation valid."""
 METADATA = ".metadata"
 """DCP's own index of the generation."""
 PART = "part-{rank}.json"
-"""What one rank wrote: sizes and digests of its files, and DCP's results."""
+"""The part of one rank: sizes and digests of its files, and DCP's results."""
 FAILED = "failed-{rank}"
-"""There once a rank could not write its part."""
+"""A file that a rank creates if it could not write its part."""
 POLL_SECONDS = 0.02
-"""Between two looks for what other ranks write."""
+"""Seconds between two checks for files of other ranks."""
 _BROKEN = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
-"""What is wrong with a file itself. Any other OSError may be the disk's or the network's, and pass: a
-generation that is passed over for it is lost for good."""
+"""Errors of a file itself. Any other OSError may be a temporary error of the disk or network. A generation
+that is skipped because of such an error would be lost for good.
+"""
 
 
 def sync_folder(path: Path) -> None:
-    """Makes the names in a folder durable."""
+    """Make the names in a folder durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -42,7 +43,9 @@ def sync_folder(path: Path) -> None:
 
 
 def must_be_writable(root: Path) -> None:
-    """Makes the folder if need be. DataError when this process may not write there, which no retry heals."""
+    """Create the folder if necessary. DataError if this process may not write there; a retry would not
+    help.
+    """
     probe = root / f".probe-{os.uname().nodename}-{os.getpid()}"
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -53,7 +56,7 @@ def must_be_writable(root: Path) -> None:
             raise
         raise DataError(
             f"the checkpoint folder cannot be written by uid {os.getuid()}, gid {os.getgid()}: {error}. "
-            "Let them own it, or name another"
+            "Make that user the owner, or choose another folder"
         ) from error
 
 
@@ -63,8 +66,10 @@ class InUse(Exception):
 
 @contextmanager
 def locked(root: Path) -> Iterator[int]:
-    """Keeps other runs out of a folder that exists, by an open file, as long as this process or one that was
-    handed the file has it open. InUse when another run has it.
+    """Lock an existing folder against other runs. InUse if another run holds the lock.
+
+    The lock belongs to an open file. It lasts until this process, and every process that inherited the
+    file, closes it.
     """
     file = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -72,8 +77,8 @@ def locked(root: Path) -> Iterator[int]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise InUse(
-                f"another run keeps its checkpoints in {root}, or processes that it has left behind do: end "
-                "them, or name another folder"
+                f"another run, or a process that it left behind, keeps its checkpoints in {root}: end "
+                "it, or choose another folder"
             ) from error
         yield file
     finally:
@@ -81,7 +86,9 @@ def locked(root: Path) -> Iterator[int]:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """The file holds either all of `data`, durably, or what it held before."""
+    """Write the file atomically and durably. After a crash it holds either all of `data` or its previous
+    content.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as file:
         file.write(data)
@@ -92,12 +99,12 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, data: object) -> None:
-    """A JSON file, atomically."""
+    """Write a JSON file atomically."""
     write_atomic(path, json.dumps(data, separators=(",", ":"), sort_keys=True).encode())
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
+    """Return the SHA-256 of a file, in hex."""
     total = hashlib.sha256()
     with path.open("rb") as file:
         while True:
@@ -108,12 +115,12 @@ def digest(path: Path) -> str:
 
 
 def digests(paths: Iterable[Path]) -> dict[str, tuple[int, str]]:
-    """Size in bytes and digest of each file, by name."""
+    """Return the size in bytes and the digest of each file, by name."""
     return {path.name: (path.stat().st_size, digest(path)) for path in paths}
 
 
 def generations(root: Path) -> list[Generation]:
-    """The generations that have a folder, committed or not, oldest first."""
+    """Return the generations that have a folder, committed or not, oldest first."""
     if not root.is_dir():
         return []
     found = (parse_name(entry.name) for entry in root.iterdir() if entry.is_dir())
@@ -121,9 +128,9 @@ def generations(root: Path) -> list[Generation]:
 
 
 def records(root: Path) -> tuple[list[CommitRecord], dict[Generation, str]]:
-    """The COMMIT records below `root`, oldest first, and what is wrong with those that cannot be read.
+    """Return the COMMIT records below `root`, oldest first, and the faults of those that cannot be read.
 
-    OSError when the disk does not answer.
+    OSError if the disk fails.
     """
     found: list[CommitRecord] = []
     complaints: dict[Generation, str] = {}
@@ -144,23 +151,25 @@ def records(root: Path) -> tuple[list[CommitRecord], dict[Generation, str]]:
 
 
 def newest_incarnation(root: Path) -> int:
-    """The highest incarnation that has left a generation below `root`; 0 for none."""
+    """Return the highest incarnation that has a generation below `root`; 0 if there is none."""
     return max((one.incarnation for one in generations(root)), default=0)
 
 
 def mark_failed(folder: Path, rank: int) -> None:
-    """Says that a rank could not write its part. Where that cannot be said either, others wait for it."""
+    """Report that a rank could not write its part. If this fails too, the other ranks wait until their
+    limit.
+    """
     with suppress(OSError):
         (folder / FAILED.format(rank=rank)).touch()
 
 
 def has_failed(folder: Path) -> bool:
-    """Whether a rank could not write its part."""
+    """Return True if a rank could not write its part."""
     return any(folder.glob(FAILED.format(rank="*")))
 
 
 def sealed(folder: Path, seconds: float) -> bool:
-    """Whether its COMMIT record is there, within so many seconds."""
+    """Wait up to `seconds` for the COMMIT record. Return True if it is there."""
     deadline = time.monotonic() + seconds
     while not (folder / COMMIT).exists():
         if has_failed(folder) or time.monotonic() > deadline:
@@ -170,10 +179,11 @@ def sealed(folder: Path, seconds: float) -> bool:
 
 
 def fault(folder: Path, record: CommitRecord, share: int = 0, shares: int = 1) -> str:
-    """What is wrong with this share of the generation's files; empty when each is as recorded. OSError when
-    the disk does not answer.
+    """Verify one share of the generation's files. Return the first fault; empty if each file matches its
+    record.
 
-    The files are dealt out by name, so `shares` ranks verify a generation in the time of one share.
+    OSError if the disk fails. The files are divided by name, so `shares` ranks verify a generation in the
+    time of one share.
     """
     expected = {METADATA: (-1, record.metadata), **record.files}
     for index, name in enumerate(sorted(expected)):
@@ -184,7 +194,7 @@ def fault(folder: Path, record: CommitRecord, share: int = 0, shares: int = 1) -
         try:
             found = path.stat().st_size
             if size >= 0 and found != size:
-                return f"{path} has {found} bytes, not {size}"
+                return f"{path} has {found} bytes instead of {size}"
             if digest(path) != wanted:
                 return f"{path} does not match its digest"
         except _BROKEN as error:
@@ -193,7 +203,9 @@ def fault(folder: Path, record: CommitRecord, share: int = 0, shares: int = 1) -
 
 
 def remove(root: Path, generation: Generation) -> None:
-    """Deletes a generation; its COMMIT goes first, so that a crash in between leaves no torn generation."""
+    """Delete a generation. Its COMMIT record is deleted first, so that a crash leaves no partly deleted
+    valid generation.
+    """
     folder = root / generation.name
     (folder / COMMIT).unlink(missing_ok=True)
     if folder.is_dir():

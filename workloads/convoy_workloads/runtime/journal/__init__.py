@@ -1,5 +1,6 @@
-"""The gradients since a full checkpoint, from which the program's own optimizer makes its state again.
+"""The journal: the gradients since a full checkpoint. The program's own optimizer computes its state again
+from them.
 
-TierCheck (arXiv 2605.17821) writes differences of states, compressed with loss. Here a difference is what the
-optimizer consumed, unchanged, so that the state comes back bit for bit.
+TierCheck (arXiv 2605.17821) writes lossily compressed differences between states. Here a difference is the
+unchanged input of the optimizer, so that the state is reproduced bit for bit.
 """

@@ -1,4 +1,6 @@
-"""Which optimizers may be replayed: those that make each element's next state of its own past alone."""
+"""The optimizers that may be replayed: those whose next state of each element depends only on that
+element's past.
+"""
 
 from __future__ import annotations
 
@@ -13,33 +15,33 @@ from convoy_workloads.runtime.journal.groups import scalars
 from convoy_workloads.runtime.tiers import values
 
 OWN = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad)
-"""Of torch: these types themselves, not what is derived from them."""
+"""The supported optimizers of torch. Only these types themselves, not subclasses."""
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _OURS = "convoy_workloads."
 
 
 class Refused(ValueError):
-    """An optimizer that replay might not reproduce; the message says why."""
+    """An optimizer that a replay might not reproduce. The message gives the reason."""
 
 
 def refusal(optimizer: torch.optim.Optimizer, elementwise: Collection[type] = ()) -> str:
-    """Why the steps of `optimizer` cannot be replayed; empty when they can.
+    """Return why the steps of `optimizer` cannot be replayed; empty if they can.
 
-    `elementwise`: further optimizer classes of which the caller says that they work element by element.
+    `elementwise`: further optimizer classes that work element by element, according to the caller.
     """
     kind = type(optimizer)
     if kind not in OWN and kind not in elementwise:
         return f"{kind.__module__}.{kind.__qualname__} is not known to work element by element"
-    # A learning rate scheduler wraps the method to see that it is called, and changes nothing.
+    # A learning rate scheduler wraps the method to check that it is called. The wrapper changes nothing.
     if "step" in vars(optimizer) and not hasattr(optimizer.step, "_wrapped_by_lr_sched"):
         return "its step method is replaced"
     return _group_refusal(optimizer) or _parameter_refusal(optimizer) or hook_refusal(optimizer)
 
 
 def hook_refusal(optimizer: torch.optim.Optimizer) -> str:
-    """Why hooks of the program stand in the way; empty when there are none.
+    """Return which hook of the program prevents a replay; empty if there is none.
 
-    A hook may change parameters or gradients, and a replay would run it again or not at all.
+    A hook may change parameters or gradients. A replay would run it again, or not at all.
     """
     for hook in _hooks(optimizer):
         module = str(getattr(hook, "__module__", type(hook).__module__))
@@ -49,14 +51,17 @@ def hook_refusal(optimizer: torch.optim.Optimizer) -> str:
 
 
 def call_refusal(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> str:
-    """Why a call of `step` with these arguments (the optimizer is the first) cannot be replayed, or empty."""
+    """Return why a call of `step` with these arguments cannot be replayed; empty if it can.
+
+    The first argument is the optimizer.
+    """
     if any(one is not None for one in args[1:]) or any(one is not None for one in keywords.values()):
         return "step was called with a closure or other arguments"
     return ""
 
 
 def gradient_refusal(name: str, parameter: torch.Tensor) -> str:
-    """Why the gradient of a parameter cannot be journalled, or empty."""
+    """Return why the gradient of a parameter cannot be journalled; empty if it can."""
     gradient = parameter.grad
     if gradient is None:
         return ""
@@ -72,7 +77,7 @@ def gradient_refusal(name: str, parameter: torch.Tensor) -> str:
 
 
 def dense(sizes: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether a tensor lies in one piece, in any order of its dimensions, with each element once."""
+    """Return True if a tensor is contiguous in some order of its dimensions and holds each element once."""
     expected = 1
     for stride, size in sorted(zip(strides, sizes)):  # noqa: B905 - `strict` came with Python 3.10
         if size == 0:
@@ -116,7 +121,10 @@ def _parameter_refusal(optimizer: torch.optim.Optimizer) -> str:
 
 
 def _arbitrary(group: Mapping[str, Any], one: torch.Tensor) -> bool:
-    """torch 2.13: the last elements, up to 32, get another momentum each time the same step is made."""
+    """Return True if fused SGD gives different momentum each time it makes the same step.
+
+    With torch 2.13, this concerns the last elements, up to 32, in 16 bits on a CPU.
+    """
     return bool(group["fused"] and group["momentum"] and one.itemsize == 2 and one.device.type == "cpu")
 
 

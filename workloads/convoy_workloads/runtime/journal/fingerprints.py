@@ -1,9 +1,9 @@
-"""Fingerprints of tensors, at the speed of memory: whether something has changed what it should not have.
+"""Fingerprints of tensors, computed at the speed of memory. They detect unexpected changes.
 
-Each row of 1,024 words of 64 bits is multiplied by fixed odd numbers and summed, modulo 2**64, where the
-tensor lies; what the rows give is hashed. One word that changes always shows; of several, 2**-64 of the ways
-in which they can change in one row do not. This is against accidents: whoever can choose the bits can choose
-the print.
+Each row of 1,024 words of 64 bits is multiplied by fixed odd numbers and summed modulo 2**64, on the
+tensor's device. The sums are hashed. A change of one word is always detected. Of the possible changes of
+several words in one row, a share of 2**-64 is missed. This protects against accidents only, not against
+somebody who can choose the bits.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from convoy_workloads.runtime.journal.segment import Segment
 from convoy_workloads.runtime.tiers.shard import Box
 
 ENDS = "ends"
-"""Among a segment's facts: prints of some parameters as they were when it was sealed."""
+"""Key in a segment's facts: the fingerprints of some parameters when it was sealed."""
 CHECKED_FRACTION = 4
-"""Of the bytes of a rank's parameters, one in so many is looked at in each segment,"""
+"""Each segment checks one part in this many of the bytes of a rank's parameters,"""
 MIN_CHECKED_BYTES = 4 << 20
-"""if that is not less than this."""
+"""but at least this many bytes."""
 MAX_CHECKED = 512
-"""Of one segment."""
+"""Most parameters that one segment checks."""
 
 _LANE = 1024
 
 
 def fingerprint_of(tensor: torch.Tensor) -> str:
-    """32 characters that are equal for equal bits."""
+    """Return 32 characters that are equal for equal bits."""
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     if flat.storage_offset() % 8:
         flat = flat.clone()
@@ -42,7 +42,7 @@ def fingerprint_of(tensor: torch.Tensor) -> str:
     if whole:
         rows = flat[:whole].view(torch.int64).view(-1, _LANE)
         factors = _factors(tensor.device)
-        # CUDA multiplies no matrices of integers.
+        # CUDA has no matrix product of integers.
         sums = rows @ factors if tensor.device.type == "cpu" else (rows * factors).sum(1)
         total.update(sums.cpu().numpy().tobytes())
     total.update(flat[whole:].cpu().numpy().tobytes())
@@ -51,14 +51,14 @@ def fingerprint_of(tensor: torch.Tensor) -> str:
 
 @lru_cache(maxsize=8)
 def _factors(device: torch.device) -> torch.Tensor:
-    # Not torch's generator: another version may draw otherwise.
+    # Torch's generator is not used, because another version may draw other numbers.
     draw = random.Random(20160307)  # noqa: S311 - no secret
     numbers = [(draw.getrandbits(64) | 1) - (1 << 63) for _ in range(_LANE)]
     return torch.tensor([one | 1 for one in numbers], dtype=torch.int64, device=device)
 
 
 def part_of(parameter: torch.Tensor, box: Box) -> torch.Tensor:
-    """A box of a parameter; a view."""
+    """Return a box of a parameter, as a view."""
     part = parameter.detach()
     for dimension, (start, size) in enumerate(zip(*box)):  # noqa: B905 - `strict` came with Python 3.10
         part = part.narrow(dimension, start, size)
@@ -66,14 +66,18 @@ def part_of(parameter: torch.Tensor, box: Box) -> torch.Tensor:
 
 
 class EndFingerprints:
-    """Of one rank: some of its parameters at the end of each segment, another part of them every time."""
+    """Fingerprints of some of a rank's parameters at the end of each segment. Each segment covers the next
+    ones in turn.
+    """
 
     def __init__(self, owned: Iterable[OwnedBox]) -> None:
         self._owned = [one for one in owned if part_of(one.parameter, one.box).numel()]
         self._turn = 0
 
     def facts(self) -> list[Any]:
-        """As they go into a segment: name, box and print of each."""
+        """Return the name, box and fingerprint of each parameter covered, in the form that a segment
+        stores.
+        """
         parts = [part_of(one.parameter, one.box) for one in self._owned]
         sizes = [one.numel() * one.element_size() for one in parts]
         left = max(MIN_CHECKED_BYTES, sum(sizes) // CHECKED_FRACTION)
@@ -88,7 +92,7 @@ class EndFingerprints:
 
 
 class ReplayCheck:
-    """Whether a replay makes what the segments say was there. `at` is called after each of its steps."""
+    """Compares a replay with the fingerprints in the segments. `at` must be called after each step."""
 
     def __init__(self, segments: Iterable[Segment], parameters: Mapping[str, torch.Tensor]) -> None:
         self._parameters = parameters
@@ -97,10 +101,10 @@ class ReplayCheck:
             end = one.head.first + len(one.steps)
             self._ends.setdefault(end, []).extend(one.facts.get(ENDS, []))
         self.wrong = ""
-        """The first parameter that came out otherwise; empty while none has."""
+        """The first parameter that differs; empty while there is none."""
 
     def at(self, step: int, _: int) -> None:
-        """After so many steps."""
+        """Compare the parameters after this many steps."""
         for name, offsets, sizes, wanted in self._ends.get(step, []):
             if self.wrong:
                 return

@@ -1,4 +1,4 @@
-"""Takes what each optimizer step consumes, where every torch optimizer begins its step."""
+"""The recorder of the input of each optimizer step, hooked in where every torch optimizer starts its step."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from convoy_workloads.runtime.tiers import values as texts
 from convoy_workloads.runtime.tiers.shard import ALIGN, Box
 
 _ROW = 96
-"""Bytes of an index, at most, for one share in one step."""
+"""Upper limit of the index bytes for one share in one step."""
 
 
 class ChainEnded(RuntimeError):
-    """The chain has ended; the message says why. The next save is a full one."""
+    """The chain has ended; the message gives the reason. The next save is a full save."""
 
 
 class GradientRecorder:
     """The chain of one optimizer, as far as this rank journals it.
 
-    `start` follows a full save, `begin` hands over memory for the coming steps, `seal` closes it. All are
-    called between two steps, by the thread that makes them. Gradients are copied while the step waits.
+    `start` follows a full save, `open_segment` provides memory for the coming steps, `seal` closes the
+    segment. All are called between two steps, by the thread that makes the steps. Gradients are copied
+    while the step waits.
 
-    The chain ends (`reason`) when a step could not be made again from what is written: another kernel,
-    other groups, a parameter frozen or written to outside the optimizer (as far as torch counts writes:
-    those through `.data` are for guard.py), no room.
+    The chain ends (`reason`) if the recorded data could not reproduce a step: another kernel, other groups,
+    a frozen parameter, a write outside the optimizer, no space. Writes are detected by torch's version
+    counters. Writes through `.data` do not count there; guard.py detects those.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class GradientRecorder:
         world: int = 1,
         elementwise: Collection[type] = (),
     ) -> None:
-        """`owned`: this rank's part (dealing.py). Refused when the optimizer cannot be replayed."""
+        """`owned`: this rank's part (partition.py). Refused if the optimizer cannot be replayed."""
         self._optimizer = optimizer
         self._owned = list(owned)
         self._rank, self._world = rank, world
@@ -58,14 +59,14 @@ class GradientRecorder:
         self._paused = False
         self._began = 0.0
         self.step_seconds = 0.0
-        """What the last step took, without what was written of it."""
+        """Seconds that the last step took, without the time for recording it."""
         reason = allowed.refusal(optimizer, self._elementwise)
         if reason:
             raise Refused(reason)
         worked = {id(one) for group in optimizer.param_groups for one in group["params"]}
         for one in self._owned:
             if id(one.parameter) not in worked:
-                raise Refused(f"{one.name} is no parameter of the optimizer")
+                raise Refused(f"{one.name} is not a parameter of the optimizer")
         self._hooks = (
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
@@ -73,32 +74,35 @@ class GradientRecorder:
 
     @property
     def reason(self) -> str:
-        """Why the chain has ended; empty while it lasts."""
+        """The reason why the chain has ended; empty while it continues."""
         return self._reason
 
     @property
     def base(self) -> str:
-        """Name of the full save that the chain begins with."""
+        """Name of the full save that the chain starts with."""
         return self._base
 
     @property
     def steps(self) -> int:
-        """Steps since the base that are written."""
+        """Number of recorded steps since the base."""
         return self._done
 
     @property
     def step_bytes(self) -> int:
-        """Bytes that one more step may take, at most."""
+        """Upper limit of the bytes for one more step."""
         dense = sum(-(-_bytes(one) // ALIGN) * ALIGN for one in self._owned)
         return dense + len(self._owned) * _ROW + 2 * len(self._scalars()) + ALIGN
 
     @property
     def bytes_left(self) -> int:
-        """Bytes that the open segment has left; 0 when none is open."""
+        """Bytes left in the open segment; 0 if none is open."""
         return 0 if self._writer is None else self._writer.left
 
     def start(self, base: str) -> None:
-        """A full save of the state as it is now is made, under that name: a chain begins. Refused if not."""
+        """Start a chain after a full save with this name. The save must hold the current state.
+
+        Refused if the optimizer cannot be replayed.
+        """
         reason = allowed.refusal(self._optimizer, self._elementwise)
         self._writer, self._open, self._base = None, False, base
         self._done = self._segments = 0
@@ -111,7 +115,9 @@ class GradientRecorder:
         self._versions = groups.versions(self._optimizer)
 
     def open_segment(self, target: memoryview) -> None:
-        """The coming steps go to `target`, as many as fit (`need`, `left`). Ended if the chain has."""
+        """Record the coming steps into `target`, as many as fit (`step_bytes`, `bytes_left`). ChainEnded if
+        the chain has.
+        """
         self._require_chain()
         shares = tuple(
             Share(one.name, one.box[0], one.box[1], tuple(one.parameter.shape)) for one in self._owned
@@ -130,21 +136,21 @@ class GradientRecorder:
         self._segments += 1
 
     def save(self, name: str, box: Box, shape: tuple[int, ...], tensor: torch.Tensor) -> None:
-        """Puts a tensor that no step makes, such as a model's buffer, into the open segment in full."""
+        """Write a tensor that no step computes, such as a model's buffer, into the open segment in full."""
         self._require_chain()
         if self._writer is None:
             raise ChainEnded("no segment is open")
         try:
             self._writer.tensor(name, box, shape, tensor)
         except NoRoom as error:
-            self.end(f"no room in the segment: {error}")
+            self.end(f"no space in the segment: {error}")
             self._require_chain()
 
     def seal(self, values: Mapping[str, str], facts: Mapping[str, Any]) -> int:
-        """Closes the open segment and says how many bytes it has. Ended when it is not worth keeping.
+        """Close the open segment and return its length in bytes. ChainEnded if it is unusable.
 
-        `values`: by name, the texts of what is no tensor, as it is now (tiers/values.py). `facts`: of the
-        save, such as its step.
+        `values`: the current encoded values that are not tensors, by name (tiers/values.py). `facts`:
+        metadata of the save, such as its step.
         """
         self._require_chain()
         self._check_unchanged()
@@ -155,17 +161,17 @@ class GradientRecorder:
         try:
             return writer.seal(self._scalars(), values, facts)
         except NoRoom as error:
-            self.end(f"no room in the segment: {error}")
+            self.end(f"no space in the segment: {error}")
             raise ChainEnded(self._reason) from error
 
     def end(self, reason: str) -> None:
-        """Ends the chain, if it has not ended."""
+        """End the chain, if it has not ended."""
         self._reason = self._reason or reason
         self._writer = None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Steps in here are none of the training's; whoever makes them undoes them bit for bit."""
+        """Do not record the steps in this block. The caller must undo them bit for bit."""
         self._paused = True
         try:
             yield
@@ -175,7 +181,7 @@ class GradientRecorder:
                 self._versions = groups.versions(self._optimizer)
 
     def close(self) -> None:
-        """Leaves the optimizer alone."""
+        """Remove the hooks from the optimizer."""
         self.end("closed")
         for hook in self._hooks:
             hook.remove()
@@ -185,11 +191,11 @@ class GradientRecorder:
             raise ChainEnded(self._reason)
 
     def _check_unchanged(self) -> None:
-        """Ends the chain when something but the optimizer has changed what it works on."""
+        """End the chain if anything but the optimizer has changed the parameters or the state."""
         if self._open:
-            self.end("something came before a step had come to its end")
+            self.end("a step was interrupted before it was finished")
         elif groups.members(self._optimizer) != self._members:
-            self.end("the optimizer's groups, or which parameters are trained, have changed")
+            self.end("the optimizer's groups, or the set of trained parameters, have changed")
         elif groups.versions(self._optimizer) != self._versions:
             self.end("a parameter or its state was written to outside the optimizer")
 
@@ -216,8 +222,8 @@ class GradientRecorder:
         try:
             self._pending = self._scalars(), texts.dumps(groups.scaling(optimizer))
             self._copy()
-        except (ValueError, TypeError, RuntimeError) as error:  # no reason to end the training
-            self.end(f"the step cannot be written: {error}")
+        except (ValueError, TypeError, RuntimeError) as error:  # This must not end the training.
+            self.end(f"the step cannot be recorded: {error}")
             return
         self._open = True
         self._began = time.monotonic()

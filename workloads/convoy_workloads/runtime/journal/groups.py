@@ -1,4 +1,4 @@
-"""What an optimizer consumes beside gradients: the scalars of its groups, a gradient scaler's marks."""
+"""An optimizer's inputs besides gradients: the scalars of its groups and the values of a gradient scaler."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 import torch
 
 _NO_SCALARS = ("params", "param_names", "foreach", "fused", "capturable", "differentiable")
-"""Entries of a group that are no number of a step; how it is computed is in the kernel."""
+"""Entries of a group that are not inputs of a step. kernel.py records how a step is computed."""
 _SCALING = ("grad_scale", "found_inf")
 
 
 def scalars(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """By group: learning rate, betas, weight decay and whatever else the program keeps there."""
+    """Return the scalars of each group: learning rate, betas, weight decay and any other entries of the
+    program.
+    """
     return [
         {key: value for key, value in group.items() if key not in _NO_SCALARS}
         for group in optimizer.param_groups
@@ -23,19 +25,21 @@ def scalars(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
 
 def set_scalars(optimizer: torch.optim.Optimizer, wanted: Sequence[Mapping[str, Any]]) -> None:
-    """Gives the groups the scalars that `scalars` had found."""
+    """Set the scalars that `scalars` returned."""
     for group, one in zip(optimizer.param_groups, wanted):  # noqa: B905 - `strict` came with Python 3.10
         group.update(one)
 
 
 def structure(optimizer: torch.optim.Optimizer) -> str:
-    """A digest of the groups: how many, and the shapes and types of their parameters."""
+    """Return a digest of the groups: their number, and the shapes and types of their parameters."""
     rows = [[f"{tuple(one.shape)}{one.dtype}" for one in group["params"]] for group in optimizer.param_groups]
     return hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
 
 
 def members(optimizer: torch.optim.Optimizer) -> tuple[Any, ...]:
-    """What may not change while a chain lasts: the parameters themselves, and which of them are trained."""
+    """Return what must not change during a chain: the identity of each parameter, and whether it is
+    trained.
+    """
     return tuple(
         tuple((id(one), one.requires_grad, one.dtype, one.shape) for one in group["params"])
         for group in optimizer.param_groups
@@ -43,7 +47,7 @@ def members(optimizer: torch.optim.Optimizer) -> tuple[Any, ...]:
 
 
 def versions(optimizer: torch.optim.Optimizer) -> list[tuple[int, ...]]:
-    """By parameter, in the order of the groups: torch's counters of writes to it and to its state."""
+    """Return torch's write counters of each parameter and its state, in the order of the groups."""
     found = []
     for group in optimizer.param_groups:
         for one in group["params"]:
@@ -54,7 +58,9 @@ def versions(optimizer: torch.optim.Optimizer) -> list[tuple[int, ...]]:
 
 
 def scaling(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """What a gradient scaler has handed to a fused kernel: the factor, and whether the step is void."""
+    """Return the values that a gradient scaler gave to a fused kernel: the factor, and whether the step is
+    void.
+    """
     return {name: getattr(optimizer, name) for name in _SCALING if hasattr(optimizer, name)}
 
 
@@ -62,7 +68,7 @@ def scaling(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 def scaled(
     optimizer: torch.optim.Optimizer, marks: Mapping[str, Any], device: torch.device
 ) -> Iterator[None]:
-    """Hands `marks` to the optimizer for one step."""
+    """Set the gradient scaler's values on the optimizer for one step."""
     for name, value in marks.items():
         setattr(optimizer, name, value.to(device) if isinstance(value, torch.Tensor) else value)
     try:

@@ -1,7 +1,8 @@
-"""Whether the journal is exact: some parameters are replayed aside, now and then, and compared bit by bit.
+"""The check that the journal is exact: some parameters are replayed separately at each save and compared
+bit by bit.
 
-What no rule can exclude (a program that writes to weights through `.data`, a compiled step, a class that was
-wrongly said to work element by element) shows here.
+It detects what no rule can exclude: a write to weights through `.data`, a compiled step, or a class that
+was wrongly declared to work element by element.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from convoy_workloads.runtime.journal.step_sequence import ReplayError, merge_se
 
 @dataclass(frozen=True)
 class Sample:
-    """Some parameters and their optimizer state as they were at the base."""
+    """Some parameters and their optimizer state at the base."""
 
     values: Mapping[str, torch.Tensor]
     states: Mapping[str, Mapping[str, Any]]
     groups: Mapping[str, int]
-    """In which of the optimizer's groups each is."""
+    """Number of the optimizer's group that holds each parameter."""
 
 
 def pick_sample(sizes: Mapping[str, int], budget: int, turn: int) -> list[str]:
-    """Names for the sample of that turn: as many as `budget` bytes hold, at least one, all in the end.
+    """Return the names for the sample with number `turn`: as many as fit in `budget` bytes, at least one.
 
-    `sizes`: bytes of each parameter that this rank journals whole. One that alone exceeds the budget has
-    turns too.
+    Successive turns cover all names. `sizes`: bytes of each parameter that this rank journals whole. A
+    parameter larger than the budget gets turns too.
     """
     names = sorted(sizes)
     rounds: list[list[str]] = []
@@ -49,7 +50,7 @@ def pick_sample(sizes: Mapping[str, int], budget: int, turn: int) -> list[str]:
 def copy_sample(
     optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor], names: Collection[str]
 ) -> Sample:
-    """Copies the named parameters as they are now, at a base, on their device."""
+    """Copy the current values of the named parameters at a base, on their device."""
     group = {id(one): n for n, members in enumerate(optimizer.param_groups) for one in members["params"]}
     return Sample(
         {name: parameters[name].detach().clone() for name in names},
@@ -66,10 +67,11 @@ def find_difference(
     *,
     hooks_off: HookGuard = without_global_hooks,
 ) -> str:
-    """The first of the sample, or of its state, that base and journal do not make again; empty if all are.
+    """Replay the sample from base and journal. Return the first parameter or state that differs; empty if
+    none does.
 
     `segments`: at least those of the ranks that journal the sample, up to now. The live optimizer and its
-    parameters are only looked at.
+    parameters are not changed.
     """
     try:
         sequence = merge_segments(segments, alone=True)
@@ -77,13 +79,13 @@ def find_difference(
         return f"the journal: {error}"
     for name in sample.values:
         if name not in sequence.shapes:
-            return f"the journal: {name} is not in it whole"
+            return f"the journal: it does not hold {name} completely"
     twin, copies = _twin(sample, optimizer)
     try:
         with hooks_off():
             run(sequence.only(sample.values), twin, copies)
-    except Exception as error:  # a class of the program may do anything
-        return f"{type(optimizer).__qualname__}: a step cannot be repeated: {error}"
+    except Exception as error:  # A class of the program may raise any error.
+        return f"{type(optimizer).__qualname__}: a step cannot be replayed: {error}"
     for name, copy in copies.items():
         if not bits_equal(copy, parameters[name]):
             return name
@@ -96,7 +98,7 @@ def find_difference(
 
 
 def bits_equal(one: Any, other: Any) -> bool:
-    """Whether two values, tensors mostly, are equal bit for bit."""
+    """Return True if two values, mostly tensors, are equal bit for bit."""
     if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
         return type(one) is type(other) and bool(one == other)
     if one.shape != other.shape or one.dtype is not other.dtype:
@@ -106,57 +108,62 @@ def bits_equal(one: Any, other: Any) -> bool:
 
 @dataclass(frozen=True)
 class Chain:
-    """Whether the saves of a rank may be journal segments, as a value: each event makes the next one.
+    """The rule for whether a rank's saves may be journal segments. Immutable: each event returns the next
+    value.
 
-    An end for a known reason (other groups, no room) lasts until the next full save. A difference found by
-    the guard is of unknown origin: after the first, one full save begins no chain, after the second three,
-    then seven.
+    An end for a known reason (other groups, no space) lasts until the next full save. A difference found by
+    the guard has an unknown cause. After the first difference one full save starts no chain, after the
+    second three, then seven.
     """
 
     base: str = ""
-    """The full save that the chain begins with; empty while there is no chain."""
+    """The full save that the chain starts with; empty while there is no chain."""
     steps: int = 0
-    """Steps behind it."""
+    """Number of steps after the base."""
     reason: str = "no full save yet"
-    """Why there is no chain."""
+    """The reason why there is no chain."""
     strikes: int = 0
-    """Differences that the guard has found."""
+    """Number of differences that the guard has found."""
     bases: int = 0
-    """Full saves, the next among them, that begin no chain."""
+    """Number of coming full saves that start no chain."""
 
     @property
     def usable(self) -> bool:
-        """Whether the next save may be a segment."""
+        """True if the next save may be a segment."""
         return bool(self.base)
 
     def saved(self, base: str) -> Chain:
-        """A full save is made."""
+        """Return the chain after a full save."""
         if self.bases:
             return replace(self, base="", steps=0, bases=self.bases - 1)
         return replace(self, base=base, steps=0, reason="")
 
     def extended(self, base: str, first: int, count: int) -> Chain:
-        """A segment of `count` steps is sealed, with `first` steps between its base and itself."""
+        """Return the chain after a sealed segment of `count` steps, with `first` steps between the base and
+        the segment.
+        """
         if not self.base:
             return self
         if base != self.base or first != self.steps:
-            return self.ended(f"a segment begins {first} steps behind {base or 'nothing'}")
+            return self.ended(f"a segment starts {first} steps after {base or 'no base'}")
         return replace(self, steps=self.steps + count)
 
     def ended(self, reason: str) -> Chain:
-        """The chain cannot go on."""
+        """Return the chain after its end for a known reason."""
         return replace(self, base="", steps=0, reason=reason) if self.base else self
 
     def inexact(self, name: str) -> Chain:
-        """The guard has found a difference: what was saved since the base is not to be trusted."""
+        """Return the chain after the guard found a difference. The segments since the base are then not
+        reliable.
+        """
         strikes = self.strikes + 1
-        return Chain("", 0, f"inexact: {name} is not what its journal makes", strikes, 2**strikes - 1)
+        return Chain("", 0, f"inexact: the journal does not reproduce {name}", strikes, 2**strikes - 1)
 
 
 def _twin(
     sample: Sample, optimizer: torch.optim.Optimizer
 ) -> tuple[torch.optim.Optimizer, dict[str, torch.Tensor]]:
-    """An optimizer of the same class and groups with copies of the sample alone."""
+    """Return an optimizer of the same class and groups that holds copies of the sample only."""
     copies: dict[str, torch.Tensor] = {
         name: torch.nn.Parameter(value.clone(), requires_grad=False) for name, value in sample.values.items()
     }
@@ -168,7 +175,7 @@ def _twin(
         group.pop("param_names", None)
     kind = type(optimizer)
     twin = kind.__new__(kind)
-    # Hooks stay with the live one, and so does `step`, where a scheduler has bound it to that one.
+    # Hooks are not copied. Neither is `step`, because a scheduler may have bound it to the live optimizer.
     own = {key: value for key, value in vars(optimizer).items() if not key.startswith("_optimizer_")}
     own.pop("step", None)
     state = type(optimizer.state)(getattr(optimizer.state, "default_factory", None))

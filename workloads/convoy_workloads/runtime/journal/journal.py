@@ -1,4 +1,6 @@
-"""A rank's journal beside its saves: opened when segments are expected to be fewer bytes than full saves."""
+"""A rank's journal of its saves. It is open while segments are expected to have fewer bytes than full
+saves.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +23,22 @@ from convoy_workloads.runtime.journal.step_sequence import merge_segments
 from convoy_workloads.runtime.tiers.planning import RankPlan, StateSnapshot
 
 READ_BYTES = 125e6
-"""Per second, in which a restore is taken to read: what a node has lost comes over a link of 1 Gbit/s."""
+"""Assumed speed of a restore in bytes per second. Data that a node has lost comes over a link of 1 Gbit/s."""
 SAMPLE_BYTES = 1 << 20
-"""Of parameters that are replayed aside at each save."""
+"""Bytes of the parameters that are replayed separately at each save."""
 SAMPLED_BYTES = 64 << 20
-"""Of one parameter, over all steps of a segment: a larger one is no sample of so many steps."""
+"""Limit for one sampled parameter, in bytes over all steps of a segment. Larger parameters are not sampled.
+"""
 INDEX_BYTES = 256 * 1024
-"""Of a segment, for what is no gradient."""
+"""Bytes of a segment for everything except gradients."""
 MOST_SEGMENTS = 8
-"""In one chain, whatever their size; each has a buffer."""
+"""Most segments in one chain, whatever their size. Each has a buffer."""
 
 
 def parameters_of(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """By the model's names, what the optimizer works on. Refused when the model does not name all of it."""
+    """Return the parameters of the optimizer by the model's names. Refused if the model does not name all
+    of them.
+    """
     worked = {id(one) for group in optimizer.param_groups for one in group["params"]}
     named = {name: one for name, one in model.named_parameters() if id(one) in worked}
     if len(named) != len(worked):
@@ -42,18 +47,18 @@ def parameters_of(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, tor
 
 
 def refusal(model: Any, optimizer: Any, segments: Sequence[Segment]) -> str:
-    """Why these objects cannot replay these segments; empty when they can."""
+    """Return why these objects cannot replay these segments; empty if they can."""
     if optimizer is None:
         return "no optimizer is restored"
     try:
         replay.check(merge_segments(segments), optimizer, parameters_of(model, optimizer))
-    except ValueError as error:  # Refused, ReplayError
+    except ValueError as error:  # Refused or ReplayError.
         return str(error)
     return ""
 
 
 def last_segments(segments: Sequence[Segment]) -> list[Segment]:
-    """The last segment of each rank."""
+    """Return the last segment of each rank."""
     newest: dict[int, Segment] = {}
     for one in sorted(segments, key=lambda one: one.head.number):
         newest[one.head.rank] = one
@@ -61,15 +66,15 @@ def last_segments(segments: Sequence[Segment]) -> list[Segment]:
 
 
 class Journal:
-    """Of one rank: the chain behind its newest full save. Used between two steps, by the thread that makes
-    them.
+    """A rank's chain after its newest full save. Used between two steps, by the thread that makes the
+    steps.
 
-    `based` follows a full save and `sealed` a segment; then `open` lets the coming steps be written, if they
-    pay. Steps that are made while nothing is open end the chain.
+    Call `on_full_save` after a full save and `on_segment_saved` after a segment. Then call `open` to record
+    the coming steps, if that is worthwhile. Steps that are made while no segment is open end the chain.
     """
 
     def __init__(self, rank: int, world: int, model: Any, optimizer: torch.optim.Optimizer) -> None:
-        """Refused when the optimizer cannot be replayed."""
+        """Refused if the optimizer cannot be replayed."""
         self._optimizer = optimizer
         self._parameters = parameters_of(model, optimizer)
         self._frozen = {one.data_ptr(): one for one in model.parameters() if not one.requires_grad}
@@ -84,43 +89,47 @@ class Journal:
         self._sealed: list[tuple[str, memoryview]] = []
         """Buffers of the chain's segments, and their bytes."""
         self._sample: guard.Sample | None = None
-        """Of what the open segment begins with."""
+        """Sample of the state at the start of the open segment."""
         self._turn = 0
         self._prints: dict[int, str] = {}
-        """Of frozen parameters, where they lie, at the base."""
+        """Fingerprints of the frozen parameters at the base, by address."""
         self.inexact = ""
-        """What the last segment, or the last check, found that gradients do not make; empty if nothing."""
+        """The value that the last check could not reproduce from gradients; empty if there is none."""
         self.tip: Generation | None = None
-        """The newest save that the next segment can follow."""
+        """The newest save, which the next segment can follow."""
 
     @property
     def structure(self) -> str:
-        """A digest that is equal on all ranks which have the same gradients."""
+        """A digest that is equal on all ranks with the same gradients."""
         rows = [f"{name} {tuple(one.shape)} {one.dtype}" for name, one in sorted(self._parameters.items())]
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
 
     @property
     def writing(self) -> bool:
-        """Whether a segment is open."""
+        """True if a segment is open."""
         return bool(self._name) and self._chain.usable and not self._recorder.reason
 
     @property
     def ready(self) -> bool:
-        """Whether the steps since the last save, at least one, are in the open segment."""
+        """True if the open segment holds all steps since the last save, and at least one."""
         return self.writing and self._recorder.steps > self._chain.steps
 
     def capacity(self, steps: int) -> int:
-        """Bytes of a buffer for segments of so many steps; one more may come before there is time to save."""
+        """Return the bytes of a buffer for segments of `steps` steps. One more step fits, because the save
+        may come late.
+        """
         return (steps + 1) * self._recorder.step_bytes + INDEX_BYTES
 
     def buffers(self, steps: int, full: int) -> int:
-        """Buffers of that capacity that are worth while: about as much memory as one full save, which has
-        `full` bytes, and one to write to.
+        """Return the number of buffers of that capacity to reserve: about the memory of one full save, plus
+        one to write to.
+
+        `full`: bytes of a full save.
         """
         return max(2, min(MOST_SEGMENTS, full // self.capacity(steps))) + 1
 
     def is_worthwhile(self, steps: int, full: int) -> bool:
-        """Whether the next save should be a segment, if it comes after so many steps.
+        """Return True if the next save should be a segment, if it comes after `steps` steps.
 
         `full`: bytes of this rank's full save.
         """
@@ -134,12 +143,13 @@ class Journal:
         return policy.choose(policy.Tensors(full, each), behind, times).kind == "journal"
 
     def on_full_save(self, generation: Generation) -> None:
-        """A full save is made of the state as it is now."""
+        """Start a chain after a full save of the current state."""
         self._close()
         self._sealed, self._sample = [], None
         self._chain = self._chain.saved(generation.name)
         self.tip = generation
-        # Measured while a segment is open alone: one step that was slow must not keep it shut for good.
+        # The time is measured only while a segment is open. One slow step must not keep the journal closed
+        # forever.
         self._recorder.step_seconds /= 2
         if not self._chain.usable:
             return
@@ -148,13 +158,13 @@ class Journal:
         except Refused as error:
             self.end(str(error))
             return
-        # Not torch's count of writes: what goes through `.data` is not in it.
+        # Torch's write counters are not used, because they miss writes through `.data`.
         self._prints = {at: fingerprint_of(one) for at, one in self._frozen.items()}
 
     def open(self, name: str, target: memoryview, steps: int = 1) -> None:
-        """The coming steps, about so many, are written to a buffer."""
+        """Record the coming steps, about `steps` of them, into a buffer."""
         if any(name == one for one, _ in self._sealed):
-            self.end("a segment of the chain is not kept any more")
+            self.end("the buffer of an earlier segment of the chain was reused")
             return
         try:
             self._recorder.open_segment(target)
@@ -173,10 +183,11 @@ class Journal:
     def seal(
         self, snapshot: StateSnapshot, rank_plan: RankPlan, facts: Mapping[str, Any]
     ) -> tuple[str, int] | None:
-        """Closes the open segment: its buffer and its bytes. None, and the chain has ended, when it is of no
-        use, or does not make again what a sample has become (`inexact`).
+        """Close the open segment. Return its buffer and its length in bytes.
 
-        What no step makes, such as buffers and generators, goes into it as it is now.
+        Return None if the segment is unusable, or if it does not reproduce the sample (`inexact`); the
+        chain has ended then. The current values that no step computes, such as buffers and generators, are
+        added to the segment.
         """
         made = self._replayed_addresses()
         facts = {**facts, ENDS: self._ends.facts()}
@@ -191,7 +202,7 @@ class Journal:
         return None if self._check_segment(size) else (self._name, size)
 
     def on_segment_saved(self, generation: Generation, size: int) -> None:
-        """All ranks have closed theirs: the chain goes on from here."""
+        """Continue the chain after all ranks have closed their segments."""
         count = self._recorder.steps - self._chain.steps
         self._chain = self._chain.extended(self._recorder.base, self._chain.steps, count)
         self._sealed.append((self._name, self._target[:size]))
@@ -199,8 +210,10 @@ class Journal:
         self._close()
 
     def check(self) -> str:
-        """Before a full save: what of a sample the open segment does not make again; empty if nothing is
-        found. Otherwise this journal is not used for a while.
+        """Check the open segment before a full save. Return the value that it does not reproduce; empty if
+        there is none.
+
+        After a difference, this journal stays closed for a while.
         """
         if self.ready:
             try:
@@ -211,7 +224,7 @@ class Journal:
         return found
 
     def _check_segment(self, size: int) -> bool:
-        """Looks at the segment that was just closed."""
+        """Check the segment that was just closed. Return True if it is unusable."""
         if self._sample is None:
             return False
         try:
@@ -219,7 +232,7 @@ class Journal:
         except SegmentError as error:
             self.end(str(error))
             return True
-        # From the sample on, it is the first.
+        # For the sample, this segment is the first.
         alone = replace(one, head=replace(one.head, number=0, first=0))
         self.inexact = guard.find_difference(self._sample, self._optimizer, self._parameters, [alone])
         if self.inexact:
@@ -228,21 +241,24 @@ class Journal:
         return bool(self.inexact)
 
     def end(self, reason: str) -> None:
-        """The next save is a full one."""
+        """End the chain. The next save is a full save."""
         self._chain = self._chain.ended(reason)
         self._recorder.end(reason)
         self._close()
 
     @property
     def reason(self) -> str:
-        """Why there is no chain; empty while there is."""
+        """The reason why there is no chain; empty while there is one."""
         return self._chain.reason or self._recorder.reason
 
     def _close(self) -> None:
         self._name, self._target = "", memoryview(b"")
 
     def _replayed_addresses(self) -> set[int]:
-        """Where tensors lie that a replay makes, or that were frozen and not written to since the base."""
+        """Return the addresses of tensors that a segment need not hold.
+
+        A replay computes them, or they are frozen and were not written since the base.
+        """
         found = {one.data_ptr() for one in self._parameters.values()}
         for state in self._optimizer.state.values():
             found |= {one.data_ptr() for one in state.values() if isinstance(one, torch.Tensor)}

@@ -1,7 +1,8 @@
-"""How the steps are computed: another kernel, thread count, device or torch may round differently.
+"""The identity of the code that computes the steps. Another kernel, thread count, device or torch may round
+differently.
 
-Measured with torch 2.13 on a CPU: fused AdamW differs from the others in its parameters, and SGD in bfloat16
-differs with the number of threads (each thread's share ends in a loop without vectors).
+Measured with torch 2.13 on a CPU: the parameters of fused AdamW differ from those of the other kernels. SGD
+in bfloat16 differs with the number of threads, because each thread's share ends in a loop without vectors.
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ from convoy_workloads.runtime.journal.allowed import OWN
 
 @dataclass(frozen=True)
 class Kernel:
-    """Two equal ones give equal bits."""
+    """An identity of the computation. Equal kernels give equal bits."""
 
     optimizer: str
     source: str
-    """Digest of the text of a class that is not torch's; empty for torch's own."""
+    """Digest of the source of a class that is not torch's; empty for torch's own."""
     groups: tuple[str, ...]
-    """By group: `fused`, `foreach`, `single`, or `own` for a class that knows none of these."""
+    """For each group `fused`, `foreach`, `single`, or `own` for a class that knows none of these."""
     torch: str
     device: str
-    """Its type and model."""
+    """Type and model of the device."""
     threads: int
-    """0 where the device is no CPU."""
+    """Number of threads; 0 if the device is not a CPU."""
 
     def to_json(self) -> dict[str, Any]:
-        """As it is written into a segment."""
+        """Return the form that a segment stores."""
         return asdict(self)
 
     @staticmethod
     def from_json(body: Mapping[str, Any]) -> Kernel:
-        """What `to_json` gave; KeyError, TypeError or ValueError for anything else."""
+        """Return the kernel that `to_json` encoded. KeyError, TypeError or ValueError for anything else."""
         kernel = Kernel(
             body["optimizer"],
             body["source"],
@@ -55,7 +56,7 @@ class Kernel:
         return kernel
 
     def difference(self, other: Kernel) -> str:
-        """In what `other` is not this one; empty when they are equal."""
+        """Return how `other` differs from this kernel; empty if they are equal."""
         found = [
             f"{one.name} was {getattr(self, one.name)}, is {getattr(other, one.name)}"
             for one in fields(self)
@@ -65,7 +66,7 @@ class Kernel:
 
 
 def kernel_of(optimizer: torch.optim.Optimizer) -> Kernel:
-    """What computes the steps of `optimizer`, as torch itself would choose it now."""
+    """Return the kernel that torch would choose now for the steps of `optimizer`."""
     kind: Any = type(optimizer)
     first = next(one for group in optimizer.param_groups for one in group["params"])
     on_cpu = first.device.type == "cpu"

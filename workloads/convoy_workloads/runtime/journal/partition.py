@@ -1,4 +1,6 @@
-"""Who journals what, where every rank has all gradients: each a part, of nearly the same size."""
+"""The division of the gradients among ranks that all have the same gradients: parts of nearly the same
+size.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,17 @@ class OwnedBox:
 
 
 def whole(name: str, parameter: torch.Tensor) -> OwnedBox:
-    """All of a parameter."""
+    """Return the box that holds all of a parameter."""
     return OwnedBox(name, parameter, ((0,) * parameter.dim(), tuple(parameter.shape)))
 
 
 def partition(parameters: Mapping[str, torch.Tensor], rank: int, world: int) -> list[OwnedBox]:
-    """The part of one rank. All ranks give the same names and shapes, and get parts that together are all.
+    """Return the part of one rank. All ranks pass the same names and shapes; their parts together are
+    everything.
 
-    The largest is dealt first, to the rank with least. Only what is larger than a rank's fair part is cut,
-    along its first dimension: a parameter in one piece can be checked by its rank alone (guard.py).
+    The largest box is assigned first, to the rank with the fewest bytes. Only a parameter larger than a
+    rank's fair share is cut, along its first dimension. A parameter in one piece can be checked by its rank
+    alone (guard.py).
     """
     fair = sum(_bytes(one) for one in parameters.values()) / world
     boxes: list[OwnedBox] = []

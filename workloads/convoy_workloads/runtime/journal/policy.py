@@ -1,6 +1,7 @@
-"""How a class of tensors is saved: by the fewest bytes, as long as what is saved is soon restored.
+"""The choice of how a class of tensors is saved: with the fewest bytes, as long as a restore stays fast.
 
-A class is what is saved alike: an optimizer's parameters with their state, a model's buffers, what is frozen.
+A class holds tensors that are saved alike: an optimizer's parameters with their state, a model's buffers,
+frozen tensors.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MOST_STEPS = 50
-"""In one chain, whatever the times say."""
+"""Most steps in one chain, whatever the times."""
 
 
 @dataclass(frozen=True)
@@ -16,66 +17,70 @@ class Tensors:
     """A class of tensors at one save."""
 
     full: int
-    """Bytes that a full save writes; where unchanged chunks are known by their digests, without these."""
+    """Bytes that a full save writes. Chunks that are known to be unchanged by their digests do not count."""
     gradient: int
     """Bytes that one step adds to the journal."""
     changed: bool = True
-    """Whether any chunk's digest differs from the one that was saved last."""
+    """True if the digest of any chunk differs from the last save."""
     refused: str = ""
-    """Why it cannot be journalled; empty when it can."""
+    """Reason why the class cannot be journalled; empty if it can."""
 
 
 @dataclass(frozen=True)
 class ChainPosition:
-    """Where the save stands in the chain."""
+    """The position of the save in the chain."""
 
     since_save: int
-    """Steps that this save would journal."""
+    """Number of steps that this save would journal."""
     since_base: int
-    """Steps that a restore would replay, these included."""
+    """Number of steps that a restore would replay, including those of this save."""
     journal: int
-    """Bytes that the chain has without this save."""
+    """Bytes of the chain without this save."""
 
 
 @dataclass(frozen=True)
 class RestoreTimes:
-    """What a restore takes, measured or assumed."""
+    """The cost of a restore, measured or assumed."""
 
     step: float
-    """Seconds of one optimizer step, without forward and backward."""
+    """Seconds of one optimizer step, without forward and backward passes."""
     read: float
-    """Bytes per second in which a restore reads."""
+    """Bytes per second that a restore reads."""
     base: int
     """Bytes of a full save of everything."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """`journal`, `full` or `unchanged`, and why."""
+    """The kind of save (`journal`, `full` or `unchanged`) and its reason."""
 
     kind: str
     reason: str
 
 
 def choose(tensors: Tensors, behind: ChainPosition, times: RestoreTimes) -> Choice:
-    """How to save one class now."""
+    """Return how to save one class now."""
     if not tensors.changed:
         return Choice("unchanged", "no chunk differs from the last save")
     if tensors.refused:
         return Choice("full", tensors.refused)
     if behind.since_base > longest(tensors.gradient, times):
-        return Choice("full", f"{behind.since_base} steps take longer to replay than a full save to read")
+        return Choice("full", f"replaying {behind.since_base} steps takes longer than reading a full save")
     added = behind.since_save * tensors.gradient
     if added >= tensors.full:
-        return Choice("full", f"{behind.since_save} steps of gradients are {added} bytes, all {tensors.full}")
+        return Choice(
+            "full", f"gradients of {behind.since_save} steps have {added} bytes, a full save {tensors.full}"
+        )
     extra = behind.since_base * times.step + (behind.journal + added) / times.read
     if extra >= times.base / times.read:
-        return Choice("full", f"the journal adds {extra:.3g} s to a restore, more than a full save takes")
+        return Choice(
+            "full", f"the journal adds {extra:.3g} s to a restore, more than reading a full save takes"
+        )
     return Choice("journal", f"{added} bytes instead of {tensors.full}")
 
 
 def longest(gradient: int, times: RestoreTimes) -> int:
-    """Steps of a chain, at most, so that reading and replaying them takes less time than reading a full save.
+    """Return the most steps of a chain that can be read and replayed faster than a full save can be read.
 
     `gradient`: bytes that one step journals.
     """

@@ -1,4 +1,4 @@
-"""Makes the state behind a chain again: the program's own optimizer steps with what it had consumed."""
+"""The replay of a chain: the program's own optimizer repeats its steps with the recorded inputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from convoy_workloads.runtime.journal.step_sequence import (
 
 @contextmanager
 def without_global_hooks() -> Iterator[None]:
-    """No hook on all optimizers hears of steps in here: they are none of the training's."""
+    """Disable the hooks on all optimizers for a block, because its steps are not steps of the training."""
     hooks = (torch_hooks._global_optimizer_pre_hooks, torch_hooks._global_optimizer_post_hooks)
     with _set_aside(*hooks):
         yield
@@ -40,12 +40,14 @@ def replay(
     hooks_off: HookGuard = without_global_hooks,
     each: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Takes `optimizer` and its `parameters` from the base to the end of the segments; how many steps.
+    """Replay the segments on `optimizer` and `parameters`, which hold the base. Return the number of steps.
 
-    Both hold the base. `parameters` names all that the optimizer works on, as their shares were named;
-    `segments` are of all ranks. Gradients are afterwards as they were; scalars of groups are as they were
-    when the last segments were sealed. `quiet` is entered meanwhile; `each` hears of every step done, of
-    how many. ReplayError before anything is changed when the segments do not fit.
+    `parameters` holds all parameters of the optimizer, under the names of their shares. `segments` come
+    from all ranks. Afterwards gradients are as before. The groups have the scalars of the time when the
+    last segments were sealed.
+
+    `hooks_off` is entered during the replay. `each` is called after every step with its number and the
+    number of steps. If the segments do not match, ReplayError is raised before anything is changed.
     """
     sequence = merge_segments(segments)
     check(sequence, optimizer, parameters, elementwise)
@@ -60,24 +62,24 @@ def check(
     parameters: Mapping[str, torch.Tensor],
     elementwise: Collection[type] = (),
 ) -> None:
-    """ReplayError when `line` is not of such an optimizer."""
+    """Raise ReplayError if `sequence` does not belong to such an optimizer."""
     reason = allowed.refusal(optimizer, elementwise) or sequence.kernel.difference(kernel_of(optimizer))
     if reason:
         raise ReplayError(reason)
     if sequence.structure != groups.structure(optimizer):
-        raise ReplayError("the optimizer's groups are not those of the journal")
+        raise ReplayError("the optimizer's groups differ from those of the journal")
     worked = {id(one) for group in optimizer.param_groups for one in group["params"]}
     if {id(one) for one in parameters.values()} != worked or len(parameters) != len(worked):
-        raise ReplayError("the names are not those of the optimizer's parameters")
+        raise ReplayError("the names do not match the optimizer's parameters")
     for name in {*parameters, *sequence.shapes}:
         if name not in parameters or tuple(parameters[name].shape) != sequence.shapes.get(name):
-            raise ReplayError(f"{name} is not journalled, or with another shape")
+            raise ReplayError(f"{name} is not in the journal, or has another shape there")
     for step_input in sequence.steps:
         for name, found in step_input.gradients.items():
             if f"torch.{found[0][1].dtype}" != str(parameters[name].dtype):
                 raise ReplayError(f"the gradient of {name} was {found[0][1].dtype}")
         if len(step_input.groups) != len(optimizer.param_groups):
-            raise ReplayError("a step has another number of groups")
+            raise ReplayError("a step was recorded with another number of groups")
 
 
 def run(
@@ -86,7 +88,7 @@ def run(
     parameters: Mapping[str, torch.Tensor],
     each: Callable[[int, int], None] | None = None,
 ) -> None:
-    """The steps themselves, unchecked. Hooks of this one optimizer do not hear of them."""
+    """Make the steps without checks. The hooks of this optimizer are disabled meanwhile."""
     before = {name: one.grad for name, one in parameters.items()}
     room: dict[tuple[str, tuple[int, ...]], torch.Tensor] = {}
     with _set_aside(optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks):

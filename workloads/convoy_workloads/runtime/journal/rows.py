@@ -1,6 +1,7 @@
-"""Gradients of which most rows are zero, as an embedding's: only the others are stored.
+"""The compact form of gradients whose rows are mostly zero, such as an embedding's: only the other rows are
+stored.
 
-A row is left out when every bit of it is zero: one of negative zeros or NaNs stays.
+A row is left out if all its bits are zero. A row of negative zeros or NaNs is stored.
 """
 
 from __future__ import annotations
@@ -8,26 +9,27 @@ from __future__ import annotations
 import torch
 
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""By bytes of an element, a type to look at its bits."""
+"""Integer types for access to an element's bits, by bytes per element."""
 INDEX = torch.int32
 _FEWEST = 256
-"""Rows below which nothing is gained."""
+"""Fewest rows for which the compact form is tried."""
 _PROBES = 64
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as integers, of the same shape."""
+    """Return the same memory as integers of the same shape."""
     return tensor.detach().view(INTEGERS[tensor.element_size()])
 
 
 def nonzero_rows(part: torch.Tensor) -> torch.Tensor | None:
-    """Indexes of the rows (along dimension 0) with any bit set; None where storing all is not larger.
+    """Return the indexes of the rows (dimension 0) that have any bit set. Return None if storing all rows
+    is not larger.
 
-    A few rows are looked at first: a dense gradient costs no pass over it.
+    A few rows are checked first, so that a dense gradient is not read completely.
     """
     if part.dim() < 2 or part.shape[0] < _FEWEST or not part.numel() or not part.is_contiguous():
         return None
-    # The largest byte: torch reduces whole words many times slower.
+    # Reduce bytes, because torch reduces whole words many times more slowly.
     flat = part.detach().view(torch.uint8).view(part.shape[0], -1)
     probes = flat[:: len(flat) // _PROBES].amax(dim=1)
     if 2 * int(probes.count_nonzero()) > len(probes):
@@ -38,10 +40,10 @@ def nonzero_rows(part: torch.Tensor) -> torch.Tensor | None:
 
 
 def packed_bytes(count: int, width: int) -> int:
-    """Bytes of so many rows of `width` bytes with their indexes."""
+    """Return the bytes of `count` rows of `width` bytes with their indexes."""
     return rows_offset(count) + count * width
 
 
 def rows_offset(count: int) -> int:
-    """Where, behind the indexes, the rows begin."""
+    """Return the offset of the rows after their indexes."""
     return -(-count * INDEX.itemsize // 64) * 64

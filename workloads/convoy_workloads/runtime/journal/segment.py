@@ -1,4 +1,4 @@
-"""A segment: the steps of one rank as bytes. What the optimizer consumed comes first, then an index.
+"""The byte format of a segment: the steps of one rank. The optimizer's inputs come first, then an index.
 
     0       magic
     8       offset of the index, little endian
@@ -8,9 +8,9 @@
     64      tensors, each at a multiple of 64 bytes, step after step
     index   JSON
 
-The index is last since it grows with every step. segment_writer.py writes a segment, segment_reader.py reads
-one. `read` refuses any changed byte of the first 64 and of the index. The digest of the whole, which the
-caller has, finds a changed byte of a tensor or between two.
+The index is last because it grows with every step. segment_writer.py writes a segment, segment_reader.py
+reads one. `read` detects any changed byte in the first 64 bytes and in the index. The caller has a digest
+of the whole segment, which detects all other changed bytes.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ DTYPES = {
 
 
 class SegmentError(ValueError):
-    """Bytes that are no segment."""
+    """Bytes that are not a segment."""
 
 
 class NoRoom(ValueError):
-    """More than the segment has place for."""
+    """Data that does not fit into the segment."""
 
 
 @dataclass(frozen=True)
@@ -65,22 +65,22 @@ class Share:
 
     @property
     def box(self) -> Box:
-        """The part of the parameter."""
+        """The box as offsets and sizes."""
         return self.offsets, self.sizes
 
 
 @dataclass(frozen=True)
 class Head:
-    """The rank whose steps a segment holds, and the state that they follow."""
+    """The identity of a segment: its rank, and the state that its steps follow."""
 
     rank: int
     world: int
     base: str
-    """Name of the full checkpoint that the chain begins with."""
+    """Name of the full checkpoint that the chain starts with."""
     number: int
-    """Segments of this rank between the base and this one."""
+    """Number of this rank's segments between the base and this one."""
     first: int
-    """Steps between the base and the first of the segment."""
+    """Number of steps between the base and the segment's first step."""
     structure: str
     """Digest of the optimizer's groups (groups.py)."""
     kernel: Kernel
@@ -89,7 +89,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Piece:
-    """The gradient of one share in one step, and where its bytes lie."""
+    """The gradient of one share in one step, and the position of its bytes."""
 
     share: Share
     dtype: str
@@ -98,7 +98,7 @@ class Piece:
     at: int
     length: int
     count: int | None
-    """Rows that are stored, behind their indexes; None: all of them."""
+    """Number of stored rows, which follow their indexes; None if all rows are stored."""
 
 
 @dataclass(frozen=True)
@@ -108,22 +108,22 @@ class Step:
     groups: Sequence[Mapping[str, Any]]
     """The scalars of each group."""
     scaling: Mapping[str, Any]
-    """A gradient scaler's marks, mostly none."""
+    """The values of a gradient scaler; usually empty."""
     pieces: tuple[Piece, ...]
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment that is read."""
+    """A segment that was read."""
 
     head: Head
     steps: tuple[Step, ...]
     after: Sequence[Mapping[str, Any]]
-    """The scalars of each group when it was sealed."""
+    """The scalars of each group at the time of sealing."""
     parts: tuple[Part, ...]
-    """Tensors saved in full as they were when it was sealed, such as a model's buffers."""
+    """Tensors saved in full at the time of sealing, such as a model's buffers."""
     values: Mapping[str, str]
-    """The texts of values that are no tensors, by name (tiers/values.py)."""
+    """The encoded values that are not tensors, by name (tiers/values.py)."""
     facts: Mapping[str, Any]
     bytes: memoryview
 
@@ -143,7 +143,7 @@ class Segment:
             into.index_copy_(0, indexes.to(into.device, torch.int64), found.to(into.device))
 
     def tensor(self, part: Part) -> torch.Tensor:
-        """Return a tensor saved in full; a view of the segment's own memory."""
+        """Return a tensor saved in full, as a view of the segment's own memory."""
         if not part.length:
             return torch.empty(part.sizes, dtype=DTYPES[part.dtype])
         return view(self.bytes, part.at, DTYPES[part.dtype], part.sizes)
@@ -158,5 +158,5 @@ def product(sizes: Sequence[int]) -> int:
 
 
 def view(source: memoryview, at: int, dtype: torch.dtype, sizes: Sequence[int]) -> torch.Tensor:
-    """Return a tensor of these sizes in the segment's own memory, from byte `at` on."""
+    """Return a tensor of these sizes in the segment's own memory, starting at byte `at`."""
     return torch.frombuffer(source, dtype=dtype, count=product(sizes), offset=at).view(tuple(sizes))

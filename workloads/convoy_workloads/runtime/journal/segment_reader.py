@@ -1,4 +1,4 @@
-"""The reader of a segment (segment.py has the format). Every offset, size and row index is checked."""
+"""The reader of a segment (segment.py defines the format). Every offset, size and row index is checked."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from convoy_workloads.runtime.tiers.shard import ALIGN, Box, Part
 
 
 def read(source: memoryview) -> Segment:
-    """Read a segment whose header and index are as they were written. SegmentError for any other bytes.
+    """Read a segment. SegmentError if the header or the index differs from what was written.
 
-    Afterwards every offset, size and row index in it lies within its bounds.
+    Every offset, size and row index in the result is within its bounds.
     """
     if len(source) < HEADER or bytes(source[:8]) != MAGIC or any(source[56:HEADER]):
         raise SegmentError("no segment")
     start, length = (int.from_bytes(source[at : at + 8], "little") for at in (8, 16))
     if start < HEADER or start + length > len(source):
-        raise SegmentError("the index lies beyond the end")
+        raise SegmentError("the index lies beyond the end of the segment")
     text = bytes(source[start : start + length])
     if hashlib.sha256(text).digest() != bytes(source[24:56]):
-        raise SegmentError("the index is not as it was written")
+        raise SegmentError("the digest of the index does not match")
     try:
         return _segment(json.loads(text), source, start)
     except SegmentError:
@@ -54,7 +54,9 @@ def read(source: memoryview) -> Segment:
         ImportError,
         OverflowError,
     ) as error:
-        raise SegmentError(f"the index cannot be read: {type(error).__name__}: {error}") from error
+        raise SegmentError(
+            f"the index of the segment cannot be read: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _segment(body: Mapping[str, Any], source: memoryview, end: int) -> Segment:
@@ -76,7 +78,7 @@ def _segment(body: Mapping[str, Any], source: memoryview, end: int) -> Segment:
     forms = [(shares[_whole(row[0])], _name(row[1]), _sizes(row[2])) for row in body["forms"]]
     for share, kind, strides in forms:
         if kind not in DTYPES or len(strides) != len(share.shape) or not dense(share.shape, strides):
-            raise SegmentError(f"a gradient of {share.name} has no such form")
+            raise SegmentError(f"the form of a gradient of {share.name} is invalid")
     known = [texts.loads(one) for one in body["texts"]]
     steps = []
     for groups, scaling, found in body["steps"]:
@@ -87,7 +89,7 @@ def _segment(body: Mapping[str, Any], source: memoryview, end: int) -> Segment:
     parts = tuple(_part(row, end) for row in body["parts"])
     values, facts = body["values"], body["facts"]
     if not (isinstance(facts, dict) and all(isinstance(one, str) for one in values.values())):
-        raise SegmentError("values or facts are none")
+        raise SegmentError("the values or facts are malformed")
     return Segment(head, tuple(steps), _groups(known[_whole(body["after"])]), parts, values, facts, source)
 
 
@@ -108,7 +110,7 @@ def _piece(
     if count:
         indexes = view(source, at, rows.INDEX, (count,))
         if int(indexes[0]) < 0 or int(indexes[-1]) >= share.sizes[0] or bool((indexes.diff() <= 0).any()):
-            raise SegmentError(f"a gradient of {share.name} has rows that are none")
+            raise SegmentError(f"a gradient of {share.name} has invalid row indexes")
     return Piece(share, kind, strides, at, length, count)
 
 
@@ -122,37 +124,37 @@ def _part(row: Sequence[Any], end: int) -> Part:
 
 def _context(name: str, at: int, length: int, expected: int, end: int) -> None:
     if length != expected or at < HEADER or at % ALIGN or at + length > end:
-        raise SegmentError(f"{name} lies where nothing can be")
+        raise SegmentError(f"the position of {name} is invalid")
 
 
 def _within(name: str, box: Box, shape: tuple[int, ...]) -> None:
     offsets, sizes = box
     fits = len(offsets) == len(sizes) == len(shape)
     if not fits or any(o + s > whole for o, s, whole in zip(offsets, sizes, shape)):  # noqa: B905
-        raise SegmentError(f"the box of {name} is not within it")
+        raise SegmentError(f"the box of {name} exceeds its shape")
 
 
 def _groups(value: Any) -> Sequence[Mapping[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-        raise SegmentError("groups are none")
+        raise SegmentError("the groups are malformed")
     return value
 
 
 def _marks(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise SegmentError("marks of a scaler are none")
+        raise SegmentError("the values of a gradient scaler are malformed")
     return value
 
 
 def _name(value: Any) -> str:
     if not isinstance(value, str):
-        raise SegmentError(f"{value!r} is no text")
+        raise SegmentError(f"{value!r} is not a text")
     return value
 
 
 def _whole(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise SegmentError(f"{value!r} is no size")
+        raise SegmentError(f"{value!r} is not a size")
     return value
 
 

@@ -1,4 +1,4 @@
-"""The writer of a segment (segment.py has the format)."""
+"""The writer of a segment (segment.py defines the format)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from convoy_workloads.runtime.journal.segment import HEADER, MAGIC, Head, NoRoom
 from convoy_workloads.runtime.tiers.shard import ALIGN, Box
 
 _SLACK = 1024
-"""Bytes of an index beside what is counted."""
+"""Spare bytes of the index beyond the counted ones."""
 _ROW = 64
-"""Bytes of an index for a gradient whose step is not counted yet."""
+"""Bytes of the index for a gradient whose step is not counted yet."""
 
 
 class SegmentWriter:
     """Writes one segment, step by step, into memory of its caller."""
 
     def __init__(self, target: memoryview, head: Head) -> None:
-        """`target`: writable bytes; what they held is void from now on."""
+        """`target`: writable bytes. Their previous content is lost."""
         if target.readonly or len(target) < HEADER:
             raise NoRoom("no writable memory for a segment")
         target[:HEADER] = bytes(HEADER)
@@ -41,16 +41,16 @@ class SegmentWriter:
 
     @property
     def steps(self) -> int:
-        """Steps that are in it."""
+        """Number of steps written."""
         return len(self._steps)
 
     @property
     def left(self) -> int:
-        """Bytes that are left for tensors and for what is said of them."""
+        """Bytes left for tensors and their index entries."""
         return len(self._target) - self._at - self._index - _ROW * len(self._pending)
 
     def gradient(self, share: int, gradient: torch.Tensor, part: torch.Tensor) -> None:
-        """Copy the `part` of a gradient that belongs to the share of that number, for the coming step."""
+        """Copy the `part` of a gradient that belongs to share number `share`, for the coming step."""
         indexes = rows.nonzero_rows(part)
         form = self._form(share, gradient)
         if indexes is None:
@@ -71,12 +71,12 @@ class SegmentWriter:
         self._pending.append([form, at, self._at_end - at, count])
 
     def drop(self) -> None:
-        """Drop the gradients of a step that was not made after all."""
+        """Drop the gradients of a step that was not made."""
         self._pending = []
         self._at = self._begun
 
     def step(self, groups: str, scaling: str) -> None:
-        """Close the step whose gradients were copied; texts as tiers/values.py writes them."""
+        """Close the step whose gradients were copied. The texts have the form of tiers/values.py."""
         numbers = [self._text(groups), self._text(scaling)]
         row = _json([*numbers, self._pending])
         self._steps.append(row)
@@ -85,7 +85,7 @@ class SegmentWriter:
         self._begun = self._at
 
     def tensor(self, name: str, box: Box, shape: tuple[int, ...], tensor: torch.Tensor) -> None:
-        """Copy a tensor, or a box of one, that is saved in full."""
+        """Copy a tensor, or a box of one, in full."""
         at = self._copy(tensor)
         kind = str(tensor.dtype).removeprefix("torch.")
         row = [name, list(box[0]), list(box[1]), list(shape), kind, at, self._at_end - at]
@@ -94,7 +94,7 @@ class SegmentWriter:
         self._begun = self._at
 
     def seal(self, after: str, values: Mapping[str, str], facts: Mapping[str, Any]) -> int:
-        """Write the index. Return the segment's bytes. NoRoom when they are too many."""
+        """Write the index. Return the segment's length in bytes. NoRoom if it does not fit."""
         self.drop()
         body = {
             **_head(self._head),
@@ -108,7 +108,7 @@ class SegmentWriter:
         text = f'{_json(body)[:-1]},"steps":[{",".join(self._steps)}]}}'.encode()
         end = self._at + len(text)
         if end > len(self._target):
-            raise NoRoom(f"an index of {len(text)} bytes")
+            raise NoRoom(f"an index of {len(text)} bytes does not fit")
         self._target[self._at : end] = text
         self._target[24:56] = hashlib.sha256(text).digest()
         self._target[16:24] = len(text).to_bytes(8, "little")
@@ -129,7 +129,7 @@ class SegmentWriter:
             raise NoRoom(f"{length} bytes, {self.left} are left")
         self._at_end = at + length
         self._at = -(-self._at_end // ALIGN) * ALIGN
-        # Equal steps make equal bytes: nothing of an earlier segment is left.
+        # Zero the padding, so that equal steps give equal bytes whatever the buffer held before.
         self._pad(self._at_end, self._at)
         return at
 

@@ -1,4 +1,4 @@
-"""The segments of all ranks as one line of steps, and the gradients of a step put together."""
+"""The segments of all ranks merged into one sequence of steps, and the assembly of a step's gradients."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ LocatedPiece = tuple[Segment, Piece]
 
 
 class ReplayError(ValueError):
-    """Segments that do not make a state again; the message says why."""
+    """Segments that cannot reproduce a state. The message gives the reason."""
 
 
 @dataclass(frozen=True)
 class StepInput:
-    """What one step consumed, on all ranks together."""
+    """The input of one step on all ranks together."""
 
     groups: Sequence[Mapping[str, Any]]
     scaling: Mapping[str, Any]
     gradients: Mapping[str, tuple[LocatedPiece, ...]]
-    """By parameter, the pieces that together are its gradient. One that is missing had none."""
+    """For each parameter, the pieces that form its gradient. A missing parameter had no gradient."""
 
 
 @dataclass(frozen=True)
 class StepSequence:
-    """All steps behind one base."""
+    """All steps after one base."""
 
     base: str
     structure: str
     kernel: Kernel
     shapes: Mapping[str, tuple[int, ...]]
-    """Of every parameter that is journalled whole, by name."""
+    """Shape of every completely journalled parameter, by name."""
     steps: tuple[StepInput, ...]
     after: Sequence[Mapping[str, Any]]
 
     def only(self, names: Collection[str]) -> StepSequence:
-        """The same steps of some parameters."""
+        """Return the same steps for the given parameters only."""
         return replace(
             self,
             shapes={name: shape for name, shape in self.shapes.items() if name in names},
@@ -54,9 +54,9 @@ class StepSequence:
 
 
 def merge_segments(segments: Iterable[Segment], alone: bool = False) -> StepSequence:
-    """The steps of segments in any order. ReplayError when any is missing or does not belong to the others.
+    """Merge segments in any order. ReplayError if one is missing or does not belong to the others.
 
-    `alone`: the segments are of one rank, and only the parameters that it journals whole are of interest.
+    `alone`: the segments belong to one rank, and only parameters that it journals whole are of interest.
     """
     ranks: dict[int, list[Segment]] = {}
     for one in segments:
@@ -71,11 +71,11 @@ def merge_segments(segments: Iterable[Segment], alone: bool = False) -> StepSequ
         raise ReplayError(f"segments of ranks {missing} are missing")
     sequences = [_steps(found, head) for found in ranks.values()]
     if len({len(sequence) for sequence in sequences}) > 1:
-        raise ReplayError("the ranks' steps are not equally many")
+        raise ReplayError("the ranks have different numbers of steps")
     shapes = _shapes([share for found in ranks.values() for share in found[0].head.shares], alone)
     last_segments = [found[-1] for found in ranks.values()]
     if not _equal([one.after for one in last_segments]):
-        raise ReplayError("the ranks' scalars are not equal")
+        raise ReplayError("the ranks have different scalars")
     steps = tuple(
         _step_input([sequence[number] for sequence in sequences], shapes)
         for number in range(len(sequences[0]))
@@ -84,7 +84,7 @@ def merge_segments(segments: Iterable[Segment], alone: bool = False) -> StepSequ
 
 
 def assemble_gradient(pieces: Sequence[LocatedPiece], into: torch.Tensor) -> None:
-    """Copies the pieces of one gradient into a tensor of the parameter's shape."""
+    """Copy the pieces of one gradient into a tensor of the parameter's shape."""
     for segment, piece in pieces:
         target = into
         for dimension, (start, size) in enumerate(zip(*piece.share.box)):  # noqa: B905
@@ -93,14 +93,14 @@ def assemble_gradient(pieces: Sequence[LocatedPiece], into: torch.Tensor) -> Non
 
 
 def _steps(found: Sequence[Segment], head: Head) -> list[tuple[Segment, int]]:
-    """Each step of one rank as its segment and its number there."""
+    """Return each step of one rank as its segment and its number in the segment."""
     steps: list[tuple[Segment, int]] = []
     for number, one in enumerate(found):
         if one.head.base != head.base:
             raise ReplayError(f"a segment follows {one.head.base}, another {head.base}")
         if (one.head.number, one.head.first) != (number, len(steps)):
             raise ReplayError(
-                f"rank {one.head.rank} has {number} segments and {len(steps)} steps without a gap behind "
+                f"rank {one.head.rank} has {number} segments and {len(steps)} steps without a gap after "
                 f"{head.base}, then segment {one.head.number + 1}, from step {one.head.first + 1} on"
             )
         if one.head.structure != head.structure or one.head.world != head.world:
@@ -117,7 +117,7 @@ def _steps(found: Sequence[Segment], head: Head) -> list[tuple[Segment, int]]:
 def _step_input(ranks: Sequence[tuple[Segment, int]], shapes: Mapping[str, tuple[int, ...]]) -> StepInput:
     steps = [segment.steps[number] for segment, number in ranks]
     if not _equal([[one.groups, one.scaling] for one in steps]):
-        raise ReplayError("the ranks' scalars are not equal")
+        raise ReplayError("the ranks have different scalars")
     gradients: dict[str, list[LocatedPiece]] = {}
     for (segment, _), step in zip(ranks, steps):  # noqa: B905 - `strict` came with Python 3.10
         for piece in step.pieces:
@@ -127,13 +127,16 @@ def _step_input(ranks: Sequence[tuple[Segment, int]], shapes: Mapping[str, tuple
         if sum(_volume(piece.share.sizes) for _, piece in found) != _volume(shapes[name]):
             raise ReplayError(f"a part of the gradient of {name} is missing")
         if len({(piece.dtype, piece.strides) for _, piece in found}) > 1:
-            raise ReplayError(f"the parts of the gradient of {name} are not of one kind")
+            raise ReplayError(f"the parts of the gradient of {name} have different types or strides")
     whole = {name: tuple(found) for name, found in gradients.items()}
     return StepInput(steps[0].groups, steps[0].scaling, whole)
 
 
 def _shapes(shares: Sequence[Share], alone: bool) -> dict[str, tuple[int, ...]]:
-    """Of the parameters that the shares cover, each element once. The others are an error unless `alone`."""
+    """Return the shapes of the parameters whose elements the shares cover exactly once.
+
+    Any other parameter is an error unless `alone`.
+    """
     by_name: dict[str, list[Share]] = {}
     for one in shares:
         by_name.setdefault(one.name, []).append(one)
@@ -143,7 +146,7 @@ def _shapes(shares: Sequence[Share], alone: bool) -> dict[str, tuple[int, ...]]:
         whole = sum(_volume(one.sizes) for one in found) == _volume(shape)
         apart = not any(_overlap(one, two) for at, one in enumerate(found) for two in found[:at])
         if any(one.shape != shape for one in found) or not apart or not (whole or alone):
-            raise ReplayError(f"the journalled parts of {name} do not make one parameter")
+            raise ReplayError(f"the journalled parts of {name} do not form one parameter")
         if whole:
             shapes[name] = shape
     return shapes

@@ -1,1 +1,3 @@
-"""What a rank spends its steps on: measured without change in the user's code, folded, told to the agent."""
+"""The time that a rank's steps spend on each activity. Measured without changes to the user's code and sent
+to the agent.
+"""

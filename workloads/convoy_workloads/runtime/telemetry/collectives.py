@@ -1,12 +1,13 @@
-"""How long collectives take, by communicator: those that the program calls, that it is held up by until they
-are over, and in which every member waits for all.
+"""The duration of collectives, by communicator. Only blocking collectives of the program in which every
+member waits for all others are measured.
 
-The functions of `torch.distributed` are wrapped, not the methods of `ProcessGroup`: those are what C++ looks
-for when it asks whether a class of the program overrides them. So collectives of C++ are not seen
-(DistributedDataParallel's reducer, functional collectives, compiled graphs), nor asynchronous ones, of which
-only a rest is waited for. What goes wrong in here ends the measuring, never the program.
+The functions of `torch.distributed` are wrapped, not the methods of `ProcessGroup`. C++ looks for these
+methods to find out whether a class of the program overrides them. So collectives started in C++ are not
+seen: DistributedDataParallel's reducer, functional collectives, compiled graphs. Neither are asynchronous
+ones, because the program waits only for the rest of their duration. An error in this module ends the
+measurement, never the program.
 
-On a device a call returns at once. Two events on its stream are asked later how far they were apart.
+On a device a call returns at once. Two events are recorded on its stream, and their distance is read later.
 """
 
 from __future__ import annotations
@@ -43,20 +44,22 @@ MUTUAL = {
     "all_to_all": "input_tensor_list",
     "all_to_all_single": "input",
 }
-"""Functions in which every member waits for all, and which of their arguments has all that moves."""
+"""Functions in which every member waits for all others, and the argument of each that holds all transferred
+data.
+"""
 MAX_PENDING = 1024
-"""Times that a device has not told yet; the oldest is forgotten first."""
+"""Most measurements that wait for a device. The oldest are dropped first."""
 
 
 class Event(Protocol):
-    """A mark on a device's stream; torch.cuda.Event is one."""
+    """A mark on a device's stream, such as a torch.cuda.Event."""
 
     def query(self) -> bool:
-        """Whether the stream has passed it."""
+        """Return True if the stream has passed the mark."""
         ...
 
     def elapsed_time(self, end_event: Any, /) -> float:
-        """Milliseconds until the other one."""
+        """Return the milliseconds until the other mark."""
         ...
 
 
@@ -67,27 +70,27 @@ class Call:
     communicator: Communicator
     bytes: int
     device: Any
-    """None for the processor."""
+    """The device; None for the CPU."""
 
 
 class Torch(Protocol):
-    """What is asked of torch about a call."""
+    """The functions of torch that the measurement needs."""
 
     def compiling(self) -> bool:
-        """Whether a graph is being traced, in which torch replaces the functions that it knows."""
+        """Return True while a graph is traced. There torch replaces the functions that it knows."""
         ...
 
     def call(self, group: Any, moved: Any) -> Call | None:
-        """None for one that is not told. `moved`: a tensor, or a list of them."""
+        """Return the collective; None if it is not measured. `moved`: a tensor, or a list of them."""
         ...
 
     def mark(self, device: Any) -> Event | None:
-        """An event recorded just now; None where nothing may be recorded."""
+        """Return an event recorded now; None where none may be recorded."""
         ...
 
 
 class CollectiveTimer:
-    """One process's; only the thread that trains is measured."""
+    """Measures the collectives of one process. Only the training thread is measured."""
 
     def __init__(
         self, recorder: StepRecorder, torch: Torch, clock: Callable[[], float] = time.perf_counter
@@ -99,10 +102,10 @@ class CollectiveTimer:
         self._pending: deque[tuple[Call, Event, Event]] = deque(maxlen=MAX_PENDING)
         self._inside = False
         self.broken = False
-        """Something went wrong: nothing is measured any more."""
+        """True after an error. Nothing is measured any more."""
 
     def wrap(self, *modules: Any) -> None:
-        """Wraps the functions, wherever the program looks for them."""
+        """Wrap the functions in all modules where the program may look them up."""
         for function, moved in MUTUAL.items():
             wrapped: dict[Any, Any] = {}
             for module in modules:
@@ -112,7 +115,7 @@ class CollectiveTimer:
                     setattr(module, function, wrapped[found])
 
     def collect(self) -> None:
-        """Has the recorder know what devices have told by now."""
+        """Pass the finished measurements of devices to the recorder."""
         with self._guarded():
             while self._pending:
                 call, began, ended = self._pending.popleft()
@@ -129,12 +132,12 @@ class CollectiveTimer:
             if compiling() or self._inside or not self._measures():
                 return function(*args, **named)
             begun = self._on_call({**dict(zip(places, args)), **named}, moved)  # noqa: B905 - Python 3.9
-            self._inside = True  # one function may call another
+            self._inside = True  # One of the functions may call another.
             try:
                 found = function(*args, **named)
             finally:
                 self._inside = False
-            if begun is not None and found is None:  # else it is asynchronous after all
+            if begun is not None and found is None:  # Otherwise the call was asynchronous after all.
                 self._on_return(*begun)
             return found
 
@@ -167,13 +170,13 @@ class CollectiveTimer:
     def _guarded(self) -> Iterator[None]:
         try:
             yield
-        except Exception:  # whatever it is: the program goes on
+        except Exception:  # No error here may stop the program.
             self.broken = True
             self._pending.clear()
 
 
 class RealTorch:
-    """torch itself."""
+    """The functions of the installed torch."""
 
     def __init__(self) -> None:
         import torch  # noqa: PLC0415
@@ -184,12 +187,14 @@ class RealTorch:
         self._known: WeakKeyDictionary[Any, tuple[Communicator | None]] = WeakKeyDictionary()
 
     def call(self, group: Any, moved: Any) -> Call | None:
-        """None for one that is small, of other processes than the job's ranks, or put off."""
+        """Return the collective; None if it is small, coalesced, or includes processes that are not ranks
+        of the job.
+        """
         group = self._dist.group.WORLD if group is None else group
         tensors = [moved] if isinstance(moved, self._tensor) else list(moved or ())
         world = self._dist.distributed_c10d._world
         if not tensors or not isinstance(group, self._dist.ProcessGroup):
-            return None  # this rank is no member, or there is nothing to move
+            return None  # This rank is not a member, or there is no data.
         if group not in world.pg_group_ranks or group in world.pg_coalesce_state:
             return None
         device = tensors[0].device
@@ -202,7 +207,7 @@ class RealTorch:
         return Call(communicator, size, None if device.type == "cpu" else device)
 
     def mark(self, device: Any) -> Event | None:
-        """On the stream that works now; None while a graph is captured, which no event may be asked of."""
+        """Return an event on the current stream; None during graph capture, where events cannot be read."""
         if self._cuda.is_current_stream_capturing():
             return None
         event: Event = self._cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -217,7 +222,7 @@ class RealTorch:
 
     def _named(self, group: Any) -> Communicator | None:
         members = self._dist.get_process_group_ranks(group)
-        # A program may have groups of another world, with processes that are no ranks of this job.
+        # A program may have groups of another world, whose processes are not ranks of this job.
         rank, world = int(os.environ.get("RANK", "-1")), int(os.environ.get("WORLD_SIZE", "0"))
         if members[group.rank()] != rank or max(members) >= world or len(members) < 2:
             return None

@@ -1,5 +1,5 @@
-"""Communicators, as they are told: by what is parallel in them and by their ranks, never by a process's own
-numbering of its groups, which another member need not share.
+"""Communicators as they are reported: by kind and ranks. A process's own numbering of its groups is not
+used, because other members may number them differently.
 """
 
 from __future__ import annotations
@@ -9,54 +9,63 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_COMMUNICATORS = 8
-"""Told of a window; with more, the first by kind and ranks."""
+"""Most communicators reported per window: the first by kind and ranks."""
 MAX_MEMBERS = 256
-"""Characters that a communicator's ranks may take; one with more is not told."""
+"""Longest text, in characters, of a communicator's ranks. A communicator with a longer one is not reported.
+"""
 MAX_KIND = 32
-"""Characters of a kind."""
+"""Longest kind, in characters."""
 MIN_BYTES = 64 * 1024
-"""Of a collective that is told: a smaller one tells of processors more than of the network."""
+"""Smallest collective that is reported. The time of a smaller one depends more on processors than on the
+network.
+"""
 _MESH = "mesh_"
 
 
 @dataclass(frozen=True)
 class Communicator:
-    """Ranks that do collectives together."""
+    """Ranks that run collectives together."""
 
     kind: str
-    """A device mesh's dimension, or how the program calls it; `world` for all, `group` without a name."""
+    """The dimension of a device mesh, or the program's own name; `world` for all ranks, `group` without a
+    name.
+    """
     members: str
-    """See `brief`."""
+    """The ranks in the form of `format_ranks`."""
 
 
 @dataclass(frozen=True)
 class Transfers:
-    """The largest collectives that one rank did in one communicator."""
+    """The largest collectives of one rank in one communicator."""
 
     bytes: int
-    """Of each."""
+    """Bytes of each collective."""
     seconds: float
-    """Of the quickest, from the call to the end of the transfer: who comes last waits for nobody."""
+    """Duration of the fastest one, from the call to the end of the transfer. The last rank to arrive waits
+    for nobody.
+    """
     count: int = 1
 
     def merge(self, other: Transfers) -> Transfers:
-        """Both; the smaller ones are forgotten."""
+        """Return the combination of both. Smaller collectives are dropped."""
         if self.bytes != other.bytes:
             return max(self, other, key=lambda one: one.bytes)
         return Transfers(self.bytes, min(self.seconds, other.seconds), self.count + other.count)
 
 
 def kind_of(description: str) -> str:
-    """The kind of a group, from what torch has it described as (`group_desc`)."""
+    """Return the kind of a group from torch's description of it (`group_desc`)."""
     if description == "default_pg":
         return "world"
     found = description[len(_MESH) :] if description.startswith(_MESH) else description
-    # Groups that were split off are called by their parent's own count.
+    # torch names a split group by a counter of its parent.
     return found[:MAX_KIND] if found.isidentifier() and found != "undefined" else "group"
 
 
 def format_ranks(ranks: Sequence[int]) -> str:
-    """Ranks in rising order: `0-3` for four, `0-12:4` for every fourth, `7` for one, by commas."""
+    """Return ascending ranks as text, separated by commas: `0-3` for four, `0-12:4` for every fourth, `7`
+    for one.
+    """
     found, at = [], 0
     while at < len(ranks):
         end = at + 1
@@ -70,7 +79,7 @@ def format_ranks(ranks: Sequence[int]) -> str:
 
 
 def messages(moved: Mapping[Communicator, Transfers]) -> list[dict[str, Any]]:
-    """As the agent is told."""
+    """Return the collectives in the form of the telemetry message."""
     told = [one for one in moved if len(one.members) <= MAX_MEMBERS]
     told.sort(key=lambda one: (one.kind, one.members))
     return [

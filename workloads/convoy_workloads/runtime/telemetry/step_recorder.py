@@ -1,7 +1,7 @@
-"""Collects what one process spends its steps on, from whoever measures it.
+"""The recorder of the time that one process spends on the parts of a step. The hooks call it.
 
-The wrapper that averages gradients knows when this rank's own passes were over, and when all ranks' were, but
-says so only when the next step begins. So a step is told when the one after it ends.
+The DDP wrapper knows when this rank's own passes ended and when all ranks' passes ended. But it publishes
+these times only when the next step starts. So a step is reported when the following step ends.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from convoy_workloads.runtime.telemetry.windows import TimeSpent, Windows
 
 @dataclass(frozen=True)
 class Passes:
-    """The forward and backward passes of a step, as the model's wrapper has measured them."""
+    """The forward and backward passes of a step, as measured by the DDP wrapper."""
 
     compute: float
-    """Seconds from the first forward pass until the last gradient of this rank was there."""
+    """Seconds from the start of the first forward pass until this rank's last gradient was ready."""
     wait: float
-    """Seconds from then until the gradients of all ranks were."""
+    """Seconds from then until the gradients of all ranks were ready."""
 
 
 @dataclass
@@ -32,36 +32,39 @@ class _Step:
     number: int = 0
     spent: TimeSpent = field(default_factory=TimeSpent)
     host: float = 0.0
-    """On what is known to be the host's own: garbage collection."""
+    """Seconds of known host work: garbage collection."""
     forwards: list[tuple[float, float]] = field(default_factory=list)
-    """When each forward pass began, and what had been spent on other things by then."""
+    """For each forward pass: its start, and the seconds of other activities until then."""
     began_ns: int = 0
-    """When the first of them did, by the system's clock; 0 before."""
+    """Start of the first forward pass on the system clock; 0 before."""
     passed: float = 0.0
-    """What had been spent on other things when the passes were over."""
+    """Seconds of other activities until the end of the passes."""
 
     @property
     def other(self) -> float:
-        """Seconds that are known to be no pass."""
+        """Seconds that are known not to belong to a pass."""
         spent = self.spent
         return spent.optimizer + spent.data + spent.wait + spent.save + self.host
 
 
 Measure = Callable[[int], "Passes | None"]
-"""The passes of the step before the one that runs; the first of them began at this time (system's clock, in
-nanoseconds)."""
+"""A function that returns the passes of the previous step. The argument is the start of that step's first
+forward pass, in nanoseconds of the system clock.
+"""
 
 
 class StepRecorder:
-    """One process's. Only its own thread counts: what loads or writes beside the training costs no step."""
+    """Records the steps of one process. Only the training thread counts: background loading and writing
+    cost no step time.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.send: Callable[[dict[str, Any]], None] | None = None
-        """Takes each window; nothing is measured before it is set."""
+        """Function that sends each window. Nothing is measured before it is set."""
         self.collect: Callable[[], None] | None = None
-        """Called when a step ends, before it is closed: what is known late counts to it."""
+        """Function called when a step ends, to add late measurements to it."""
         self.measure: Measure | None = None
-        """Without it, what is left of a step counts as its passes."""
+        """Function that measures the passes. Without it, the rest of a step counts as its passes."""
         self._clock = clock
         self._thread = threading.get_ident()
         self._windows = Windows()
@@ -70,7 +73,7 @@ class StepRecorder:
         self._before: _Step | None = None
 
     def spend(self, kind: str, seconds: float) -> None:
-        """So much of the open step went to `kind`: optimizer, data, wait, save or host."""
+        """Add seconds to an activity of the open step: optimizer, data, wait, save or host."""
         if self.send is None or threading.get_ident() != self._thread:
             return
         if kind == "host":
@@ -80,7 +83,7 @@ class StepRecorder:
 
     @contextmanager
     def spending(self, kind: str) -> Iterator[None]:
-        """Counts the time of a block."""
+        """Add the time of a block to an activity."""
         began = self._clock()
         try:
             yield
@@ -88,27 +91,27 @@ class StepRecorder:
             self.spend(kind, self._clock() - began)
 
     def forward_started(self) -> None:
-        """A forward pass of the model that is trained begins."""
+        """Record that a forward pass of the trained model starts."""
         if self.send is None or threading.get_ident() != self._thread:
             return
         self._open.began_ns = self._open.began_ns or time.time_ns()
         self._open.forwards.append((self._clock(), self._open.other))
 
     def optimizer_started(self) -> None:
-        """The passes of the open step are over: its optimizer begins."""
+        """Record that the passes of the open step are over, because its optimizer starts."""
         self._open.passed = self._open.passed or self._open.other
 
     def record_transfers(self, communicator: Communicator, moved: Transfers) -> None:
-        """A collective that is over in the open step."""
+        """Record a collective that ended in the open step."""
         if self.send is not None:
             self._open.spent.add_moved({communicator: moved})
 
     def tokens(self, count: int) -> None:
-        """So many tokens, or samples, this rank has worked through in the open step."""
+        """Add tokens, or samples, that this rank processed in the open step."""
         self._open.spent.tokens += count
 
     def step(self, number: int) -> None:
-        """Step `number` is done, the next begins."""
+        """Close step `number` and open the next one."""
         if self.send is None:
             return
         if self.collect is not None:
@@ -117,7 +120,7 @@ class StepRecorder:
         done, self._open = self._open, _Step()
         began, self._began = self._began, now
         if not began:
-            return  # what was before the first end of a step belongs to none
+            return  # Time before the end of the first step belongs to no step.
         done.number, done.spent.wall = number, now - began
         if self.measure is None:
             done.spent.compute = max(0.0, done.spent.wall - done.other)
@@ -130,7 +133,7 @@ class StepRecorder:
     def _close_measured(self, step: _Step) -> None:
         passes = self.measure(step.began_ns) if self.measure and step.began_ns else None
         if passes is None:
-            return  # unknown is better than wrong: the window begins anew
+            return  # Skip the step instead of guessing. The window starts again.
         marks = [*step.forwards, (step.forwards[0][0] + passes.compute, step.passed)]
         micro = [
             max(0.0, (then - at) - (after - known))

@@ -1,11 +1,11 @@
-"""Where torch says what a step is spent on, without change in the program.
+"""Hooks into torch that measure the parts of a step without changes to the program.
 
-- The passes: `DistributedDataParallel` keeps times of its own (torch/csrc/distributed/c10d/logger.cpp): when
-  this rank's last gradient was there and when all ranks' were. Patching `dist.all_reduce` would see nothing,
-  since its reducer calls gloo or NCCL itself; a communication hook would change the bits of the average.
-- Other collectives: every one that Python waits for goes through `Work.wait`. Some are timed one by one
-  besides, by communicator: see `collectives`.
-- Input: each `next` of a DataLoader. Optimizer: torch's global hooks. The host: Python's garbage collector.
+- Passes: `DistributedDataParallel` records when this rank's last gradient was ready and when all ranks'
+  gradients were (torch/csrc/distributed/c10d/logger.cpp). A patch of `dist.all_reduce` would see nothing,
+  because DDP's reducer calls gloo or NCCL itself. A communication hook would change the bits of the average.
+- Other collectives: every one that Python waits for goes through `Work.wait`. Some are also timed one by
+  one, by communicator; see `collectives`.
+- Input: each `next` of a DataLoader. Optimizer: torch's global hooks. Host: Python's garbage collector.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _recorder: StepRecorder | None = None
 
 
 def install() -> StepRecorder:
-    """Measures this process from now on; what is measured goes nowhere before `tell` is set. Needs torch."""
+    """Install the hooks, once per process, and return the recorder. Nothing is sent before its `send` is
+    set. Needs torch.
+    """
     global _recorder  # noqa: PLW0603 - what torch calls is patched once per process
     if _recorder is None:
         _recorder = StepRecorder()
@@ -98,8 +100,10 @@ def _hook_groups(recorder: StepRecorder) -> None:
 
 
 def _wrap_own_method(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Wraps a method of a class of torch's that classes of the program may derive from: these keep the one
-    that C++ knows. A wrapper that they inherited it would take for theirs, and call it for ever.
+    """Wrap a method of a torch class, but leave the original method in classes derived from it.
+
+    The program may derive classes that C++ calls. If such a class inherited the wrapper, C++ would take it
+    for an override and call it endlessly.
     """
     native = vars(owner)[name]
 
@@ -109,7 +113,7 @@ def _wrap_own_method(owner: Any, name: str, wrap: Callable[[Callable[..., Any]],
             setattr(cls, name, native)
 
     for cls in owner.__subclasses__():
-        keep(cls)  # and with it what derives from it
+        keep(cls)  # Classes derived from this one inherit the original.
     setattr(owner, name, wrap(getattr(owner, name)))
     owner.__init_subclass__ = classmethod(keep)
 
@@ -143,12 +147,12 @@ class _Models:
         self._models: WeakSet[Any] = WeakSet()
 
     def add(self, model: Any) -> None:
-        """Has a model time its passes."""
+        """Make a model measure its passes."""
         model._set_ddp_runtime_logging_sample_rate(1)
         self._models.add(model)
 
     def measure(self, began_ns: int) -> Passes | None:
-        """The passes of the last step that is whole; None where no model can tell."""
+        """Return the passes of the last complete step; None if no model has measured them."""
         models = list(self._models)
         read = [model._get_ddp_logging_data() for model in models]
         if len(read) == 1 and next(models[0].parameters()).device.type == "cpu":
@@ -159,7 +163,7 @@ class _Models:
 def _by_clock(data: dict[str, Any], began_ns: int) -> Passes | None:
     ready, done = data.get("backward_compute_time_end", 0), data.get("backward_comm_time_end", 0)
     if not began_ns < ready <= done:
-        return None  # of another step, or the clock was set
+        return None  # The times belong to another step, or the clock was set.
     return Passes((ready - began_ns) / 1e9, (done - ready) / 1e9)
 
 

@@ -1,7 +1,7 @@
-"""Folds what a rank did step by step into windows of aligned steps, about one a second.
+"""The aggregation of a rank's steps into windows of aligned steps, about one per second.
 
-A window's length is a power of two and its last step a multiple of it. So the windows of ranks that chose
-different lengths cover whole multiples of each other, and can be added up to the same steps.
+A window's length is a power of two, and its last step is a multiple of the length. So windows of ranks with
+different lengths cover multiples of each other and can be added up to the same steps.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from typing import Any
 from convoy_workloads.runtime.telemetry.communicators import Communicator, Transfers, messages
 
 LEAST_SECONDS = 1.0
-"""A window is to take no less: short steps are folded."""
+"""Target for the shortest window. Shorter steps are combined."""
 SHRINK = 4.0
-"""Windows longer than so many times LEAST_SECONDS become shorter again."""
+"""Windows longer than this many times LEAST_SECONDS become shorter again."""
 MAX_STEPS = 4096
-"""Of one window."""
+"""Most steps in one window."""
 MAX_MICRO = 64
-"""Micro-batches of a step that are told one by one; with more of them none is."""
+"""Most micro-batches of a step that are reported one by one. With more, none is reported."""
 
 
 @dataclass
 class TimeSpent:
-    """Seconds of one or more steps, by what they went to. What is left of `wall` is the host's own."""
+    """Seconds of one or more steps by activity. The rest of `wall` is the host's own."""
 
     wall: float = 0.0
     compute: float = 0.0
-    """Own forward and backward passes, without waiting for others."""
+    """The rank's own forward and backward passes, without waiting for others."""
     optimizer: float = 0.0
     data: float = 0.0
     """Waiting for input."""
     wait: float = 0.0
-    """Held up by a collective."""
+    """Waiting for a collective."""
     save: float = 0.0
-    """Held up by checkpoints."""
+    """Stopped by a save."""
     tokens: int = 0
-    """Of this rank alone; 0 for unknown."""
+    """Tokens of this rank alone; 0 if unknown."""
     micro: list[float] = field(default_factory=list)
-    """Of `compute`, each micro-batch's; empty where a step has one."""
+    """Part of `compute` for each micro-batch; empty if a step has only one."""
     moved: dict[Communicator, Transfers] = field(default_factory=dict)
 
     def add(self, other: TimeSpent) -> None:
-        """Takes another step in."""
+        """Add another step."""
         if not self.wall:
             self.micro = list(other.micro)
         elif len(self.micro) == len(other.micro):
@@ -60,13 +60,13 @@ class TimeSpent:
         self.add_moved(other.moved)
 
     def add_moved(self, moved: Mapping[Communicator, Transfers]) -> None:
-        """Takes collectives in."""
+        """Add collectives."""
         for communicator, one in moved.items():
             before = self.moved.get(communicator)
             self.moved[communicator] = before.merge(one) if before else one
 
     def message(self, first: int, last: int) -> dict[str, Any]:
-        """As the agent is told; what is 0 is left out."""
+        """Return the window in the form of the telemetry message. Values of 0 are left out."""
         found = {
             "wall": self.wall,
             "compute": self.compute,
@@ -86,21 +86,21 @@ class TimeSpent:
 
 
 class Windows:
-    """One rank's. Steps come in order; after a gap the window begins anew."""
+    """The windows of one rank. Steps come in order. After a gap the window starts again."""
 
     def __init__(self) -> None:
         self.length = 1
-        """Of the window that is open, in steps."""
+        """Length of the open window in steps."""
         self._sum = TimeSpent()
         self._next = 0
 
     def step(self, number: int, spent: TimeSpent) -> dict[str, Any] | None:
-        """Takes in one step; the window that it completes, as the agent is told."""
+        """Add one step. Return the message of the window that it completes, if any."""
         first = (number - 1) // self.length * self.length + 1
         if number == first:
             self._sum = TimeSpent()
         elif number != self._next:
-            self._next = 0  # its first steps were not seen
+            self._next = 0  # The first steps of this window are missing.
             return None
         self._next = number + 1
         self._sum.add(spent)
@@ -110,7 +110,9 @@ class Windows:
         return self._sum.message(first, number)
 
     def _adapt_length(self, last: int, wall: float) -> None:
-        """Chooses the next window's length from what the one that ended with step `last` took."""
+        """Choose the length of the next window. The previous one ended with step `last` and took `wall`
+        seconds.
+        """
         while wall < LEAST_SECONDS and self.length < MAX_STEPS and last % (2 * self.length) == 0:
             self.length *= 2
             wall *= 2

@@ -1,1 +1,1 @@
-"""Saving into, and restoring from, memory that the node's agent keeps."""
+"""Saves to memory that the node's agent keeps, and restores from it."""

@@ -1,4 +1,4 @@
-"""What the agent says of its own accord on the rank's link: that this incarnation is over."""
+"""Messages that the agent sends on the rank's link without a request."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from convoy_workloads.runtime.frames import Message
 
 
 class AgentNotices:
-    """Of one rank."""
+    """The notices that one rank has received."""
 
     def __init__(self) -> None:
         self.stale = False
-        """A later incarnation of the job exists: this rank must leave."""
+        """True if a later incarnation of the job exists; this rank must end."""
 
     def on_message(self, message: Message) -> None:
-        """Takes a message."""
+        """Record a message of the agent."""
         if message["type"] == "refused":
             self.stale = True

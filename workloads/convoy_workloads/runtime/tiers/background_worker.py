@@ -1,4 +1,4 @@
-"""Work that is done beside the training, on threads, one piece after another."""
+"""Background work of a rank: one piece after another, on threads beside the training."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _WARN_SECONDS = 60.0
 
 
 class BackgroundWorker:
-    """Of one rank. What fails is complained about; the training goes on without."""
+    """Runs submitted work in order. A failure is written to the log and does not end the training."""
 
     def __init__(self, rank: int) -> None:
         self.failure = ""
-        """Why the rank cannot save; empty while it can."""
+        """Reason why the rank cannot save; empty while it can."""
         self._rank = rank
         self._thread: threading.Thread | None = None
         self._warned = -_WARN_SECONDS
 
     @property
     def working(self) -> bool:
-        """Whether something is not done yet."""
+        """True while any submitted work is unfinished."""
         return self._thread is not None and self._thread.is_alive()
 
     def submit(self, work: Callable[..., Any], *arguments: Any) -> None:
-        """Has it done after what is being done."""
+        """Run the work after everything that was submitted before."""
         before = self._thread
 
         def run() -> None:
@@ -36,7 +36,7 @@ class BackgroundWorker:
                 before.join()
             try:
                 work(*arguments)
-            except Exception as error:  # the training goes on without
+            except Exception as error:  # The training continues without it.
                 self.failure = f"{type(error).__name__}: {error}"
                 self.warn(self.failure)
 
@@ -44,12 +44,12 @@ class BackgroundWorker:
         self._thread.start()
 
     def join(self, seconds: float) -> None:
-        """Waits until all is done, for so many seconds."""
+        """Wait up to `seconds` for all submitted work."""
         if self._thread is not None:
             self._thread.join(seconds)
 
     def warn(self, why: str) -> None:
-        """Says, now and then, why the rank cannot save."""
+        """Write to the log why the rank cannot save; at most once a minute."""
         now = time.monotonic()
         if now - self._warned >= _WARN_SECONDS:
             self._warned = now

@@ -1,4 +1,4 @@
-"""A rank's buffers in its node's memory: made ready by the agent, mapped into this process."""
+"""A rank's buffers in its node's memory. The agent provides them, and this process maps them."""
 
 from __future__ import annotations
 
@@ -12,98 +12,105 @@ from convoy_workloads.runtime.tiers.memory_client import MappedFile, MemoryClien
 from convoy_workloads.runtime.tiers.save_status import SaveStatus
 
 RESPONSE_SECONDS = 60.0
-"""For the agent to make memory ready."""
-AGAIN_SECONDS = 15.0
-"""Between two tries to get memory that there was not."""
+"""Seconds that the agent may take to provide memory."""
+RETRY_SECONDS = 15.0
+"""Seconds between two requests for memory that was not available."""
 
 
 class RankBuffers:
-    """Those for full saves, and those for the segments of a journal."""
+    """The buffers for full saves and those for journal segments."""
 
     def __init__(self, client: MemoryClient, status: SaveStatus, worker: BackgroundWorker) -> None:
         self.may_save = False
-        """Whether it is settled what this run goes on from, so that it may save."""
+        """True once the state to resume from is decided, so that this run may save."""
         self.copies = 0
-        """On other nodes, of each save."""
+        """Number of copies of each save on other nodes."""
         self._client = client
         self._status = status
         self._worker = worker
-        self._areas: dict[str, MappedFile] = {}
-        self._ring: dict[str, MappedFile] = {}
+        self._files: dict[str, MappedFile] = {}
+        self._segment_files: dict[str, MappedFile] = {}
         self._size = 0
         self._tried = 0.0
 
     def start(self, size: int) -> None:
-        """What this run goes on from is here: has buffers of so many bytes made ready, beside the training."""
+        """Allow saves, and reserve buffers of `size` bytes in the background. The state to resume from is
+        decided.
+        """
         self.may_save = True
         self._status.start()
-        self.want(size)
+        self.reserve(size)
 
-    def want(self, size: int) -> None:
-        """Has the buffers hold so many bytes at least, beside the training."""
+    def reserve(self, size: int) -> None:
+        """Make every buffer at least `size` bytes large, in the background."""
         self._worker.submit(self._reserve, size)
 
     @property
-    def room(self) -> int:
-        """Bytes that any buffer for full saves holds; 0 without any."""
-        return min((len(area.bytes) for area in self._areas.values()), default=0)
+    def capacity(self) -> int:
+        """Bytes that every buffer for full saves holds; 0 if there is none."""
+        return min((len(file.bytes) for file in self._files.values()), default=0)
 
     @property
-    def short(self) -> bool:
-        """Whether there is less memory than was asked for."""
-        return self.room < self._size
+    def too_small(self) -> bool:
+        """True if the buffers are smaller than requested."""
+        return self.capacity < self._size
 
     @property
     def free(self) -> str:
-        """A buffer that may be written; empty for none."""
+        """A buffer that may be written; empty if there is none."""
         buffer = self._status.buffer
-        return buffer if buffer in self._areas else ""
+        return buffer if buffer in self._files else ""
 
     def wait_free(self, seconds: float) -> bool:
-        """Whether a buffer may be written, within so many seconds."""
+        """Wait up to `seconds` for a buffer that may be written. Return True if there is one."""
         self._status.wait_buffer(seconds)
         return bool(self.free)
 
     def bytes(self, buffer: str) -> memoryview:
-        """The memory of a buffer. KeyError."""
-        return (self._areas.get(buffer) or self._ring[buffer]).bytes
+        """Return the memory of a buffer. KeyError for an unknown name."""
+        return (self._files.get(buffer) or self._segment_files[buffer]).bytes
 
-    def try_again(self) -> None:
-        """Asks again, now and then, for memory that there was not."""
-        if self.short and time.monotonic() - self._tried >= AGAIN_SECONDS:
-            self.want(self._size)
+    def retry_reserve(self) -> None:
+        """Repeat the request for memory that was not available; at most every `RETRY_SECONDS`."""
+        if self.too_small and time.monotonic() - self._tried >= RETRY_SECONDS:
+            self.reserve(self._size)
 
     def segments(self, size: int) -> list[str]:
-        """RankBuffers for segments of so many bytes."""
-        return [name for name, area in self._ring.items() if len(area.bytes) >= size]
+        """Return the buffers for segments of `size` bytes."""
+        return [name for name, file in self._segment_files.items() if len(file.bytes) >= size]
 
-    def want_segments(self, count: int, size: int) -> None:
-        """Has so many buffers for segments made ready, beside the training. Without memory for them all saves
-        are full ones.
+    def reserve_segments(self, count: int, size: int) -> None:
+        """Reserve `count` buffers for segments in the background. Without memory for them, all saves are
+        full saves.
         """
         self._worker.submit(self._reserve_segments, count, size)
 
     def _reserve(self, size: int) -> None:
         self._size, self._tried = size, time.monotonic()
-        answer, areas = self._request({"type": "reserve", "size": size})
-        if not areas:
-            self._worker.failure = f"no memory for {size} bytes twice: {answer.get('why')}"
+        answer, mapped = self._request({"type": "reserve", "size": size})
+        if not mapped:
+            self._worker.failure = (
+                f"the node has no memory for two buffers of {size} bytes: {answer.get('why')}"
+            )
             self._worker.warn(self._worker.failure)
             return
-        old, self._areas = self._areas, areas
+        old, self._files = self._files, mapped
         self.copies = int(answer.get("copies", 0))
         self._worker.failure = ""
-        for area in old.values():
-            area.close()
+        for file in old.values():
+            file.close()
 
     def _reserve_segments(self, count: int, size: int) -> None:
-        answer, areas = self._request({"type": "reserve", "size": size, "segments": count})
-        if not areas:
-            log_line(f"no memory for a journal of {count} times {size} bytes: {answer.get('why')}")
-        self._ring = areas or self._ring
+        answer, mapped = self._request({"type": "reserve", "size": size, "segments": count})
+        if not mapped:
+            log_line(
+                f"no journal, because the node has no memory for {count} buffers of {size} bytes: "
+                f"{answer.get('why')}"
+            )
+        self._segment_files = mapped or self._segment_files
 
     def _request(self, question: Message) -> tuple[Message, dict[str, MappedFile]]:
-        """The agent's answer, and the buffers that came with it, by name; none when it refused."""
+        """Return the agent's response and the mapped buffers by name. There are none if the agent refused."""
         answer, files = self._client.request(question, RESPONSE_SECONDS)
         names = answer.get("names", [])
         if answer["type"] != "buffers" or len(files) != len(names):

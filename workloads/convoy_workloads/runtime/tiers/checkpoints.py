@@ -1,4 +1,4 @@
-"""Checkpoints in the memory of nodes: ranks copy their shares into buffers, the agents do the rest."""
+"""Checkpoints in the memory of nodes: ranks copy their shares into buffers, and the agents do the rest."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class MemoryCheckpoints:
-    """Of one rank. One save at a time; the training waits for the copy alone."""
+    """The checkpoints of one rank. One save is in flight at a time. The training waits only for the copy."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class MemoryCheckpoints:
         status: SaveStatus | None = None,
         notices: AgentNotices | None = None,
     ) -> None:
-        """`group`: gloo, all ranks; None when alone. `line`, `watch`: others than to the place's socket.
-        `told`: what the agent says on the rank's link.
+        """`group`: gloo group of all ranks; None if the rank is alone. `client` and `status` replace the
+        connections to the agent's socket. `notices`: the agent's messages on the rank's link.
         """
         self.incarnation = context.incarnation
         notices = notices or AgentNotices()
@@ -72,80 +72,87 @@ class MemoryCheckpoints:
         self.planned = PlannedSaves(
             context, self._worker, self._buffers, self._save, self._restoring, notices
         )
-        """For programs that plan their saves themselves."""
+        """Saves of programs that plan their saves themselves."""
 
-    # When.
+    # The time of a save.
 
     @property
     def marks_the_end(self) -> bool:
-        """Whether what the job ends with is saved otherwise than the rest: for the store, in any case."""
+        """True if the job has a store: its final state goes there in any case."""
         return self._remote
 
     @property
     def interval(self) -> float:
-        """Seconds between two saves: as the agent last said, or else as this process was told."""
+        """Seconds between two saves, as the agent reported last. Before a report: as the environment
+        states.
+        """
         return self._status.interval or self._seconds
 
     @property
     def stall_seconds(self) -> float:
-        """For which the newest full save held the training up, without what is done once and not at each; 0
-        before the first.
+        """Seconds that the newest full save stopped the training; 0 before the first. One-time preparations
+        are excluded.
         """
         return self._save.stall_seconds
 
     @property
     def copy_seconds(self) -> float:
-        """From the beginning of the newest save that has its copies (without any: that is committed) until it
-        had; 0 before the first.
+        """Seconds from the start of the newest fully copied save until it had its copies; 0 before the
+        first.
+
+        If the job makes no copies, the end is the commit.
         """
         return self._status.seconds_to(PEER if self._buffers.copies else LOCAL)
 
     def due(self) -> bool:
-        """Whether this rank wishes a save now. Rank 0 wishes for all."""
+        """Return True if this rank requests a save. Rank 0 requests saves for all ranks."""
         return self._rank == 0 and time.monotonic() - self._save.written_at >= self.interval
 
     def busy(self) -> bool:
-        """Whether this rank has nowhere to write now: its last save is still being copied to other nodes, or
-        there is no memory for it.
+        """Return True if this rank has no buffer to write to.
+
+        Its last save is still being copied to other nodes, or the node has no memory for a buffer.
         """
         if not self._buffers.may_save:
-            return False  # whoever saves without having restored is told so
+            return False  # A program that saves before it restores gets an error from `_copy`.
         if self._worker.working:
             return True
         if self._journalling.writing:
             return False
-        if self._buffers.free and not self._buffers.short:
+        if self._buffers.free and not self._buffers.too_small:
             return False
-        self._buffers.try_again()
+        self._buffers.retry_reserve()
         late = time.monotonic() - self._save.written_at - max(self.interval, 30.0)
         if self.due() and late > 0:
             failure = self._worker.failure
             self._worker.warn(failure or "the last checkpoint is still being copied to other nodes")
         return True
 
-    # Saving.
+    # Saves.
 
     def ready(self, model: Any, optimizer: Any) -> None:
-        """Has memory made ready for the first save, beside the training. All ranks call it."""
+        """Reserve memory for the first save in the background. All ranks call this."""
         from convoy_workloads.runtime.tiers.sizes import estimate_shard_bytes  # noqa: PLC0415
 
         self._journalling.start(model, optimizer)
         self._buffers.start(estimate_shard_bytes(model, optimizer, self._world))
 
     def start(self, state: dict[str, Any], step: int) -> bool:
-        """Copies the rank's share, or closes its journal's segment; all ranks call it at the same step, while
-        none is `busy`. False: not saved now, the memory has to be made larger first.
+        """Copy the rank's share, or close its journal segment. Return True if a save was started.
 
-        UnsavableError names a value that has no exact form, and then OtherRankFailed says so on all other
-        ranks: nothing is saved. A rank that fails later, while it writes, raises alone; the others hear from
-        their agents that the step is given up.
+        All ranks call this at the same step, while none is `busy`. It returns False if the memory must be
+        enlarged first.
+
+        UnsavableError names a value that has no exact form. Then the other ranks raise OtherRankFailed, and
+        nothing is saved. A rank that fails later, while it writes, raises alone. The others learn from
+        their agents that the step is abandoned.
         """
         written = self._journalling.extend(state, step, self._rank_plan)
         if written is None:
             try:
                 written = self._copy(state, step, wait=0.0)
             except BaseException:
-                self._journalling.end("the save that it would follow has failed")
+                self._journalling.end("the save that the journal would follow has failed")
                 raise
             if written is None:
                 return False
@@ -158,16 +165,18 @@ class MemoryCheckpoints:
     def stage_last(
         self, state: dict[str, Any], step: int, timeout: float = DECISION_SECONDS, *, end: bool = False
     ) -> Generation | None:
-        """The half of the last save that needs the process group. None: there is nowhere to write it.
+        """Do the half of the last save that needs the process group. Return None if there is no buffer to
+        write to.
 
-        `end`: the job ends with it. Then it goes to the store, where there is one.
+        `end`: True if the job ends with this state. Then the state goes to the job's store, if there is
+        one.
         """
         self._save.is_last = end
         generation = Generation(self.incarnation, step)
         if self._save.newest == generation:
             return generation
         if self._save.abandoned(generation):
-            return None  # the other ranks have saved it, and do not try again
+            return None  # The other ranks have saved it and do not try again.
         began = time.monotonic()
         self._journalling.end("the last save is a full one")
         self._worker.join(timeout)
@@ -178,26 +187,30 @@ class MemoryCheckpoints:
         return generation
 
     def finish_last(self, staged: Generation | None, timeout: float = DECISION_SECONDS) -> bool:
-        """The other half, and the decision. Whether the last step is committed."""
+        """Do the other half of the last save and wait for the decision. Return True if the last step is
+        committed.
+        """
         if staged is None:
-            failure = self._worker.failure or "no buffer was free, or its save has failed before"
+            failure = self._worker.failure or "no buffer was free, or an earlier save of this step failed"
             log_line(f"RANK {self._rank} COULD NOT SAVE THE LAST STEP: {failure}")
             return False
         return self.settle(timeout)
 
     def settle(self, timeout: float = DECISION_SECONDS) -> bool:
-        """Waits until the save in flight stands, on other nodes too where copies are made. Whether it is
-        committed, or there is none.
+        """Wait for the save in flight to be committed, and copied to other nodes if the job makes copies.
+
+        Return True if it is committed, or if no save was started.
         """
         return self._save.settle(timeout)
 
     def _copy(self, state: dict[str, Any], step: int, wait: float) -> Written | None:
-        """Copies the share into a buffer. None when any rank has nowhere to write.
+        """Copy the share into a buffer. Return None if any rank has no buffer to write to.
 
-        DataError when the program has restored nothing: its agent does not know where this run begins.
+        DataError if the program has not called `restore`: then the agent does not know where this run
+        starts.
         """
         if not self._buffers.may_save:
-            raise DataError("job.restore(model=...) comes before the first checkpoint")
+            raise DataError("call job.restore(model=...) before the first checkpoint")
         from convoy_workloads.runtime.tiers import planning, shard  # noqa: PLC0415
 
         began = time.monotonic()
@@ -240,30 +253,33 @@ class MemoryCheckpoints:
         return written
 
     def _buffer(self, size: int, wait: float) -> str | None:
-        """A buffer that may be written and holds so many bytes, within `wait` seconds; None without one."""
-        if self._buffers.room < size:
-            self._buffers.want(size)
+        """Wait up to `wait` seconds for a free buffer of at least `size` bytes. Return None if there is
+        none.
+        """
+        if self._buffers.capacity < size:
+            self._buffers.reserve(size)
             self._worker.join(wait)
         if wait and not self._status.buffer:
             self._buffers.wait_free(wait)
         buffer = self._buffers.free
         return buffer if buffer and len(self._buffers.bytes(buffer)) >= size else None
 
-    # Restoring.
+    # Restores.
 
     @property
     def journal(self) -> RestoreSession | None:
-        """What the chosen generation has behind its full save; None without."""
+        """The steps that the chosen generation has after its full save; None if it has none."""
         return self._restoring if self._restoring.journalled else None
 
     def choose(self, model: Any = None, optimizer: Any = None) -> Record | None:
-        """What all ranks go on from; None to begin at step 0. Every shard is here then. PeerLost,
-        StoreAway.
+        """Choose the generation that all ranks resume from, and fetch every shard of it. Return None to
+        start at step 0.
 
-        `optimizer` with the model's parameters: what a journal would be replayed through.
+        `optimizer`, with the model's parameters, is the one that would replay a journal. PeerLost if the
+        agents do not agree in time, StoreAway if the store does not respond.
         """
         return self._restoring.choose(model, optimizer)
 
     def load(self, state: dict[str, Any], record: Record) -> None:
-        """Reads the chosen generation's full save into `state`."""
+        """Read the full save of the chosen generation into `state`."""
         self._restoring.load(state)

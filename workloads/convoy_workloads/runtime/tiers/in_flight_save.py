@@ -1,4 +1,4 @@
-"""The newest save of a rank, from its copy in a buffer until it stands."""
+"""The newest save of a rank, from the write to its buffer until it is committed and copied."""
 
 from __future__ import annotations
 
@@ -17,30 +17,34 @@ from convoy_workloads.runtime.tiers.memory_client import AgentUnavailable, Memor
 from convoy_workloads.runtime.tiers.save_status import LOCAL, PEER, REMOTE, SaveStatus
 
 SEAL_SECONDS = 60.0
-SEAL_AGAIN_SECONDS = 3600.0
-"""For an agent to come back that was away when a buffer was written."""
+SEAL_RETRY_SECONDS = 3600.0
+"""Seconds to wait for an agent that was unavailable when a buffer was written."""
 END_SECONDS = 1800.0
-"""For the state that the job ends with to get to its store."""
+"""Longest time, in seconds, for the job's final state to reach its store."""
 MAX_ABANDONED = 64
-"""Generations that are remembered as abandoned."""
+"""Number of abandoned generations that are remembered."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """A save that lies in a buffer."""
+    """A save that is written to a buffer."""
 
     generation: Generation
     buffer: str
     length: int
-    """In bytes."""
+    """Length in bytes."""
     plan: str
-    """Digest of who writes what; shards of two plans make no generation."""
+    """Digest of the plan of all ranks. Shards of different plans do not form a generation."""
     extends: Generation | None = None
-    """Of a journal's segment: the save that it follows."""
+    """For a journal segment: the save that it follows."""
 
 
 class InFlightSave:
-    """Of one rank. A buffer is its agent's from the first byte on: `seal` follows `writing`, or `broken`."""
+    """The newest save of one rank.
+
+    After `start_write` the buffer belongs to the agent. `finish_write` and `seal`, or `abort_write`, must
+    follow.
+    """
 
     def __init__(
         self,
@@ -53,16 +57,17 @@ class InFlightSave:
     ) -> None:
         self.incarnation = context.incarnation
         self.written: Written | None = None
-        """What was written last."""
+        """The last save that was written."""
         self.written_at = time.monotonic()
-        """When that was; before the first, when this process began."""
+        """Time of that save; before the first save, the start of this process."""
         self.stall_seconds = 0.0
-        """For which the newest full save held the training up, without what is done once and not at each; not
-        the last, which may wait for a buffer."""
+        """Seconds that the newest full save stopped the training, without one-time preparations. The job's
+        last save is not counted, because it may wait for a buffer.
+        """
         self.is_last = False
-        """Whether the job ends with it."""
+        """True if the job ends with this save."""
         self.failed = False
-        """Whether a save that a segment would follow has failed."""
+        """True if the save that a segment would follow has failed."""
         self._abandoned: deque[Generation] = deque(maxlen=MAX_ABANDONED)
         self._world = context.world
         self._rank = context.rank
@@ -74,11 +79,11 @@ class InFlightSave:
         self._notices = notices
 
     def start_write(self, buffer: str, generation: Generation) -> None:
-        """A buffer is going to be written."""
+        """Record that a buffer is about to be written."""
         self._status.start_write(buffer, generation)
 
     def abort_write(self) -> None:
-        """It was not written after all."""
+        """Record that the buffer was not written."""
         self._status.finish_write()
 
     @property
@@ -87,17 +92,20 @@ class InFlightSave:
         return None if self.written is None else self.written.generation
 
     def finish_write(self, written: Written) -> None:
-        """It is written; the training may go on."""
+        """Record that the save is written. The training may continue."""
         self.written = written
         self.written_at = time.monotonic()
 
     def seal(self, written: Written) -> None:
-        """Tells the agent, beside the training, what lies in a buffer: from here on it is the agents' to do."""
+        """Report the content of a buffer to the agent in the background. The agents do everything after
+        that.
+        """
         self._worker.submit(self._seal, written)
 
     def abandon(self, generation: Generation) -> None:
-        """Tells the agent, beside the training, that this rank could not save what others may have saved, or
-        they would keep a buffer each for it until their agents give up.
+        """Report to the agent in the background that this rank could not save the generation.
+
+        Otherwise the other ranks would each keep a buffer for it until their agents abandon it.
         """
         self.failed = True
         if generation not in self._abandoned:
@@ -105,15 +113,16 @@ class InFlightSave:
         self._worker.submit(self._abandon, generation)
 
     def abandoned(self, generation: Generation) -> bool:
-        """Whether this rank could not save it, or its agent has given it up because another could not: no
-        agent takes it again.
+        """Return True if the generation is abandoned, by this rank or by its agent. No agent accepts it
+        again.
         """
         given_up = generation == self.newest and self._status.abandoned(generation)
         return given_up or generation in self._abandoned
 
     def settle(self, timeout: float) -> bool:
-        """Waits until the newest stands, on other nodes too where copies are made. Whether it is committed,
-        or there is none.
+        """Wait for the newest save to be committed, and copied to other nodes if the job makes copies.
+
+        Return True if it is committed, or if there is none.
         """
         deadline = time.monotonic() + timeout
         self._worker.join(timeout)
@@ -122,22 +131,27 @@ class InFlightSave:
             return True
         stands = self._status.wait_reached(newest, LOCAL, max(0.0, deadline - time.monotonic()))
         if not stands:
-            log_line(f"checkpoint {newest.name} is not committed: the job would continue from an older one")
+            log_line(f"checkpoint {newest.name} is not committed: a restart would resume from an older one")
         elif self._buffers.copies:
             copied = self._status.wait_reached(newest, PEER, max(0.0, deadline - time.monotonic()))
             if not copied and self._rank == 0:
-                log_line(f"checkpoint {newest.name} is on one node each: copies are not complete")
+                log_line(
+                    f"checkpoint {newest.name} is committed, but its copies on other nodes are not complete"
+                )
         if stands and self.is_last and self._remote:
             self._in_store(newest)
         return stands
 
     def _in_store(self, generation: Generation) -> None:
-        """Waits until what the job ends with is in its store; says so when it is not."""
+        """Wait for the job's final state to reach its store. Write to the log if it does not."""
         brought = self._status.uploads(generation) and self._status.wait_reached(
             generation, REMOTE, END_SECONDS
         )
         if not brought and self._rank == 0:
-            log_line(f"checkpoint {generation.name} IS NOT IN THE STORE: it goes with the job's memory")
+            log_line(
+                f"checkpoint {generation.name} IS NOT IN THE STORE: "
+                "it is lost when the job's memory is released"
+            )
 
     def _abandon(self, generation: Generation) -> None:
         self._client.request({"type": "abandon", "step": generation.step}, SEAL_SECONDS)
@@ -145,7 +159,7 @@ class InFlightSave:
     def _seal(self, written: Written) -> None:
         import torch  # noqa: PLC0415
 
-        follows, self.failed = written.extends, True  # unless the agent says otherwise
+        follows, self.failed = written.extends, True  # True until the agent reports success.
         question: Message = {
             "type": "seal",
             "buffer": written.buffer,
@@ -158,8 +172,8 @@ class InFlightSave:
             "last": self.is_last,
         }
         answer: Message = {}
-        deadline = time.monotonic() + SEAL_AGAIN_SECONDS
-        # Until it is known what became of the buffer it cannot be written: the agent may be looking at it.
+        deadline = time.monotonic() + SEAL_RETRY_SECONDS
+        # Until the agent responds, the buffer must not be written, because the agent may be reading it.
         while not answer and not self._notices.stale:
             try:
                 answer, _ = self._client.request(question, SEAL_SECONDS)

@@ -1,4 +1,4 @@
-"""Saves that are segments of the ranks' journals, where those are fewer bytes than full saves."""
+"""Saves as segments of the ranks' journals, used when they have fewer bytes than full saves."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from convoy_workloads.runtime.journal.journal import Journal
     from convoy_workloads.runtime.tiers.planning import RankPlan
 
-SEGMENTS_AGAIN_SECONDS = 60.0
-"""Between two tries to get memory for segments that there was not."""
+RETRY_SECONDS = 60.0
+"""Seconds between two requests for segment memory that was not available."""
 
 
 class JournalSaves:
-    """Of one rank: has a journal when every rank has one of the same gradients."""
+    """The journal of one rank. It exists only if every rank has a journal of the same gradients."""
 
     def __init__(
         self,
@@ -44,19 +44,19 @@ class JournalSaves:
         self._buffers = buffers
         self._save = save
         self._journal: Journal | None = None
-        self._refused = -SEGMENTS_AGAIN_SECONDS
+        self._refused_at = -RETRY_SECONDS
         self._saved = 0
         """Step of the newest save; 0 before."""
         self._gap = 0
-        """Steps between the two newest saves."""
+        """Number of steps between the two newest saves."""
 
     @property
     def writing(self) -> bool:
-        """Whether the coming steps go to a segment."""
+        """True if the coming steps are written to a segment."""
         return self._journal is not None and self._journal.writing
 
     def start(self, model: Any, optimizer: Any) -> None:
-        """Looks at what is to be trained. All ranks call it."""
+        """Create the journal if the model and the optimizer allow it. All ranks call this."""
         from convoy_workloads.runtime.journal.allowed import Refused  # noqa: PLC0415
         from convoy_workloads.runtime.journal.journal import Journal  # noqa: PLC0415
 
@@ -68,14 +68,14 @@ class JournalSaves:
         self._journal = journal if set(gather(structure, self._group)) == {structure} else None
 
     def end(self, reason: str) -> None:
-        """The next save is a full one."""
+        """End the journal. The next save is a full save."""
         if self._journal is not None:
             self._journal.end(reason)
 
     def extend(self, state: dict[str, Any], step: int, rank_plan: RankPlan | None) -> Written | None:
-        """Closes the open segment, when all ranks have one that follows the newest save; else None.
+        """Close the open segment if every rank has one that follows the newest save. Otherwise return None.
 
-        `dealt`: who writes what of a full save. When it fails on a rank, it raises on all.
+        `rank_plan`: this rank's plan of a full save. A failure on one rank raises on all ranks.
         """
         journal = self._journal
         if journal is None or not all_true(lambda: journal.ready and not self._save.failed, self._group):
@@ -96,7 +96,7 @@ class JournalSaves:
             every = all_true(closes, self._group)
         finally:
             if not every:
-                journal.end("a rank could not write its part")
+                journal.end("a rank could not close its segment")
         if not every or closed is None or rank_plan is None:
             self._report_inexact(journal.check())
             return None
@@ -110,14 +110,16 @@ class JournalSaves:
         return written
 
     def on_full_save(self, generation: Generation) -> None:
-        """A full save is copied: what the journal has made since the last one is looked at."""
+        """Start the journal anew after a full save. First check the steps that it recorded since the
+        previous save.
+        """
         if self._journal is None:
             return
         self._report_inexact(self._journal.check())
         self._journal.on_full_save(generation)
 
     def open_next(self, step: int, full: int) -> None:
-        """After a save: lets the coming steps be written, if that makes the next save smaller.
+        """After a save, open a segment for the coming steps if that makes the next save smaller.
 
         `full`: bytes of a full save.
         """
@@ -130,13 +132,16 @@ class JournalSaves:
         name = next((one for one in self._status.segments if one in fitting), "")
         if name:
             journal.open(name, self._buffers.bytes(name), self._gap)
-        elif not fitting and time.monotonic() - self._refused >= SEGMENTS_AGAIN_SECONDS:
-            self._refused = time.monotonic()
-            self._buffers.want_segments(journal.buffers(self._gap, full), size)
+        elif not fitting and time.monotonic() - self._refused_at >= RETRY_SECONDS:
+            self._refused_at = time.monotonic()
+            self._buffers.reserve_segments(journal.buffers(self._gap, full), size)
 
     def _report_inexact(self, found: str) -> None:
         if found:
-            log_line(f"JOURNAL INEXACT: {found} is not what its gradients make; full checkpoints come next")
+            log_line(
+                f"JOURNAL INEXACT: replaying its gradients does not reproduce {found}; "
+                "the next checkpoints are full saves"
+            )
             self._worker.submit(self._send_inexact, found)
 
     def _send_inexact(self, what: str) -> None:

@@ -1,8 +1,8 @@
-"""The rank's own line to the agent's memory: one question at a time, each answered within a deadline.
+"""The rank's connection to the agent's checkpoint memory. One request at a time, each with a deadline.
 
-Apart from the link on which the rank reports, so that neither waits for the other. The agent may be away (an
-upgrade takes seconds): what is asked then is asked again of its successor, which has all that the one before
-had. The training never waits for it; restoring does.
+It is separate from the link on which the rank reports, so that neither waits for the other. The agent may
+be unavailable for some seconds during an upgrade. Then the request is repeated to its successor, which has
+the same memory. The training never waits for this connection; a restore does.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any
 from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
 
 RESPONSE_SECONDS = 30.0
-"""For one answer, unless more is allowed."""
+"""Default limit, in seconds, for one response."""
 _RECONNECT_SECONDS = (0.05, 1.0)
 _MOST_FILES = 64
 
 
 class AgentUnavailable(OSError):
-    """No agent has answered in time."""
+    """No agent responded in time."""
 
 
 class MappedFile:
@@ -37,7 +37,7 @@ class MappedFile:
         try:
             size = os.fstat(fd).st_size
             access = mmap.PROT_READ | (mmap.PROT_WRITE if write else 0)
-            # Later first touches of pages, one by one, would cost more than the copy.
+            # Populate all pages at once. Page faults during the copy would cost more than the copy itself.
             flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0x8000)
             self.map = mmap.mmap(fd, size, flags, access)
         finally:
@@ -45,14 +45,14 @@ class MappedFile:
         self.bytes = memoryview(self.map)
 
     def close(self) -> None:
-        """Unmaps it, or leaves that to whoever still looks at it."""
+        """Unmap the file. If a view of it is still in use, its last user unmaps it."""
         with contextlib.suppress(BufferError):
             self.bytes.release()
             self.map.close()
 
 
 class MemoryClient:
-    """Dialled when it is first needed, and again whenever it breaks."""
+    """Connects at the first request, and reconnects after every failure."""
 
     def __init__(self, path: str, hello: Message) -> None:
         self._path = path
@@ -64,7 +64,10 @@ class MemoryClient:
         self._files: list[int] = []
 
     def request(self, question: Message, seconds: float = RESPONSE_SECONDS) -> tuple[Message, list[int]]:
-        """The answer, and the descriptors that came with it, which the caller closes. Away in the end."""
+        """Return the response and the file descriptors that came with it. The caller closes them.
+
+        AgentUnavailable if no agent responds within `seconds`.
+        """
         deadline = time.monotonic() + seconds
         pause = _RECONNECT_SECONDS[0]
         with self._lock:
@@ -74,12 +77,12 @@ class MemoryClient:
                 except (OSError, FrameError) as error:
                     self._disconnect()
                     if time.monotonic() + pause >= deadline:
-                        raise AgentUnavailable(f"the agent does not answer: {error}") from error
+                        raise AgentUnavailable(f"the agent does not respond: {error}") from error
                 time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads dials, no secret
                 pause = min(2 * pause, _RECONNECT_SECONDS[1])
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Close the connection."""
         with self._lock:
             self._disconnect()
 
@@ -97,7 +100,7 @@ class MemoryClient:
             answer = self._messages.pop(0)
             files, self._files = self._files[: answer.get("files", 0)], self._files[answer.get("files", 0) :]
             if answer["type"] == "wait":
-                # It works on it. So long as it says so it is not away.
+                # The agent is working on the request. While it reports so, it counts as available.
                 deadline = max(deadline, time.monotonic() + RESPONSE_SECONDS)
                 continue
             return answer, files
@@ -109,7 +112,7 @@ class MemoryClient:
         data, ancillary, flags, _ = self._socket.recvmsg(65536, socket.CMSG_LEN(_MOST_FILES * size))
         self._files += _descriptors(ancillary)
         if not data or flags & socket.MSG_CTRUNC:
-            raise ConnectionError("the agent hung up")
+            raise ConnectionError("the agent closed the connection")
         self._messages += self._decoder.feed(data)
 
     def _disconnect(self) -> None:

@@ -1,4 +1,4 @@
-"""Saves that a program plans itself (runtime/adapters/dcp.py). Nothing here uses the ranks' group."""
+"""Saves that a program plans itself (runtime/adapters/dcp.py). Nothing here uses the ranks' process group."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from convoy_workloads.runtime.tiers.shard import Layout
 
 PLANNED = "by the program"
-"""Stands for the plan of a generation that the program has planned, anew for each."""
+"""The plan of a generation that the program planned. Each such generation has its own plan."""
 
 
 class PlannedSaves:
-    """Of one rank."""
+    """The planned saves of one rank."""
 
     def __init__(
         self,
@@ -41,21 +41,21 @@ class PlannedSaves:
         self._restoring = restoring
         self._notices = notices
         self._layout: Layout | None = None
-        """Of the newest save."""
+        """Layout of the newest save."""
 
     @property
     def may_save(self) -> bool:
-        """Whether it is settled what this run goes on from, so that it may save."""
+        """True once the state to resume from is decided, so that this run may save."""
         return self._buffers.may_save
 
     @property
     def shards(self) -> list[Any]:
-        """What is gone on from, until `done_reading`."""
+        """The shards to resume from, until `done_reading`."""
         return self._restoring.shards
 
     def done_reading(self) -> None:
-        """Everything that is needed of `shards` is read: this rank may save from now on. Again it does
-        nothing. PeerLost.
+        """Release the shards and allow saves. Later calls do nothing. PeerLost if the agent does not
+        respond.
         """
         if self.may_save:
             return
@@ -65,38 +65,40 @@ class PlannedSaves:
         self._buffers.start(size + SPARE)
 
     def ensure_capacity(self, size: int) -> str:
-        """Has the buffers hold `size` bytes at least. Why that cannot be; empty when they do."""
+        """Make the buffers at least `size` bytes large. Return why this is not possible; empty on success."""
         self._worker.join(SEAL_SECONDS)
         if self._worker.working:
-            return "the save before is not sealed yet"
-        if self._buffers.room < size:
-            self._buffers.want(size)
+            return "the previous save is not sealed yet"
+        if self._buffers.capacity < size:
+            self._buffers.reserve(size)
             self._worker.join(SEAL_SECONDS)
-        return "" if self._buffers.room >= size else self._worker.failure or "the agent is away"
+        return "" if self._buffers.capacity >= size else self._worker.failure or "the agent does not respond"
 
     def wait_free(self, seconds: float) -> bool:
-        """Whether a buffer can be written, within so many seconds. PeerLost when a later incarnation of the job
-        exists.
+        """Wait up to `seconds` for a free buffer. Return True if there is one.
+
+        PeerLost if a later incarnation of the job exists.
         """
         if self._notices.stale:
             raise PeerLost("a later incarnation of this job exists")
         return self._buffers.wait_free(seconds)
 
     def check(self, step: int) -> None:
-        """ValueError for a step that is not beyond the last one, StepAbandoned for one that a rank could not
-        save before.
+        """Raise an error if `step` cannot be saved.
+
+        ValueError if it is not beyond the last saved step. StepAbandoned if a rank has failed to save it.
         """
         save, generation = self._save, Generation(self._save.incarnation, step)
         if save.abandoned(generation):
             raise StepAbandoned(
-                f"step {step} was given up, as a rank could not save it: until the job restarts only a later "
-                "step can be saved"
+                f"step {step} was given up, because a rank could not save it: until the job restarts, "
+                "only a later step can be saved"
             )
         if save.newest is not None and generation <= save.newest:
-            raise ValueError(f"step {step} is not beyond step {save.newest.step}, which was saved before")
+            raise ValueError(f"step {step} is not beyond step {save.newest.step}, which is saved already")
 
     def abandon(self, step: int) -> None:
-        """This rank could not `put` what others may have put: all give it up. Nothing for a step that was
+        """Abandon the step on all ranks, because this rank failed in `put`. Do nothing for a step that was
         put.
         """
         generation = Generation(self._save.incarnation, step)
@@ -104,10 +106,11 @@ class PlannedSaves:
             self._save.abandon(generation)
 
     def put(self, items: Any, tensors: Any, texts: dict[str, str], step: int, *, last: bool = False) -> str:
-        """Copies the tensors of `items` and `texts`, by name, into a free buffer; it is sealed beside the
-        training. Why that cannot be; empty when it is done. ValueError, StepAbandoned as `check`.
+        """Copy the tensors of `items`, and the `texts` by name, into a free buffer. It is sealed in the
+        background.
 
-        `last`: the job ends with it.
+        Return why this is not possible; empty on success. Raise the errors of `check`. `last`: True if the
+        job ends with this state.
         """
         from convoy_workloads.runtime.tiers import planning, shard  # noqa: PLC0415
 

@@ -1,7 +1,8 @@
-"""Who writes what: the ranks agree once, and again only when the structure of the state changes.
+"""The plan of a save: which rank writes what. The ranks agree once, and again when the structure of the
+state changes.
 
-torch.distributed.checkpoint plans it: replicated tensors are written once, spread over the ranks. The values
-are taken from the state anew at every save; only where they go is remembered.
+torch.distributed.checkpoint makes the plan: replicated tensors are written once, spread over the ranks. The
+values are read from the state at every save; only their positions are remembered.
 """
 
 from __future__ import annotations
@@ -27,21 +28,22 @@ class RankPlan:
     """This rank's part of every save until the structure changes."""
 
     structure: str
-    """Digest of this rank's own state, by names, shapes and types, that the plan was made for."""
+    """Digest of the names, shapes and types of this rank's state at the time of planning."""
     items: tuple[WriteItem, ...]
     """Tensors, in the order of the layout."""
     named: tuple[WriteItem, ...]
-    """What is no tensor."""
+    """Values that are not tensors."""
     layout: Layout
     plan: str
-    """Digest of all ranks' plans together: shards of another plan do not belong to the same generation."""
+    """Digest of the plans of all ranks. Shards of different plans do not belong to the same generation."""
 
 
 def without_duplicates(plans: list[SavePlan]) -> list[SavePlan]:
-    """The ranks' plans without what a lower rank saves under the same name: small tensors, and what is none.
+    """Remove from each rank's plan the small tensors and values that a lower rank saves under the same
+    name.
 
-    DCP would spread them over the ranks. But ranks may have different values of them, and the lowest rank's
-    are what DistributedDataParallel gives to all.
+    DCP would spread them over the ranks. But their values may differ between ranks, and
+    DistributedDataParallel gives the lowest rank's values to all.
     """
     seen: set[tuple[str, Any]] = set()
     found = []
@@ -62,7 +64,7 @@ def _context(item: WriteItem) -> tuple[str, Any]:
 
 
 class StateSnapshot:
-    """A state as it is now, to be copied from."""
+    """The current state, from which a save copies."""
 
     def __init__(self, state: dict[str, Any]) -> None:
         self.planner = DefaultSavePlanner()
@@ -70,24 +72,24 @@ class StateSnapshot:
         self.local: SavePlan = self.planner.create_local_plan()
         self.structure = _structure(self.local)
         self._texts: dict[str, str] = {}
-        """By name, what is no tensor, once it was asked for."""
+        """Encoded values that are not tensors, by name. Each is encoded at its first use."""
 
     def fits(self, rank_plan: RankPlan | None, facts: Mapping[str, Any]) -> bool:
-        """Whether it can be written as it was dealt out before."""
+        """Return True if the state can be written by the existing plan."""
         if rank_plan is None or rank_plan.structure != self.structure:
             return False
         return shard.fits(rank_plan.layout, self.texts(rank_plan), facts)
 
     def tensors(self, rank_plan: RankPlan) -> list[torch.Tensor]:
-        """Of this rank's part, in the order of the layout."""
+        """Return the tensors of this rank's part, in the order of the layout."""
         return [self.planner.lookup_object(item.index) for item in rank_plan.items]
 
     def texts(self, rank_plan: RankPlan) -> dict[str, str]:
-        """By name, what is no tensor. UnsavableError; not again for what was asked for before."""
+        """Return the encoded values that are not tensors, by name. UnsavableError without an exact form."""
         return self.named(rank_plan.named)
 
     def named(self, items: Iterable[WriteItem]) -> dict[str, str]:
-        """The texts of these. UnsavableError."""
+        """Return the encoded values of `items`, by name. UnsavableError if one has no exact form."""
         return {item.index.fqn: self._text(item) for item in items}
 
     def _text(self, item: WriteItem) -> str:
@@ -101,10 +103,10 @@ class StateSnapshot:
 
 
 def plan_save(snapshot: StateSnapshot, group: Any = None) -> RankPlan:
-    """Agrees with all ranks of `group` (None: alone) who writes what.
+    """Agree with all ranks of `group` which rank writes what. `group` None: the rank is alone.
 
-    UnsavableError where a value has no exact form, torch's error where the ranks' states do not go together;
-    OtherRankFailed on the other ranks.
+    UnsavableError if a value has no exact form; torch's error if the ranks' states do not match. The other
+    ranks then raise OtherRankFailed.
     """
     rank = dist.get_rank(group) if group is not None else 0
     world = dist.get_world_size(group) if group is not None else 1
@@ -127,24 +129,24 @@ def plan_save(snapshot: StateSnapshot, group: Any = None) -> RankPlan:
 
 
 def _global_plan(snapshot: StateSnapshot, plans: list[Any]) -> list[Any]:
-    """On rank 0, for each rank: its part of all ranks' plans, and the digest of them together."""
+    """Return, on rank 0, the part of each rank in the merged plan, with the digest of the whole plan."""
     merged, _ = snapshot.planner.create_global_plan(without_duplicates(plans))
     whole = hashlib.sha256("\n".join(_structure(plan) for plan in merged).encode()).hexdigest()[:16]
     return [(plan, whole) for plan in merged]
 
 
 def lay_out_items(items: Iterable[WriteItem], texts: Mapping[str, str]) -> Layout:
-    """Where the tensors of a plan go, behind an index with room for what is no tensor."""
+    """Return the positions of a plan's tensors, after an index with room for the other values."""
     wanted = [_wanted(item) for item in items]
     draft = shard.lay_out(wanted, 0)
     return shard.lay_out(wanted, len(shard.index(draft.parts, texts, {})))
 
 
 class ShardLoadPlanner(DefaultLoadPlanner):
-    """Puts what was saved where the state of this rank wants it, whatever ranks saved it."""
+    """A load planner that accepts shards from any number of ranks."""
 
     def load_bytes(self, read_item: Any, value: Any) -> None:
-        """A value that is no tensor."""
+        """Load a value that is not a tensor."""
         found = values.loads(value.read().decode())
         *way, last = self.mappings[read_item.dest_index.fqn]
         target: Any = self.original_state_dict
@@ -174,5 +176,5 @@ def _structure(plan: SavePlan) -> str:
 
 
 def facts(step: int, world: int) -> Mapping[str, Any]:
-    """What is said of a generation beside its state."""
+    """Return the metadata that is stored with a generation."""
     return {"step": step, "torch": str(torch.__version__), "world": world}

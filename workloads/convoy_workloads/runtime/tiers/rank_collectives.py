@@ -1,4 +1,4 @@
-"""What the ranks find out together, over a gloo group of all of them; alone, each for itself."""
+"""Collectives of all ranks over a gloo group. A rank that is alone gets its own value."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RankGroup:
-    """All ranks of the incarnation, as one of them sees them."""
+    """All ranks of the incarnation, from the view of one of them."""
 
     rank: int
-    """This rank."""
+    """Number of this rank."""
     world: int
-    """The number of ranks."""
+    """Number of ranks."""
     gloo: Any
-    """The gloo group of all ranks; None when alone."""
+    """Gloo group of all ranks; None if the rank is alone."""
 
 
 _HOLDS, _DOES_NOT, _FAILED = range(3)
 
 
 def gather(value: Any, group: Any) -> list[Any]:
-    """What every rank has, by rank. All ranks of `group` call it; None: alone."""
+    """Return the value of every rank, in rank order. All ranks of `group` call this; None: the rank is
+    alone.
+    """
     if group is None:
         return [value]
     import torch.distributed as dist  # noqa: PLC0415
@@ -38,17 +40,18 @@ def gather(value: Any, group: Any) -> list[Any]:
 
 
 def all_true(holds: Callable[[], bool], group: Any) -> bool:
-    """Whether it holds on every rank. All ranks of `group` call it; None: alone.
+    """Return True if `holds` returns True on every rank. All ranks of `group` call this; None: the rank is
+    alone.
 
-    When finding it out fails on a rank, all raise: that one its error, the others OtherRankFailed. So `holds`
-    may not use the group itself.
+    If `holds` raises on a rank, all ranks raise: that rank its error, the others OtherRankFailed. So
+    `holds` must not use the group.
     """
     if group is None:
         return holds()
     failure: Exception | None = None
     try:
         vote = _HOLDS if holds() else _DOES_NOT
-    except Exception as error:  # the others wait for this rank's vote
+    except Exception as error:  # The other ranks wait for this rank's vote.
         failure, vote = error, _FAILED
     highest = _highest(vote, group)
     if highest == _FAILED:
@@ -60,8 +63,8 @@ def all_true(holds: Callable[[], bool], group: Any) -> bool:
 
 
 def value_if_all(work: Callable[[], T | None], group: Any) -> T | None:
-    """What `work` gives on this rank, when it gives something on all; None when it gives None on one. Fails
-    as `all_hold` does.
+    """Return this rank's result of `work` if no rank's result is None; otherwise None. Errors are those of
+    `all_true`.
     """
     found: T | None = None
 
@@ -74,7 +77,9 @@ def value_if_all(work: Callable[[], T | None], group: Any) -> T | None:
 
 
 def run_on_all(work: Callable[[], T], group: Any) -> T:
-    """What `work` gives on this rank, once it has succeeded on all. Fails as `all_hold` does."""
+    """Return this rank's result of `work` once it has succeeded on all ranks. Errors are those of
+    `all_true`.
+    """
     found: list[T] = []
 
     def done() -> bool:

@@ -1,4 +1,4 @@
-"""Loading a generation from its shards, through the planner of torch.distributed.checkpoint."""
+"""The load of a generation from its shards, through the planner of torch.distributed.checkpoint."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from convoy_workloads.runtime.tiers.shard import Part
 
 
 class SavedValues(Protocol):
-    """Tensors and values that were saved together: a shard, or what a journal's segment has of them."""
+    """Tensors and values that were saved together: a shard, or the full part of a journal segment."""
 
     @property
     def parts(self) -> Sequence[Part]:
-        """Boxes of tensors."""
+        """The boxes of tensors."""
         ...
 
     @property
     def values(self) -> Mapping[str, str]:
-        """By name, the texts of what is no tensor."""
+        """The encoded values that are not tensors, by name."""
         ...
 
     def tensor(self, part: Part) -> torch.Tensor:
-        """The values of a part."""
+        """Return the values of a part."""
         ...
 
 
 def load(state: dict[str, Any], shards: Iterable[SavedValues], *, partial: bool = False) -> None:
-    """Reads into `state`, by name and place, whatever number of ranks had saved it.
+    """Read the shards into `state`, by name and position. Any number of ranks may have saved them.
 
-    What need not have been saved is dropped from `state`, see `drop_unsaved`; with `partial` whatever was not
-    saved stays as it is. Needs no other rank.
+    Entries that a checkpoint need not contain are dropped from `state`; see `drop_unsaved`. With `partial`,
+    entries that were not saved stay as they are. Needs no other rank.
     """
     reader = ShardReader(shards)
     if not partial:
@@ -59,7 +59,7 @@ def load(state: dict[str, Any], shards: Iterable[SavedValues], *, partial: bool 
 
 
 class ShardReader(StorageReader):
-    """torch.distributed.checkpoint's view of the shards of one generation."""
+    """The view of torch.distributed.checkpoint on the shards of one generation."""
 
     def __init__(self, shards: Iterable[SavedValues]) -> None:
         self._parts: dict[MetadataIndex, tuple[SavedValues, Part]] = {}
@@ -71,18 +71,18 @@ class ShardReader(StorageReader):
 
     @property
     def names(self) -> set[str]:
-        """Of everything that was saved."""
+        """The names of all saved entries."""
         return {index.fqn for index in self._parts} | set(self._values)
 
     def value(self, name: str) -> io.BytesIO:
-        """What is no tensor, as `ShardLoadPlanner` reads it."""
+        """Return a value that is not a tensor, in the form that `ShardLoadPlanner` reads."""
         return io.BytesIO(self._values[name].encode())
 
     def reset(self, checkpoint_id: Any = None) -> None:
-        """Nothing is kept between two loads."""
+        """Do nothing: no state is kept between two loads."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """What was saved, in DCP's words."""
+        """Return the description of the saved entries as DCP's Metadata."""
         found: dict[str, Any] = {name: BytesStorageMetadata() for name in self._values}
         for _, part in self._parts.values():
             if part.name not in found:
@@ -95,18 +95,18 @@ class ShardReader(StorageReader):
     def set_up_storage_reader(
         self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
     ) -> None:
-        """Everything is there already."""
+        """Do nothing: all shards are in memory."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """As it is."""
+        """Return the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """As they are."""
+        """Return the plans unchanged."""
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Copies every item that the plan asks for."""
+        """Copy every item that the plan requests."""
         for item in plan.items:
             if item.type is LoadItemType.BYTE_IO:
                 planner.load_bytes(item, self.value(item.storage_index.fqn))
@@ -124,5 +124,5 @@ class ShardReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
-        """There is none: shards are handed over."""
+        """Return True for None only: the shards are passed in, not located by an id."""
         return checkpoint_id is None

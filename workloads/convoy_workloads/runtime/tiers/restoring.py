@@ -1,4 +1,6 @@
-"""What an incarnation goes on from: chosen by the agents, fetched to this node, read by its ranks."""
+"""The restore at the start of an incarnation. The agents choose a generation and fetch it to this node;
+ranks read it.
+"""
 
 from __future__ import annotations
 
@@ -12,44 +14,46 @@ from convoy_workloads.runtime.tiers.memory_client import AgentUnavailable, Mappe
 from convoy_workloads.runtime.tiers.rank_collectives import gather
 
 RESTORE_SECONDS = 240.0
-"""For the agents to agree on what to go on from, and for each shard to be fetched."""
+"""Seconds for the agents to agree on a generation, and for each shard to be fetched."""
 ATTEMPTS = 8
-"""Restores that may fail because a shard turns out to be broken."""
+"""Most restores that may fail because a shard is damaged."""
 
 
 class RestoreSession:
-    """Of one rank: once, before it saves."""
+    """The restore of one rank. It happens once, before the first save."""
 
     def __init__(self, client: MemoryClient, rank: int, group: Any = None) -> None:
-        """`group`: gloo, all ranks; None when alone."""
+        """`group`: gloo group of all ranks; None if the rank is alone."""
         self._client = client
         self._rank = rank
         self._group = group
         self._shards: list[tuple[Any, MappedFile]] = []
         self._segment_files: list[tuple[MappedFile, int]] = []
-        """What is behind the full save: files of segments, and their lengths."""
+        """Files of the journal segments after the full save, with their lengths."""
         self._segments: list[Any] = []
         self._attempt = 0
         self._broken: list[list[str]] = []
-        """Shards that could not be read, with the nodes that had them."""
+        """Shards that could not be read, with the nodes that held them."""
         self._full_saves_only = False
-        """Whether full saves alone are of use."""
+        """True if journals cannot be used."""
 
     @property
     def shards(self) -> list[Any]:
-        """Of the full save that `choose` has found, until `done`."""
+        """The shards of the chosen full save, until `done`."""
         return [one for one, _ in self._shards]
 
     @property
     def journalled(self) -> bool:
-        """Whether what is restored ends in a journal: `load` is followed by `replay` and `overlay` then."""
+        """True if the chosen generation ends in a journal. Then `replay` and `overlay` must follow `load`."""
         return bool(self._segments)
 
     def choose(self, model: Any = None, optimizer: Any = None) -> Record | None:
-        """What all ranks go on from; None to begin at step 0. Every shard is here then.
+        """Choose the generation that all ranks resume from, and fetch every shard of it. Return None to
+        start at step 0.
 
-        `optimizer` with the model's parameters: what a journal would be replayed through.
-        PeerLost when the agents do not agree in time, or a later incarnation has begun; StoreAway when they
+        `optimizer`, with the model's parameters, is the one that would replay a journal.
+
+        PeerLost if the agents do not agree in time or a later incarnation has started; StoreAway if they
         wait for the store.
         """
         while self._attempt < ATTEMPTS:
@@ -57,25 +61,26 @@ class RestoreSession:
             self._attempt += 1
             answer = self._request({"type": "restore", **asked})
             if answer["message"] and self._rank == 0:
-                log_line(f"RESTORING: {answer['message']}")
+                log_line(f"RESTORE: {answer['message']}")
             troubles = self._fetch(answer)
-            # A shard may also be gone without anybody to blame, and is tried again.
+            # A shard may also be missing on every node. Then the restore is tried again without a damaged
+            # node.
             whole = not troubles and len(self._shards) == len(answer["shards"])
             refusal = self._refusal(model, optimizer) if whole else ""
             notices = gather((answer["generation"], whole, troubles, refusal), self._group)
             if any(generation != answer["generation"] for generation, *_ in notices):
-                raise PeerLost("the ranks were not told of the same generation")
+                raise PeerLost("the agents offered different generations to different ranks")
             self._broken += [one for *_, found, _ in notices for one in found if one not in self._broken]
             refusals = [one for *_, one in notices if one]
             if refusals and self._rank == 0:
-                log_line(f"NOT REPLAYED, the last full checkpoint is taken: {refusals[0]}")
+                log_line(f"JOURNAL NOT REPLAYED: {refusals[0]}; restoring the last full checkpoint instead")
             self._full_saves_only = self._full_saves_only or bool(refusals)
             if refusals or not all(whole for _, whole, *_ in notices):
                 self._drop()
                 continue
             if answer["generation"] is None:
                 if answer["lost"] and self._rank == 0:
-                    log_line("NO CHECKPOINT IS WHOLE ANY MORE: the job begins at step 0")
+                    log_line("NO COMPLETE CHECKPOINT IS LEFT: the job starts at step 0")
                 self._request({"type": "restored"})
                 return None
             pair = answer["generation"]
@@ -83,7 +88,7 @@ class RestoreSession:
         raise PeerLost(f"{ATTEMPTS} checkpoints could not be read")
 
     def load(self, state: dict[str, Any]) -> None:
-        """Reads the chosen generation's full save into `state`."""
+        """Read the full save of the chosen generation into `state`."""
         from convoy_workloads.runtime.tiers import reading  # noqa: PLC0415
 
         reading.load(state, self.shards)
@@ -91,9 +96,9 @@ class RestoreSession:
             self.done()
 
     def replay(self, model: Any, optimizer: Any) -> bool:
-        """Takes the program's objects, which hold the full save, through the steps behind it. Whether that
-        made what was there when it was saved, as far as anybody has looked; if not, `pass_over` comes next.
-        All ranks call it.
+        """Replay the journal on the program's objects, which hold the full save. All ranks call this.
+
+        Return True if the result matches the fingerprints in the journal. After False, call `pass_over`.
         """
         from convoy_workloads.runtime.journal.fingerprints import ReplayCheck  # noqa: PLC0415
         from convoy_workloads.runtime.journal.journal import parameters_of  # noqa: PLC0415
@@ -106,23 +111,30 @@ class RestoreSession:
         if self._rank == 0:
             if wrong:
                 log_line(
-                    f"JOURNAL INEXACT: {wrong[0]} was not what it makes; the last full checkpoint is taken"
+                    f"JOURNAL INEXACT: its replay does not reproduce {wrong[0]}; "
+                    "restoring the last full checkpoint instead"
                 )
             else:
-                log_line(f"replayed {steps} steps of the journal")
+                log_line(f"replayed {steps} steps from the journal")
         return not wrong
 
     def pass_over(self) -> Record:
-        """After a replay that made something else: the full save alone, to be loaded. PeerLost."""
+        """Discard the journal after an inexact replay. Return the record of the full save, which must be
+        loaded again.
+
+        PeerLost if it cannot be fetched any more.
+        """
         self._drop()
         self._full_saves_only = True
         record = self.choose()
         if record is None:
-            raise PeerLost("the full checkpoint behind a journal is gone")
+            raise PeerLost("the full checkpoint that the journal follows no longer exists")
         return record
 
     def overlay(self, state: dict[str, Any]) -> None:
-        """Reads what no step makes, such as generators and buffers, into the state after the replay."""
+        """Read the values that no step computes, such as generators and buffers, into the state after the
+        replay.
+        """
         from convoy_workloads.runtime.journal.journal import last_segments  # noqa: PLC0415
         from convoy_workloads.runtime.tiers import reading  # noqa: PLC0415
 
@@ -130,12 +142,14 @@ class RestoreSession:
         self.done()
 
     def done(self) -> None:
-        """Everything that is needed is read: gives the shards back. PeerLost."""
+        """Release the shards, because everything needed has been read. PeerLost if the agent does not
+        respond.
+        """
         self._drop()
         self._request({"type": "restored"})
 
     def _refusal(self, model: Any, optimizer: Any) -> str:
-        """Why the journal that was fetched cannot be replayed by this rank; empty when it can."""
+        """Return why this rank cannot replay the fetched journal; empty if it can."""
         if not self._segment_files:
             return ""
         from convoy_workloads.runtime.journal import journal, segment_reader  # noqa: PLC0415
@@ -150,12 +164,14 @@ class RestoreSession:
         return journal.refusal(model, optimizer, self._segments)
 
     def _fetch(self, answer: Message) -> list[list[str]]:
-        """Maps every shard, up to one that is not here any more: (node, id) of where it could not be read."""
+        """Map every shard. Stop at one that cannot be read, and return the (node, id) pairs of its damaged
+        copies.
+        """
         from convoy_workloads.runtime.tiers import shard  # noqa: PLC0415
 
         names = answer["shards"]
         first = self._rank % max(1, len(names))
-        # Each begins elsewhere, or all would ask one node at a time.
+        # Each rank starts at another shard, so that not all ranks read from one node at the same time.
         for name in [*names[first:], *names[:first]]:
             found, files = self._request_files({"type": "shard", "shard": name})
             areas = [MappedFile(fd, write=False) for fd in files]
@@ -180,7 +196,9 @@ class RestoreSession:
         except AgentUnavailable as error:
             raise PeerLost(str(error)) from error
         if answer.get("store"):
-            raise StoreAway(f"the checkpoint is in the store alone: {answer.get('why')}")
+            raise StoreAway(
+                f"the checkpoint exists only in the store, which does not respond: {answer.get('why')}"
+            )
         if answer["type"] in ("failed", "refused"):
-            raise PeerLost(f"no checkpoint from the node's memory: {answer.get('why')}")
+            raise PeerLost(f"the agent offers no checkpoint from its node's memory: {answer.get('why')}")
         return answer, files

@@ -1,4 +1,4 @@
-"""How a rank's saves stand in its node's memory, and which buffer it may write next."""
+"""The progress of a rank's saves, polled from the agent, and the buffers that the rank may write next."""
 
 from __future__ import annotations
 
@@ -15,50 +15,53 @@ from convoy_workloads.runtime.tiers.memory_client import RESPONSE_SECONDS, Agent
 LOCAL, PEER, REMOTE = "local", "peer", "remote"
 _PAUSE = 1.0
 _TIMED = 8
-"""Saves on their way whose time is taken; there are no more buffers than that."""
+"""Most unfinished saves whose time is measured; there are no more buffers than that."""
 
 
 class SaveStatus:
-    """Asks again and again, on a line of its own, as long as the process lives."""
+    """Polls the agent on its own connection as long as the process lives."""
 
     def __init__(self, client: MemoryClient) -> None:
         self._client = client
         self._changed = threading.Condition()
         self._written = 0
-        """Saves that the agent has heard of."""
+        """Number of writes that the agent knows to be finished."""
         self._writing: dict[str, tuple[Generation, int]] = {}
-        """By buffer, the generation, and `_written` when it began. Until the agent is known to know of it, it
-        may still call the buffer free."""
+        """For each buffer being written: the generation, and `_written` at the start of the write. Until
+        the agent knows of the write, it may still report the buffer as free.
+        """
         self._buffer = ""
         self._segments: list[str] = []
         self._marks: dict[str, Generation] = {}
         self._holds: set[Generation] = set()
         self._uploads: set[Generation] = set()
         self._started: dict[Generation, float] = {}
-        """When the newest saves began to be written, on the monotonic clock."""
+        """Start of each of the newest writes, on the monotonic clock."""
         self._seconds: dict[str, float] = {}
         self.interval = 0.0
-        """Seconds between two saves, as the job's operator has chosen; 0: what this process was told."""
+        """Seconds between two saves, as chosen by the operator; 0 if the value from the environment
+        applies.
+        """
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begins to ask."""
+        """Start to poll."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="convoy-memory", daemon=True)
             self._thread.start()
 
     @property
     def buffer(self) -> str:
-        """A buffer that may be written now; empty for none."""
+        """A buffer that may be written; empty if there is none."""
         return self._buffer
 
     @property
     def segments(self) -> list[str]:
-        """RankBuffers for journal segments in which nothing is kept."""
+        """Buffers for journal segments that hold nothing."""
         return self._segments
 
     def start_write(self, buffer: str, generation: Generation) -> None:
-        """The rank begins to write a buffer."""
+        """Record that the rank starts to write a buffer."""
         with self._changed:
             self._writing[buffer] = (generation, self._written)
             self._buffer = "" if buffer == self._buffer else self._buffer
@@ -67,29 +70,33 @@ class SaveStatus:
             self._started = {**dict(others), generation: time.monotonic()}
 
     def finish_write(self) -> None:
-        """The agent has heard that the buffer is written."""
+        """Record that the agent knows the write to be finished."""
         with self._changed:
             self._written += 1
 
     def reached(self, tier: str, generation: Generation) -> bool:
-        """Whether a generation of this incarnation stands at a tier."""
+        """Return True if a generation of this incarnation, or a later one, is complete at a tier."""
         mark = self._marks.get(tier)
         return mark is not None and mark >= generation
 
     def seconds_to(self, tier: str) -> float:
-        """Seconds from the first byte of the newest save that stands at a tier until it did; 0 before."""
+        """Return the seconds from the start of the write until the newest save was complete at a tier; 0
+        before.
+        """
         return self._seconds.get(tier, 0.0)
 
     def uploads(self, generation: Generation) -> bool:
-        """Whether a generation that stands locally is to go to the job's store."""
+        """Return True if a locally complete generation will be uploaded to the job's store."""
         return generation in self._uploads
 
     def wait_buffer(self, seconds: float) -> bool:
-        """Whether a buffer may be written, within so many seconds."""
+        """Wait up to `seconds` for a buffer that may be written. Return True if there is one."""
         return self._wait(lambda: bool(self._buffer), seconds)
 
     def wait_reached(self, generation: Generation, tier: str, seconds: float) -> bool:
-        """Waits until a sealed generation stands at a tier, or will not any more. Whether it does."""
+        """Wait until a sealed generation is complete at a tier or is abandoned. Return True if it is
+        complete.
+        """
         self._wait(
             lambda: self.reached(tier, generation) or not self._in_flight(generation),
             seconds,
@@ -97,7 +104,7 @@ class SaveStatus:
         return self.reached(tier, generation)
 
     def abandoned(self, generation: Generation) -> bool:
-        """Whether a generation that was written is not kept any more, and does not stand."""
+        """Return True if a written generation is no longer kept and is not complete."""
         with self._changed:
             return not self.reached(LOCAL, generation) and not self._in_flight(generation)
 
@@ -122,7 +129,7 @@ class SaveStatus:
                 answer, _ = self._client.request({"type": "poll", "known": known}, 2 * RESPONSE_SECONDS)
                 stand: Any = json.loads(answer["status"])
             except (AgentUnavailable, KeyError, ValueError):
-                # Refused, or nobody there: whoever saves says so.
+                # The agent refused or is unavailable. The next save reports that.
                 known = ""
                 time.sleep(_PAUSE)
                 continue
@@ -133,7 +140,7 @@ class SaveStatus:
                 self._changed.notify_all()
 
     def _apply(self, stand: Any, written: int) -> None:
-        """`written`: as it was when the question was asked."""
+        """Apply the agent's status. `written`: value of `_written` when the request was sent."""
         before = self._marks
         self._marks = {tier: Generation(int(pair[0]), int(pair[1])) for tier, pair in stand["marks"].items()}
         for tier, mark in self._marks.items():

@@ -1,12 +1,12 @@
-"""One rank's share of a generation as bytes: an index, then the tensors.
+"""The byte format of one rank's share of a generation: an index, then the tensors.
 
     0       magic
     8       length of the index, little endian
     16      index: JSON
     data    tensors, each at a multiple of 64 bytes
 
-What lies where depends only on the names, shapes and types of what is saved: as long as these stay, so do the
-offsets, and bytes that did not change make chunks that did not change.
+The layout depends only on the names, shapes and types of the saved values. While these stay the same, so do
+the offsets, and unchanged bytes give unchanged chunks.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class ShardError(ValueError):
-    """Bytes that are no shard."""
+    """Bytes that are not a shard."""
 
 
 class TooLarge(ValueError):
-    """The index has outgrown its place: the shard must be laid out anew."""
+    """The index no longer fits into its space. The shard needs a new layout."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A box of a tensor, and where its bytes lie."""
+    """A box of a tensor, and the position of its bytes."""
 
     name: str
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
     shape: tuple[int, ...]
-    """Of the whole tensor."""
+    """Shape of the whole tensor."""
     dtype: str
     at: int
     length: int
 
     @property
     def box(self) -> Box:
-        """Which part of the tensor it is."""
+        """The box as offsets and sizes."""
         return self.offsets, self.sizes
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything of a shard goes."""
+    """The positions of everything in a shard."""
 
     parts: tuple[Part, ...]
     data: int
@@ -67,28 +67,28 @@ class Layout:
 
     @property
     def signature(self) -> str:
-        """A digest of the layout: equal ones hold the same things at the same places."""
+        """A digest of the layout. Equal digests mean the same content at the same positions."""
         text = json.dumps([_row(part) for part in self.parts], separators=(",", ":"))
         return hashlib.sha256(f"{self.data}:{text}".encode()).hexdigest()[:16]
 
     def resembles(self, other: Layout) -> bool:
-        """Whether both hold the same boxes in the same order, wherever they lie."""
+        """Return True if both layouts hold the same boxes in the same order, at any positions."""
         return [replace(one, at=0) for one in self.parts] == [replace(one, at=0) for one in other.parts]
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard that is read."""
+    """A shard that was read."""
 
     parts: tuple[Part, ...]
     values: Mapping[str, str]
-    """By name, the texts of what is no tensor (values.py)."""
+    """The encoded values that are not tensors, by name (values.py)."""
     facts: Mapping[str, Any]
-    """What was said of the generation, such as the version of torch."""
+    """Metadata of the generation, such as the version of torch."""
     bytes: memoryview
 
     def tensor(self, part: Part) -> torch.Tensor:
-        """The values of a part; a view of the shard's own memory."""
+        """Return the values of a part, as a view of the shard's own memory."""
         dtype = getattr(torch, part.dtype)
         count = part.length // torch.empty(0, dtype=dtype).element_size()
         if not count:
@@ -97,8 +97,11 @@ class Shard:
 
 
 def lay_out(wanted: Sequence[tuple[str, Box, tuple[int, ...], torch.dtype]], index: int) -> Layout:
-    """Places for parts of tensors (name, box, shape of the whole, type), behind an index of so many bytes."""
-    # Room for the values to grow a little without moving everything.
+    """Return positions for parts of tensors after an index of `index` bytes.
+
+    Each of `wanted` is the name, the box, the shape of the whole tensor, and its type.
+    """
+    # Spare room lets the values grow a little without moving everything.
     data = _round(_HEADER + 2 * index + 64 * 1024, _PAGE)
     at = data
     parts = []
@@ -113,13 +116,13 @@ def lay_out(wanted: Sequence[tuple[str, Box, tuple[int, ...], torch.dtype]], ind
 
 
 def index(parts: Iterable[Part], values: Mapping[str, str], facts: Mapping[str, Any]) -> bytes:
-    """The index as it is written."""
+    """Return the encoded index."""
     body = {"facts": dict(facts), "parts": [_row(part) for part in parts], "values": dict(values)}
     return json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
 
 
 def fits(layout: Layout, values: Mapping[str, str], facts: Mapping[str, Any]) -> bool:
-    """Whether the index has room in its place."""
+    """Return True if the index fits into its space."""
     return _HEADER + len(index(layout.parts, values, facts)) <= layout.data
 
 
@@ -130,24 +133,24 @@ def write(
     values: Mapping[str, str],
     facts: Mapping[str, Any],
 ) -> None:
-    """Copies a shard to where it will be read from. TooLarge when the index does not fit."""
+    """Write a shard into `target`. TooLarge if the index does not fit."""
     text = index(layout.parts, values, facts)
     if _HEADER + len(text) > layout.data:
-        raise TooLarge(f"an index of {len(text)} bytes")
+        raise TooLarge(f"an index of {len(text)} bytes does not fit")
     whole = torch.frombuffer(target, dtype=torch.uint8, count=layout.size)
     for part, tensor in zip(layout.parts, tensors):  # noqa: B905 - `strict` came with Python 3.10
         if part.length:
             room = whole[part.at : part.at + part.length].view(tensor.dtype).view(part.sizes)
             room.copy_(tensor.detach())
     target[_HEADER : _HEADER + len(text)] = text
-    # Equal states make equal bytes: nothing of an earlier generation is left.
+    # Zero the rest, so that equal states give equal bytes whatever the buffer held before.
     target[_HEADER + len(text) : layout.data] = bytes(layout.data - _HEADER - len(text))
     target[8:_HEADER] = len(text).to_bytes(8, "little")
     target[:8] = MAGIC
 
 
 def read(source: memoryview) -> Shard:
-    """A shard whose bytes have been found to be as they were. ShardError for anything else."""
+    """Parse a shard whose bytes have been verified. ShardError for any other bytes."""
     if len(source) < _HEADER or bytes(source[:8]) != MAGIC:
         raise ShardError("no shard")
     length = int.from_bytes(source[8:_HEADER], "little")
@@ -159,9 +162,9 @@ def read(source: memoryview) -> Shard:
         )
         values, facts = body["values"], body["facts"]
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise ShardError(f"the index cannot be read: {type(error).__name__}: {error}") from error
+        raise ShardError(f"the index of the shard cannot be read: {type(error).__name__}: {error}") from error
     if any(part.at + part.length > len(source) for part in parts):
-        raise ShardError("a tensor lies beyond the end")
+        raise ShardError("a tensor lies beyond the end of the shard")
     return Shard(parts, values, facts, source)
 
 

@@ -1,7 +1,7 @@
-"""How much memory a rank's share of a state will take, before there is a state.
+"""An estimate of the memory that a rank's share of a state takes, before the state exists.
 
-Optimizers make theirs at the first step, and the first save should find its memory ready: the pages of memory
-that nobody has touched cost ten times what the copy does.
+Optimizers allocate their state at the first step, and the first save should find its memory ready. Touching
+new pages costs ten times as much as the copy.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 SPARE = 1 << 20
-"""Bytes for the index, and for what is no tensor."""
+"""Bytes for the index and for values that are not tensors."""
 _STATELESS = "SGD"
-"""The only optimizer of torch that may keep nothing, or one value, per parameter; most others keep two."""
+"""The only optimizer of torch that may keep no value, or one, per parameter. Most others keep two."""
 
 
 def estimate_shard_bytes(model: Any, optimizer: Any, world: int) -> int:
-    """Bytes of one rank's shard: what is replicated is dealt out, what is sharded stays with its rank."""
+    """Return the bytes of one rank's shard. Replicated tensors are divided among ranks; sharded ones stay
+    with their rank.
+    """
     own = shared = 0
     for tensor in [*model.parameters(), *model.buffers()]:
         local = getattr(tensor, "_local_tensor", None)
@@ -28,7 +30,7 @@ def estimate_shard_bytes(model: Any, optimizer: Any, world: int) -> int:
 
 
 def _copies(optimizer: Any) -> int:
-    """Values that it keeps per parameter."""
+    """Return the number of values that the optimizer keeps per parameter."""
     if optimizer is None:
         return 0
     if type(optimizer).__name__ == _STATELESS:

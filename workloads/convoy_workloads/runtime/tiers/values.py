@@ -1,6 +1,7 @@
-"""What of a state is no tensor, as JSON: numbers, texts, lists, tuples, bytes, arrays. Exact both ways.
+"""The JSON form of values that are not tensors: numbers, texts, lists, tuples, bytes, arrays. Exact in both
+directions.
 
-No pickle: what is read from a store must not be able to run anything.
+Pickle is not used, because data from a store must not be able to run code.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ _DOUBLE = struct.Struct(">d")
 
 
 class UnsavableError(TypeError):
-    """A value that has no exact form here; the message says where it is."""
+    """A value that has no exact form here. The message gives its path."""
 
 
 def dumps(value: Any) -> str:
-    """The text of a value; UnsavableError names the place of what cannot be saved."""
+    """Return the text of a value. UnsavableError gives the path of a part that cannot be saved."""
     return json.dumps(_encode(value, ""), separators=(",", ":"), sort_keys=True, allow_nan=False)
 
 
 def loads(text: str) -> Any:
-    """What `dumps` was given; ValueError or KeyError for any other text."""
+    """Return the value that `dumps` encoded. ValueError or KeyError for any other text."""
     return _decode(json.loads(text))
 
 
 def _encode(value: Any, path: str) -> Any:
     if value is None or isinstance(value, (bool, str)) or type(value) in (int, float):
         if isinstance(value, float) and not math.isfinite(value):
-            # JSON has no such numbers, and a NaN has a sign and a payload.
+            # JSON lacks these numbers, and a NaN has a sign and a payload.
             return {_TAG: "float", "v": _DOUBLE.pack(value).hex()}
         return value
     if isinstance(value, dict):
