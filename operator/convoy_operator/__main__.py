@@ -1,4 +1,4 @@
-"""`convoy-operator`: runs one replica of the operator; everything it needs to know is in its environment."""
+"""The command `convoy-operator`: it runs one replica of the operator, configured by environment variables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convoy_operator.settings import SettingError, from_environment
 
 
 def main() -> None:
-    """Exits with 0 after SIGTERM, 1 after a failure or a lost Lease, 2 for a wrong setting."""
+    """Exit with 0 after SIGTERM, 1 after a failure or a lost Lease, 2 for a wrong setting."""
     try:
         settings = from_environment()
         log.configure(settings.log_level)

@@ -1,4 +1,4 @@
-"""Reflectors, hub and clock as observations read them (`convoy_controllers.reader.Reader`)."""
+"""The view of caches, hub and clock that controllers observe (`convoy_controllers.reader.Reader`)."""
 
 from __future__ import annotations
 
@@ -25,19 +25,21 @@ log = structlog.get_logger(__name__)
 M = TypeVar("M", bound=Model)
 
 BOUND_SECONDS = 1.0
-"""Seconds for which bindings stand although nothing was cached: agents report hardware without any object."""
+"""Seconds for which bindings stay cached although no object changed: agents report hardware without any
+object.
+"""
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 
 
 class Models:
-    """Models of cached objects, each read once per version."""
+    """Models of cached objects, each parsed once per version."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, Any]] = {}
-        """By uid: the version, and the model or the error that reading it raised."""
+        """By uid: the version, and the model or the ValidationError of parsing it."""
 
     def read(self, kind: Kind[M], parent: CachedObject) -> M:
-        """Return the model of an object; raise ValidationError where it is not valid."""
+        """Return the model of an object; raise ValidationError if the object is not valid."""
         version, found = self._known.get(parent.uid, (-1, None))
         if version != parent.version:
             try:
@@ -46,17 +48,17 @@ class Models:
                 found = error
             self._known[parent.uid] = parent.version, found
         if isinstance(found, ValidationError):
-            # Raised again and again, it would keep the frames of every reader.
+            # An error that is raised repeatedly would keep the stack frames of every reader alive.
             raise found.with_traceback(None)
         return found  # type: ignore[no-any-return]
 
     def drop(self, uid: str) -> None:
-        """Drop the model of an object that is gone."""
+        """Drop the model of a deleted object."""
         self._known.pop(uid, None)
 
 
 class ClusterReader:
-    """Reads; changes nothing but what it remembers of models and bindings."""
+    """Reads caches, hub and clock. It changes nothing except its own cache of models and bindings."""
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class ClusterReader:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`refused`: by a parent's uid and generation, why the API server refused its children."""
+        """`refused` returns, for a parent's uid and metadata generation, the refusals of its children."""
         self._cache = cache
         self._hub = hub
         self._refused = refused
@@ -80,7 +82,7 @@ class ClusterReader:
         cache.objects(nodehealth.KIND).listen(self._health_changed)
 
     def now(self) -> datetime:
-        """Return the time."""
+        """Return the current time."""
         return self._now()
 
     @property
@@ -89,11 +91,11 @@ class ClusterReader:
         return self._hub
 
     def read(self, kind: Kind[M], parent: CachedObject) -> M:
-        """Return the model of an object; raise ValidationError where it is not valid."""
+        """Return the model of an object; raise ValidationError if the object is not valid."""
         return self._models.read(kind, parent)
 
     def get(self, kind: Kind[M], name: str, namespace: str = "") -> M | None:
-        """Return an object; None if there is none, or if its model refuses it."""
+        """Return an object; None if it does not exist or is not valid."""
         parent = self._cache.objects(kind).get(namespace, name)
         return self._valid(kind, parent) if parent is not None else None
 
@@ -103,21 +105,21 @@ class ClusterReader:
         return [model for model in found if model is not None]
 
     def exists(self, kind: Kind[Any], name: str, namespace: str = "") -> bool:
-        """Return True if there is an object of that name, valid or not."""
+        """Return True if an object of that name exists, valid or not."""
         return self._cache.objects(kind).get(namespace, name) is not None
 
     def referring(self, kind: Kind[Any], path: str, value: str) -> Iterable[CachedObject]:
-        """Return the objects of a kind that are not over, and whose field at `path` has that value."""
+        """Return the unfinished objects of a kind whose field at `path` has that value."""
         return [
             one for one in self._cache.objects(kind).by_index(path, value) if not self._cache.over(kind, one)
         ]
 
     def live(self, kind: Kind[Any]) -> Iterable[CachedObject]:
-        """Return the objects of a kind that are not over."""
+        """Return the unfinished objects of a kind."""
         return [one for one in self._cache.objects(kind) if not self._cache.over(kind, one)]
 
     def pods(self, namespace: str, job: str) -> tuple[PodView, ...]:
-        """Return the pods that carry a job's name in the job label, that job's own and others'."""
+        """Return the pods with that job's name in the job label, including pods of other owners."""
         return tuple(pod.view for pod in self._cache.pods.indexed((namespace, job)))
 
     def members_on(self, node: str) -> Sequence[Pod]:
@@ -125,11 +127,11 @@ class ClusterReader:
         return self._cache.members_on(node)
 
     def jobs_on(self, node: str) -> Iterable[tuple[str, str]]:
-        """Return namespace and name of the jobs that the pods needing a node claim to be of."""
+        """Return namespace and name of the jobs that are named by the labels of the pods that need a node."""
         return [(key.namespace, key.name) for key in self._cache.jobs_on(node)]
 
     def warning(self, pod_uid: str) -> PodWarning | None:
-        """Return the newest Event that says what keeps a pod from coming up."""
+        """Return the newest Warning Event that explains why a pod does not start."""
         return self._cache.pod_warnings.get(pod_uid)
 
     def nodes(self) -> Iterable[Node]:
@@ -137,7 +139,7 @@ class ClusterReader:
         return self._cache.nodes
 
     def node(self, name: str) -> Node | None:
-        """Return a node."""
+        """Return a node; None if it does not exist."""
         return self._cache.nodes.get("", name)
 
     def reported_node(self, node: Node) -> ReportedNode:
@@ -157,7 +159,7 @@ class ClusterReader:
         )
 
     def bindings(self) -> Bindings:
-        """Return which hardware is where."""
+        """Return the binding of hardware to nodes."""
         now = self._clock()
         if self._bindings is None or now - self._bindings[0] >= BOUND_SECONDS:
             nodes = [self.reported_node(node) for node in self._cache.nodes]
@@ -166,18 +168,18 @@ class ClusterReader:
 
     @property
     def agent_nodes(self) -> frozenset[str]:
-        """The names of the nodes that carry the agent-ready label."""
+        """Names of the nodes that carry the agent-ready label."""
         return self._cache.ready_nodes
 
     def refused(self, parent_uid: str, generation: int) -> Mapping[str, Refusal]:
-        """Return, by name, why the API server refused to create a parent's children at the last try."""
+        """Return the refusals of a parent's children at the last attempt, by child name."""
         return self._refused(parent_uid, generation)
 
     def _valid(self, kind: Kind[M], parent: CachedObject) -> M | None:
         try:
             return self._models.read(kind, parent)
         except ValidationError:
-            # Its own reconcile says what is wrong with it; to others it is as good as absent.
+            # The object's own reconcile reports the fault; other objects treat it as absent.
             return None
 
     def _changed(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
@@ -194,7 +196,7 @@ class ClusterReader:
 
 
 def _placed(node: Node | None) -> object:
-    """The part of a node that says which hardware it has, and that facts of it are made of."""
+    """Return the parts of a node that bindings depend on."""
     if node is None:
         return None
     state = node.ready, node.agent_ready, node.cordoned, node.boot_id

@@ -1,4 +1,4 @@
-"""The one loop of the operator: key -> observe -> plan -> children -> status -> events -> commands."""
+"""The operator's reconcile loop: key -> observe -> plan -> children -> status -> events -> commands."""
 
 from __future__ import annotations
 
@@ -38,20 +38,22 @@ from convoy_operator.settings import Settings
 log = structlog.get_logger(__name__)
 
 _DEADLINE_SECONDS = 600.0
-"""Seconds after which a reconcile is given up: ten thousand creates at the default rate fit six times."""
+"""Seconds after which a reconcile is cancelled. Ten thousand creates at the default rate take a sixth of
+that.
+"""
 _COMMANDS_AT_ONCE = 16
-"""Commands after which everybody else has a turn."""
+"""Commands that are sent before other tasks get a turn."""
 
 
 class PlanMeter(Protocol):
-    """Counts what plans do to objects."""
+    """A meter of the plans for objects of one kind."""
 
     def before_status_write(self, parent: CachedObject, plan: Plan) -> None:
-        """Note that the plan's status is about to be stored."""
+        """Record that the plan's status is about to be stored."""
         ...
 
     def after_reconcile(self, parent: CachedObject) -> None:
-        """Note how far an object has come, at the end of a reconcile."""
+        """Record the progress of an object at the end of a reconcile."""
         ...
 
 
@@ -60,9 +62,9 @@ class ReconcileContext:
     """Everything that a reconcile acts through."""
 
     gateway: ApiGateway
-    """For what a status or a deletion needs, and for children."""
+    """Gateway for statuses, deletions and children."""
     node_gateway: ApiGateway
-    """The same for controllers that span a fleet: nodes that fail together are marked together."""
+    """Gateway for controllers that span the fleet: nodes that fail together are marked together."""
     cache: ClusterCache
     queue: WorkQueue[Key]
     recorder: EventRecorder
@@ -70,20 +72,20 @@ class ReconcileContext:
     settings: Settings
     pod_events: PodEvents
     send: Callable[[Command], None]
-    """Sends a command to an agent, if that is connected; a plan repeats what had no effect."""
+    """Sends a command to an agent if the agent is connected; a plan repeats a command without effect."""
     unsettled: Callable[[set[str]], float]
-    """Seconds to wait until it is known which of these nodes' agents are there; 0 when it is."""
+    """Returns the seconds until it is known which of these nodes' agents are present; 0 if it is known."""
     lookups: Mapping[str, Callable[[CachedObject], Awaitable[None]]] = field(default_factory=dict)
-    """By kind, what is looked up at the API server before an object is observed."""
+    """By kind, a lookup at the API server that runs before an object is observed."""
     meters: Mapping[str, PlanMeter] = field(default_factory=dict)
-    """By kind, what counts its reconciles."""
+    """By kind, the meter of its reconciles."""
     clock: Callable[[], float] = time.monotonic
     processor: Callable[[], float] = time.process_time
-    """Seconds of the processor that this process has used."""
+    """Returns the processor seconds that this process has used."""
 
 
 class Reconciler:
-    """Takes keys from the queue and makes the world as their plans want it."""
+    """Gets keys from the queue, plans, and executes the plans."""
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class Reconciler:
         refusals: Refusals,
         controllers: Iterable[Controller[Any]] = CONTROLLERS,
     ) -> None:
-        """`refusals` are those that `reader` reads."""
+        """Build the executors. `refusals` must be the ones that `reader` reads."""
         self._context = context
         self._cache = context.cache
         self._queue = context.queue
@@ -124,7 +126,7 @@ class Reconciler:
         return self._context.node_gateway if controller.reflector else self._context.gateway
 
     async def work(self) -> None:
-        """One worker; runs until cancelled."""
+        """Run one worker until cancelled."""
         while True:
             key = await self._queue.get()
             FLOW.set(key)
@@ -135,11 +137,11 @@ class Reconciler:
                 self._metrics.queue_depth.set(self._queue.depth)
 
     def progress_delay(self, key: Key) -> float:
-        """Return the seconds until an object may report its progress again."""
+        """Return the seconds until an object may store its progress again."""
         return self._throttle.turn(key, self._cache.active, self._clock())
 
     async def handle(self, key: Key) -> None:
-        """One reconcile of one key; whatever goes wrong stays with that key."""
+        """Reconcile one key. An error affects only that key."""
         controller = self._controllers[key.kind]
         began = self._context.processor()
         with (
@@ -152,15 +154,23 @@ class Reconciler:
             except errors.Conflict as fault:
                 wait = self._queue.retry(key)
                 self._metrics.reconcile_errors.labels(key.kind, "conflict").inc()
-                log.info("the object changed meanwhile", error=str(fault), retry_seconds=round(wait, 2))
+                log.info(
+                    "object changed during the reconcile, will retry",
+                    error=str(fault),
+                    retry_seconds=round(wait, 2),
+                )
             except (errors.ApiError, TimeoutError) as fault:
                 wait = self._queue.retry(key)
                 self._metrics.reconcile_errors.labels(key.kind, "api").inc()
-                log.warning("reconcile did not finish", error=str(fault), retry_seconds=round(wait, 2))
+                log.warning(
+                    "a request of the reconcile failed, will retry",
+                    error=str(fault),
+                    retry_seconds=round(wait, 2),
+                )
             except Exception as fault:
                 wait = self._queue.retry(key)
                 self._metrics.reconcile_errors.labels(key.kind, "bug").inc()
-                log.exception("reconcile failed", retry_seconds=round(wait, 2))
+                log.exception("reconcile failed because of a bug, will retry", retry_seconds=round(wait, 2))
                 await self._report_bug(controller, key, fault)
             else:
                 self._queue.reset_backoff(key)
@@ -170,7 +180,7 @@ class Reconciler:
                     self._queue.add(key, max(requeue, 0.05))
 
     async def _report_bug(self, controller: Controller[Any], key: Key, fault: Exception) -> None:
-        """Report a fault of the operator's own: by an Event, and by the status of an object without phase."""
+        """Report an internal fault by an Event, and in the status of an object that has no phase yet."""
         parent = self._cache.store(controller.resource).get(key.namespace, key.name)
         if not isinstance(parent, CachedObject):
             return
@@ -180,10 +190,10 @@ class Reconciler:
         try:
             await self._store(controller, key, parent, plan)
         except errors.ApiError as refusal:
-            log.warning("the failure is not in the status", error=str(refusal))
+            log.warning("storing the failure in the status failed", error=str(refusal))
 
     async def _reconcile(self, controller: Controller[Any], key: Key) -> float | None:
-        """Return the seconds until time alone makes another reconcile worth while."""
+        """Reconcile one object; return the seconds until the next reconcile that only time requires."""
         parent = self._cache.store(controller.resource).get(key.namespace, key.name)
         if parent is None:
             self._throttle.drop(key)
@@ -197,12 +207,13 @@ class Reconciler:
         if plan.status_first:
             parent, wait = await self._store(controller, key, parent, plan)
             waits.append(wait)
-            # Recorded here: if a child fails, the next plan finds the status stored and has no events.
+            # Record now: if a child fails, the next plan finds the status stored and has no events.
             self._record(controller, parent, plan)
             plan = replace(plan, events=())
         if refused := await self._children(controller, parent, plan):
-            log.warning("objects refused", names=refused)
-            # Said in this very status: written before, it would change with every try.
+            log.warning("API server refused children, see the object's status", names=refused)
+            # Store the refusals in the same status write. A status written before would change with every
+            # attempt.
             plan = replace(await self._plan(controller, key, parent), status_first=False)
             waits.append(plan.requeue_after)
         waits += [self._retry(parent, plan), self._executors[key.kind].field_conflicts.wait(parent.uid)]
@@ -227,7 +238,7 @@ class Reconciler:
             try:
                 self._reader.read(controller.kind, parent)
             except ValidationError as error:
-                log.warning("object is invalid", error=str(error))
+                log.warning("object is invalid, see its status", error=str(error))
                 return invalid.plan(controller.validity, parent.raw, error, now)
         observed = controller.observe(self._reader, key)
         if observed is None:
@@ -237,13 +248,13 @@ class Reconciler:
         return controller.plan(observed, now)
 
     async def _children(self, controller: Controller[Any], parent: Any, plan: Plan) -> Mapping[str, Refusal]:
-        """Carry out children; return, by name, why the API server would not create some of them."""
+        """Execute the plan's children; return the refusals of the API server, by child name."""
         executor = self._executors[controller.resource.kind]
         generation = parent.generation if isinstance(parent, CachedObject) else 0
         children = [child for child in plan.children if not isinstance(child, Create)]
         creations = plan.creations
         if self._refusals.standing(parent.uid, generation):
-            # What was refused is tried again when its time has come, and all that would be made with it.
+            # Refused children are retried after their back-off, together with all new ones.
             children, creations = [child for child in children if not _creates_object(child)], ()
         refused = await executor.execute(parent, children)
         await executor.prune(parent, plan.prune, plan.children)
@@ -271,7 +282,9 @@ class Reconciler:
         return await self._dry_runs.refused(parent.namespace, tried, explain)
 
     def _retry(self, parent: Any, plan: Plan) -> float | None:
-        """Seconds until refused objects may be tried again; None if none was, or none is wanted any more."""
+        """Return the seconds until refused children may be retried; None if none was refused, or none is
+        still planned.
+        """
         wait = self._refusals.wait(parent.uid)
         if wait == 0 and not any(map(_creates_object, plan.children)):
             self._refusals.clear(parent.uid)
@@ -292,13 +305,15 @@ class Reconciler:
         for number, command in enumerate(commands, 1):
             self._context.send(command)
             if number % _COMMANDS_AT_ONCE == 0:
-                # A huge Strict job's take a second to be written down.
+                # Serialising the commands of a huge Strict job takes about a second.
                 await asyncio.sleep(0)
 
     async def _store(
         self, controller: Controller[Any], key: Key, parent: Any, plan: Plan
     ) -> tuple[Any, float | None]:
-        """Write the status if it differs: the parent as stored, and seconds to wait if it is too early."""
+        """Store the status if it differs; return the stored parent, and the seconds to wait if progress is
+        throttled.
+        """
         patch = merge_patch(parent.status, plan.status) if plan.status is not None else {}
         if not patch:
             return parent, None
@@ -329,10 +344,10 @@ class Reconciler:
                 controller.resource, parent.namespace or None, parent.name, uid=parent.uid
             )
         except (errors.NotFound, errors.Conflict):
-            log.info("already deleted")
+            log.info("object is already deleted")
         self._cache.store(controller.resource).remove(parent)
 
 
 def _creates_object(child: Child) -> bool:
-    """Return True for a child that makes a whole object, which the API server may refuse."""
+    """Return True for a child that creates a whole object, which the API server may refuse."""
     return isinstance(child, Create) or (isinstance(child, Apply) and not child.subresource)

@@ -1,6 +1,6 @@
-"""Observes how long the recoveries of jobs take, and what they cost, as this leader sees them.
+"""Metrics of recoveries: their duration and their lost steps, as this leader sees them.
 
-A recovery that another leader has decided on is not observed: its beginning is not known here.
+A recovery that an earlier leader started is not measured: its start is not known here.
 """
 
 from __future__ import annotations
@@ -26,22 +26,24 @@ from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.metrics import Metrics
 
 _OVER = frozenset({*TERMINAL, Phase.SUSPENDING, Phase.SUSPENDED})
-"""Phases in which nothing is waited for any more."""
+"""Phases in which a recovery cannot continue."""
 
 
 @dataclass(slots=True)
 class _OpenRecovery:
-    """A recovery that has come to no step yet."""
+    """A recovery that has not reached a step yet."""
 
     namespace: str
     job: str
     timeline: Timeline
     placings: dict[str, Placing] = field(default_factory=dict)
-    """By uid, the pods that were made for it."""
+    """Placing of the pods that were created for the recovery, by pod uid."""
 
 
 class RecoveryMeter:
-    """Of the leader. Holds one entry for each job that has restarted and made no step since."""
+    """The leader's meter of recoveries, with one entry for each job that restarted and has not made a step
+    since.
+    """
 
     def __init__(
         self,
@@ -50,15 +52,17 @@ class RecoveryMeter:
         slots: Callable[[tuple[PodView, ...]], Mapping[str, SlotView]],
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`slots`: by pod uid, what agents report of these pods."""
+        """`slots` returns the agents' reports on these pods, by pod uid."""
         self._metrics = metrics
         self._cache = cache
         self._slots = slots
         self._wall = wall
         self._open: dict[str, _OpenRecovery] = {}
-        """By uid of the job."""
+        """Open recoveries by uid of the job."""
         self._pending: dict[str, tuple[int, float]] = {}
-        """By uid of the job: the number of the restart that is being stored, and when its fault happened."""
+        """By uid of the job: the number of the restart whose status is being stored, and the Unix time of
+        its fault.
+        """
         cache.jobs.listen(self._job_changed)
         cache.pods.listen(self._pod_changed)
 
@@ -66,13 +70,15 @@ class RecoveryMeter:
         return len(self._open)
 
     def before_status_write(self, job: CachedObject, plan: Plan) -> None:
-        """The plan's status is about to be stored. It counts once it is seen to be: answers get lost."""
+        """Note a restart whose status is about to be stored. It counts once the stored status is seen: a
+        response may be lost.
+        """
         total = _restarts(plan.status or {})
         if total > _restarts(job.status):
             self._pending[job.uid] = total, plan.fault_at
 
     def _count_restart(self, job: CachedObject, fault_at: float) -> None:
-        """A restart has been stored; `fault_at`: Unix seconds of its fault, 0 where that is not known."""
+        """Count a restart whose status is stored. `fault_at` is the Unix time of its fault, 0 if unknown."""
         try:
             status = TrainingJobStatus.model_validate(job.status)
         except ValidationError:
@@ -100,7 +106,7 @@ class RecoveryMeter:
         self._open[job.uid] = _OpenRecovery(job.namespace, job.name, updated)
 
     def after_reconcile(self, job: CachedObject) -> None:
-        """Note how far a job has come that may be recovering."""
+        """Update the timeline of a job that may be recovering."""
         known = self._open.get(job.uid)
         if known is None:
             return
@@ -135,7 +141,9 @@ class RecoveryMeter:
             known.placings[after.uid] = placing
 
     def _recovery(self, pod: Pod) -> _OpenRecovery | None:
-        """Of the job of a pod. Anybody may give a pod an owner of another namespace."""
+        """Return the open recovery of a pod's job. Pods whose owner is in another namespace are ignored:
+        anybody can set an owner.
+        """
         known = self._open.get(pod.view.owner_uid or "")
         return known if known and (known.namespace, known.job) == (pod.namespace, pod.job) else None
 

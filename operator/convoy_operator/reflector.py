@@ -1,6 +1,7 @@
-"""Keeps a store equal to a resource of the API server: LIST and replace, WATCH, and LIST again when it must.
+"""The reflector: it keeps a store equal to a resource by LIST and WATCH, and LISTs again when necessary.
 
-Our own, since kopf spends 27 times the CPU per event and never hears of what was deleted across a re-list.
+Convoy has its own because kopf uses 27 times the CPU per event, and misses deletions that happen around a
+re-list.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ _LEAST, _MOST = 0.5, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Source(Generic[T]):
-    """The objects of a resource, and the store that is to equal them."""
+    """The objects of a resource, and the store to keep equal to them."""
 
     resource: Resource
     store: Store[T]
     view: Callable[[Mapping[str, Any]], T]
-    """Makes an item of the store from an object."""
+    """Converts an object to an item of the store."""
     selector: str = ""
-    """Label selector; all objects when empty."""
+    """Label selector; empty for all objects."""
 
 
 class Reflector(Generic[T]):
-    """Keeps one store equal to its source. Runs until cancelled."""
+    """Keeps one store equal to its source until cancelled."""
 
     def __init__(
         self,
@@ -61,13 +62,13 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._listed_at = float("-inf")
         self._version = ""
-        """To watch from; empty when only a LIST can tell."""
+        """The version to watch from; empty if a LIST must come first."""
         self._watching: asyncio.Future[bool] | None = None
         self.synced = asyncio.Event()
         """Set once the store has been filled."""
 
     async def run(self) -> None:
-        """LIST, then WATCH from there; failures wait longer each time, and never end it."""
+        """LIST, then WATCH from that version. Retry failures with back-off, without end."""
         failures = 0
         while True:
             try:
@@ -79,8 +80,9 @@ class Reflector(Generic[T]):
                     failures = 0
             except errors.Gone:
                 self._metrics.watch_errors.labels(self._resource.plural).inc()
-                # Our version was compacted away: only a LIST tells what was missed. It is no failure of the
-                # server, but a server that answers so every time must not be asked in a tight loop.
+                # The API server compacted the version, so only a LIST shows what was missed. That is no
+                # server failure, but a server that always responds like that must not be called in a tight
+                # loop.
                 self._version = ""
                 failures = min(failures + 1, 2)
                 await asyncio.sleep(backoff(failures, _LEAST / 4, _MOST))
@@ -91,12 +93,17 @@ class Reflector(Generic[T]):
                     self._version = ""
                 wait = backoff(failures, _LEAST, _MOST)
                 log.warning(
-                    "watch broke", resource=self._resource.plural, error=str(fault), retry_seconds=wait
+                    "watch failed, will retry",
+                    resource=self._resource.plural,
+                    error=str(fault),
+                    retry_seconds=wait,
                 )
                 await asyncio.sleep(wait)
 
     async def _follow(self) -> bool:
-        """Watches until the server ends it, a LIST is due, or one was made. Whether anything came."""
+        """Watch until the server ends the watch, a LIST is due, or `list` was called. Return True if any
+        event came.
+        """
         watching = self._watching = asyncio.ensure_future(self._watch())
         try:
             await asyncio.wait([watching])
@@ -116,7 +123,9 @@ class Reflector(Generic[T]):
         return came
 
     async def list(self) -> None:
-        """Makes the store equal to a LIST. A watch under way is given up for one from there."""
+        """Make the store equal to a LIST. A running watch is cancelled and restarted from the LIST's
+        version.
+        """
         floor = self._store.newest
         items, version = await self._gateway.list(self._resource, self._selector)
         self._metrics.relists.labels(self._resource.plural).inc()
@@ -134,5 +143,6 @@ class Reflector(Generic[T]):
         if kind in ("ADDED", "MODIFIED"):
             self._store.upsert(self._view(raw))
         elif kind == "DELETED":
-            # An object that loses its label leaves a selection, and comes back with it.
+            # With a selector, an object that loses its label is reported as deleted, and may come back with
+            # the label.
             self._store.remove(self._view(raw), final=not self._selector)

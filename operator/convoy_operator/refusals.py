@@ -1,4 +1,4 @@
-"""Pods that the API server would not create: remembered until it is time to try them again."""
+"""The children that the API server refused to create, kept until their retry is due."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_operator.limits import backoff
 
 _KEPT = 50
-"""Pods of one job whose refusal is kept: a wrong template is refused as often as it is tried."""
+"""Most refusals kept per parent: a wrong template is refused as often as it is tried."""
 
 
 @dataclass(slots=True)
 class _Refused:
-    """The refusals of one job."""
+    """The refusals of one parent."""
 
     generation: int
     attempts: int = 0
@@ -24,7 +24,9 @@ class _Refused:
 
 
 class Refusals:
-    """Of all jobs, by uid. Times are monotonic seconds. A new generation of the spec starts afresh."""
+    """The refusals of all parents, by uid. Times are monotonic seconds. A new metadata generation starts
+    afresh.
+    """
 
     def __init__(self, least: float, most: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -33,7 +35,7 @@ class Refusals:
         self._jobs: dict[str, _Refused] = {}
 
     def standing(self, uid: str, generation: int) -> Mapping[str, Refusal]:
-        """By pod name, what was refused and is not to be tried yet."""
+        """Return the refusals whose retry is not due yet, by child name."""
         refused = self._jobs.get(uid)
         if refused is None:
             return {}
@@ -43,12 +45,12 @@ class Refusals:
         return dict(refused.why) if self._clock() < refused.retry_at else {}
 
     def wait(self, uid: str) -> float | None:
-        """Seconds until the job's pods may be tried again; None when nothing was refused."""
+        """Return the seconds until the parent's children may be retried; None if nothing was refused."""
         refused = self._jobs.get(uid)
         return max(0.0, refused.retry_at - self._clock()) if refused else None
 
     def record(self, uid: str, generation: int, why: Mapping[str, Refusal]) -> None:
-        """Takes the refusals of one round; each round in a row waits longer for the next."""
+        """Record the refusals of one attempt. Each attempt in a row lengthens the back-off."""
         refused = self._jobs.get(uid)
         if refused is None or refused.generation != generation:
             refused = self._jobs[uid] = _Refused(generation)
@@ -57,5 +59,5 @@ class Refusals:
         refused.attempts += 1
 
     def clear(self, uid: str) -> None:
-        """All pods were created, or the job is gone."""
+        """Drop a parent's refusals: all children were created, or the parent is deleted."""
         self._jobs.pop(uid, None)

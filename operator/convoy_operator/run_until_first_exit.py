@@ -1,4 +1,4 @@
-"""Parts of a process whose lives are tied."""
+"""Concurrent parts of a process that end together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 
 
 async def run_until_first_exit(parts: list[Awaitable[None]]) -> None:
-    """Run all; when one ends, cancel and await the others, and raise its error, if any."""
+    """Run all parts. When one ends, cancel and await the others, and raise its error, if any."""
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,6 @@
-"""Health sweeps beside their controller: orders that no sweep waits for, and counts of verdicts."""
+"""The parts of health sweeps beside their controller: garbage collection of orders, and counters of
+verdicts.
+"""
 
 from __future__ import annotations
 
@@ -21,27 +23,27 @@ from convoy_operator.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 COLLECT_SECONDS = 2.0
-"""Seconds between two searches for orders that no sweep waits for."""
+"""Seconds between two garbage collections of orders."""
 
 
 class OrderGarbageCollector:
-    """Cancels and drops the orders that belong to no sweep that runs. The leader's alone."""
+    """Cancels and drops the orders of sweeps that no longer run. Only the leader runs it."""
 
     def __init__(self, reader: Reader, sweeps: Sweeps) -> None:
         self._reader = reader
         self._sweeps = sweeps
 
     async def run(self) -> None:
-        """Tidy again and again until cancelled."""
+        """Collect periodically until cancelled."""
         while True:
             await asyncio.sleep(COLLECT_SECONDS)
             try:
                 self.collect()
             except Exception:
-                log.exception("orders of sweeps not tidied")
+                log.exception("garbage collection of sweep orders failed, will retry")
 
     def collect(self) -> None:
-        """Cancel and drop orders once."""
+        """Collect once: cancel running orders, drop finished ones."""
         sweeps = self._reader.all(healthsweep.KIND)
         running = tuple(f"{prefix(one)}." for one in sweeps if one.status.completion_time is None)
         for node, order, told in self._sweeps.all():
@@ -54,7 +56,7 @@ class OrderGarbageCollector:
 
 
 class SweepMeter:
-    """Counts the verdicts that this operator has decided, once they are seen to be stored."""
+    """Counts the verdicts that this operator has decided, once their status is stored."""
 
     def __init__(self, cache: ClusterCache, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -63,14 +65,16 @@ class SweepMeter:
         cache.objects(healthsweep.KIND).listen(self._changed)
 
     def before_status_write(self, sweep: CachedObject, plan: Plan) -> None:
-        """Note the verdicts of a plan. The watch may bring them before the response to the write comes."""
+        """Note a plan's new verdicts. The watch may report the stored status before the response to the
+        write comes.
+        """
         known = {one["node"] for one in _verdicts(sweep.status)}
         fresh = frozenset(one["node"] for one in _verdicts(plan.status or {})) - known
         if fresh:
             self._pending[sweep.uid] = fresh
 
     def after_reconcile(self, sweep: CachedObject) -> None:
-        """Counts nothing: verdicts are counted as they are stored."""
+        """Do nothing: verdicts are counted when their status is stored."""
 
     def _changed(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):

@@ -1,4 +1,4 @@
-"""The way from changes in the caches to keys in the queue, derived from the controllers."""
+"""The triggers: they turn changes in the cluster cache into keys in the queue, as the controllers declare."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convoy_operator.queue import WorkQueue
 
 
 class Triggers:
-    """Adds the keys that a change concerns to the queue."""
+    """Queues the keys that a change concerns."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Triggers:
         debounce: float,
         controllers: Iterable[Controller[Any]],
     ) -> None:
-        """`debounce`: seconds that news wait which comes in bursts."""
+        """Listen to the stores. `debounce` is the delay in seconds for changes that come in bursts."""
         self._reader = reader
         self._queue = queue
         self._debounce = debounce
@@ -38,7 +38,7 @@ class Triggers:
     def _object(
         self, controller: Controller[Any], before: CachedObject | None, after: CachedObject | None, own: bool
     ) -> None:
-        """An object of the controller itself has changed."""
+        """Queue an object of the controller's own kind that changed."""
         item: Any = after if after is not None else before
         if own:
             return
@@ -46,7 +46,7 @@ class Triggers:
         if before is None or after is None or _spec(before) != _spec(after):
             self._queue.add(key)
         else:
-            # Its status or metadata: reconciled, but not at once.
+            # Only its status or metadata changed, so the reconcile is not urgent.
             self._queue.add(key, self._debounce, high=False)
 
     def _watched(
@@ -57,7 +57,7 @@ class Triggers:
         if before is not None and after is not None and watch.concern(before) == watch.concern(after):
             return
         urgent = watch.urgent(before, after)
-        # Nodes come in thousands, and their requests wait for the budget of nodes: jobs go first.
+        # Nodes come in thousands, and their requests share the budget for nodes: jobs go first.
         high = urgent or not controller.reflector
         for namespace, name in watch.keys(self._reader, before, after):
             self._queue.add(controller.key(namespace, name), 0.0 if urgent else self._debounce, high=high)

@@ -1,10 +1,14 @@
-"""`python -m convoy_operator.uninstall SECONDS [UNDO]`: whether Convoy may go. Helm asks before it goes.
+"""The command `python -m convoy_operator.uninstall SECONDS [UNDO]`: it checks if Convoy may be uninstalled.
+Helm runs it before an uninstallation.
 
-A worker pod cannot finish its deletion without the agent of its node: taken away too early, it would be
-Terminating for ever. When nothing stands in the way it waits for so many seconds, in which agents are told to
-give back the memory of jobs that have just gone: it would else stay taken until the node starts anew; then it
-looks once more. `UNDO` is the command that gives helm back the release of an uninstallation that was
-refused: until then it can neither be listed nor upgraded.
+Kubernetes cannot finish the deletion of a worker pod without the agent of its node. If the agents were
+removed first, such a pod would stay Terminating forever.
+
+If nothing objects, the command waits for SECONDS and checks again. Meanwhile agents are told to free the
+memory of deleted jobs, which otherwise stays allocated until the node restarts.
+
+After a refused uninstallation, helm can neither list nor upgrade the release. UNDO is the command that
+restores it.
 """
 
 from __future__ import annotations
@@ -25,20 +29,21 @@ from convoy_operator.metrics import Metrics
 from convoy_operator.settings import from_environment
 
 WORKERS = f"app.kubernetes.io/part-of=convoy,app.kubernetes.io/managed-by={OPERATOR}"
-"""Selects the pods that the operator made."""
+"""Label selector of the pods that the operator created."""
 POD_KINDS = tuple(kind for kind in KINDS if kind.makes_pods)
 SETTLE_SECONDS, POLL_SECONDS = 15.0, 1.0
 _COLUMNS = "'NODE:.metadata.name,HEALTH:.metadata.labels.convoy\\.dev/node-health,TAINTS:.spec.taints[*].key'"
 NAMED = 5
-"""Objects that are named; of the others only the number is told."""
+"""Most objects that are listed by name."""
 
 
 def objection(
     jobs: Mapping[str, Sequence[str]], pods: Sequence[str], nodes: Sequence[str] = (), undo: str = ""
 ) -> str | None:
-    """Return what stands in the way of the uninstallation, and what to do about it; None if nothing does.
+    """Return a message that says what prevents the uninstallation and what to do; None if nothing does.
 
-    `jobs`: by kind, the objects that have pods. `nodes`: those that are `marked`, which nobody else mends.
+    `jobs` holds, by kind, the objects that have pods. `nodes` holds the `marked` nodes, which only the
+    operator cleans up.
     """
     holders = {kind: jobs[kind.name] for kind in POD_KINDS if jobs.get(kind.name)}
     if not holders and not pods and not nodes:
@@ -48,22 +53,26 @@ def objection(
         _some("worker pod", pods),
         _some("marked node", nodes),
     ]
-    lines = ["Convoy is still in use, nothing was removed. It has " + _list_of(filter(None, found)) + "."]
+    lines = [
+        "Convoy is still in use, so nothing was removed. Still present: "
+        + _list_of(filter(None, found))
+        + "."
+    ]
     if holders or pods:
         lines += [
-            "Without the agent of its node a worker pod cannot be deleted. First:",
+            "Worker pods can only be deleted while their node's agent runs. Delete them first:",
             *(f"  kubectl delete {kind.plural} --all -A --cascade=foreground" for kind in POD_KINDS),
             f"  kubectl wait --for=delete pod -A -l {WORKERS} --timeout=5m",
         ]
     if nodes:
         lines += [
-            "Without the operator nobody takes its taints off nodes. First, and until none shows HEALTH or",
-            "a taint of convoy.dev:",
+            "Only the operator removes its taints from nodes. Delete the policies first, and wait until no",
+            "node shows a HEALTH value or a convoy.dev taint:",
             "  kubectl delete guardpolicies --all",
             f"  kubectl get nodes -o custom-columns={_COLUMNS}",
         ]
     if undo:
-        lines += ["To keep Convoy instead, so that helm knows of it:", f"  {undo}"]
+        lines += ["To keep Convoy instead, restore the helm release:", f"  {undo}"]
     return "\n".join(lines)
 
 
@@ -81,7 +90,9 @@ def _some(what: str, names: Sequence[str]) -> str:
 
 
 def marked(node: Object) -> bool:
-    """Whether a Node carries the guard's label, or one of its taints: without an agent it has these alone."""
+    """Return True if a Node carries the guard's label or one of its taints; a node without an agent has
+    only these.
+    """
     taints = node.get("spec", {}).get("taints", ())
     return LABEL_NODE_HEALTH in node["metadata"].get("labels", ()) or any(
         one.get("key") in TAINTS for one in taints
@@ -89,9 +100,10 @@ def marked(node: Object) -> bool:
 
 
 async def check(gateway: ApiGateway, undo: str) -> str | None:
-    """The objection of the cluster as it is now.
+    """Return the current objection.
 
-    Once jobs and policies are deleted, pods and marks on nodes go by themselves: they have a moment for that.
+    After jobs and policies are deleted, their pods and node marks disappear without help, so the check
+    waits for them for SETTLE_SECONDS.
     """
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:
@@ -106,12 +118,14 @@ async def check(gateway: ApiGateway, undo: str) -> str | None:
 async def _names(
     gateway: ApiGateway, resource: Resource, selector: str = "", kept: Callable[[Object], bool] = bool
 ) -> list[str]:
-    """Of those that are to be `kept`. Objects may be many and large: no more than a page is held."""
+    """Return the names of the objects for which `kept` is True. At most a page is held in memory, since
+    objects may be many and large.
+    """
     try:
         pages = gateway.pages(resource, selector)
         return [_name(one["metadata"]) async for page, _ in pages for one in page if kept(one)]
     except errors.NotFound:
-        return []  # the kind itself is gone
+        return []  # the kind itself does not exist
 
 
 def _name(metadata: Object) -> str:
@@ -120,7 +134,7 @@ def _name(metadata: Object) -> str:
 
 
 async def check_twice(gateway: ApiGateway, seconds: float, undo: str) -> str | None:
-    """The objection of the cluster now, or else `seconds` later."""
+    """Return the objection of a first check, or else of a second one `seconds` later."""
     found = await check(gateway, undo)
     if found is None and seconds:
         await asyncio.sleep(seconds)
@@ -129,14 +143,14 @@ async def check_twice(gateway: ApiGateway, seconds: float, undo: str) -> str | N
 
 
 async def run(seconds: float, undo: str) -> int:
-    """The process: exit code 0 when nothing stands in the way, else 1 with the reason on stderr."""
+    """Run the check; return 0 if Convoy may be uninstalled, else 1 with the reason on stderr."""
     settings = from_environment()
     client = await connect(settings)
     try:
         gateway = KubernetesGateway(client, settings, Metrics(package_version()))
         found = await check_twice(gateway, seconds, undo)
     except errors.ApiError as error:
-        found = f"cannot tell whether Convoy is still in use: {error}"
+        found = f"cannot check if Convoy is still in use: {error}"
     finally:
         await client.close()
     if found:

@@ -1,7 +1,8 @@
-"""`python -m convoy_operator.uninstalled`: takes away what the operator has made and no release owns.
+"""The command `python -m convoy_operator.uninstalled`: it removes what the operator created outside the
+helm release.
 
-Helm runs it when everything else of the release is deleted, the operator's rights among it: nobody puts the
-label back that is taken off a node here.
+Helm runs it after everything else of the release is deleted, the operator's rights included. So nothing can
+set the node label again that is removed here.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from convoy_operator.metrics import Metrics
 from convoy_operator.settings import from_environment
 
 SECONDS = 100.0
-"""For all of it: less than helm's Job has."""
+"""Time limit in seconds for everything, shorter than that of helm's Job."""
 
 
 async def clear(gateway: ApiGateway, namespace: str) -> None:
-    """No node says that it has an agent, and there is no Lease. Raises errors.ApiError."""
+    """Remove the agent-ready label from all nodes, and delete the Lease. Raise errors.ApiError."""
     pages = gateway.pages(NODES, LABEL_AGENT_READY)
     names = [node["metadata"]["name"] async for page, _ in pages for node in page]
     patch = {"metadata": {"labels": {LABEL_AGENT_READY: None}}}
     for name in names:
-        with suppress(errors.NotFound):  # the node is gone, and its label with it
+        with suppress(errors.NotFound):  # the node was deleted, with its label
             await gateway.patch(NODES, None, name, patch)
-    with suppress(errors.NotFound):  # nobody has led here
+    with suppress(errors.NotFound):  # no replica ever led here
         lease = await gateway.get(LEASES, namespace, LEASE_NAME)
         await gateway.delete(LEASES, namespace, LEASE_NAME, uid=lease["metadata"]["uid"])
 
 
 async def run() -> int:
-    """The process: exit code 0, or 1 with the reason on stderr."""
+    """Run the clean-up; return 0, or 1 with the reason on stderr."""
     settings = from_environment()
     client = await connect(settings)
     try:
@@ -45,8 +46,8 @@ async def run() -> int:
         async with asyncio.timeout(SECONDS):
             await clear(gateway, settings.namespace)
     except (errors.ApiError, TimeoutError) as fault:
-        left = f"the label {LABEL_AGENT_READY} may be left on nodes, and the Lease {LEASE_NAME} with them"
-        print(f"{left}: {fault!r}", file=sys.stderr)
+        left = f"nodes may still have the label {LABEL_AGENT_READY}, and Lease {LEASE_NAME} may still exist"
+        print(f"clean-up failed, {left}: {fault!r}", file=sys.stderr)
         return 1
     finally:
         await client.close()

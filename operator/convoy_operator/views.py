@@ -1,4 +1,4 @@
-"""Raw objects of the API server to what is kept of them. Pure."""
+"""Conversion of raw API objects to the cached views. Pure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ __all__ = ["controller_uid", "pod_view"]
 
 
 def uses_checkpoints(job: Mapping[str, Any]) -> bool:
-    """Whether a TrainingJob has a place for checkpoints; False for one that cannot be read."""
+    """Return True if a TrainingJob has a tier for checkpoints; False for an unreadable one."""
     tiers = ((job.get("spec") or {}).get("checkpoint") or {}).get("tiers") or {}
     return isinstance(tiers, Mapping) and any(tier is not None for tier in tiers.values())
 
 
 def has_current_checkpoint(job: Mapping[str, Any], nodes: int) -> bool:
-    """Whether the incarnation that runs, on so many nodes, has saved something of its own that outlives the
-    loss of a node: what lies on other nodes is then of no use any more.
+    """Return True if the running incarnation, on that many nodes, saved a checkpoint that survives the loss
+    of a node.
+
+    Then the checkpoints that other nodes hold in memory are no longer needed.
     """
     status = job.get("status") or {}
     marks = (status.get("checkpoint") or {}).get("watermarks") or {}
@@ -39,7 +41,7 @@ def has_current_checkpoint(job: Mapping[str, Any], nodes: int) -> bool:
 
 
 def strict(job: Mapping[str, Any]) -> bool:
-    """Whether a TrainingJob is fenced Strict; False for one that cannot be read."""
+    """Return True if a TrainingJob uses Strict fencing; False for an unreadable one."""
     try:
         return nodes.strict(TrainingJob.model_validate(job))
     except ValidationError:
@@ -47,7 +49,9 @@ def strict(job: Mapping[str, Any]) -> bool:
 
 
 def texts_at(path: str, parent: CachedObject) -> frozenset[str]:
-    """Return the texts in a field, such as `spec.engine.name`; `[]` stands behind each list on the path."""
+    """Return the strings at a field path such as `spec.engine.name`. Each list on the path is written with
+    `[]`.
+    """
     found: list[Any] = [parent.raw]
     for part in path.split("."):
         name = part.removesuffix("[]")
@@ -58,13 +62,15 @@ def texts_at(path: str, parent: CachedObject) -> frozenset[str]:
 
 
 def version_of(raw: Mapping[str, Any]) -> int:
-    """resourceVersion as a number: within one resource, the API server documents them as ordered."""
+    """Return the resourceVersion as a number; the API server documents the versions of one resource as
+    ordered.
+    """
     text = raw["metadata"].get("resourceVersion", "")
     return int(text) if text.isdigit() else 0
 
 
 def node(raw: Mapping[str, Any]) -> Node:
-    """What is kept of a node."""
+    """Return the cached view of a node."""
     metadata = raw["metadata"]
     labels = metadata.get("labels") or {}
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
@@ -87,7 +93,7 @@ def node(raw: Mapping[str, Any]) -> Node:
 
 
 def pod(raw: Mapping[str, Any]) -> Pod:
-    """What is kept of a pod."""
+    """Return the cached view of a pod."""
     metadata = raw["metadata"]
     labels = metadata.get("labels") or {}
     return Pod(
@@ -99,7 +105,7 @@ def pod(raw: Mapping[str, Any]) -> Pod:
 
 
 def cached_object(raw: Mapping[str, Any]) -> CachedObject:
-    """What is kept of a custom resource."""
+    """Return the cached view of a custom resource or an applied child."""
     metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
     return CachedObject(
         namespace=metadata.get("namespace", ""),

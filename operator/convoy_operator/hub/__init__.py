@@ -1,1 +1,1 @@
-"""Where node agents meet the leading operator: certificates, streams, liveness."""
+"""The hub: the leader's server for node agents, with certificates, streams and liveness."""

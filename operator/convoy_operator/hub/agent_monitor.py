@@ -1,7 +1,9 @@
-"""The monitor of agents: which are present, which are silent, and what plans are shown of their nodes.
+"""The monitor of agents: it tracks which agents are connected and which are silent, and shows plans their
+nodes.
 
-A silence is found within a fraction of a second, and wakes the jobs on the node; so does a node that stops
-replying to probes. While the silence lasts the jobs are woken every second: its length may decide.
+The monitor detects a silence within a fraction of a second and queues the jobs on the node. It does the
+same when a node stops replying to probes. While the silence lasts, it queues the jobs every second: the
+length of the silence may decide a plan.
 """
 
 from __future__ import annotations
@@ -24,18 +26,21 @@ from convoy_operator.hub.node_prober import Connect, NodeProber, reachable
 log = structlog.get_logger(__name__)
 
 _TICK_SECONDS = 1.0
-"""Seconds between two wakes of the jobs on a silent node."""
+"""Seconds between two times that the jobs on a silent node are queued."""
 _LATE_SECONDS = 1.0
-"""A poll so late means that this process stood still, and did not listen either."""
+"""Delay of a poll in seconds that means that this process was stopped, so it received no heartbeats either.
+"""
 
 
 class AgentMonitor:
-    """Judges all agents. Used from the event loop alone."""
+    """The liveness of all agents. Used only from the event loop."""
 
     def __init__(
         self, context: HubContext, *, agent_address: Callable[[str], str], connect: Connect = reachable
     ) -> None:
-        """`agent_address`: the address of a node's Peer service; empty when its agent never reported one."""
+        """`agent_address` returns the address of a node's Peer service; empty if its agent never reported
+        one.
+        """
         settings = context.settings
         self._cache = context.cache
         self._queue = context.queue
@@ -46,7 +51,9 @@ class AgentMonitor:
         self._ticked = float("-inf")
         self._attestations = Attestations()
         self._clocks: dict[str, float] = {}
-        """By node: what to add to its Unix time for a time of ours, too much by the way of a heartbeat."""
+        """By node: the offset from the node's Unix time to the monotonic clock here. It is too large by the
+        delay of a heartbeat.
+        """
         self.liveness = Liveness(
             settings.agent_silent_seconds, settings.agent_grace_seconds, settings.agent_unready_seconds
         )
@@ -61,43 +68,43 @@ class AgentMonitor:
         )
         context.cache.nodes.listen(self._node_changed)
 
-    # Signs of agents
+    # Signs of life
 
     def record_sign(self, node: str) -> None:
-        """Note that anything came from a node's agent."""
+        """Record that a message came from a node's agent."""
         self.liveness.record_sign(node, self._clock())
         if self._changes.arrived(node):
-            log.info("agent is there", node=node)
+            log.info("agent connected", node=node)
             self._wake(node, self._debounce)
 
     def record_heartbeat(self, node: str, sent: float) -> None:
-        """Note a heartbeat, sent at that Unix time of the node's clock."""
+        """Record a heartbeat that was sent at that Unix time of the node's clock."""
         self._clocks[node] = self._clock() - sent
         self.record_sign(node)
 
     def record_attestations(self, voter: str, requests: Iterable[tuple[str, float]]) -> None:
-        """Record which nodes' agents have asked the agent of `voter` to attest them, and seconds since."""
-        # Names are the agent's word: only nodes that the word could matter for are remembered.
+        """Record the nodes whose agents asked the agent of `voter` for attestation, and the seconds since."""
+        # The names come from an agent and may be made up, so only nodes with pods are recorded.
         believed = ((node, age) for node, age in requests if self._cache.pods_on(node))
         self._attestations.record(voter, believed, self._clock())
 
     def record_farewell(self, node: str) -> None:
-        """Note that an agent announced its exit."""
+        """Record that an agent announced its exit."""
         self.liveness.record_farewell(node, self._clock())
 
     def drop(self, node: str) -> None:
-        """Drop a node that is no more, or whose agent is no more."""
+        """Drop a node that was deleted, or whose agent was removed."""
         self._changes.drop(node)
         self._clocks.pop(node, None)
 
-    # Questions
+    # Queries
 
     def connected(self, node: str) -> bool:
-        """Return whether a node's agent counted as present at the last poll, or has come since."""
+        """Return True if a node's agent was present at the last poll, or has connected since."""
         return node in self._changes.present
 
     def nodes(self, pods: Iterable[PodView]) -> Mapping[str, NodeView]:
-        """Return, by name, the nodes that these pods are on."""
+        """Return the nodes of these pods, by name."""
         now, wall = self._clock(), self._wall()
         found: dict[str, NodeView] = {}
         for name in {pod.node for pod in pods if pod.node}:
@@ -113,28 +120,28 @@ class AgentMonitor:
         return found
 
     def silent(self, node: str) -> bool:
-        """Return whether nothing has come from a node's agent for too long, and that is believed."""
+        """Return True if a node's agent is silent for too long, and the silence is credible."""
         return self.liveness.silent(node, self._clock()) > 0
 
     def unsettled(self, nodes: Iterable[str]) -> float:
-        """Return the seconds until it is known which of these nodes' agents are present; 0 when it is."""
+        """Return the seconds until it is known which of these nodes' agents are present; 0 if it is known."""
         return self.liveness.unsettled(nodes, self._clock())
 
-    # Time
+    # Polling
 
     def start_leading(self) -> None:
-        """Note that this replica leads from now on."""
+        """Record that this replica starts to lead."""
         self.liveness.start_leading(self._clock())
 
     def poll(self) -> None:
-        """Find the agents that fell silent or came back since the last poll, and wake their jobs."""
+        """Find the agents that fell silent or came back since the last poll, and queue their jobs."""
         now = self._clock()
         changes = self._changes.poll(frozenset(self._cache.occupied), now)
         for node in changes.departed:
-            log.info("agent is gone for good", node=node)
+            log.info("agent left for good", node=node)
             self._clocks.pop(node, None)
         for node in changes.lost:
-            log.info("agent is silent", node=node)
+            log.info("agent is silent, its jobs are reconciled", node=node)
             self._wake(node, 0.0)
         for node in changes.back:
             self._wake(node, self._debounce)
@@ -158,7 +165,9 @@ class AgentMonitor:
                 late = self._clock() - due
                 self._metrics.loop_late_seconds.observe(max(0.0, late))
                 if late > _LATE_SECONDS:
-                    log.warning("the operator stood still", seconds=round(late, 1))
+                    log.warning(
+                        "event loop was blocked, silences of that time do not count", seconds=round(late, 1)
+                    )
                     self.liveness.excuse(late, self._clock())
         finally:
             await self.prober.stop()
@@ -172,7 +181,8 @@ class AgentMonitor:
             self.drop(before.name)
 
     def _on_change(self, node: str) -> None:
-        """Wake the jobs of a node that stopped or began to reply to probes: with a silent agent that may
-        decide whether the node is lost."""
+        """Queue the jobs of a node that stopped or started replying to probes. With a silent agent, that
+        may decide if the node is lost.
+        """
         if self._changes.silent(node):
             self._wake(node, 0.0)

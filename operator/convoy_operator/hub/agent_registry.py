@@ -1,4 +1,4 @@
-"""The registry of agents: one record per node, and the way to write to its stream."""
+"""The registry of agents: one record per node, and the writes to its stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 class AgentRegistry:
-    """All agents that have dialled. Used from the event loop alone."""
+    """The records of all agents that have connected. Used only from the event loop."""
 
     def __init__(self, context: HubContext) -> None:
         self._cache = context.cache
@@ -26,34 +26,36 @@ class AgentRegistry:
         self._records: dict[str, AgentRecord] = {}
 
     def expects(self, node: str) -> bool:
-        """Return whether a node exists, as far as the watch has reported: the certificate of a deleted node
-        may still be valid. An agent that is faster than the watch dials again.
+        """Return True if the node exists in the cluster cache.
+
+        The certificate of a deleted node may still be valid. If an agent connects before the watch reports
+        its node, it connects again later.
         """
         return self._cache.nodes.get("", node) is not None
 
     def get(self, node: str) -> AgentRecord | None:
-        """Return the record of a node's agent; None if it never dialled."""
+        """Return the record of a node's agent; None if it never connected."""
         return self._records.get(node)
 
     def ensure(self, node: str) -> AgentRecord:
-        """Return the record of a node's agent, made if there is none."""
+        """Return the record of a node's agent; create it if there is none."""
         if node not in self._records:
             bucket = TokenBucket(UNITS_PER_SECOND, UNITS_AT_ONCE, self._clock)
             self._records[node] = AgentRecord(bucket)
         return self._records[node]
 
     def items(self) -> ItemsView[str, AgentRecord]:
-        """Return all nodes and records."""
+        """Return all nodes with their records."""
         return self._records.items()
 
     def remove(self, node: str) -> AgentRecord | None:
-        """Drop the record of a node; return it."""
+        """Remove the record of a node and return it."""
         return self._records.pop(node, None)
 
     def strays(self) -> list[str]:
-        """Return the nodes whose agents dialled once more after the node was deleted, and have left.
+        """Return the nodes whose agents connected once more after the node was deleted, and left.
 
-        Where nodes come and go, there would be ever more of them.
+        Without their removal the records would pile up in a cluster whose nodes come and go.
         """
         return [
             node
@@ -62,21 +64,23 @@ class AgentRegistry:
         ]
 
     def charge(self, node: str, message: wire.AgentMessage) -> None:
-        """Count a message that was read from a node's agent, on whichever stream."""
+        """Charge a message to the rate limit of a node's agent, whichever stream it came from."""
         self.ensure(node).charge(message)
 
     def debt(self, node: str) -> float:
-        """Return the seconds for which nothing more is to be read from a node's agent: a flood is slowed."""
+        """Return the seconds until the next message of a node's agent may be read: its rate limit slows a
+        flood.
+        """
         record = self._records.get(node)
         return record.pace.debt if record is not None else 0.0
 
     def peer_address(self, node: str) -> str:
-        """Return the address of a node's Peer service, as last reported; empty if its agent never dialled."""
+        """Return the last reported address of a node's Peer service; empty if its agent never connected."""
         record = self._records.get(node)
         return record.peer_address if record else ""
 
     def send(self, node: str, message: wire.HubMessage) -> bool:
-        """Send a message to a node's agent; return whether that is connected."""
+        """Send a message to a node's agent; return True if the agent is connected."""
         record = self._records.get(node)
         if record is None or record.stream is None:
             return False
@@ -84,10 +88,12 @@ class AgentRegistry:
         return True
 
     def put(self, stream: Stream, message: wire.HubMessage) -> None:
-        """Put a message on a stream; end one whose agent reads nothing."""
+        """Queue a message for a stream. End the stream if its queue is full, because its agent does not
+        read.
+        """
         try:
             stream.outbox.put_nowait(message)
         except asyncio.QueueFull:
             self._metrics.commands_dropped.inc()
             stream.superseded.set()
-            log.warning("agent takes no commands", node=stream.node)
+            log.warning("agent does not read its commands, its stream ends", node=stream.node)

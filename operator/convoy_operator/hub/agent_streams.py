@@ -1,4 +1,4 @@
-"""The life of agents' streams: an agent joins, sends heartbeats, and leaves."""
+"""The life cycle of agents' streams: join, heartbeats, leave."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from convoy_operator.hub.sweeps import Sweeps
 
 
 class AgentStreams:
-    """One stream per agent; the newest counts."""
+    """The current stream of each agent; a later stream replaces an earlier one."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class AgentStreams:
         self._sweeps = sweeps
 
     def join(self, hello: wire.Hello) -> Stream:
-        """Open the stream of an agent that has dialled; an older stream of its node ends."""
+        """Open the stream of an agent that connected. An older stream of its node ends."""
         node = hello.node
         record = self._registry.ensure(node)
         if record.stream is not None:
@@ -47,7 +47,7 @@ class AgentStreams:
         before = record.peer_address
         stream = Stream(node)
         record.join(stream, hello)
-        # Before anything else: an agent that restarted has none of its jobs' credentials any more.
+        # First of all: a restarted agent no longer has its jobs' credentials.
         self._stores.join(node, partial(self._registry.put, stream))
         if record.peer_address != before:
             self._directory.record_move(node, before)
@@ -60,12 +60,12 @@ class AgentStreams:
             self._reports.record(node, report)
         self._monitor.record_sign(node)
         for uid in reported:
-            # Commands that it missed while it was away are planned again.
+            # Plan again the commands that the agent missed while it was disconnected.
             self._reports.wake(node, uid, 0.0)
         return stream
 
     def leave(self, stream: Stream) -> None:
-        """Close a stream. Its agent is judged by its silence, not by that."""
+        """Close a stream. The agent is judged by its silence, not by the closed stream."""
         record = self._registry.get(stream.node)
         if record is not None and record.stream is stream:
             record.stream = None
@@ -76,12 +76,12 @@ class AgentStreams:
         self._monitor.record_heartbeat(stream.node, messages.seconds(heartbeat.sent_unix_ms))
         attested = ((one.node, one.age_ms / 1000) for one in heartbeat.attestations)
         self._monitor.record_attestations(stream.node, attested)
-        # With a full outbox the agent reads nothing, and would not read this either.
+        # If the queue is full, the agent does not read, so a reply would not help.
         with contextlib.suppress(asyncio.QueueFull):
             stream.outbox.put_nowait(messages.heartbeat_reply(heartbeat))
 
     def drop(self, node: str) -> None:
-        """Drop all that is known of a node, and end its stream."""
+        """Drop everything about a node, and end its stream."""
         record = self._registry.remove(node)
         self._stores.leave(node)
         self._sweeps.drop_node(node)
@@ -90,6 +90,6 @@ class AgentStreams:
             record.stream.superseded.set()
 
     def node_changed(self, before: Node | None, after: Node | None, own: bool) -> None:
-        """Drop a node whose object is gone."""
+        """Drop a deleted node."""
         if after is None and before is not None:
             self.drop(before.name)

@@ -1,4 +1,4 @@
-"""The hub's parts, composed in one place."""
+"""The composition of the hub's parts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POLL_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hub:
-    """All parts. Used from the event loop alone; whoever needs a part takes that part."""
+    """All parts of the hub. Used only from the event loop."""
 
     context: HubContext
     registry: AgentRegistry
@@ -46,13 +46,15 @@ class Hub:
     release: MemoryRelease
 
     def poll(self) -> None:
-        """Correct addresses, release memory, and try stores out."""
+        """Correct peer addresses, release memory, and probe stores."""
         self.directory.poll()
         self.release_memory()
         self.stores.poll()
 
     def release_memory(self) -> None:
-        """Drop agents of deleted nodes, and release memory that no job needs, once in a while."""
+        """Drop the agents of deleted nodes, and release memory that no job needs, when the next release is
+        due.
+        """
         if self.release.due(self.context.clock()):
             for node in self.registry.strays():
                 self.streams.drop(node)
@@ -68,7 +70,7 @@ class Hub:
 def assemble(
     context: HubContext, *, progress_delay: Callable[[Key], float], connect: Connect = reachable
 ) -> Hub:
-    """Compose the hub. `progress_delay`: seconds until the turn of a job to store its progress."""
+    """Compose the hub. `progress_delay` returns the seconds until a job may store its progress."""
     cache, queue, clock = context.cache, context.queue, context.clock
     registry, tokens = AgentRegistry(context), SlotTokenIssuer()
     monitor = AgentMonitor(context, agent_address=registry.peer_address, connect=connect)

@@ -1,6 +1,8 @@
-"""The certificate authority of the hub and the agents: one key in a Secret, its certificate in a ConfigMap.
+"""The certificate authority of the hub and the agents: its key is in a Secret, its certificate in a
+ConfigMap.
 
-Made on first start, unless the Secret is there already, or somebody else is to make it, such as cert-manager.
+The operator creates the CA at its first start, unless the Secret exists already, or another program such as
+cert-manager is configured to create it.
 """
 
 from __future__ import annotations
@@ -27,28 +29,32 @@ log = structlog.get_logger(__name__)
 
 _CA_YEARS = 10
 _BACKDATE = timedelta(minutes=5)
-"""Certificates begin a little in the past: clocks of nodes differ."""
+"""Certificates start to be valid this long before their creation, because the clocks of nodes differ."""
 _MOST_COMMON_NAME = 64
-"""Longest common name that X.509 allows; a longer one is left out: the alternative name says it all."""
+"""Longest common name that X.509 allows. A longer one is left out; the alternative name identifies the node
+anyway.
+"""
 
 
 class BadRequest(ValueError):
-    """A signing request that cannot be honoured; says why."""
+    """A certificate signing request that is rejected. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A private key and its certificate, both PEM."""
+    """A private key and its certificate, both in PEM."""
 
     key_pem: bytes
     certificate_pem: bytes
 
 
 class Authority:
-    """Signs certificates."""
+    """A certificate authority that signs certificates and slot tokens."""
 
     def __init__(self, identity: Identity) -> None:
-        """Raises ValueError when the certificate is no CA's, or the key is not its or of no use."""
+        """Load the CA. Raise ValueError if the certificate is not a CA's, if the key does not match, or if
+        the key cannot sign.
+        """
         self._certificate = x509.load_pem_x509_certificate(identity.certificate_pem)
         key = serialization.load_pem_private_key(identity.key_pem, None)
         if not isinstance(key, PrivateKey):
@@ -65,11 +71,11 @@ class Authority:
 
     @property
     def ends(self) -> datetime:
-        """When the CA's own certificate does."""
+        """Expiry of the CA's own certificate."""
         return self._certificate.not_valid_after_utc
 
     def server(self, life: timedelta, now: datetime | None = None) -> Identity:
-        """A fresh key and certificate for the hub's ports."""
+        """Return a fresh key and certificate for the hub's ports."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._sign(
             key.public_key(), HUB_SERVER_NAME, [HUB_SERVER_NAME], [ExtendedKeyUsageOID.SERVER_AUTH], life, now
@@ -79,9 +85,9 @@ class Authority:
     def agent(
         self, csr_pem: bytes, node: str, life: timedelta, now: datetime | None = None
     ) -> tuple[bytes, datetime]:
-        """A certificate that speaks for `node`, for the key of a signing request, and when it ends.
+        """Return a certificate for `node` and the key of a signing request, and the certificate's expiry.
 
-        Of the request only the public key is used: what the certificate says is decided here.
+        Only the public key of the request is used; the hub decides everything else in the certificate.
         """
         try:
             request = x509.load_pem_x509_csr(csr_pem)
@@ -98,7 +104,9 @@ class Authority:
         return certificate.public_bytes(serialization.Encoding.PEM), certificate.not_valid_after_utc
 
     def sign_slot_token(self, slot_token: SlotToken) -> str:
-        """What shows to agents that a node has a slot of a job. ValueError for a key that signs no tokens."""
+        """Return a signed slot token. Agents accept it as proof that a node has a slot of a job. Raise
+        ValueError if the key cannot sign tokens.
+        """
         return slot_tokens.sign(slot_token, self._key)
 
     def _sign(
@@ -111,8 +119,8 @@ class Authority:
         now: datetime | None,
     ) -> x509.Certificate:
         now = now or datetime.now(UTC)
-        # No identifier of the authority's key: whoever renews its certificate may take another digest of the
-        # same key for that, and what was signed before would not be believed after.
+        # No authority key identifier: a renewal of the CA may compute a different identifier for the same
+        # key, and certificates signed before would then be rejected.
         fits = len(common_name) <= _MOST_COMMON_NAME
         subject = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if fits else []
         return (
@@ -133,7 +141,7 @@ class Authority:
 
 
 def make_authority(now: datetime | None = None) -> Identity:
-    """A new self-signed CA."""
+    """Return a new self-signed CA."""
     now = now or datetime.now(UTC)
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "convoy-ca")])
@@ -167,10 +175,11 @@ _CA_USES = x509.KeyUsage(
 
 
 async def load_or_make(gateway: ApiGateway, namespace: str, *, may_make: bool = True) -> Authority:
-    """The CA of this installation. Replicas that start together agree: the first to create the Secret.
+    """Return the CA of this installation. If replicas start together, the first one to create the Secret
+    wins.
 
-    Raises errors.ApiError, NotFound when there is no Secret and it may not be made, and ValueError when the
-    Secret does not hold a CA.
+    Raise errors.ApiError; NotFound if there is no Secret and `may_make` is False. Raise ValueError if the
+    Secret holds no CA.
     """
     try:
         secret = await gateway.get(SECRETS, namespace, CA_SECRET)
@@ -210,7 +219,7 @@ async def _create(gateway: ApiGateway, namespace: str) -> Object:
     }
     try:
         created = await gateway.create(SECRETS, namespace, body)
-        log.info("made a certificate authority", secret=f"{namespace}/{CA_SECRET}")
+        log.info("created a certificate authority", secret=f"{namespace}/{CA_SECRET}")
         return created
     except errors.AlreadyExists:
         return await gateway.get(SECRETS, namespace, CA_SECRET)
@@ -229,5 +238,5 @@ def _acceptable(key: PublicKey) -> bool:
 
 
 def _digest(key: object) -> hashes.SHA256 | None:
-    """Ed25519 keys hash by themselves."""
+    """Return the hash algorithm for a signature; None for Ed25519, which includes its own."""
     return None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()

@@ -1,4 +1,4 @@
-"""The concurrency limit of anonymous calls: few at a time from one address, and a short deadline for each."""
+"""The concurrency limit of anonymous calls: few at a time per address, and a short deadline for each."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from convoy_agents.wire.call_limits import CallLimits, Context
 REQUEST_SECONDS = 5.0
 """Seconds for the whole request, from the start of the call."""
 MOST_OF_ONE, MOST = 8, 256
-"""Calls at once from one address, and from all together."""
+"""Most concurrent calls of one address, and of all addresses together."""
 
 
 def address(peer: str) -> str:
-    """Return the address of a peer, as gRPC writes it, without its port."""
+    """Return the address of a gRPC peer without its port."""
     return peer.rpartition(":")[0] or peer
 
 
 class AnonymousCallLimiter(CallLimits):
-    """Limits calls by address."""
+    """Limits the concurrent calls of each address."""
 
     def __init__(self, refused: Callable[[], object], seconds: float = REQUEST_SECONDS) -> None:
-        """`refused`: called for each call that is one too many, or late."""
+        """`refused` is called for each call over the limit or the deadline."""
         super().__init__(_address_of, MOST_OF_ONE, MOST, refused, seconds)
 
 

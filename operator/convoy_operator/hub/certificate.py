@@ -1,4 +1,4 @@
-"""The certificate that the hub shows: in memory alone, and made anew before it ends."""
+"""The hub's server certificate: kept in memory only, and renewed before it expires."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ LIFE = timedelta(days=90)
 
 
 class ServerCertificate:
-    """Of one replica. gRPC asks for it at each handshake, in threads of its own; agents shake hands at least
-    once in the life of their own certificates.
+    """The server certificate of one replica.
+
+    gRPC requests it at each handshake, from its own threads. Agents make a handshake at least once in the
+    lifetime of their own certificates.
     """
 
     def __init__(
@@ -27,7 +29,7 @@ class ServerCertificate:
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`on_renewed`: told the Unix seconds at which the one ends that is shown from now on."""
+        """`on_renewed` is called with the expiry of each new certificate in Unix seconds."""
         self._authority = authority
         self._on_renewed = on_renewed
         self._clock = clock
@@ -35,7 +37,9 @@ class ServerCertificate:
         self._make()
 
     def credentials(self, *, clients: bool) -> grpc.ServerCredentials:
-        """For one port; `clients` says whether its callers show certificates of the authority's."""
+        """Return the credentials for one port. `clients` is True if callers must show certificates of the
+        CA.
+        """
         roots = self._authority.certificate_pem if clients else None
 
         def configuration(pair: tuple[bytes, bytes]) -> grpc.ServerCertificateConfiguration:
@@ -44,7 +48,7 @@ class ServerCertificate:
         return CertificateProvider(self.pair, configuration).credentials(clients=clients)
 
     def pair(self) -> tuple[bytes, bytes]:
-        """Key and chain, PEM. They are others when half of a life is over; none outlives the authority."""
+        """Return key and chain in PEM. They are renewed after half their lifetime; none outlives the CA."""
         with self._lock:
             half = self._clock() + LIFE / 2
             if self._ends < min(half, self._authority.ends):

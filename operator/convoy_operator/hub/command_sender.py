@@ -1,4 +1,4 @@
-"""The commands of plans on their way to agents."""
+"""The sender of plans' commands to agents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 class CommandSender:
-    """Sends each command once in a while; a plan repeats what had no effect."""
+    """Sends each command at most once in a while; a plan repeats a command without effect."""
 
     def __init__(
         self, context: HubContext, registry: AgentRegistry, stores: CheckpointStores, tokens: SlotTokenIssuer
@@ -27,11 +27,17 @@ class CommandSender:
         self._tokens = tokens
 
     def send(self, command: JobCommand) -> None:
-        """Send a command to the agent of its node, if that is connected and did not just get the same."""
+        """Send a command to its node's agent, unless the agent is not connected or got the same command a
+        moment ago.
+        """
         record = self._registry.get(command.node)
         if record is None or record.stream is None:
             self._metrics.commands_dropped.inc()
-            log.info("no agent to tell", node=command.node, command=type(command).__name__)
+            log.info(
+                "agent is not connected, its command is dropped until the next plan",
+                node=command.node,
+                command=type(command).__name__,
+            )
             return
         incarnation = 0 if isinstance(command, Shutdown) else command.incarnation
         if record.stream.repeats((type(command).__name__, command.pod_uid, str(incarnation)), self._clock()):

@@ -1,4 +1,4 @@
-"""The surroundings that every part of the hub works with."""
+"""The dependencies that all parts of the hub share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convoy_operator.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubContext:
-    """Reflectors, queue, API server, metrics, settings and clocks."""
+    """Cluster cache, queue, API server, metrics, settings and clocks."""
 
     cache: ClusterCache
     queue: WorkQueue[Key]
@@ -24,6 +24,6 @@ class HubContext:
     metrics: Metrics
     settings: Settings
     clock: Callable[[], float] = time.monotonic
-    """Seconds that only move forward."""
+    """Monotonic clock in seconds."""
     wall: Callable[[], float] = time.time
-    """Unix seconds."""
+    """Unix time in seconds."""

@@ -1,4 +1,6 @@
-"""From a CheckpointStore and its keys to what agents are told of it. Pure; nothing here is ever logged."""
+"""Conversion of a CheckpointStore and its keys to the message for agents. Pure; nothing here is ever
+logged.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,10 @@ from convoy_crds.checkpointstore import KEY_ACCESS, KEY_SECRET, KEY_SESSION, Che
 
 
 def message(store: CheckpointStore, data: Mapping[str, str]) -> wire.Store:
-    """What agents are told of a store, but for what is known of it. Its version is a digest of all of it.
+    """Return the message about a store, without the results of probes. Its version is a digest of all its
+    fields.
 
-    `data`: the keys of a bucket; a volume has none.
+    `data` holds the keys of a bucket; a volume has none.
     """
     s3, volume = store.spec.s3, store.spec.volume
     built = wire.Store(name=store.metadata.name)
@@ -24,7 +27,7 @@ def message(store: CheckpointStore, data: Mapping[str, str]) -> wire.Store:
         built.session_token = data.get(KEY_SESSION, "")
     if volume is not None:
         built.volume.claim, built.volume.path = volume.claim_name, volume.path
-    # Not of the serialised message: that may differ between releases.
+    # Not a digest of the serialised message: its bytes may differ between releases.
     fields = [
         built.name,
         built.endpoint,

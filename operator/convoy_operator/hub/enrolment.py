@@ -1,4 +1,4 @@
-"""Sells agents their certificates for a service-account token that names the node they are on."""
+"""The Enrolment service: agents exchange a service-account token that names their node for a certificate."""
 
 from __future__ import annotations
 
@@ -30,22 +30,24 @@ log = structlog.get_logger(__name__)
 _NODE_NAME = "authentication.kubernetes.io/node-name"
 _MOST_TOKEN, _MOST_CSR = 16_384, 16_384
 _PER_SECOND, _AT_ONCE = 2.0, 40
-"""Reviews of tokens of one address: who reaches the port can ask, and must not keep others waiting."""
+"""Rate limit and burst of token reviews per address: a caller must not keep others waiting."""
 _MOST_PEERS = 4096
-"""Addresses whose use is remembered; the one that asked longest ago makes room."""
+"""Most addresses with a rate limit; the one that called longest ago is dropped first."""
 _LONGEST_WAIT = 10.0
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 class Throttle:
-    """A bucket of reviews for each peer address."""
+    """A token bucket of reviews for each peer address."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def reserve(self, peer: str) -> float | None:
-        """Seconds this peer (as gRPC writes it, with its port) has to wait; None when it asks too much."""
+        """Return the seconds that a peer (in gRPC's notation, with port) must wait; None if it must be
+        refused.
+        """
         caller = address(peer)
         bucket = self._buckets.get(caller)
         if bucket is None:
@@ -60,27 +62,29 @@ class Throttle:
 
 
 class Refused(Exception):
-    """The caller is not who could have a certificate; says why."""
+    """The caller is not entitled to a certificate. The message says why."""
 
 
 def reviewed_node(review: Object, service_account: str) -> str:
-    """The node that a reviewed token names; Refused unless it is of that account and for the hub."""
+    """Return the node that a reviewed token names. Raise Refused unless the token is the agents' and meant
+    for the hub.
+    """
     status = review.get("status") or {}
     if not status.get("authenticated"):
-        raise Refused(f"the token was not accepted: {status.get('error') or 'unauthenticated'}")
+        raise Refused(f"the API server rejected the token: {status.get('error') or 'unauthenticated'}")
     if HUB_AUDIENCE not in (status.get("audiences") or ()):
-        raise Refused(f"the token is not meant for the audience {HUB_AUDIENCE}")
+        raise Refused(f"the token is not for the audience {HUB_AUDIENCE}")
     user = status.get("user") or {}
     if user.get("username") != service_account:
-        raise Refused(f"the token is of {user.get('username')!r}, not of {service_account!r}")
+        raise Refused(f"the token belongs to {user.get('username')!r}, not to {service_account!r}")
     nodes = (user.get("extra") or {}).get(_NODE_NAME) or []
     if len(nodes) != 1 or not _DNS_SUBDOMAIN.fullmatch(nodes[0]):
-        raise Refused("the token names no node: it must be bound to a pod")
+        raise Refused("the token names no node; use a token that is bound to a pod")
     return str(nodes[0])
 
 
 class Enrolment(hub_pb2_grpc.EnrolmentServicer):  # type: ignore[misc]  # generated without types
-    """The Enrolment service. Any replica serves it: all hold the same CA."""
+    """The Enrolment service. Every replica serves it: all hold the same CA."""
 
     def __init__(
         self, gateway: ApiGateway, authority: Authority, metrics: Metrics, settings: Settings
@@ -93,12 +97,16 @@ class Enrolment(hub_pb2_grpc.EnrolmentServicer):  # type: ignore[misc]  # genera
         self._throttle = Throttle()
 
     async def Enrol(self, request: wire.EnrolRequest, context: Any) -> wire.EnrolReply:
-        """Reviews the token, signs the request's key for the node that the token names."""
+        """Review the token, and sign the request's key for the node that the token names."""
         if len(request.token) > _MOST_TOKEN or len(request.csr_pem) > _MOST_CSR:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "token or request is too large")
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "token or certificate signing request is too large"
+            )
         wait = self._throttle.reserve(context.peer())
         if wait is None:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many enrolments, try again later")
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, "too many enrolments from this address, try again later"
+            )
         await asyncio.sleep(wait or 0.0)
         try:
             node = reviewed_node(await self._review(request.token), self._account)
@@ -114,7 +122,7 @@ class Enrolment(hub_pb2_grpc.EnrolmentServicer):  # type: ignore[misc]  # genera
             await context.abort(code, str(why))
         except errors.ApiError as fault:
             self._metrics.enrolments.labels("failed").inc()
-            log.warning("token not reviewed", error=str(fault))
+            log.warning("token review failed, the agent will retry", error=str(fault))
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the API server could not review the token")
         self._metrics.enrolments.labels("issued").inc()
         log.info("certificate issued", node=node, ends=ends.isoformat())

@@ -1,4 +1,6 @@
-"""The hub as plans see it (`convoy_controllers.reader.HubView`). Reading changes nothing."""
+"""The view of the hub that controllers observe (`convoy_controllers.reader.HubView`). Reading changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +43,11 @@ class HubReader:
 
     @property
     def silent_seconds(self) -> float:
-        """Silence after which an agent counts as absent."""
+        """Seconds of silence after which an agent counts as absent."""
         return self._monitor.liveness.silent_seconds
 
     def slots(self, pods: tuple[PodView, ...]) -> Mapping[str, SlotView]:
-        """Return, by pod uid, the reports on these pods by the agents of the nodes they are on."""
+        """Return, by pod uid, the reports on these pods by the agents of their nodes."""
         found: dict[str, SlotView] = {}
         for pod in pods:
             record = self._registry.get(pod.node) if pod.node else None
@@ -53,19 +55,20 @@ class HubReader:
             if view is None:
                 continue
             if view.launcher_connected and not self._monitor.connected(view.node):
-                # The last report of an agent that fell silent.
+                # This is the last report of an agent that fell silent.
                 view = replace(view, launcher_connected=False, agent_away=True)
             found[pod.uid] = view
         return found
 
     def nodes(self, pods: tuple[PodView, ...]) -> Mapping[str, NodeView]:
-        """Return, by name, the nodes that these pods are on."""
+        """Return the nodes of these pods, by name."""
         return self._monitor.nodes(pods)
 
     def holders(self, job_uid: str) -> tuple[str, ...]:
-        """Return the nodes whose memory holds checkpoints of a job, and which have had a slot of it.
+        """Return the nodes whose memory holds checkpoints of a job, and which proved that they had a slot
+        of it.
 
-        One that is silent for too long has lost them, or is cut off with them: nobody waits for it.
+        A node that is silent for too long is left out: it lost the checkpoints or cannot serve them.
         """
         return tuple(
             sorted(
@@ -78,7 +81,7 @@ class HubReader:
         )
 
     def _token_verified(self, node: str, record: AgentRecord, job_uid: str) -> bool:
-        """Return whether a node had a slot of a job that it holds something of; each token is read once."""
+        """Return True if a node proved that it had a slot of the job. Each token is checked once."""
         token = record.holdings[job_uid]
         known, holds = record.verified.get(job_uid, ("", False))
         if known != token:
@@ -87,11 +90,11 @@ class HubReader:
         return holds
 
     def guard(self, job_uid: str) -> GuardView | None:
-        """Return what the telemetry of a job's ranks shows; None before they have reported a step."""
+        """Return the findings in the telemetry of a job's ranks; None before they have reported a step."""
         return self._detectors.view(job_uid)
 
     def store(self, store: CheckpointStore) -> ObservedStore | None:
-        """Return what was found out about a store; None when its Secret was not looked up."""
+        """Return the findings about a store; None before its Secret was read."""
         return self._stores.observed(store)
 
     def hardware(self, node: str) -> AgentHardware | None:
@@ -102,23 +105,23 @@ class HubReader:
         return AgentHardware(record.hardware.driver, tuple(record.hardware.accelerators))
 
     def agent_connected(self, node: str) -> bool:
-        """Return whether a node's agent counts as present."""
+        """Return True if a node's agent counts as present."""
         return self._monitor.connected(node)
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return, by node, what jobs hold against it."""
+        """Return the lasting suspicions of jobs against nodes, by node."""
         return self._detectors.suspicions()
 
     def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return, by node, what jobs see of it that may lie in it and need not."""
+        """Return, by node, the findings of jobs that may be caused by the node, but need not."""
         return self._detectors.noticed()
 
     def paces(self) -> Mapping[str, JobPace]:
-        """Return, by job (namespace/name), how fast it is."""
+        """Return the pace of each job, by namespace/name."""
         return self._detectors.paces()
 
     def peer_address(self, node: str) -> str:
-        """Return the address of a node's Peer service; empty when its agent never reported one."""
+        """Return the address of a node's Peer service; empty if its agent never reported one."""
         return self._registry.peer_address(node)
 
     @property

@@ -1,4 +1,4 @@
-"""The straggler detector of one job: the steps that its ranks report, and what was found in them."""
+"""The straggler detector of one job: it processes the steps that the job's ranks report."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ from convoy_controllers.views import GuardView
 from convoy_operator.limits import TokenBucket, Usage
 
 _TABLES_PER_SECOND, _TABLES_AT_ONCE = 2.0, 64
-"""Tables of one job. Ranks fold their steps into windows of a second; a hub that was away gets 32 of each."""
+"""Rate limit and burst of one job's tables.
+
+Ranks merge their steps into windows of a second. A hub that was down gets 32 windows of each rank.
+"""
 _USAGE_SECONDS = 10.0
-"""Half-life of a detector's cost, in seconds."""
+"""Half-life in seconds of the measured cost of a detector."""
 
 
 class JobDetector:
-    """One incarnation of a job."""
+    """The detector of one incarnation of a job."""
 
     def __init__(
         self, key: Key, uid: str, incarnation: int, placement: RankPlacement, clock: Callable[[], float]
@@ -42,15 +45,15 @@ class JobDetector:
         self.collector = WindowCollector(placement.layout.size, incarnation)
         self.state: State = initial_state(placement.layout)
         self.view: GuardView | None = None
-        """The view that its plan was shown last."""
+        """The view that the job's plan saw last."""
         self.held: dict[str, SuspicionRecord] = {}
         """Lasting suspicions, by node."""
         self.noticed: dict[str, SuspicionRecord] = {}
-        """Findings that may lie in a node and need not, by node."""
+        """Findings that may be caused by a node, but need not, by node."""
         self.canary = Canary()
         self._tables = TokenBucket(_TABLES_PER_SECOND, _TABLES_AT_ONCE, clock)
         self.usage = Usage(_USAGE_SECONDS, clock)
-        """Seconds of a processor that it takes."""
+        """Processor seconds that the detector uses."""
         self._windows = 0
         self._walls: deque[float] = deque(maxlen=FEWEST_WINDOWS)
         """Seconds of a step, one entry per window."""
@@ -62,11 +65,11 @@ class JobDetector:
 
     @property
     def overloaded(self) -> bool:
-        """True if too many tables came lately for another window to be processed."""
+        """True if too many tables came lately to process another window."""
         return self._tables.debt > 0
 
     def advance(self, window: Window, now: float) -> Report | None:
-        """Process one window; return the report on the newest table that it completes."""
+        """Process one window; return the report on the newest table that the window completes."""
         report = None
         for table in self.collector.add(self.incarnation, window):
             self._tables.reserve()
@@ -83,12 +86,12 @@ class JobDetector:
 
     @property
     def step_seconds(self) -> float:
-        """Seconds of a step, the median of the last windows; 0 before the first step."""
+        """Median seconds of a step in the last windows; 0 before the first step."""
         return statistics.median(self._walls) if self._walls else 0.0
 
     @property
     def pace(self) -> JobPace | None:
-        """How fast the job is; None before the first step."""
+        """The job's pace; None before the first step."""
         if not self._walls:
             return None
         return JobPace(
@@ -107,7 +110,7 @@ class JobDetector:
         )
 
     def suspicion(self, node: str, one: SuspicionRecord) -> Suspicion:
-        """Return what is held against a node, in the terms of its life cycle."""
+        """Return the suspicion against a node in the form that its NodeHealth stores."""
         since, seen = (datetime.fromtimestamp(time, UTC) for time in (one.since, one.seen))
         job = f"{self.key.namespace}/{self.key.name}"
         beside = tuple(other for other, held in self.held.items() if held.lasting and other != node)

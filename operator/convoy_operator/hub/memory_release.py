@@ -15,27 +15,29 @@ RELEASE_SECONDS = 10.0
 
 
 class MemoryRelease:
-    """Finds checkpoints in memory that are of no use. `release`: (node, job uid) orders the node's agent."""
+    """Finds checkpoints in nodes' memory that no job needs. `release` (node, job uid) sends the order to
+    the node's agent.
+    """
 
     def __init__(self, cache: ClusterCache, release: Callable[[str, str], object]) -> None:
         self._cache = cache
         self._release = release
         self._due = 0.0
         self._over: set[tuple[str, str]] = set()
-        """Nodes, with the jobs whose memory there was of no use any more at the last poll."""
+        """(node, job uid) of the memory that was not needed at the last poll."""
 
     def due(self, now: float) -> bool:
-        """Return whether it is time for a poll; if so, the next is due later."""
+        """Return True if a poll is due, and schedule the next one."""
         if now < self._due:
             return False
         self._due = now + RELEASE_SECONDS
         return True
 
     def poll(self, agents: Iterable[tuple[str, AgentRecord]]) -> None:
-        """Release the memory of jobs that are over or gone, and on nodes that jobs have left."""
+        """Release the memory of finished and deleted jobs, and of nodes that a job has left."""
         alive = {job.uid: job for job in self._cache.jobs if not ended(job)}
         before, self._over = self._over, set()
-        # A job's pods are searched once, not once for each of its nodes.
+        # Find a job's pods once, not once for each of its nodes.
         places: dict[str, Container[str] | None] = {}
         for node, agent in agents:
             for uid in agent.holdings:
@@ -45,12 +47,12 @@ class MemoryRelease:
                 if needed is None or node in needed:
                     continue
                 self._over.add((node, uid))
-                # Seen twice: what memory held cannot be had back.
+                # Release only what two polls in a row found unneeded: released memory cannot be recovered.
                 if (node, uid) in before and agent.stream is not None:
                     self._release(node, uid)
 
     def _places(self, job: CachedObject | None) -> Container[str] | None:
-        """Return the nodes whose memory of a job is needed; None for all."""
+        """Return the nodes whose memory a job needs; None for all nodes."""
         if job is None:
             return ()
         pods = self._cache.pods.indexed((job.namespace, job.name))

@@ -1,4 +1,4 @@
-"""Between the wire and the plan's plain data. Pure."""
+"""Conversion between wire messages and the plain data of plans. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from convoy_controllers.views import CommitView, MetricView, RankView, SlotView
 from convoy_crds.metric_names import MAX_METRICS, is_metric_name
 
 MOST_RANKS = 64
-"""Ranks of one pod that are looked at: processesPerReplica is no more."""
+"""Most ranks of one pod that are read; processesPerReplica has the same limit."""
 MOST_TIERS = 8
 MOST_NAME = 256
-"""Characters of a name or an address that are kept; none of ours is longer."""
+"""Most characters of a name or an address that are kept; Convoy's own are shorter."""
 MOST_TROUBLES = 8
-"""Of one pod; one of each kind comes."""
+"""Most troubles of one pod that are read; an agent sends one of each kind."""
 _STDERR = 2048
 _MOST_SECONDS = 2**32 - 1
 _MAX_STEP = 2**53
@@ -30,12 +30,12 @@ _STATES = {
 
 
 def seconds(unix_ms: int) -> float:
-    """Unix seconds of a time on the wire; 0 when there is none."""
+    """Return the Unix seconds of a time on the wire; 0 if it is not set."""
     return max(0, unix_ms) / 1000
 
 
 def rank_view(report: wire.RankReport) -> RankView:
-    """One rank."""
+    """Return the view of one rank's report."""
     progress = report.progress if report.HasField("progress") else None
     return RankView(
         rank=report.rank,
@@ -66,7 +66,7 @@ def rank_view(report: wire.RankReport) -> RankView:
 
 
 def _metrics(progress: wire.Progress) -> tuple[MetricView, ...]:
-    """The figures that an agent may report: names by the rule, finite values, and no more than the limit."""
+    """Return the valid metrics of a report: with allowed names, finite values, and at most MAX_METRICS."""
     return tuple(
         MetricView(
             one.name,
@@ -79,7 +79,9 @@ def _metrics(progress: wire.Progress) -> tuple[MetricView, ...]:
 
 
 def slot_view(report: wire.PodReport, node: str, *, slot_token_valid: bool = True) -> SlotView:
-    """One pod as the agent of `node` reported it. `slot_token_valid`: other agents believe its slot token."""
+    """Return the view of a pod's report by the agent of `node`. `slot_token_valid` is True if other agents
+    accept the pod's slot token.
+    """
     return SlotView(
         pod_uid=report.pod_uid,
         node=node,
@@ -99,13 +101,13 @@ def slot_view(report: wire.PodReport, node: str, *, slot_token_valid: bool = Tru
 
 
 def _trouble(trouble: wire.Trouble) -> tuple[str, str]:
-    # An agent of another version may know further kinds.
+    # An agent of another version may report kinds that are unknown here.
     known = trouble.kind in wire.Trouble.Kind.values()
     return wire.Trouble.Kind.Name(trouble.kind) if known else "NO_MEMORY", trouble.message[:_STDERR]
 
 
 def skeleton(view: SlotView) -> tuple[object, ...]:
-    """All of a report but what moves with every step: when it differs, the job is to be looked at."""
+    """Return the parts of a report that do not change with every step. A change of these queues the job."""
     return (
         view.launcher_connected,
         view.incarnation,
@@ -125,8 +127,11 @@ def skeleton(view: SlotView) -> tuple[object, ...]:
 
 
 def urgent(before: SlotView | None, after: SlotView) -> bool:
-    """Whether others wait for this, or the time of it counts: a rank exited or hangs, a port is there, an
-    incarnation began, a rank ended its first step."""
+    """Return True if a report must be handled at once, because others wait for it or its time counts.
+
+    That is so if a rank exited or hangs, a port is available, an incarnation started, or a rank ended its
+    first step.
+    """
     if before is None:
         return bool(_ended(after))
     return (
@@ -138,7 +143,7 @@ def urgent(before: SlotView | None, after: SlotView) -> bool:
 
 
 def progressed(before: SlotView, after: SlotView) -> bool:
-    """Whether a step of a rank was over between two reports of one incarnation."""
+    """Return True if a rank ended a step between two reports of one incarnation."""
     if before.incarnation != after.incarnation:
         return False
     steps = {rank.rank: rank.step for rank in before.ranks if rank.step is not None}
@@ -156,7 +161,7 @@ def _stepping(view: SlotView) -> set[int]:
 def command(
     given: JobCommand, peer_address: Callable[[str], str], slot_token: Callable[[SlotToken], str]
 ) -> wire.HubMessage:
-    """A command of a plan; `peer_address` knows where each node's agent serves its peers."""
+    """Return the message of a plan's command. `peer_address` returns the address of a node's Peer service."""
     if isinstance(given, PickPort):
         return wire.HubMessage(pick_port=wire.PickPort(pod_uid=given.pod_uid, incarnation=given.incarnation))
     if isinstance(given, Assign):
@@ -172,12 +177,12 @@ def command(
 
 
 def heartbeat_reply(heartbeat: wire.Heartbeat) -> wire.HubMessage:
-    """The answer to a heartbeat."""
+    """Return the reply to a heartbeat."""
     return wire.HubMessage(heartbeat_reply=wire.HeartbeatReply(sent_unix_ms=heartbeat.sent_unix_ms))
 
 
 def peer_moved(pod_uid: str, node: str, address: str) -> wire.HubMessage:
-    """Where the agent of `node` serves its peers now."""
+    """Return the message with the current address of the Peer service on `node`."""
     return wire.HubMessage(peer_moved=wire.PeerMoved(pod_uid=pod_uid, node=node, peer_address=address))
 
 
@@ -242,5 +247,5 @@ def _store_use(given: StoreUse) -> wire.StoreUse:
 
 
 def release_memory(job_uid: str) -> wire.HubMessage:
-    """The job is over: its memory is to be given back."""
+    """Return the order to free the memory of a finished job."""
     return wire.HubMessage(drop_job=wire.DropJob(job_uid=job_uid))

@@ -1,14 +1,14 @@
-"""Probes of nodes whose agents are silent: do their pods answer, does their kubelet report?
+"""Probes of nodes whose agents are silent: they check if the node's pods reply and if its kubelet reports.
 
-An agent may be silent because it is broken, or because the way between it and the hub is. So the prober tries
-to connect to pods on the node (nobody need listen there: a refusal comes from a living node as well), and
-reads the Lease that the kubelet renews every 10 s. A node without pods is probed at its agent's own address:
-whether it lives decides where new pods are placed.
+An agent may be silent because it is broken, or because the network between it and the hub is. So the prober
+tries to connect to pods on the node, and reads the Lease that the kubelet renews every 10 s. The pods need
+not listen: a refused connection also proves that the node is alive. A node without pods is probed at its
+agent's own address, since new pods are only placed on living nodes.
 
-Pods that do not answer prove something only where others would: a NetworkPolicy may let nobody in. So pods of
-the same jobs on other nodes are probed as well, or, where there are none, others of the same namespaces.
+Pods that do not reply prove something only if other pods reply: a NetworkPolicy may block all connections.
+So the prober also probes pods of the same jobs on other nodes, or else other pods of the same namespaces.
 
-Results are kept per node and dropped when its agent sends something again. Nothing is decided here.
+The results are kept per node and dropped when its agent sends a message again. The prober decides nothing.
 """
 
 from __future__ import annotations
@@ -37,39 +37,40 @@ from convoy_operator.limits import FairQueue, TokenBucket
 log = structlog.get_logger(__name__)
 
 Connect = Callable[[str, int], Awaitable[bool]]
-"""(address, port) -> whether anything there answered; OSError when it cannot be probed."""
+"""(address, port) -> True if anything there replied. Raises OSError if this machine cannot probe."""
 
 ABSENT = 1e9
-"""Age in seconds of a Lease that does not exist."""
+"""Age in seconds that stands for a Lease that does not exist."""
 
 _NAMESPACE = "kube-node-lease"
 PORT = 9
-"""Port at which pods are probed. Nobody listens there: a living pod refuses at once."""
+"""Port at which pods are probed. Nothing listens there, so a living pod refuses at once."""
 _CONNECT = 0.5
-"""Seconds that one connect may take."""
+"""Timeout of one connect in seconds."""
 _MOST_ADDRESSES = 3
 _AT_ONCE = 64
-"""Nodes probed at a time: with at most 0.5 s each, a hundred silent nodes are probed every second; with more
-of them, each in its turn."""
+"""Most nodes probed at the same time. At 0.5 s each, a hundred silent nodes are probed every second; if
+more are silent, they take turns.
+"""
 _LEASE_EVERY = 2.0
 _LEASE_DEADLINE = 10.0
 _LEASES_PER_SECOND, _LEASES_AT_ONCE = 20.0, 8
-"""Reads of Leases, a share of the operator's own budget of requests: silent nodes come in masses."""
+"""Rate limit and concurrency limit of Lease reads, since many nodes may be silent at the same time."""
 
 
 @dataclass(slots=True)
 class Probe(NodeProbe):
-    """The probes of one quiet node, and what they have found."""
+    """The probes of one quiet node, and their results."""
 
     renewed: str = ""
-    """Time of the last renewal of its kubelet's Lease, by the node's own clock."""
+    """Time of the last renewal of the kubelet's Lease, by the node's clock."""
     seen: float = 0.0
-    """Time at which that renewal was first seen, by our clock."""
+    """Time at which that renewal was first seen, by the monotonic clock here."""
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
 
 class NodeProber:
-    """Probes every quiet node that matters: it has pods that have not ended, or may be given some."""
+    """Probes every quiet node that has unfinished pods or may be given some."""
 
     def __init__(
         self,
@@ -81,8 +82,10 @@ class NodeProber:
         on_change: Callable[[str], None],
         connect: Connect | None = None,
     ) -> None:
-        """`on_change` is called with every node that stops or begins to answer. `node_clock`: what to add to a
-        Unix time of a node for a time of our clock that is not earlier; None when its agent never dialled.
+        """`on_change` is called with every node that stops or starts replying.
+
+        `node_clock` returns the offset from a node's Unix time to the monotonic clock here. The result is
+        never too early. It is None if the node's agent never connected.
         """
         self._gateway = context.gateway
         self._cache = context.cache
@@ -100,16 +103,16 @@ class NodeProber:
         self._lease_rate = FairQueue(TokenBucket(_LEASES_PER_SECOND, _LEASES_AT_ONCE, self._clock))
 
     def probe(self, node: str) -> Probe | None:
-        """Return what is known of a node; None while its agent sends something."""
+        """Return the probes of a node; None while its agent sends messages."""
         return self._probes.get(node)
 
     def reachable(self, node: str) -> bool:
-        """Return whether a node answered the last probe; True before the first."""
+        """Return True if a node replied to the last probe, or was not probed yet."""
         probe = self._probes.get(node)
         return probe is None or probe.reachable
 
     def poll(self) -> None:
-        """Start to probe nodes that fell quiet, and stop where an agent has sent something again."""
+        """Start to probe nodes that fell quiet, and stop for nodes whose agent sent a message again."""
         quiet = {
             node: silence
             for node, silence in self._liveness.quiet(self._quiet_seconds, self._clock()).items()
@@ -135,13 +138,13 @@ class NodeProber:
 
     def _matters(self, node: str) -> bool:
         if not self.reachable(node):
-            # A pod may still be given to it, and must not find its death forgotten.
+            # Keep probing: a pod may still be placed on the node, and must see that the node is dead.
             return True
         known = self._cache.nodes.get("", node)
         return (known is not None and known.agent_ready) or bool(self._cache.pods_on(node))
 
     async def _probe_loop(self, node: str, probe: Probe) -> None:
-        """Try to connect again and again."""
+        """Try to connect periodically."""
         while True:
             async with self._probing:
                 began = self._clock()
@@ -154,9 +157,14 @@ class NodeProber:
                         self._any_reachable(self._controls(node) if pods else []),
                     )
                 except OSError as fault:
-                    log.warning("this machine cannot probe nodes", node=node, error=str(fault))
+                    log.warning(
+                        "this machine cannot open connections, the probe of a node is repeated",
+                        node=node,
+                        error=str(fault),
+                    )
                 else:
-                    # A pod that is given to a dead node has no address to be probed: what was found stands.
+                    # A pod that was placed on a dead node has no address to probe, so the earlier result
+                    # stays.
                     if pods:
                         probe.pods_probed = found or credible
                     if targets:
@@ -164,21 +172,23 @@ class NodeProber:
             await asyncio.sleep(max(0.0, began + PROBE_SECONDS - self._clock()))
 
     async def _any_reachable(self, targets: list[tuple[str, int]]) -> bool:
-        """Return whether any of them answers."""
+        """Return True if any of the targets replies."""
         return any(await asyncio.gather(*(self._connect(*target) for target in targets)))
 
     def _record(self, node: str, probe: Probe, found: bool) -> None:
         if found != probe.reachable:
             probe.reachable = found
-            log.info("node answers" if found else "node does not answer", node=node)
+            log.info("node replies to probes" if found else "node does not reply to probes", node=node)
             self._on_change(node)
 
     def _pods(self, node: str) -> list[tuple[str, int]]:
-        """Return where up to three of a node's pods can be probed."""
+        """Return addresses of up to three of a node's pods."""
         return _addresses(pod for pod in self._cache.pods_on(node) if pod.view.phase not in ENDED_PHASES)
 
     def _controls(self, node: str) -> list[tuple[str, int]]:
-        """Return where up to three pods can be probed that answer as the node's own do, if they live."""
+        """Return addresses of up to three control pods: they reply under the same network policies as the
+        node's pods.
+        """
         pods = self._cache.pods_on(node)
         jobs, namespaces = {(pod.namespace, pod.job) for pod in pods}, {pod.namespace for pod in pods}
         siblings = (pod for job in jobs for pod in self._cache.pods.indexed(job))
@@ -188,11 +198,11 @@ class NodeProber:
         )
 
     def _is_control(self, pod: Pod) -> bool:
-        """Return whether a pod is on a node whose agent is not quiet."""
+        """Return True if a pod runs on a node whose agent is not quiet."""
         return pod.view.phase == "Running" and bool(pod.view.node) and pod.view.node not in self._probes
 
     async def _read_lease(self, node: str, probe: Probe) -> None:
-        """Read the Lease of the node's kubelet again and again, while pods make it matter."""
+        """Read the Lease of the node's kubelet periodically, while the node has pods."""
         while True:
             if self._cache.pods_on(node):
                 async with self._leases:
@@ -208,7 +218,7 @@ class NodeProber:
         except errors.NotFound:
             renewed = ""
         except (errors.ApiError, TimeoutError) as fault:
-            log.warning("the Lease of a node could not be read", node=node, error=str(fault))
+            log.warning("reading the Lease of a node failed, will retry", node=node, error=str(fault))
             return
         if not renewed:
             probe.lease_seconds = ABSENT
@@ -216,18 +226,18 @@ class NodeProber:
         if renewed != probe.renewed:
             probe.renewed, probe.seen = renewed, self._clock()
         ahead = self._node_clock(node)
-        # Of two bounds on when it was renewed the earlier one; the node's clock may show any time.
+        # Use the earlier of two bounds on the renewal's time: the node's clock may be wrong.
         at = probe.seen if ahead is None else min(probe.seen, _unix(renewed) + ahead)
         probe.lease_seconds = max(0.0, asked - at)
 
 
 def _renewed(lease: Object) -> str:
-    """Return the time at which a Lease was renewed; empty when it never was."""
+    """Return the time at which a Lease was renewed; empty if it never was."""
     return str((lease.get("spec") or {}).get("renewTime") or "")
 
 
 def _unix(time: str) -> float:
-    """Return the Unix seconds of an RFC 3339 time; infinite when it is none."""
+    """Return the Unix seconds of an RFC 3339 time; infinity if it cannot be parsed."""
     try:
         return datetime.fromisoformat(time).timestamp()
     except ValueError:
@@ -235,15 +245,15 @@ def _unix(time: str) -> float:
 
 
 def _addresses(pods: Iterable[Pod]) -> list[tuple[str, int]]:
-    """Return where up to three of these pods can be probed."""
+    """Return the addresses of up to three of these pods."""
     found = (pod.view.ip for pod in pods if pod.view.ip)
     return [(address, PORT) for address in islice(found, _MOST_ADDRESSES)]
 
 
 async def reachable(address: str, port: int, seconds: float = _CONNECT) -> bool:
-    """Return whether an IP address answers a TCP connect in time: a refusal is an answer.
+    """Return True if an IP address replies to a TCP connect in time; a refusal counts as a reply.
 
-    Raises OSError when this machine cannot probe at all, as without a free file descriptor.
+    Raise OSError if this machine cannot probe at all, for example without a free file descriptor.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as link:

@@ -1,8 +1,9 @@
-"""The addresses by which agents reach one another.
+"""The directory of peer addresses, by which agents reach one another.
 
-An agent that comes back may serve its peers at another address. Every report names the agents that are asked
-for its pod's commits, and their addresses; when one is wrong, the reporter is corrected, again with later
-reports until it names the right one. Nothing of that is kept: a new leader learns both sides from the Hellos.
+An agent that restarts may serve its peers at another address. Every pod report names the agents that the
+reporter asks for the pod's commits, and their addresses. If an address is wrong, the hub sends the right
+one, and repeats that with later reports until the reporter names it. Nothing of this is stored: a new
+leader learns both sides from the Hellos.
 """
 
 from __future__ import annotations
@@ -19,25 +20,27 @@ log = structlog.get_logger(__name__)
 
 
 class PeerDirectory:
-    """Corrects agents that have a wrong address of another."""
+    """Corrects agents that know a wrong address of a peer."""
 
     def __init__(self, context: HubContext, registry: AgentRegistry) -> None:
         self._cache = context.cache
         self._clock = context.clock
         self._registry = registry
         self._moved: set[str] = set()
-        """Nodes whose agents' addresses have changed, or become known, since the last poll."""
+        """Nodes whose agents' addresses changed, or became known, since the last poll."""
         self._relocated: set[str] = set()
         """Those of them whose agents had another address before."""
 
     def record_move(self, node: str, before: str) -> None:
-        """Note that the address of a node's agent is another than `before`, which is empty for none."""
+        """Record that the address of a node's agent changed from `before`, which is empty if there was
+        none.
+        """
         if before:
             self._relocated.add(node)
         self._moved.add(node)
 
     def poll(self) -> None:
-        """Correct all agents that ask for commits from agents which have moved since the last poll."""
+        """Correct all agents that ask for commits from agents whose address changed since the last poll."""
         if not self._moved:
             return
         for node in self._relocated:
@@ -50,7 +53,7 @@ class PeerDirectory:
                     self.correct(record, uid)
 
     def correct(self, record: AgentRecord, uid: str) -> None:
-        """Send an agent the right addresses of those it asks for a pod's sake, if it has them wrong."""
+        """Send an agent the right addresses of a pod's peers, if it knows wrong ones."""
         stream = record.stream
         if stream is None:
             return
@@ -65,8 +68,10 @@ class PeerDirectory:
                 self._registry.put(stream, messages.peer_moved(uid, node, address))
 
     def _notify_peers(self, moved: str) -> None:
-        """Send the agents of Strict jobs the address of a node's agent: when they are cut off from the hub,
-        the attestations of one another keep their ranks alive."""
+        """Send the address of a node's agent to the agents of its Strict jobs.
+
+        While they are cut off from the hub, mutual attestations keep their ranks alive.
+        """
         address = self._registry.peer_address(moved)
         for key in self._cache.jobs_on(moved):
             job = self._cache.jobs.get(key.namespace, key.name)

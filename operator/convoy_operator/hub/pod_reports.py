@@ -1,7 +1,7 @@
-"""The reports of agents on their pods, and the jobs that they wake.
+"""The reports of agents on their pods, which queue the pods' jobs.
 
-A report is believed only for a pod that the API server says runs on the reporting node. That is checked when
-the report is used, not when it comes: a report may be faster than the watch.
+A report counts only for a pod that, by the API server, runs on the reporting node. That is checked when the
+report is used, not when it arrives: a report may come before the watch shows the pod.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class PodReports:
-    """Records reports, and wakes each job as soon as the change deserves."""
+    """Records reports, and queues each job with a delay that depends on the change."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class PodReports:
         tokens: SlotTokenIssuer,
         progress_delay: Callable[[Key], float],
     ) -> None:
-        """`progress_delay`: seconds until the turn of a job to store its progress."""
+        """`progress_delay` returns the seconds until a job may store its progress."""
         self._cache = context.cache
         self._queue = context.queue
         self._wall = context.wall
@@ -51,7 +51,11 @@ class PodReports:
         before = record.slots.get(uid)
         if not record.fits(report):
             if not record.over_limit:
-                log.warning("more reported than a node has", node=node, pods=len(record.slots))
+                log.warning(
+                    "agent reports more pods or ranks than a node can have, the rest is ignored",
+                    node=node,
+                    pods=len(record.slots),
+                )
             record.over_limit = True
             return
         # A pod without an incarnation has no slot token yet.
@@ -77,7 +81,7 @@ class PodReports:
             self.wake(node, uid, self._debounce)
 
     def wake(self, node: str, uid: str, delay: float | None) -> None:
-        """Queue a pod's job within so many seconds; None for its next turn to store progress."""
+        """Queue a pod's job within `delay` seconds; None stands for the job's next turn to store progress."""
         pod = self._cache.pods.by_uid(uid)
         if pod is not None and pod.view.node == node:
             key = Key(TRAINING_JOB.name, pod.namespace, pod.job)

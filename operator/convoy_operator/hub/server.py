@@ -1,4 +1,4 @@
-"""The hub's two ports: enrolment with the hub's certificate alone, sessions with both sides'."""
+"""The hub's two ports: enrolment with server TLS, and sessions with mutual TLS."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ from convoy_operator.settings import Settings, host_port
 log = structlog.get_logger(__name__)
 
 _HELLO_BYTES = 16 * 1024 * 1024
-"""A Hello carries all pods of a node with the tails of their ranks' stderr."""
+"""Most bytes of a message: a Hello carries all pods of a node with the tails of their ranks' stderr."""
 _ENROL_BYTES = 64 * 1024
 STREAMS_OF_A_CONNECTION = 8
-"""At once. An agent has one, and for a while those that it has left."""
+"""Most concurrent streams of a connection. An agent needs one, plus those that it has left and that have
+not ended.
+"""
 _STOP_SECONDS = 1.0
 HANDSHAKE_SECONDS = 10.0
-"""For a caller's handshake: whoever reaches a port may begin one."""
+"""Timeout of a TLS handshake in seconds: anybody who reaches a port may start one."""
 IDLE_SECONDS = 30.0
-"""For which a connection without a call stays that asks for a certificate: nobody knows yet whose it is."""
+"""Seconds after which an enrolment connection without a call is closed, because its caller is not
+authenticated.
+"""
 
 _OPTIONS: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 10_000),
@@ -37,7 +41,7 @@ _OPTIONS: list[tuple[str, int]] = [
 
 
 class HubServer:
-    """Both ports. `start` binds them, `stop` ends all streams."""
+    """The gRPC servers of both ports."""
 
     def __init__(
         self,
@@ -71,8 +75,8 @@ class HubServer:
         self.session_port = 0
 
     async def start(self) -> None:
-        """Binds and serves; raises RuntimeError when a port is taken."""
-        # gRPC takes :: for all of IPv4 as well, and for IPv4 alone where there is no IPv6.
+        """Bind the ports and serve. Raise RuntimeError if a port is taken."""
+        # gRPC's :: includes IPv4, and also works on a machine without IPv6.
         host = self._settings.hub_bind or "::"
         self.enrolment_port = self._enrolment.add_secure_port(
             host_port(host, self._settings.enrolment_port), self._enrolment_credentials
@@ -85,6 +89,6 @@ class HubServer:
         log.info("hub serves", enrolment=self.enrolment_port, sessions=self.session_port)
 
     async def stop(self) -> None:
-        """Ends both; agents dial the next leader."""
+        """Stop both servers; agents dial the next leader."""
         await self._sessions.stop(_STOP_SECONDS)
         await self._enrolment.stop(_STOP_SECONDS)

@@ -1,4 +1,6 @@
-"""The agents' streams: who dials is known by certificate, and speaks for that node alone."""
+"""The Hub service: the streams of agents. A client certificate identifies the agent's node, and is valid
+for that node only.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,17 @@ from convoy_operator.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 SILENCE = 20.0
-"""Seconds without a message after which a stream is ended; agents beat once per second and dial again."""
+"""Seconds without a message after which a stream ends. Agents send a heartbeat every second, and reconnect.
+"""
 _POLL_SECONDS = 0.1
 MOST_STREAMS = 4
-"""Of one agent at once: one, and those that it has left and that have not ended."""
+"""Most concurrent streams of one agent: one, plus those that it has left and that have not ended."""
 REFUSED_SECONDS = 1.0
-"""For which a stream that is one too many is left open, since a connection has few of them."""
+"""Seconds for which a refused stream stays open, so that a fast caller gets no faster refusals."""
 _WARNINGS_PER_SECOND, _WARNINGS_AT_ONCE = 0.2, 20
-"""Of streams that are turned away, of all agents together."""
+"""Rate limit and burst of warnings about refused streams, for all agents together."""
 _WRITE = 10.0
-"""Seconds an agent may take to accept one message."""
+"""Timeout in seconds for an agent to accept one message."""
 
 Context = Any
 """grpc.aio.ServicerContext; its stubs leave reads and writes untyped."""
@@ -52,8 +55,8 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         renewals: Callable[[], int],
         own_address: str,
     ) -> None:
-        """`leader_address`: as the Lease names it, empty for nobody; `renewals`: how often the Lease was seen
-        renewed; `own_address`: this replica's.
+        """`leader_address` returns the address in the Lease, empty if nobody leads. `renewals` returns the
+        number of renewals of the Lease seen so far. `own_address` is this replica's address.
         """
         self._hub = hub
         self._metrics = metrics
@@ -62,15 +65,15 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         self._renewals = renewals
         self._own_address = own_address
         self._open: Counter[str] = Counter()
-        """Streams, by node."""
+        """Number of open streams by node."""
         self._warnings = TokenBucket(_WARNINGS_PER_SECOND, _WARNINGS_AT_ONCE)
 
     async def Session(self, request_iterator: Any, context: Context) -> None:
-        """One agent's stream, from its Hello to its end."""
+        """Serve one agent's stream from its Hello to its end."""
         who = caller(context)
         node = who.node
         if not node:
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "the certificate is no agent's")
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "the client certificate is not an agent's")
         if self._open[node] >= MOST_STREAMS or self._hub.registry.debt(node) > 0:
             await self._refuse(context, node)
         self._open[node] += 1
@@ -83,16 +86,22 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
                 del self._open[node]
 
     async def _refuse(self, context: Context, node: str) -> None:
-        """Refuses a stream, and not at once: whoever dials as fast as they can is answered no faster."""
+        """Refuse a stream after a delay, so that a caller that dials fast gets no faster refusals."""
         self._metrics.agent_streams_refused.inc()
         if not self._warnings.debt:
             self._warnings.reserve()
-            log.warning("an agent says too much", node=node, streams=self._open[node])
+            log.warning(
+                "agent exceeds its limit of messages or streams, its stream is refused",
+                node=node,
+                streams=self._open[node],
+            )
         await asyncio.sleep(REFUSED_SECONDS)
-        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much was said: dial again later")
+        await context.abort(
+            grpc.StatusCode.RESOURCE_EXHAUSTED, "limit of messages or streams exceeded, dial again later"
+        )
 
     async def _admit(self, context: Context, who: Caller) -> Stream | None:
-        """The stream of an agent that is let in; None for one that is sent elsewhere, or has gone."""
+        """Return the stream of an admitted agent; None for an agent that is redirected or has left."""
         node = who.node
         first = await _read(context)
         if first is None:
@@ -101,21 +110,25 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         if first.WhichOneof("body") != "hello":
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message must be Hello")
         if first.hello.node != node:
-            log.warning("agent claims another node", certificate=node, claimed=first.hello.node)
+            log.warning(
+                "agent's Hello names another node than its certificate, refused",
+                certificate=node,
+                claimed=first.hello.node,
+            )
             await context.abort(
-                grpc.StatusCode.PERMISSION_DENIED, f"this certificate speaks for node {node!r} alone"
+                grpc.StatusCode.PERMISSION_DENIED, f"this certificate is valid for node {node!r} only"
             )
         await context.send_initial_metadata(())
         if (address := await self._redirect_address(first.hello.unreachable)) is not None:
             await context.write(wire.HubMessage(redirect=wire.Redirect(address=address)))
             return None
         if who.expired():
-            # A connection that its handshake has let in may open streams for as long as it stands.
-            log.warning("an outdated certificate dials", node=node)
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate has run out")
+            # The handshake checks the expiry only once, but an open connection may open further streams.
+            log.warning("agent's certificate has expired, its stream is refused", node=node)
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate has expired, enrol again")
         if not self._hub.registry.expects(node):
-            log.warning("an agent of a node that does not exist dials", node=node)
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"there is no node {node!r}")
+            log.warning("agent's node does not exist, its stream is refused", node=node)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"node {node!r} does not exist")
         self._metrics.agent_messages.labels("hello").inc()
         log.info("agent dialled", node=node, version=first.hello.version, pods=len(first.hello.pods))
         return self._hub.streams.join(first.hello)
@@ -129,11 +142,11 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             log.info("agent's stream ended", node=stream.node)
 
     async def _redirect_address(self, unreachable: str) -> str | None:
-        """Where an agent had better go; None as soon as this replica leads.
+        """Return the address to which the agent is redirected; None as soon as this replica leads.
 
-        One that nobody answered at the leader's address stays for a while: either another leads soon, or it
-        is sent here again. Where the Lease is renewed meanwhile, the leader is well, and it was the way there
-        that was cut: it is sent there once more.
+        An agent that could not reach the leader's address is held for a while: another replica may soon
+        lead. Otherwise it is redirected here again. If the Lease is renewed meanwhile, the leader works and
+        only the network to it failed: the agent is sent to the leader once more.
         """
         deadline, before = asyncio.get_running_loop().time() + HOLD_SECONDS, self._renewals()
         while not self._leads():
@@ -141,14 +154,14 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             if address not in ("", unreachable, self._own_address):
                 return address
             if asyncio.get_running_loop().time() >= deadline:
-                # What the last leader did at its end may have been seen just now.
+                # One renewal may be the last leader's final one, seen only now.
                 alive = address and self._renewals() > before + 1
                 return address if alive else self._own_address
             await asyncio.sleep(_POLL_SECONDS)
         return None
 
     async def _run_stream(self, context: Context, stream: Stream, who: Caller) -> None:
-        """Reads and writes until one side has had enough, or the certificate runs out."""
+        """Read and write until one side ends the stream, or the certificate expires."""
         ends = [
             asyncio.create_task(self._read_messages(context, stream, who)),
             asyncio.create_task(_write_messages(context, stream)),
@@ -160,7 +173,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             for task in done:
                 task.result()
             if not done:
-                log.info("agent's certificate has run out", node=stream.node)
+                log.info("agent's certificate expired, its stream ends", node=stream.node)
         except (grpc.RpcError, TimeoutError) as fault:
             log.info("stream broke", node=stream.node, error=repr(fault))
         finally:
@@ -172,11 +185,11 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         node = stream.node
         while (message := await self._next_message(context, node)) is not None:
             if stream.superseded.is_set():
-                # What it still holds is older than what the agent's next stream began with.
+                # The messages left on this stream are older than the start of the agent's next stream.
                 return
             if who.expired():
-                # The agent has long had another one, and dials with that.
-                log.info("agent's certificate has run out", node=node)
+                # The agent renewed its certificate long ago, and reconnects with the new one.
+                log.info("agent's certificate expired, its stream ends", node=node)
                 return
             kind = message.WhichOneof("body") or "unknown"
             self._metrics.agent_messages.labels(kind).inc()
@@ -202,7 +215,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
                 self._hub.sweeps.record_report(node, message.sweep)
 
     async def _next_message(self, context: Context, node: str) -> wire.AgentMessage | None:
-        """The next message, when its time has come: it waits in its own connection meanwhile."""
+        """Return the next message once the rate limit allows it; until then it waits in its connection."""
         if (pause := self._hub.registry.debt(node)) > 0:
             await asyncio.sleep(pause)
         message = await _read(context)
@@ -213,7 +226,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
     async def _record_telemetry(self, node: str, telemetry: wire.Telemetry) -> None:
         for pod in telemetry.pods[:MOST_PODS]:
             more = self._hub.detectors.record(node, pod)
-            # A look for stragglers takes milliseconds, and among 10,000 ranks a fifth of a second.
+            # A detection takes milliseconds, and a fifth of a second for 10,000 ranks.
             await asyncio.sleep(0)
             while more:
                 more = self._hub.detectors.record(node, pod, more)
@@ -221,7 +234,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
 
 
 async def _read(context: Context) -> wire.AgentMessage | None:
-    """The next message; None at the end of the stream. TimeoutError when the agent is silent."""
+    """Return the next message; None at the end of the stream. Raise TimeoutError if the agent is silent."""
     async with asyncio.timeout(SILENCE):
         message = await context.read()
     return message if isinstance(message, wire.AgentMessage) else None

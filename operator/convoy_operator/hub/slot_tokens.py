@@ -1,4 +1,4 @@
-"""The slot tokens that the hub signs for agents to show to one another, and to it."""
+"""The slot tokens that the hub signs. Agents show them to one another and to the hub."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from convoy_agents.wire.slot_tokens import InvalidSlotToken, SlotToken
 from convoy_operator.hub.ca import Authority
 
 _MOST = 16_384
-"""Tokens that are remembered: an assignment that is sent again is the same, though signatures are not."""
+"""Most tokens that are cached: a repeated assignment must be identical, but signatures of the same token
+differ.
+"""
 
 
 class SlotTokenIssuer:
-    """Issues and checks tokens by one authority. Without one nothing is signed, and nothing believed."""
+    """Issues and checks slot tokens with one CA. Without a CA it signs nothing and accepts nothing."""
 
     def __init__(self) -> None:
         self._authority: Authority | None = None
         self._signed: OrderedDict[SlotToken, str] = OrderedDict()
 
     def start(self, authority: Authority) -> None:
-        """Sign by this authority from now on."""
+        """Sign with this CA from now on."""
         self._authority = authority
         self._signed.clear()
 
     def sign(self, slot_token: SlotToken) -> str:
-        """Return the token of a slot; empty without an authority."""
+        """Return the signed token of a slot; empty without a CA."""
         if self._authority is None:
             return ""
         token = self._signed.pop(slot_token, "") or self._authority.sign_slot_token(slot_token)
@@ -35,11 +37,11 @@ class SlotTokenIssuer:
         return token
 
     def current(self, key_id: str) -> bool:
-        """Return whether tokens that a key has signed are believed."""
+        """Return True if tokens signed by that key are accepted."""
         return self._authority is not None and key_id == self._authority.key_id
 
     def holds(self, token: str, job_uid: str, node: str) -> bool:
-        """Return whether a token proves that a node had a slot of a job, in whichever incarnation."""
+        """Return True if a token proves that a node had a slot of a job, in any incarnation."""
         if self._authority is None:
             return False
         try:

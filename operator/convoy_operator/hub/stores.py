@@ -1,9 +1,9 @@
-"""CheckpointStores as the hub keeps them: resolved, a bucket with its Secret, sent to the agents that
-need them, and tried out by one agent at a time.
+"""The hub's CheckpointStores: resolved with their Secrets, sent to the agents that need them, and probed by
+one agent at a time.
 
-Credentials are in the messages here and on the wire to agents, and nowhere else: nothing of a message is
-logged or shown, and what plans see holds none. A report is believed only of the agent that was asked, and
-only on what the store is now.
+Credentials are only in the messages here and on the wire to agents. Nothing of a message is logged or
+shown, and plans see no credentials. A report counts only from the agent that was asked to probe, and only
+for the store's current version.
 """
 
 from __future__ import annotations
@@ -39,55 +39,57 @@ log = structlog.get_logger(__name__)
 Send = Callable[[wire.HubMessage], None]
 
 ANSWER_SECONDS = 90.0
-"""For an agent's answer: it tries a store that does not answer for a while itself."""
+"""Seconds to wait for an agent's report. The agent itself retries a store that does not respond for a
+while.
+"""
 FRESH_SECONDS = 30.0
-"""For which what was known of a store stands although nobody has tried what it is now."""
+"""Seconds a probe result stays valid after the store changes."""
 LEAST_SECONDS, MOST_SECONDS = 5.0, 300.0
-"""Between two tries of a store that cannot be reached; doubling."""
+"""Shortest and longest back-off in seconds between probes of a store that cannot be reached."""
 AGAIN_SECONDS = 3600.0
-"""Between two tries of one that can."""
+"""Seconds between two probes of a store that can be reached."""
 _MESSAGE = 1024
 
 
 @dataclass(slots=True, eq=False)
 class _AgentStream:
-    """The stream of one node's agent, and what it was told of stores."""
+    """The stream of one node's agent, and the stores that were sent on it."""
 
     send: Send = field(repr=False)
     sent: dict[str, tuple[str, bool]] = field(default_factory=dict)
-    """By name, version and whether it has conditional writes."""
+    """By store name, the version and the conditional-writes flag that were sent last."""
 
 
 @dataclass(slots=True)
 class _StoreRecord:
-    """One store."""
+    """The hub's state of one store."""
 
     spec: CheckpointStoreSpec
     secret: Secret
     message: wire.Store | None = field(default=None, repr=False)
-    """None while the Secret is not there, or not whole."""
+    """The message for agents; None while the Secret is missing or incomplete."""
     since: float = 0.0
-    """When it became what it is."""
+    """Time of the store's last change."""
     probe: Probe | None = None
     conditional: bool = False
-    """As it was when it was last reached."""
+    """True if the store supported conditional writes when it was last reached."""
     probing_node: str = ""
-    """The node whose agent is to answer by `due`."""
+    """The node whose agent must report by `due`; empty if none probes."""
     last_probing_node: str = ""
-    """The node asked last."""
+    """The node that probed last."""
     due: float = 0.0
-    """The next try is no earlier."""
+    """Earliest time of the next probe."""
     failures: int = 0
-    """Tries in a row that did not reach it."""
+    """Number of failed probes in a row."""
 
     @property
     def version(self) -> str:
-        """Of all that agents are told."""
+        """Version of the message for agents; empty without one."""
         return self.message.version if self.message is not None else ""
 
 
 class CheckpointStores:
-    """All CheckpointStores. Used from the event loop alone."""
+    """All CheckpointStores. Used only from the event loop."""
 
     def __init__(
         self,
@@ -99,7 +101,7 @@ class CheckpointStores:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`namespace`: the operator's, where the Secrets are."""
+        """`namespace` is the operator's, which holds the Secrets."""
         self._cache = cache
         self._queue = queue
         self._gateway = gateway
@@ -110,10 +112,12 @@ class CheckpointStores:
         self._streams: dict[str, _AgentStream] = {}
         cache.objects(CHECKPOINT_STORE).listen(self._on_removed)
 
-    # What reconciles ask.
+    # Called by reconciles.
 
     async def resolve(self, parent: CachedObject) -> None:
-        """Looks up the Secret of a bucket; what is new goes to the agents that have what was, or need it."""
+        """Read a bucket's Secret. If the store changed, send it to the agents that know an older version or
+        need the store.
+        """
         try:
             store = CheckpointStore.model_validate(parent.raw)
         except ValidationError:
@@ -127,13 +131,13 @@ class CheckpointStores:
         if known is None or known.version != (message.version if message is not None else ""):
             known = _StoreRecord(store.spec, secret, message, since=self._clock())
             self._known[parent.name] = known
-            log.info("store is new", store=parent.name, whole=message is not None)
+            log.info("store or its Secret changed", store=parent.name, whole=message is not None)
         known.spec, known.secret = store.spec, secret
         self._distribute(parent.name, known)
         self._probe_if_due(parent.name, known)
 
     def observed(self, store: CheckpointStore) -> Observed | None:
-        """What the plan of a store is shown; None for one that was not resolved."""
+        """Return the view of a store for its plan; None if the store was not resolved."""
         known = self._known.get(store.metadata.name)
         if known is None:
             return None
@@ -147,19 +151,19 @@ class CheckpointStores:
         try:
             raw = await self._gateway.get(SECRETS, self._namespace, s3.credentials_secret)
         except errors.NotFound:
-            return Secret(unreadable="there is none; create it"), None
+            return Secret(unreadable="it does not exist; create it"), None
         except errors.Forbidden:
-            why = "the operator may not; name it in operator.storeSecrets of the chart, or leave that empty"
+            why = "the operator may not read it; add it to the chart's operator.storeSecrets, or empty that list"
             return Secret(unreadable=why), None
         data = storekeys.decoded(raw)
         if lacking := storekeys.missing(data):
             return Secret(missing=lacking), None
         return Secret(), credentials.message(store, data)
 
-    # What streams tell.
+    # Called by streams.
 
     def join(self, node: str, send: Send) -> None:
-        """A stream of a node's agent has begun: it is told the stores of the jobs on the node."""
+        """Record the new stream of a node's agent, and send the stores of the jobs on the node."""
         self.leave(node)
         stream = self._streams[node] = _AgentStream(send)
         for name in self._used_on(node):
@@ -167,12 +171,12 @@ class CheckpointStores:
                 self._send(stream, name, known)
         for name, known in self._known.items():
             if known.probe is not None and known.probe.unmounted and not known.probing_node:
-                # It may be there since this agent began: claims are mounted at its start alone.
+                # The claim may be mounted since this agent started: agents mount claims only at their start.
                 known.due, known.failures, known.last_probing_node = 0.0, 0, node
                 self._probe_if_due(name, known)
 
     def leave(self, node: str) -> None:
-        """The stream of a node's agent has ended, and with it what it was asked."""
+        """Record that the stream of a node's agent ended. A probe by that agent failed."""
         if self._streams.pop(node, None) is None:
             return
         for name, known in self._known.items():
@@ -180,16 +184,18 @@ class CheckpointStores:
                 self._record_failure(name, known)
 
     def ensure(self, node: str, name: str) -> None:
-        """Before a node's agent is told of a job that uses a store: it is told the store, unless it knows."""
+        """Send a store to a node's agent unless it has it. Call this before an assignment that uses the
+        store.
+        """
         stream, known = self._streams.get(node), self._known.get(name)
         if stream is not None and known is not None:
             self._send(stream, name, known)
 
     def report(self, node: str, report: wire.StoreReport) -> None:
-        """The agent of a node says what it found out."""
+        """Record an agent's report on its probe."""
         known = self._known.get(report.name)
         if known is None or not node or known.probing_node != node or known.version != report.version:
-            log.info("a store's report that nobody waits for", node=node)
+            log.info("ignored a store report of an agent that was not asked", node=node)
             return
         known.probe = Probe(
             node=node,
@@ -200,20 +206,20 @@ class CheckpointStores:
             unmounted=not report.reached and report.unmounted,
             message=report.message[:_MESSAGE],
         )
-        log.info("store was tried", store=report.name, node=node, reached=report.reached)
+        log.info("store was probed", store=report.name, node=node, reached=report.reached)
         if not report.reached:
             self._record_failure(report.name, known)
             return
         known.probing_node, known.failures, known.due = "", 0, self._clock() + AGAIN_SECONDS
-        # An outage says nothing of what the store can do: only an answer changes this.
+        # An outage shows nothing about the store's abilities; only a successful probe changes this.
         known.conditional = report.conditional
         self._distribute(report.name, known)
         self._wake(report.name)
 
-    # Time.
+    # Called periodically.
 
     def poll(self) -> None:
-        """Has stores tried out whose time has come."""
+        """Probe the stores that are due."""
         for name, known in self._known.items():
             self._probe_if_due(name, known)
 
@@ -221,7 +227,11 @@ class CheckpointStores:
         if known.message is None or self._clock() < known.due:
             return
         if known.probing_node:
-            log.info("an agent did not say what it found of a store", store=name, node=known.probing_node)
+            log.info(
+                "agent did not report its probe of a store in time, will retry",
+                store=name,
+                node=known.probing_node,
+            )
             self._record_failure(name, known)
             return
         node = self._next_prober(name, known)
@@ -232,10 +242,10 @@ class CheckpointStores:
         self._send(self._streams[node], name, known, probe=True)
 
     def _next_prober(self, name: str, known: _StoreRecord) -> str:
-        """The node whose agent is asked: the same again after it succeeded, else the one after it.
+        """Return the node whose agent probes next: the same one after a success, else the next one.
 
-        Keys go to a node that no job has them on only while there is no other, or all others have failed: the
-        fault may be theirs. A volume has no keys.
+        Keys go to a node without a job that uses the store only if there is no other node, or if all others
+        failed: the fault may be theirs. A volume has no keys.
         """
         nodes = sorted(self._streams)
         if known.spec.s3 is not None:
@@ -251,10 +261,12 @@ class CheckpointStores:
         known.failures += 1
         self._wake(name)
 
-    # Who is told.
+    # Distribution to agents.
 
     def _distribute(self, name: str, known: _StoreRecord) -> None:
-        """Tells all who know an earlier version, and the nodes of the jobs that use the store."""
+        """Send a store to all agents that have an earlier version, and to the nodes of the jobs that use
+        the store.
+        """
         if known.message is None:
             return
         users = self._users(name, known.spec)
@@ -273,7 +285,7 @@ class CheckpointStores:
         stream.send(wire.HubMessage(store=message))
 
     def _users(self, name: str, spec: CheckpointStoreSpec) -> set[str]:
-        """Nodes with pods of the jobs that use a store and may."""
+        """Return the nodes with pods of the jobs that use a store and may use it."""
         return {
             pod.view.node
             for job in self._cache.jobs.by_index(STORE_FIELD, name)
@@ -283,7 +295,7 @@ class CheckpointStores:
         }
 
     def _used_on(self, node: str) -> Iterable[str]:
-        """Stores of the jobs that have pods on a node and may use them."""
+        """Yield the stores of the jobs that have pods on a node and may use them."""
         pods = (pod for pod in self._cache.members_on(node) if pod.view.phase not in ENDED_PHASES)
         for key in sorted({Key(TRAINING_JOB.name, pod.namespace, pod.job) for pod in pods}):
             job = self._cache.jobs.get(key.namespace, key.name)

@@ -1,7 +1,7 @@
-"""The straggler detectors of all jobs, fed with the steps that ranks report.
+"""The straggler detectors of all jobs, which process the steps that ranks report.
 
-Everything is in memory: another leader learns it anew within some windows. The reasons for acting upon nodes
-are stored with them.
+Their state is only in memory: another leader learns it again within some windows. The reasons for actions
+on nodes are stored with the nodes' NodeHealths.
 """
 
 from __future__ import annotations
@@ -37,22 +37,23 @@ from convoy_operator.queue import WorkQueue
 log = structlog.get_logger(__name__)
 
 _MOST_WINDOWS = 4096
-"""Windows of one pod in one message: 64 ranks with 32 each, and as many again."""
+"""Most windows of one pod in one message: 64 ranks with 32 each, doubled."""
 _MOST_MICRO, _MOST_COLLECTIVES = 4096, 64
-"""Micro-batches and collectives of one window. A report with more is made up."""
+"""Most micro-batches and collectives of one window. A window with more is ignored as made up."""
 _AT_ONCE = 64
-"""Windows that are processed before others have a turn, if no table is complete before."""
+"""Most windows that are processed before other tasks get a turn, unless a table completes before."""
 _SHARE, _SECONDS_AT_ONCE = 0.5, 5
-"""Share of a processor for the tables of all jobs together. One of 10,000 ranks with all that they tell of
-communicators takes a fifth of a second. Where that is too little, jobs that take no more than their equal
-part of it go on as they are.
+"""Share of a processor for the tables of all jobs together, and its burst in seconds.
+
+A table of 10,000 ranks with all their communicators takes a fifth of a second. If the share is used up, only
+jobs that use more than an equal part of the share are slowed.
 """
 _MADE_SECONDS = 1.0
-"""Seconds until the next try to make the detector of a job that had none."""
+"""Seconds until the next attempt to create a job's detector after a failed one."""
 
 
 class StragglerDetectors:
-    """One detector per job. Used from the event loop alone."""
+    """The detector of each job. Used only from the event loop."""
 
     def __init__(
         self,
@@ -71,26 +72,26 @@ class StragglerDetectors:
         self._wall = wall
         self._cpu = cpu
         self.on_suspicion: Callable[[], None] = lambda: None
-        """Called when another node is suspected for long, or one no longer is."""
+        """Called when a lasting suspicion against a node starts or ends."""
         self._jobs: dict[str, JobDetector] = {}
-        """By uid."""
+        """Detectors by job uid."""
         self._tried: dict[str, float] = {}
-        """By job uid, the time of the last failed try to make its detector."""
+        """By job uid, the time of the last failed attempt to create its detector."""
         self._spent = TokenBucket(_SHARE, _SECONDS_AT_ONCE, clock)
-        """Seconds of a processor."""
+        """Limit of processor seconds for all detectors."""
         cache.jobs.listen(self._changed)
 
     def view(self, uid: str) -> GuardView | None:
-        """Return what the telemetry of a job's ranks shows; None before they have reported a step."""
+        """Return the findings in the telemetry of a job's ranks; None before they have reported a step."""
         job = self._jobs.get(uid)
         return job.view if job is not None else None
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return, by node, what jobs hold against it: their present incarnations, not those that are over."""
+        """Return the suspicions of the jobs' current incarnations against nodes, by node."""
         return self._suspicions(lambda job: job.held)
 
     def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return, by node, what jobs see of it that may lie in it and need not."""
+        """Return, by node, the findings of jobs that may be caused by the node, but need not."""
         return self._suspicions(lambda job: job.noticed)
 
     def _suspicions(
@@ -107,14 +108,15 @@ class StragglerDetectors:
         return {node: tuple(several) for node, several in found.items()}
 
     def paces(self) -> Mapping[str, JobPace]:
-        """Return, by job (namespace/name), how fast it is."""
+        """Return the pace of each job, by namespace/name."""
         found = ((job.key, job.pace) for job in self._jobs.values())
         return {f"{key.namespace}/{key.name}": pace for key, pace in found if pace is not None}
 
     def record(self, node: str, telemetry: wire.PodTelemetry, since: int = 0) -> int:
-        """Process the windows of a pod's ranks from window `since` on; ignore those of other pods' ranks.
+        """Process the windows of a pod's ranks from index `since` on; ignore windows of other pods' ranks.
 
-        Ends after one detection, or some windows; returns where to go on, or 0 when all was processed.
+        Stop after one detection, or after some windows. Return the index to continue at, or 0 if all are
+        processed.
         """
         pod = self._cache.pods.by_uid(telemetry.pod_uid)
         if pod is None or pod.view.node != node:
@@ -152,13 +154,16 @@ class StragglerDetectors:
         if job.canary.last_result is not seen:
             self._metrics.guard_canaries.labels(job.canary.last_result.value).inc()
             if job.canary_missed:
-                log.warning("the detector is blind", job=f"{job.key.namespace}/{job.key.name}")
+                log.warning(
+                    "the injected slow canary was not detected: 'no straggler' is not reliable for this job",
+                    job=f"{job.key.namespace}/{job.key.name}",
+                )
         if _lasting(job) != suspected:
             self.on_suspicion()
         return end
 
     def _job(self, pod: Pod, incarnation: int) -> JobDetector | None:
-        """Return the detector of a pod's job, if that incarnation of it has formed."""
+        """Return the detector of a pod's job, if that incarnation of the job has formed."""
         parent = self._cache.jobs.get(pod.namespace, pod.job)
         if parent is None or parent.uid != pod.view.owner_uid or ended(parent):
             return None
@@ -181,13 +186,13 @@ class StragglerDetectors:
         try:
             slots = present(TrainingJob.model_validate(parent.raw))
         except ValidationError:
-            return None  # its own reconcile says what is wrong with it
+            return None  # the job's own reconcile reports the fault
         pods = self._cache.pods.indexed((parent.namespace, parent.name))
         nodes = {
             pod.name: pod.view.node for pod in pods if pod.view.node and pod.view.owner_uid == parent.uid
         }
         if any(slot.pod not in nodes for slot in slots) or not world_size(slots):
-            return None  # a pod has gone, and so does this incarnation
+            return None  # a pod was deleted, so this incarnation ends
         found = (self._cache.nodes.get("", name) for name in set(nodes.values()))
         labels = {node.name: node.labels for node in found if node is not None}
         key = Key(TRAINING_JOB.name, parent.namespace, parent.name)
@@ -259,7 +264,9 @@ def _slow(job: JobDetector, finding: Finding, steps: int) -> SlowView:
 
 
 def _is_news(before: GuardView | None, after: GuardView | None) -> bool:
-    """Return whether a view shows something else than before; how slow something is, is no news."""
+    """Return True if a view shows other findings than before; a change of the slowdown alone does not
+    count.
+    """
     return _gist(before) != _gist(after)
 
 

@@ -1,7 +1,7 @@
-"""What nodes tell of health sweeps, and what they are ordered.
+"""The orders of health sweeps to nodes, and the nodes' reports.
 
-All of it is in memory: agents tell again in each session what was not confirmed, and an order that is told
-again begins nothing.
+Everything is only in memory. In each session an agent repeats the reports that were not confirmed, and a
+repeated order starts nothing twice.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from convoy_crds.nodehealth import Provenance
 log = structlog.get_logger(__name__)
 
 Send = Callable[[str, wire.HubMessage], bool]
-"""(node, message) -> whether its agent is connected."""
+"""(node, message) -> True if the node's agent is connected."""
 
 AGAIN_SECONDS = 15.0
-"""Between two times that an order is told, while nothing is heard of it."""
+"""Seconds between resends of an unacknowledged order."""
 _MOST_REPORTS = 64
-"""Of one node; its agent keeps 16."""
+"""Most reports of one node; its agent keeps 16."""
 _MOST_METRICS = 256
 _MOST_SAMPLES = 512
 _MOST_DIGESTS = 1024
@@ -43,11 +43,11 @@ _MOST_FACTS = 512
 _WORDS = 512
 _DIGEST = 128
 _MOST_TOTAL = 20_000
-"""Samples of one report."""
+"""Most samples in one report."""
 _MOST_SECONDS = 2**31
 _METRICS = {**METRICS, INVENTORY: ("", True), BANDWIDTH: ("MB/s", True)}
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-"""As names of objects may be."""
+"""Pattern of allowed object names."""
 _STANDS = {
     wire.SweepReport.RUNNING: OrderState.RUNNING,
     wire.SweepReport.DONE: OrderState.DONE,
@@ -68,7 +68,7 @@ _ENDS = {
 
 
 class Sweeps:
-    """Of all nodes. Used from the event loop alone."""
+    """The orders and reports of all nodes. Used only from the event loop."""
 
     def __init__(
         self,
@@ -81,14 +81,16 @@ class Sweeps:
         self._peer_address = peer_address
         self._clock = clock
         self._reports: dict[str, dict[str, NodeReport]] = defaultdict(dict)
-        """By node and order."""
+        """Reports by node and order."""
         self._ordered: dict[tuple[str, str], float] = {}
-        """When orders of which nothing was heard since were told."""
+        """Send times of unacknowledged orders, by node and order."""
         self.on_news: Callable[[], None] = lambda: None
-        """Called when a node is further than it was."""
+        """Called when a node's report shows another state."""
 
     def join(self, node: str) -> None:
-        """A session of an agent has begun. It tells at once what it is at, and may have been restarted."""
+        """Drop the unfinished reports of an agent that connected: it reports its current state at once, and
+        may have restarted.
+        """
         known = self._reports[node]
         for name in [name for name, told in known.items() if not told.over]:
             del known[name]
@@ -96,10 +98,10 @@ class Sweeps:
         self.on_news()
 
     def record_report(self, node: str, report: wire.SweepReport) -> None:
-        """An agent tells of one order."""
+        """Record an agent's report on one order."""
         known, told = self._reports[node], _parse_report(report)
         if len(report.name) > _WORDS or (report.name not in known and len(known) >= _MOST_REPORTS):
-            log.warning("too many sweeps reported", node=node)
+            log.warning("agent reports too many sweep orders, the report is ignored", node=node)
             return
         before, known[report.name] = known.get(report.name), told
         if told.state is not OrderState.REFUSED:
@@ -109,16 +111,16 @@ class Sweeps:
             self.on_news()
 
     def report(self, node: str, order: str) -> NodeReport | None:
-        """What a node has told of an order."""
+        """Return a node's report on an order; None if there is none."""
         return self._reports.get(node, {}).get(order)
 
     def all(self) -> Iterator[tuple[str, str, NodeReport]]:
-        """Node, order and what was told of it."""
+        """Yield node, order and report of every report."""
         for node, orders in list(self._reports.items()):
             yield from ((node, name, told) for name, told in list(orders.items()))
 
     def order(self, order: Order) -> None:
-        """Tells an agent to begin, unless it was told a while ago or is at it."""
+        """Send an order, unless the agent has acknowledged it or got it a moment ago."""
         told, now, key = self.report(order.node, order.name), self._clock(), (order.node, order.name)
         if told is not None and told.state is not OrderState.REFUSED:
             return
@@ -128,19 +130,19 @@ class Sweeps:
             self._ordered[key] = now
 
     def cancel(self, node: str, order: str) -> None:
-        """Has an agent end what it is at."""
+        """Order an agent to cancel a running order."""
         told = self.report(node, order)
         if told is not None and told.state is OrderState.RUNNING:
             self._send(node, wire.HubMessage(sweep_cancel=wire.SweepCancel(name=order)))
 
     def drop_report(self, node: str, order: str) -> None:
-        """What was told of an order is needed no more, by anybody."""
+        """Drop a report that nobody needs any more, and confirm it to the agent."""
         if self._reports.get(node, {}).pop(order, None) is not None:
             self._send(node, wire.HubMessage(sweep_received=wire.SweepReceived(name=order)))
         self._ordered.pop((node, order), None)
 
     def drop_node(self, node: str) -> None:
-        """There is no such node any more."""
+        """Drop everything about a deleted node."""
         self._reports.pop(node, None)
         self._ordered = {key: at for key, at in self._ordered.items() if key[0] != node}
 
@@ -171,7 +173,9 @@ def _parse_report(report: wire.SweepReport) -> NodeReport:
 
 
 def _known(one: wire.SweepMetric) -> bool:
-    """What an agent makes up must not fill, or break, what is stored of its class."""
+    """Return True for a known metric: values that an agent makes up must not fill or break the stored
+    class.
+    """
     return one.metric in _METRICS and one.accelerator < MOST_ACCELERATORS
 
 
@@ -189,7 +193,7 @@ def _measurement(one: wire.SweepMetric) -> Measurement:
     unit, higher = _METRICS[one.metric]
     return Measurement(
         metric=one.metric,
-        # An agent of another version may know further ends.
+        # An agent of another version may report outcomes that are unknown here.
         end=_ENDS.get(one.outcome, End.FAILED),
         accelerator=one.accelerator if one.HasField("accelerator") else None,
         unit=unit,

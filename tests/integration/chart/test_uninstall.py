@@ -123,7 +123,7 @@ def test_jobs_and_their_pods_stand_in_the_way_and_are_named(control_plane: Any, 
 
     control_plane.request("DELETE", f"{jobs}/left")
     code, words = run_uninstall()
-    assert code == 1 and "It has 1 worker pod (" in words, words
+    assert code == 1 and "Still present: 1 worker pod (" in words, words
     control_plane.request(
         "DELETE", f"/api/v1/namespaces/{run_uninstall.namespace}/pods/left-worker-0?gracePeriodSeconds=0"
     )
@@ -163,7 +163,7 @@ def test_what_is_left_is_named(control_plane: Any) -> None:
     kubeconfig = account(control_plane, namespace, "without-rights")
     code, words = run("convoy_operator.uninstalled", kubeconfig, CONVOY_NAMESPACE=namespace)
     assert code == 1
-    assert "the label convoy.dev/agent-ready may be left on nodes" in words and "403" in words
+    assert "nodes may still have the label convoy.dev/agent-ready" in words and "403" in words
 
 
 def test_it_uses_every_right_that_the_chart_gives_it_and_asks_for_no_other(

@@ -131,7 +131,11 @@ class TestStreams(AgentsHarness):
                 with pytest.raises(Aborted):
                     await its.Session(None, late)
                 assert late.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        said = [one for one in logged if one["event"] == "an agent says too much"]
+        said = [
+            one
+            for one in logged
+            if one["event"] == "agent exceeds its limit of messages or streams, its stream is refused"
+        ]
         assert 20 <= len(said) <= 22, "who is turned away again and again fills no log"
         for call in calls:
             call.cancel()

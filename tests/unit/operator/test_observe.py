@@ -42,7 +42,7 @@ class Hub(FakeHub):
         return {"n": NodeView("n")}
 
     def store(self, store: Any) -> Any:
-        return ObservedStore(store, "convoy-system", Secret(unreadable="there is none; create it"))
+        return ObservedStore(store, "convoy-system", Secret(unreadable="it does not exist; create it"))
 
 
 def job(spec: dict[str, Any], **status: Any) -> CachedObject:

@@ -77,7 +77,7 @@ class TestSecret:
     @pytest.mark.parametrize(
         ("fault", "words"),
         [
-            (errors.NotFound(404, "no"), "there is none"),
+            (errors.NotFound(404, "no"), "it does not exist"),
             (errors.Forbidden(403, "no"), "operator.storeSecrets"),
         ],
     )

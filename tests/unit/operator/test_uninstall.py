@@ -35,12 +35,12 @@ def test_a_few_are_named_and_all_are_counted() -> None:
     assert "7 TrainingJobs (team/job-0, team/job-1, team/job-2, team/job-3, team/job-4, ...)" in words
     assert "and 1 worker pod (team/job-0-worker-0)" in words
     assert "kubectl delete trainingjobs --all -A --cascade=foreground" in words
-    assert words.endswith("To keep Convoy instead, so that helm knows of it:\n  undo it")
+    assert words.endswith("To keep Convoy instead, restore the helm release:\n  undo it")
 
 
 def test_marked_nodes_are_to_be_let_go_first() -> None:
     words = objection({}, [], ["n1"]) or ""
-    assert words.splitlines()[0].endswith("It has 1 marked node (n1).")
+    assert words.splitlines()[0].endswith("Still present: 1 marked node (n1).")
     assert "kubectl delete guardpolicies --all" in words and "trainingjobs" not in words
     assert "1 TrainingJob (a/b), 1 worker pod (a/p) and 1 marked node (n1)." in (
         objection(jobs("a/b"), ["a/p"], ["n1"]) or ""
