@@ -66,7 +66,7 @@ def blamed(reports: list[Message]) -> LastRestart:
 
 
 LIVES = [
-    ("os._exit(0)", "EndedEarly", "ended with exit code 0 after step 4 while others went on"),
+    ("os._exit(0)", "EndedEarly", "exited with code 0 after step 4 while other ranks went on"),
     ("time.sleep(600)", "RankHung", "program.py:13 in load"),
     ("threading.Thread(target=time.sleep, args=(600,)).start()", "RankNotEnding", "made its last step 8"),
 ]

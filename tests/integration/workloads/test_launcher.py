@@ -224,9 +224,9 @@ async def test_sigterm_reaches_the_ranks_and_their_codes_come_out(
     assert (await agent.receives_exit(1))["exitCode"] == 75
 
 
-@pytest.mark.parametrize("asked", [True, False], ids=["before its end", "after it"])
+@pytest.mark.parametrize("terminated", [True, False], ids=["before its end", "after it"])
 async def test_a_rank_that_ends_well_when_it_is_told_to_go_has_not_completed(
-    agent: Agent, launch: Launch, tmp_path: Path, asked: bool
+    agent: Agent, launch: Launch, tmp_path: Path, terminated: bool
 ) -> None:
     launcher = launch()
     await agent.receives(lambda m: m["type"] == "hello")
@@ -234,16 +234,16 @@ async def test_a_rank_that_ends_well_when_it_is_told_to_go_has_not_completed(
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
         "print('up', flush=True)\n"
-        f"while {asked}: time.sleep(0.1)\n"
+        f"while {terminated}: time.sleep(0.1)\n"
     )
     await agent.form(script(tmp_path, source), ranks=1)
     await until(lambda: "] up" in launcher.log)
-    if not asked:
+    if not terminated:
         await agent.receives_exit(0)
     launcher.signal(signal.SIGTERM)
-    assert await launcher.ends() == (75 if asked else 0)
+    assert await launcher.ends() == (75 if terminated else 0)
     report = await agent.receives_exit(0)
-    assert (report["exitCode"], report["asked"]) == (0, asked)
+    assert (report["exitCode"], report["terminationRequested"]) == (0, terminated)
 
 
 async def test_a_rank_that_is_just_being_forked_hears_sigterm(
@@ -335,10 +335,10 @@ async def test_a_rank_behind_a_shell_that_hangs_is_reported_with_its_stack(
     source = (
         "import os, sys\n"
         f"sys.path.insert(0, {str(WORKLOADS)!r})\n"
-        "from convoy_workloads.runtime.heartbeat import Beat\n"
+        "from convoy_workloads.runtime.heartbeat import HeartbeatWriter\n"
         "def stuck_here():\n"
         "    os.read(os.pipe()[0], 1)\n"
-        "Beat(os.environ['CONVOY_HEARTBEAT']).step(7)\n"
+        "HeartbeatWriter(os.environ['CONVOY_HEARTBEAT']).step(7)\n"
         "stuck_here()\n"
     )
     _, path = script(tmp_path, source)

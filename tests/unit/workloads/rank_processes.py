@@ -1,4 +1,5 @@
-"""Processes for ranks, forked from a server that has imported torch: each import takes two seconds."""
+"""Processes for ranks, forked from a server that has imported torch, because each import takes two seconds.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ MODULES = [
     "torch.utils.data",
     "pytest",
 ]
-"""Modules whose import has no side effect that a test would notice. Convoy's own patch torch, so none is
-here.
+"""Modules whose import has no side effect that a test would notice. Convoy's modules patch torch, so none
+is listed.
 """
 
 

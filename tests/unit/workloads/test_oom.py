@@ -65,13 +65,13 @@ def test_whom_the_killer_struck(tmp_path: Path, ended: Rank, seconds: float, str
     membership, events = tmp_path / "cgroup", tmp_path / "memory.events"
     membership.write_text("0::/elsewhere\n")
     events.write_text("oom_kill 4\n")
-    watch = OomDetector(str(tmp_path), str(membership))
-    assert not watch.caused_end(ended, 50.0)
+    detector = OomDetector(str(tmp_path), str(membership))
+    assert not detector.caused_end(ended, 50.0)
     events.write_text("oom_kill 5\n")
-    watch.poll(100.0)
-    assert watch.caused_end(ended, 100.0 + seconds) is struck
+    detector.poll(100.0)
+    assert detector.caused_end(ended, 100.0 + seconds) is struck
     # Two ranks may have been killed at the same moment.
-    assert watch.caused_end(ended, 100.0 + seconds) is struck
+    assert detector.caused_end(ended, 100.0 + seconds) is struck
 
 
 def test_a_kill_that_is_first_seen_with_the_rank_s_end_counts(tmp_path: Path) -> None:
@@ -79,9 +79,9 @@ def test_a_kill_that_is_first_seen_with_the_rank_s_end_counts(tmp_path: Path) ->
     membership.write_text("4:memory:/somewhere\n")
     control.parent.mkdir()
     control.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 0\n")
-    watch = OomDetector(str(tmp_path), str(membership))
+    detector = OomDetector(str(tmp_path), str(membership))
     control.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
-    assert watch.caused_end(rank(1), 1000.0)
+    assert detector.caused_end(rank(1), 1000.0)
 
 
 def test_without_a_counter_nothing_is_counted(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """A comparison of an engine with its baselines: ratios by round, equalities and a negative control.
 
-Every arm runs once in each round, and each round starts with the next arm. A ratio compares runs of the
-same round, so a machine that slows down over the hours slows both of them.
+Every arm runs once in each round. Each round starts one arm later than the round before. A ratio compares
+runs of the same round, so a machine that slows down over the hours slows both of them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Ratio:
 def alternate(
     arms: Sequence[Arm], rounds: int, run_once: Callable[[Arm], Trial] = run
 ) -> dict[str, list[Trial]]:
-    """Run every arm once in each round, each round starting with the next arm. Return the trials by arm."""
+    """Run every arm once in each round, each time starting one arm later. Return the trials by arm."""
     trials: dict[str, list[Trial]] = {arm.name: [] for arm in arms}
     for number in range(rounds):
         first = number % len(arms)

@@ -41,7 +41,7 @@ class RestartBudget:
         if len(self._times) > self._recovery.max_restarts:
             recovery = self._recovery
             return (
-                f"more than {recovery.max_restarts} restarts within {recovery.window_seconds} s "
-                "(spec.recovery.maxRestarts, windowSeconds)"
+                f"more restarts within {recovery.window_seconds} s than "
+                f"spec.recovery.maxRestarts={recovery.max_restarts} allows"
             )
         return None
