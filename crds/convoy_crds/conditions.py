@@ -1,4 +1,4 @@
-"""Which conditions each kind has, which reasons each of them may carry, and which page says what to do."""
+"""The conditions of each kind, their possible reasons, and the runbook page of each reason."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
 
 EVENTS = "Events"
-"""In place of a condition: reasons that Events alone carry."""
+"""Name, instead of a condition's, for reasons that appear only in Events."""
 HISTORY = "status.history"
-"""So: the turns of a NodeHealth, which are Events too."""
+"""Name, instead of a condition's, for reasons in the history of a NodeHealth. These also appear in Events."""
 BREAKER = "status.breaker"
-"""So: of a GuardPolicy."""
+"""Name, instead of a condition's, for reasons of a GuardPolicy's circuit breaker."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionDoc:
-    """A condition of a kind, or another place where reasons stand."""
+    """Documentation of a condition, or of another place where reasons appear."""
 
     kind: str
     name: str
     true_means: str
-    """What it says when it is True; of another place, what stands there."""
+    """Meaning of the value True. For another place: what its reasons are about."""
     reasons: tuple[Reason, ...]
     page: str = ""
-    """File of docs/runbooks/conditions, without `.md`, that explains the reasons that no earlier carrier has.
-    Empty where earlier carriers have all of them."""
+    """Page that explains the reasons, except those of earlier entries: a file of docs/runbooks/conditions
+    without `.md`. Empty if earlier entries explain all of them.
+    """
 
 
 _CONTAINERS = (
@@ -95,7 +96,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ConditionDoc(
         _JOB,
         ConditionType.VALID,
-        "The spec was understood, and is what runs.",
+        "The spec is valid, and the job runs it.",
         (Reasons.ACCEPTED, *_REFUSED, Reasons.SPEC_CHANGED),
         "trainingjob-valid",
     ),
@@ -109,30 +110,32 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ConditionDoc(
         _JOB,
         ConditionType.RESTARTING,
-        "A fault was answered by a further incarnation that does not run yet. Absent otherwise.",
+        "After a fault, the next incarnation is starting. Absent otherwise.",
         _FAULTS,
         "trainingjob-restarting",
     ),
     ConditionDoc(
         _JOB,
         ConditionType.SUSPENDED,
-        "Its pods were given back. Absent while `spec.suspend` is false.",
+        "The job's pods are deleted. Absent while `spec.suspend` is false.",
         (Reasons.SUSPENDING, Reasons.SUSPENDED, Reasons.SUSPENDED_UNSAVED),
         "trainingjob-ending",
     ),
     ConditionDoc(
         _JOB,
         ConditionType.COMPLETE,
-        "It ended well. Absent before.",
+        "The job succeeded. Absent until then.",
         (Reasons.COMPLETED,),
         "trainingjob-ending",
     ),
-    ConditionDoc(_JOB, ConditionType.FAILED, "It ended badly. Absent before.", _ENDS, "trainingjob-ending"),
+    ConditionDoc(
+        _JOB, ConditionType.FAILED, "The job failed. Absent until then.", _ENDS, "trainingjob-ending"
+    ),
     ConditionDoc(
         _JOB,
         ConditionType.RUNNING,
-        "Every rank of the incarnation runs. While it is False it has the reason of what is in the way: one "
-        "of those here, or of Valid, Scheduled, Restarting, Suspended, Complete or Failed.",
+        "Every rank of the incarnation runs. If False, the reason names the obstacle: one of the reasons "
+        "below, or of Valid, Scheduled, Restarting, Suspended, Complete or Failed.",
         (
             Reasons.FORMING,
             Reasons.TRAINING,
@@ -146,8 +149,8 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ConditionDoc(
         _JOB,
         ConditionType.CHECKPOINTING,
-        "Its state is saved as `spec.checkpoint.tiers` wants it. Absent without tiers, and until an "
-        "incarnation has formed.",
+        "The state is saved as `spec.checkpoint.tiers` asks. Absent without tiers, and until an incarnation "
+        "has formed.",
         (
             Reasons.SAVING,
             Reasons.SINGLE_DOMAIN,
@@ -169,7 +172,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ConditionDoc(
         _JOB,
         ConditionType.STRAGGLER_DETECTED,
-        "A rank keeps the others waiting. Absent until the ranks of an incarnation have told of their steps.",
+        "A rank delays the others. Absent until the ranks of an incarnation have reported steps.",
         (
             Reasons.STRAGGLER,
             Reasons.NO_STRAGGLER,
@@ -182,28 +185,28 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ConditionDoc(
         _JOB,
         ConditionType.METRICS_DROPPED,
-        "The ranks report metrics that Convoy does not keep. Absent otherwise.",
+        "The ranks report metrics that Convoy drops. Absent otherwise.",
         (Reasons.UNDECLARED_METRICS, Reasons.TOO_MANY_METRICS),
         "trainingjob-metrics",
     ),
     ConditionDoc(
         _JOB,
         EVENTS,
-        "What happens to the job besides.",
+        "Other events of the job.",
         (Reasons.RESUMED, Reasons.EXPIRED, Reasons.RECONCILE_FAILED),
         "trainingjob-ending",
     ),
     ConditionDoc(
         "Engine",
         ConditionType.READY,
-        "Jobs may name it.",
+        "Jobs may name the engine.",
         (Reasons.ACCEPTED, Reasons.INVALID_SCHEMA, Reasons.INVALID_SPEC),
         "engine-ready",
     ),
     ConditionDoc(
         "CheckpointStore",
         ConditionType.READY,
-        "Checkpoints can be committed there.",
+        "Jobs can commit checkpoints to the store.",
         (
             Reasons.PROBED,
             Reasons.NOT_PROBED,
@@ -220,7 +223,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ConditionDoc(
         _HEALTH,
         ConditionType.QUALIFIED,
-        "A sweep that still counts has passed the hardware, and nothing speaks against it.",
+        "A valid sweep has passed the hardware, and there is no evidence against it.",
         (
             Reasons.SWEEP_PASSED,
             Reasons.ON_PROBATION,
@@ -237,7 +240,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ConditionDoc(
         _HEALTH,
         ConditionType.ACTING,
-        "What is wanted is done, or nothing is wanted. False says what is in the way.",
+        "The wanted action is under way, or no action is needed. If False, the reason names the obstacle.",
         (
             Reasons.NOTHING_WANTED,
             Reasons.GRANTED,
@@ -259,7 +262,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ConditionDoc(
         _HEALTH,
         HISTORY,
-        "From one state to the next, and why.",
+        "Reasons for each change of state.",
         (
             Reasons.NEW_HARDWARE,
             Reasons.MOVED,
@@ -286,7 +289,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ConditionDoc(
         "GuardPolicy",
         BREAKER,
-        "Why the breaker is as it is.",
+        "Reasons for the state of the circuit breaker.",
         (
             Reasons.BREAKER_CONFIRMED,
             Reasons.BREAKER_SUSPECT,
@@ -300,7 +303,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ConditionDoc(
         "HealthSweep",
         EVENTS,
-        "What the run came to.",
+        "Results of the run.",
         (Reasons.SWEPT, Reasons.SWEEP_NOT_RUN, Reasons.NODE_FAILED),
         "healthsweep-events",
     ),
@@ -308,12 +311,12 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
 
 
 def condition_docs(kind: str) -> list[ConditionDoc]:
-    """Those of one kind."""
+    """Return the entries of one kind."""
     return [one for one in CONDITION_DOCS if one.kind == kind]
 
 
 def reason_pages() -> dict[str, str]:
-    """By name of each reason, the page that explains it."""
+    """Return the page that explains each reason, by the reason's name."""
     found: dict[str, str] = {}
     for doc in CONDITION_DOCS:
         for reason in doc.reasons:

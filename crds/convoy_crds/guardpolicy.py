@@ -97,7 +97,7 @@ class Breaker(Model):
     """
 
     confirmed_percent: Percent = 5
-    """The breaker opens if more than this percentage of nodes, and more than two, are confirmed slow within
+    """The breaker opens if more than this percentage of nodes, and more than two, are confirmed faulty within
     `window`.
     """
     window: Duration = "10m"

@@ -51,10 +51,10 @@ def test_a_rank_that_is_throttled_is_named(cluster: Cluster, jobs: Jobs) -> None
     with throttled(cluster, jobs, "convoy") as pods:
         jobs.wait(lambda: straggler(jobs, "convoy").get("status") == "True", 240, "somebody is named")
         said = straggler(jobs, "convoy")["message"]
-        assert f"rank {SLOW} on {pods[SLOW].spec.node_name} makes the others wait (Compute)" in said
+        assert f"the other ranks wait for rank {SLOW} on {pods[SLOW].spec.node_name} (Compute)" in said
         named = {rank for one in jobs.status("convoy")["stragglers"] for rank in one["ranks"]}
         assert named == {SLOW}
-        assert "makes the others wait" in cluster.kubectl("describe", "tj", "-n", jobs.namespace, "convoy")
+        assert "the other ranks wait for" in cluster.kubectl("describe", "tj", "-n", jobs.namespace, "convoy")
 
 
 @pytest.mark.full

@@ -1,4 +1,4 @@
-"""How shards get their copies on other nodes."""
+"""Copies of shards on other nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 class ShardCopier:
-    """Of the shards of one node. `plan`: a pod's, as it is now."""
+    """Copies the shards of one node's pods to their hosts. `plan`: returns a pod's current assignment."""
 
     def __init__(
         self, peer_transfer: PeerTransfer, troubles: TroubleReporter, plan: Callable[[str], Assignment | None]
@@ -33,11 +33,11 @@ class ShardCopier:
         self._troubles = troubles
         self._plan = plan
         self._sending: KeyedLock[tuple[str, str, str]] = KeyedLock()
-        """By job, host and shard."""
+        """Locks by job, host and shard."""
 
     async def copy(self, plan: Assignment, job_memory: JobMemory, keys: Sequence[str]) -> bool:
-        """Whether every host of the pod has its copies of these shards. Damaged when there is nothing right
-        to send.
+        """Copy shards to every host of the pod. Return True if all hosts have all of them. Damaged if a
+        shard is damaged here.
         """
         hosts = plan.memory.hosts if plan.memory else ()
         started = time.monotonic()
@@ -49,7 +49,7 @@ class ShardCopier:
     async def _send(
         self, plan: Assignment, host: NodeAddress, job_memory: JobMemory, keys: Sequence[str]
     ) -> bool:
-        """Tries for as long as the incarnation lasts."""
+        """Send shards to one host, with retries while the incarnation lasts."""
         pause = Backoff(first=0.05, cap=5.0)
         left, failed = list(keys), ""
         while left:
@@ -61,21 +61,22 @@ class ShardCopier:
             try:
                 await self._send_one(place, job_memory, now, left[0])
             except (Later, Unreachable) as error:
-                log.info("no copy", job=plan.job, node=host.node, why=str(error))
+                log.info("shard not copied; retrying", job=plan.job, node=host.node, why=str(error))
                 self._troubles.not_copied(plan, host.node, left[0], str(error))
             except Outdated as error:
-                log.info("copy refused", job=plan.job, why=str(error))
+                log.info("copy refused: it is outdated", job=plan.job, why=str(error))
                 return False
             except Damaged:
                 raise
             except Exception as error:
-                # This node's own, such as a thread too many: nobody else would begin this copy anew.
+                # A fault of this node, such as too many threads. Retry here, since nobody else will make this
+                # copy.
                 why = str(error) or type(error).__name__
                 if why != failed:
-                    log.error("no copy", job=plan.job, node=host.node, exc_info=error)
+                    log.error("shard not copied; retrying", job=plan.job, node=host.node, exc_info=error)
                 failed = why
-                told = f"{host.node} nothing: it cannot be sent: {why}"
-                self._troubles.not_copied(plan, host.node, left[0], told)
+                message = f"{host.node}: cannot send: {why}"
+                self._troubles.not_copied(plan, host.node, left[0], message)
             else:
                 left.pop(0)
                 pause.reset()
@@ -85,21 +86,21 @@ class ShardCopier:
         return True
 
     async def _send_one(self, place: NodeAddress, job_memory: JobMemory, plan: Assignment, key: str) -> None:
-        """Send one shard at a time: a base that several segments extend is not sent for each of them."""
+        """Send one shard, one sender at a time: a base that several segments extend is sent once."""
         async with self._sending.hold((job_memory.job_uid, place.node, key)):
             await self._peer_transfer.send(place, job_memory, plan, key)
 
 
 def own(plan: Assignment, shards: Sequence[str]) -> list[str]:
-    """Those of a generation's shards, in the order of their ranks, that are this pod's to keep when it is
-    restored: another number of ranks may have saved it.
+    """Return those of a generation's shards, ordered by rank, that this pod keeps after a restore. The
+    generation may have been saved by another number of ranks.
     """
     return [shard for number, shard in enumerate(shards) if number % plan.world_size in plan.ranks]
 
 
 def links(store: ShardStore, heads: Iterable[str]) -> list[str]:
-    """These shards and all that they extend, each before what it extends: an old base is taken elsewhere only
-    where something extends it.
+    """Return these shards and all that they extend, newest first: a host accepts an old shard only if a
+    segment there extends it.
     """
     known = store.manifests
 
@@ -110,9 +111,9 @@ def links(store: ShardStore, heads: Iterable[str]) -> list[str]:
 
 
 def restored(store: ShardStore, plan: Assignment) -> list[str] | None:
-    """What is to have copies of the generation that the incarnation started with: this pod's shards of it, and
-    what they extend. None when there is no such generation, a later one has its copies, or not all of it is
-    here yet.
+    """Return the shards to copy of the generation that the incarnation started from: this pod's shards and
+    all that they extend. None if there is no such generation, if a later one has copies, or if a shard
+    is not here yet.
     """
     branch, peer = store.branches.get(plan.incarnation), store.marks.get(Tier.PEER)
     started = branch.parent if branch else None

@@ -1,4 +1,4 @@
-"""Every reason of Convoy, each named once."""
+"""All reasons of Convoy, each defined once."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Reasons(
     NodeHealthReasons,
     GuardingReasons,
 ):
-    """The catalogue. One reason, one meaning.
+    """The catalogue of reasons. Each reason has exactly one meaning.
 
-    The message template of a reason gives the problem, its place (field path, node, rank) and the next step.
+    A reason's message template names the problem, its place (field path, node, rank) and the next step.
     """
 
 

@@ -1,4 +1,4 @@
-"""Reasons that more than one kind carries."""
+"""Reasons that several kinds use."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from convoy_crds.reasons.reason import Reason
 
 
 class CommonReasons:
-    """Reasons that more than one kind carries."""
+    """Reasons that several kinds use."""
 
     ACCEPTED = Reason("Accepted", "the spec is valid")
     INVALID_SPEC = Reason("InvalidSpec", "{path}: {why}", warning=True)
     RECONCILE_FAILED = Reason(
         "ReconcileFailed",
-        "Convoy failed to work on this object, a fault of its own: {why}; it is tried again, please report",
+        "Convoy failed to reconcile this object because of an internal error: {why}; it tries again; "
+        "please report the error",
         warning=True,
     )

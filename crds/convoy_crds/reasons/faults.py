@@ -1,4 +1,4 @@
-"""Faults of ranks, containers, pods and nodes."""
+"""Reasons for faults of ranks, containers, pods and nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from convoy_crds.reasons.reason import Reason
 
 
 class FaultReasons:
-    """Faults of ranks, containers, pods and nodes."""
+    """Reasons for faults of ranks, containers, pods and nodes."""
 
     COMMAND_NOT_FOUND = Reason(
         "CommandNotFound",
@@ -15,8 +15,8 @@ class FaultReasons:
     )
     NO_PYTHON = Reason(
         "NoPythonInImage",
-        "pod {pod}: Convoy's launcher needs python3, 3.9 or later, on the image's PATH; install it, or set "
-        "PATH in the container's env: {why}",
+        "pod {pod}: Convoy's launcher needs python3, 3.9 or later, on the image's PATH: {why}; install "
+        "it, or set PATH in the container's env",
         warning=True,
     )
     RANK_FAILED = Reason(
@@ -32,8 +32,8 @@ class FaultReasons:
     )
     RANK_OOM = Reason(
         "OutOfMemory",
-        "rank {rank} on node {node} ran out of memory; raise resources.limits.memory or lower the batch. "
-        "{stderr}",
+        "rank {rank} on node {node} ran out of memory; raise resources.limits.memory or lower the batch "
+        "size. {stderr}",
         warning=True,
     )
     RANK_HUNG = Reason(
@@ -43,21 +43,21 @@ class FaultReasons:
     )
     RANK_NOT_ENDING = Reason(
         "RankNotEnding",
-        "rank {rank} on node {node} made its last step{step} and has not ended since; {place} (no end for "
-        "{seconds} s, spec.recovery.hangSeconds)",
+        "rank {rank} on node {node} made its last step{step} but did not exit within {seconds} s "
+        "(spec.recovery.hangSeconds); {place}",
         warning=True,
     )
     ENDED_EARLY = Reason(
         "EndedEarly",
-        "rank {rank} on node {node} ended with exit code 0 {when} while others went on{more} (uneven inputs?)"
-        ". Give every rank the same number of steps: drop the last uneven batches (drop_last=True), or use "
-        "the join() context manager of DistributedDataParallel; a rank that ends first waits for the others "
-        "in torch.distributed.barrier(). {then}",
+        "rank {rank} on node {node} exited with code 0 {when}{more} while other ranks went on (uneven "
+        "inputs?). Give every rank the same number of steps: drop the last uneven batches "
+        "(drop_last=True), or use the join() context manager of DistributedDataParallel. A rank that "
+        "finishes first can wait for the others in torch.distributed.barrier(). {then}",
         warning=True,
     )
     BAD_PARAMS_EXIT = Reason(
         "ParamsRefused",
-        "rank {rank} on node {node} refused its parameters (exit 10). {stderr}",
+        "rank {rank} on node {node} rejected its parameters (exit code 10). {stderr}",
         warning=True,
     )
     DATA_ERROR = Reason(
@@ -65,66 +65,73 @@ class FaultReasons:
         "rank {rank} on node {node} could not use its data (exit code 20). {stderr}",
         warning=True,
     )
-    PREEMPTED = Reason("Preempted", "rank {rank} on node {node} saved its state and left (exit code 75)")
+    PREEMPTED = Reason("Preempted", "rank {rank} on node {node} saved its state and exited (exit code 75)")
     PEER_LOST = Reason(
-        "PeerLost", "rank {rank} on node {node} lost a peer (exit code 76). {stderr}", warning=True
+        "PeerLost",
+        "rank {rank} on node {node} lost the connection to another rank (exit code 76). {stderr}",
+        warning=True,
     )
     CONTAINER_OOM = Reason(
         "ContainerOutOfMemory",
-        "pod {pod} on node {node} was ended because it ran out of memory; raise resources.limits.memory or "
-        "lower the batch",
+        "pod {pod} on node {node} ran out of memory; raise resources.limits.memory or lower the batch size",
         warning=True,
     )
-    POD_LOST = Reason("PodLost", "pod {pod} on node {node} is gone: {why}", warning=True)
+    POD_LOST = Reason("PodLost", "pod {pod} on node {node} was lost: {why}", warning=True)
     INIT_FAILED = Reason(
         "InitContainerFailed",
-        "pod {pod} on node {node}: init container {container} {how}. {words}; while its pod is there, see "
+        "pod {pod} on node {node}: init container {container} {how}. {words}; while the pod exists, see "
         "kubectl logs {pod} -c {container}",
         warning=True,
     )
     CONTAINER_FAILED = Reason(
         "ContainerFailed",
-        "pod {pod} on node {node}: container {container} {how}. {words}; while its pod is there, see "
+        "pod {pod} on node {node}: container {container} {how}. {words}; while the pod exists, see "
         "kubectl logs {pod} -c {container}",
         warning=True,
     )
     CONTAINER_STOPPED = Reason(
         "ContainerStopped",
-        "pod {pod} on node {node}: container {container} {how}. Most likely its kubelet stopped it, because "
-        "{what} of the template failed{why}; see kubectl describe pod {pod}",
+        "pod {pod} on node {node}: container {container} {how}. Most likely the kubelet stopped it, "
+        "because {what} of the template failed{why}; see kubectl describe pod {pod}",
         warning=True,
     )
     POD_DEADLINE = Reason(
         "PodDeadlineExceeded",
-        "pod {pod} on node {node} was ended by spec.activeDeadlineSeconds of its template, which begins anew "
+        "pod {pod} on node {node} exceeded spec.activeDeadlineSeconds of its template, which starts again "
         "with each pod; set spec.activeDeadlineSeconds of the job instead",
         warning=True,
     )
     POD_UNFIT = Reason(
         "PodUnfit",
-        "node {node} does not admit pod {pod}, nor would another like it: {why}; correct the role's template",
+        "node {node} does not admit pod {pod}, and similar nodes would not either: {why}; correct the "
+        "role's template",
         warning=True,
     )
     STORAGE_LIMIT = Reason(
         "StorageLimitExceeded",
-        "pod {pod} on node {node} was ended by its kubelet: {why}; raise that limit in the template, or "
-        "write less",
+        "the kubelet stopped pod {pod} on node {node}: {why}; raise that limit in the template, or write "
+        "less",
         warning=True,
     )
     POD_NOT_ADMITTED = Reason("PodNotAdmitted", "node {node} did not admit pod {pod}: {why}", warning=True)
     POD_DELETED = Reason("PodDeleted", "pod {pod} on node {node} was deleted", warning=True)
     POD_PREEMPTED = Reason(
-        "PodPreempted", "pod {pod} on node {node} makes room for one of higher priority", warning=True
+        "PodPreempted",
+        "pod {pod} on node {node} was preempted by a pod of higher priority",
+        warning=True,
     )
-    POD_EVICTED = Reason("PodEvicted", "pod {pod} on node {node} is evicted: {why}", warning=True)
-    NODE_DRAINED = Reason("NodeDrained", "node {node} is drained: pod {pod} saves its state and moves")
+    POD_EVICTED = Reason("PodEvicted", "pod {pod} on node {node} was evicted: {why}", warning=True)
+    NODE_DRAINED = Reason(
+        "NodeDrained",
+        "node {node} is being drained: pod {pod} saves its state and restarts on another node",
+    )
     STRAGGLER_SWAPPED = Reason(
         "StragglerSwapped",
-        "node {node} is slow, see its NodeHealth: pod {pod} saves its state and moves",
+        "node {node} is slow (see its NodeHealth): pod {pod} saves its state and is swapped to another node",
         warning=True,
     )
     NODE_LOST = Reason(
         "NodeLost",
-        "node {node} is lost with pod {pod}: {why}; its place is taken elsewhere",
+        "node {node} is lost with pod {pod}: {why}; Convoy restarts the pod on another node",
         warning=True,
     )

@@ -1,4 +1,4 @@
-"""Budgets and the breaker of a GuardPolicy."""
+"""Reasons about the budgets and the circuit breaker of a GuardPolicy."""
 
 from __future__ import annotations
 
@@ -6,31 +6,67 @@ from convoy_crds.reasons.reason import Reason
 
 
 class GuardingReasons:
-    """Budgets and the breaker of a GuardPolicy."""
+    """Reasons about the budgets and the circuit breaker of a GuardPolicy."""
 
-    GRANTED = Reason("Granted", "every budget grants it")
-    NOTHING_WANTED = Reason("NothingWanted", "nothing is to be done")
-    BREAKER_OPEN = Reason("BreakerOpen", "{want} waits: the breaker of GuardPolicy {policy!r} is {state}")
-    POOL_BUDGET = Reason("PoolBudget", "{want} waits: {count} of {limit} nodes are drained or repaired")
-    RACK_BUDGET = Reason("RackBudget", "{want} waits: {count} of {limit} nodes of rack {rack!r} are")
-    JOB_BUDGET = Reason("JobBudget", "{want} waits: job {job} lost a node less than {seconds} s ago")
-    RATE_BUDGET = Reason("RateBudget", "{want} waits: {count} of {limit} drains of this hour were begun")
+    GRANTED = Reason("Granted", "every budget allows the action")
+    NOTHING_WANTED = Reason("NothingWanted", "no action is needed")
+    BREAKER_OPEN = Reason(
+        "BreakerOpen",
+        "{want} is waiting: the circuit breaker of GuardPolicy {policy!r} is {state}",
+    )
+    POOL_BUDGET = Reason(
+        "PoolBudget",
+        "{want} is waiting: {count} of at most {limit} nodes are being drained or repaired "
+        "(spec.budgets.poolPercent)",
+    )
+    RACK_BUDGET = Reason(
+        "RackBudget",
+        "{want} is waiting: rack {rack!r} already has {count} of at most {limit} nodes drained or in "
+        "repair (spec.budgets.perRack)",
+    )
+    JOB_BUDGET = Reason(
+        "JobBudget",
+        "{want} is waiting: a node of job {job} was drained less than {seconds} s ago "
+        "(spec.budgets.jobInterval)",
+    )
+    RATE_BUDGET = Reason(
+        "RateBudget",
+        "{want} is waiting: {count} of at most {limit} drains were started within the last hour "
+        "(spec.budgets.fleetPercentPerHour)",
+    )
     QUARANTINE_BUDGET = Reason(
-        "QuarantineBudget", "{want} waits: {count} of {limit} nodes are out of service on suspicion"
+        "QuarantineBudget",
+        "{want} is waiting: {count} of at most {limit} nodes are out of service "
+        "(spec.budgets.quarantinedPercent)",
     )
     SPARES_BUDGET = Reason(
-        "SparesBudget", "{want} waits for an idle node: {count} are left, {limit} of them are reserved"
+        "SparesBudget",
+        "{want} is waiting for an idle node: {count} nodes are idle, and {limit} must stay free "
+        "(spec.budgets.reservedSpares)",
     )
-    SWEEP_BUDGET = Reason("SweepBudget", "{want} waits: {count} of {limit} nodes are swept")
+    SWEEP_BUDGET = Reason(
+        "SweepBudget",
+        "{want} is waiting: {count} of at most {limit} nodes are being swept (spec.sweeps.atOncePercent)",
+    )
     BREAKER_CONFIRMED = Reason(
-        "TooManyConfirmed", "{count} of {nodes} nodes were confirmed within {seconds} s", warning=True
+        "TooManyConfirmed",
+        "{count} of {nodes} nodes were confirmed faulty within {seconds} s",
+        warning=True,
     )
-    BREAKER_SUSPECT = Reason("TooManySuspect", "{count} of {nodes} nodes are suspect", warning=True)
+    BREAKER_SUSPECT = Reason(
+        "TooManySuspect",
+        "{count} of {nodes} nodes are Suspect at the same time",
+        warning=True,
+    )
     BREAKER_SHARED = Reason(
-        "CommonMode", "{count} of {all} confirmed nodes share {what} {name!r}", warning=True
+        "CommonMode",
+        "{count} of {all} confirmed nodes share {what} {name!r}, which is the likelier cause",
+        warning=True,
     )
     BREAKER_WRONG = Reason(
-        "ActionsInVain", "{count} of the last {all} actions did the jobs any good", warning=True
+        "ActionsInVain",
+        "only {count} of the last {all} actions sped up the affected jobs",
+        warning=True,
     )
-    BREAKER_TRIAL = Reason("Trial", "one node that failed a sweep is let through")
-    BREAKER_CLOSED = Reason("Quiet", "the node that was let through was rightly accused")
+    BREAKER_TRIAL = Reason("Trial", "one node that failed a sweep is let through as a trial")
+    BREAKER_CLOSED = Reason("Quiet", "the trial node was rightly drained, or no node needed a trial")

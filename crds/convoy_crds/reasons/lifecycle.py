@@ -1,4 +1,4 @@
-"""Turns in the life of a job, from the first incarnation to its end."""
+"""Reasons for the stages of a job, from its first incarnation to its end."""
 
 from __future__ import annotations
 
@@ -6,53 +6,57 @@ from convoy_crds.reasons.reason import Reason
 
 
 class LifecycleReasons:
-    """Turns in the life of a job, from the first incarnation to its end."""
+    """Reasons for the stages of a job, from its first incarnation to its end."""
 
     BACK_OFF = Reason(
         "BackOff",
-        "incarnation {incarnation} forms at {at} at the earliest, after {count} restarts; the last: {why}",
+        "back-off after {count} restarts: incarnation {incarnation} starts at {at} at the earliest; last "
+        "fault: {why}",
         warning=True,
     )
     FORMING = Reason("FormingProcessGroup", "incarnation {incarnation}: starting {world} ranks")
     TRAINING = Reason("Training", "incarnation {incarnation}: {world} ranks run")
     SHRUNK = Reason(
         "Shrunk",
-        "incarnation {incarnation}: {world} ranks run without {absent}; they are taken in at the next "
-        "checkpoint after they are up",
+        "incarnation {incarnation}: {world} ranks run without {absent}; these pods rejoin at the next "
+        "checkpoint after they are ready",
         warning=True,
     )
-    REGROW = Reason("Regrow", "{count} pods are back: the process group forms anew with {world} ranks")
+    REGROW = Reason("Regrow", "{count} pods are back: the job restarts with {world} ranks")
     STATUS_BEHIND = Reason(
         "StatusBehind",
-        "agents know of incarnation {seen}, the stored status only of {incarnation}: it is of an earlier "
-        "time, perhaps from a backup",
+        "agents report incarnation {seen}, but the stored status has incarnation {incarnation}: the "
+        "status is out of date, perhaps restored from a backup",
         warning=True,
     )
     REPEATED_ERROR = Reason(
         "RepeatedError",
-        "{count} times in a row{where} the same error (spec.recovery.maxIdenticalErrors={limit}): {why}",
+        "the same error occurred {count} times in a row{where} "
+        "(spec.recovery.maxIdenticalErrors={limit}): {why}",
         warning=True,
     )
     RESTART_REQUESTED = Reason(
         "RestartRequested",
-        "a restart was asked for (spec.recovery.restartId is now {restart_id!r})",
+        "restart requested: spec.recovery.restartId is now {restart_id!r}",
     )
     MAX_RESTARTS = Reason(
         "MaxRestartsExceeded",
-        "{count} restarts within {window} s are more than spec.recovery.maxRestarts={limit}; the last: {why}",
+        "{count} restarts within {window} s exceed spec.recovery.maxRestarts={limit}; last fault: {why}",
         warning=True,
     )
     DEADLINE_EXCEEDED = Reason(
-        "DeadlineExceeded", "active for more than spec.activeDeadlineSeconds={seconds} s", warning=True
+        "DeadlineExceeded",
+        "active for longer than spec.activeDeadlineSeconds={seconds} s",
+        warning=True,
     )
-    SUSPENDING = Reason("Suspending", "waiting for {left} pods to leave; {state}")
-    SUSPENDED = Reason("Suspended", "{state}; spec.suspend: false (convoy resume) lets it run on")
+    SUSPENDING = Reason("Suspending", "waiting for {left} pods to stop; {state}")
+    SUSPENDED = Reason("Suspended", "{state}; to resume, set spec.suspend: false (convoy resume)")
     SUSPENDED_UNSAVED = Reason(
         "SuspendedWithoutCheckpoint",
-        "its last steps were not saved: {state}; see its events and its condition Checkpointing; "
-        "spec.suspend: false (convoy resume) lets it run on",
+        "the last steps were not saved: {state}; see the job's events and its condition Checkpointing; to "
+        "resume, set spec.suspend: false (convoy resume)",
         warning=True,
     )
     RESUMED = Reason("Resumed", "spec.suspend is false again")
     COMPLETED = Reason("Completed", "{what}")
-    EXPIRED = Reason("Expired", "finished {seconds} s ago: deleted as spec.ttlSecondsAfterFinished asks")
+    EXPIRED = Reason("Expired", "deleted {seconds} s after the job finished (spec.ttlSecondsAfterFinished)")

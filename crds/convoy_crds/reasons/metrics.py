@@ -1,4 +1,4 @@
-"""Findings about figures that training programs report and that Convoy does not keep."""
+"""Reasons about metrics that training programs report but Convoy does not keep."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from convoy_crds.reasons.reason import Reason
 
 
 class MetricReasons:
-    """Findings about figures that training programs report and that Convoy does not keep."""
+    """Reasons about metrics that training programs report but Convoy does not keep."""
 
     UNDECLARED_METRICS = Reason(
         "UndeclaredMetrics",
@@ -16,7 +16,7 @@ class MetricReasons:
     )
     TOO_MANY_METRICS = Reason(
         "TooManyMetrics",
-        "the ranks report {count} metrics, and of a job without an Engine Convoy keeps {most}; it drops: "
-        "{names}. Report fewer, or declare them in spec.metrics of an Engine",
+        "the ranks report {count} metrics, but Convoy keeps only {most} for a job without an Engine; it "
+        "drops: {names}. Report fewer, or declare them in spec.metrics of an Engine",
         warning=True,
     )

@@ -1,4 +1,4 @@
-"""States of a job's pods before the ranks start."""
+"""Reasons about a job's pods before the ranks start."""
 
 from __future__ import annotations
 
@@ -6,35 +6,31 @@ from convoy_crds.reasons.reason import Reason
 
 
 class PodReasons:
-    """States of a job's pods before the ranks start."""
+    """Reasons about a job's pods before the ranks start."""
 
-    WAITING_FOR_PODS = Reason("WaitingForPods", "{ready} of {desired} pods are placed{more}")
+    WAITING_FOR_PODS = Reason("WaitingForPods", "{ready} of {desired} pods are scheduled{more}")
     WAITING_FOR_AGENT = Reason(
         "WaitingForAgent",
-        "no node carries the label convoy.dev/agent-ready=true: check the convoy-agent DaemonSet",
+        "no node has the label convoy.dev/agent-ready=true: check the convoy-agent DaemonSet",
         warning=True,
     )
-    UNSCHEDULABLE = Reason(
-        "Unschedulable",
-        "pod {pod} cannot be placed: {why}; {advice}",
-        warning=True,
-    )
+    UNSCHEDULABLE = Reason("Unschedulable", "pod {pod} cannot be scheduled: {why}; {advice}", warning=True)
     SCHEDULE_DEADLINE = Reason(
         "ScheduleDeadline",
-        "not all pods were up within {seconds} s (spec.recovery.scheduleSeconds): {why}; gave them back, "
-        "the next try is at {until}",
+        "not all pods started within {seconds} s (spec.recovery.scheduleSeconds): {why}; Convoy deleted "
+        "them and tries again at {until}",
         warning=True,
     )
     SCHEDULE_RETRY = Reason(
         "ScheduleRetry",
-        "{now}; the pods of the try before were given back, since {why}",
+        "{now}; Convoy deleted the pods of the previous attempt: {why}",
         warning=True,
     )
-    ALL_SCHEDULED = Reason("AllScheduled", "all {desired} pods are placed")
+    ALL_SCHEDULED = Reason("AllScheduled", "all {desired} pods are scheduled")
     IMAGE_PULL = Reason(
         "ImagePullFailed",
-        "pod {pod} on node {node}: image {image!r} cannot be pulled: {why}; check its name and "
-        "imagePullSecrets, it is tried again",
+        "pod {pod} on node {node}: image {image!r} cannot be pulled: {why}; check the image's name and "
+        "imagePullSecrets; the kubelet tries again",
         warning=True,
     )
     CONTAINER_CONFIG = Reason(
@@ -44,8 +40,8 @@ class PodReasons:
     )
     CONTAINER_FAILING = Reason(
         "ContainerFailing",
-        "pod {pod} on node {node}: container {container} {how} and is started again and again. {words}; see "
-        "kubectl logs {pod} -c {container} --previous",
+        "pod {pod} on node {node}: container {container} {how} and keeps restarting. {words}; see kubectl "
+        "logs {pod} -c {container} --previous",
         warning=True,
     )
     POD_NOT_STARTING = Reason(
@@ -60,29 +56,31 @@ class PodReasons:
     )
     POD_CONFLICT = Reason(
         "PodNameTaken",
-        "a pod named {pod} exists and is not this job's; delete it or rename the job",
+        "pod {pod} exists but does not belong to this job; delete the pod or rename the job",
         warning=True,
     )
     STARTING_PODS = Reason(
         "StartingPods",
-        "{ready} of {desired} pods are up; pod {pod} on node {node}: {state} (kubectl describe pod {pod})",
+        "{ready} of {desired} pods have started; pod {pod} on node {node}: {state} (kubectl describe pod "
+        "{pod})",
     )
     FENCING = Reason(
         "Fencing",
-        "pod {pod} on lost node {node} may still run: it is replaced once its agent must have stopped it, "
-        "{seconds} s after its last sign of life (spec.recovery.fencing: Strict)",
+        "pod {pod} on lost node {node} may still run: Convoy replaces it once the node's agent must have "
+        "stopped it, {seconds} s after the agent's last sign of life (spec.recovery.fencing: Strict)",
         warning=True,
     )
     FENCING_COMPANY = Reason(
         "FencingCompany",
-        "pod {pod} on lost node {node} may still run: most of the job's nodes are silent, or hear of it, and "
-        "keep one another going (spec.recovery.fencing: Strict); delete the Node object of each that is "
-        "really gone",
+        "pod {pod} on lost node {node} may still run: its agent may still reach a majority of the job's "
+        "nodes, and therefore keep the ranks running (spec.recovery.fencing: Strict); delete the Node "
+        "object of each node that no longer exists",
         warning=True,
     )
     FENCING_ANSWERED = Reason(
         "FencingAnswered",
-        "pod {pod} on node {node} answers, but nothing is heard of its agent: under spec.recovery.fencing: "
-        "Strict it is replaced when the agent is back, or when its Node object is deleted",
+        "pod {pod} on node {node} still responds, but its agent does not report: under "
+        "spec.recovery.fencing: Strict Convoy replaces the pod when the agent is back, or when the Node "
+        "object is deleted",
         warning=True,
     )

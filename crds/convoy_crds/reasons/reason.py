@@ -1,4 +1,4 @@
-"""A reason: what a condition, an Event and `status.reason` carry."""
+"""The type of reasons in conditions, Events and `status.reason`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A typed reason: its CamelCase name, whether it is trouble for the user, and its message template."""
+    """A reason: its CamelCase name, its message template, and whether it is a warning to the user."""
 
     name: str
     message: str
     warning: bool = False
 
     def format(self, **facts: Any) -> str:
-        """The message with its facts filled in; KeyError when one is missing."""
+        """Return the message with its facts filled in. Raise KeyError if a fact is missing."""
         return self.message.format(**facts)

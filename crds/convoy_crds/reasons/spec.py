@@ -1,4 +1,4 @@
-"""Reasons why a spec is refused, or is not what runs."""
+"""Reasons why a spec is invalid or differs from the running incarnation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from convoy_crds.reasons.reason import Reason
 
 
 class SpecReasons:
-    """Reasons why a spec is refused, or is not what runs."""
+    """Reasons why a spec is invalid or differs from the running incarnation."""
 
     UNKNOWN_ENGINE = Reason(
         "UnknownEngine",
@@ -18,7 +18,7 @@ class SpecReasons:
     )
     WRONG_ROLE_KIND = Reason(
         "WrongRoleKind",
-        "spec.engine.name: Engine {name!r} is for {role_kind}, not for a TrainingJob; name a training engine",
+        "spec.engine.name: Engine {name!r} is for {role_kind}, not for training; name a training engine",
         warning=True,
     )
     UNKNOWN_STORE = Reason(
@@ -29,8 +29,8 @@ class SpecReasons:
     )
     STORE_NOT_ALLOWED = Reason(
         "StoreNotAllowed",
-        "spec.checkpoint.tiers.remote.store: CheckpointStore {name!r} is not for jobs of namespace "
-        "{namespace!r}; add it to the store's spec.allowedNamespaces, or name another store",
+        "spec.checkpoint.tiers.remote.store: CheckpointStore {name!r} does not allow jobs of namespace "
+        "{namespace!r}; add the namespace to the store's spec.allowedNamespaces, or name another store",
         warning=True,
     )
     NOTHING_TO_RESUME = Reason(
@@ -45,6 +45,7 @@ class SpecReasons:
     INVALID_SCHEMA = Reason("InvalidSchema", "spec.paramsSchema: {why}", warning=True)
     SPEC_CHANGED = Reason(
         "SpecChanged",
-        "{fields} differ from what runs; undo the change, or suspend and resume the job to apply it",
+        "{fields} differ from the running incarnation; undo the change, or suspend and resume the job to "
+        "apply it",
         warning=True,
     )

@@ -1,4 +1,4 @@
-"""Findings about ranks that keep the others waiting."""
+"""Reasons about stragglers: ranks that delay the other ranks."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from convoy_crds.reasons.reason import Reason
 
 
 class StragglerReasons:
-    """Findings about ranks that keep the others waiting."""
+    """Reasons about stragglers: ranks that delay the other ranks."""
 
     STRAGGLER = Reason(
         "Straggler",
-        "{who} makes the others wait ({cause}): {slowdown} longer than its peers since step {since}, "
-        "{lasting}; see: convoy why {job}",
+        "the other ranks wait for {who} ({cause}): {slowdown} slower than the peers since step {since}, "
+        "{lasting}; run: convoy why {job}",
         warning=True,
     )
     SLOW_TOGETHER = Reason(
         "SlowTogether",
-        "the job is slower than it could be, and no node is to blame: {what}",
+        "the job is slower than it could be, but no node is to blame: {what}",
     )
-    NO_STRAGGLER = Reason("NoStraggler", "no rank keeps the others waiting")
+    NO_STRAGGLER = Reason("NoStraggler", "no rank delays the others")
     DETECTOR_DEGRADED = Reason(
         "DetectorDegraded",
-        "a rank that was made up to be half as slow again was not found: the ranks' times say too little, or "
-        "scatter too much; that nobody is named says nothing",
+        'the injected 1.5x-slow canary was not detected: timings are missing or too noisy, so "no '
+        'straggler" is not reliable',
         warning=True,
     )
     TOO_FEW_PEERS = Reason(
         "TooFewPeers",
-        "nobody is judged: it takes 4 ranks that do the same work to tell who of them is slow",
+        "no rank is judged: at least 4 ranks must do the same work to show which one is slow",
     )

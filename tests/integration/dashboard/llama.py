@@ -38,8 +38,8 @@ def step(minutes: float) -> int:
 
 
 SLOW = (
-    f"rank 5 on node-06 makes the others wait (Thermal): 23 % longer than its peers since step "
-    f"{step(SLOW_MINUTES)}, lasting; see: convoy why {NAME}"
+    f"the other ranks wait for rank 5 on node-06 (Thermal): 23% slower than the peers since step "
+    f"{step(SLOW_MINUTES)}, persistent; run: convoy why {NAME}"
 )
 
 

@@ -61,16 +61,16 @@ class Slot:
     ("error", "words"),
     [
         (
-            Later("two: 7 bytes are missing: the node may have 8"),
-            "two: 7 bytes are missing: the node may have 8",
+            Later("two: 7 bytes are missing: the node's limit is 8 bytes"),
+            "two: 7 bytes are missing: the node's limit is 8 bytes",
         ),
         (Unreachable("two: UNAVAILABLE: no route"), "two: UNAVAILABLE: no route"),
-        (OSError("out of files"), "two nothing: it cannot be sent: out of files"),
+        (OSError("out of files"), "two: cannot send: out of files"),
         (
             RuntimeError("can't start new thread"),
-            "two nothing: it cannot be sent: can't start new thread",
+            "two: cannot send: can't start new thread",
         ),
-        (MemoryError(), "two nothing: it cannot be sent: MemoryError"),
+        (MemoryError(), "two: cannot send: MemoryError"),
     ],
     ids=["no room", "unreachable", "no file", "no thread", "no memory"],
 )

@@ -37,12 +37,12 @@ def after(seen: Observed) -> Observed:
 @pytest.mark.parametrize(
     ("facts", "holds", "reason", "words"),
     [
-        ({"probe": GOOD}, "True", "Probed", "can be committed there: all works"),
+        ({"probe": GOOD}, "True", "Probed", "jobs can commit checkpoints to the store: all works"),
         ({"probe": replace(GOOD, checksums=False)}, "True", "Probed", ""),
         ({"probe": DEAF}, "False", "NoConditionalWrites", "Amazon S3, Cloudflare R2"),
-        ({"probe": DOWN}, "False", "StoreUnreachable", "node n2 could not use it: connection refused"),
+        ({"probe": DOWN}, "False", "StoreUnreachable", "node n2 could not use the store: connection refused"),
         ({}, "False", "NotProbed", "check the convoy-agent DaemonSet"),
-        ({"probing_node": "n3"}, "False", "NotProbed", "the agent of node n3 is testing it"),
+        ({"probing_node": "n3"}, "False", "NotProbed", "the agent of node n3 is probing it"),
         (
             {"secret": Secret(unreadable="there is none; create it"), "probe": GOOD},
             "False",
@@ -57,9 +57,9 @@ def after(seen: Observed) -> Observed:
         ),
         ({"secret": Secret(missing=("secretKey",))}, "False", "SecretIncomplete", "has no secretKey; add it"),
         ({"store": DISK}, "False", "NotProbed", "check the convoy-agent DaemonSet"),
-        ({"store": DISK, "probe": GOOD}, "True", "Probed", "can be committed there: all works"),
-        ({"store": DISK, "probe": DOWN}, "False", "StoreUnreachable", "node n2 could not use it"),
-        ({"store": DISK, "probe": DEAF}, "False", "NoHardLinks", "'disk' makes no hard links"),
+        ({"store": DISK, "probe": GOOD}, "True", "Probed", "jobs can commit checkpoints to the store: all works"),
+        ({"store": DISK, "probe": DOWN}, "False", "StoreUnreachable", "node n2 could not use the store"),
+        ({"store": DISK, "probe": DEAF}, "False", "NoHardLinks", "'disk' creates no hard links"),
         (
             {"store": DISK, "probe": AWAY},
             "False",
