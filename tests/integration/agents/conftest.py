@@ -27,7 +27,7 @@ async def hub(authority: Authority) -> AsyncIterator[FakeHub]:
 
 @pytest.fixture
 async def make_host(tmp_path_factory: pytest.TempPathFactory, hub: FakeHub) -> AsyncIterator[HostMaker]:
-    """Starts agents; at the end they leave and nothing stays mounted."""
+    """Return a factory that starts agents. At the end they exit and their mounts are removed."""
     if os.geteuid():
         pytest.skip("bind mounts need root")
     root = tmp_path_factory.mktemp("n")

@@ -1,4 +1,4 @@
-"""A rank's program that keeps its states with torch.distributed.checkpoint, as its argument wishes (JSON)."""
+"""A rank's program that saves with torch.distributed.checkpoint. Its argument is a JSON object."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from convoy.dcp import ConvoyReader, ConvoyWriter
 
 
 def made(step: int, boxes: int = -1, rows: int = 7) -> dict[str, Any]:
-    """The state after a step; `boxes`: the dimension by which all ranks share the large tensor."""
+    """Return the state after a step. `boxes` is the dimension along which the ranks shard the large tensor."""
     large = torch.arange(rows * 11, dtype=torch.float32).reshape(rows, 11) * step
     if boxes >= 0 and dist.is_initialized():
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
@@ -37,7 +37,7 @@ def made(step: int, boxes: int = -1, rows: int = 7) -> dict[str, Any]:
 
 
 def described(state: dict[str, Any]) -> str:
-    """A digest of all of it, whoever has which part."""
+    """Return a digest of the whole state, independent of its sharding."""
     large = state["model"]["large"]
     whole = large.full_tensor() if isinstance(large, DTensor) else large
     rest = (state["model"]["same"].tolist(), state["count"], state["nested"])
@@ -45,7 +45,7 @@ def described(state: dict[str, Any]) -> str:
 
 
 def keep(wish: dict[str, Any]) -> None:
-    """Loads what is there, then saves the states after some steps."""
+    """Load the newest state, then save the states after some steps."""
     with convoy.join() as job:
         state = made(0, wish["boxes"])
         with ConvoyReader(job) as reader:
@@ -57,7 +57,7 @@ def keep(wish: dict[str, Any]) -> None:
                 time.sleep(0.02)
             state = made(step, wish["boxes"], rows)
             if step in wish.get("broken", []) and job.rank == 1:
-                state["own"] = object()  # has no exact form: found when it is written
+                state["own"] = object()  # cannot be serialized exactly: detected during the save
             writer = ConvoyWriter(job, step)
             try:
                 if wish.get("asynchronous"):
@@ -74,7 +74,7 @@ def keep(wish: dict[str, Any]) -> None:
 
 
 def train(total: int) -> None:
-    """Trains a small model, in a loop of the job's, and saves whenever it is due."""
+    """Train a small model in a `job.steps` loop, and save whenever a save is due."""
     with convoy.join() as job:
         torch.manual_seed(1)
         model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 4))

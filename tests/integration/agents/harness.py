@@ -1,4 +1,4 @@
-"""Scripts of a hub, a kubelet, a launcher and ranks around real agents, sockets and certificates."""
+"""Fakes of a hub, a kubelet, a launcher and ranks, around real agents, sockets and certificates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from convoy_agents.wire.slot_tokens import SlotToken
 from convoy_crds import terms
 
 TIMEOUT = 30.0
-"""Seconds any single expectation may take."""
+"""Timeout of a single expectation in seconds."""
 
 
 class Authority:
@@ -39,13 +39,13 @@ class Authority:
         self.pem = self.certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(self, name: str, public_key: Any, common_name: str, seconds: float = 3600) -> bytes:
-        """A certificate for the DNS name."""
+        """Return a certificate for a DNS name."""
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
         made = self._build(subject, public_key, [name], ca=False, seconds=seconds)
         return made.public_bytes(serialization.Encoding.PEM)
 
     def identity(self, node: str, name: str | None = None, seconds: float = 3600) -> Identity:
-        """A key and certificate as an agent of `node` would hold; `name` replaces its DNS name."""
+        """Return an identity as an agent of `node` has it. `name` replaces its DNS name."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self.issue(name or terms.agent_server_name(node), key.public_key(), node, seconds)
         ends = x509.load_pem_x509_certificate(certificate).not_valid_after_utc.timestamp()
@@ -80,7 +80,7 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 class FakeHub:
-    """Enrols whoever has the token of a node, keeps what agents say, sends what the test says."""
+    """Issues certificates for nodes' tokens, records the agents' messages, and sends the test's messages."""
 
     def __init__(self, authority: Authority, address: str = "127.0.0.1") -> None:
         self.authority = authority
@@ -88,14 +88,16 @@ class FakeHub:
         self.messages: list[tuple[str, hub_pb2.AgentMessage]] = []
         self.certificate_seconds = 3600.0
         self.redirect_to: list[str] = []
-        """Answers to the next Hellos instead of Welcome."""
+        """Redirect addresses for the next Hellos, instead of Welcome."""
         self.mute: set[str] = set()
-        """Nodes whose heartbeats are not answered."""
+        """Nodes whose heartbeats get no reply."""
         self.enrolments = 0
         self.sessions = 0
         self._outgoing: dict[str, asyncio.Queue[hub_pb2.HubMessage | None]] = {}
         self._stores: dict[str, dict[str, hub_pb2.Store]] = {}
-        """What each node was told last of each store: told again to each session, as by the hub."""
+        """The latest Store messages by node and name. As from the real hub, each new session gets them
+        again.
+        """
         self._changed = asyncio.Condition()
         self.enrol_port = 0
         self.session_port = 0
@@ -169,7 +171,7 @@ class FakeHub:
             self._changed.notify_all()
 
     def slot_token(self, node: str, job_uid: str, incarnation: int, slot: int) -> str:
-        """What the agent of a node may show to others."""
+        """Return a valid slot token for the agent of a node."""
         return slot_tokens.sign(SlotToken(job_uid, incarnation, slot, node), self.authority.key)
 
     def send(self, node: str, **body: Any) -> None:
@@ -184,7 +186,7 @@ class FakeHub:
         self._outgoing[node].put_nowait(None)
 
     async def until(self, wanted: Callable[[str, Any], bool], start: int = 0) -> Any:
-        """The first message, from the `start`th on, that is wanted."""
+        """Return the first matching message, starting at index `start`."""
 
         def find() -> Any:
             return next((said for node, said in self.messages[start:] if wanted(node, said)), None)
@@ -194,7 +196,7 @@ class FakeHub:
             return find()
 
     async def report(self, uid: str, wanted: Callable[[Any], bool], start: int = 0) -> Any:
-        """The first PodReport of a pod that is wanted, in a report or a Hello."""
+        """Return the first matching PodReport of a pod, from a report or a Hello."""
 
         def reports(said: Any) -> list[Any]:
             kind = said.WhichOneof("body")
@@ -210,22 +212,22 @@ class FakeHub:
         return found[0]
 
     async def trouble(self, uid: str, kind: str, start: int = 0) -> str:
-        """What is first said of a kind of trouble with a pod's checkpoints."""
+        """Return the first message of a kind of trouble with a pod's checkpoints."""
         report = await self.report(uid, lambda report: kind in troubles(report), start)
         return troubles(report)[kind]
 
     async def untroubled(self, uid: str, start: int = 0) -> None:
-        """Waits until there is none of any kind."""
+        """Wait until the pod has no troubles."""
         await self.report(uid, lambda report: not report.troubles, start)
 
 
 def troubles(report: Any) -> dict[str, str]:
-    """Those of a PodReport, by kind."""
+    """Return a PodReport's troubles by kind."""
     return {hub_pb2.Trouble.Kind.Name(one.kind): one.message for one in report.troubles}
 
 
 class Pod:
-    """The inside of a container: a launcher or a rank on the mounted socket."""
+    """A connection from inside a container: a launcher or a rank on the mounted socket."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -233,7 +235,8 @@ class Pod:
 
     @classmethod
     async def dial(cls, socket: Path, **hello: Any) -> Pod:
-        # By way of the open folder: a test's paths are longer than a socket's address may be.
+        # Connect through the folder's descriptor, because a test's paths exceed the length of a socket
+        # address.
         folder = os.open(socket.parent, os.O_PATH)
         try:
             pod = cls(*await asyncio.open_unix_connection(f"/proc/self/fd/{folder}/{socket.name}"))
@@ -254,7 +257,7 @@ class Pod:
             return message
 
     async def ended(self) -> bool:
-        """Waits for the agent to close the connection."""
+        """Wait until the agent closes the connection."""
         async with asyncio.timeout(TIMEOUT):
             with contextlib.suppress(ConnectionError):
                 while await self.reader.read(4096):
@@ -266,7 +269,7 @@ class Pod:
 
 
 class Host:
-    """A node: folders of its own, an agent, and the kubelet's side of the driver."""
+    """A node with its own folders, an agent, and the kubelet's side of the CSI driver."""
 
     def __init__(
         self, root: Path, node: str, hub: FakeHub, memory: int = 256 * 2**20, address: str = "127.0.0.1"
@@ -291,7 +294,7 @@ class Host:
             checkpoint_memory=memory,
         )
         self.pods: list[Pod] = []
-        """Connections that are to stay open."""
+        """Connections that must stay open."""
         self.agent: Agent
         self._task: asyncio.Task[None] | None = None
 
@@ -309,7 +312,7 @@ class Host:
             self._task = None
 
     async def crash(self) -> None:
-        """The sockets of the pods fall silent; folders and mounts stay."""
+        """Stop the agent as a crash does: the pods' sockets do not respond, and folders and mounts stay."""
         assert self._task
         await self.agent.pods.close_all()
         self._task.cancel()
@@ -318,7 +321,7 @@ class Host:
 
     @property
     def peer_address(self) -> str:
-        """Where other agents reach this one."""
+        """Address at which other agents reach this agent."""
         return f"{self.settings.pod_ip}:{self.agent.peer_port}"
 
     def target(self, uid: str) -> Path:
@@ -367,7 +370,7 @@ class Host:
 
 
 def fake_sources(root: Path) -> Sources:
-    """The packages as an image holds them, with stand-ins for their content."""
+    """Return the library packages of an image, with placeholder content."""
     workloads, face = root / "image" / "convoy_workloads", root / "image" / "convoy"
     commands = root / "image" / "convoy_commands"
     for path, text in {
@@ -394,7 +397,7 @@ def assignment(
     strict: bool = False,
     namespace: str = "default",
 ) -> Any:
-    """The hub's Assignment of one slot; members are (pod uid, host, processes) in slot order."""
+    """Return the hub's Assignment of one slot. `members` are (pod uid, host, processes) in slot order."""
     return hub_pb2.Assignment(
         pod_uid=members[slot][0],
         job_uid=f"uid-of-{job}",
@@ -415,7 +418,7 @@ def assignment(
                 peer_address=host.peer_address,
                 processes=processes,
             )
-            # As by the hub: whoever does not decide knows slot 0 alone.
+            # As from the hub: a slot that does not coordinate knows slot 0 only.
             for number, (uid, host, processes) in enumerate(members if strict or not slot else members[:1])
         ],
         command=["python", "train.py"],
@@ -427,7 +430,7 @@ def assignment(
 
 
 async def eventually(check: Callable[[], bool]) -> None:
-    """Polls what has no event of its own."""
+    """Poll a condition that has no event."""
     async with asyncio.timeout(TIMEOUT):
         while not check():  # noqa: ASYNC110
             await asyncio.sleep(0.01)

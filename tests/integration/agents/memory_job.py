@@ -1,4 +1,4 @@
-"""A job whose ranks keep their state in the memory of real agents."""
+"""A job whose ranks save to the memory of real agents."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from convoy_workloads.runtime.tiers.memory_client import MemoryClient
 
 JOB = "uid-of-job"
 SIZE = 9 * 2**20 + 4096
-"""Three chunks."""
+"""Bytes of a shard: three chunks."""
 SEGMENT = 3 * 4096
-"""Bytes of a journal's segment."""
+"""Bytes of a journal segment."""
 
 
 def state(step: int, shard: int) -> bytes:
-    """What a rank has after a step."""
+    """Return a rank's state after a step."""
     return random.Random(step * 1000 + shard).randbytes(4096) * (SIZE // 4096)
 
 
 def segment(step: int, shard: int) -> bytes:
-    """What a rank has journalled up to a step."""
+    """Return a rank's journal segment up to a step."""
     return random.Random(step * 1000 + shard + 500).randbytes(SEGMENT)
 
 
 @dataclass
 class Response:
-    """What an agent says, and the files it hands over."""
+    """An agent's response, with the files it passed."""
 
     body: dict[str, Any]
     areas: list[mmap.mmap]
@@ -51,7 +51,7 @@ class Response:
 
 @dataclass
 class Rank:
-    """One rank's memory line."""
+    """A rank's memory connection."""
 
     line: MemoryClient
     number: int
@@ -74,7 +74,7 @@ class Rank:
         return answer
 
     async def save(self, step: int, plan: str = "same") -> Response:
-        """Writes the state after a step into a free buffer and has it sealed."""
+        """Write the state after a step into a free buffer and seal it."""
         await self.until(lambda stand: bool(stand["buffer"]))
         buffer = self.stand["buffer"]
         self.buffers[buffer][:SIZE] = state(step, self.number)
@@ -89,7 +89,7 @@ class Rank:
         return answer
 
     async def journal(self, step: int, extends: list[int]) -> Response:
-        """Writes what has come since another save into a free buffer for segments and has it sealed."""
+        """Write the changes since another save into a free segment buffer and seal it."""
         await self.until(lambda stand: bool(stand["segments"]))
         buffer = self.stand["segments"][0]
         self.buffers[buffer][:SEGMENT] = segment(step, self.number)
@@ -105,7 +105,7 @@ class Rank:
         )
 
     async def until(self, holds: Any, timeout: float = TIMEOUT) -> dict[str, Any]:
-        """How things stand, once it is as wanted."""
+        """Return the memory's status once `holds` accepts it."""
         deadline = time.monotonic() + timeout
         known = ""
         while True:
@@ -124,12 +124,12 @@ class Rank:
         return await self.request(type="restore", attempt=attempt, broken=broken or [], bases=bases)
 
     async def read_chain(self, shard: str) -> list[bytes]:
-        """A base's bytes, and those of the segments behind it."""
+        """Return the bytes of a base and of its segments."""
         answer = await self.request(type="shard", shard=shard)
         return [bytes(area[:length]) for area, length in zip(answer.areas, answer["lengths"], strict=True)]
 
     async def read(self, shard: str) -> bytes | list[list[str]]:
-        """A shard's bytes, or who could not give it."""
+        """Return a shard's bytes, or the list of nodes that failed to provide them."""
         answer = await self.request(type="shard", shard=shard)
         if answer["type"] == "broken":
             return list(answer["broken"])
@@ -138,7 +138,7 @@ class Rank:
 
 @dataclass
 class MemoryJob:
-    """Its pods and what the hub says of them."""
+    """The job's pods and the hub's messages about it."""
 
     hub: FakeHub
     folder: Path
@@ -146,13 +146,13 @@ class MemoryJob:
     limit: int = 0
     store: hub_pb2.StoreUse | None = None
     processes: int = 1
-    """Ranks of each pod."""
+    """Number of ranks per pod."""
     name: str = "job"
     namespace: str = "default"
     launchers: dict[str, Pod] = field(default_factory=dict)
 
     async def form(self, incarnation: int, members: list[tuple[str, Host]], holders: Any = ()) -> list[Rank]:
-        """An incarnation with one rank per pod; nothing is restored yet."""
+        """Form an incarnation with one rank per pod, without a restore."""
         placed = place([Candidate(host.node) for _, host in members], self.copies)
         hosts = {host.node: host for _, host in members}
         for slot, (uid, host) in enumerate(members):
@@ -174,7 +174,7 @@ class MemoryJob:
         return [self.rank(uid, host, slot, incarnation) for slot, (uid, host) in enumerate(members)]
 
     def rank(self, uid: str, host: Host, number: int, incarnation: int) -> Rank:
-        # A short way to the folder: a test's paths are longer than a socket's address may be.
+        # A short path to the folder, because a test's paths exceed the length of a socket address.
         short = self.folder / f"{uid[:8]}-{incarnation}"
         if not short.is_symlink():
             short.symlink_to(host.target(uid))
@@ -184,7 +184,7 @@ class MemoryJob:
     async def start_incarnation(
         self, incarnation: int, members: list[tuple[str, Host]], **more: Any
     ) -> list[Rank]:
-        """An incarnation whose ranks have restored what there was, and have their buffers."""
+        """Form an incarnation whose ranks have restored the newest state and reserved their buffers."""
         ranks = await self.form(incarnation, members, **more)
         for rank in ranks:
             found = await rank.restore()
@@ -197,7 +197,7 @@ class MemoryJob:
 
 
 async def saved(ranks: list[Rank], incarnation: int, step: int, *tiers: Tier) -> None:
-    """Saves the state after a step, and waits until it stands at these tiers."""
+    """Save the state after a step, and wait until it is committed at these tiers."""
     for rank in ranks:
         assert (await rank.save(step))["type"] == "sealed"
     for rank in ranks:
@@ -206,7 +206,7 @@ async def saved(ranks: list[Rank], incarnation: int, step: int, *tiers: Tier) ->
 
 
 async def reads(ranks: list[Rank]) -> list[dict[str, bytes]]:
-    """What each rank restores, by shard."""
+    """Return the shards that each rank restores."""
     found = []
     for rank in ranks:
         answer = await rank.restore()
@@ -222,7 +222,7 @@ def at(host: Host) -> hub_pb2.NodeAddress:
 
 
 async def held(host: Host) -> set[tuple[Generation, str]]:
-    """The shards in a node's memory."""
+    """Return the shards in a node's memory."""
     job_memory = host.agent.memory_manager.get(JOB)
     assert job_memory is not None
     return await job_memory.inspect(
@@ -231,7 +231,7 @@ async def held(host: Host) -> set[tuple[Generation, str]]:
 
 
 async def until_held(host: Host, wanted: set[tuple[Generation, str]]) -> None:
-    """Waits until all of these shards are in a node's memory."""
+    """Wait until a node's memory has all of these shards."""
     job_memory = host.agent.memory_manager.get(JOB)
     assert job_memory is not None
 
@@ -242,7 +242,7 @@ async def until_held(host: Host, wanted: set[tuple[Generation, str]]) -> None:
 
 
 async def damage(host: Host, shard: str, generation: Generation, at_byte: int = 5000) -> None:
-    """Flips a bit of a shard in memory."""
+    """Flip a bit of a shard in memory."""
     job_memory = host.agent.memory_manager.get(JOB)
     assert job_memory is not None
 
@@ -261,7 +261,7 @@ async def damage(host: Host, shard: str, generation: Generation, at_byte: int = 
 
 
 def travelled(path: str) -> dict[str, float]:
-    """Bytes of the chunks that all agents here have sent by a path, and the bytes that these took."""
+    """Return the bytes of chunks that all agents of this process sent to `path`, before and after encoding."""
     name = "convoy_agent_checkpoint_travelled_bytes_total"
     kinds = ("raw", "sent")
     return {
@@ -270,7 +270,7 @@ def travelled(path: str) -> dict[str, float]:
 
 
 def counted() -> dict[str, float]:
-    """How often all agents here have restored and uploaded, by outcome, and made copies."""
+    """Return the counts of restores and uploads by outcome, and of copies, of all agents of this process."""
     value = metrics.REGISTRY.get_sample_value
     found = {
         label: value(f"convoy_agent_checkpoint_{what}_total", {name: label}) or 0
@@ -286,5 +286,5 @@ def counted() -> dict[str, float]:
 
 
 def since(before: dict[str, float]) -> dict[str, float]:
-    """What of that has happened since."""
+    """Return the differences from earlier counts."""
     return {what: count - before[what] for what, count in counted().items() if count != before[what]}

@@ -1,4 +1,4 @@
-"""Imports that the fork server of ranks does once."""
+"""Imports that the ranks' fork server makes once."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from convoy_workloads.launcher import warmup
 from convoy_workloads.runtime.journal import guard  # noqa: F401
 
 warmup.warm_up()
-# Keeps the collector from touching, and so copying, the pages that children share.
+# The garbage collector then does not touch, and so does not copy, pages that children share.
 gc.freeze()

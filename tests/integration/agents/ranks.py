@@ -1,4 +1,4 @@
-"""Ranks that are processes of a test's own, forked where torch is imported already."""
+"""Ranks as child processes of a test, forked from a server that has imported torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.ports import free_port
 
 REPOSITORY = Path(__file__).parents[3]
 SECONDS = 120.0
-"""Patience with a single line of output."""
+"""Timeout of a single line of output."""
 TRAINER = Path(__file__).with_name("trainer.py")
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.integration.agents.preload"])
@@ -34,18 +34,18 @@ class Process:
 
     @property
     def returncode(self) -> int | None:
-        """The exit status, negative for a signal."""
+        """The exit status, negative for a signal; None while the process runs."""
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        """Sends a signal unless the process has ended."""
+        """Send a signal unless the process has exited."""
         if self.returncode is None and self._process.pid is not None:
-            # Its end may not be known here yet.
+            # The process may have exited without this process knowing it yet.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)
 
     async def wait(self) -> int:
-        """Return the exit status, once there is one."""
+        """Wait for the exit and return the status."""
         await asyncio.to_thread(self._process.join)
         status = self._process.exitcode
         assert status is not None
@@ -54,13 +54,13 @@ class Process:
 
 @dataclass
 class Rank:
-    """A process, and what it has said."""
+    """A process and its output."""
 
     process: Process
     lines: list[str] = field(default_factory=list)
 
     async def until(self, pattern: str) -> str:
-        """The first line from now on that matches."""
+        """Return the next line that matches."""
         async with asyncio.timeout(SECONDS):
             while line := (await self.process.stdout.readline()).decode():
                 self.lines.append(line)
@@ -69,16 +69,16 @@ class Rank:
         raise AssertionError("".join(self.lines))
 
     def kill(self) -> None:
-        """Sends SIGKILL."""
+        """Send SIGKILL."""
         self.process.send_signal(signal.SIGKILL)
 
 
 async def start(program: Path, argument: str, environment: Mapping[str, str]) -> Rank:
-    """A process that runs a program as `python FILE ARGUMENT`, with these variables besides the test's."""
+    """Start a program as `python FILE ARGUMENT`, with these variables added to the test's environment."""
     receiving, sending = _FORKS.Pipe(duplex=False)
     variables = {**os.environ, **environment}
     process = _FORKS.Process(target=_run, args=(sending, str(program), argument, variables), daemon=True)
-    # The first one waits for the server's imports.
+    # The first process waits for the server's imports.
     await asyncio.to_thread(process.start)
     sending.close()
     stdout = asyncio.StreamReader()
@@ -89,20 +89,20 @@ async def start(program: Path, argument: str, environment: Mapping[str, str]) ->
 
 
 def _run(output: Connection, program: str, argument: str, environment: dict[str, str]) -> None:
-    """The child's part."""
+    """The main function of the child."""
     for target in (1, 2):
         os.dup2(output.fileno(), target)
     output.close()
     os.environ.clear()
     os.environ.update(environment)
-    # The fork server passes over what it cannot import.
+    # The fork server skips modules that it cannot import.
     assert "tests.integration.agents.preload" in sys.modules, "nothing is warm"
     sys.argv = [program, argument]
     runpy.run_path(program, run_name="__main__")
 
 
 def variables(rank: int, world: int, port: int, incarnation: int, socket: Path | None) -> dict[str, str]:
-    """The environment of a rank as a launcher sets it; `socket`: of the rank's agent."""
+    """Return a rank's environment as a launcher sets it. `socket` belongs to the rank's agent."""
     found = {
         "RANK": str(rank),
         "WORLD_SIZE": str(world),
@@ -118,13 +118,13 @@ def variables(rank: int, world: int, port: int, incarnation: int, socket: Path |
 
 
 def socket_of(folder: Path, uid: str, incarnation: int) -> Path | None:
-    """Where a pod's agent listens; None for a pod without name."""
+    """Return the socket of a pod's agent; None for an empty uid."""
     return folder / f"{uid[:8]}-{incarnation}" / "agent.sock" if uid else None
 
 
 @contextlib.asynccontextmanager
 async def running() -> AsyncIterator[list[Rank]]:
-    """Processes that are to end with the test: it adds them."""
+    """Yield a list for processes that are killed at the end of the test."""
     ranks: list[Rank] = []
     try:
         yield ranks
@@ -133,7 +133,7 @@ async def running() -> AsyncIterator[list[Rank]]:
 
 
 async def killed(*ranks: Rank) -> None:
-    """Kills all, then waits for each."""
+    """Kill all processes, then wait for them."""
     for rank in ranks:
         rank.kill()
     for rank in ranks:
@@ -151,9 +151,10 @@ async def train(
     dies: str = "",
     edits: int = 0,
 ) -> list[Rank]:
-    """A process for each pod, or without one for an empty name. `dies`: step and percent of the copy at which
-    the last rank dies, and of which signal. `edits`: step from which on somebody writes to a weight beside
-    the optimizer.
+    """Start one process per pod, or a process without an agent for an empty uid.
+
+    `dies` is a step, a percentage of the copy, and a signal: the last rank dies of it at that point. From
+    step `edits` on, the program changes a weight without the optimizer.
     """
     port = free_port()
     ranks = []
@@ -172,5 +173,5 @@ async def train(
 
 
 async def ended(ranks: list[Rank]) -> set[str]:
-    """The digests that the ranks end with."""
+    """Return the digests of the ranks' final states."""
     return {await rank.until(r"END \w+") for rank in ranks}

@@ -1,4 +1,4 @@
-"""Programs that save with torch.distributed.checkpoint keep their states in the memory of real agents."""
+"""Programs that save with torch.distributed.checkpoint to the memory of real agents."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ pytestmark = pytest.mark.timeout(300)
 Start = Callable[..., Coroutine[Any, Any, list[Rank]]]
 PROGRAM = Path(__file__).with_name("dcp_program.py")
 PAIR = [(3, 7), (5, 7)]
-"""Steps that are saved, with the rows of their large tensor."""
+"""Saved steps, with the number of rows of their large tensor."""
 
 
 @pytest.fixture
 async def start(folder: Path) -> AsyncIterator[Start]:
-    """Starts a program's ranks; at the end none is left."""
+    """Return a function that starts a program's ranks. At the end all are killed."""
     ranks: list[Rank] = []
 
     async def start_ranks(incarnation: int, uids: list[str], slow: str = "", **wish: Any) -> list[Rank]:
@@ -89,7 +89,7 @@ async def test_a_broken_shard_is_read_from_its_copy_and_one_without_from_the_sav
     (tmp_path / "go-3").touch()
     ranks = await start(1, [A, B], boxes=0, steps=PAIR, wait=str(tmp_path / "go"), timeout=5.0)
     await wait_for_output(ranks, "SAVED 3 True")
-    # The next stands on its own nodes alone: its copies cannot be taken.
+    # The next generation exists on its own nodes only: its copies are refused.
     for host in (one, two):
         host.agent.memory_manager.budget.limit = 0
     (tmp_path / "go-5").touch()
@@ -125,7 +125,7 @@ async def test_a_save_that_fails_on_one_rank_leaves_no_buffer_taken(
     await job.form(1, [(uid, hosts[uid]) for uid in sorted(set(pods))])
     steps = [(step, 7) for step in (2, 3, 4, 5, 6)]
     ranks = await start(1, pods, boxes=0, steps=steps, broken=[3, 5])
-    # Long before the agents would give up by themselves.
+    # Well before the agents' own timeout.
     for pattern in (
         "SAVED 2 True",
         r"REFUSED 3 .*own.*object",

@@ -1,4 +1,4 @@
-"""Agents cut off from the hub, the API server and their peers. All times of the rule are shortened."""
+"""Agents that are isolated from the hub, the API server and their peers, with shortened timeouts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fence, "FENCE_SECONDS", FENCE)
     monkeypatch.setattr(fence, "QUIET_SECONDS", 0.4)
     monkeypatch.setattr(fence, "LEASE_SECONDS", 0.6)
-    # A hub that is mute is to stay the one that the test speaks through.
+    # The agent must keep its session with a mute hub, because the test sends messages through it.
     monkeypatch.setattr(hub_client, "SILENCE_SECONDS", 60.0)
     for name in ("PROBE_SECONDS", "PROBE_TIMEOUT", "ASK_SECONDS"):
         monkeypatch.setattr(isolation, name, 0.5)
@@ -33,13 +33,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def deaf() -> Iterator[Deaf]:
-    """An API server that nothing reaches."""
+    """An API server that drops all packets."""
     with Deaf() as address:
         yield address
 
 
 async def strict_job(hub: FakeHub, one: Host, two: Host, incarnation: int = 1) -> Pod:
-    """A Strict job on both nodes; the launcher on the first."""
+    """Start a Strict job on both nodes. Return the launcher on the first."""
     members = [(A, one, 1), (B, two, 1)]
     launchers = []
     for slot, (uid, host, _) in enumerate(members):
@@ -61,13 +61,13 @@ async def unreachable_api(make_host: HostMaker, node: str, deaf: Deaf) -> Host:
 
 
 async def receives_nothing(hub: FakeHub, launcher: Pod, uid: str, node: str) -> None:
-    """The next it hears is what it is sent now."""
+    """Check that the launcher has no pending frame: the next one is sent here."""
     hub.send(node, pick_port=hub_pb2.PickPort(pod_uid=uid, incarnation=9))
     assert (await launcher.receive())["type"] == "pickPort"
 
 
 def silence(host: Host) -> float:
-    """Seconds for which the hub has not been reached."""
+    """Return the seconds since the hub was last reached."""
     watch = host.agent._isolation
     return watch._clock() - watch._contacts.hub
 
@@ -91,10 +91,10 @@ async def test_a_strict_job_is_stopped_where_nobody_is_reached_and_no_other_job_
     assert "nor more than 0 of the job's 1 other nodes" in shutdown["reason"]
     assert metrics.FENCED._value.get() == fenced + 1
     await receives_nothing(hub, lenient, C, "one")
-    # Said once; a launcher that had missed it would hear it when it dials again.
+    # The frame is sent once. A launcher that missed it gets it when it reconnects.
     again = await one.launcher(A, incarnation=1)
     assert await again.receive() == shutdown
-    # Back in touch, a later incarnation runs as any other.
+    # After the isolation, a later incarnation runs normally.
     hub.mute.clear()
     await eventually(lambda: silence(one) < fence.QUIET_SECONDS)
     hub.send("one", assignment=assignment("job", 2, 0, [(A, one, 1)], strict=True))
@@ -108,7 +108,7 @@ async def test_an_api_server_that_refuses_is_an_outage_and_stops_nothing(
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
     await one.stop()
-    # Nobody listens on port 1: the connection is refused.
+    # No process listens on port 1, so connections are refused.
     one.settings = replace(one.settings, api_host="127.0.0.1", api_port=1)
     await one.start()
     launcher = await strict_job(hub, one, two)
@@ -122,7 +122,7 @@ async def test_an_api_server_that_refuses_is_an_outage_and_stops_nothing(
 async def test_a_control_plane_that_is_gone_altogether_stops_nothing(
     make_host: HostMaker, hub: FakeHub, deaf: Deaf
 ) -> None:
-    """The job's nodes vouch for one another, and say so to a hub that one of them still reaches."""
+    """The job's nodes attest each other, and report that to the hub, which one of them still reaches."""
     one, two = await unreachable_api(make_host, "one", deaf), await unreachable_api(make_host, "two", deaf)
     launcher = await strict_job(hub, one, two)
     hub.mute.update(("one", "two"))

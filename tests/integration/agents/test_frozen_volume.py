@@ -1,4 +1,4 @@
-"""A CheckpointStore on a file system that hangs, as a disk or an NFS server does that does not answer."""
+"""A CheckpointStore on a file system that hangs, such as an unresponsive disk or NFS server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OTHER = {"claim": "other", "name": "other"}
 pytestmark = pytest.mark.timeout(180)
 SILENT = f"claim {CLAIM}, folder {PART}: it does not answer within"
 TIMEOUT = 40.0
-"""Seconds: more than the longest pause before an upload is tried again."""
+"""Seconds: more than the longest pause before an upload is retried."""
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """The volume as its own server sees it."""
+    """The volume as its server sees it."""
     if os.geteuid():
         pytest.skip("mounts need root")
     with freezing.disk(tmp_path, 256) as made:
@@ -57,11 +57,13 @@ def job(hub: FakeHub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryJo
 
 
 def is_clean(disk: Path, *steps: int) -> None:
-    """These generations of incarnation 1 are there and whole, and after a sweep nothing else is."""
+    """Check that the store has exactly these generations of incarnation 1, complete, after garbage
+    collection.
+    """
     store = Store(Volume(disk, PART), "default", JOB)
     old = time.time() - 2 * GRACE_SECONDS
     for path in (disk / PART).rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # a sweep of an agent's own
+        with contextlib.suppress(FileNotFoundError):  # the agent's own garbage collection
             os.utime(path, (old, old))
     store.collect_garbage(Keep(len(steps)))
     left = store.inventory()
@@ -100,7 +102,7 @@ async def test_saves_go_on_beside_a_disk_that_hangs_and_get_there_when_it_answer
         report = await tried(hub, one)
         assert not report.reached and SILENT in report.message
         await saved(ranks, 1, 30, Tier.LOCAL, Tier.PEER)
-        # A store that answers is used meanwhile, by the same agent.
+        # Meanwhile the same agent uses a store that responds.
         await saved(beside, 1, 10, Tier.REMOTE)
         assert names(disk, "records") == {"gen-1-10"}
     await stored(ranks, 30)
@@ -108,7 +110,7 @@ async def test_saves_go_on_beside_a_disk_that_hangs_and_get_there_when_it_answer
     assert (await tried(hub, one)).reached
     await one.stop()
     await two.stop()
-    # Threads that hung may still put what nobody waits for any more.
+    # Threads that hung may still write files that are no longer needed.
     await eventually(lambda: not any(path.name.startswith(".") for path in disk.rglob("*")))
     again = await job.form(2, [(C, three), (D, four)])
     for shards in await reads(again):

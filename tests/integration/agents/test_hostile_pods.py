@@ -1,4 +1,4 @@
-"""Pods are strangers: what they may not do, and what it costs the others."""
+"""Untrusted pods: the agent refuses what they may not do, and limits their effect on other pods."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UID = "aaaa-1111"
 
 @pytest.fixture
 async def host(make_host: HostMaker, hub: FakeHub) -> Host:
-    """A pod with ranks 0 and 1 of incarnation 2."""
+    """A host with a pod whose ranks 0 and 1 are in incarnation 2."""
     host = await make_host("one")
     await host.publish(UID)
     launcher = await host.launcher(UID)
@@ -142,12 +142,12 @@ DEAR: dict[str, Any] = {
     "type": "telemetry",
     "windows": [{"first": n + 1, "last": n + 1, "micro": [0] * windows.MAX_MICRO} for n in range(32)],
 }
-"""Nothing that is as short takes an agent as long to read."""
+"""The frame of this size that takes an agent the longest to parse."""
 
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Ranks whose telemetry was read, once for each frame."""
+    """Records the rank of each telemetry frame that the agent parses."""
     found: list[int] = []
     parse = windows.parse
 
@@ -188,7 +188,7 @@ async def test_a_flood_on_all_connections_is_slowed_as_one(
 async def test_64_ranks_that_tell_what_they_have_saved_up_are_not_slowed(
     make_host: HostMaker, hub: FakeHub, read: list[int]
 ) -> None:
-    """As after the restart of an agent."""
+    """This happens after a restart of the agent."""
     host = await make_host("one")
     await host.publish(UID)
     launcher = await host.launcher(UID)
@@ -218,7 +218,7 @@ async def test_64_ranks_that_tell_what_they_have_saved_up_are_not_slowed(
 async def test_what_ranks_tell_of_their_steps_is_for_the_incarnation_that_the_hub_has_assigned(
     make_host: HostMaker, hub: FakeHub, read: list[int], incarnation: int
 ) -> None:
-    """Until then a pod may call its ranks whatever it likes."""
+    """Before the assignment a pod may claim any rank."""
     host = await make_host("one")
     await host.publish(UID)
     if incarnation:
@@ -261,7 +261,7 @@ LONG = 64 * 2**20
 async def test_a_seal_is_not_longer_than_what_was_given(
     make_host: HostMaker, hub: FakeHub, tmp_path: Path, grown: int, length: int
 ) -> None:
-    """Digests of it would take the agent's memory and time, and all other jobs' with them."""
+    """Computing its digests would cost the agent memory and time, to the harm of all other jobs."""
     host = await make_host("one")
     job = MemoryJob(hub, tmp_path)
     ranks = await job.start_incarnation(1, [(UID, host)])
@@ -288,7 +288,7 @@ async def test_what_a_pod_says_is_told_of_it_alone_whatever_it_calls_itself(host
     launcher.send(type="rank", incarnation=2, rank=1, state="EXITED", exitCode=1, **names)
     launcher.send(type="rank", incarnation=2, rank=2, state="EXITED", exitCode=1, **names)
     await hub.report(UID, lambda report: any(one.exit_code for one in report.ranks), mark)
-    # Once more, so that whatever the others brought about has been told.
+    # Send one more frame, so that reports about the others have arrived before it.
     theirs.send(type="portPicked", incarnation=1, port=30000)
     last = await hub.report("victim", lambda report: report.master_port == 30000, mark)
     assert not last.ranks and last.launcher_connected
@@ -332,7 +332,7 @@ async def test_what_a_rank_is_given_to_read_it_cannot_write(
             with pytest.raises(OSError) as caught:
                 harm(fd)
             assert caught.value.errno in (errno.EBADF, errno.EINVAL)
-        # This is root, and so are many in their containers.
+        # The test runs as root, as many containers do.
         with pytest.raises(OSError) as caught:
             os.open(f"/proc/self/fd/{fd}", os.O_RDWR)
         assert caught.value.errno == errno.EROFS

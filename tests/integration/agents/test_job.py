@@ -1,4 +1,4 @@
-"""One job across two agents: its assignment, its ranks, its commits."""
+"""One job across two agents: its assignments, ranks and commits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ A, B = "aaaa-1111", "bbbb-2222"
 
 
 async def formed(hub: FakeHub, one: Host, two: Host) -> tuple[list[Pod], list[Pod]]:
-    """Launchers and ranks of a job in incarnation 1: two ranks on the first node, one on the second."""
+    """Return the launchers and ranks of a job in incarnation 1: two ranks on the first node, one on the
+    second.
+    """
     members = [(A, one, 2), (B, two, 1)]
     launchers = []
     for slot, (uid, host, _) in enumerate(members):
@@ -113,7 +115,7 @@ async def test_a_later_incarnation_refuses_the_commit(
     await ranks[1].save(10)
     held = one.agent.commit_coordinator._jobs[JOB].tiers[Tier.LOCAL].held
     await eventually(lambda: (1, 10) in held)
-    # Only slot 0's agent hears of incarnation 2, as when its port is picked.
+    # Only slot 0's agent knows incarnation 2, as after a PickPort.
     hub.send("one", pick_port=hub_pb2.PickPort(pod_uid=A, incarnation=2))
     refused = {"type": "refused", "incarnation": 1, "step": 10, "seen": 2}
     assert await links[1].receive() == refused

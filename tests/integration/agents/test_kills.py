@@ -1,4 +1,4 @@
-"""kill -9 of agents that are processes, of the ranks beside them, and of whole nodes with their memory."""
+"""SIGKILL of agent processes, of ranks, and of whole nodes with their memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(400)
 
 
 class Machine(Host):
-    """A node whose agent is a process of its own."""
+    """A node whose agent is a separate process."""
 
     def __init__(self, root: Path, node: str, hub: FakeHub) -> None:
         super().__init__(root, node, hub)
@@ -52,14 +52,14 @@ class Machine(Host):
         self.agent: Any = SimpleNamespace(peer_port=port)
 
     async def kill(self) -> None:
-        """The agent alone: memory and mounts stay."""
+        """Kill the agent only. Memory and mounts stay."""
         assert self.process
         self.process.kill()
         await self.process.wait()
         self.process = None
 
     async def die(self) -> None:
-        """The agent, and everything in the node's memory."""
+        """Kill the agent and delete the node's memory."""
         if self.process:
             await self.kill()
         self.unmount()
@@ -73,7 +73,7 @@ class Machine(Host):
                 mounts.unmount(Path(mount.target))
 
     def memory(self) -> list[str]:
-        """Jobs that have memory here."""
+        """Return the jobs with memory on this node."""
         folder = self.settings.run_dir / "memory"
         return [Path(one.target).name for one in mounts.table() if Path(one.target).parent == folder]
 
@@ -85,7 +85,7 @@ MachineMaker = Callable[[str], Coroutine[None, None, Machine]]
 async def machine(tmp_path_factory: pytest.TempPathFactory, hub: FakeHub) -> AsyncIterator[MachineMaker]:
     if os.geteuid():
         pytest.skip("bind mounts need root")
-    # A short way: the paths below it are addresses of sockets.
+    # A short path, because socket addresses below it are limited in length.
     with tempfile.TemporaryDirectory(prefix="cv-") as root:
         machines: list[Machine] = []
 
@@ -106,7 +106,7 @@ def server() -> Iterator[int]:
 
 
 def still_train(*ranks: Rank) -> None:
-    """Otherwise it is not the kill that ends them."""
+    """Check that the ranks run, so that the kill is what ends them."""
     assert not [rank.lines for rank in ranks if rank.process.returncode is not None]
 
 
@@ -160,7 +160,7 @@ async def test_of_three_nodes_one_is_left(machine: MachineMaker, hub: FakeHub, j
     for rank in again:
         await rank.request(type="restored")
         await rank.reserve()
-    # It has its copies again: the one that was left may go too.
+    # The copies exist again, so the other node may die too.
     await saved(again, 2, 20)
     await one.die()
     await four.die()

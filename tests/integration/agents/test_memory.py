@@ -44,7 +44,7 @@ def job(hub: FakeHub, folder: Path) -> MemoryJob:
 
 
 async def saved(ranks: list[Rank], incarnation: int, step: int) -> None:
-    """All ranks save, and the generation has its copies."""
+    """Save on all ranks, and wait for the copies."""
     for rank in ranks:
         assert (await rank.save(step))["type"] == "sealed"
     for rank in ranks:
@@ -53,7 +53,7 @@ async def saved(ranks: list[Rank], incarnation: int, step: int) -> None:
 
 
 async def restored(ranks: list[Rank]) -> list[dict[str, bytes]]:
-    """What each rank reads, by shard."""
+    """Return the shards that each rank reads."""
     found = []
     for rank in ranks:
         answer = await rank.restore()
@@ -70,7 +70,7 @@ async def test_a_save_stands_locally_then_with_its_copies(
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
-    for step in (10, 20, 30, 40):  # more than there are buffers
+    for step in (10, 20, 30, 40):  # more generations than buffers
         await saved(ranks, 1, step)
     last = Generation(1, 40)
     assert await held(one) == await held(two) == {(last, "0"), (last, "1")}
@@ -89,14 +89,14 @@ async def test_a_node_that_is_lost_is_restored_from_its_peer(
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     assert since(before) == {"fresh": 2, "copy": 2}
-    await two.stop()  # and never asked again: its memory is gone
+    await two.stop()  # this node never returns: its memory is lost
     again = await job.form(2, [(A, one), (C, three)])
     answer = await again[0].restore()
     assert (answer["generation"], answer["world"], answer["torch"]) == ([1, 10], 2, "2.13")
     for shards in await restored(again):
         assert shards == {"0": state(10, 0), "1": state(10, 1)}
     assert since(before).items() >= {"fresh": 2, "found": 2, "restore": 2}.items()
-    # Both shards have a copy each again, although nothing was saved since.
+    # Both shards have a copy again, although no save followed.
     start = {(Generation(1, 10), "0"), (Generation(1, 10), "1")}
     for host in (one, three):
         await until_held(host, start)
@@ -203,7 +203,7 @@ async def test_what_nobody_can_read_is_passed_over_for_the_older_one(
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
-    # The next stands on its own nodes alone: its copies cannot be taken.
+    # The next generation exists on its own nodes only: its copies are refused.
     for host in (one, two):
         host.agent.memory_manager.budget.limit = 0
     for rank in ranks:
@@ -227,7 +227,7 @@ async def test_what_nobody_can_read_is_passed_over_for_the_older_one(
 
 
 async def crashed(hub: FakeHub, host: Host) -> None:
-    """A node's agent crashes, and the next one has its session."""
+    """Crash a node's agent, and wait for the next agent's session."""
     mark = len(hub.messages)
     await host.crash()
     await host.start()
@@ -241,7 +241,7 @@ async def test_an_agent_that_crashes_loses_nothing_and_goes_on_with_what_is_unde
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
-    await ranks[0].save(20)  # slot 0's agent holds it, and waits for the other
+    await ranks[0].save(20)  # slot 0's agent holds the commit and waits for the other slot
     await crashed(hub, one)
     moved = hub_pb2.PeerMoved(pod_uid=B, node="one", peer_address=f"127.0.0.1:{one.agent.peer_port}")
     hub.send("two", peer_moved=moved)
@@ -301,7 +301,7 @@ async def test_a_job_that_does_not_fit_is_told_how_much_is_missing(
     assert refused["type"] == "refused"
     size = 2 * SIZE
     assert refused["missing"] == size + size // 8192 + 8 * 2**20 - 16 * 2**20
-    assert "the job may have 16777216" in refused["why"]
+    assert "is 16777216 bytes" in refused["why"]
     huge = await ranks[0].reserve(2**30)
     assert huge["missing"] > 2**30
 
@@ -362,7 +362,7 @@ async def test_an_earlier_incarnation_writes_nothing_any_more(
     await saved(ranks, 1, 10)
     again = await job.form(2, [(C, three), (A, one)])
     await restored(again)
-    # Two is left behind and does not know: what its rank seals finds nobody to commit it.
+    # Node two is left behind without knowing it: no agent commits what its rank seals.
     await ranks[1].save(20)
     for rank in again:
         await rank.reserve()
@@ -380,7 +380,7 @@ async def test_buffers_of_ranks_that_left_are_given_to_those_that_came(
     for rank in ranks:
         await rank.save(10)
     await ranks[0].stands(Tier.LOCAL, 1, 10)
-    # The ranks change places: each reads what lies in the other's buffers.
+    # The ranks swap nodes: each reads its shard from the other's buffers.
     members: list[tuple[str, Host]] = [(B, two), (A, one)]
     again = await job.start_incarnation(2, members)
     for rank in again:

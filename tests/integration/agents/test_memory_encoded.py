@@ -1,4 +1,4 @@
-"""Shards between agents: encoded for those who understand that, and as they are for others."""
+"""Transfers of shards between agents: encoded for agents that support the encoding, plain for others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LENGTHS = [MAX_CHUNK, MAX_CHUNK, SIZE - 2 * MAX_CHUNK]
 
 
 async def fetched(host: Host, hub: FakeHub, node: str, *encodings: int) -> list[bytes]:
-    """The chunks of shard 0 as `host` sends them to a node that understands these encodings."""
+    """Return the chunks of shard 0 as `host` sends them to a node that supports these encodings."""
     job_memory = host.agent.memory_manager.get(JOB)
     assert job_memory is not None
     (key,) = await job_memory.inspect(lambda store: store.sealed(["0"], 1)[Generation(1, 10)].values())
@@ -44,11 +44,11 @@ async def test_a_node_that_is_asked_sends_what_is_understood(
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
     await saved(await job.start_incarnation(1, [(A, one), (B, two)]), 1, 10)
-    # 7 is what a later agent may understand besides.
+    # 7 is an encoding that only a later agent supports.
     for encodings in ((), (hub_pb2.Piece.PLAIN, 7)):
         pieces = await fetched(one, hub, "two", *encodings)
         assert list(map(len, pieces)) == LENGTHS and b"".join(pieces) == state(10, 0)
-    # The first to a node nobody has sent to before is encoded in any case.
+    # The first transfer to a node is always encoded.
     pieces = await fetched(one, hub, "three", hub_pb2.Piece.PLANES, 7)
     assert len(pieces[0]) < LENGTHS[0]
     whole = [planes.unpack(piece, length) for piece, length in zip(pieces, LENGTHS, strict=True)]

@@ -1,4 +1,4 @@
-"""Journal segments in the memory of real agents: they stand, are copied and restored with their bases."""
+"""Journal segments in the memory of real agents: committed, copied and restored with their bases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["folder", "job"]
 
 
 async def journalled(ranks: list[Rank], step: int, extends: list[int]) -> None:
-    """All ranks save a segment, and it has its copies."""
+    """Save a segment on all ranks, and wait for the copies."""
     for rank in ranks:
         assert (await rank.journal(step, extends))["type"] == "sealed"
     for rank in ranks:
@@ -25,7 +25,7 @@ async def journalled(ranks: list[Rank], step: int, extends: list[int]) -> None:
 
 
 def chain(shard: int, *steps: int) -> list[bytes]:
-    """A base and the segments behind it."""
+    """Return a base and its segments."""
     base, *later = steps
     return [state(base, shard), *(segment(step, shard) for step in later)]
 
@@ -122,7 +122,7 @@ async def test_a_damaged_base_is_taken_from_the_peer_and_the_segment_from_here(
     [
         {"extends": [1, 9]},  # never saved
         {"extends": [2, 10]},
-        {"extends": [1, 11]},  # itself
+        {"extends": [1, 11]},  # the segment itself
         {"buffer": "0-1"},  # a full save's buffer
         {"extends": None},  # a segment's buffer
     ],

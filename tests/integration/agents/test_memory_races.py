@@ -1,4 +1,4 @@
-"""What may happen between two messages: counted copies, agents that are away, jobs that are over."""
+"""Races between messages: limited copies, disconnected agents, finished jobs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_a_copy_that_was_fetched_to_be_read_stays_once_it_is_counted_on(
     for rank in again:
         for shard in (await rank.restore())["shards"]:
             await rank.read(shard)
-    # The survivor is through first, and its copy is there already.
+    # The surviving node finishes first, and its copy already exists.
     await again[0].request(type="restored")
     uses = three.agent.memory_manager.open(JOB).uses
     await eventually(lambda: bool(uses.claimed))
@@ -98,9 +98,9 @@ async def test_copies_are_made_whenever_there_is_room_again(
     for rank in ranks:
         await rank.stands(Tier.LOCAL, 1, 20)
         await rank.until(lambda stand: not stand["buffer"])
-    # Nothing more is saved, and it is said where and how much is missing.
+    # Nothing more is saved, and the report says where and how much memory is missing.
     told = await hub.trouble(A, "NOT_COPIED")
-    assert re.fullmatch(r"two: [1-9]\d* bytes are missing: the node may have 0", told)
+    assert re.fullmatch(r"two: [1-9]\d* bytes are missing: the node's limit is 0 bytes", told)
     mark = len(hub.messages)
     two.agent.memory_manager.budget.limit = 2**30
     for rank in ranks:
@@ -135,7 +135,7 @@ async def test_what_one_rank_of_a_pod_has_saved_alone_is_given_up(
 async def test_a_run_that_is_surveyed_commits_nothing_any_more(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
-    """Its nodes hear nothing of the hub, but what they hold is asked for."""
+    """The old incarnation's nodes do not hear from the hub, but receive the survey."""
     job.copies = 0
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
@@ -223,7 +223,7 @@ async def test_damage_that_nobody_reads_is_found_and_replaced(
     for host in (one, two):
         await host.agent.scrubber.scrub()
         assert await held(host) == wanted, "what is whole stays"
-    await damage(one, "0", Generation(1, 10))  # the rank's own, in its buffer
+    await damage(one, "0", Generation(1, 10))  # the rank's own shard, in its buffer
     await damage(two, "1", Generation(1, 10), 0)
     await one.agent.scrubber.scrub()
     await two.agent.scrubber.scrub()
@@ -262,7 +262,7 @@ async def test_a_record_that_cannot_be_written_leaves_the_one_before(
             assert set(marks.values()) == {Generation(1, 10)}
         assert os.strerror(number) in await hub.trouble(A, "NO_MEMORY")
         mark = len(hub.messages)
-    # It is tried again for as long as the run lasts.
+    # Writing the record is retried as long as the incarnation runs.
     for rank in ranks:
         await rank.stands(Tier.PEER, 1, 20)
     await hub.untroubled(A, mark)

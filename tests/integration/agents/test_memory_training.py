@@ -1,4 +1,6 @@
-"""Real ranks train with real agents: killed with their node's memory, they end with the same bits."""
+"""Real training with real agents: after ranks and a node's memory are killed, training ends with the same
+bits.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ from convoy_controllers.checkpoint.generation import Tier
 __all__ = ["folder", "job"]
 
 PACE = 0.2
-"""Seconds from one step to the next. A save ends in that time: where three steps go by until the next one, a
-full save is shorter than a segment of these gradients."""
+"""Seconds per step. A save must end within a step: if three steps pass until the next save, a full save is
+smaller than a segment of these gradients.
+"""
 pytestmark = pytest.mark.timeout(400)
 
 
@@ -39,7 +42,7 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
             report = await hub.report(uid, lambda report: any(rank.progress.copy_ms for rank in report.ranks))
             progress = report.ranks[0].progress
             assert 0 < progress.save_ms < 10_000 and not progress.restore_ms
-        # In place: the processes end, the memory stays.
+        # Restart in place: the processes end, the memory stays.
         for rank in first:
             rank.kill()
         lines = await job.form(2, [(A, one), (B, two)])
@@ -48,7 +51,7 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
         await lines[0].until(lambda stand: stand["marks"].get(Tier.PEER.value, [0, 0]) >= [2, 12])
         report = await hub.report(A, lambda report: any(rank.progress.restore_ms for rank in report.ranks))
         assert report.incarnation == 2 and report.ranks[0].progress.restore_ms < 10_000
-        # A node goes with its memory.
+        # A node dies with its memory.
         for rank in second:
             rank.kill()
         await two.stop()
@@ -64,7 +67,7 @@ async def test_a_rank_that_is_killed_in_the_middle_of_a_copy_leaves_the_save_bef
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, folder: Path, number: signal.Signals
 ) -> None:
     one, two = [await make_host(name) for name in ("one", "two")]
-    # One that no journal replays: all saves are full ones.
+    # An optimizer that no journal replays: all saves are full saves.
     optimizer, before = "NAdam", 0
     async with running() as ranks:
         ranks.extend(calm := await train(folder, 1, 60, ["", ""], optimizer=optimizer))
@@ -88,7 +91,7 @@ async def test_a_rank_that_is_killed_in_the_middle_of_a_copy_leaves_the_save_bef
 
 
 async def _goes_on(rank: Rank, saved_by: int, before: int) -> None:
-    """From what an incarnation saved before this step, to which its ranks had got."""
+    """Check that an incarnation resumes from a save before this step, which its ranks had reached."""
     said = await rank.until(rf"continues after step \d+ from gen-{saved_by}-\d+, bit-exact")
     step = int(said.split()[3].rstrip(","))
     assert 0 < step < before
@@ -113,7 +116,7 @@ async def test_what_a_journal_holds_is_replayed_bit_by_bit(
             if replayed < 2:
                 await now[0].until(r"STEP \d+")
                 job_memory = one.agent.memory_manager.open("uid-of-job")
-                # Segments stand with their copies in this incarnation.
+                # Segments of this incarnation are committed and copied.
                 assert await job_memory.until(lambda store, at=incarnation: _journalled(store, at), SECONDS)
                 for rank in now:
                     rank.kill()
@@ -125,7 +128,9 @@ async def test_what_a_journal_holds_is_replayed_bit_by_bit(
 async def test_a_journal_that_makes_something_else_is_passed_over(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, folder: Path
 ) -> None:
-    """Weights are edited that no sample holds: the segments are committed, a restore passes over them."""
+    """Weights outside the journal's samples are edited: the segments are committed, but a restore skips
+    them.
+    """
     one, two = [await make_host(name) for name in ("one", "two")]
     members: list[tuple[str, Host]] = [(A, one), (B, two)]
     async with running() as ranks:
@@ -151,7 +156,7 @@ async def test_a_journal_that_makes_something_else_is_passed_over(
                 for rank in now:
                     rank.kill()
                 incarnation += 1
-        # A full save is what it is: it holds the edits that were made before it.
+        # A full save contains all earlier edits.
         assert len(await ended(now)) == len(wanted)
 
 

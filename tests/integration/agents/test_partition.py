@@ -1,4 +1,4 @@
-"""What a node says that was cut off while the job went on without it."""
+"""Messages of a node that was partitioned from the others while the job continued without it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 __all__ = ["folder", "job"]
 
 BEFORE = {"0": state(10, 0), "1": state(10, 1)}
-"""What was saved while all nodes reached one another."""
+"""The state saved before the partition."""
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def deaf() -> Iterator[Deaf]:
 
 
 def committed(hub: FakeHub) -> set[tuple[int, int]]:
-    """All generations that any agent has ever reported as committed."""
+    """Return all generations that any agent has reported as committed."""
     reports = [
         report
         for _, said in hub.messages
@@ -37,12 +37,12 @@ def committed(hub: FakeHub) -> set[tuple[int, int]]:
 
 
 async def records(host: Host) -> set[Generation]:
-    """What a node knows to be committed."""
+    """Return the generations that a node knows as committed."""
     return await host.agent.memory_manager.open(JOB).inspect(lambda store: set(store.records))
 
 
 async def start_next_incarnation(job: MemoryJob, members: list[tuple[str, Host]]) -> list[Rank]:
-    """Incarnation 2, which has restored what stood, and may save."""
+    """Start incarnation 2, which restores the committed state and saves."""
     ranks = await job.form(2, members)
     assert await reads(ranks) == [BEFORE, BEFORE]
     for rank in ranks:
@@ -68,10 +68,10 @@ async def test_what_a_node_prepared_before_it_was_cut_off_is_never_committed_aft
     )
     for rank in old:
         assert (await rank.save(20))["type"] == "sealed"
-    # The job goes on with a third node instead.
+    # The job continues with a third node instead.
     new = await start_next_incarnation(job, [(A, one), (C, three)])
     assert await first.ended()
-    # Healed, its agent asks again, and again for what its ranks save later.
+    # After the partition heals, the agent retries, and calls again for later saves of its ranks.
     link(one.peer_address)
     refused = {"type": "refused", "incarnation": 1, "seen": 2}
     assert await zombie.receive() == {**refused, "step": 20}
@@ -87,7 +87,7 @@ async def test_what_a_node_prepared_before_it_was_cut_off_is_never_committed_aft
 async def test_what_a_coordinator_that_was_cut_off_commits_is_no_state_of_the_run(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
-    """Slot 0 is on the node that is left behind. It still has slot 1's voice, from before."""
+    """Slot 0 is on the isolated node. It already has slot 1's vote."""
     one, two, three = [await make_host(node) for node in ("one", "two", "three")]
     old = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(old, 1, 10, Tier.LOCAL, Tier.PEER)
@@ -97,14 +97,14 @@ async def test_what_a_coordinator_that_was_cut_off_commits_is_no_state_of_the_ru
     new = await start_next_incarnation(job, [(B, two), (C, three)])
     await old[0].save(20)
     await old[0].stands(Tier.LOCAL, 1, 20)
-    # Those that have gone on take neither its record nor its copies.
+    # The nodes of the new incarnation accept neither its record nor its copies.
     await saved(new, 2, 15, Tier.LOCAL, Tier.PEER)
     for host in (two, three):
         assert Generation(1, 20) not in await records(host)
-    # It gets no other voice, and has nowhere to write any more: what stands alone keeps a buffer.
+    # It gets no further votes and runs out of buffers, because an uncommitted save keeps a buffer.
     assert old[0].stand["marks"][Tier.PEER.value] == [1, 10]
     await old[0].until(lambda stand: not stand["buffer"])
-    # Although its record is there to be found, and its steps are more, nobody goes on from it.
+    # No restore uses this generation, although its record exists and its step is higher.
     last = await job.form(3, [(B, two), (C, three)], holders=[one])
     for rank in last:
         assert (await rank.restore())["generation"] == [2, 15]

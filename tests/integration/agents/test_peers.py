@@ -1,4 +1,4 @@
-"""Who may speak for a slot."""
+"""Authorization of calls to the Peer service."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UID, PEER = "aaaa-1111", "bbbb-2222"
 
 
 async def coordinator(make_host: HostMaker, hub: FakeHub) -> tuple[Host, Host]:
-    """Node one holds slot 0 of a job in incarnation 2, node two slot 1."""
+    """Return nodes one and two. Node one has slot 0 of a job in incarnation 2, node two has slot 1."""
     one, two = await make_host("one"), await make_host("two")
     await one.publish(UID)
     launcher = await one.launcher(UID)
@@ -94,7 +94,7 @@ async def test_who_sends_no_request_keeps_nobody_s_calls_out(
             call.cancel()
     async with asyncio.timeout(10):
         while not await is_answered(one, authority.identity("three")):
-            pass  # not all of them have gone
+            pass  # some calls are still pending
 
 
 async def is_answered(host: Host, identity: Identity) -> bool:
@@ -137,7 +137,7 @@ async def test_an_agent_answers_what_it_can_at_once(
     assert reply.verdict == hub_pb2.CommitReply.UNKNOWN
     reply = await prepare(one, two, incarnation=1)
     assert (reply.verdict, reply.seen_incarnation) == (hub_pb2.CommitReply.STALE, 2)
-    # News of a later incarnation ends the commits of this one.
+    # A proven later incarnation ends the commits of this one.
     reply = await prepare(one, two, incarnation=3, slot_token=hub.slot_token("two", "uid-of-job", 3, 1))
     assert reply.verdict == hub_pb2.CommitReply.UNKNOWN
     reply = await prepare(one, two, incarnation=2)
@@ -150,7 +150,7 @@ async def test_a_stranger_cannot_end_a_job_s_commits_with_news(
     one, _ = await coordinator(make_host, hub)
     shown = {
         "three": ["", hub.slot_token("two", "uid-of-job", 9, 1)],
-        # Who has a slot now says nothing of later ones either, but what the hub has said.
+        # Even a current member needs the hub's slot token for a later incarnation.
         "two": ["", hub.slot_token("two", "uid-of-job", 2, 1), hub.slot_token("two", "uid-of-job", 9, 0)],
     }
     for node, tokens in shown.items():
@@ -182,7 +182,7 @@ async def test_a_stranger_has_no_say_in_what_a_job_goes_on_from(
 async def test_whoever_does_not_decide_sends_the_one_who_asks_on(
     make_host: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:
-    """It knows slot 0 alone, and cannot tell members from strangers."""
+    """An agent that knows only slot 0 cannot distinguish members from strangers."""
     one, two = await coordinator(make_host, hub)
     await two.publish(PEER)
     launcher = await two.launcher(PEER)
@@ -209,7 +209,7 @@ async def test_an_agent_attests_members_of_its_jobs_alone(
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await attests(one, authority.identity("two", "two.example.com"))
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
-    # The hub hears of the attested node alone.
+    # The agent reports only the attested node to the hub.
     beat = await hub.until(lambda node, said: node == "one" and said.heartbeat.attestations)
     assert [entry.node for entry in beat.heartbeat.attestations] == ["two"]
     assert beat.heartbeat.attestations[0].age_ms < 5000

@@ -1,4 +1,4 @@
-"""Checkpoints that real agents bring to a volume; and one that is not mounted, read-only or full."""
+"""Uploads of real agents to a volume, also if the volume is not mounted, read-only or full."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Path:
-    """The volume as its own server sees it."""
+    """The volume as its server sees it."""
     made = tmp_path / "disk"
     made.mkdir()
     return made
@@ -54,12 +54,12 @@ def job(hub: FakeHub, folder: Path) -> MemoryJob:
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every chunk takes the room of its length: whether one is encoded hangs on measured times."""
+    """Disable encoding, which depends on measured times. Every chunk then has its full size."""
     monkeypatch.setattr(link, "pays", lambda costs, ahead: False)
 
 
 def target(host: Host, claim: str = CLAIM) -> Path:
-    """Where a claim belongs on a node."""
+    """Return the mount point of a claim on a node."""
     path = host.settings.stores_dir / claim
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -73,7 +73,7 @@ def mount(disk: Path, *hosts: Host, claim: str = CLAIM) -> None:
 async def send_store(
     hub: FakeHub, *hosts: Host, probe: bool = False, name: str = "disk", claim: str = CLAIM
 ) -> None:
-    """The hub says where a store is."""
+    """Send a store's volume to the agents."""
     for host in hosts:
         await hub.until(lambda node, said: node == host.node and said.HasField("hello"))  # noqa: B023
         volume = hub_pb2.ClaimedVolume(claim=claim, path=PART)
@@ -82,7 +82,7 @@ async def send_store(
 
 
 async def tried(hub: FakeHub, host: Host) -> hub_pb2.StoreReport:
-    """What an agent says that is asked what the store can do."""
+    """Return an agent's report on the store's capabilities."""
     start = len(hub.messages)
     await send_store(hub, host, probe=True)
     said = await hub.until(lambda node, said: node == host.node and said.HasField("store"), start)
@@ -100,7 +100,7 @@ def names(disk: Path, what: str) -> set[str]:
 
 
 def fill(disk: Path) -> Path:
-    """A file that takes all room on a volume."""
+    """Create a file that uses all free space of a volume."""
     ballast = disk / "ballast"
     with pytest.raises(OSError, match="No space"), ballast.open("wb", buffering=0) as file:
         while True:
@@ -109,7 +109,7 @@ def fill(disk: Path) -> Path:
 
 
 async def upload(host: Host, uid: str) -> None:
-    """Brings all that a pod has in memory to the store, now."""
+    """Upload everything that a pod has in memory, now."""
     plan: Any = host.agent.pods.get(uid).state.assignment  # type: ignore[union-attr]
     job_memory = host.agent.memory_manager.open(JOB)
     for key in await job_memory.inspect(lambda store: list(store.manifests)):
@@ -186,7 +186,7 @@ async def test_a_claim_that_is_not_mounted_is_said_and_nothing_is_written_in_its
     assert (report.reached, report.unmounted) == (False, True)
     assert CLAIM in report.message and "not mounted" in report.message
     assert not one.settings.stores_dir.exists()
-    # A folder is no mount.
+    # A plain folder is not a mount.
     empty = target(one)
     assert (await tried(hub, one)).unmounted
     mount(disk, one)
@@ -248,7 +248,7 @@ async def test_a_volume_that_is_full_is_said_and_used_again_when_there_is_room(
 
 
 async def two_old_saves(rank: Rank, disk: Path) -> None:
-    """Two generations were saved, of which one has become obsolete; all that is left is old."""
+    """Save two generations, of which the first becomes obsolete, and age all files."""
     for step in (10, 20):
         await saved([rank], 1, step, Tier.REMOTE)
     await eventually(lambda: names(disk, "records") == {"gen-1-20"} and not names(disk, "deletions"))
@@ -269,7 +269,7 @@ async def test_a_volume_that_is_full_of_what_is_obsolete_gets_room(
     (rank,) = await job.start_incarnation(1, [(A, one)])
     await two_old_saves(rank, disk)
     ballast = fill(disk)
-    # For what is no chunk.
+    # Space for files other than chunks.
     os.truncate(ballast, ballast.stat().st_size - MIB // 8)
     await saved([rank], 1, 30, Tier.REMOTE)
     assert "gen-1-30" in names(disk, "records")

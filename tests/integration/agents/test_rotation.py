@@ -1,4 +1,4 @@
-"""Certificates of seconds: work goes on while they are renewed, and thieves are left with nothing."""
+"""Certificates with a lifetime of seconds: work continues across renewals, and stolen ones become useless."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ __all__ = ["installation", "quiet_logs"]
 
 pytestmark = pytest.mark.timeout(180)
 LIFE = 4.0
-"""Seconds that a certificate lasts."""
+"""Lifetime of a certificate in seconds."""
 LIVES = 3
-"""How many of them a test outlasts."""
+"""Number of lifetimes that a test lasts."""
 
 
 async def test_saves_and_their_copies_go_on(make_host: HostMaker, hub: FakeHub, tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ async def test_saves_and_their_copies_go_on(make_host: HostMaker, hub: FakeHub, 
 
 
 class Beside:
-    """The hub of a real operator, as a host of the harness dials it."""
+    """The hub of a real operator, with the harness's interface."""
 
     def __init__(self, server: Any, ca: bytes) -> None:
         self.authority, self.address = SimpleNamespace(pem=ca), "127.0.0.1"
@@ -55,7 +55,7 @@ class Beside:
 
 @asynccontextmanager
 async def agents(place: Installation, operator: Any, root: Path, count: int) -> AsyncIterator[list[Host]]:
-    """Real agents of a real hub, each on a node of its own."""
+    """Yield real agents of a real hub, each on its own node."""
     beside: Any = Beside(operator.server, await place.ca())
     hosts = []
     try:
@@ -74,7 +74,7 @@ async def agents(place: Installation, operator: Any, root: Path, count: int) -> 
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:
-    """A folder whose sockets have names that the kernel takes."""
+    """A folder whose paths fit into a socket address."""
     with tempfile.TemporaryDirectory(prefix="cv-") as name:
         yield Path(name)
 
@@ -83,7 +83,7 @@ async def test_no_agent_is_missed_while_its_sessions_end_and_begin(
     installation: Installation, monkeypatch: pytest.MonkeyPatch, short_path: Path
 ) -> None:
     dialled: list[str] = []
-    # A third of it is left for each renewal.
+    # The last third of a lifetime is left for retries of the renewal.
     life = 2 * LIFE
     async with (
         running(installation, monkeypatch, certificate_hours=life / 3600) as operator,
@@ -102,7 +102,7 @@ async def test_no_agent_is_missed_while_its_sessions_end_and_begin(
             await asyncio.sleep(0.05)
     again = {host.node: dialled.count(host.node) for host in hosts}
     assert min(again.values()) >= LIVES - 1, f"certificates have run out: {again}"
-    # A session lasts for what is left of a certificate when the one before ends: two thirds of its life.
+    # A session ends with its certificate. The next one then has about two thirds of its lifetime left.
     assert max(again.values()) <= 2 * LIVES, f"and nothing else has ended sessions: {again}"
 
 
@@ -117,10 +117,10 @@ async def test_a_stolen_certificate_is_worth_nothing_to_the_hub_once_it_has_run_
         ends = (await thief.enrol()).expires_unix
         await thief.dial()
         await eventually(lambda: thief.last("heartbeat_reply") is not None)
-        # It beats all the while, and the hub ends the stream.
+        # It sends heartbeats, and the hub ends the stream.
         await asyncio.wait_for(thief.stream.code(), LIFE + 5)
         assert time.time() >= ends
-        # The connection stands, and opens no other.
+        # The connection stays open, and no other is opened.
         agent, again = operator.hub.registry.ensure(node), hub_pb2_grpc.HubStub(thief.link).Session()
         await again.write(hub_pb2.AgentMessage(hello=hub_pb2.Hello(node=node, peer_address="thief:1")))
         assert await asyncio.wait_for(again.code(), 5) is grpc.StatusCode.UNAUTHENTICATED
@@ -142,14 +142,14 @@ async def test_a_stolen_certificate_is_worth_nothing_to_agents_once_it_has_run_o
         peer, shards = hub_pb2_grpc.PeerStub(channel), hub_pb2_grpc.ShardsStub(channel)
 
         async def refused() -> bool:
-            """Whether nothing is answered any more, on a connection that has stood for long."""
+            """Return True if all calls on an old connection are refused."""
             codes: list[grpc.StatusCode] = []
             for call in (
                 peer.Attest(hub_pb2.AttestRequest(job_uid="uid-of-job"), timeout=5),
                 peer.Abandon(hub_pb2.AbandonRequest(job_uid="uid-of-job", incarnation=1, slot=1), timeout=5),
                 shards.Offer(hub_pb2.OfferRequest(), timeout=5),
                 shards.Put(timeout=5),
-                # One whose request never comes.
+                # A call whose request never arrives.
                 channel.stream_unary("/convoy.wire.Peer/Attest")(timeout=5),
             ):
                 codes.append(await call.code())

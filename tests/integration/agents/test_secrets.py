@@ -1,4 +1,4 @@
-"""Operator and agent as processes that log all they can: none of what they know in confidence is in it."""
+"""Operator and agent processes with full logging: no secret appears in their logs and files."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from tests.unit.agents.fault_proxy import BUCKET, FaultProxy, refuse
 from convoy_crds.terms import CA_SECRET
 
 MOST = 2**20
-"""Bytes of a file that is looked into: memory for checkpoints has nothing in it here."""
+"""Maximum bytes of a searched file. Checkpoint memory is larger and empty here."""
 
 __all__ = ["installation", "proxy", "quiet_logs", "server"]
 
 
 @pytest.fixture
 def short() -> Iterator[Path]:
-    """A folder whose paths fit into a socket's address."""
+    """A folder whose paths fit into a socket address."""
     with tempfile.TemporaryDirectory(prefix="cv-") as name:
         yield Path(name)
 
 
 @asynccontextmanager
 async def operator(place: Installation, folder: Path) -> AsyncIterator[Replica]:
-    """A replica that leads."""
+    """Yield an operator replica that leads."""
     replica = Replica(place, "replica", folder)
     await replica.start()
 
@@ -57,7 +57,7 @@ async def operator(place: Installation, folder: Path) -> AsyncIterator[Replica]:
 
 @asynccontextmanager
 async def agent(host: Host, log: Path) -> AsyncIterator[None]:
-    """The process of a node's agent."""
+    """Run the agent process of a node."""
     own = {one.metadata["env"]: str(getattr(host.settings, one.name)) for one in fields(host.settings)}
     scratch = host.root / "scratch"
     scratch.mkdir()
@@ -76,7 +76,7 @@ async def agent(host: Host, log: Path) -> AsyncIterator[None]:
 
 
 def files(folder: Path) -> dict[str, str]:
-    """What lies there, by name; what is no text as good as it can be read."""
+    """Return the readable files of a folder by name, with undecodable bytes replaced."""
     return {
         str(path.relative_to(folder)): path.read_text(errors="replace")
         for path in folder.rglob("*")
@@ -113,7 +113,7 @@ async def test_no_key_token_or_credential_is_logged_or_told(
             await good.keys(create=True, **first)
             await good.create("*", s3={**s3, "credentialsSecret": good.name})
             await good.says("Probed")
-            # An error that repeats what was sent, as stores do.
+            # An error that echoes the request, as some stores send it.
             told = f"The key {second['accessKey']} with token {second['sessionToken']} is not known"
             proxy.inject(refuse(403, "InvalidAccessKeyId", told))
             await bad.keys(create=True, **second)
@@ -125,7 +125,7 @@ async def test_no_key_token_or_credential_is_logged_or_told(
     authority = await installation.call("GET", f"{good.secrets}/{CA_SECRET}")
     pem = base64.b64decode(authority["data"]["tls.key"]).decode().splitlines()[1]
     confidential = {"the agent's token": token, "the operator's": installation.token, "a key": "PRIVATE KEY"}
-    # As the Secret has it, which the operator reads: base64 of the whole.
+    # As in the Secret that the operator reads: base64 of the whole value.
     confidential |= {"the authority's key": pem, "the authority's Secret": authority["data"]["tls.key"]}
     for number, one in enumerate((first, second)):
         confidential |= {f"{name} {number}": text for name, text in one.items()}
@@ -136,7 +136,7 @@ async def test_no_key_token_or_credential_is_logged_or_told(
         (where, name) for where, log in logs.items() for name, text in confidential.items() if text in log
     ]
     assert found == []
-    # Its token is the kubelet's to keep there.
+    # The kubelet keeps the token there.
     del confidential["the agent's token"]
     found = [
         (where, name) for where, text in kept.items() for name, one in confidential.items() if one in text

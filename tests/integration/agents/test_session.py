@@ -1,4 +1,4 @@
-"""How an agent holds on to its hub, and what it does when that is not there."""
+"""An agent's session with its hub, and its behaviour while the hub is unreachable."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_it_follows_a_redirect_to_the_leader(
         await make_host("one")
         await leader.until(kind("hello"))
         assert hub.sessions == 0
-        # In the midst of a session too.
+        # Also in the middle of a session.
         leader.send("one", redirect=hub_pb2.Redirect(address=f"127.0.0.1:{hub.session_port}"))
         await hub.until(kind("hello"))
     finally:
@@ -91,7 +91,7 @@ async def test_a_leader_that_answers_no_more_is_named_to_whoever_else_answers(
     await make_host("one")
     assert not (await leader.until(kind("hello"))).hello.unreachable
     await leader.stop()
-    # The Service leads to another replica, which sends the agent there once more.
+    # The Service leads to another replica, which redirects the agent to the same address.
     hello = (await hub.until(kind("hello"))).hello
     assert hello.unreachable == address
 
@@ -142,7 +142,7 @@ async def test_progress_is_folded_and_exits_are_not(make_host: HostMaker, hub: F
     await hub.report(UID, lambda report: report.ranks and report.ranks[0].progress.step == 150, mark)
     seconds = asyncio.get_running_loop().time() - began
     reports = [said for _, said in hub.messages[mark:] if said.WhichOneof("body") == "pod"]
-    # One for STARTING -> RUNNING, then one a second.
+    # One report for STARTING -> RUNNING, then one a second.
     assert len(reports) <= 2 + seconds
     rank.send(type="progress", step=151)
     began = asyncio.get_running_loop().time()
@@ -197,7 +197,7 @@ async def test_health_and_metrics_are_served(make_host: HostMaker, hub: FakeHub)
     host = await make_host("one")
     await host.publish(UID)
     first = await hub.until(kind("heartbeat"))
-    # With the next one, the answer to the first is there.
+    # When the next heartbeat arrives, the agent has the reply to the first.
     await hub.until(kind("heartbeat"), hub.messages.index(("one", first)) + 1)
     assert await _get(host, "/healthz") == (200, "ok\n")
     assert await _get(host, "/readyz") == (200, "ok\n")

@@ -1,4 +1,4 @@
-"""What an agent tells, takes and gives of a job's memory: to nodes that have a slot of it, to no others."""
+"""Access to a job's memory: an agent serves nodes that prove a slot of the job, and no others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HELD = {(Generation(1, 10), "0"), (Generation(1, 10), "1")}
 
 
 async def running(make_host: HostMaker, job: MemoryJob) -> tuple[Host, Manifest]:
-    """Two nodes with what a job has saved in its first incarnation; one of them, and a shard of it."""
+    """Save a job on two nodes in incarnation 1. Return one of the nodes and the manifest of a shard."""
     one, two = await make_host("one"), await make_host("two")
     await saved(await job.start_incarnation(1, [(A, one), (B, two)]), 1, 10)
     return one, await shard(one)
@@ -45,13 +45,13 @@ async def shard(host: Host) -> Manifest:
 async def code(
     host: Host, hub: FakeHub, caller: str, call: Callable[[Any], Any], said: list[Any] | None = None
 ) -> str:
-    """How a call ends that the agent of `caller` makes. `said`: gets the answer to one that has one."""
+    """Return the status code of a call by the agent of `caller`. Append its reply, if any, to `said`."""
     address, name = f"127.0.0.1:{host.agent.peer_port}", terms.agent_server_name(host.node)
     own = host.settings.ca_file.read_bytes()
     async with dial(address, name, own, hub.authority.identity(caller)) as channel:
         made = call(hub_pb2_grpc.ShardsStub(channel))
         if isinstance(made, grpc.aio.UnaryStreamCall):
-            # It does not end before it was read.
+            # A stream ends only after it was read.
             with contextlib.suppress(grpc.aio.AioRpcError):
                 async for _ in made:
                     pass
@@ -157,7 +157,7 @@ async def test_a_node_that_a_job_has_left_reads_nothing_of_it_any_more_and_bring
 async def test_who_brings_nothing_keeps_nobody_s_copies_out(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
-    """Be it an agent of a job that has a slot here."""
+    """This holds even for an agent of a job with a slot on this node."""
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
@@ -278,7 +278,7 @@ async def test_what_lies_here_is_told_by_the_slot_token_of_an_authority_that_has
 async def test_damage_is_mended_for_the_newest_of_two_pods(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
-    """One that is about to go is asked with by nobody: its incarnation is over."""
+    """The agent calls with the assignment of the newest pod, because the older pod's incarnation is over."""
     one, two = await make_host("one"), await make_host("two")
     await saved(await job.start_incarnation(1, [(A, one), (B, two)]), 1, 10)
     ranks = await job.start_incarnation(2, [(C, one), (B, two)])

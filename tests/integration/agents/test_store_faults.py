@@ -1,6 +1,6 @@
-"""A real S3 server behind a network and a front that fail: what gets there, what comes back, what is told.
+"""A real S3 server behind a proxy that injects faults: uploads, restores, and reports.
 
-Each test ends with all memory lost: what the store gives is compared with what was saved.
+Each test ends with the loss of all memory, and compares the restored state with the saved one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.retention import Keep
 
 A, B, C, D = "aaaa-1111", "bbbb-2222", "cccc-3333", "dddd-4444"
-# The first test's time holds the building of the server.
+# The first test also starts the server.
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -54,7 +54,7 @@ def job(hub: FakeHub) -> Iterator[MemoryJob]:
 
 
 class Impatient(S3):
-    """Waits no minute for an answer that does not come."""
+    """An S3 client with short timeouts."""
 
     def __init__(self, bucket: Bucket, credentials: Credentials) -> None:
         super().__init__(bucket, credentials, ClientSettings(read_seconds=1.0))
@@ -62,19 +62,19 @@ class Impatient(S3):
 
 @dataclass
 class Remote:
-    """The store as agents reach it, and as it is."""
+    """The store behind the proxy, with direct access for checks."""
 
     hub: FakeHub
     server: Objects
     proxy: FaultProxy
     prefix: str
     never: threading.Event
-    """Set when the test is over."""
+    """Set at the end of the test."""
     conditional: bool = True
     told: int = 0
 
     async def send_store(self, *hosts: Host, secret: str = SECRET, probe: bool = False) -> None:
-        """The hub says where the store is, and the keys."""
+        """Send the store's address and keys to the agents."""
         self.told += 1
         for host in hosts:
             await self.hub.until(lambda node, said: node == host.node and said.HasField("hello"))  # noqa: B023
@@ -94,7 +94,7 @@ class Remote:
 
     @property
     def store(self) -> Store:
-        """The job's part, by a way that does not fail."""
+        """Return the job's part of the store, without the proxy."""
         keys = Credentials(ACCESS, SECRET)
         blobs = S3(
             Bucket(BUCKET, endpoint_url=self.server.endpoint, addressing="path", prefix=self.prefix), keys
@@ -102,19 +102,20 @@ class Remote:
         return Store(blobs, "default", JOB)
 
     async def is_clean(self, *steps: int) -> None:
-        """These generations of incarnation 1 are there, once each, and after a sweep nothing else is.
+        """Check that the store has exactly these generations of incarnation 1, once each, after garbage
+        collection.
 
-        In a thread: agents and their hub live in this one, and lose their sessions when it does not answer.
+        It runs in a thread, because the agents and their hub need this event loop to keep their sessions.
         """
         await asyncio.to_thread(self._is_clean, *steps)
 
     def _is_clean(self, *steps: int) -> None:
         wanted = {Generation(1, step) for step in steps}
         assert set(self.store.inventory().records) == wanted
-        # What has just been written might belong to an upload: a sweep spares it until it is older.
+        # Age all objects, because garbage collection spares new ones, which an upload may still need.
         old = time.time() - 2 * GRACE_SECONDS
         for path in (self.server.bucket / self.prefix).rglob("*"):
-            with contextlib.suppress(FileNotFoundError):  # a sweep of an agent's own
+            with contextlib.suppress(FileNotFoundError):  # the agent's own garbage collection
                 os.utime(path, (old, old))
         self.store.collect_garbage(Keep(len(steps)))
         left = self.store.inventory()
@@ -148,7 +149,7 @@ async def saved(ranks: list[Rank], step: int, *tiers: Tier) -> None:
 
 
 async def restores(job: MemoryJob, members: list[tuple[str, Host]], step: int) -> None:
-    """What ranks get whose nodes have nothing."""
+    """Check what ranks on empty nodes restore."""
     for rank in await job.form(2, members):
         answer = await rank.restore()
         assert answer["generation"] == [1, step], answer.body
@@ -158,7 +159,7 @@ async def restores(job: MemoryJob, members: list[tuple[str, Host]], step: int) -
 
 @dataclass(frozen=True)
 class Trouble:
-    """What happens to so many requests."""
+    """A fault for a number of requests."""
 
     fault: Callable[[Remote], Fault]
     method: str
@@ -233,7 +234,7 @@ async def test_what_is_read_is_what_was_saved_whatever_the_store_does_for_a_whil
     await one.stop()
     await two.stop()
     rule = there.proxy.inject(trouble.fault(there), trouble.method, trouble.path, trouble.times)
-    # A record that cannot be read is none; the one before it can.
+    # An unreadable record counts as missing; the previous one is used.
     step = 10 if "/records/" in trouble.path else 20
     await restores(job, [(C, three), (D, four)], step)
     assert rule.fired
@@ -255,7 +256,7 @@ async def test_credentials_that_are_refused_are_told_of_and_renewed(
     mark = len(hub.messages)
     await there.send_store(one, two)
     for rank in ranks:
-        await rank.stands(Tier.REMOTE, 1, 20, 60.0)  # the pause between two tries grows
+        await rank.stands(Tier.REMOTE, 1, 20, 60.0)  # the pause between two retries grows
     for uid in (A, B):
         await hub.untroubled(uid, mark)
     await there.is_clean(10, 20)
@@ -271,7 +272,7 @@ async def test_a_full_store_keeps_what_it_has_and_says_so(
     await there.send_store(one, two, three, four)
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
-    # The chunks still fit: they are in nobody's way, and go.
+    # The chunks are uploaded, but the store has no space for the manifests.
     there.proxy.inject(fault_proxy.refuse(507, "InsufficientStorage"), "PUT", "/manifests/")
     await saved(ranks, 20, Tier.PEER)
     for uid in (A, B):
@@ -298,7 +299,7 @@ async def test_what_goes_from_the_store_before_the_commit_is_sent_again(
         path.unlink()
     there.proxy.heal()
     for rank in ranks:
-        # Each slot looks again after some fruitless tries, which come ever more seldom.
+        # Each slot retries after increasing pauses.
         await rank.stands(Tier.REMOTE, 1, 20, 3 * TIMEOUT)
     await one.stop()
     await two.stop()
@@ -338,6 +339,6 @@ async def test_a_store_that_has_lost_everything_is_told_of(
     answer = await again[0].restore()
     assert answer["generation"] is None and answer["lost"]
     assert await hub.trouble(C, "LOST") and rule.fired
-    # What the store does not list is not deleted either.
+    # Objects that the store does not list are not deleted either.
     there.proxy.heal()
     assert set(there.store.inventory().records) == {Generation(1, 10)}

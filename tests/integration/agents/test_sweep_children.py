@@ -1,4 +1,4 @@
-"""Children that hang, die, flood and lie, and the probes themselves in their children."""
+"""Child processes that hang, die, flood their output or write false results, and the real probes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_what_a_child_has_started_ends_with_it(session: bool, monkeypatch:
     with cgroup.Group() as group:
         if session and group.path is None:
             pytest.skip("no control groups can be made here")
-    # It holds the child's pipes open, too.
+    # It also holds the child's pipes open.
     code = (
         "import subprocess, sys\n"
         f"child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'],"
@@ -127,7 +127,7 @@ async def test_no_more_are_started_where_too_many_are_stuck(monkeypatch: pytest.
     assert children.stuck == process.MOST_STUCK
     with pytest.raises(TooManyStuckError):
         await child("pass", children=children)
-    # Once the kernel lets go of one, there is room again.
+    # Once a stuck child has ended, another may start.
     stuck[0].kill()
     await eventually(lambda: children.stuck < process.MOST_STUCK)
     await child("pass", children=children)
@@ -138,7 +138,7 @@ async def test_no_more_are_started_where_too_many_are_stuck(monkeypatch: pytest.
 
 @pytest.fixture
 def freezer() -> Iterator[Path]:
-    """A control group whose frozen members not even SIGKILL ends, as a stuck driver's would not."""
+    """A cgroup whose frozen members survive SIGKILL, like processes stuck in a driver."""
     folder = FREEZER / f"convoy-test-{os.getpid()}"
     try:
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Health sweeps as the hub orders them: each begun once, reported until that is confirmed."""
+"""Health sweeps on the hub's orders: each starts once and is reported until confirmed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEASURED = hub_pb2.SweepMetric.MEASURED
 
 @pytest.fixture
 def join(make_host: HostMaker, hub: FakeHub) -> HostMaker:
-    """Starts an agent, and waits for its session."""
+    """Return a function that starts an agent and waits for its session."""
 
     async def start(node: str) -> Host:
         host = await make_host(node)
@@ -36,7 +36,7 @@ def join(make_host: HostMaker, hub: FakeHub) -> HostMaker:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Makes probes sample for so many seconds."""
+    """Return a function that sets the probes' sampling seconds."""
 
     def make(seconds: float) -> None:
         for name, probe in catalogue.ALL.items():
@@ -51,7 +51,7 @@ def report(name: str, *states: int) -> Callable[[str, Any], bool]:
 
 
 def probe_children(host: Host) -> set[int]:
-    """Processes of its probes."""
+    """Return the pids of the agent's probe processes."""
     found = set()
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -93,7 +93,7 @@ async def test_an_order_told_twice_begins_one_sweep(join: HostMaker, hub: FakeHu
     said = (await hub.until(report("a/1", DONE))).sweep
     mark = len(hub.messages)
     hub.send("one", sweep_order=order)
-    # The same samples, not others like them.
+    # The samples are the same ones, not similar ones.
     assert (await hub.until(report("a/1", DONE), mark)).sweep == said
     running = [one.sweep for _, one in hub.messages if report("a/1", hub_pb2.SweepReport.RUNNING)("", one)]
     assert max(len(one.metrics) for one in running) <= 1
@@ -110,7 +110,7 @@ async def test_a_report_comes_again_in_each_session_until_it_is_confirmed(
         hub.hang_up("one")
         assert (await hub.until(report("a/1", DONE), mark)).sweep == said
     hub.send("one", sweep_received=hub_pb2.SweepReceived(name="a/1"))
-    # What is asked for after it is answered after it.
+    # A later request gets a later report.
     hub.send("one", sweep_cancel=hub_pb2.SweepCancel(name="unknown"))
     await hub.until(report("unknown", hub_pb2.SweepReport.REFUSED))
     mark = len(hub.messages)
@@ -136,7 +136,7 @@ async def test_a_sweep_is_cancelled_and_another_has_to_wait(
     said = (await hub.until(report("a/1", hub_pb2.SweepReport.CANCELLED))).sweep
     assert not said.metrics
     assert not probe_children(host)
-    # What was refused may be ordered again.
+    # A refused sweep may be ordered again.
     short(0.05)
     hub.send("one", sweep_order=order)
     await hub.until(report("b/1", DONE))
@@ -193,7 +193,7 @@ async def test_two_nodes_measure_the_line_between_them(
 ) -> None:
     monkeypatch.setattr(pair_probes, "TRANSFER_BYTES", 2 * pair_probes.PIECE_BYTES)
     one, two = await join("one"), await join("two")
-    # The one that measures hears of it first.
+    # The measurer receives its order first.
     hub.send("one", sweep_order=pair("p", hub_pb2.SweepPair.MEASURER, two))
     await hub.until(lambda node, said: node == "one" and said.HasField("sweep"))
     hub.send("two", sweep_order=pair("p", hub_pb2.SweepPair.RESPONDER, one))

@@ -1,4 +1,4 @@
-"""What the kubelet asks for, with real mounts."""
+"""The kubelet's CSI calls, with real mounts."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_publishing_twice_is_publishing_once(make_host: HostMaker) -> None
     launcher = await host.launcher(UID)
     await host.publish(UID)
     assert mounted(host) == 1
-    # The pod that uses it notices nothing.
+    # The pod that uses it is not affected.
     launcher.send(type="portPicked", incarnation=1, port=30000)
     session = host.agent.pods.get(UID)
     assert session
@@ -125,7 +125,7 @@ async def test_a_pod_with_two_volumes_lives_until_the_second_goes(make_host: Hos
 
 
 async def test_a_half_made_mount_is_made_whole(make_host: HostMaker) -> None:
-    """As after a crash between the two calls of mount(2): it is there, but can be written to."""
+    """After a crash between the two mount(2) calls the mount exists but is writable."""
     host = await make_host("one")
     await host.publish(UID)
     [folder] = folders_of(host)

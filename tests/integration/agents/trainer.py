@@ -1,4 +1,4 @@
-"""A rank's program: trains a small model, saves whenever it may, and says what its weights are."""
+"""A rank's program that trains a small model, saves whenever possible, and prints a digest of its weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convoy_workloads.runtime.tiers import shard
 
 
 def die_in_a_copy(step: int, percent: int, number: int) -> None:
-    """From this step on the process dies of a signal in its next full save, when so much of it is copied."""
+    """From this step on, die of a signal during the next full save, at this percentage of the copy."""
     write = shard.write
 
     def some(target: memoryview, layout: Any, tensors: Any, values: Any, facts: Any) -> None:
@@ -34,7 +34,7 @@ def die_in_a_copy(step: int, percent: int, number: int) -> None:
 
 
 class Sampler:
-    """Where this rank reads: each rank elsewhere."""
+    """The data order of this rank, different for each rank."""
 
     def __init__(self, rank: int) -> None:
         self.place = 100 * rank
@@ -47,7 +47,7 @@ class Sampler:
 
 
 def edit_at(model: torch.nn.Module, step: int, now: int) -> None:
-    """From this step on, somebody writes to a weight that no journal's sample holds."""
+    """From this step on, change a weight that no journal sample contains."""
     if now >= step:
         model[-1].weight.data[0, 0] += 1  # type: ignore[index,union-attr,operator]
 

@@ -1,4 +1,4 @@
-"""An S3 server in this process, and a proxy before it that does to requests what networks and stores do."""
+"""An in-process S3 server behind a proxy that injects faults of networks and stores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Request:
     method: str
     path: str
     headers: dict[str, str]
-    """Names in lower case."""
+    """Headers with lower-case names."""
     body: bytes
 
 
@@ -38,12 +38,12 @@ class Response:
     headers: dict[str, str]
     body: bytes
     sent: int | None = None
-    """Bytes of the body after which the connection breaks; None for all."""
+    """Bytes of the body after which the connection breaks; None for the whole body."""
 
 
 Forward = Callable[[Request], Response]
 Fault = Callable[[Request, Forward], Response | None]
-"""What is answered; None breaks the connection."""
+"""Returns the response; None breaks the connection."""
 
 
 def refuse(status: int, code: str = "SlowDown", message: str = "") -> Fault:
@@ -52,22 +52,24 @@ def refuse(status: int, code: str = "SlowDown", message: str = "") -> Fault:
 
 
 def drop(request: Request, forward: Forward) -> None:
-    """The request gets lost."""
+    """Lose the request."""
 
 
 def lose(request: Request, forward: Forward) -> None:
-    """The answer gets lost."""
+    """Lose the response."""
     forward(request)
 
 
 def tear(request: Request, forward: Forward) -> None:
-    """The connection is reset in the middle of the request, on both sides of the proxy, which looks for this
-    very function: nothing of the request's body has been read yet."""
+    """Reset the connection in the middle of the request, on both sides of the proxy.
+
+    The proxy recognizes this function by identity, because it must act before it reads the request's body.
+    """
     raise AssertionError("the proxy tears it itself")
 
 
 def held(until: threading.Event) -> Fault:
-    """The request is done, and its answer comes when nobody waits for it any more."""
+    """Perform the request, but delay the response until no client waits for it."""
 
     def hold(request: Request, forward: Forward) -> None:
         forward(request)
@@ -94,7 +96,7 @@ def flip(request: Request, forward: Forward) -> Response:
 
 
 def without(header: str, access: str = "", secret: str = "") -> Fault:
-    """A server that does not know the header. With keys it is one that looks at signatures."""
+    """Imitate a server that ignores the header. With keys, the request is signed again."""
 
     def strip(request: Request, forward: Forward) -> Response:
         headers = {name: value for name, value in request.headers.items() if name != header}
@@ -114,7 +116,7 @@ def _signed(request: Request, access: str, secret: str) -> dict[str, str]:
 
 
 def empty_list(request: Request, forward: Forward) -> Response:
-    """A server that lists late."""
+    """Imitate a server whose lists lag behind."""
     answer = forward(request)
     start = answer.body.find(b"<Contents>")
     end = answer.body.rfind(b"</Contents>") + len(b"</Contents>")
@@ -122,7 +124,7 @@ def empty_list(request: Request, forward: Forward) -> Response:
 
 
 def check_crc32(request: Request, forward: Forward) -> Response | None:
-    """A server that looks at checksums."""
+    """Imitate a server that verifies checksums."""
     expected = request.headers.get("x-amz-checksum-crc32")
     if expected and base64.b64decode(expected) != zlib.crc32(request.body).to_bytes(4, "big"):
         return refuse(400, "BadDigest")(request, forward)
@@ -130,7 +132,7 @@ def check_crc32(request: Request, forward: Forward) -> Response | None:
 
 
 def meet(barrier: threading.Barrier) -> Fault:
-    """All of these requests are there before the first goes on."""
+    """Hold the requests until all of them have arrived."""
 
     def wait(request: Request, forward: Forward) -> Response:
         barrier.wait(20)
@@ -141,13 +143,13 @@ def meet(barrier: threading.Barrier) -> Fault:
 
 @dataclass
 class Rule:
-    """What happens to which requests."""
+    """A fault and the requests that it applies to."""
 
     fault: Fault
     method: str
     path: str
     times: int
-    """That are left."""
+    """Remaining number of requests."""
     fired: int = 0
 
 
@@ -186,7 +188,9 @@ class FaultProxy:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def inject(self, fault: Fault, method: str = "", path: str = "", times: int = 1_000_000) -> Rule:
-        """Does this to so many requests of the method whose path has this in it. The latest rule counts."""
+        """Apply a fault to the next `times` requests of this method whose path contains `path`. The latest
+        rule wins.
+        """
         rule = Rule(fault, method, path, times)
         with self._lock:
             self._rules.insert(0, rule)
@@ -229,7 +233,7 @@ class FaultProxy:
         handler.close_connection = answer.sent is not None
 
     def _tear(self, handler: BaseHTTPRequestHandler, request: Request, half: bytes) -> None:
-        """The server gets a part of the request, and hears no more."""
+        """Send a part of the request to the server, then break the connection."""
         reset = struct.pack("ii", 1, 0)
         with socket.create_connection(("127.0.0.1", self._port), timeout=20) as torn:
             connection = http.client.HTTPConnection("127.0.0.1", self._port)
@@ -268,7 +272,7 @@ class FaultProxy:
 
 @contextmanager
 def s3_server() -> Iterator[int]:
-    """The port of a server with an empty bucket."""
+    """Yield the port of a server with an empty bucket."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
@@ -285,12 +289,12 @@ def s3_server() -> Iterator[int]:
 
 
 def age(key: str, seconds: float) -> None:
-    """An object of the server was written so much earlier."""
+    """Set back the time at which an object was written."""
     _objects()[key].last_modified -= timedelta(seconds=seconds)
 
 
 def spoil(key: str, data: bytes) -> None:
-    """An object's bytes are others by now, and nothing tells."""
+    """Replace an object's bytes without any notice."""
     _objects()[key].value = data
 
 

@@ -25,7 +25,7 @@ def message(**changes: Any) -> hub_pb2.Assignment:
 
 
 def fields_of(descriptor: Any) -> set[str]:
-    """Of a message and of all in it."""
+    """Return the field names of a message and of its nested messages."""
     found = set()
     for field in descriptor.fields:
         found.add(field.name)
@@ -35,7 +35,7 @@ def fields_of(descriptor: Any) -> set[str]:
 
 
 def test_what_is_told_of_a_slot_has_no_credentials_of_its_store() -> None:
-    """It goes on to the slot's pod, and into a file of the node."""
+    """The assignment goes to the slot's pod and into a file of the node."""
     credentials = {"access_key", "secret_key", "session_token"}
     assert credentials <= fields_of(hub_pb2.Store.DESCRIPTOR)
     told = fields_of(hub_pb2.Assignment.DESCRIPTOR)

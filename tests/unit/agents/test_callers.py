@@ -1,4 +1,4 @@
-"""Whom a certificate names, and for how long."""
+"""The caller and expiry that a certificate contains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW = datetime.now(UTC)
 
 
 class Context:
-    """A connection that has shown a certificate of these names."""
+    """A connection with a client certificate for these names."""
 
     def __init__(self, *names: str, life: timedelta = timedelta(hours=1)) -> None:
         pem, self.ends = Authority(make_authority(NOW)).agent(request(), "n", life, NOW)

@@ -1,4 +1,4 @@
-"""What a server shows changes with its certificate, and gRPC hears of it when it does and not besides."""
+"""A server's certificate changes at run time, and gRPC receives it after a change only."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from convoy_agents.wire.certificate_provider import CertificateProvider
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Taken before gRPC was told of something."""
+    """Records the pauses before gRPC receives a change."""
     found: list[float] = []
     monkeypatch.setattr(certificate_provider.time, "sleep", found.append)
     return found
 
 
 def test_grpc_is_told_of_changes_alone(pauses: list[float]) -> None:
-    """Whatever it is told of has it free what other threads may be about to use."""
+    """With each configuration gRPC frees the previous one, which other threads may be about to use."""
     now = "first"
     its: Any = CertificateProvider(lambda: now, lambda name: f"configuration of {name}")  # type: ignore[arg-type, return-value]
     assert [its.poll() for _ in range(3)] == [None] * 3 and not pauses
@@ -67,7 +67,7 @@ def test_what_cannot_be_told_is_tried_again(pauses: list[float]) -> None:
 
 
 class Enrolled:
-    """An agent that has its first certificate, and then those that the test gives it."""
+    """An agent with a first certificate, followed by those of the test."""
 
     def __init__(self, first: Identity) -> None:
         self.current = first

@@ -1,4 +1,4 @@
-"""What an agent that leaves takes along."""
+"""The clean-up of an agent that exits."""
 
 from __future__ import annotations
 

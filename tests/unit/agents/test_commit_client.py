@@ -1,4 +1,4 @@
-"""How long a slot asks for its generation, and what slot 0's agent makes of it, in virtual time."""
+"""The retries of a commit request and the coordinator's decision, in virtual time."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def pod(assignment: Assignment) -> PodState:
 
 
 class Ledger:
-    """Writes at once, unless it is full."""
+    """A ledger that writes at once, unless it is full."""
 
     def __init__(self) -> None:
         self.written: list[Generation] = []
         self.full = False
 
-    async def stands(self, job_uid: str, tier: Tier, generation: Generation) -> None:
+    async def committed_record(self, job_uid: str, tier: Tier, generation: Generation) -> None:
         return None
 
     async def write(self, plan: Any, tier: Tier, generation: Generation, votes: Any) -> bool:
@@ -49,7 +49,7 @@ class Ledger:
 
 
 class Node:
-    """One node with both slots."""
+    """A node with both slots."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()

@@ -1,4 +1,4 @@
-"""Who has to go when one comes too many."""
+"""The connection that is closed if there are too many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent tells of its node's accelerators, from files as NVIDIA's kernel module writes them."""
+"""The node's hardware identity, read from files as NVIDIA's kernel module writes them."""
 
 from __future__ import annotations
 

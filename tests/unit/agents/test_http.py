@@ -1,4 +1,4 @@
-"""Probes are answered whoever else connects: without an answer the kubelet restarts the container."""
+"""Probes get a response despite other clients; otherwise the kubelet restarts the container."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Clients:
-    """Who connects to one server, from any address of this machine."""
+    """Clients of one server, from any address of this machine."""
 
     def __init__(self, server: HttpServer, port: int) -> None:
         self.server = server
@@ -30,7 +30,7 @@ class Clients:
         return found
 
     async def get(self, path: str, address: str = KUBELET) -> str:
-        """The first line of the answer; empty when the connection ends without one."""
+        """Return the first line of the response; empty if the connection ends without one."""
         reader, writer = await self.connect(address)
         with suppress(ConnectionError):
             writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
@@ -56,7 +56,9 @@ async def clients() -> AsyncIterator[Clients]:
 
 
 async def ended(connection: Connection) -> bool:
-    """Whether the server has ended it. It has answered another since, so that the news is on its way."""
+    """Return True if the server closed the connection. The server has answered another request since, so
+    the close has arrived.
+    """
     try:
         async with asyncio.timeout(0.2):
             return await connection[0].read(1) == b""

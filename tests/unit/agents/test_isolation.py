@@ -1,4 +1,4 @@
-"""When a cut-off agent asks whom, and when it stops its Strict jobs, in virtual time."""
+"""The requests of an isolated agent and the stop of its Strict jobs, in virtual time."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ from convoy_controllers.liveness import fence
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 STRICT = replace(plan(1), strict=True)
-"""On this node, "one", and on node "two"."""
+"""A Strict job on this node, "one", and on node "two"."""
 
 
 class Surroundings:
-    """The agent's surroundings: `api` and `peer` answer or not, the hub does while the test says so."""
+    """The agent's environment. `api` and `peer` set whether they respond; the hub responds as the test
+    says.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **pods: PodState) -> None:
         self.api = False
@@ -74,7 +76,7 @@ def test_a_node_that_is_cut_off_stops_its_strict_job_once(
 ) -> None:
     async def work() -> None:
         surroundings = Surroundings(monkeypatch)
-        await surroundings.hub_replies(30)  # the last at 29 s
+        await surroundings.hub_replies(30)  # the last reply is at 29 s
         assert (surroundings.probes, surroundings.requests) == ([], [])
         await asyncio.sleep(60)
         [(at, uid, shutdown)] = surroundings.stopped
@@ -83,7 +85,7 @@ def test_a_node_that_is_cut_off_stops_its_strict_job_once(
         assert "nor more than 0 of the job's 1 other nodes" in shutdown.reason
         assert 32 <= surroundings.probes[0] < 32.5
         assert {round(b - a, 2) for a, b in itertools.pairwise(surroundings.probes)} == {2.0}
-        # Nobody is asked before the API server had the time to answer, and nothing once all is stopped.
+        # No attestation is requested before the API server's probe can end, or after all jobs are stopped.
         asked = [when for when, *_ in surroundings.requests]
         assert surroundings.probes[0] + isolation.PROBE_TIMEOUT <= asked[0] <= surroundings.probes[0] + 2
         assert {round(b - a, 2) for a, b in itertools.pairwise(asked)} == {1.0}
@@ -106,7 +108,7 @@ def test_an_outage_of_the_control_plane_stops_nothing(
         assert surroundings.stopped == []
         assert len(surroundings.probes) > 100
         assert bool(surroundings.requests) is (who == "peer")
-        # Now that one goes too.
+        # The peer stops responding as well.
         began = surroundings.clock() - surroundings.began
         setattr(surroundings, who, False)
         await asyncio.sleep(60)
@@ -204,7 +206,7 @@ async def test_a_refusal_is_an_answer_and_silence_is_none() -> None:
 
 
 class Deaf:
-    """An address whose SYNs are dropped: a listener with a full queue."""
+    """An address that drops SYNs: a listener with a full queue."""
 
     def __enter__(self) -> Deaf:
         import socket

@@ -17,7 +17,7 @@ BATCHED, NOW, NONE = Urgency.BATCHED, Urgency.NOW, Urgency.NONE
 
 
 def sent_at(puts: list[tuple[float, Urgency]]) -> list[float]:
-    """When one pod's reports leave, for an outbox that is emptied the moment something is due."""
+    """Return the times of one pod's reports, if the outbox is emptied whenever something is due."""
     outbox, sent, pending = Outbox(), [], sorted(puts, key=lambda entry: entry[0])
     while pending or outbox.next_due() is not None:
         due = outbox.next_due()

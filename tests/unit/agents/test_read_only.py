@@ -1,4 +1,4 @@
-"""Descriptors that nobody can write by, on kernels that have no mounts of their own for them."""
+"""Read-only descriptors on kernels that cannot create detached mounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands of the hub, as they reach a pod's session or do not."""
+"""The forwarding of the hub's commands to pods' sessions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convoy_agents.wire import hub_pb2
 
 
 class Session:
-    """One whose every command fails."""
+    """A session whose commands all fail."""
 
     def dispatch(self, event: Any) -> None:
         raise ValueError("a bug")

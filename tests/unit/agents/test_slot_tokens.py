@@ -1,4 +1,4 @@
-"""The hub's word on a slot: read as it was signed, and by nothing else."""
+"""Slot tokens: verified and read as they were signed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_an_authority_signs_is_read_whatever_its_key(key: Any) -> None:
     token = slot_tokens.sign(TOKEN, key)
     assert slot_tokens.read(token, authority.pem) == TOKEN
     assert slot_tokens.signing_key_id(token) == slot_tokens.key_id(key.public_key())
-    # A certificate that was renewed stands beside the one before.
+    # The authority file contains the renewed certificate and the previous one.
     assert slot_tokens.read(token, OTHERS.pem + authority.pem) == TOKEN
 
 

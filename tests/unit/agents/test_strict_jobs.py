@@ -1,4 +1,4 @@
-"""The Strict jobs of a node, from the state of its pods."""
+"""The Strict jobs of a node, derived from its pods' state."""
 
 from __future__ import annotations
 

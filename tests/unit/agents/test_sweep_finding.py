@@ -35,7 +35,7 @@ def test_a_result_is_read() -> None:
         (ChildExit(-9, b"x" * 9, "", Stop.FLOOD), Outcome.GARBAGE),
         (ChildExit(-9, b"", "", oom=True), Outcome.OUT_OF_MEMORY),
         (ChildExit(-9, b"", ""), Outcome.CRASHED),
-        # Something else was killed for its memory meanwhile.
+        # Another process was killed for lack of memory meanwhile.
         (ChildExit(-11, b"", "", oom=True), Outcome.CRASHED),
         (ChildExit(0, json.dumps(GOOD).encode(), "", oom=True), Outcome.MEASURED),
         (ChildExit(-200, b"", ""), Outcome.CRASHED),

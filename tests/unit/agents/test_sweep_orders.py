@@ -1,4 +1,4 @@
-"""What is told of sweeps, with a runner that does as the test says."""
+"""Sweep reports, with a runner under the test's control."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_a_report_that_was_taken_does_not_change(bench: Bench) -> None:
 
 async def test_a_new_session_hears_what_runs_and_what_nobody_has_confirmed(bench: Bench) -> None:
     bench.order("a")
-    bench.received("a")  # of a sweep that runs: it says nothing of the end
+    bench.received("a")  # a confirmation of a running sweep does not confirm its final report
     assert bench.states(again=True) == {"a": State.RUNNING}
     bench.runner.go_on.set()
     await settle()
@@ -114,7 +114,7 @@ async def test_a_new_session_hears_what_runs_and_what_nobody_has_confirmed(bench
     bench.received("a")
     assert bench.states(again=True) == {"b": State.DONE}
     bench.received("unknown")
-    # Confirmed, but asked for once more.
+    # Already confirmed, but ordered once more.
     bench.order("a")
     assert bench.states() == {"a": State.DONE}
     assert bench.runner.started == 2

@@ -1,4 +1,4 @@
-"""Tests of two nodes below which the channel is closed, as when a certificate is renewed."""
+"""Pair probes whose channel is closed during a call, as at the renewal of a certificate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTNER = hub_pb2.NodeAddress(node="two", peer_address="two:1")
 
 
 class Two(hub_pb2_grpc.PairsServicer):
-    """The partner, that leaves calls after the first `answers` unanswered while it hangs."""
+    """The partner. While it hangs, it does not reply after the first `answers` calls."""
 
     def __init__(self) -> None:
         self.answers = 0

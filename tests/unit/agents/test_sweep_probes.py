@@ -1,4 +1,4 @@
-"""The pure parts of probes, and what is read from the kernel."""
+"""The pure parts of probes, and values read from the kernel."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_those_of_accelerators_are_left_out_without_any() -> None:
 
 
 class Recorded(Children):
-    """Children that end once all that run at the same time have begun."""
+    """Children that end once all concurrent ones have started."""
 
     def __init__(self, together: int) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def test_the_same_training_has_the_same_bits_and_another_has_not(monkeypatch: py
         out = tanh(values)
         calls.append(0)
         if len(calls) == 2:
-            out.view(np.uint32)[7, 7] ^= 1  # the lowest bit of one number
+            out.view(np.uint32)[7, 7] ^= 1  # flip the lowest bit of one number
         return out
 
     monkeypatch.setattr(np, "tanh", wrong_once)
@@ -130,7 +130,7 @@ def test_the_same_training_has_the_same_bits_and_another_has_not(monkeypatch: py
 
 
 def test_the_training_goes_on_moving_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Numbers that are infinite or stand still would hide what is wrong with a core.
+    # Infinite or constant numbers would hide errors of a core.
     sizes: list[float] = []
     tanh = np.tanh
 

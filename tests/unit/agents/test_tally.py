@@ -1,4 +1,4 @@
-"""What of a pod's ranks is counted, from what its launcher says."""
+"""Countable events of a pod's ranks, from its launcher's messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rank(number: int, incarnation: int = 1, state: str = "RUNNING", **facts: Any
 
 
 class Pod:
-    """A pod of which an agent knows since second 100; each event comes a second after the last."""
+    """A pod that the agent knows since second 100. One event arrives per second."""
 
     def __init__(self) -> None:
         self.state = PodState("u")
