@@ -57,7 +57,7 @@ class Hardware:
     created: datetime | None = None
     boot: int = 0
     present: bool = True
-    heard: bool = True
+    agent_connected: bool = True
     job: str = ""
     accused_since: datetime | None = None
     """Since when the online detector holds something against it, rightly or not."""
@@ -164,14 +164,14 @@ class HealthWorld:
         jobs = (one.job,) if one.job else ()
         node = NodeFacts(
             one.node, one.uid, one.created or now, one.rack, one.driver, f"b{one.boot}",
-            one.heard, not one.cordoned, len(jobs), jobs, _GPUS,
+            one.agent_connected, not one.cordoned, len(jobs), jobs, _GPUS,
         )  # fmt: skip
         ref = self.health(name).status.sweep
         result = self.sweeps.get(ref.name) if ref is not None else None
         return HardwareFacts(node, self._suspicions(one, now), result, None, 0.0, one.repaired, one.recovered)
 
     def _suspicions(self, one: Hardware, now: datetime) -> tuple[Suspicion, ...]:
-        if one.accused_since is None or not one.heard or not one.job:
+        if one.accused_since is None or not one.agent_connected or not one.job:
             return ()
         lost = (now - one.accused_since).total_seconds() * _GPUS / 4
         return (Suspicion(one.job, one.accused_since, now, 1.33, lost, "Compute"),)

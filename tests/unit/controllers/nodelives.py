@@ -111,7 +111,7 @@ class FleetLife(RuleBasedStateMachine):
     @rule(names=FEW, connected=st.booleans(), present=st.booleans())
     def seen_or_not(self, names: set[str], connected: bool, present: bool) -> None:
         for name in names:
-            self.world.hardware[name].heard, self.world.hardware[name].present = connected, present
+            self.world.hardware[name].agent_connected, self.world.hardware[name].present = connected, present
 
     @rule(writes=st.integers(0, 12), again=st.integers(0, 12))
     def the_operator_dies(self, writes: int, again: int) -> None:

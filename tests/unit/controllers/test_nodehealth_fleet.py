@@ -172,7 +172,7 @@ def test_a_fault_that_is_gone_before_the_sweep_stays_suspect_and_does_not_loop()
 def test_silence_makes_nobody_suspect_and_nobody_clean() -> None:
     it = world(4)
     it.run(60)
-    it.hardware["hw1"].heard = False
+    it.hardware["hw1"].agent_connected = False
     accuse(it, 0, 1, bad=False)
     it.run(600)
     assert (it.state("hw0"), it.state("hw1")) == (State.SUSPECT, State.UNVERIFIED)
@@ -183,7 +183,7 @@ def test_silence_makes_nobody_suspect_and_nobody_clean() -> None:
     assert it.state("hw0") is State.SUSPECT
     conditions = {one.type: one.status for one in it.health("hw0").status.conditions}
     assert conditions["Qualified"] == "Unknown"
-    it.hardware["hw0"].heard = True
+    it.hardware["hw0"].agent_connected = True
     it.run(25 * HOUR, every=900)
     assert it.state("hw0") in (State.QUALIFIED, State.UNVERIFIED)
 
@@ -272,16 +272,16 @@ def test_who_is_only_watched_carries_nothing() -> None:
     assert status.confirmed_at is not None
 
 
-def _ledger(**changed: Any) -> Callable[[pytest.MonkeyPatch], None]:
+def _usage(**changed: Any) -> Callable[[pytest.MonkeyPatch], None]:
     def apply(patch: pytest.MonkeyPatch) -> None:
-        made = budget.Ledger.__init__
+        made = budget.BudgetUsage.__init__
 
-        def init(self: budget.Ledger, *args: Any) -> None:
+        def init(self: budget.BudgetUsage, *args: Any) -> None:
             made(self, *args)
             for name, value in changed.items():
                 setattr(self, name, type(getattr(self, name))(value))
 
-        patch.setattr(budget.Ledger, "__init__", init)
+        patch.setattr(budget.BudgetUsage, "__init__", init)
 
     return apply
 
@@ -304,11 +304,11 @@ def _repairs_wait(patch: pytest.MonkeyPatch) -> None:
 
 
 CONTROLS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], object]]] = {
-    "pool": (_ledger(pool=-99), lambda: crowd(**{**WIDE, "poolPercent": 5})),
-    "hour": (_ledger(hour=-99), lambda: crowd(**{**WIDE, "fleetPercentPerHour": 9})),
-    "rack": (_ledger(racks={}), lambda: crowd(**{**WIDE, "perRack": 1})),
-    "out of service": (_ledger(accused=-99), crowd),
-    "job": (_ledger(jobs=()), two_of_one_job),
+    "pool": (_usage(pool=-99), lambda: crowd(**{**WIDE, "poolPercent": 5})),
+    "hour": (_usage(hour=-99), lambda: crowd(**{**WIDE, "fleetPercentPerHour": 9})),
+    "rack": (_usage(racks={}), lambda: crowd(**{**WIDE, "perRack": 1})),
+    "out of service": (_usage(accused=-99), crowd),
+    "job": (_usage(jobs=()), two_of_one_job),
     "breaker": (lambda patch: patch.setattr(breaker, "admits", lambda *_: True), storm),
     "taints": (_leaks_taints, lambda: dies_always(3)),
     "swaps": (_swaps_anyway, storm_amid_a_drain),

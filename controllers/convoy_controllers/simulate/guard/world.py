@@ -171,7 +171,7 @@ class GuardWorld(HealthWorld):
         return [
             self.machine(name)
             for name, one in self.hardware.items()
-            if one.present and one.heard and not one.job and self.state(name) in IN_SERVICE
+            if one.present and one.agent_connected and not one.job and self.state(name) in IN_SERVICE
         ]
 
     def sweep(self, name: str) -> Said:
@@ -188,12 +188,12 @@ class GuardWorld(HealthWorld):
 
     def silence(self, number: int) -> None:
         """The agent of that hardware is not heard any more."""
-        self.hardware[f"hw{number}"].heard = False
+        self.hardware[f"hw{number}"].agent_connected = False
         if self.training is not None:
             self.training.deaf.add(number)
 
     def _suspicions(self, one: Hardware, now: datetime) -> tuple[Suspicion, ...]:
-        if self.training is None or not one.heard or not one.job:
+        if self.training is None or not one.agent_connected or not one.job:
             return ()
         return self._said(self.training.held.get(one.name))
 
