@@ -1,4 +1,4 @@
-"""Nodes, policies and health records at a fixed time, and the state that follows from them."""
+"""Nodes, policies and NodeHealths at a fixed time, and the next state of a node."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def health(state: str, ago: timedelta = HOUR, said: Any = None, **status: Any) -
 def after(
     found: NodeHealth, facts: HardwareFacts = IDLE, rules: GuardPolicy | None = None
 ) -> NodeHealthStatus:
-    """The status after one look at a fleet of this node and an idle one."""
+    """Return the status after one decision about a fleet of this node and an idle one."""
     stored = {"state": "Unverified", "since": text(NOW - HOUR)}
     spare = NodeHealth.model_validate({"metadata": {"name": "spare"}, "status": stored})
     idle = Member(spare, HardwareFacts(replace(NODE, name="spare", uid="spare")))

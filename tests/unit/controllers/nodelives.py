@@ -1,4 +1,4 @@
-"""Random lives of a fleet: what may happen to hardware, nodes, people and the operator."""
+"""Random events on a fleet: hardware, nodes, people and the operator."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ SERVING = {State.UNVERIFIED, State.QUALIFIED, State.PROBATION}
 
 
 def world(count: int = NODES, **policy: Any) -> HealthWorld:
-    """A fleet whose policy acts."""
+    """Return a fleet whose policy acts."""
     return HealthWorld({"mode": "Act", "repair": {"ladder": LADDER}, **policy}, count)
 
 
 class FleetLife(RuleBasedStateMachine):
-    """Every rule is one event, or lets time pass; the world checks what is promised at each write."""
+    """Every rule is one event, or lets time pass. The simulated world checks all promises at each write."""
 
     drains = 0
-    """Of all lives."""
+    """Number of drains in all runs."""
 
     @initialize(
         gate=st.booleans(), spares=st.sampled_from([0, 0, 3]), wide=st.booleans(), routine=st.booleans()
     )
     def start(self, gate: bool, spares: int, wide: bool, routine: bool = False) -> None:
-        # Two are drained at a time where budgets are wide, so that racks and jobs come in.
+        # Wide budgets permit two drains at a time, so that the budgets of racks and jobs take effect.
         budgets = {
             "reservedSpares": spares,
             **({"poolPercent": 13, "fleetPercentPerHour": 17} if wide else {}),
@@ -58,7 +58,7 @@ class FleetLife(RuleBasedStateMachine):
 
     @rule(names=FEW, bad=st.booleans(), share=st.sampled_from([None, 0.1, 0.9]))
     def accused(self, names: set[str], bad: bool, share: float | None) -> None:
-        """Rightly or wrongly, for long enough to be acted against."""
+        """Accuse nodes, rightly or wrongly, for long enough to be acted against."""
         self.accuse_now(names)
         for name in names:
             self.world.hardware[name].bad, self.world.hardware[name].recovered = bad, share
@@ -142,7 +142,7 @@ class FleetLife(RuleBasedStateMachine):
         self.world.configure(mode=mode)
 
     def teardown(self) -> None:
-        """When nothing is wrong any more, everything is in service again, but for what was condemned."""
+        """Once nothing is wrong any more, everything returns to service except condemned nodes."""
         if not hasattr(self, "world"):
             return
         it = self.world

@@ -1,4 +1,4 @@
-"""Health sweeps from their beginning to verdicts, with nodes that measure as the test says."""
+"""Health sweeps from their start to verdicts, with simulated nodes."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ CLASS = "5f1dc0de"
 
 @dataclass
 class Machine:
-    """A node as it is."""
+    """A simulated node."""
 
     name: str
     gemm: float = 1.0
-    """Of what its peers reach."""
+    """Speed relative to its peers."""
     network: float = 1.0
     digest: str = "aa"
     ends: dict[str, End] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Machine:
     agent_connected: bool = True
     there: bool = True
     slow_runs: int = 99
-    """After these it is as fast as others."""
+    """Runs after which it is as fast as its peers."""
     refuses: int = 0
     never_ends: bool = False
     breaks_off: bool = False
@@ -52,7 +52,9 @@ class Machine:
 
 
 class Fleet:
-    """Machines, and the operator's loop over one sweep. Every look is at what a fresh operator would see."""
+    """Machines, and the operator's loop over one sweep. Every reconcile sees what a restarted operator
+    would see.
+    """
 
     def __init__(self, *machines: Machine, seed: int = 0) -> None:
         self.machines = {one.name: one for one in machines}
@@ -90,7 +92,7 @@ class Fleet:
     def play(
         self, sweep: HealthSweep, reconciles: int = 200, each: Callable[[HealthSweep], None] = lambda _: None
     ) -> HealthSweep:
-        """Until it is over, or so many reconciles were taken."""
+        """Reconcile until the sweep is over, or `reconciles` times."""
         for _ in range(reconciles):
             sweep, step = self.reconcile(sweep)
             if sweep.status.completion_time is not None:
@@ -400,7 +402,7 @@ def test_who_is_away_for_a_moment_keeps_what_it_has_measured() -> None:
 
 @pytest.mark.parametrize("at", range(1, 8))
 def test_an_operator_that_begins_anew_comes_to_the_same_end(at: int) -> None:
-    """Agents tell again what they were not thanked for; what they have measured they do not measure again."""
+    """Agents report again what was not confirmed. They do not repeat finished measurements."""
     it = fleet(12, n03=Machine("n03", gemm=0.8), n05=Machine("n05", network=0.8))
     sweep = it.play(it.sweep(selector={}, tiers=["L1", "L2"]), reconciles=at)
     remembered, it.told = it.told, {}

@@ -1,4 +1,4 @@
-"""Attestations: who may attest whom, and for how long the hub counts it."""
+"""Attestations: which agents may attest a node, and for how long the hub counts it."""
 
 from __future__ import annotations
 

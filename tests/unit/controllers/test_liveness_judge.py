@@ -1,4 +1,4 @@
-"""How long an agent may be silent before its hub believes that it is gone."""
+"""The silence after which a hub believes that an agent is absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The view of a node that plans are shown, and the nodes that carry the agent-ready label."""
+"""The view of a node in plans, and the rule for the agent-ready label."""
 
 from __future__ import annotations
 

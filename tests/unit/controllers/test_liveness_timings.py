@@ -1,4 +1,4 @@
-"""Timings that agents, operator and simulator share: one number each, and waits computed from others."""
+"""Timings shared by agents, operator and simulator: each defined once, and waits computed from others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A breaker that has opened closes again, whatever is left of what it opened for."""
+"""A breaker that has opened closes again, whatever is left of the cause."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def accuse(it: HealthWorld, *numbers: int) -> None:
 
 
 def quarantined_amid_a_storm() -> HealthWorld:
-    """One node is quarantined on the evidence of its job alone; then a storm opens the breaker, and ends.
+    """Quarantine one node on the evidence of its job alone. Then a storm opens the breaker, and ends.
 
-    Those that it made suspect are so for a day: until then the breaker opens again.
+    The storm's suspects stay suspect for a day. Until then the breaker opens again.
     """
     it = world()
     accuse(it, 0)
@@ -29,7 +29,7 @@ def quarantined_amid_a_storm() -> HealthWorld:
         it.run(60, every=60)
     accuse(it, *range(1, 13))
     for number in range(1, 13):
-        # As long as the first has been.
+        # Accuse them for as long as the first node.
         it.hardware[f"hw{number}"].accused_since = it.hardware["hw0"].accused_since
     it.run(60, every=15)
     assert it.guard().status.breaker.state is BreakerState.OPEN
@@ -81,7 +81,7 @@ def test_a_breaker_opens_once_for_hardware_that_failed_two_sweeps_each() -> None
         it.run(900, every=300)
         if (now := it.guard().status.breaker.state) is not states[-1]:
             states.append(now)
-    # It opens again for those who have failed their second sweep since, and not for the same ones.
+    # It opens again for nodes that have failed their second sweep since, not again for the same nodes.
     assert states.count(BreakerState.OPEN) <= 2, states
     assert states[-1] is BreakerState.CLOSED
     assert len(it.drains) == 6

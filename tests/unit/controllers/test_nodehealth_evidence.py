@@ -1,4 +1,4 @@
-"""Evidence against nodes, and what each state waits for."""
+"""Evidence against nodes, and the events that end each state."""
 
 from __future__ import annotations
 

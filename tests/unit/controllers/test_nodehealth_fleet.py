@@ -1,4 +1,6 @@
-"""A fleet under the guard: storms, crowds, deaths of the operator; and that broken rules are found out."""
+"""A fleet under the guard: storms, crowds, and deaths of the operator. Deliberately broken rules must be
+detected.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from convoy_crds.nodehealth import State
 
 HOUR = 3600
 NEVER = {"confirmedPercent": 100, "suspectPercent": 100, "sharedPercent": 100}
-"""A breaker that lets everything through, so that only budgets hold."""
+"""A breaker that never opens, so that only budgets limit actions."""
 WIDE = {"poolPercent": 25, "fleetPercentPerHour": 40, "quarantinedPercent": 50, "perRack": 9}
 
 
@@ -27,7 +29,7 @@ def accuse(it: HealthWorld, *numbers: int, bad: bool = True, job: str = "") -> N
 
 
 def crowd(**budgets: Any) -> HealthWorld:
-    """Ten nodes slow at once, each with a job of its own, and nothing but budgets to hold it back."""
+    """Ten nodes are slow at once, each with its own job. Only budgets limit actions."""
     it = world(budgets=budgets, breaker=NEVER)
     it.run(60)
     accuse(it, *range(10))
@@ -45,7 +47,7 @@ def two_of_one_job() -> HealthWorld:
 
 
 def storm() -> HealthWorld:
-    """Half of the fleet is accused at once, and sweeps would fail it."""
+    """Half of the fleet is accused at once, and would fail sweeps."""
     it = world()
     it.run(60)
     accuse(it, *range(12))
@@ -54,7 +56,7 @@ def storm() -> HealthWorld:
 
 
 def storm_amid_a_drain() -> HealthWorld:
-    """One node is being emptied, and a PodDisruptionBudget resists, when the storm begins."""
+    """A storm begins while one node is drained and a PodDisruptionBudget refuses evictions."""
     it = world()
     accuse(it, 0)
     it.hardware["hw0"].blocked = True
@@ -70,7 +72,7 @@ def storm_amid_a_drain() -> HealthWorld:
 
 
 def recovery_amid_a_storm() -> HealthWorld:
-    """A node is in repair when the breaker opens, and stays open."""
+    """A node is in repair when the breaker opens and stays open."""
     it = world()
     accuse(it, 0)
     while it.state("hw0") is not State.REPAIRING:
@@ -85,7 +87,7 @@ def recovery_amid_a_storm() -> HealthWorld:
 
 
 def dies_always(writes: int) -> HealthWorld:
-    """A node goes through everything while the operator dies after so many writes of every second look."""
+    """A node goes through all states while every second reconcile dies after `writes` writes."""
     it = world(3)
     for one in it.hardware.values():
         one.taints.append(dict(OTHERS))

@@ -1,4 +1,4 @@
-"""Ranks that are slow wherever they are."""
+"""Ranks that are equally slow on every node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AGAIN = Suspicion("ns/j", NOW, NOW, 1.5, 100.0, "Compute", gain=0.5, ranks=(3,))
 
 
 def left(outcome: Outcome, followed: bool = True, ago: timedelta = timedelta(0)) -> NodeHealth:
-    """Node `a`, off which the job was moved."""
+    """Return node `a`, from which the job was swapped."""
     pace = MOVED.model_copy(update={"followed": followed})
     decided = None if outcome is Outcome.PENDING else NOW - ago
     action = Action(at=NOW - ago, paces=[pace], outcome=outcome, decided=decided)

@@ -1,6 +1,7 @@
-"""Whatever happens to a fleet, in whatever order: budgets hold, no taint leaks, and the well return.
+"""Random events on a fleet in random order: budgets hold, no taint leaks, and healthy nodes return to
+service.
 
-That broken rules are found out is shown in `test_nodehealth_fleet`.
+`test_nodehealth_fleet` shows that broken rules are detected.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def test_exempt_nodes_are_left_alone_for_three_days_at_most(before: str) -> None
 def test_an_exemption_that_holds_has_an_end(
     asked: int, since: int | None, condemned: bool, end: int | None
 ) -> None:
-    """Told is what is done: hours from now."""
+    """The end that people see equals the end that is applied. Hours are relative to now."""
     until = text(NOW + asked * HOUR)
     said = {"exempt": {**SAID, "until": until}, **({"condemned": SAID} if condemned else {})}
     stored = health("Qualified", said=said)

@@ -1,4 +1,4 @@
-"""Reasons to test a node that are held against nobody."""
+"""Hints: reasons to test a node that are no evidence against it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_sweep_of_before_says_nothing_of_it() -> None:
 
 @pytest.mark.parametrize("verdict", [Verdict.INCONCLUSIVE, None, Verdict.PASS])
 def test_a_sweep_for_another_cause_that_comes_to_nothing_has_not_looked(verdict: Verdict | None) -> None:
-    """A job took the node meanwhile, or its agent was never heard of again."""
+    """A job used the node in the meantime, or its agent never reported again."""
     stored = after(BUSY)
     ref = SweepRef(name="routine", since=NOW - 2 * HOUR, cause=SweepCause.ROUTINE)
     result = SweepResult("routine", NOW, verdict) if verdict is not None else None

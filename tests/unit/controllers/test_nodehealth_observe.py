@@ -1,4 +1,4 @@
-"""Observations of hardware: where it is, under which policy, and what is reported of it."""
+"""Observations of hardware: its node, its policy, and the reports about it."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def health(name: str, **status: Any) -> NodeHealth:
 
 @dataclass(frozen=True)
 class ObservedAll:
-    """All hardware, sorted by who decides about it."""
+    """All hardware, grouped by the policy that decides about it."""
 
     hardware: Mapping[str, str]
-    """By node, the NodeHealth that speaks for it."""
+    """By node, the NodeHealth of its hardware."""
     fleets: tuple[Fleet, ...]
     alone: tuple[Member, ...]
-    """Hardware of no policy."""
+    """Hardware without a policy."""
     unknown: Mapping[str, str]
     strangers: frozenset[str]
-    """Nodes that no NodeHealth speaks for."""
+    """Nodes without a NodeHealth."""
 
 
 def observe_all(

@@ -1,4 +1,4 @@
-"""What a job has gained by leaving a node, and when that is known."""
+"""The gain of a job after a swap, and when it is known."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What a node gives back is granted to another only once it is stored that it gave it back.
+"""Whatever a node gives back is granted to another node only once its return is stored.
 
-The statuses of a look are written one by one, in any order, and the operator may die after any of them.
+The statuses of a reconcile are written one by one, in any order, and the operator may die after any of
+them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ WIDE = {"poolPercent": 100, "fleetPercentPerHour": 100, "perRack": 9, "quarantin
 
 
 class Case(NamedTuple):
-    """One node that wants something, and what gives it back at the same time."""
+    """One node that requests something, and another that gives it back at the same time."""
 
     wanting: str
     facts: HardwareFacts
@@ -54,7 +55,7 @@ CASES = {
     "spares": Case("Quarantined", BUSY, "Requalifying", PASSED, {"reservedSpares": 1}, "SparesBudget",
         (("Unverified", IDLE),),
     ),
-    # Two of three is one, two of four is two: the fourth is away, and not yet stored as away because of us.
+    # Half of three is one, half of four is two. The fourth node is away, which is not stored yet.
     "size": Case(
         "Quarantined", IDLE, "Condemned", HardwareFacts(), {"poolPercent": 50}, "PoolBudget",
         (("Draining", BUSY), ("Unverified", IDLE)),
@@ -109,7 +110,7 @@ def test_a_node_is_drained_after_another_is_repaired_and_never_beside_it() -> No
         one = it.hardware[name]
         one.job, one.bad, one.accused_since = f"ns/{name}", True, it.kernel.time
         it.run(wait)
-    # Every write is checked; hw19 is written before hw8.
+    # Every write is checked. hw19 is written before hw8.
     waited = False
     for _ in range(120):
         it.run(60, every=60)
@@ -119,7 +120,7 @@ def test_a_node_is_drained_after_another_is_repaired_and_never_beside_it() -> No
 
 
 def test_a_life_in_which_a_repair_ends_as_another_waits_for_its_token() -> None:
-    """Found by random lives: hw19 was drained in the look in which hw8 was found repaired."""
+    """Found by random lives: hw19 was drained in the same reconcile in which hw8 was found repaired."""
     life = FleetLife()
     life.start(spares=0, wide=False, gate=False)
     life.idle_and_bad(names={"hw18", "hw8", "hw2"})

@@ -1,4 +1,4 @@
-"""Sweeps of nodes: when one begins, and what its verdict does."""
+"""Sweeps of nodes: when one starts, and the effect of its verdict."""
 
 from __future__ import annotations
 

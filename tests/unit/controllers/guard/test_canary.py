@@ -1,4 +1,4 @@
-"""What a made-up slow rank costs a job while it is tried."""
+"""The tables that a canary stores."""
 
 from __future__ import annotations
 

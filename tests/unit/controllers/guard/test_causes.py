@@ -1,6 +1,4 @@
-"""What is made of synthetic telemetry whose truth is known: one right cause, the right culprits, or
-nothing.
-"""
+"""Findings on synthetic telemetry with known faults: one right cause, the right ranks, or nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ def lasting_findings(found: Sequence[Report]) -> list[Finding]:
 
 PIPELINE, WIDE = Job(), Job(stages=4, replicas=16, lanes=2)
 PLAIN = Job(stages=1, replicas=8, per_node=1, micro=1, groups=False)
-"""All that is known of its collectives is how long they held each rank up."""
+"""A job whose ranks report only the total wait in collectives."""
 NODE_1 = tuple(range(8, 16))
 
 
@@ -72,7 +70,7 @@ def test_the_cause_and_the_culprits(
     assert {(one.cause.value, one.place) for one in last} == {(cause, place)}
     assert {rank for one in last for rank in one.ranks} == set(ranks)
     assert all(one.persistent and ONSET <= one.since <= ONSET + 5 for one in last)
-    # Where the work differs, another rank may happen to keep this step waiting.
+    # Uneven work: another rank may happen to delay this step.
     assert all(one.lost > 0 or job.work for one in last)
     verdicts = found[-1].verdicts
     assert (verdicts[list(ranks)] == Verdict.PERSISTENT).all()
@@ -91,7 +89,7 @@ def test_imbalance_accuses_nobody(job: Job) -> None:
     ("job", "faults"),
     [
         pytest.param(PIPELINE, [], id="calm"),
-        # Of so many ranks one or two are late in each step, another one each time.
+        # Of so many ranks, one or two others are late in each step.
         pytest.param(Job(replicas=128, lanes=2, groups=False), [], id="a thousand ranks"),
         pytest.param(PIPELINE, [Fault("checkpoint", size=2.0, period=7)], id="checkpoints"),
         pytest.param(PIPELINE, [Fault("lost telemetry", size=0.1)], id="lost telemetry"),
@@ -112,7 +110,7 @@ def test_pauses_that_hit_another_rank_each_time_are_the_hosts_and_accuse_nobody(
     ids=["once", "each minute", "often, of a tenth"],
 )
 def test_what_one_rank_does_once_in_a_while_is_told_of_nobody(when: tuple[int, ...]) -> None:
-    """Rank 0 evaluates, or saves a picture, and all wait."""
+    """Rank 0 evaluates or saves an image, and all others wait."""
     state = initial_state(PLAIN.layout())
     extra = np.zeros(PLAIN.size)
     extra[0] = 5.0 if len(when) < 10 else 0.1
@@ -279,7 +277,7 @@ def test_a_job_that_has_always_waited_for_its_input_is_still_held_against_its_pa
 
 
 def of_two_steps(one: Table, other: Table) -> Table:
-    """One window of the steps of two."""
+    """Return one window with the sums of two steps."""
     columns = ("wall", "compute", "optimizer", "data", "wait", "save", "host", "tokens")
     sums = {name: getattr(one, name) + getattr(other, name) for name in columns}
     return replace(other, first=one.first, micro=None, **sums)

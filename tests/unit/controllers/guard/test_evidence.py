@@ -1,5 +1,5 @@
-"""False alarms are as rare as is promised, whatever the noise; what is slow is found, and found to be
-over.
+"""False alarms are as rare as promised under any noise. Slow units are found, and their recovery is found,
+too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RULES = Rules()
 
 
 def drawn(kind: str, rng: np.random.Generator, size: int) -> np.ndarray:
-    """Noise whose median absolute deviation says 1."""
+    """Return noise whose median absolute deviation corresponds to a standard deviation of 1."""
     match kind:
         case "normal":
             return rng.normal(0, 1, size)
@@ -67,7 +67,7 @@ def calm(units: int, windows: int = 12) -> ChannelState:
 @pytest.mark.parametrize("kind", ["normal", "laplace", "t"])
 @pytest.mark.parametrize("rho", [0.0, 0.5])
 def test_healthy_ranks_are_left_alone(kind: str, rho: float) -> None:
-    """At a run length of 50 windows, alarms in 8 jobs of 60 windows: 10 at most in the mean, if all were
+    """With a run length of 50 windows: alarms in 8 jobs of 60 windows each, at most 10 on average if
     independent.
     """
     rules, alarms = Rules(run_length=50, delta=0.0), 0
@@ -126,7 +126,9 @@ def test_an_alarm_ends_when_the_slowness_does() -> None:
 
 
 def watched(sigma: float, *parts: tuple[int, float]) -> ChannelState:
-    """After windows in which one of eight units is slow, so many by so much in turn."""
+    """Return the state after windows in which one of eight units is slow; `parts`: (windows, slowness) in
+    turn.
+    """
     watch, step = ChannelState.initial(8), 0
     for windows, slow in parts:
         for _ in range(windows):

@@ -1,4 +1,4 @@
-"""What telemetry holds against nodes."""
+"""Suspicions that telemetry raises against nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows become tables: once each, in order, whatever is late, lost, doubled or senseless."""
+"""Windows become tables, each once and in order, whether windows come late, twice, invalid or not at all."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_what_makes_no_sense_is_dropped(incarnation: int, bad: Window) -> None:
 
 @given(st.randoms(use_true_random=False), st.lists(st.sampled_from([1, 2, 4, 8]), min_size=3, max_size=3))
 def test_ranks_whose_windows_differ_in_length_are_put_together(random: Random, lengths: list[int]) -> None:
-    """However the ranks' own orders are mixed, all steps are in the tables once, with every rank's sums."""
+    """In any interleaving of the ranks, all steps are in the tables once, with every rank's sums."""
     collector, steps = WindowCollector(3, patience=100), 16
     told = [
         [

@@ -1,4 +1,4 @@
-"""Twenty-seven kinds of trouble, small jobs that have them, and what must come of it."""
+"""Scenarios of the guard: twenty-seven kinds of fault, jobs that have them, and the expected results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convoy_crds.nodehealth import State
 
 PLAIN = SIXTEEN_NODES
 LANES = Job(stages=2, replicas=8, lanes=4, per_node=4, seconds=20.0)
-"""A node is one stage of one replica, so that each traffic passes parts of its own."""
+"""Each node is one stage of one replica, so that every kind of traffic uses its own network parts."""
 FIVE = frozenset({5})
 NOBODY = Expected()
 IMBALANCE = frozenset({"Imbalance"})
@@ -32,7 +32,7 @@ WIDE = {
 
 
 def culprit(cause: str, also: frozenset[str] = frozenset()) -> Expected:
-    """Hardware 5 goes through everything and comes back."""
+    """Hardware 5 goes through the whole cycle and returns to service."""
     return Expected(cause, also, drained=FIVE)
 
 
@@ -41,7 +41,9 @@ def slow(size: float) -> Setup:
 
 
 def resized(world: GuardWorld) -> None:
-    """The job goes on with a quarter less, while windows of before are still under way."""
+    """The job continues with a quarter fewer ranks, while windows of the previous incarnation are still on
+    the way.
+    """
     world.train(20)
     training = world.training
     assert training is not None
@@ -58,13 +60,13 @@ def silenced(world: GuardWorld) -> None:
 
 
 def not_known(world: GuardWorld) -> list[str]:
-    """Silence is no accusation, and no good sign either."""
+    """Silence is neither evidence against a node nor a sign of health."""
     values = {one.type: one.status for one in world.health("hw5").status.conditions}
     return [] if values["Qualified"] == "Unknown" else [f"hw5 is Qualified={values['Qualified']}"]
 
 
 def renamed(world: GuardWorld) -> None:
-    """The machine is provisioned again while it is repaired, as another node on another rack."""
+    """The machine is provisioned again during its repair, as another node in another rack."""
     while world.state("hw5") is not State.REPAIRING and world.minute < 50:
         world.train(1)
     world.rename("hw5", "r9")
@@ -79,7 +81,7 @@ def known_under_both_names(world: GuardWorld) -> list[str]:
 
 
 def vanished(world: GuardWorld) -> None:
-    """It is still suspect as the job ends, is swept, and passes."""
+    """The node is still suspect when the job ends. It is then swept, and passes."""
     world.train(30)
     world.rest(20)
 
@@ -92,7 +94,7 @@ def swept_once_and_suspect(world: GuardWorld) -> list[str]:
 
 
 def link_is_found(world: GuardWorld) -> list[str]:
-    """Only pairs that happen to meet are measured: so several sweeps are asked for."""
+    """A sweep measures only the pairs that it happens to form, so several sweeps run."""
     for _ in range(20):
         if failed := {one.subject for one in world.pairs() if one.outcome is Outcome.FAIL}:
             return [] if failed == {"hw5|hw6"} else [f"sweeps of pairs fail {failed}"]
@@ -100,7 +102,7 @@ def link_is_found(world: GuardWorld) -> list[str]:
 
 
 def swept_and_passed(world: GuardWorld) -> list[str]:
-    """Its node is looked into, and nothing is found."""
+    """The node is swept and passes."""
     said = [one.outcome for one in world.verdicts.get("hw5", [])]
     return [] if said == [Outcome.PASS] else [f"sweeps said {said}"]
 
@@ -150,7 +152,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "5", "one NVLink down", Setup((Harm("nvlink", (5,), 4.0),), LANES, minutes=54),
         culprit("Communication"),
     ),
-    # To the job it is input that comes late, which is nothing to hold against hardware; a sweep tells.
+    # The job only sees late input, which is no evidence against hardware. A sweep finds the cause.
     Scenario(
         "6", "PCIe at half its lanes", Setup((Harm("pcie", (5,), 0.3),), minutes=30),
         Expected("Input", drained=FIVE),
@@ -214,7 +216,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
         Expected("Compute", drained=frozenset({5, 9})),
     ),
-    # Whether it is their samples jobs cannot tell; routine sweeps find the nodes once they are idle.
+    # Jobs cannot tell whether their samples are the cause. Routine sweeps find the nodes once they are idle.
     Scenario(
         "20a", "a whole replica, of known tokens",
         Setup((Harm("slow", (5, 13), 0.3),), replace(PLAIN, tokens=True), minutes=30, hours=45),

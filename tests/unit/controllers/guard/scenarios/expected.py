@@ -1,4 +1,4 @@
-"""What must be true of a scenario at its end, and what never on the way."""
+"""Expected results of a scenario: at its end, and at no time during it."""
 
 from __future__ import annotations
 
@@ -18,53 +18,53 @@ CYCLE = (
     State.REQUALIFYING,
     State.PROBATION,
 )
-"""What a culprit goes through."""
+"""States that a faulty node goes through."""
 MOST_OTHER = 0.1
-"""Share of the windows in which another cause may be told, while evidence gathers or is given up."""
+"""Share of windows that may report another cause, while evidence accumulates or fades."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Hardware by its number."""
+    """Expected results; hardware is given by its number."""
 
     cause: str = ""
-    """Told most of the time that the fault is there; empty: none need be."""
+    """Cause reported most of the time that the fault exists; empty: any."""
     also: frozenset[str] = frozenset()
-    """Causes that may be told besides."""
+    """Further causes that may be reported."""
     drained: frozenset[int] = frozenset()
-    """Exactly these."""
+    """Hardware that is drained: exactly these."""
     again: bool = False
-    """Each of them may be more than once."""
+    """True if each of them may be drained more than once."""
     either: frozenset[int] = frozenset()
-    """Of these nothing is asked: both is right."""
+    """Hardware without an expectation: both results are right."""
     suspect: frozenset[int] = frozenset()
-    """May come to be suspect without being drained."""
+    """Hardware that may become suspect without being drained."""
     states: Mapping[int, State] = field(default_factory=dict)
-    """At the end; all others are in service and have never been anything else."""
+    """States at the end. All other hardware is in service and was never in another state."""
     breakers: tuple[BreakerState, ...] = (BreakerState.CLOSED,)
     """States of the breaker, in order."""
     qualified: str = "True"
-    """The condition of those drained, at the end."""
+    """Status of the Qualified condition of the drained hardware at the end."""
     besides: Callable[[GuardWorld], list[str]] = lambda _: []
-    """What else is wrong."""
+    """Further checks; returns their failures."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One of the list in its order, and what is to come of it."""
+    """One scenario and its expected results."""
 
     number: str
     words: str
     setup: Setup
     expected: Expected
     happens: Callable[[GuardWorld], None] | None = None
-    """In place of training to the end: what people and machines do meanwhile."""
+    """Events during the scenario; by default the job trains to its end."""
 
     def __str__(self) -> str:
         return f"{self.number} {self.words}"
 
     def play(self, setup: Setup | None = None, seed: int = 0) -> GuardWorld:
-        """To its end."""
+        """Run the scenario to its end."""
         setup = setup or self.setup
         if self.happens is None:
             return played(setup, seed)
@@ -75,7 +75,7 @@ class Scenario:
 
 
 def wrong(world: GuardWorld, expected: Expected) -> list[str]:
-    """Everything that is not as expected, in words."""
+    """Return all deviations from the expected results, in words."""
     found = [*_causes(world, expected), *_states(world, expected), *expected.besides(world)]
     if tuple(world.breakers) != expected.breakers:
         found.append(f"the breaker was {world.breakers}")

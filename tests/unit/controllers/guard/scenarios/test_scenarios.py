@@ -1,4 +1,4 @@
-"""The whole guard under twenty-seven kinds of trouble, each of which would be found out if it failed."""
+"""The whole guard under twenty-seven kinds of fault. The test fails if the guard misses one of them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ACCUSES = {"drain": {"swapCost": "20s"}}
 
 @lru_cache(32)
 def calm(job: Job) -> GuardWorld:
-    """Nothing is wrong with it."""
+    """A job without a fault."""
     return played(Setup((), job, minutes=20, hours=1))
 
 
 @lru_cache(32)
 def slandered(job: Job) -> GuardWorld:
-    """Nothing is wrong with it, and one node is accused."""
+    """A job without a fault, with one node accused."""
     return played(Setup((LIE,), job, minutes=30, hours=1, policy=ACCUSES))
 
 
@@ -53,5 +53,5 @@ def test_a_node_that_is_touched_without_need_is_found_out(scenario: Scenario) ->
 
 
 def _quick(job: Job) -> Job:
-    """The same with windows that are neither very long nor very short."""
+    """Return the job with windows of medium length."""
     return replace(job, seconds=20.0)

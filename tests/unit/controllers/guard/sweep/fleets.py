@@ -1,4 +1,4 @@
-"""Sweeps that are played to their end."""
+"""Pair sweeps that run to their end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def members(count: int, rack: int = 4) -> list[Member]:
 def play(
     nodes: Sequence[Member], measure: Measure, settings: Settings | None = None, seed: int = 0
 ) -> tuple[PairState, list[tuple[Pair, ...]]]:
-    """Until no pair is wanted, and the rounds that it took."""
+    """Run a sweep until no pair is wanted; return its state and its rounds."""
     state = pairs.start(nodes, settings, seed)
     rounds = []
     while todo := pairs.next_round(state):

@@ -1,4 +1,4 @@
-"""Halving of groups that are slow together."""
+"""The search for faults that show in groups only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ GOOD = [f"g{at:02d}" for at in range(64)]
 def play(
     state: Halving, bad: Collection[str], least: int = 1, lost: Collection[str] = ()
 ) -> tuple[Halving, int]:
-    """Groups of at least `least` nodes are slow with a bad one; with a lost one they give nothing."""
+    """Run the search: groups of at least `least` nodes with a bad node are slow; groups with a lost node
+    give no value.
+    """
 
     def measure(group: Group) -> float | None:
         if set(group) & set(lost):
@@ -37,7 +39,7 @@ def play(
 def test_bad_nodes_are_found_whatever_their_number(count: int, data: st.DataObject) -> None:
     nodes = [f"n{at:02d}" for at in range(count)]
     bad = data.draw(st.sets(st.sampled_from(nodes), min_size=1, max_size=4))
-    # Only groups as large as the first show it: fillers must keep the size.
+    # Only groups of the original size show the fault, so fillers must keep the size.
     state, _ = play(groups.start(nodes, GOOD, 100.0), bad, least=count)
     said = {one.subject: one for one in groups.verdicts(state)}
     assert {node for node, one in said.items() if one.outcome is Outcome.FAIL} == bad

@@ -1,4 +1,4 @@
-"""Which nodes are swept although nothing asks for it."""
+"""Selection of nodes for routine sweeps."""
 
 from __future__ import annotations
 
