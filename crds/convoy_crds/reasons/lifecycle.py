@@ -22,7 +22,7 @@ class LifecycleReasons:
         "checkpoint after they are ready",
         warning=True,
     )
-    REGROW = Reason("Regrow", "{count} pods are back: the job restarts with {world} ranks")
+    REGROW = Reason("Regrow", "missing pods are ready again ({count}): the job restarts with {world} ranks")
     STATUS_BEHIND = Reason(
         "StatusBehind",
         "agents report incarnation {seen}, but the stored status has incarnation {incarnation}: the "

@@ -161,9 +161,9 @@ def _slowed() -> dict[str, Any]:
         "checkpoint": checkpoint(3, 1),
         "conditions": [
             condition("Valid", "True", "Accepted", "the spec is valid", minutes=MADE),
-            condition("Scheduled", "True", "AllScheduled", "all 4 pods are placed", minutes=LIVES[1][0]),
+            condition("Scheduled", "True", "AllScheduled", "all 4 pods are scheduled", minutes=LIVES[1][0]),
             condition("Running", "True", "Training", runs, minutes=LIVES[2][0]),
-            condition("Checkpointing", "True", "Saving", "the state is saved every 95 s to: local, peer"),
+            condition("Checkpointing", "True", "Saving", "saving every 95 s to: local, peer"),
             condition("StragglerDetected", "True", "Straggler", SLOW, minutes=found),
         ],
         "stragglers": [

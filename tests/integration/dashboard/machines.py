@@ -29,14 +29,14 @@ COST = 1060
 STATES = ("Qualified", "Qualified", "Qualified", "Quarantined", "Qualified", "Suspect", "Sweeping",
           "Repairing", "Probation", "Unverified")  # fmt: skip
 WORDS = {
-    "Quarantined": "out of service: HealthSweep sweep-71 failed it: gemm-bf16 is 31 % below its class",
+    "Quarantined": "out of service: HealthSweep sweep-71 failed the node: gemm-bf16 is 31 % below its class",
     "Suspect": "1.23 times as slow as its peers (Thermal) in default/llama-8b; it has cost "
     f"{COST} GPU-seconds",
-    "Sweeping": "HealthSweep sweep-74 is under way",
+    "Sweeping": "HealthSweep sweep-74 is running",
     "Repairing": "waits for manual to do step 1: Reboot",
     "Probation": "in service again, watched for 22 h more",
-    "Unverified": "in service, but no sweep has passed it (GuardPolicy onJoin: Accept)",
-    "Qualified": "HealthSweep sweep-70 passed it",
+    "Unverified": "in service, but no sweep has passed the node (GuardPolicy onJoin: Accept)",
+    "Qualified": "HealthSweep sweep-70 passed the node",
 }
 SINCE = {"Quarantined": 4.0, "Suspect": (SLOW_MINUTES - 2) / 60, "Sweeping": 0.2, "Repairing": 8.0,
          "Probation": 2.0, "Unverified": 10.0, "Qualified": 48.0}  # fmt: skip
@@ -77,8 +77,8 @@ def nodes(cluster: Cluster) -> None:
 
 def _suspected(name: str) -> dict[str, Any]:
     turns = (
-        ("Unverified", "Sweeping", "UnderTest", "HealthSweep sweep-64 is under way", 48.3),
-        ("Sweeping", "Qualified", "SweepPassed", "HealthSweep sweep-64 passed it", 48),
+        ("Unverified", "Sweeping", "UnderTest", "HealthSweep sweep-64 is running", 48.3),
+        ("Sweeping", "Qualified", "SweepPassed", "HealthSweep sweep-64 passed the node", 48),
         ("Qualified", "Suspect", "SlowerThanPeers", WORDS["Suspect"], SINCE["Suspect"]),
     )
     return {
@@ -167,5 +167,5 @@ def policies(cluster: Cluster) -> None:
                          "credentialsSecret": "s3-main"}, "allowedNamespaces": ["*"]},
          "status": {"conditions": [condition(
              "Ready", "False", "StoreUnreachable",
-             "the agent of node node-04 could not use it: 503 Slow Down; it is tried again", minutes=5)]}},
+             "the agent of node node-04 could not use the store: 503 Slow Down; it tries again", minutes=5)]}},
     )  # fmt: skip

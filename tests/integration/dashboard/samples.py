@@ -65,7 +65,7 @@ def jobs(cluster: Cluster, research: str) -> None:
     failed = training_job("odb-ablation-7", research, 2)
     failed["status"] = {
         "phase": "Failed", "reason": "RepeatedError", "ready": "0/2", "incarnation": 4,
-        "message": "3 times in a row, at the same step, the same error "
+        "message": "the same error occurred 3 times in a row at the same step "
         "(spec.recovery.maxIdenticalErrors=3): rank 0 on node node-03 exited with code 1. "
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x512 and 768x512)",
         "progress": running(120, 20_000, 42), "completionTime": at(minutes=41),
@@ -76,8 +76,8 @@ def jobs(cluster: Cluster, research: str) -> None:
     stuck = training_job("vit-22b", research, 16, 8)
     stuck["status"] = {
         "phase": "Pending", "reason": "Unschedulable", "ready": "0/16", "incarnation": 1,
-        "message": "pod vit-22b-worker-11 cannot be placed: 0/10 nodes are available: 10 Insufficient "
-        "nvidia.com/gpu; ask for less, or add nodes",
+        "message": "pod vit-22b-worker-11 cannot be scheduled: 0/10 nodes are available: 10 Insufficient "
+        "nvidia.com/gpu; lower its requests or add nodes",
         "pendingSince": at(minutes=26),
         "goodput": ledger("queue", queue=1560),
     }  # fmt: skip
@@ -90,8 +90,8 @@ def jobs(cluster: Cluster, research: str) -> None:
         "conditions": [
             condition(
                 "StragglerDetected", "Unknown", "DetectorDegraded",
-                "a rank that was made up to be half as slow again was not found: the ranks' times say too "
-                "little, or scatter too much; that nobody is named says nothing", minutes=8,
+                "the injected 1.5x-slow canary was not detected: timings are missing or too noisy, so "
+                '"no straggler" is not reliable', minutes=8,
             )
         ],
     }  # fmt: skip
@@ -100,7 +100,7 @@ def jobs(cluster: Cluster, research: str) -> None:
         ("gpt2-baseline", "Succeeded", "Completed", "all roles are complete", 20_000, 1, 120),
         ("moe-sweep-a", "Restarting", "FormingProcessGroup", "incarnation 6: starting 16 ranks", 4_480, 6, 4),
         ("moe-sweep-b", "Running", "Training", "incarnation 1: 16 ranks run", 9_100, 1, 0.2),
-        ("rlhf-night", "Suspended", "Suspended", "the state is saved; spec.suspend: false lets it run on",
+        ("rlhf-night", "Suspended", "Suspended", "it will go on after step 4480; to resume, set spec.suspend: false",
          4_480, 1, 190),
     ):  # fmt: skip
         body = training_job(name, "default", 8, 2)
