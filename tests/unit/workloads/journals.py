@@ -1,4 +1,4 @@
-"""A small training, its journal on any number of ranks, and what compares two trainings bit by bit."""
+"""A small training, its journal on any number of ranks, and helpers that compare two trainings bit by bit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOM = 200_000
 
 
 class Net(nn.Module):
-    """An embedding of which few rows are used in a step, and a head that is used in every other one."""
+    """An embedding of which each step uses few rows, and a head that every second step uses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Net(nn.Module):
 
 
 def groups(net: nn.Module) -> list[dict[str, Any]]:
-    """Two: what is decayed and what is not."""
+    """Return two groups: parameters with weight decay and parameters without."""
     return [
         {"params": [one for one in net.parameters() if one.dim() > 1], "weight_decay": 0.1},
         {"params": [one for one in net.parameters() if one.dim() < 2], "weight_decay": 0.0},
@@ -52,7 +52,7 @@ class Training:
         self.optimizer = make(groups(self.net))
         self.generator = torch.Generator().manual_seed(seed + 1)
         self.done = 0
-        # torch's fused SGD cannot take a first gradient where others have momentum already.
+        # torch's fused SGD cannot accept a first gradient while other parameters have momentum already.
         first = self.optimizer.param_groups[0]
         self.alternating = not (first.get("fused") and first.get("momentum"))
 
@@ -79,7 +79,7 @@ class Training:
             self.step()
 
     def twin(self, make: Make, dtype: torch.dtype = torch.float32) -> Training:
-        """Another process's objects with this state."""
+        """Return the objects of another process with this state."""
         other = Training(make, dtype, seed=99)
         other.net.load_state_dict(copy.deepcopy(self.net.state_dict()))
         other.optimizer.load_state_dict(copy.deepcopy(self.optimizer.state_dict()))
@@ -87,7 +87,7 @@ class Training:
 
 
 class Journal:
-    """The recorders of all ranks, of which each sees the same gradients, and their segments."""
+    """The recorders of all ranks, which see the same gradients, and their segments."""
 
     def __init__(self, training: Training, world: int = 1, room: int = ROOM, **more: Any) -> None:
         self.recorders = [
@@ -122,7 +122,7 @@ class Journal:
 
 
 def bits(training: Training) -> dict[str, Any]:
-    """Every parameter, state and scalar of a training."""
+    """Return every parameter, state and scalar of a training."""
     found: dict[str, Any] = {name: raw(one) for name, one in training.parameters.items()}
     for name, one in training.parameters.items():
         for key, value in training.optimizer.state.get(one, {}).items():
@@ -137,7 +137,7 @@ def raw(tensor: torch.Tensor) -> bytes:
 
 
 class Lion(torch.optim.Optimizer):
-    """As a program has it: element by element, and no class of torch's (arXiv 2302.06675)."""
+    """An optimizer of the program that works element by element and is not torch's (arXiv 2302.06675)."""
 
     def __init__(self, params: Any, lr: float = 1e-3) -> None:
         super().__init__(params, {"lr": lr, "betas": (0.9, 0.99), "weight_decay": 0.0})
@@ -160,7 +160,7 @@ class Lion(torch.optim.Optimizer):
 
 
 class Muon(torch.optim.SGD):
-    """Its update of a matrix depends on all of it."""
+    """An optimizer whose update of an element depends on the whole matrix."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:

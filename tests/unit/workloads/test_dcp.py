@@ -1,4 +1,4 @@
-"""torch.distributed.checkpoint over a rank's memory line, with a stand-in for the agent behind it."""
+"""torch.distributed.checkpoint with a rank's memory client and a stand-in for the agent."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def file(data: bytes) -> int:
 
 @dataclass
 class Agent:
-    """Keeps everything that rank 0 seals; it also stands in for SaveStatus, where a buffer is always free."""
+    """Keeps everything that rank 0 seals. It also stands in for SaveStatus, where a buffer is always free."""
 
     limit: int = 1 << 30
     buffers: list[int] = field(default_factory=list)
     saved: list[tuple[int, bytes]] = field(default_factory=list)
     questions: list[Message] = field(default_factory=list)
     shards: dict[str, bytes] = field(default_factory=dict)
-    """Of a generation that another world has saved."""
+    """Shards of a generation that a job of another world size has saved."""
     turn: int = 0
     interval: float = 0.0
     abandoned_steps: set[int] = field(default_factory=set)
-    """Steps that were given up."""
+    """Steps that were abandoned."""
     finished_writes: int = 0
-    """How often a buffer was said to be written, or not to be after all."""
+    """Number of buffers whose write was finished or aborted."""
 
     def request(self, question: Message, seconds: float = 0.0) -> tuple[Message, list[int]]:
         self.questions.append(question)
@@ -109,7 +109,7 @@ class Agent:
 
 
 def joined(agent: Agent, incarnation: int = 2) -> Any:
-    """A job whose memory the agent keeps."""
+    """Return a job whose memory the agent keeps."""
     job = convoy.join()
     context = RankContext(incarnation=incarnation, socket="/nowhere", tiers=frozenset({"local"}))
     stand_in: Any = agent
@@ -128,7 +128,7 @@ def agent() -> Iterator[Agent]:
 
 @pytest.fixture
 def job(agent: Agent) -> Any:
-    """It has begun at step 0."""
+    """A job that started at step 0."""
     job = joined(agent)
     ConvoyReader(job).close()
     return job

@@ -14,7 +14,7 @@ from convoy_workloads.runtime.errors import (
 
 
 class DistBackendError(RuntimeError):
-    """Named as torch's own."""
+    """An error with the name of torch's own."""
 
 
 GLOO = "[gloo/transport/tcp/pair.cc:544] Connection closed by peer [127.0.0.1]:1234"

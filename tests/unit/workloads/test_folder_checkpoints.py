@@ -45,7 +45,7 @@ def chosen(root: Path, incarnation: int = 2) -> Generation | None:
 
 
 def commit(checkpoints: FolderCheckpoints, step: int) -> Generation:
-    """A save of the only rank."""
+    """Save as the only rank."""
     staged = checkpoints.stage_last({"weights": torch.zeros(4)}, step)
     assert checkpoints.finish_last(staged)
     return Generation(checkpoints.incarnation, step)
@@ -114,7 +114,7 @@ def test_incarnations_are_counted_by_what_they_left(root: Path) -> None:
 def test_a_disk_that_does_not_answer_is_not_taken_for_corrupt(
     root: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Passed over for a moment's trouble, the newest generation would be lost for good."""
+    """If the newest generation were skipped for a temporary error, it would be lost for good."""
     name = {"records": storage.COMMIT, "fault": DATA}[where]
     read, digest = Path.read_bytes, storage.digest
 
@@ -160,8 +160,8 @@ def test_a_save_that_fails_is_no_generation_and_ends_nothing(
         patch.setattr(snapshot, half, full)
         assert checkpoints.start({"weights": torch.zeros(4)}, 25)
         assert not checkpoints.settle()
-    said = capsys.readouterr().err
-    assert "CHECKPOINT gen-2-25 FAILED: OSError" in said and "would resume from an older one" in said
+    log = capsys.readouterr().err
+    assert "CHECKPOINT gen-2-25 FAILED: OSError" in log and "would resume from an older one" in log
     assert chosen(root, 3) == NEWER
     newest = commit(checkpoints, 35)
     assert storage.generations(root) == [NEWER, newest]

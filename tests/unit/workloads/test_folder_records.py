@@ -20,7 +20,7 @@ TORN, FLYING = Generation(1, 22), Generation(2, 30)
 
 
 @pytest.mark.parametrize(
-    ("committed", "newest", "unreadable", "gone"),
+    ("committed", "newest", "unreadable", "deleted"),
     [
         ([A], A, [], [TORN]),
         ([A, B], B, [], []),
@@ -36,10 +36,10 @@ TORN, FLYING = Generation(1, 22), Generation(2, 30)
     ],
 )  # fmt: skip
 def test_what_may_go_once_a_generation_is_committed(
-    committed: list[Generation], newest: Generation, unreadable: list[Generation], gone: list[Generation]
+    committed: list[Generation], newest: Generation, unreadable: list[Generation], deleted: list[Generation]
 ) -> None:
     present = [*committed, FLYING, *([TORN] if newest > TORN else [])]
-    wanted = [one for one in gone if one in present]
+    wanted = [one for one in deleted if one in present]
     assert superseded(present, committed, newest, unreadable) == wanted
 
 

@@ -74,7 +74,7 @@ def test_when_steps_ended_is_wall_clock_time(tmp_path: Path, monkeypatch: pytest
     writer.record_save(0.5)
     assert firsts == [True, False, False, False]
     heartbeat = read(str(path))
-    # Said again, or of a step that was done before, it is no news.
+    # A repeated or an earlier step does not count as progress.
     assert (heartbeat.step, heartbeat.step_ms, heartbeat.first_step_ms) == (42, 101_000, 100_000)
     assert (heartbeat.state, heartbeat.checkpoint_ms) == (STEPPING, 1750)
 

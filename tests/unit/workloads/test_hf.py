@@ -1,4 +1,6 @@
-"""Trainer's events, in the order in which Trainer has them: an interrupted training ends as a calm one."""
+"""Trainer's events in Trainer's order: an interrupted training ends with the result of an uninterrupted
+one.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 
 class Crash(Exception):
-    """A fault, in the middle of a step."""
+    """An error in the middle of a step."""
 
 
 class Loader:
-    """Shuffles by epoch and can pass over batches, as accelerate's DataLoaderShard does."""
+    """Shuffles by epoch and can skip batches, as accelerate's DataLoaderShard does."""
 
     def __init__(self) -> None:
         self.skip_batches = 0
@@ -44,7 +46,7 @@ class Loader:
         return (SAMPLES + EACH - 1) // EACH
 
     def __iter__(self) -> Iterator[list[int]]:
-        torch.randint(1000, ())  # as torch's iterators draw a seed for their workers
+        torch.randint(1000, ())  # torch's iterators draw a seed for their workers in the same way.
         self.set_epoch(self.iteration)
         order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(self.iteration)).tolist()
         for number in range(len(self)):
@@ -55,7 +57,7 @@ class Loader:
 
 @dataclass
 class State:
-    """Of TrainerState what a callback may look at."""
+    """The fields of TrainerState that a callback may read."""
 
     max_steps: int
     global_step: int = 0
@@ -85,7 +87,7 @@ class Run:
     def train(
         self, follower: TrainerFollower, crash: int = 0, evaluate: Callable[[int], bool] = lambda _: False
     ) -> None:
-        """The loop of Trainer (transformers 4.56 and 5.23), as far as callbacks see it."""
+        """Run the loop of Trainer (transformers 4.56 and 5.23), as far as callbacks see it."""
         loader = Loader()
         control = SimpleNamespace(should_training_stop=False)
         objects = {
@@ -152,7 +154,7 @@ class Run:
 
 
 class Settled(TrainerFollower):
-    """Every step is saved before the next one."""
+    """A follower that completes the save of every step before the next one."""
 
     def on_step_begin(self, *args: Any, **objects: Any) -> None:
         super().on_step_begin(*args, **objects)
@@ -165,7 +167,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CONVOY_CHECKPOINT_DIR", str(tmp_path / "saved"))
     monkeypatch.setenv("CONVOY_CHECKPOINT_SECONDS", "0.000001")
     (tmp_path / "saved").mkdir()
-    # Every step is saved, and before the next one.
+    # The save of every step is complete before the next step.
     monkeypatch.setattr(FolderCheckpoints, "due", FolderCheckpoints.settle)
     return tmp_path / "saved"
 

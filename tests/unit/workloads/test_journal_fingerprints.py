@@ -48,7 +48,7 @@ def test_form_and_type_are_part_of_it() -> None:
 
 
 def test_a_print_is_the_same_everywhere() -> None:
-    """It is compared by another process, perhaps with another version of torch."""
+    """Another process, perhaps with another version of torch, compares the fingerprint."""
     assert fingerprint_of(torch.arange(10_000, dtype=torch.int64)) == "1e1af48be8186917b1615db210b4f9b4"
 
 

@@ -1,4 +1,4 @@
-"""What the rules cannot see is found by replaying a sample aside; and what is done then."""
+"""The replay of a sample, which finds what the rules cannot see, and the reaction to a difference."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def momentum(params: Any) -> torch.optim.Optimizer:
 
 
 class Global(Lion):
-    """As if it worked element by element, and it does not: it looks at how many parameters there are."""
+    """Claims to work element by element, but depends on the number of parameters."""
 
     def step(self, closure: Any = None) -> Any:
         count = sum(len(group["params"]) for group in self.param_groups)
@@ -40,7 +40,7 @@ class Global(Lion):
 
 
 class Private(Lion):
-    """With attributes of its own."""
+    """An optimizer with attributes of its own."""
 
     def __init__(self, params: Any) -> None:
         super().__init__(params)
@@ -83,7 +83,7 @@ def test_a_weight_that_is_edited_where_torch_does_not_count_it_is_found() -> Non
     assert journal.recorders[0].reason == ""
     found = find_difference(sample, live.optimizer, live.parameters, journal.segments)
     assert found == "two.weight"
-    # A sample that does not hold it cannot find it: samples take turns.
+    # A sample without the parameter cannot find it. Samples take turns.
     other = copy_sample(live.optimizer, live.parameters, ["one.bias"])
     assert find_difference(other, live.optimizer, live.parameters, journal.segments) != "two.weight"
 

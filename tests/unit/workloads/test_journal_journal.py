@@ -1,4 +1,4 @@
-"""A rank's journal beside its saves: what it writes, and what a restore makes of it."""
+"""A rank's journal of its saves: the content of segments, and their use in a restore."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOM = 600_000
 
 
 class Net(nn.Module):
-    """With buffers that move, and a part that is frozen."""
+    """A model with changing buffers and a frozen part."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ def target() -> memoryview:
 
 
 def after_full_save(run: Run, journal: Journal) -> bytearray:
-    """A full save with the coming steps in the buffer `a`."""
+    """Make a full save and record the coming steps into buffer `a`."""
     base = run.full()
     journal.on_full_save(run.generation)
     journal.open("a", target())
@@ -158,7 +158,7 @@ def test_what_is_frozen_is_in_no_segment_until_somebody_writes_to_it() -> None:
 
 
 def test_what_is_frozen_and_written_to_behind_torchs_back_comes_back() -> None:
-    """As a momentum encoder is: torch counts no write through `.data`."""
+    """A momentum encoder does this: torch does not count writes through `.data`."""
     run = Run()
     journal = run.journal()
     run.train(2)
@@ -179,7 +179,7 @@ def test_a_replay_that_makes_something_else_is_seen() -> None:
     journal = run.journal()
     run.train(2)
     base = after_full_save(run, journal)
-    journal._sample = None  # it need not have met the parameter
+    journal._sample = None  # The sample need not contain the parameter.
     run.train(1)
     run.model.two.weight.data[0, 0] += 1
     buffer = journal._target

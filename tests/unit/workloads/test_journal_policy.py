@@ -1,4 +1,6 @@
-"""Fewest bytes, within the time that a restore may take. Figures: TierCheck's research, measured on a GPT."""
+"""The choice with the fewest bytes within the allowed restore time. Figures: TierCheck's research, measured
+on a GPT.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ PARAMETERS = 1_000_000
 
 
 def kinds(full: float, gradient: float, steps: range) -> str:
-    """The choice for each number of steps between two saves, its first letter."""
+    """Return the first letter of the choice for each number of steps between two saves."""
     tensors = Tensors(int(full * PARAMETERS), int(gradient * PARAMETERS))
     return "".join(choose(tensors, ChainPosition(count, count, 0), FAST).kind[0] for count in steps)
 
@@ -26,12 +28,12 @@ def kinds(full: float, gradient: float, steps: range) -> str:
 @pytest.mark.parametrize(
     "what, full, gradient, most",
     [
-        # Against the best lossless difference of states over ten steps, 8.9 bytes a parameter.
+        # Compared with the best lossless difference of states over ten steps: 8.9 bytes per parameter.
         ("fp32, dense", 8.9, 3.36, 2),
         ("fp32, sparse embedding", 8.9, 2.76, 3),
         ("bf16, dense", 8.9, 1.36, 6),
         ("bf16, sparse embedding", 8.9, 1.11, 8),
-        # Against all, uncompressed: value and two moments in fp32.
+        # Compared with everything uncompressed: value and two moments in fp32.
         ("fp32, raw", 12, 4, 2),
         ("bf16 gradients of fp32, raw", 12, 2, 5),
         ("bf16 with fp32 master and moments, raw", 14, 2, 6),
@@ -59,7 +61,7 @@ def test_what_is_refused_is_written_in_full_and_says_why() -> None:
     "step, read, base, gradient, most",
     [
         (1e-6, 1e12, 10**12, 1, MOST_STEPS),
-        (0.1, 1e9, 10**9, 0, 9),  # 10 steps of 0.1 s are no less than the second that a full save takes
+        (0.1, 1e9, 10**9, 0, 9),  # 10 steps of 0.1 s take as long as the 1 s of a full save.
         (0.1, 1e9, 10**9 + 10**8, 0, 10),
         (0.0, 1e9, 12 * 10**9, 4 * 10**9, 2),
         (0.5, 1e9, 12 * 10**9, 10**9, 7),

@@ -1,4 +1,4 @@
-"""The state behind a journal comes back bit for bit, or is refused before anything is changed."""
+"""A replayed journal gives the saved state bit for bit, or it is refused before anything is changed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def maker(name: str, kernel: str = "loop") -> Make:
 
 
 def recorded(make: Make, dtype: torch.dtype = torch.float32, world: int = 1, before: int = 3) -> Any:
-    """A training that is 50 steps behind its base, in five segments, and a twin that holds the base."""
+    """Return a training that is 50 steps after its base, in five segments, and a twin that holds the base."""
     live = Training(make, dtype)
     live.steps(before)
     twin = live.twin(make, dtype)
@@ -70,7 +70,7 @@ def test_fifty_steps_come_back_bit_for_bit(name: str, kernel: str, dtype: torch.
     assert bits(twin) != bits(live)
     assert replay(twin.optimizer, twin.parameters, journal.segments) == 50
     assert bits(twin) == bits(live)
-    # The two go on alike: nothing that matters is anywhere else.
+    # Both continue alike, so no relevant state is stored anywhere else.
     twin.generator, twin.done = copy.deepcopy(live.generator), live.done
     live.steps(2)
     twin.steps(2)
@@ -131,7 +131,7 @@ def test_a_scheduler_that_has_wrapped_the_step_is_no_obstacle() -> None:
         schedule.step()
     journal.seal()
     replay(twin.optimizer, twin.parameters, journal.segments)
-    # The rate that the scheduler set after the last step is there too.
+    # The learning rate that the scheduler set after the last step is restored too.
     assert twin.optimizer.param_groups[0]["lr"] == schedule.get_last_lr()[0] != 0.01
     assert bits(twin) == bits(live)
 
@@ -157,7 +157,7 @@ def test_steps_that_a_gradient_scaler_skips_are_skipped_again(kernel: str) -> No
         skipped += scaler.get_scale() < before
     journal.seal()
     assert skipped == 2
-    # A fused kernel is called all the same, and told that the step is void.
+    # A fused kernel is called all the same, with a mark that the step is void.
     assert replay(twin.optimizer, twin.parameters, journal.segments) == (8 if kernel == "fused" else 6)
     assert bits(twin) == bits(live)
     assert not hasattr(twin.optimizer, "found_inf")
@@ -293,7 +293,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "different scalars",
     ),
     "a gradient in part": (lambda all_: [with_step(all_[0], pieces=()), *all_[1:]], "is missing"),
-    "a part with other strides": (lambda all_: [transposed(all_[0]), *all_[1:]], "different types or strides"),
+    "a part with other strides": (
+        lambda all_: [transposed(all_[0]), *all_[1:]],
+        "different types or strides",
+    ),
     "parts of other sizes": (
         lambda all_: [with_head(one, shares=all_[0].head.shares) for one in all_],
         "do not form one parameter",
@@ -328,7 +331,7 @@ def test_a_switch_of_the_kernel_is_refused(was: str, now: str) -> None:
 
 
 def test_the_kernel_matters() -> None:
-    """Why a switch is refused: with it the bits are others, on most processors."""
+    """On most processors another kernel gives other bits. That is why a switch is refused."""
     _, _, journal = recorded(maker("adamw", "fused"), before=0)
     states = []
     for kernel in ("fused", "foreach"):
@@ -360,7 +363,7 @@ def test_a_kernel_goes_through_json() -> None:
 
 
 def test_more_threads_are_another_kernel() -> None:
-    """SGD in 16 bits rounds otherwise where a thread's share ends."""
+    """SGD in 16 bits rounds differently at the end of a thread's share."""
     live = Training(maker("sgd"))
     journal = Journal(live)
     before = torch.get_num_threads()

@@ -1,4 +1,6 @@
-"""Any steps go into a segment and come out of it; other bytes are refused, or are the digest's to find."""
+"""Any steps can be written to a segment and read from it. Other bytes are refused, or the digest finds
+them.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def shares(draw: Any, name: str) -> Share:
 
 
 def noise(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """Any bits at all: NaNs with payloads, infinities, denormals."""
+    """Return arbitrary bits: NaNs with payloads, infinities, denormals."""
     generator = torch.Generator().manual_seed(seed)
     count = torch.Size(shape).numel() * dtype.itemsize
     return torch.randint(0, 256, (count,), dtype=torch.uint8, generator=generator).view(dtype).view(shape)
@@ -104,7 +106,7 @@ def embedding(dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def small() -> tuple[bytearray, int]:
-    """Two steps with all that there is: rows, a dense gradient, one that is missing, a tensor."""
+    """Return two steps with every feature: rows, a dense gradient, a missing gradient, a tensor."""
     own = (Share("e", (0, 0), (400, 3), (400, 3)), Share("b", (1,), (4,), (5,)))
     target = bytearray(b"\x77" * 4096)
     writer = SegmentWriter(memoryview(target), Head(0, 1, "g1", 0, 0, "s", KERNEL, own))
@@ -126,8 +128,9 @@ def content(segment: Segment) -> Any:
 
 
 def test_every_changed_byte_is_refused_or_changes_the_digest_of_the_whole() -> None:
-    """`read` refuses what it would be led astray by: the first 64 bytes and the index. Tensors are not its
-    matter: a caller compares the digest of the whole, as agents do chunk by chunk."""
+    """`read` refuses changes in the first 64 bytes and in the index, which could mislead it. It does not
+    check tensors: a caller compares the digest of the whole, as agents do chunk by chunk.
+    """
     target, size = small()
     whole = bytes(target[:size])
     index = int.from_bytes(whole[8:16], "little")
@@ -161,7 +164,7 @@ def test_other_bytes_are_no_segment(data: bytes, cut: int) -> None:
 
 
 def forged(change: Any) -> bytes:
-    """A segment whose index says something else, with the digest that fits."""
+    """Return a segment with a changed index and a matching digest."""
     target, size = small()
     start = int.from_bytes(target[8:16], "little")
     body = json.loads(target[start:size])
@@ -172,7 +175,7 @@ def forged(change: Any) -> bytes:
 
 
 def put(*way: Any) -> Any:
-    """Sets what lies at the end of a way through the index."""
+    """Return a function that sets the value at a path through the index."""
 
     def change(body: Any) -> None:
         *path, last, value = way
@@ -303,7 +306,7 @@ def test_rows_come_back_with_all_their_bits() -> None:
 
 @pytest.mark.parametrize("left", range(0, 8000, 500))
 def test_a_step_that_found_room_can_be_sealed(left: int) -> None:
-    """What is said of many small gradients is more than they are."""
+    """The index entries of many small gradients are larger than the gradients."""
     filled, size = small()
     shares_ = tuple(Share(f"w{number}", (), (), ()) for number in range(100))
     target = bytearray(14_000 + left)
@@ -334,7 +337,7 @@ def test_rows_are_held_only_where_that_is_smaller() -> None:
     assert rows.nonzero_rows(torch.zeros(400)) is None
     assert rows.nonzero_rows(torch.zeros(3, 400).t()) is None
     assert rows.nonzero_rows(torch.zeros(400, 0)) is None
-    # Where no probe looks: a row of 3 floats with its index is 16 bytes, without 12.
+    # No probe reads these rows. A row of 3 floats with its index has 16 bytes, without it 12.
     probed = torch.ones(6400, 3)
     probed[::100] = 0
     assert rows.nonzero_rows(probed) is None

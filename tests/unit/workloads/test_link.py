@@ -66,7 +66,7 @@ def test_the_first_step_does_not_wait_for_the_next_fold(
     assert [agent.receive().get("step") for _ in range(2)] == [None, 0]
     rank.progress({"type": "progress", "step": 1}, urgent=True)
     assert agent.receive()["step"] == 1
-    # The next is folded: it goes with the end of the link.
+    # The next message waits and is sent when the link closes.
     rank.progress({"type": "progress", "step": 2})
     rank.close()
     assert agent.receive()["step"] == 2
@@ -74,20 +74,20 @@ def test_the_first_step_does_not_wait_for_the_next_fold(
 
 def test_it_reconnects_and_receives_messages(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "RECONNECT_SECONDS", (0.01, 0.01))
-    told, heard = AgentNotices(), threading.Event()
+    notices, received = AgentNotices(), threading.Event()
 
     def on_message(message: Message) -> None:
-        told.on_message(message)
-        heard.set()
+        notices.on_message(message)
+        received.set()
 
     rank = RankLink(agent.path, {"type": "hello"}, on_message)
-    for said in ({"type": "unknown"}, {"type": "refused", "incarnation": 1, "step": 5, "seen": 2}):
+    for message in ({"type": "unknown"}, {"type": "refused", "incarnation": 1, "step": 5, "seen": 2}):
         agent.accept()
         assert agent.receive()["type"] == "hello"
-        assert not told.stale
-        agent.send(said)
-        assert heard.wait(30)
-        heard.clear()
+        assert not notices.stale
+        agent.send(message)
+        assert received.wait(30)
+        received.clear()
         agent.hang_up()
-    assert told.stale
+    assert notices.stale
     rank.close()

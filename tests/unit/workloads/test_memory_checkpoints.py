@@ -1,4 +1,4 @@
-"""What a save in memory is said to cost, with a stand-in for the agent."""
+"""The reported cost of a save in memory, with a stand-in for the agent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ STATE = {"weights": torch.ones(1000)}
 
 @pytest.fixture
 def memory(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> MemoryCheckpoints:
-    """Copies take `COPY` seconds of its clock; dealing and making room take `ONCE`."""
+    """Checkpoints on a manual clock: copies take `COPY` seconds; planning and the reservation of memory
+    take `ONCE`.
+    """
     clock = [100.0]
     now = SimpleNamespace(monotonic=lambda: clock[0])
     for module in (checkpoints, in_flight_save, planned):

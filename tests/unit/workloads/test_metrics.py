@@ -16,14 +16,14 @@ from convoy_workloads.runtime.progress import Meter
 
 
 class OneElement:
-    """As a tensor: a float by conversion."""
+    """Like a tensor: it converts to a float."""
 
     def __float__(self) -> float:
         return 0.5
 
 
 class Array:
-    """As an array of NumPy that has axes: no float by conversion, though it may have one element."""
+    """Like an array of NumPy with axes: it does not convert to a float, although it may have one element."""
 
     def __init__(self, *elements: complex) -> None:
         self._elements = elements
@@ -106,7 +106,7 @@ def test_what_is_no_number_is_refused_by_name(value: Any) -> None:
     ],
 )
 def test_a_name_of_another_framework_is_told_what_it_may_be_here(name: str, near: str) -> None:
-    """ray-project/ray#12553, #50443: names with slashes, dots and dashes are those of other frameworks."""
+    """ray-project/ray#12553, #50443: other frameworks use names with slashes, dots and dashes."""
     with pytest.raises(ValueError, match=rf"begins with a letter; '{near}' would be valid$"):
         Metrics().record(1, {name: 1.0})
     Metrics().record(1, {near: 1.0})

@@ -1,4 +1,4 @@
-"""The state that an optimizer is given to be loaded into is the one that torch would have made."""
+"""The allocated state of an optimizer equals the state that torch would have created."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model(dtype: torch.dtype = torch.float32) -> torch.nn.Module:
 
 
 def kinds(state: dict[str, Any]) -> dict[str, Any]:
-    """Of every entry its kind, and for tensors no values."""
+    """Return the type of every entry; of tensors, everything except the values."""
     return {
         name: {
             key: (one.shape, one.dtype, one.device, one.stride()) if isinstance(one, torch.Tensor) else one

@@ -1,4 +1,4 @@
-"""What ranks have different values of under one name: two of them train, save, and others go on from that."""
+"""Values that differ between ranks under one name: two ranks train and save, others continue."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from convoy_workloads.runtime.tiers.rank_collectives import gather
 
 WORLD, BEFORE, AFTER = 2, 4, 4
 LARGE = SMALL_BYTES // 4 + 1
-"""Floats of a tensor that is compared."""
+"""Number of floats in a tensor that is compared."""
 
 
 class Sampler:
-    """Each rank has a place of its own, a generator, a large table of its own, and a large one of all."""
+    """Each rank has its own position, generator and large table, and all share another large table."""
 
     def __init__(self, rank: int) -> None:
         self.place = 1000 * (rank + 1)
@@ -47,7 +47,7 @@ class Sampler:
 
 
 class Run:
-    """A rank's program."""
+    """The program of one rank."""
 
     def __init__(self, rank: int, seed: int, broadcast: bool) -> None:
         torch.manual_seed(seed)
@@ -82,7 +82,7 @@ class Run:
 
 
 Kept = Callable[[dict[str, Any], Any], Callable[[dict[str, Any]], None]]
-"""Saves a state with all ranks; what loads it again."""
+"""A function that saves a state with all ranks and returns a function that loads it again."""
 
 
 def in_memory(state: dict[str, Any], folder: Path) -> Callable[[dict[str, Any]], None]:
@@ -129,7 +129,7 @@ def goes_on(rank: int, folder: Path, keep: Kept, broadcast: bool) -> None:
     second.train(AFTER)
     assert second.bits() == first.bits()
 
-    # With another number of ranks, all take what rank 0 had.
+    # With another number of ranks, all ranks get rank 0's version.
     other = Run(rank, 3, broadcast)
     state = other.state.load_target()
     load(state)
@@ -137,8 +137,8 @@ def goes_on(rank: int, folder: Path, keep: Kept, broadcast: bool) -> None:
     places = gather((other.sampler.place, other.model.module[1].running_mean.tolist()), dist.group.WORLD)  # type: ignore[index,union-attr,operator]
     assert places[0] == places[1]
     assert places[0][0] == 1000 + BEFORE
-    dist.barrier()  # neither leaves while the other still needs it
-    os._exit(0)  # how gloo's threads end is not what is tested
+    dist.barrier()  # Neither rank leaves while the other still needs it.
+    os._exit(0)  # The end of gloo's threads is not part of the test.
 
 
 @pytest.mark.parametrize("broadcast", [True, False], ids=["rank 0's buffers for all", "buffers of their own"])
@@ -157,12 +157,12 @@ def test_every_rank_gets_back_what_was_its_own(tmp_path: Path, keep: Kept, broad
 def test_large_tensors_that_ranks_share_are_saved_once_and_small_ones_by_the_lowest() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     states = [TrainingState(rank, model, None, {"sampler": Sampler(rank)}, WORLD) for rank in range(WORLD)]
-    told: list[Any] = []
+    digests: list[Any] = []
     for state in states:
-        state.compare(lambda mine: told.append(mine) or [mine])  # type: ignore[func-returns-value]
+        state.compare(lambda mine: digests.append(mine) or [mine])  # type: ignore[func-returns-value]
     for state in states:
         state._differ = None
-        state.compare(lambda _: told)
+        state.compare(lambda _: digests)
     plans = planning.without_duplicates([planning.StateSnapshot(state.collect()).local for state in states])
     names = [{item.index.fqn for item in plan.items} for plan in plans]
     apart = {"buffers.1.running_mean", "extra.sampler.place", "extra.sampler.own", "generators"}

@@ -1,4 +1,4 @@
-"""Ranks that wait for the first one to listen."""
+"""The wait of the other ranks until the first one listens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def place(rank: int) -> rank_context.RankContext:
 
 @pytest.fixture
 def port() -> int:
-    """A port at which nobody listens."""
+    """A port without a listener."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

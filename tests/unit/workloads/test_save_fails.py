@@ -1,4 +1,4 @@
-"""A save that fails on one of two ranks: the other one hears of it, and both save again later."""
+"""A save that fails on one of two ranks: the other rank learns of it, and both save again later."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from convoy_workloads.runtime.tiers.values import UnsavableError
 
 WORLD = 2
 SECONDS = 20.0
-"""For which a rank waits for the other one."""
+"""Seconds that a rank waits for the other one."""
 
 
 def state(rank: int, own: Any = 1) -> dict[str, Any]:
@@ -34,14 +34,14 @@ def state(rank: int, own: Any = 1) -> dict[str, Any]:
 
 @dataclass
 class Ranks:
-    """One of the two, in its process."""
+    """One of the two ranks, in its process."""
 
     rank: int
     agent: Agent
     memory: MemoryCheckpoints
 
     def fails(self, step: int, own: Any) -> None:
-        """Rank 1 has `own`, which has no exact form."""
+        """Save a value `own` without exact form on rank 1, and expect the failure."""
         wanted, text = (UnsavableError, "^own1: ") if self.rank else (OtherRankFailed, "^rank 1: Unsav.*own1")
         with pytest.raises(wanted, match=text):
             self.memory.start(state(self.rank, own if self.rank else 1), step)
@@ -67,7 +67,7 @@ def at_a_later_save(ranks: Ranks) -> None:
 
 @dataclass
 class Journal:
-    """Closes its segment, or cannot."""
+    """Closes its segment, or raises an error."""
 
     error: Exception | None
     ready: bool = True
@@ -86,10 +86,10 @@ class Journal:
 def at_a_segment_of_the_journal(ranks: Ranks) -> None:
     ranks.saves(1)
     journal: Any = Journal(UnsavableError("own1: it is odd") if ranks.rank else None)
-    ranks.memory._journalling._journal = journal
+    ranks.memory._journal_saves._journal = journal
     ranks.fails(2, 1)
     assert journal.reasons
-    ranks.memory._journalling._journal = None
+    ranks.memory._journal_saves._journal = None
     ranks.saves(2)
 
 
@@ -110,14 +110,16 @@ def in_the_middle_of_the_copy(ranks: Ranks) -> None:
         assert ranks.agent.finished_writes == finished_writes + 1, "the buffer may be written again"
     else:
         assert ranks.memory.start(state(0), 1) and ranks.memory.settle()
-    # It is not tried again, with the group or without.
+    # The save is not tried again, with the group or without.
     staged = ranks.memory.stage_last(state(ranks.rank), 1)
     assert staged == (None if ranks.rank else Generation(1, 1))
     ranks.saves(2)
 
 
 def breaks(ranks: Ranks, failing: int, owner: Any, name: str, save: Callable[[int], Any]) -> None:
-    """`owner.name` raises on one rank in a save: both hear of it at once, and the next save succeeds."""
+    """Let `owner.name` raise on one rank during a save. Both ranks fail at once, and the next save
+    succeeds.
+    """
 
     def broken(*_: Any) -> None:
         raise RuntimeError("it is odd")
@@ -148,7 +150,7 @@ def where_a_buffer_is_waited_for(ranks: Ranks) -> None:
 
 
 def run(scenario: Callable[[Ranks], None], rank: int, meeting: str) -> None:
-    """In a process of its own."""
+    """Run the scenario in a process of its own."""
     dist.init_process_group(
         "gloo", f"file://{meeting}", timedelta(seconds=SECONDS), world_size=WORLD, rank=rank
     )
@@ -160,8 +162,8 @@ def run(scenario: Callable[[Ranks], None], rank: int, meeting: str) -> None:
     memory.ready(torch.nn.Linear(100, 10), None)
     memory._worker.join(SECONDS)
     scenario(Ranks(rank, agent, memory))
-    dist.barrier()  # neither leaves while the other still needs it
-    os._exit(0)  # how gloo's threads end is not what is tested
+    dist.barrier()  # Neither rank leaves while the other still needs it.
+    os._exit(0)  # The end of gloo's threads is not part of the test.
 
 
 @pytest.mark.parametrize(

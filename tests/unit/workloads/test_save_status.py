@@ -1,4 +1,4 @@
-"""Which buffer a rank may write, by what its agent says and when it was asked."""
+"""The buffer that a rank may write, depending on the agent's responses and the time of each request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIVE = Generation(1, 5)
 
 
 class Client:
-    """Answers when the test says so."""
+    """Responds when the test provides a response."""
 
     def __init__(self) -> None:
         self.requests: queue.Queue[str] = queue.Queue()
@@ -35,7 +35,7 @@ class Client:
         self.requests.put(question["known"])
         found = self.responses.get()
         if found is None:
-            # The thread that asks has no end; the test has.
+            # The polling thread never ends, but the test does.
             self.over.set()
             threading.Event().wait()
         if isinstance(found, Exception):
@@ -44,7 +44,7 @@ class Client:
 
 
 def stand(buffer: str = "", holds: tuple[int, ...] = (), **marks: int) -> str:
-    """What the agent of incarnation 1 says."""
+    """Return the status that the agent of incarnation 1 sends."""
     return json.dumps(
         {
             "buffer": buffer,
@@ -65,9 +65,9 @@ class Scene:
     def next_request(self) -> str:
         return self.client.requests.get(timeout=SECONDS)
 
-    def respond(self, answer: Any) -> str:
-        """Answers the question that is open; what the next one knows."""
-        self.client.responses.put(answer)
+    def respond(self, response: Any) -> str:
+        """Respond to the open request. Return the status that the next request knows."""
+        self.client.responses.put(response)
         return self.next_request()
 
 
@@ -89,7 +89,7 @@ def test_a_buffer_that_is_written_is_free_by_no_answer_to_an_earlier_question(sc
     scene.respond(stand("0-0"))
     scene.status.start_write("0-0", FIVE)
     assert scene.status.buffer == ""
-    # Asked before the agent knew of the save, answered late.
+    # The request was sent before the agent knew of the save, and the response is late.
     scene.respond(stand("0-0", local=3))
     assert scene.status.buffer == ""
     scene.respond(stand("0-1", local=4))
@@ -108,7 +108,7 @@ def test_a_save_that_failed_frees_its_buffer_with_the_next_question(scene: Scene
     scene.respond(stand("0-0"))
     scene.status.start_write("0-0", FIVE)
     scene.status.finish_write()
-    scene.respond(stand("0-0", local=1))  # was asked before
+    scene.respond(stand("0-0", local=1))  # This request was sent before.
     assert scene.status.buffer == ""
     scene.respond(stand("0-0", local=2))
     assert scene.status.buffer == "0-0"
@@ -136,11 +136,11 @@ def test_what_is_kept_no_more_before_it_stood_was_given_up(scene: Scene) -> None
     assert not scene.status.abandoned(FIVE), "a later one stands"
 
 
-@pytest.mark.parametrize("answer", [AgentUnavailable("gone"), "no json", json.dumps({"buffer": "0-0"})])
-def test_an_agent_that_is_away_or_talks_nonsense_frees_nothing(scene: Scene, answer: Any) -> None:
+@pytest.mark.parametrize("response", [AgentUnavailable("gone"), "no json", json.dumps({"buffer": "0-0"})])
+def test_an_agent_that_is_away_or_talks_nonsense_frees_nothing(scene: Scene, response: Any) -> None:
     scene.respond(stand("0-0"))
     scene.status.start_write("0-0", FIVE)
-    scene.respond(answer)
+    scene.respond(response)
     assert scene.status.buffer == ""
 
 
@@ -151,14 +151,14 @@ def test_the_time_of_a_save_is_taken_once_for_each_tier(
     monkeypatch.setattr(save_status, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=time.sleep))
     assert (scene.status.seconds_to(LOCAL), scene.status.seconds_to(PEER)) == (0.0, 0.0)
     scene.status.start_write("0-0", FIVE)
-    for moment, said in [
-        (101.0, stand("0-1", (5,), local=4, peer=4)),  # of others
+    for moment, response in [
+        (101.0, stand("0-1", (5,), local=4, peer=4)),  # The status of other saves.
         (102.0, stand("0-1", (5,), local=5, peer=4)),
         (107.0, stand("0-1", (5,), local=5, peer=5)),
         (150.0, stand("0-1", (5,), local=5, peer=5)),
     ]:
         clock[0] = moment
-        scene.respond(said)
+        scene.respond(response)
     assert (scene.status.seconds_to(LOCAL), scene.status.seconds_to(PEER)) == (2.0, 7.0)
 
 

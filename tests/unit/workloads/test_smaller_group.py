@@ -1,4 +1,4 @@
-"""A rank whose process group is not the job's is warned of at its first step."""
+"""A rank whose process group is not the job's gets a warning at its first step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convoy_workloads.runtime.telemetry.step_recorder import StepRecorder
 
 
 class Optimizer:
-    """Stands for one of torch's."""
+    """A stand-in for one of torch's optimizers."""
 
 
 @pytest.mark.parametrize(

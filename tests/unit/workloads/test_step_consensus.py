@@ -23,7 +23,7 @@ def test_what_one_wishes_all_do(requests: list[StepRequest]) -> None:
 
 
 class Lockstep:
-    """A maximum over ranks stepped one after the other: known once all have given theirs."""
+    """A maximum over ranks that run in turn. The result is known once all ranks have contributed."""
 
     def __init__(self, world: int) -> None:
         self._world = world
@@ -52,7 +52,9 @@ class Lockstep:
     st.lists(st.booleans(), min_size=12, max_size=12),
 )
 def test_all_ranks_stop_after_the_same_step_whoever_is_asked_when(asked: list[int], due: list[bool]) -> None:
-    """`asked[r]`: the step before which rank r gets SIGTERM (12: never); `due`: when rank 0 wishes a save."""
+    """`asked[r]`: the step before which rank r gets SIGTERM (12: never). `due`: the steps at which rank 0
+    requests a save.
+    """
     world = len(asked)
     lockstep = Lockstep(world)
     gates = [StepConsensus(lockstep.of(rank)) for rank in range(world)]

@@ -1,4 +1,4 @@
-"""How long collectives take: on the processor, on a device that tells later, and where something fails."""
+"""The measured duration of collectives: on the CPU, on a device that reports later, and after errors."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Mark:
 
 
 class Run:
-    """A recorder, and a module in place of torch.distributed whose calls take the time they are told."""
+    """A recorder, and a stand-in for torch.distributed whose calls take a given time."""
 
     def __init__(self, device: str | None = None) -> None:
         self.now, self.stream, self.passed, self.fails = 100.0, 0.0, -1.0, ""
         self.device, self.capturing, self.traced = device, False, False
-        self.told: list[dict[str, Any]] = []
+        self.reported: list[dict[str, Any]] = []
         self.asked: list[Any] = []
         self.recorder = StepRecorder(lambda: self.now)
-        self.recorder.send = self.told.append
+        self.recorder.send = self.reported.append
         self.collectives = CollectiveTimer(self.recorder, self, lambda: self.now)
         run = self
 
@@ -81,7 +81,7 @@ class Run:
     def step(self, number: int) -> list[dict[str, Any]]:
         self.now += 1.0
         self.recorder.step(number)
-        found: list[dict[str, Any]] = self.told[-1].get("collectives", [])
+        found: list[dict[str, Any]] = self.reported[-1].get("collectives", [])
         return found
 
 

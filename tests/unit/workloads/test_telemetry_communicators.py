@@ -19,7 +19,7 @@ from convoy_workloads.runtime.telemetry.communicators import (
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
         ([0], "0"),
         ([0, 1, 2, 3], "0-3"),
@@ -30,20 +30,20 @@ from convoy_workloads.runtime.telemetry.communicators import (
         ([3, 10, 11], "3-10:7,11"),
     ],
 )
-def test_ranks_are_told_in_brief(given: list[int], told: str) -> None:
-    assert format_ranks(given) == told
+def test_ranks_are_told_in_brief(given: list[int], reported: str) -> None:
+    assert format_ranks(given) == reported
 
 
 @given(st.sets(st.integers(0, 200), min_size=2, max_size=40))
 def test_ranks_are_read_as_they_were_told(given: set[int]) -> None:
-    told = format_ranks(sorted(given))
-    read = parse_members(told, 201)
+    reported = format_ranks(sorted(given))
+    read = parse_members(reported, 201)
     assert read is not None and list(chain.from_iterable(read)) == sorted(given)
-    assert parse_members(told, max(given)) is None
-    if len(told) <= communicators.MAX_MEMBERS:
-        one = {"kind": "dp", "members": told, "bytes": 1, "count": 1, "seconds": 0.5}
+    assert parse_members(reported, max(given)) is None
+    if len(reported) <= communicators.MAX_MEMBERS:
+        one = {"kind": "dp", "members": reported, "bytes": 1, "count": 1, "seconds": 0.5}
         (window,) = windows.parse({"windows": [{"first": 1, "last": 1, "collectives": [one]}]}, rank=0)
-        assert window.collectives[0].members == told
+        assert window.collectives[0].members == reported
 
 
 def test_ranks_and_agents_mean_the_same_by_too_much() -> None:
@@ -76,9 +76,9 @@ def test_a_group_is_called_what_all_its_members_call_it(description: str, found:
 def test_all_members_leave_out_the_same_ones() -> None:
     moved = {Communicator("tp", str(number)): Transfers(number, 0.1234567, 2) for number in range(10, 30)}
     moved[Communicator("odd", ",".join(str(number**2) for number in range(200)))] = Transfers(10**9, 9.0)
-    told = messages(moved)
-    assert [one["members"] for one in told] == [str(number) for number in range(10, 18)]
-    assert told[0] == {"kind": "tp", "members": "10", "bytes": 10, "count": 2, "seconds": 0.123457}
+    reported = messages(moved)
+    assert [one["members"] for one in reported] == [str(number) for number in range(10, 18)]
+    assert reported[0] == {"kind": "tp", "members": "10", "bytes": 10, "count": 2, "seconds": 0.123457}
 
 
 def test_of_the_largest_the_quickest_is_what_counts() -> None:

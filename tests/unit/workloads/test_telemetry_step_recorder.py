@@ -9,13 +9,13 @@ from convoy_workloads.runtime.telemetry.step_recorder import Passes, StepRecorde
 
 
 class Run:
-    """A recorder with a clock that is moved by hand."""
+    """A recorder with a manual clock."""
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.told: list[dict[str, Any]] = []
+        self.reported: list[dict[str, Any]] = []
         self.recorder = StepRecorder(lambda: self.now)
-        self.recorder.send = self.told.append
+        self.recorder.send = self.reported.append
 
     def spend(self, kind: str, seconds: float) -> None:
         with self.recorder.spending(kind):
@@ -30,7 +30,7 @@ def test_without_a_wrapper_what_is_left_of_a_step_is_its_passes() -> None:
     run.now += 4.0
     run.recorder.tokens(7)
     run.recorder.step(2)
-    assert run.told == [
+    assert run.reported == [
         {"first": 2, "last": 2, "wall": 7.875, "compute": 4.0, "optimizer": 1.0, "data": 0.5, "wait": 0.25,
          "save": 0.125, "tokens": 7}
     ]  # fmt: skip
@@ -42,11 +42,11 @@ def test_nothing_is_measured_for_nobody() -> None:
     for number in (1, 2, 3):
         run.spend("data", 1.0)
         run.recorder.step(number)
-    run.recorder.send = run.told.append
+    run.recorder.send = run.reported.append
     run.recorder.step(4)
     run.now += 1.0
     run.recorder.step(5)
-    assert [(one["first"], one["wall"], one["compute"]) for one in run.told] == [(5, 1.0, 1.0)]
+    assert [(one["first"], one["wall"], one["compute"]) for one in run.reported] == [(5, 1.0, 1.0)]
 
 
 def test_what_another_thread_does_costs_no_step() -> None:
@@ -57,11 +57,13 @@ def test_what_another_thread_does_costs_no_step() -> None:
     beside.join()
     run.now += 4.0
     run.recorder.step(2)
-    assert run.told == [{"first": 2, "last": 2, "wall": 4.0, "compute": 4.0}]
+    assert run.reported == [{"first": 2, "last": 2, "wall": 4.0, "compute": 4.0}]
 
 
 def step(run: Run, number: int, micro: list[float], waiting: float) -> None:
-    """One step under a wrapper: before each pass input is fetched, and within each garbage is collected."""
+    """Run one step under a wrapper. Input is fetched before each pass, and garbage is collected during each
+    pass.
+    """
     for seconds in micro:
         run.spend("data", 0.5)
         run.recorder.forward_started()
@@ -76,13 +78,14 @@ def step(run: Run, number: int, micro: list[float], waiting: float) -> None:
 
 def test_a_step_is_told_when_the_wrapper_has_measured_its_passes() -> None:
     run = Run()
-    # From the first forward pass to the last gradient: two passes, their garbage, the second one's input.
+    # From the first forward pass to the last gradient: two passes, their garbage collection, the second
+    # pass's input.
     run.recorder.measure = lambda began: Passes(compute=1.0 + 2.0 + 2 * 0.25 + 0.5, wait=3.0)
     run.recorder.step(1)
     step(run, 2, [1.0, 2.0], 3.0)
-    assert run.told == []
+    assert run.reported == []
     step(run, 3, [1.0, 2.0], 3.0)
-    assert run.told == [
+    assert run.reported == [
         {"first": 2, "last": 2, "wall": 10.5, "compute": 3.0, "optimizer": 1.0, "data": 1.0, "wait": 3.0,
          "save": 2.0, "micro": [1.0, 2.0]}
     ]  # fmt: skip
@@ -109,14 +112,14 @@ def test_a_step_that_cannot_be_measured_is_left_out(fault: str) -> None:
     run.recorder.step(1)
     for number in (2, 3):
         step(run, number, [1.0], 0.0)
-    told = len(run.told)
+    reported = len(run.reported)
     if fault == "unknown":
         run.recorder.measure = lambda _: None
         step(run, 4, [1.0], 0.0)
     elif fault == "no pass":
         step(run, 4, [], 0.0)
-        told += 1  # what the step before was is known
+        reported += 1  # The length of the step before the previous one is known.
         step(run, 5, [1.0], 0.0)
     else:
         step(run, 9, [1.0], 0.0)
-    assert len(run.told) == told
+    assert len(run.reported) == reported

@@ -1,4 +1,4 @@
-"""What torch itself says of a step, with two real ranks: who works, who waits, and for what."""
+"""The times that torch itself reports for a step, with two real ranks: work, waiting, and its causes."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from convoy_workloads.runtime.telemetry import torch_hooks
 SLOW = 0.2
 """Seconds by which rank 1 is slower in each of its passes."""
 LOADING = 0.1
-"""Seconds for which rank 0 waits for its input."""
+"""Seconds that rank 0 waits for its input."""
 TOGETHER = 0.4
-"""Seconds by which rank 1 comes later to what it was asked to reduce."""
+"""Seconds by which rank 1 arrives late at a reduction."""
 NUMBERS = 32 * 1024
-"""Of four bytes: a collective that is large enough to be told."""
+"""Number of 4-byte values of a collective that is large enough to be reported."""
 STEPS = 4
 
 
 class Slow(torch.autograd.Function):
-    """A pass that takes its time."""
+    """A pass with a fixed duration."""
 
     @staticmethod
     def forward(context: Any, inputs: torch.Tensor, seconds: float) -> torch.Tensor:
@@ -48,7 +48,7 @@ class Slow(torch.autograd.Function):
 
 
 class Model(nn.Module):
-    """Slow on rank 1, in both directions."""
+    """A model that is slow on rank 1, in both directions."""
 
     def __init__(self, rank: int) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Model(nn.Module):
 
 
 class Inputs(IterableDataset[torch.Tensor]):
-    """Comes late on rank 0."""
+    """Input that arrives late on rank 0."""
 
     def __init__(self, rank: int) -> None:
         self._late = LOADING * (1 - rank)
@@ -72,7 +72,7 @@ class Inputs(IterableDataset[torch.Tensor]):
 
 
 def together(rank: int, lanes: Any) -> None:
-    """Collectives of the program's own, rank 1 coming late to the first; the others are not to be told."""
+    """Run the program's own collectives. Rank 1 arrives late at the first; the rest is not reported."""
     dist.barrier()
     time.sleep(TOGETHER * rank)
     dist.all_reduce(torch.ones(NUMBERS))
@@ -88,9 +88,9 @@ def together(rank: int, lanes: Any) -> None:
 def train(rank: int, folder: Path, passes: int, out: Any) -> None:
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), WORLD_SIZE="2")
-    told: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
     recorder = torch_hooks.install()
-    recorder.send = told.append
+    recorder.send = reported.append
     assert torch_hooks.install() is recorder
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=timedelta(seconds=60)
@@ -111,24 +111,24 @@ def train(rank: int, folder: Path, passes: int, out: Any) -> None:
         dist.barrier()
         recorder.step(number)
     dist.destroy_process_group()
-    out.put((rank, told))
+    out.put((rank, reported))
 
 
 def shares(folder: Path, passes: int) -> dict[int, dict[str, Any]]:
-    """By rank what the steps were spent on, each a mean; micro-batches as a list."""
+    """Return by rank the mean seconds of each activity; micro-batches as a list."""
     context = rank_processes.context()
     out: Any = context.Queue()
     ranks = [context.Process(target=train, args=(rank, folder, passes, out)) for rank in (0, 1)]
     for one in ranks:
         one.start()
     try:
-        told = dict(out.get(timeout=120) for _ in ranks)
+        reported = dict(out.get(timeout=120) for _ in ranks)
     finally:
         for one in ranks:
             one.join(60)
             one.kill()
-    # The wrapper measures from its second step on, and tells of a step when the next one is over.
-    return {rank: mean(windows) for rank, windows in told.items()}
+    # The wrapper measures from its second step on, and reports a step when the next one is over.
+    return {rank: mean(windows) for rank, windows in reported.items()}
 
 
 def mean(windows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def mean(windows: list[dict[str, Any]]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def one_pass(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
-    """Shares of the ranks' time, with one pass per step."""
+    """The activities of the ranks, with one pass per step."""
     return shares(tmp_path_factory.mktemp("one-pass"), passes=1)
 
 
@@ -167,12 +167,12 @@ def test_who_is_slow_computes_and_the_other_one_waits(one_pass: dict[int, dict[s
 def test_each_communicator_is_told_of(one_pass: dict[int, dict[str, Any]]) -> None:
     found = one_pass
     for rank in (0, 1):
-        told = found[rank]["collectives"]
-        assert {kind: (one["members"], one["bytes"]) for kind, one in told.items()} == {
+        reported = found[rank]["collectives"]
+        assert {kind: (one["members"], one["bytes"]) for kind, one in reported.items()} == {
             "world": ("0-1", 4 * NUMBERS),
             "tp": ("0-1", 2 * 4 * NUMBERS),
         }
-        assert told["world"]["count"] == told["tp"]["count"] >= 1
+        assert reported["world"]["count"] == reported["tp"]["count"] >= 1
     world = [found[rank]["collectives"]["world"]["seconds"] for rank in (0, 1)]
     assert world[1] < TOGETHER / 2 < world[0], "who comes last waits for nobody"
 
@@ -206,11 +206,11 @@ def test_what_shards_a_model_is_seen(tmp_path: Path) -> None:
 
 
 def sharded(rank: int, folder: Path, out: Any) -> None:
-    """A layer is gathered for its forward pass, and its gradients are scattered after its backward pass."""
+    """Gather a layer for its forward pass, and scatter its gradients after its backward pass."""
     os.environ.update(RANK=str(rank), WORLD_SIZE="2")
-    told: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
     recorder = torch_hooks.install()
-    recorder.send = told.append
+    recorder.send = reported.append
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=timedelta(seconds=60)
     )
@@ -221,12 +221,12 @@ def sharded(rank: int, folder: Path, out: Any) -> None:
         model(torch.ones(2, 256)).sum().backward()
     recorder.step(3)
     dist.destroy_process_group()
-    (last,) = [one for one in told if one["first"] == 2]
+    (last,) = [one for one in reported if one["first"] == 2]
     out.put([{key: one[key] for key in ("kind", "members", "bytes", "count")} for one in last["collectives"]])
 
 
 def test_classes_of_the_program_keep_the_wait_that_torch_knows() -> None:
-    """A wrapper that they inherited would be taken for their own, and called for ever."""
+    """C++ would take an inherited wrapper for an override and call it endlessly."""
     context = rank_processes.context()
     out: Any = context.Queue()
     one = context.Process(target=derived, args=(out,))

@@ -1,4 +1,4 @@
-"""What a rank loads is whole: every shard of one generation, whatever the agent had to say meanwhile."""
+"""A rank loads complete states only: every shard of one generation, whatever the agent reports meanwhile."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ NAMES = ["0", "1", "2"]
 GONE = [["n", "id"]]
 
 
-class Line:
-    """An agent's answers; `broken`: to so many questions for a shard, by name, who could not give it."""
+class Client:
+    """A client with an agent's responses. `broken` lists, by shard, the nodes to blame per failure."""
 
     def __init__(self, broken: dict[str, list[list[list[str]]]]) -> None:
         self.broken = broken
-        self.told: list[list[list[str]]] = []
-        """Of each restore."""
+        self.reported: list[list[list[str]]] = []
+        """The broken shards that each restore request reports."""
         self.given: list[str] = []
 
     def request(self, question: dict[str, Any], seconds: float) -> tuple[dict[str, Any], list[int]]:
         if question["type"] == "restore":
-            assert question["attempt"] == len(self.told)
-            self.told.append(list(question["broken"]))
+            assert question["attempt"] == len(self.reported)
+            self.reported.append(list(question["broken"]))
             self.given.clear()
             chosen = {"generation": [1, 7], "shards": NAMES, "world": 3, "torch": "2.13"}
             return {"type": "restore", **chosen, "message": "", "lost": False}, []
@@ -44,24 +44,24 @@ class Line:
         return {"type": "shard", "lengths": [len(data)]}, [fd]
 
 
-def restoring_from(line: Line) -> RestoreSession:
-    stand_in: Any = line
+def restoring_from(client: Client) -> RestoreSession:
+    stand_in: Any = client
     return RestoreSession(stand_in, 0)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("whom", [[], GONE], ids=["nobody to blame", "a place that could not"])
 def test_a_shard_that_is_not_there_is_a_failed_attempt(name: str, whom: list[list[str]]) -> None:
-    line = Line({name: [whom]})
-    own = restoring_from(line)
+    client = Client({name: [whom]})
+    own = restoring_from(client)
     assert own.choose() is not None
-    assert line.told == [[], whom]
-    assert sorted(line.given) == NAMES and len(own.shards) == 3
+    assert client.reported == [[], whom]
+    assert sorted(client.given) == NAMES and len(own.shards) == 3
 
 
 def test_a_shard_that_stays_away_is_not_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restoring, "ATTEMPTS", 3)
-    line = Line({"1": [[]] * 9})
+    client = Client({"1": [[]] * 9})
     with pytest.raises(PeerLost, match="could not be read"):
-        restoring_from(line).choose()
-    assert len(line.told) == 3
+        restoring_from(client).choose()
+    assert len(client.reported) == 3

@@ -1,4 +1,4 @@
-"""A rank's share as bytes, and back into any state that has the same names."""
+"""A rank's share as bytes, and its load into any state with the same names."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_values_are_taken_anew_under_an_old_plan() -> None:
     net, optimizer = trained()
     rank_plan = planning.plan_save(planning.StateSnapshot(TrainingState(0, net, optimizer).collect()))
     optimizer.param_groups[0]["lr"] = 0.5
-    # As a program may do that replaces its parameters' storage (NeMo-RL#3312: a cached one was saved again).
+    # A program may replace its parameters' storage (NeMo-RL#3312: a cached one was saved again).
     net[0].weight.data = torch.full_like(net[0].weight, 3.0)  # type: ignore[union-attr,operator,arg-type]
     snapshot = planning.StateSnapshot(TrainingState(0, net, optimizer).collect())
     target = bytearray(rank_plan.layout.size)
@@ -113,7 +113,7 @@ def test_values_are_taken_anew_under_an_old_plan() -> None:
 
 
 def test_parts_of_several_shards_make_one_tensor() -> None:
-    """As ranks save that hold a tensor in parts, and fewer ranks read it whole."""
+    """Ranks save a tensor in parts, and fewer ranks read it completely."""
     whole = torch.arange(24, dtype=torch.float32).reshape(6, 4)
     shards = []
     for start, rows in ((0, 4), (4, 2)):
@@ -136,7 +136,9 @@ def test_a_rank_that_was_not_there_has_no_generators_to_restore() -> None:
 
 
 def partly_used() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    """One of its parameters never has a gradient, so its optimizer has no state for it."""
+    """Return a model and an optimizer. One parameter never has a gradient, so the optimizer has no state
+    for it.
+    """
     net = model()
     net.register_parameter("unused", torch.nn.Parameter(torch.ones(3)))
     return net, torch.optim.AdamW(net.parameters(), lr=0.01)

@@ -1,4 +1,4 @@
-"""What a rank says that cannot begin."""
+"""The log of a rank that cannot start because the store does not respond."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from convoy_workloads.runtime.tiers.restoring import RestoreSession
 CHOSEN = {"type": "restore", "generation": [1, 10], "shards": ["0"], "message": "", "lost": False}
 
 
-class Line:
-    """An agent that answers so."""
+class Client:
+    """A client with fixed responses of an agent."""
 
-    def __init__(self, *answers: dict[str, Any]) -> None:
-        self.answers = list(answers)
+    def __init__(self, *responses: dict[str, Any]) -> None:
+        self.responses = list(responses)
 
     def request(self, question: Any, seconds: float) -> tuple[dict[str, Any], list[int]]:
-        return self.answers.pop(0), []
+        return self.responses.pop(0), []
 
 
 @pytest.mark.parametrize("before", [[], [CHOSEN]], ids=["nothing is chosen", "a shard is not read"])
 @pytest.mark.parametrize(
-    ("answer", "error"),
+    ("response", "error"),
     [
         ({"type": "failed", "why": "bucket: HTTP 503", "store": True}, StoreAway),
         ({"type": "failed", "why": "no answer from two", "store": False}, PeerLost),
@@ -33,8 +33,8 @@ class Line:
     ],
 )
 def test_a_store_that_is_away_is_told_from_all_else(
-    before: list[dict[str, Any]], answer: dict[str, Any], error: type[Exception]
+    before: list[dict[str, Any]], response: dict[str, Any], error: type[Exception]
 ) -> None:
-    restoring = RestoreSession(cast(Any, Line(*before, answer)), rank=0)
-    with pytest.raises(error, match=answer["why"].replace("[", r"\[")):
+    restoring = RestoreSession(cast(Any, Client(*before, response)), rank=0)
+    with pytest.raises(error, match=response["why"].replace("[", r"\[")):
         restoring.choose()

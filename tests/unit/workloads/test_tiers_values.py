@@ -1,4 +1,4 @@
-"""What of a state is no tensor: exact both ways, and nothing that could run."""
+"""Values that are not tensors: exact in both directions, without anything that could run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLAIN = st.recursive(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal, of the same types, bit for bit."""
+    """Return True if both are equal bit for bit and of the same types."""
     if type(one) is not type(other):
         return False
     if isinstance(one, float):
@@ -79,7 +79,7 @@ def _text(key: Any) -> bool:
 
 
 def _ordered(value: Any) -> Any:
-    """Dicts of texts come back in the order of their keys."""
+    """Return the value with sorted keys, because dicts come back in the order of their keys."""
     if isinstance(value, dict):
         items = sorted(value.items()) if all(map(_text, value)) and "$" not in value else value.items()
         return {key: _ordered(one) for key, one in items}

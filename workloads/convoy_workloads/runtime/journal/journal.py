@@ -91,7 +91,7 @@ class Journal:
         self._sample: guard.Sample | None = None
         """Sample of the state at the start of the open segment."""
         self._turn = 0
-        self._prints: dict[int, str] = {}
+        self._fingerprints: dict[int, str] = {}
         """Fingerprints of the frozen parameters at the base, by address."""
         self.inexact = ""
         """The value that the last check could not reproduce from gradients; empty if there is none."""
@@ -159,7 +159,7 @@ class Journal:
             self.end(str(error))
             return
         # Torch's write counters are not used, because they miss writes through `.data`.
-        self._prints = {at: fingerprint_of(one) for at, one in self._frozen.items()}
+        self._fingerprints = {at: fingerprint_of(one) for at, one in self._frozen.items()}
 
     def open(self, name: str, target: memoryview, steps: int = 1) -> None:
         """Record the coming steps, about `steps` of them, into a buffer."""
@@ -262,5 +262,5 @@ class Journal:
         found = {one.data_ptr() for one in self._parameters.values()}
         for state in self._optimizer.state.values():
             found |= {one.data_ptr() for one in state.values() if isinstance(one, torch.Tensor)}
-        found |= {at for at, one in self._frozen.items() if self._prints.get(at) == fingerprint_of(one)}
+        found |= {at for at, one in self._frozen.items() if self._fingerprints.get(at) == fingerprint_of(one)}
         return found

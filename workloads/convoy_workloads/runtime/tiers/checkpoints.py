@@ -60,7 +60,7 @@ class MemoryCheckpoints:
         self._buffers = RankBuffers(client, self._status, self._worker)
         self._save = InFlightSave(context, client, self._status, self._worker, self._buffers, notices)
         self._restoring = RestoreSession(client, context.rank, group)
-        self._journalling = JournalSaves(
+        self._journal_saves = JournalSaves(
             RankGroup(context.rank, context.world, group),
             client,
             self._status,
@@ -117,7 +117,7 @@ class MemoryCheckpoints:
             return False  # A program that saves before it restores gets an error from `_copy`.
         if self._worker.working:
             return True
-        if self._journalling.writing:
+        if self._journal_saves.writing:
             return False
         if self._buffers.free and not self._buffers.too_small:
             return False
@@ -134,7 +134,7 @@ class MemoryCheckpoints:
         """Reserve memory for the first save in the background. All ranks call this."""
         from convoy_workloads.runtime.tiers.sizes import estimate_shard_bytes  # noqa: PLC0415
 
-        self._journalling.start(model, optimizer)
+        self._journal_saves.start(model, optimizer)
         self._buffers.start(estimate_shard_bytes(model, optimizer, self._world))
 
     def start(self, state: dict[str, Any], step: int) -> bool:
@@ -147,19 +147,19 @@ class MemoryCheckpoints:
         nothing is saved. A rank that fails later, while it writes, raises alone. The others learn from
         their agents that the step is abandoned.
         """
-        written = self._journalling.extend(state, step, self._rank_plan)
+        written = self._journal_saves.extend(state, step, self._rank_plan)
         if written is None:
             try:
                 written = self._copy(state, step, wait=0.0)
             except BaseException:
-                self._journalling.end("the save that the journal would follow has failed")
+                self._journal_saves.end("the save that the journal would follow has failed")
                 raise
             if written is None:
                 return False
-            self._journalling.on_full_save(written.generation)
+            self._journal_saves.on_full_save(written.generation)
         self._save.seal(written)
         assert self._rank_plan is not None  # noqa: S101 - something is written
-        self._journalling.open_next(step, self._rank_plan.layout.size)
+        self._journal_saves.open_next(step, self._rank_plan.layout.size)
         return True
 
     def stage_last(
@@ -178,7 +178,7 @@ class MemoryCheckpoints:
         if self._save.abandoned(generation):
             return None  # The other ranks have saved it and do not try again.
         began = time.monotonic()
-        self._journalling.end("the last save is a full one")
+        self._journal_saves.end("the last save is a full one")
         self._worker.join(timeout)
         written = self._copy(state, step, wait=max(0.0, timeout - (time.monotonic() - began)))
         if written is None:
