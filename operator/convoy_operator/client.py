@@ -33,7 +33,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 _RETRIED = (errors.TooManyRequests, errors.Unavailable)
 _LONGEST_WAIT = 30.0
 EVENT_PAGES = 10
-"""Most pages that are read of the Events about one object."""
+"""Maximum number of pages that are read of the Events about one object."""
 CONNECT_SECONDS = 10.0
 """Seconds to wait for a connection, be it a free one of the pool or a new one."""
 

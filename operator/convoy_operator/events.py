@@ -24,13 +24,13 @@ log = structlog.get_logger(__name__)
 WINDOW = 600.0
 """Seconds in which a repeated Event of one object is only counted. `PER_OBJECT` limits the same window."""
 PER_OBJECT = 25
-"""Most Events of one object within a window: an object that flaps must not fill etcd."""
+"""Maximum number of Events of one object within a window: an object that flaps must not fill etcd."""
 _REMEMBERED = 4096
 _QUEUED = 1000
 _NAME = 253 - 17
-"""Most characters of the object's name in the name of its Event, which ends in a digest."""
+"""Maximum number of characters of the object's name in the name of its Event, which ends in a digest."""
 _MESSAGE = 1024
-"""Most bytes of an Event's message that the API server accepts."""
+"""Maximum number of bytes of an Event's message that the API server accepts."""
 
 
 @dataclass(slots=True)

@@ -22,7 +22,9 @@ from convoy_operator.limits import backoff
 log = structlog.get_logger(__name__)
 
 _GIVEN_AT_ONCE = 16
-"""Most nodes that get the label at the same time. Removals have no limit: a pod may be about to be placed."""
+"""Maximum number of nodes that get the label at the same time. Removals have no limit: a pod may be about
+to be placed.
+"""
 
 
 class NodeLabeler:

@@ -34,10 +34,12 @@ LEAST_SECONDS, MOST_SECONDS = 15.0, 120.0
 PER_SECOND, AT_ONCE = 5.0, 20
 """Rate limit and burst of requests for all jobs. Requests over the limit are dropped until a later plan."""
 _REMEMBERED = 4096
-"""Most jobs whose next request is scheduled; the least recently requested job is dropped first."""
+"""Maximum number of jobs whose next request is scheduled; the least recently requested job is dropped
+first.
+"""
 _QUEUED = 256
 _MESSAGE = 512
-"""Most characters of a message that are kept."""
+"""Maximum number of characters of a message that are kept."""
 
 _PLACED = frozenset({"Scheduled", "TriggeredScaleUp"})
 _STARTS = frozenset({"Pulling", "Pulled", "Created", "Started"})

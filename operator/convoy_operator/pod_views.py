@@ -16,7 +16,9 @@ Raw = Mapping[str, Any]
 
 _KEPT_ANNOTATIONS = "convoy.dev/"
 _MESSAGE = 1024
-"""Most characters of a message that are kept; the API server limits termination messages to 4096 bytes."""
+"""Maximum number of characters of a message that are kept; the API server limits termination messages to
+4096 bytes.
+"""
 _SCHEDULER = "default-scheduler"
 _STARTING = frozenset({"", "PodInitializing", "ContainerCreating"})
 """Waiting reasons of a container that only waits for its turn, or for a moment."""

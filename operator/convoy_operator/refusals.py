@@ -10,7 +10,7 @@ from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_operator.limits import backoff
 
 _KEPT = 50
-"""Most refusals kept per parent: a wrong template is refused as often as it is tried."""
+"""Maximum number of refusals kept per parent: a wrong template is refused as often as it is tried."""
 
 
 @dataclass(slots=True)

@@ -48,7 +48,9 @@ class Settings:
     backoff_max_seconds: float = queue_timings.BACKOFF_MAX_SECONDS
     """Seconds of the longest back-off after repeated failures."""
     parallel_creates: int = 50
-    """Most pods of one job that are created at the same time, so that a large job leaves room for others."""
+    """Maximum number of pods of one job that are created at the same time, so that a large job leaves room
+    for others.
+    """
     progress_seconds: float = progress_throttle.PROGRESS_SECONDS
     """Shortest time in seconds between two progress writes of one job."""
     progress_writes_per_second: float = progress_throttle.WRITES_PER_SECOND
@@ -65,7 +67,7 @@ class Settings:
     request_seconds: float = 30.0
     """Timeout of one request to the API server in seconds; a large LIST needs most of it."""
     request_tries: int = 4
-    """Most attempts of one request, the first included, while the retry budget lasts."""
+    """Maximum number of attempts of one request, the first included, while the retry budget lasts."""
     connections: int = 64
     """Connections to the API server, shared by workers, parallel creates and watches."""
     list_page: int = 500

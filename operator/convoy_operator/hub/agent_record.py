@@ -13,12 +13,12 @@ from convoy_operator.hub.streams import Stream
 from convoy_operator.limits import TokenBucket
 
 MOST_PODS = 512
-"""Most pods that are recorded. Kubelets run 110 by default, and at most a few hundred."""
+"""Maximum number of pods that are recorded. Kubelets run 110 by default, and at most a few hundred."""
 _MOST_RANKS = 4096
-"""Most ranks of all these pods, with the tails of their stderr."""
+"""Maximum number of ranks of all these pods, with the tails of their stderr."""
 _MOST_ACCELERATORS = 64
 _MOST_PEERS = 64
-"""Most peers per pod that are recorded: slot 0's agent, and the agents that keep copies."""
+"""Maximum number of peers per pod that are recorded: slot 0's agent, and the agents that keep copies."""
 _UNIT = 4096
 UNITS_PER_SECOND, UNITS_AT_ONCE = 1000.0, 8192
 """Rate limit of an agent's messages in units: one per message, and one more for each `_UNIT` bytes.

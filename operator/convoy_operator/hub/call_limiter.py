@@ -9,7 +9,7 @@ from convoy_agents.wire.call_limits import CallLimits, Context
 REQUEST_SECONDS = 5.0
 """Seconds for the whole request, from the start of the call."""
 MOST_OF_ONE, MOST = 8, 256
-"""Most concurrent calls of one address, and of all addresses together."""
+"""Maximum number of concurrent calls of one address, and of all addresses together."""
 
 
 def address(peer: str) -> str:

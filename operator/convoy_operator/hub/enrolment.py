@@ -32,7 +32,7 @@ _MOST_TOKEN, _MOST_CSR = 16_384, 16_384
 _PER_SECOND, _AT_ONCE = 2.0, 40
 """Rate limit and burst of token reviews per address: a caller must not keep others waiting."""
 _MOST_PEERS = 4096
-"""Most addresses with a rate limit; the one that called longest ago is dropped first."""
+"""Maximum number of addresses with a rate limit; the one that called longest ago is dropped first."""
 _LONGEST_WAIT = 10.0
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 

@@ -12,12 +12,12 @@ from convoy_controllers.views import CommitView, MetricView, RankView, SlotView
 from convoy_crds.metric_names import MAX_METRICS, is_metric_name
 
 MOST_RANKS = 64
-"""Most ranks of one pod that are read; processesPerReplica has the same limit."""
+"""Maximum number of ranks of one pod that are read; processesPerReplica has the same limit."""
 MOST_TIERS = 8
 MOST_NAME = 256
-"""Most characters of a name or an address that are kept; Convoy's own are shorter."""
+"""Maximum number of characters of a name or an address that are kept; Convoy's own are shorter."""
 MOST_TROUBLES = 8
-"""Most troubles of one pod that are read; an agent sends one of each kind."""
+"""Maximum number of troubles of one pod that are read; an agent sends one of each kind."""
 _STDERR = 2048
 _MOST_SECONDS = 2**32 - 1
 _MAX_STEP = 2**53
@@ -66,7 +66,7 @@ def rank_view(report: wire.RankReport) -> RankView:
 
 
 def _metrics(progress: wire.Progress) -> tuple[MetricView, ...]:
-    """Return the valid metrics of a report: with allowed names, finite values, and at most MAX_METRICS."""
+    """Return the metrics with allowed names, at most MAX_METRICS; NaN and infinity become None."""
     return tuple(
         MetricView(
             one.name,

@@ -49,8 +49,8 @@ _CONNECT = 0.5
 """Timeout of one connect in seconds."""
 _MOST_ADDRESSES = 3
 _AT_ONCE = 64
-"""Most nodes probed at the same time. At 0.5 s each, a hundred silent nodes are probed every second; if
-more are silent, they take turns.
+"""Maximum number of nodes probed at the same time. At 0.5 s each, a hundred silent nodes are probed every
+second; if more are silent, they take turns.
 """
 _LEASE_EVERY = 2.0
 _LEASE_DEADLINE = 10.0

@@ -29,7 +29,7 @@ class PeerDirectory:
         self._moved: set[str] = set()
         """Nodes whose agents' addresses changed, or became known, since the last poll."""
         self._relocated: set[str] = set()
-        """Those of them whose agents had another address before."""
+        """Nodes in `_moved` whose agents had another address before."""
 
     def record_move(self, node: str, before: str) -> None:
         """Record that the address of a node's agent changed from `before`, which is empty if there was
@@ -70,7 +70,8 @@ class PeerDirectory:
     def _notify_peers(self, moved: str) -> None:
         """Send the address of a node's agent to the agents of its Strict jobs.
 
-        While they are cut off from the hub, mutual attestations keep their ranks alive.
+        Agents that are cut off from the hub attest one another at these addresses, which keeps their ranks
+        alive.
         """
         address = self._registry.peer_address(moved)
         for key in self._cache.jobs_on(moved):

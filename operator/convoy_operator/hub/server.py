@@ -17,11 +17,13 @@ from convoy_operator.settings import Settings, host_port
 log = structlog.get_logger(__name__)
 
 _HELLO_BYTES = 16 * 1024 * 1024
-"""Most bytes of a message: a Hello carries all pods of a node with the tails of their ranks' stderr."""
+"""Maximum number of bytes of a message: a Hello carries all pods of a node with the tails of their ranks'
+stderr.
+"""
 _ENROL_BYTES = 64 * 1024
 STREAMS_OF_A_CONNECTION = 8
-"""Most concurrent streams of a connection. An agent needs one, plus those that it has left and that have
-not ended.
+"""Maximum number of concurrent streams of a connection. An agent needs one, plus those that it has left and
+that have not ended.
 """
 _STOP_SECONDS = 1.0
 HANDSHAKE_SECONDS = 10.0

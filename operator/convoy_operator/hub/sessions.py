@@ -30,7 +30,9 @@ SILENCE = 20.0
 """
 _POLL_SECONDS = 0.1
 MOST_STREAMS = 4
-"""Most concurrent streams of one agent: one, plus those that it has left and that have not ended."""
+"""Maximum number of concurrent streams of one agent: one, plus those that it has left and that have not
+ended.
+"""
 REFUSED_SECONDS = 1.0
 """Seconds for which a refused stream stays open, so that a fast caller gets no faster refusals."""
 _WARNINGS_PER_SECOND, _WARNINGS_AT_ONCE = 0.2, 20

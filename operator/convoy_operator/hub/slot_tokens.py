@@ -9,8 +9,8 @@ from convoy_agents.wire.slot_tokens import InvalidSlotToken, SlotToken
 from convoy_operator.hub.ca import Authority
 
 _MOST = 16_384
-"""Most tokens that are cached: a repeated assignment must be identical, but signatures of the same token
-differ.
+"""Maximum number of tokens that are cached: a repeated assignment must be identical, but signatures of the
+same token differ.
 """
 
 

@@ -153,7 +153,7 @@ class CheckpointStores:
         except errors.NotFound:
             return Secret(unreadable="it does not exist; create it"), None
         except errors.Forbidden:
-            why = "the operator may not read it; add it to the chart's operator.storeSecrets, or empty that list"
+            why = "the operator may not read it; list it in the chart's operator.storeSecrets"
             return Secret(unreadable=why), None
         data = storekeys.decoded(raw)
         if lacking := storekeys.missing(data):

@@ -37,11 +37,13 @@ from convoy_operator.queue import WorkQueue
 log = structlog.get_logger(__name__)
 
 _MOST_WINDOWS = 4096
-"""Most windows of one pod in one message: 64 ranks with 32 each, doubled."""
+"""Maximum number of windows of one pod in one message: 64 ranks with 32 each, doubled."""
 _MOST_MICRO, _MOST_COLLECTIVES = 4096, 64
-"""Most micro-batches and collectives of one window. A window with more is ignored as made up."""
+"""Maximum number of micro-batches and collectives of one window. A window with more is ignored as made up."""
 _AT_ONCE = 64
-"""Most windows that are processed before other tasks get a turn, unless a table completes before."""
+"""Maximum number of windows that are processed before other tasks get a turn, unless a table completes
+before.
+"""
 _SHARE, _SECONDS_AT_ONCE = 0.5, 5
 """Share of a processor for the tables of all jobs together, and its burst in seconds.
 

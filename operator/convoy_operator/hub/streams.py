@@ -10,7 +10,7 @@ from convoy_agents.wire import hub_pb2 as wire
 _REPEAT_SECONDS = 2.0
 """Seconds before the same command is sent again: while a job forms, every new pod triggers a plan."""
 _MOST_COMMANDS = 4096
-"""Most commands queued for one agent; a plan repeats a dropped command."""
+"""Maximum number of commands queued for one agent; a plan repeats a dropped command."""
 
 
 @dataclass(slots=True, eq=False)

@@ -35,7 +35,7 @@ Send = Callable[[str, wire.HubMessage], bool]
 AGAIN_SECONDS = 15.0
 """Seconds between resends of an unacknowledged order."""
 _MOST_REPORTS = 64
-"""Most reports of one node; its agent keeps 16."""
+"""Maximum number of reports of one node; its agent keeps 16."""
 _MOST_METRICS = 256
 _MOST_SAMPLES = 512
 _MOST_DIGESTS = 1024
@@ -43,7 +43,7 @@ _MOST_FACTS = 512
 _WORDS = 512
 _DIGEST = 128
 _MOST_TOTAL = 20_000
-"""Most samples in one report."""
+"""Maximum number of samples in one report."""
 _MOST_SECONDS = 2**31
 _METRICS = {**METRICS, INVENTORY: ("", True), BANDWIDTH: ("MB/s", True)}
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

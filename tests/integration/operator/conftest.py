@@ -1,4 +1,4 @@
-"""The operator against a real API server, with the rights that the chart gives it; agents are played."""
+"""The operator with a real API server and the chart's rights. The tests play the agents."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def _rules(kind: str, number: int = 0) -> list[dict[str, Any]]:
-    """Of the `number`-th role of that kind in the chart, as it is without values."""
+    """Return the rules of the chart's `number`-th role of that kind, rendered without values."""
     text = (ROOT / "charts/convoy/templates/operator-rbac.yaml").read_text()
     documents = list(yaml.safe_load_all(re.sub(r"\{\{.*?\}\}", "", text)))
     role = [one for one in documents if one["kind"] == kind][number]
@@ -61,7 +61,7 @@ def quiet_logs() -> None:
 async def eventually(
     check: Callable[[], Any] | Callable[[], Awaitable[Any]], seconds: float = 45.0, what: str = ""
 ) -> Any:
-    """Waits until `check` gives something true; what it gave."""
+    """Wait until `check` returns a true value, and return that value."""
     deadline = time.monotonic() + seconds
     while True:
         found = check()
@@ -76,20 +76,20 @@ async def eventually(
 
 @dataclass
 class Installation:
-    """A namespace with the operator's and the agents' service accounts, and the calls of an administrator."""
+    """A namespace with the service accounts of the operator and the agents, and calls as an administrator."""
 
     plane: Any
     namespace: str
     token: str
 
     async def call(self, method: str, path: str, body: object = None, **more: Any) -> dict[str, Any]:
-        """One request as administrator."""
+        """Send one request as an administrator."""
         return await asyncio.to_thread(self.plane.request, method, path, body, **more)
 
     async def agent_token(
         self, node: str, audience: str = HUB_AUDIENCE, account: str = "convoy-agent"
     ) -> str:
-        """A token bound to a pod on `node`, as the kubelet projects it."""
+        """Return a token bound to a pod on `node`, as the kubelet projects it."""
         pods = f"/api/v1/namespaces/{self.namespace}/pods"
         pod = await self.call(
             "POST",
@@ -121,20 +121,20 @@ class Installation:
         return str(answer["status"]["token"])
 
     async def node(self, name: str) -> None:
-        """A node that exists and is ready."""
+        """Create a node that is ready."""
         conditions = [{"type": "Ready", "status": "True"}]
         status = {"conditions": conditions, "nodeInfo": {"machineID": f"machine-of-{name}"}}
         await self.call("POST", "/api/v1/nodes", {"metadata": {"name": name}, "status": status})
 
     async def ca(self) -> bytes:
-        """The CA as agents mount it."""
+        """Return the CA certificate as agents mount it."""
         found = await self.call("GET", f"/api/v1/namespaces/{self.namespace}/configmaps/{CA_CONFIG_MAP}")
         return str(found["data"]["ca.crt"]).encode()
 
 
 @pytest.fixture
 def installation(control_plane: Any) -> Installation:
-    """A fresh namespace to run an operator in, with exactly its rights."""
+    """A fresh namespace for an operator with exactly the chart's rights."""
     _drop_others(control_plane)
     namespace = control_plane.namespace("convoy")
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
@@ -172,7 +172,7 @@ def installation(control_plane: Any) -> Installation:
 
 
 async def client_of(plane: Any, token: str | None = None) -> ApiClient:
-    """A client with that token's rights."""
+    """Return a client with the rights of that token."""
     configuration = Configuration()
     await load_kube_config(str(plane.kubeconfig(token)), client_configuration=configuration)
     configuration.connection_pool_maxsize = 64
@@ -180,8 +180,8 @@ async def client_of(plane: Any, token: str | None = None) -> ApiClient:
 
 
 def _drop_others(control_plane: Any) -> None:
-    """Deletes what other tests left: work for every operator, with nodes without agents and no Secrets.
-    No node is said to have an agent.
+    """Delete the objects that other tests left, since every operator would reconcile them. Remove the
+    agent-ready labels.
     """
     cluster = [kind for kind in KINDS if not kind.namespaced and kind.name != "Engine"]
     for path in (of(kind).path() for kind in cluster):
@@ -208,7 +208,7 @@ async def gateway(control_plane: Any) -> AsyncIterator[KubernetesGateway]:
 
 
 def settings_for(installation: Installation, **more: Any) -> Settings:
-    """Settings for a replica beside others on this machine: ports are the system's choice."""
+    """Return settings for a replica on a shared machine: the system chooses the ports."""
     return Settings(
         **{
             "namespace": installation.namespace,
@@ -228,7 +228,9 @@ def settings_for(installation: Installation, **more: Any) -> Settings:
 
 
 def _of_a_process_that_goes_on(settings: Settings, original: Any = kopf_watch.kopf_settings) -> Any:
-    """kopf kills the process of one that was stopped, after a while."""
+    """Return kopf settings that do not kill the process: by default kopf does so some time after it was
+    stopped.
+    """
     chosen = original(settings)
     chosen.process.ultimate_exiting_timeout = None
     return chosen
@@ -241,7 +243,7 @@ async def running(
     controllers: Sequence[Controller[Any]] = CONTROLLERS,
     **more: Any,
 ) -> AsyncIterator[Operator]:
-    """A whole replica in this process."""
+    """Run a whole replica in this process."""
     monkeypatch.setenv("KUBECONFIG", str(installation.plane.kubeconfig(installation.token)))
     monkeypatch.setattr(kopf_watch, "kopf_settings", _of_a_process_that_goes_on)
     plane, token = installation.plane, installation.token
@@ -263,7 +265,7 @@ async def running(
 
 
 def signing_request(name: str = "whatever") -> tuple[bytes, bytes]:
-    """A key and a request to sign it, both PEM."""
+    """Return a key and a certificate signing request, both in PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     request = (
         x509.CertificateSigningRequestBuilder()
@@ -279,15 +281,17 @@ def signing_request(name: str = "whatever") -> tuple[bytes, bytes]:
 def channel(
     port: int, ca: bytes, key: bytes | None = None, certificate: bytes | None = None
 ) -> grpc.aio.Channel:
-    """A channel to a port of the hub, with a client certificate or without."""
+    """Return a channel to a port of the hub, with or without a client certificate."""
     credentials = grpc.ssl_channel_credentials(ca, key, certificate)
     options = [("grpc.ssl_target_name_override", HUB_SERVER_NAME), ("grpc.use_local_subchannel_pool", 1)]
     return grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options)
 
 
 async def hello(port: int, ca: bytes, key: bytes | None, certificate: bytes | None, node: str) -> Any:
-    """What the hub answers to whoever says hello for a node, EOF where it ends the stream well. AioRpcError
-    where it refuses, or one of the two does not believe the other."""
+    """Return the hub's response to a Hello for a node; EOF if the hub ends the stream normally.
+
+    Raise AioRpcError if the hub refuses, or if one side rejects the other's certificate.
+    """
     async with channel(port, ca, key, certificate) as link:
         call = hub_pb2_grpc.HubStub(link).Session(timeout=10)
         await call.write(wire.AgentMessage(hello=wire.Hello(node=node)))
@@ -298,7 +302,9 @@ async def hello(port: int, ca: bytes, key: bytes | None, certificate: bytes | No
 
 
 class FakeAgent:
-    """A node's agent as the hub meets it: enrols, dials, reports what the test says, keeps what it hears."""
+    """A node's agent as the hub sees it. It enrols, dials, sends the test's reports, and records what it
+    receives.
+    """
 
     def __init__(self, installation: Installation, hub: Any, node: str) -> None:
         self.installation, self.hub, self.node = installation, hub, node
@@ -307,7 +313,7 @@ class FakeAgent:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def enrol(self, token: str | None = None) -> wire.EnrolReply:
-        """Buys the certificate."""
+        """Exchange a token for a certificate."""
         token = token or await self.installation.agent_token(self.node)
         self.key, request = signing_request()
         async with channel(self.hub.enrolment_port, await self.installation.ca()) as link:
@@ -318,22 +324,22 @@ class FakeAgent:
         return reply
 
     async def dial(self, *pods: wire.PodReport) -> None:
-        """Opens the stream with a Hello of these pods, and is let in."""
+        """Open the stream with a Hello of these pods, and wait until the hub admits it."""
         ca = await self.installation.ca()
         self.authority = slot_tokens.key_id(x509.load_pem_x509_certificate(ca).public_key())
-        # Whoever is faster than the hub's watch of nodes dials again.
+        # The hub's watch may not have reported the node yet; then dial again.
         await eventually(lambda: self._let_in(ca, pods), what="let in")
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._send_heartbeats())]
 
     async def send(self, **body: Any) -> None:
-        """One message. Whoever runs an incarnation has a slot token for it."""
+        """Send one message, with a slot token if the pod has an incarnation."""
         for report in (*body.get("hello", wire.Hello()).pods, *([body["pod"]] if "pod" in body else [])):
             if report.incarnation and not report.authority:
                 report.authority = self.authority
         await self.stream.write(wire.AgentMessage(**body))
 
     async def _let_in(self, ca: bytes, pods: tuple[wire.PodReport, ...]) -> bool:
-        """False where the hub knows of no such node yet."""
+        """Return False if the hub does not know the node yet."""
         self.link = channel(self.hub.session_port, ca, self.key, self.certificate)
         self.stream = hub_pb2_grpc.HubStub(self.link).Session()
         await self.send(
@@ -367,7 +373,7 @@ class FakeAgent:
             await self.send(heartbeat=wire.Heartbeat(sent_unix_ms=time.time_ns() // 1_000_000))
 
     async def hang_up(self) -> None:
-        """Ends the stream without a word."""
+        """End the stream without a Goodbye."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -375,7 +381,7 @@ class FakeAgent:
         await self.link.close()
 
     def last(self, kind: str) -> Any:
-        """The newest message of one kind."""
+        """Return the newest message of one kind."""
         return next((getattr(m, kind) for m in reversed(self.received) if m.WhichOneof("body") == kind), None)
 
 
@@ -383,7 +389,7 @@ class FakeAgent:
 async def dialled(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Operator, FakeAgent]]:
-    """A whole replica in this process, and the agent of the one node, which has dialled it."""
+    """A whole replica in this process, with one node whose agent is connected."""
     node = f"{installation.namespace}-n"
     await installation.node(node)
     async with running(installation, monkeypatch) as operator:

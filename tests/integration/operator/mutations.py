@@ -1,4 +1,6 @@
-"""Random mutations of valid TrainingJobs, as people and tools make them: each by its number alone."""
+"""Random mutations of valid TrainingJobs, as people and tools make them. The number of a mutation is its
+seed.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +138,7 @@ WORDS = (
 
 
 def job(number: int) -> dict[str, Any]:
-    """The job of a number: one to three mutations of a valid one."""
+    """Return the job of a number: a valid job with one to three mutations."""
     random_ = random.Random(number)
     template = copy.deepcopy(random_.choice((FULL, FULL, SMALL, ADDED)))
     engine = {"engine": {"name": "gpt", "params": {"steps": 5}}} if template == ADDED else {}
@@ -148,7 +150,7 @@ def job(number: int) -> dict[str, Any]:
         "spec": {**engine, "roles": [role], "recovery": {"avoidRepeatOffenders": 1}},
     }
     for _ in range(random_.choice((1, 1, 1, 2, 3))):
-        # Most in the template, a few in all of the spec.
+        # Most mutations are in the template, a few anywhere in the spec.
         root = whole["spec"]["roles"][0] if random_.random() < 0.9 and _has_role(whole) else whole
         places = list(_places(root.get("template") if root is not whole else root["spec"]))
         if places:
@@ -162,7 +164,7 @@ def _has_role(whole: dict[str, Any]) -> bool:
 
 
 def _places(value: Json, depth: int = 0) -> list[Place]:
-    """Every place in a value; what an earlier mutation nested deeply is left alone."""
+    """Return every place in a value, except inside deep nestings of an earlier mutation."""
     keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
     found: list[Place] = [(value, key) for key in keys][:200]
     return found + [more for key in keys if depth < 20 for more in _places(value[key], depth + 1)][:400]
@@ -229,7 +231,7 @@ def _nest(random_: random.Random, place: Place) -> None:
 
 
 def _swap(random_: random.Random, place: Place) -> None:
-    """A list where a map belongs, or the other way."""
+    """Put a list in place of a map, or a map in place of a list."""
     holder, key = place
     value = holder[key]
     if isinstance(value, dict):

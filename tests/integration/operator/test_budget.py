@@ -1,4 +1,4 @@
-"""What the operator writes, counted at its own client, and what it does about objects it cannot use."""
+"""The operator's writes, counted at its own client, and its handling of unusable objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .test_operator import JOBS, Kubelet, job
 
 
 def writes(operator: Operator) -> dict[str, int]:
-    """Successful writes by verb and resource, the Lease apart (it is not the gateway's)."""
+    """Return the successful writes by verb and resource, without the Lease, which does not use the gateway."""
     found = {}
     for metric in operator.metrics.api_requests.collect():
         for sample in metric.samples:
@@ -31,7 +31,7 @@ def writes(operator: Operator) -> dict[str, int]:
 
 
 async def at_rest(operator: Operator, window: float = 3.0, deadline: float = 30.0) -> dict[str, int]:
-    """The writes so far, once none has come for `window` seconds: nothing happens, so nothing is written."""
+    """Return the writes so far, after `window` seconds without any."""
     end = asyncio.get_running_loop().time() + deadline
     while True:
         seen = writes(operator)
@@ -46,7 +46,7 @@ async def test_one_status_write_per_job_one_create_per_pod_and_none_at_rest(
 ) -> None:
     namespace = installation.plane.namespace()
     async with running(installation, monkeypatch) as operator:
-        before = await at_rest(operator)  # from what others left
+        before = await at_rest(operator)  # writes caused by objects of other tests
         await asyncio.gather(*(gateway.create(TRAINING_JOBS, namespace, job(f"j{n}", 3)) for n in range(20)))
 
         def settled() -> bool:
@@ -125,7 +125,7 @@ async def test_a_deleted_job_is_forgotten_and_one_of_the_same_name_starts_afresh
 
         await eventually(refused, what="the old job's pod is not taken for the new one's")
         assert await owned(first["metadata"]["uid"])
-        # There is no garbage collector here: the test is it.
+        # This control plane has no garbage collector, so the test deletes the pods.
         await installation.call("DELETE", f"{kubelet.pods}/again-worker-0?gracePeriodSeconds=0")
         await eventually(lambda: owned(second["metadata"]["uid"]))
 

@@ -1,7 +1,7 @@
-"""A real cert-manager makes and renews the certificate authority, as the chart asks it to.
+"""A real cert-manager creates and renews the certificate authority, as the chart configures it.
 
-Where CONVOY_CERT_MANAGER names a folder with its program `controller` and its kinds in `deploy/crds`, as its
-repository has them.
+The test needs CONVOY_CERT_MANAGER: a folder with cert-manager's program `controller` and its CRDs in
+`deploy/crds`, as in its repository.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ pytestmark = [
 
 
 class CertManager:
-    """The authority of one installation, as cert-manager sees it."""
+    """The certificate authority of one installation in cert-manager."""
 
     def __init__(self, installation: Installation) -> None:
         self._call = installation.call
@@ -47,7 +47,7 @@ class CertManager:
         return f"/apis/{API}/namespaces/{self._namespace}/{plural}/{name}".rstrip("/")
 
     async def request(self) -> None:
-        """Makes what the chart has for it."""
+        """Create the chart's objects for cert-manager."""
         bodies = await asyncio.to_thread(
             render, binaries() / "helm", "certificates.mode=CertManager", apis=(API,)
         )
@@ -57,14 +57,16 @@ class CertManager:
             await self._call("POST", self._path(plural), body)
 
     async def content(self, revision: int | None) -> bool:
-        """Whether it is content with the certificate, having issued it so many times; None: never."""
+        """Return True if the certificate is ready at that revision and no issuance is pending. Revision
+        None means that no certificate was issued yet.
+        """
         status = (await self._call("GET", self._path("certificates", CA_SECRET))).get("status", {})
         known = {one["type"]: one["status"] for one in status.get("conditions", ())}
         settled = known.get("Ready") == "True" and known.get("Issuing") != "True"
         return settled and status.get("revision") == revision
 
     async def renew(self) -> None:
-        """As `cmctl renew` does."""
+        """Request a renewal as `cmctl renew` does."""
         found = await self._call("GET", self._path("certificates", CA_SECRET))
         asked = {
             "type": "Issuing",
@@ -77,14 +79,14 @@ class CertManager:
         await self._call("PUT", self._path("certificates", CA_SECRET) + "/status", found)
 
     async def secret(self) -> tuple[bytes, bytes]:
-        """Key and certificate."""
+        """Return key and certificate."""
         data = (await self._call("GET", f"/api/v1/namespaces/{self._namespace}/secrets/{CA_SECRET}"))["data"]
         return base64.b64decode(data["tls.key"]), base64.b64decode(data["tls.crt"])
 
 
 @asynccontextmanager
 async def cert_manager(installation: Installation, folder: Path) -> AsyncIterator[CertManager]:
-    """It works in the installation's namespace."""
+    """Run cert-manager in the installation's namespace."""
     for path in sorted((Path(NAMED) / "deploy/crds").glob("*.yaml")):
         try:
             await installation.call(
@@ -124,7 +126,7 @@ async def cert_manager(installation: Installation, folder: Path) -> AsyncIterato
 
 
 async def welcomed(operator: Any, agent: FakeAgent, ca: bytes) -> bool:
-    """Whether the hub lets an agent in that believes this authority."""
+    """Return True if the hub admits an agent that trusts this CA."""
     answer = await hello(operator.server.session_port, ca, agent.key, agent.certificate, agent.node)
     return isinstance(answer, wire.HubMessage) and answer.WhichOneof("body") == "welcome"
 

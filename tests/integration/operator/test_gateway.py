@@ -1,4 +1,4 @@
-"""The gateway and the reflector against a real API server: conflicts, old versions, broken links."""
+"""The gateway and the reflector with a real API server: conflicts, old versions, broken connections."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .conftest import eventually
 from .test_operator import job
 
 FORGOTTEN = "1"
-"""Older than the CRDs, whose watch caches therefore never held it."""
+"""A version older than the CRDs, so their watch caches never held it."""
 
 
 def pod(name: str, **metadata: Any) -> dict[str, Any]:
@@ -162,7 +162,7 @@ async def test_the_server_calls_an_old_version_gone(gateway: KubernetesGateway) 
 
 
 class Link:
-    """A TCP link to the API server that can be cut."""
+    """A TCP proxy to the API server whose connections can be cut."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -188,7 +188,7 @@ class Link:
         sink.close()
 
     def cut(self) -> None:
-        """Resets all connections and takes no more."""
+        """Reset all connections and accept no more."""
         self.up = False
         for writer in self._open:
             writer.transport.abort()
@@ -197,7 +197,7 @@ class Link:
 
 @asynccontextmanager
 async def through(link: Link, plane: Any) -> AsyncIterator[KubernetesGateway]:
-    """A gateway that reaches the API server over the link."""
+    """A gateway that reaches the API server through the proxy."""
     server = await asyncio.start_server(link.accept, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     configuration = Configuration(host=f"https://127.0.0.1:{port}")
@@ -239,7 +239,9 @@ async def test_a_broken_watch_is_taken_up_again_and_misses_nothing(
 
 
 class Stale(KubernetesGateway):
-    """Watches from a version that the server has forgotten, once asked to, until it says so."""
+    """A gateway that, on request, watches from a version that the server no longer keeps, until the server
+    says so.
+    """
 
     stale = False
 

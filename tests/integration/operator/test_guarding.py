@@ -1,4 +1,4 @@
-"""Nodes' health on a real API server, with the rights of the chart: who writes what, and what stays."""
+"""NodeHealth on a real API server with the chart's rights: which client writes what, and what remains."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def resource(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 class GuardedCluster:
-    """Three nodes with agents, and a job's pod on the first of them."""
+    """Three nodes with agents, and a job's pod on the first node."""
 
     def __init__(self, installation: Installation, operator: Operator) -> None:
         self.installation, self.operator = installation, operator
@@ -43,7 +43,7 @@ class GuardedCluster:
         operator.hub.reader.suspicions = told  # type: ignore[method-assign]
 
     def _suspicions(self) -> dict[str, tuple[Suspicion, ...]]:
-        """What telemetry would say; a detector's tests are elsewhere."""
+        """Return suspicions in place of the detectors' results."""
         now = datetime.now(UTC)
         one = Suspicion(self.job, now - timedelta(minutes=10), now, 1.5, 1e6, "Compute")
         return {self.accused: (one,)} if self.accused else {}
@@ -64,7 +64,7 @@ class GuardedCluster:
         await call("POST", f"{API}/guardpolicies", body)
 
     async def work(self) -> None:
-        """A job of somebody else's, so that this operator leaves its pods alone."""
+        """Create a job of another manager, so that this operator does not change its pods."""
         call, namespace = self.installation.call, self.installation.namespace
         spec = {
             "managedBy": "example.com/other",

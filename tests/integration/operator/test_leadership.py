@@ -1,4 +1,4 @@
-"""Whole replicas as processes: who leads, who follows, who takes over."""
+"""Whole replicas as processes: leading, following, and takeover."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Replica:
         self.log = folder / f"{name}.log"
 
     async def start(self) -> None:
-        """Starts it."""
+        """Start the process."""
         folders = ("crds", "controllers", "operator", "agents")
         environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("KUBERNETES_")},
@@ -61,14 +61,14 @@ class Replica:
             )
 
     async def stop(self) -> None:
-        """Kills what is left of it."""
+        """Kill the process if it still runs."""
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
         await self.process.wait()
 
     async def get(self, path: str) -> tuple[int, str]:
-        """Status and body of a probe or the metrics; 0 while it does not answer."""
+        """Return status and body of a probe or the metrics; status 0 without a response."""
         port = self.metrics_port if path == "/metrics" else self.probe_port
 
         def fetch() -> tuple[int, str]:
@@ -83,15 +83,15 @@ class Replica:
         return await asyncio.to_thread(fetch)
 
     async def ready(self) -> bool:
-        """Whether it says so."""
+        """Return True if the replica reports that it is ready."""
         return (await self.get("/readyz"))[0] == 200
 
     async def leads(self) -> bool:
-        """Whether it leads."""
+        """Return True if the replica leads."""
         return "\nconvoy_leader 1.0\n" in (await self.get("/metrics"))[1]
 
     async def follows(self) -> bool:
-        """Whether it is ready and does not lead."""
+        """Return True if the replica is ready and does not lead."""
         return await self.ready() and "\nconvoy_leader 0.0\n" in (await self.get("/metrics"))[1]
 
 
@@ -103,7 +103,7 @@ async def replicas(installation: Installation, tmp_path: Path) -> Any:
             made.append(Replica(installation, name, tmp_path))
             await made[-1].start()
             await eventually(made[-1].ready, what=f"{name} is ready")
-            # The first one leads.
+            # The first replica leads.
             await eventually(made[0].leads, what="the first leads")
         yield made
     finally:
@@ -116,7 +116,7 @@ async def replicas(installation: Installation, tmp_path: Path) -> Any:
 async def test_a_stopped_leader_hands_over_and_a_killed_or_frozen_one_is_replaced(
     replicas: list[Replica], installation: Installation
 ) -> None:
-    """Meanwhile a follower sends agents to the leader."""
+    """A follower redirects agents to the leader meanwhile."""
     one, two = replicas
     await eventually(one.ready)
     await eventually(two.follows, what="the second follows")
@@ -129,7 +129,7 @@ async def test_a_stopped_leader_hands_over_and_a_killed_or_frozen_one_is_replace
     await eventually(two.leads, 30, "handed over")
     taken = (await installation.call("GET", lease))["spec"]
     assert taken["holderIdentity"] != held["holderIdentity"]
-    # By the Lease's own times: the old leader's last word was a moment before it ended.
+    # Measured by the Lease's times: the old leader renewed it shortly before its end.
     waited = datetime.fromisoformat(taken["acquireTime"]) - ended
     assert waited < timedelta(seconds=held["leaseDurationSeconds"] - 1), "the Lease had not to run out"
 

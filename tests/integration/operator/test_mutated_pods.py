@@ -1,4 +1,4 @@
-"""Pods that admission changes, and what the API server has to say of pods that do not come up or not end."""
+"""Pods that admission changes, and statuses of pods that do not start or do not end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MISSING = 'MountVolume.SetUp failed for volume "scripts" : configmap "scritps" n
 
 
 async def sidecar_first(installation: Installation, namespace: str) -> None:
-    """From now on pods of the namespace have a sidecar before their own containers."""
+    """Let admission put a sidecar before the own containers of all new pods of a namespace."""
     where = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     patch = f'[JSONPatch{{op: "add", path: "/spec/containers/0", value: {SIDECAR}}}]'
@@ -49,7 +49,7 @@ def names(pod: dict[str, Any]) -> list[str]:
 
 
 async def started(installation: Installation, kubelet: Kubelet) -> dict[str, Any]:
-    """The only pod, once it is there and has a node."""
+    """Return the only pod, once it exists and has a node."""
     (pod,) = await eventually(kubelet.list, what="the pod")
     node = f"{installation.namespace}-n"
     await installation.node(node)

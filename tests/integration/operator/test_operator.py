@@ -1,4 +1,4 @@
-"""One life of a job through the whole operator, with the kubelet and the agents played by the test."""
+"""The life of a job through the whole operator. The test plays the kubelet and the agents."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def job(name: str, replicas: int = 2) -> dict[str, Any]:
 
 
 class Kubelet:
-    """Binds and runs pods as a scheduler and a kubelet would."""
+    """A player of the scheduler and the kubelet: it binds and runs pods."""
 
     def __init__(self, installation: Installation, namespace: str) -> None:
         self.installation = installation
@@ -75,7 +75,7 @@ def ranks(state: str, rank: int, **more: Any) -> list[wire.RankReport]:
 
 
 def figures(rank: int) -> wire.Progress:
-    """A first step, with one figure more than are kept."""
+    """Return the progress of a first step, with one metric more than are kept."""
     found = [wire.Metric(name="held_out_loss", value=2.5 + rank, step=1), wire.Metric(name="ratio", step=1)]
     found += [wire.Metric(name=f"m{number}", value=1.0) for number in range(MAX_OWN_METRICS - 1)]
     return wire.Progress(step=1, time_unix_ms=1_000, metrics=found)
@@ -181,7 +181,7 @@ async def test_what_a_restart_took_is_told_from_the_fault_to_the_next_step(
         value = operator.metrics.registry.get_sample_value
 
         async def incarnation(number: int, started: float, stepped: float) -> None:
-            """The pod is given its port and its ranks, which make a step."""
+            """Give the pod its port and its ranks, and let them make a step."""
 
             def requested(kind: str) -> bool:
                 said = agent.last(kind)

@@ -1,4 +1,4 @@
-"""Rights of the operator that it needs on rare days alone."""
+"""Rights that the operator rarely needs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_what_nobody_needs_any_more_is_deleted(
 
 
 def requested(installation: Installation) -> set[rights.Right]:
-    """What the operator has asked for."""
+    """Return the rights that the operator has used, by the audit log."""
     return {
         one.right for one in installation.plane.audited_requests(installation.namespace, "convoy-operator")
     }

@@ -1,4 +1,4 @@
-"""A CheckpointStore through the whole operator, with the agents played by the test."""
+"""A CheckpointStore through the whole operator. The test plays the agents."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MERGE = "application/merge-patch+json"
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Secrets are looked at each second."""
+    """Read Secrets every second."""
     for name in ("RECHECK_SECONDS", "FRESH_SECONDS"):
         monkeypatch.setattr(f"convoy_controllers.checkpointstore.plan.{name}", 1.0)
 
 
 class Case:
-    """One store, its Secret, and a job in a namespace of its own that uses it."""
+    """One store, its Secret, and a job in its own namespace that uses the store."""
 
     def __init__(self, installation: Installation) -> None:
         self.installation = installation
@@ -36,7 +36,7 @@ class Case:
         self.jobs = JOBS.format(self.namespace)
 
     async def create(self, *allowed: str, **place: Any) -> None:
-        """In a bucket, unless `place` says otherwise."""
+        """Create the store: a bucket, unless `place` is given."""
         place = place or {"s3": {"bucket": "checkpoints", "credentialsSecret": self.name}}
         body = {
             "apiVersion": "convoy.dev/v1alpha1",
@@ -70,7 +70,7 @@ class Case:
         await self.call("POST", self.jobs, body)
 
     async def expect_reason(self, reason: str) -> None:
-        """Waits until the store gives that reason."""
+        """Wait until the store has that reason."""
 
         async def found() -> bool:
             conditions = (await self.status()).get("conditions") or [{"reason": ""}]
@@ -79,7 +79,7 @@ class Case:
         await eventually(found, what=f"store says {reason}")
 
     async def expect_job_reason(self, *reasons: str) -> None:
-        """Waits until the job gives one of these reasons."""
+        """Wait until the job has one of these reasons."""
 
         async def found() -> bool:
             status = (await self.call("GET", f"{self.jobs}/j")).get("status") or {}

@@ -1,4 +1,6 @@
-"""Health sweeps on a real API server, with the rights of the chart: verdicts, classes, who asks for them."""
+"""Health sweeps on a real API server with the chart's rights: verdicts, hardware classes, and requests for
+sweeps.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ SPREAD = [100.0 + 0.1 * number for number in range(20)]
 
 
 class Fleet:
-    """Nodes whose agents measure what the test says."""
+    """Nodes whose agents report the test's measurements."""
 
     def __init__(self, installation: Installation, operator: Operator) -> None:
         self.installation, self.operator = installation, operator
@@ -139,7 +141,7 @@ async def test_nodes_that_join_are_gated_swept_and_let_in(fleet: Fleet) -> None:
         return (await fleet.get("healthsweeps", name)).get("status", {}).get("phase") == "Complete"
 
     await eventually(referenced, seconds=40, what="the class is known")
-    # Whatever is younger than the policy: creation times are whole seconds.
+    # Nodes younger than the policy are gated; creation times are whole seconds.
     await asyncio.sleep(1.1)
     await fleet.join(1)
     joined = fleet.names[-1]

@@ -47,7 +47,7 @@ DROPPED = ("there is no such field", "levels of objects and lists")
 
 
 class Trial:
-    """The operator's path from a stored job to its pods and its status, without watches and agents."""
+    """The operator's path from a stored job to its pods and status, without watches and agents."""
 
     def __init__(self, client: ApiClient, namespace: str) -> None:
         settings, self.metrics = Settings(qps=0.0), Metrics()
@@ -75,7 +75,7 @@ class Trial:
         self.reconciler = Reconciler(context, reader, refusals)
 
     async def run(self, number: int) -> None:
-        """One job from its creation to its status; takes away what it made."""
+        """Create one job, reconcile it until it has a status, and delete what it created."""
         body = job(number)
         found = problems(parse(body), [])
         try:
@@ -90,7 +90,7 @@ class Trial:
         await self._remove(stored)
 
     async def _create(self, body: dict[str, Any]) -> dict[str, Any]:
-        """As the most careless client does: unknown fields are dropped without a warning."""
+        """Create a job as a careless client does: unknown fields are dropped without a warning."""
         path, params = TRAINING_JOBS.path(self.namespace), {"fieldValidation": "Ignore"}
         return await self.gateway._call("create", TRAINING_JOBS, path, body=body, params=params)
 
@@ -102,14 +102,16 @@ class Trial:
         made = self.cache.pods.get(self.namespace, f"{name}-worker-0") is not None
         if reason == "InvalidSpec" and "spec." not in str(status.get("message")):
             self.faults.append(f"{number}: no path in {status.get('message')}")
-        # The server drops unknown fields of such a client, whatever is in them.
+        # For such a client the server drops unknown fields, whatever they hold.
         dropped = any(words in one for words in DROPPED for one in found)
         if made and found and not dropped:
             self.faults.append(f"{number}: validate refuses what runs: {found[0][:300]}")
         self.outcomes["pods created" if made else str(reason)] += 1
 
     async def _remove(self, stored: views.CachedObject) -> None:
-        """Tries what needs no API server as well: what restarts add, and what agents are told."""
+        """Delete the job's pods, and try the code that needs no API server: restarts, and messages to
+        agents.
+        """
         try:
             model = TrainingJob.model_validate(stored.raw)
         except ValueError:

@@ -1,4 +1,6 @@
-"""Templates at a real API server: what a Deployment takes is taken, and errors name the field of the job."""
+"""Templates on a real API server: valid templates of a Deployment are accepted, and errors name the job's
+field.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ DISK = {"name": "d", "emptyDir": {}}
 
 
 async def tried(gateway: KubernetesGateway, raw: dict[str, Any], pods: list[dict[str, Any]]) -> Any:
-    """The refusals that the reconciler is told of, by pod."""
+    """Return the refusals that the reconciler gets, by pod."""
     model = TrainingJob.model_validate(raw)
 
     def explained(body: Any, fault: errors.Invalid) -> Refusal | None:
@@ -203,7 +205,7 @@ BY_DRY_RUN = [
         "containers[0].volumeMounts[1].mountPath",
         "must be unique",
     ),
-    # The first variable is dropped, so positions in the pod are not those in the template.
+    # The API server drops the first variable, so positions in the pod differ from those in the template.
     (
         container(env=[{"name": "CONVOY_SOCKET", "value": "x"}, {"name": "=", "value": "x"}]),
         "containers[0].env[1].name",
@@ -241,7 +243,7 @@ WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfiguration
 
 @pytest.fixture
 async def guarded(control_plane: Any) -> AsyncIterator[str]:
-    """A namespace whose pods a webhook judges that nobody runs."""
+    """A namespace whose pods need a webhook that does not run."""
     namespace = control_plane.namespace("guarded")
     created = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     webhook = {
@@ -278,7 +280,7 @@ async def test_a_webhook_that_nobody_runs_is_named(gateway: KubernetesGateway, g
 
 @pytest.fixture
 async def deep(control_plane: Any) -> AsyncIterator[str]:
-    """A job with more levels than a parser reads, and one more, in a namespace of their own."""
+    """A job with more levels than a parser reads, and a normal one, in their own namespace."""
     namespace = control_plane.namespace("deep")
     path = f"/apis/convoy.dev/v1alpha1/namespaces/{namespace}/trainingjobs"
     body = job(container(extra="@"))

@@ -1,4 +1,4 @@
-"""A toy kind on a real API server: its definition, its rights, and its Service child."""
+"""A toy kind on a real API server: its CRD, its rights, and its Service child."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 async def installed(installation: Installation) -> None:
-    """Define the kind, and give the operator the rights that its controller asks for."""
+    """Create the CRD, and give the operator the rights that its controller needs."""
     name = f"toy-{installation.namespace}"
     role = {"metadata": {"name": name}, "rules": rules(WITH_TOY)}
     binding = {

@@ -1,4 +1,4 @@
-"""The pods of jobs, as the API server's own pod security takes them or does not."""
+"""Pods of jobs under the API server's pod security standards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOST_FOLDER = {"volumes": [{"name": "node", "hostPath": {"path": "/"}}]}
 
 
 def worker(spec: dict[str, Any]) -> dict[str, Any]:
-    """The first pod of a job whose template says so."""
+    """Return the first pod of a job with that template spec."""
     container = {"name": "w", "image": "i", "command": ["x"]}
     own = [{**container, **one} for one in spec.get("containers", [{}])]
     template = {"spec": {**spec, "containers": own}}
@@ -47,7 +47,9 @@ async def test_a_job_gets_no_pod_that_its_namespace_does_not_allow(
 
 
 async def refusal(installation: Installation, spec: dict[str, Any], standard: str) -> str:
-    """The API server's refusal of such a pod in a namespace of this pod security standard; empty without."""
+    """Return the API server's refusal of such a pod in a namespace of that pod security standard; empty if
+    it is accepted.
+    """
     namespace = installation.plane.namespace()
     change = {"metadata": {"labels": {STANDARD: standard}}}
     merge = "application/merge-patch+json"

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
-    """Does not wait: the loop's clock jumps to where the wait would have ended."""
+    """A selector that does not wait: the loop's clock jumps to the end of each wait."""
 
     jump: Callable[[float], None]
 
@@ -30,7 +30,7 @@ class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time passes only when everybody waits."""
+    """An event loop whose time passes only while all tasks wait."""
 
     def __init__(self) -> None:
         self._virtual = 1000.0
@@ -47,7 +47,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 @pytest.fixture
 def virtual() -> Callable[[Coroutine[Any, Any, T]], T]:
-    """Runs a coroutine to its end in virtual time."""
+    """Return a function that runs a coroutine to its end in virtual time."""
 
     def run(work: Coroutine[Any, Any, T]) -> T:
         loop = VirtualLoop()
@@ -65,7 +65,9 @@ def quiet_logs() -> None:
 
 
 class FakeApi:
-    """ApiGateway in memory: names, uids, versions, preconditions; errors on demand; all calls kept."""
+    """An in-memory ApiGateway with names, uids, versions and preconditions. It raises errors on demand and
+    records all calls.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Object] = {}
@@ -75,7 +77,7 @@ class FakeApi:
         self._version = 100
 
     def put(self, resource: Resource, body: Mapping[str, Any], namespace: str = "") -> Object:
-        """Stores an object as somebody else would."""
+        """Store an object as another client would."""
         self._version += 1
         raw = copy.deepcopy(dict(body))
         metadata = raw.setdefault("metadata", {})
@@ -111,7 +113,7 @@ class FakeApi:
         return items, str(self._version)
 
     async def pages(self, resource: Resource, selector: str = "") -> AsyncIterator[Page]:
-        """Of one object each."""
+        """Yield pages of one object each."""
         items, version = await self.list(resource, selector)
         for item in items:
             yield [item], version
@@ -197,12 +199,12 @@ class FakeApi:
         self.put(PODS, merged(raw, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), namespace)
 
     def count(self, verb: str, plural: str = "") -> int:
-        """How often a verb was called."""
+        """Return the number of calls of a verb."""
         return sum(1 for call in self.calls if call[0] == verb and plural in ("", call[1]))
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """RFC 7386, straight from its text."""
+    """Apply a merge patch by RFC 7386."""
     if not isinstance(patch, Mapping):
         return copy.deepcopy(patch)
     result = dict(target) if isinstance(target, Mapping) else {}

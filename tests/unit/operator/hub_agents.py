@@ -1,4 +1,4 @@
-"""A hub with agents of one job, and streams on which they are heard."""
+"""A hub with the agents of one job, and the agents' streams."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rank(state: int = STATE.RUNNING, **more: Any) -> wire.RankReport:
 
 
 class Queue:
-    """Keeps what was added."""
+    """A queue that records the added keys."""
 
     def __init__(self) -> None:
         self.added: list[tuple[Key, float]] = []
@@ -47,18 +47,18 @@ class Queue:
         self.added.append((key, delay))
 
     def drain(self) -> list[float]:
-        """Delays of what was added since the last look."""
+        """Return and forget the delays of the keys added since the last call."""
         delays = [delay for _, delay in self.added]
         self.added.clear()
         return delays
 
 
 class Aborted(Exception):
-    """Ends a call, as gRPC has it."""
+    """Raised by `abort`, as gRPC does."""
 
 
 class Silent:
-    """The context of a stream on which nothing comes but what is given."""
+    """A stream context that receives only the given messages."""
 
     def __init__(self, said: list[wire.AgentMessage]) -> None:
         self.said = said
@@ -82,7 +82,7 @@ class Silent:
 
 
 class AgentsHarness:
-    """Agents of a world with one job of one pod, under a clock that the test sets."""
+    """A hub's agents, with one job of one pod and a clock that the test sets."""
 
     KEY = Key(TRAINING_JOB.name, "ns", "job")
 
@@ -127,7 +127,7 @@ class AgentsHarness:
         self.cache.nodes.upsert(views.node(raw))
 
     async def session(self, monkeypatch: pytest.MonkeyPatch, node: str, left: float) -> Silent:
-        """A stream of an agent that says Hello and nothing more, with a certificate for so many seconds."""
+        """Run the stream of an agent that sends only a Hello. Its certificate expires in `left` seconds."""
         monkeypatch.setattr(sessions, "caller", lambda context: Caller(node, time.time() + left))
         context = Silent([wire.AgentMessage(hello=wire.Hello(node=node, peer_address=f"{node}:8472"))])
         its = Sessions(

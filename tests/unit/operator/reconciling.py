@@ -1,4 +1,4 @@
-"""A reconciler over an API server in memory, with caches that a test fills."""
+"""A reconciler with an in-memory API server and a cluster cache that the test fills."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .conftest import FakeApi
 
 
 class Operator:
-    """Reflectors, queue and reconciler of some controllers. Its clocks are the test's."""
+    """Cluster cache, queue and reconciler of some controllers. The test sets its clocks."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Operator:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.time = 0.0
         self.wait = 0.0
-        """Seconds until agents are known."""
+        """Seconds until it is known which agents are present."""
         self.sent: list[Any] = []
         self.controllers = tuple(controllers)
         self.hub = hub if hub is not None else FakeHub()
@@ -78,11 +78,11 @@ class Operator:
         self.reconciler = Reconciler(context, self.reader, self.refusals, self.controllers)
 
     def trigger(self, debounce: float = 0.1) -> Triggers:
-        """Let changes of the caches fill the queue."""
+        """Return triggers that queue the keys that changes of the cache concern."""
         return Triggers(self.cache, self.reader, self.queue, debounce, self.controllers)
 
     async def reconcile_all(self, *kinds: str) -> None:
-        """Reconcile every object of these kinds, one kind after the other; of all kinds without any."""
+        """Reconcile every object of these kinds, or of all kinds if none is given, kind by kind."""
         for controller in self.controllers:
             if not kinds or controller.resource.kind in kinds:
                 for item in list(self.cache.store(controller.resource)):

@@ -76,7 +76,7 @@ class Harness:
         self._put({"s3": body, "allowedNamespaces": list(allowed or ("*",))})
 
     def put_volume(self, **volume: Any) -> None:
-        """In place of the bucket."""
+        """Replace the bucket by a volume."""
         self._put({"volume": {"claimName": "disk", **volume}, "allowedNamespaces": ["*"]})
 
     def _put(self, spec: dict[str, Any]) -> None:
@@ -101,12 +101,12 @@ class Harness:
         self.cache.pods.upsert(views.pod({"metadata": metadata, "spec": {"nodeName": node}}))
 
     def dial(self, node: str) -> list[wire.Store]:
-        """An agent dials; what it is told of stores at once."""
+        """Connect an agent; return the stores that it gets at once."""
         self.streams[node] = self.hub.streams.join(wire.Hello(node=node, peer_address=f"{node}:1"))
         return self.sent(node)
 
     def sent(self, node: str) -> list[wire.Store]:
-        """What was sent of stores to the agent of a node since the last look."""
+        """Return the stores sent to a node's agent since the last call."""
         return [one.store for one in self.messages(node) if one.HasField("store")]
 
     def messages(self, node: str) -> list[wire.HubMessage]:
@@ -119,7 +119,7 @@ class Harness:
         await self.hub.stores.resolve(found)
 
     def poll(self, seconds: float = 0.0) -> dict[str, list[wire.Store]]:
-        """After so much time: who was told of stores, and what."""
+        """Advance the clock and poll; return the stores that were sent, by node."""
         self.now += seconds
         self.stores.poll()
         return {node: sent for node in self.streams if (sent := self.sent(node))}

@@ -1,4 +1,4 @@
-"""Who is silent, whose jobs are woken by it and when, and what plans are shown of their nodes."""
+"""Silent agents: the jobs that they queue, the delays, and the nodes that plans see."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Virtual = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Harness:
-    """The hub's monitor of agents in virtual time, on a world of the test's making."""
+    """The monitor of agents in virtual time, with a cluster cache that the test fills."""
 
     def __init__(self, api: FakeApi) -> None:
         self.loop = asyncio.get_running_loop()
@@ -189,7 +189,7 @@ def test_an_agent_lost_with_the_leader_before_is_found_silent_by_the_next(
 def test_an_agent_that_no_leader_heard_is_missed_once_a_pod_is_given_to_its_node(
     virtual: Virtual, api: FakeApi
 ) -> None:
-    """The node went together with the leader before, and nobody was on it when the next one looked first."""
+    """The node died together with the last leader, and had no pods when the new leader polled first."""
 
     async def run() -> None:
         it = Harness(api)

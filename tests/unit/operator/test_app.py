@@ -1,4 +1,4 @@
-"""The process, before the API server has given it anything."""
+"""The operator's process at its start, before the API server responds."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ async def test_news_of_sweeps_wakes_those_that_run() -> None:
 async def fetch(
     client: aiohttp.ClientSession, port: int, path: str, host: str = "127.0.0.1"
 ) -> tuple[int, str]:
-    """Status and words of the answer, when there is one."""
+    """Return status and text of a response; retry until the server listens."""
     while True:
         try:
             async with client.get(f"http://{host}:{port}{path}") as answer:
                 return answer.status, await answer.text()
-        except aiohttp.ClientConnectorError:  # not yet
+        except aiohttp.ClientConnectorError:  # the server does not listen yet
             await asyncio.sleep(0.05)
 
 
@@ -202,7 +202,7 @@ async def test_by_default_probes_metrics_and_hub_are_there_for_ipv4_and_for_ipv6
 
 
 async def ended(reader: asyncio.StreamReader) -> None:
-    """Returns when the server has ended a connection."""
+    """Wait until the server ends a connection."""
     with suppress(ConnectionError):
         await reader.read(1)
 
@@ -210,7 +210,7 @@ async def ended(reader: asyncio.StreamReader) -> None:
 async def test_probes_are_answered_while_strangers_hold_connections(
     api: FakeApi, unused_tcp_port_factory: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It is their number that is bounded.
+    # The limit is on the number of connections.
     monkeypatch.setattr(http, "REQUEST_SECONDS", 600.0)
     probes, metrics = unused_tcp_port_factory(), unused_tcp_port_factory()
     settings = Settings(namespace="sys", ca_maker="CertManager", probe_port=probes, metrics_port=metrics)
@@ -227,7 +227,7 @@ async def test_probes_are_answered_while_strangers_hold_connections(
                     for number in range(1, 101)
                 ]
                 assert (await fetch(client, port, path))[0] == 200
-            # What they hold are descriptors of the operator's: of each port it has so many.
+            # Connections hold file descriptors of the operator; each port may use a limited number.
             waits = {asyncio.create_task(ended(reader)) for reader, _ in held}
             while len(waits) > 2 * http.MAX_CLIENTS:
                 _, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -239,7 +239,7 @@ async def test_probes_are_answered_while_strangers_hold_connections(
 
 
 class Takeover:
-    """A replica that stands by, and then leads, with nobody to ask and nobody to work."""
+    """A standby replica that starts to lead, without agents and workers."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def listed(_: Any) -> None:
@@ -252,7 +252,7 @@ class Takeover:
         self.taken = ""
 
     async def lead(self, parts: list[Coroutine[Any, Any, None]]) -> None:
-        """In place of all that a leader does: looks at the metrics, and takes one key."""
+        """Replace the leader's tasks: read the metrics, and get one key."""
         for part in parts:
             part.close()
         self.seen = {phase: self.value("convoy_jobs", phase=phase) for phase in ("Running", "Failed")}

@@ -1,4 +1,4 @@
-"""Stores never go back in time, whatever order the news comes in."""
+"""Stores never go back in time, in whatever order changes arrive."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ HISTORY = st.lists(
 def test_any_interleaving_of_answers_watch_and_lists_ends_at_the_truth(
     history: list[tuple[str, str]], data: st.DataObject
 ) -> None:
-    """An ordered watch tells a history, with answers to writes put in anywhere and LISTs between."""
+    """An ordered watch reports a history. Responses to writes and LISTs are inserted at random."""
     truth: dict[str, Item] = {}
     watch: list[tuple[str, Item]] = []
     snapshots: list[tuple[int, list[Item]]] = [(0, [])]
@@ -118,7 +118,7 @@ def test_any_interleaving_of_answers_watch_and_lists_ends_at_the_truth(
     items = store()
     for position, (act, item) in enumerate(watch):
         if data.draw(st.booleans()):
-            # The answer to some write, early or late.
+            # The response to one of the writes, early or late.
             answer = data.draw(st.sampled_from([entry for act, entry in watch if act == "upsert"] or [item]))
             if answer.version <= item.version:
                 items.upsert(answer)

@@ -1,4 +1,4 @@
-"""Calls of whom nobody knows yet, on a real server."""
+"""Calls of anonymous callers to a real server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Desk(hub_pb2_grpc.EnrolmentServicer):  # type: ignore[misc]  # generated w
 
 
 class Hub:
-    """Where it is called, over TCP and a local socket, and how often it has refused."""
+    """A server on TCP and on a local socket, which counts its refusals."""
 
     def __init__(self, folder: Path) -> None:
         self.refused = 0
@@ -63,7 +63,7 @@ async def enrol(where: str) -> str:
 
 
 def silent(channel: grpc.aio.Channel) -> Any:
-    """A call whose request does not come."""
+    """Return a call that never sends its request."""
     return channel.stream_unary(ENROL, wire.EnrolRequest.SerializeToString)(timeout=30)
 
 
@@ -74,13 +74,13 @@ async def test_who_sends_nothing_keeps_no_other_address_waiting(tmp_path: Path) 
             await call.wait_for_connection()
         async with asyncio.timeout(10):
             while await enrol(found.tcp) != "RESOURCE_EXHAUSTED":
-                pass  # not all of them have arrived
+                pass  # some calls have not arrived yet
         assert await enrol(found.path) == "n"
         for call in calls:
             call.cancel()
         async with asyncio.timeout(10):
             while await enrol(found.tcp) != "n":
-                pass  # not all of them have gone
+                pass  # some calls have not ended yet
 
 
 async def test_a_request_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:

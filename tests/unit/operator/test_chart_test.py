@@ -1,4 +1,4 @@
-"""What `helm test` runs: a small job, to its end and away."""
+"""The program that `helm test` runs: it trains a small job to its end and deletes it."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ PENDING = {"phase": "Pending", "reason": "WaitingForAgent", "message": "no node 
 
 
 class Cluster(FakeApi):
-    """With an operator: at every look the job is one step further, and stays at the last."""
+    """An API server with an operator: each read advances the job by one state, up to the last."""
 
     def __init__(self, life: Sequence[Object] = (), stays: bool = False) -> None:
         super().__init__()
         self.life = list(life)
         self.stays = stays
-        """A job that was deleted does not go away."""
+        """True if a deleted job keeps existing."""
 
     async def get(self, resource: Any, namespace: str | None, name: str) -> Object:
         key = (resource.plural, namespace or "", name)

@@ -23,7 +23,7 @@ Handler = Callable[[web.Request], Any]
 
 
 class Server:
-    """Answers each request with the next step, the last one for ever."""
+    """A server that responds with the next step of a script, and repeats the last one."""
 
     def __init__(self) -> None:
         self.steps: list[Any] = []

@@ -1,4 +1,4 @@
-"""Which keys a change wakes, and how soon."""
+"""The keys that a change queues, and their delays."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Queue:
 
 
 def triggered(cache: ClusterCache) -> Queue:
-    """The queue of the controllers that jobs depend on."""
+    """Return the queue filled by the controllers that jobs depend on."""
     queue = Queue()
     found = [one for one in CONTROLLERS if one.resource.kind in ("TrainingJob", "Engine", "CheckpointStore")]
     Triggers(cache, ClusterReader(cache, FakeHub()), queue, 0.15, found)  # type: ignore[arg-type]

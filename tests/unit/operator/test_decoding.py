@@ -1,4 +1,4 @@
-"""JSON of the API server, with objects nested deeper than a parser reads."""
+"""JSON responses of the API server with objects nested deeper than the parser reads."""
 
 from __future__ import annotations
 

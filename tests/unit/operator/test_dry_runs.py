@@ -1,4 +1,4 @@
-"""Templates tried at the API server: how often, and what its refusals mean."""
+"""Dry runs of templates: how often they run, and what a rejection means."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bodies(job: CachedObject, number: int = 0) -> list[dict[str, Any]]:
 
 
 async def refused(tried: DryRuns, job: CachedObject, pods: list[dict[str, Any]]) -> dict[str, Refusal]:
-    """What the reconciler asks for a job."""
+    """Return the result of the dry run that the reconciler does for a job."""
     model = TrainingJob.model_validate(job.raw)
 
     def explained(body: Any, fault: errors.Invalid) -> Refusal | None:

@@ -1,4 +1,4 @@
-"""Which error an answer of the API server is."""
+"""The typed error for each response of the API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events: each thing once, none in the way."""
+"""Events: each is posted once, and none delays other work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def recorder(api: FakeApi, clock: Clock) -> EventRecorder:
 
 
 async def posted(recorder: EventRecorder, api: FakeApi) -> list[dict[str, Any]]:
-    """Lets everything recorded be posted; what the server has then."""
+    """Post everything that was recorded; return the server's Events."""
     task = asyncio.create_task(recorder.run())
     while recorder._outbox.qsize():  # noqa: ASYNC110 - the task ends only by cancellation
         await asyncio.sleep(0)

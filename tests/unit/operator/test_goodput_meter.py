@@ -1,4 +1,4 @@
-"""The seconds of all jobs as counters."""
+"""Counters of the seconds of all jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def moment(seconds: float) -> datetime:
 
 
 class Harness:
-    """Leaders of the same jobs; seconds are since `NOW`."""
+    """Successive leaders for the same jobs. Seconds count from `NOW`."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -49,7 +49,7 @@ class Harness:
         runs: float | None = None,
         **seconds: float,
     ) -> None:
-        """A job's status is stored; `runs`: since when its phase is Running, where it is."""
+        """Store a job's status. `runs` is the time at which its phase became Running."""
         self.version += 1
         status: dict[str, Any] = {
             "goodput": {"seconds": seconds, "cause": cause, "since": moment(since).isoformat()}
@@ -66,7 +66,7 @@ class Harness:
         self.meter.remove(self.jobs.pop(name), moment(at))
 
     def count(self, at: float) -> dict[str, float]:
-        """The last leader's counters."""
+        """Return the counters of the last leader."""
         self.meter.count(self.jobs.values(), moment(at))
         return self.counted(self.leaders[-1:])
 
@@ -129,7 +129,7 @@ def test_a_job_of_the_same_name_is_another_one() -> None:
 
 @pytest.mark.parametrize("last_count", [0, 25, 30])
 def test_leaders_together_count_each_second_once(last_count: float) -> None:
-    """The first leads until 30, when it renews its Lease for the last time; the second from 40 on."""
+    """The first leader renews its Lease for the last time at 30 s; the second leads from 40 s on."""
     it = Harness()
     it.store("over", "", 5, start=5.0)
     it.store("runs", "start", 0)

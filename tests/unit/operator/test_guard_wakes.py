@@ -1,4 +1,4 @@
-"""The changes that wake the controllers of the guard."""
+"""The changes that queue the keys of the guard's controllers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KEYS = (
 
 
 class Guard(Operator):
-    """A policy, a node, its hardware and a sweep, known before changes wake anything."""
+    """A policy, a node, its NodeHealth and a sweep, cached before changes queue keys."""
 
     def __init__(self, api: FakeApi) -> None:
         super().__init__(api)
@@ -45,7 +45,7 @@ class Guard(Operator):
         self.trigger()
 
     def woken(self, resource: Resource, body: dict[str, Any], *, own: bool = False) -> set[str]:
-        """The kinds of the keys that a change wakes."""
+        """Return the kinds of the keys that a change queues."""
         self.queue._entries.clear()
         self.cache.upsert(resource, self.api.put(resource, body), own=own)
         return {key.kind for key in KEYS if key in self.queue}

@@ -1,4 +1,4 @@
-"""From suspicions to what is stored, what nodes carry, and pods that move: on an API server in memory."""
+"""The path from suspicions to stored states, marks on nodes and swapped pods, with an in-memory API server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LASTING = {"detection": {"lasting": "1m"}, "drain": {"swapCost": "1m"}, "budgets
 
 
 class Cluster(Operator):
-    """Nodes n0 to n5, a job on n0 and n1 that has saved its state, and an operator."""
+    """Nodes n0 to n5, a job on n0 and n1 with a saved checkpoint, and an operator."""
 
     def __init__(self, api: FakeApi, job: Mapping[str, Any] | None = None, **policy: Any) -> None:
         super().__init__(api)
@@ -56,7 +56,7 @@ class Cluster(Operator):
         self.sync()
 
     def restart(self) -> None:
-        """Another operator goes on."""
+        """Continue with a new operator process."""
         now = self.now
         super().__init__(self.api)
         self.now = now
@@ -86,7 +86,7 @@ class Cluster(Operator):
                 self.api.put(PODS, pod, "default")
 
     def sync(self) -> None:
-        """What the watches bring."""
+        """Store in the cache what watches would report."""
         for (plural, _, _), raw in self.api.objects.items():
             for resource in (NODES, PODS, GUARD_POLICIES, NODE_HEALTHS, HEALTH_SWEEPS):
                 if plural == resource.plural:
@@ -153,7 +153,7 @@ def test_a_slow_node_is_suspected_quarantined_and_left_by_its_job(api: FakeApi) 
     it.reconcile()
     it.reconcile()
     assert it.state() == "Suspect" and it.ours() == {"convoy.dev/suspect": "PreferNoSchedule"}
-    # Moving two ranks costs two minutes of theirs.
+    # A swap costs two minutes of two ranks.
     it.accuse("n0", loss=130.0)
     it.reconcile(timedelta(seconds=5))
     assert it.state() == "Quarantined" and it.evicted() == []
@@ -173,7 +173,7 @@ def test_a_slow_node_is_suspected_quarantined_and_left_by_its_job(api: FakeApi) 
 
 
 def leaves(body: Mapping[str, Any], *path: str) -> set[tuple[str, ...]]:
-    """Paths of what a patch sets."""
+    """Return the paths that a patch sets."""
     found = set()
     for name, value in body.items():
         found |= leaves(value, *path, name) if isinstance(value, Mapping) else {(*path, name)}
@@ -239,14 +239,14 @@ def test_a_node_that_people_release_is_judged_by_what_comes_after(api: FakeApi) 
     for _ in range(3):
         accused(140.0)
     assert it.state() == "Probation" and it.ours() == {}
-    # Moving its job would cost two minutes of two ranks.
+    # A swap of the job costs two minutes of two ranks.
     for _ in range(3):
         accused(140.0 + 125.0)
     assert it.state() == "Quarantined"
 
 
 def moved(api: FakeApi) -> Cluster:
-    """The job has been moved from n0 to n2."""
+    """Return a cluster whose job was swapped from n0 to n2."""
     it = Cluster(api)
     it.reconcile()
     it.pace_of(1, 1.5, "n0", "n1")
@@ -317,7 +317,7 @@ def test_nobody_is_evicted_from_a_node_that_is_not_tainted_yet(api: FakeApi) -> 
 
 
 def kept_by_a_budget(api: FakeApi) -> Cluster:
-    """A node is to be drained, and its pod may not go."""
+    """Return a cluster with a draining node whose pod a PodDisruptionBudget protects."""
     it = Cluster(api)
     it.reconcile()
     api.fail = lambda verb, plural, name: errors.TooManyRequests(429, "budget") if verb == "evict" else None
@@ -465,7 +465,7 @@ def test_another_keeper_goes_on_from_what_is_stored(api: FakeApi) -> None:
         it.accuse("n0")
         it.reconcile(MINUTE)
     assert it.state() == "Quarantined"
-    # It has heard of nothing yet, and the jobs have gone quiet.
+    # The new operator has received no reports yet, and the jobs report nothing.
     it.restart()
     it.job(saved=timedelta(0))
     it.reconcile(timedelta(seconds=1))

@@ -1,4 +1,4 @@
-"""Commands to agents, and the addresses of peers that they ask for."""
+"""Commands to agents, and corrections of peers' addresses."""
 
 from __future__ import annotations
 

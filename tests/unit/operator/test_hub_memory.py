@@ -1,4 +1,4 @@
-"""Memory that nodes hold of jobs: who holds it, and when it is given back."""
+"""Checkpoints that nodes hold in memory: which nodes hold them, and when they are released."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TestMemory(AgentsHarness):
         self.cache.jobs.upsert(views.cached_object(raw))
 
     def released(self, stream: Any) -> list[str]:
-        """What a node is told to forget at the next two looks."""
+        """Return the jobs whose memory a node is told to release at the next two polls."""
         for _ in range(2):
             self.now += 11
             self.hub.release_memory()
@@ -101,7 +101,7 @@ class TestMemory(AgentsHarness):
         assert self.hub.reader.holders("j") == ("n1",)
 
     async def test_nobody_holds_what_was_never_given_to_them(self) -> None:
-        """What a holder says is newest would be restored."""
+        """A job would be restored from the newest checkpoint that a holder reports."""
         theirs = SlotTokenIssuer()
         theirs.start(Authority(make_authority()))
         shown = {
@@ -122,7 +122,7 @@ class TestMemory(AgentsHarness):
     async def test_what_another_authority_has_signed_is_told_again(self) -> None:
         self.join("n0", report())
         known = [self.hub.reader.slots((self.pod,))["u"].slot_token_valid]
-        # An agent that has taken over an assignment from one of before names none.
+        # An agent that continues the assignment of an older agent reports no authority.
         for key in (self.authority.key_id, "another", self.authority.key_id, ""):
             self.hub.reports.record("n0", report(authority=key, incarnation=1))
             known.append(self.hub.reader.slots((self.pod,))["u"].slot_token_valid)

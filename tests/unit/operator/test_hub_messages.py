@@ -1,4 +1,4 @@
-"""Messages of agents as views, urgency of what changed, and commands as messages."""
+"""Agents' messages as views, the urgency of changes, and commands as messages."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TestMessages:
             MetricView("m0", None, 0),
         )
         assert len(one.metrics) == MAX_METRICS - 2
-        # They move with every step, or nearly so.
+        # These fields change with every step, or nearly so.
         assert messages.skeleton(view) == messages.skeleton(
             messages.slot_view(report(ranks=[rank(progress=wire.Progress(step=3))]), "n0")
         )

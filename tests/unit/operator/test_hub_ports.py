@@ -1,4 +1,4 @@
-"""The hub's two ports, on which whoever reaches them may open connections."""
+"""The hub's two ports, to which anybody who reaches them may connect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""HTTP/2's first words of a client that asks for nothing."""
+"""HTTP/2's connection preface of a client that sends no request."""
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ async def hub(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HubServer]:
 
 
 async def ended(reader: asyncio.StreamReader) -> None:
-    """Returns when the hub has ended a connection."""
+    """Wait until the hub ends a connection."""
     with suppress(ConnectionError):
         while await reader.read(65536):
             pass

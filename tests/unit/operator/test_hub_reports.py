@@ -1,4 +1,4 @@
-"""Reports of agents: which are believed, and which wake a job."""
+"""Reports of agents: which reports count, and which queue a job."""
 
 from __future__ import annotations
 

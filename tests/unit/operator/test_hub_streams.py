@@ -1,4 +1,4 @@
-"""Streams of agents: who is let in, how much of them is read and remembered."""
+"""Streams of agents: admission, rate limits, and limits of what is recorded."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TestStreams(AgentsHarness):
         assert max(map(len, agent.peers.values())) == 64 and len(agent.peer_address) == 256
         assert len(agent.holdings) == 512 and {*map(len, agent.holdings.values())} == {4096}
         assert agent.hardware.ByteSize() < 32_768
-        # What is known already goes on being told.
+        # Reports about known pods are still accepted.
         self.hub.reports.record("n0", report(pod_uid="few0", incarnation=7))
         assert agent.slots["few0"].incarnation == 7
 
@@ -76,7 +76,7 @@ class TestStreams(AgentsHarness):
         assert not self.hub.registry.debt("n0")
         for _ in range(60):
             self.hub.registry.charge("n0", large)
-        # Whoever dials again has what was said before against it.
+        # A reconnecting agent keeps the debt of its earlier messages.
         self.join("n0", report())
         assert self.hub.registry.debt("n0") > 1 and not self.hub.registry.debt("n1")
         self.now += 20

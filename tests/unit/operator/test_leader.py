@@ -1,4 +1,4 @@
-"""The election, in virtual time, and the watchdog, in real time."""
+"""Leader election in virtual time, and the watchdog in real time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Lease:
 
 
 class Lock:
-    """LeaseLock over it."""
+    """The LeaseLock of that Lease."""
 
     def __init__(self, lease: Lease, identity: str) -> None:
         self.lease, self.identity = lease, identity

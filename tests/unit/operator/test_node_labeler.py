@@ -1,4 +1,4 @@
-"""Which nodes carry the label."""
+"""The nodes that carry the agent-ready label."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LABEL = "convoy.dev/agent-ready"
 
 
 class Monitor:
-    """Who is there, as the test says; a node answers or not."""
+    """A monitor whose agents and probe results the test sets."""
 
     def __init__(self, liveness: Liveness) -> None:
         self.liveness = liveness
@@ -28,7 +28,7 @@ class Monitor:
 
 
 class Harness:
-    """A labeler at work on the nodes of a server in memory."""
+    """A node labeler with an in-memory API server."""
 
     def __init__(self, api: FakeApi, *nodes: str) -> None:
         self.api, self.now = api, 101.0

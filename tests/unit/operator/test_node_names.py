@@ -1,4 +1,4 @@
-"""Agents of nodes with every name that a node may have speak to one another."""
+"""Agents of nodes with any allowed name can connect to one another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NODES = ["n", "10.example.com", "n" * 63, "n" * 64, "n" * 100 + ".z", "n" * 235,
 
 
 def identity(authority: Authority, node: str) -> Identity:
-    """The certificate that the hub gives to the agent of a node."""
+    """Return the certificate that the hub signs for a node's agent."""
     key = ec.generate_private_key(ec.SECP256R1())
     pem, ends = authority.agent(signing_request(key, node), node, timedelta(hours=1), NOW)
     private = key.private_bytes(

@@ -1,4 +1,4 @@
-"""What is asked about quiet nodes, how often, and what is made of the answers."""
+"""Probes of quiet nodes: their targets, their frequency, and the use of their results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stamp(seconds: float) -> str:
 
 
 class Harness:
-    """A prober in virtual time. What answers, and how slowly, is the test's to say."""
+    """A prober in virtual time. The test sets which targets reply, and how slowly."""
 
     def __init__(self, api: FakeApi) -> None:
         self.loop = asyncio.get_running_loop()
@@ -102,7 +102,7 @@ class Harness:
             self.liveness.record_sign(node, self.loop.time())
 
     async def until(self, time: float) -> None:
-        """Looks as often as the hub does."""
+        """Poll as often as the hub does, until a time."""
         while self.time() < time:
             self.prober.poll()
             await asyncio.sleep(min(0.2, time - self.time()))
@@ -239,7 +239,7 @@ def test_the_kubelets_lease_is_looked_at_every_two_seconds(virtual: Virtual, api
         it.pod("a", "n", "10.0.0.1")
         it.pod("b", "gone", "10.0.0.2")
         it.lease(api, "n", -7.0 - 3600)
-        it.clocks["n"] = 3600 - EPOCH.timestamp() + it.start  # its clock is an hour behind
+        it.clocks["n"] = 3600 - EPOCH.timestamp() + it.start  # the node's clock is an hour behind
 
         def ages() -> list[float]:
             cases = [it.prober.probe(node) for node in ("n", "gone")]

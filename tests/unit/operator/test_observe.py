@@ -1,4 +1,4 @@
-"""What plans are shown, and what is said of objects that no model accepts."""
+"""Observations of controllers, and the status of objects that their model rejects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .reconciling import Operator
 
 
 class Hub(FakeHub):
-    """Keeps which pods it was asked about."""
+    """A hub that records the pods of its queries."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def job(spec: dict[str, Any], **status: Any) -> CachedObject:
 
 
 def planned(api: FakeApi, parent: CachedObject) -> Plan:
-    """The plan that the reconciler carries out for an object."""
+    """Return the plan that the reconciler makes for an object."""
     it = Operator(api, Hub())
     controller = next(one for one in it.controllers if one.resource.kind == parent.raw["kind"])
     it.cache.store(controller.resource).upsert(parent)

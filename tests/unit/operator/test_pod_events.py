@@ -1,4 +1,4 @@
-"""Events of pods that do not come up: the ones that name the cause, and how often they are asked for."""
+"""Events of pods that do not start: which ones name the cause, and how often they are read."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class Server:
 
 
 class Bench:
-    """Questions about pods of one job, at times that the test says."""
+    """Requests about pods of one job at given times."""
 
     def __init__(self) -> None:
         self.server, self.cache, self.now = Server(), ClusterCache(), 0.0
@@ -163,7 +163,7 @@ class Bench:
         self.cache.pods.upsert(views.pod({"metadata": metadata}))
 
     async def request(self, *uids: str, key: Key = KEY) -> list[tuple[str, str]]:
-        """The requests that reach the server."""
+        """Return the requests that reach the server."""
         before = len(self.server.asked)
         for uid in uids:
             self.events.request(key, Inspect(f"p-{uid}", uid))
@@ -184,7 +184,7 @@ async def test_a_job_is_asked_about_once_in_a_while_however_many_pods_it_has() -
     assert await bench.request("1") == []
     bench.now = LEAST_SECONDS
     assert await bench.request("1") == [("ns", "1")]
-    # Nothing was learnt: the next turn is later.
+    # The result did not change, so the next interval is longer.
     bench.now += LEAST_SECONDS + 0.1
     assert await bench.request("2") == []
 
@@ -225,7 +225,7 @@ async def test_an_api_server_that_does_not_answer_is_asked_again_later() -> None
     assert await bench.request("u") == [("ns", "u")]
     bench.now = LEAST_SECONDS
     assert await bench.request("u") == [("ns", "u")]
-    # Twice in vain: the next question is later than the one before.
+    # After two requests without a new result, the interval is longer again.
     bench.server.error, bench.now = None, 2 * LEAST_SECONDS
     assert await bench.request("u") == []
     bench.now = 3 * LEAST_SECONDS

@@ -1,4 +1,4 @@
-"""Raw pods whose containers are not in the order of their template, as kubelets of Kubernetes 1.36 tell."""
+"""Raw pods as kubelets of Kubernetes 1.36 report them: the containers are not in the order of the template."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ INITIALISING = {"waiting": {"reason": "PodInitializing"}}
 
 
 def terminated(code: int, reason: str = "", message: str = "") -> dict[str, Any]:
-    """A state as kubelets write it: `Error` and `Completed` are their words for ends of no other kind."""
+    """Return a container state as kubelets write it: the reason is `Error` or `Completed` if there is no
+    other.
+    """
     end = {"exitCode": code, "reason": reason or ("Error" if code else "Completed")}
     return {"terminated": {**end, **({"message": message} if message else {})}}
 
@@ -34,7 +36,7 @@ def raw(
     annotations: dict[str, str] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """A pod with statuses by container; the sidecar before that of the ranks comes from admission."""
+    """Return a pod with container statuses. An admitted sidecar comes before the ranks' container."""
     own = own if own is not None else {MESH: RUNNING, RANKS: RUNNING}
     inits = [{"name": name, "image": f"{name}:1"} for name in init or {}]
     for one in inits:
@@ -43,7 +45,7 @@ def raw(
         "phase": phase,
         "startTime": "2026-01-01T00:00:00Z",
         "initContainerStatuses": [_status(name, state) for name, state in (init or {}).items()],
-        # In the order of names, as kubelets sort them.
+        # Kubelets sort statuses by name.
         "containerStatuses": [_status(name, own[name]) for name in sorted(own)],
     }
     containers = [{"name": name, "image": f"{name}:1"} for name in own]

@@ -1,4 +1,4 @@
-"""The work queue's promises, in virtual time."""
+"""The guarantees of the work queue, in virtual time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def now() -> float:
 
 
 async def get(queue: WorkQueue[str], seconds: float = 1000.0) -> str | None:
-    """The next key, None when none comes in time."""
+    """Return the next key; None if none comes in time."""
     try:
         async with asyncio.timeout(seconds):
             return await queue.get()
@@ -30,7 +30,7 @@ async def get(queue: WorkQueue[str], seconds: float = 1000.0) -> str | None:
 
 
 def get_at_once(queue: WorkQueue[str], key: str) -> None:
-    """A worker comes, and need not wait for this key."""
+    """Get this key with a worker that need not wait."""
     with pytest.raises(StopIteration, match=key):
         queue.get().send(None)
 
@@ -48,7 +48,9 @@ def test_equal_keys_are_one(virtual: Any) -> None:
 
 
 def test_keys_that_are_due_together_wait_for_no_timer_of_others(virtual: Any) -> None:
-    """A worker comes just before the timer, and news of another key then sets that later."""
+    """A worker calls `get` just before the timer fires. An add of another key then re-arms the timer for
+    later.
+    """
 
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
@@ -67,7 +69,7 @@ def test_keys_that_are_due_together_wait_for_no_timer_of_others(virtual: Any) ->
 
 
 def test_a_timer_whose_key_a_worker_has_taken_brings_no_other_key_forward(virtual: Any) -> None:
-    """A worker comes when the key is due, and before the timer."""
+    """A worker calls `get` when the key is due, before the timer fires."""
 
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()

@@ -1,4 +1,4 @@
-"""Plans carried out against an API server in memory; the plans are the test's."""
+"""Execution of plans with an in-memory API server. The test sets the plans."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ KEY = Key(TRAINING_JOB.name, "ns", "job")
 
 
 class TrainingJob(Model):
-    """A job of which everything goes."""
+    """A job model that accepts anything."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class Harness(Operator):
-    """A reconciler of one job whose plan is set by the test."""
+    """A reconciler of one job whose plan the test sets."""
 
     def __init__(self, api: FakeApi, **settings: Any) -> None:
         self.plan: Callable[[Any, Mapping[str, Refusal]], Plan] = lambda parent, refused: Plan()

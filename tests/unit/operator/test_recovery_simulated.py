@@ -1,4 +1,4 @@
-"""The recoveries of a simulated job, measured by what its operator sees and by what really happened."""
+"""The recoveries of a simulated job: the operator's measurements against the true times."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Watched:
         self.cluster.submit(make_job(**spec), Program())
 
     def node(self) -> str:
-        """Of the second worker."""
+        """Return the node of the second worker."""
         return self.cluster.api.pods["job-worker-1"].node or ""
 
     def slots(self, pods: tuple[PodView, ...]) -> Any:
@@ -78,7 +78,7 @@ class Watched:
             self.cache.pods.upsert(Pod("default", next(self.versions), "job", view))
 
     def phases(self) -> dict[str, float]:
-        """By phase, the sum of what was observed; each but once."""
+        """Return the sum of the observations of each phase, which must be observed only once."""
         value = self.metrics.registry.get_sample_value
         found = {}
         for phase in RecoveryPhase:
@@ -117,7 +117,8 @@ def test_what_was_observed_is_what_happened(
     assert len(it.steps) == 2
     found = it.phases()
     assert found.keys() == phases
-    # Not closer: what is known of a node's end is its agent's last sign, of a hang its last step.
+    # A smaller tolerance is impossible: a node's end is known by its agent's last message, a hang by its last
+    # step.
     assert found["total"] == pytest.approx(it.steps[1] - struck, abs=1.1)
     parts = sum(seconds for phase, seconds in found.items() if phase != "total")
     assert parts == pytest.approx(found["total"]), found

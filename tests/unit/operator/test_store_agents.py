@@ -1,4 +1,4 @@
-"""Agents are sent the stores of their jobs, before what needs them."""
+"""Stores are sent to the agents of the jobs that use them, before the assignments that need them."""
 
 from __future__ import annotations
 

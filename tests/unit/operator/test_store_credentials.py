@@ -1,4 +1,4 @@
-"""Credentials of stores: what a Secret holds, and where they are not shown."""
+"""Credentials of stores: the keys of a Secret, and the places where they must not appear."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents try stores: one at a time, again after an hour, and those that were asked alone are believed."""
+"""Probes of stores: one agent at a time, again after an hour, and only the probing agent's report counts."""
 
 from __future__ import annotations
 

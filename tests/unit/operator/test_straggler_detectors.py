@@ -1,4 +1,4 @@
-"""What the hub makes of telemetry: whose it is, which job it wakes, and when."""
+"""Telemetry in the hub: which pod it belongs to, which job it queues, and when."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Queue:
 
 
 class Hub:
-    """A job of six pods on six nodes."""
+    """A hub with a job of six pods on six nodes."""
 
     def __init__(self, replicas: int = RANKS) -> None:
         self.cache, self.queue = ClusterCache(), Queue()
@@ -47,7 +47,7 @@ class Hub:
         return self.now
 
     def beside(self, name: str) -> None:
-        """Another job, of one pod on the first node."""
+        """Add another job with one pod on the first node."""
         self.cache.pods.upsert(views.pod(self._pod(0, name, f"{name}-p")))
         self.form(1, name, replicas=1)
 
@@ -266,7 +266,7 @@ def test_what_an_incarnation_held_ends_with_it() -> None:
 
 @pytest.fixture
 def detections(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """First steps of the tables that were looked at."""
+    """Return the first steps of the tables that were processed."""
     found: list[int] = []
     advance = job_detector.advance
 
@@ -279,13 +279,15 @@ def detections(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def spans(count: int, since: int = 1, pod: str = "p0") -> wire.PodTelemetry:
-    """What one rank says of windows that nobody else has: each of them completes another one's table."""
+    """Return windows of one rank that no other rank reports; each completes the table of the one before."""
     windows = [wire.StepWindow(rank=0, first=n, last=n, wall=2.0) for n in range(since, since + count)]
     return wire.PodTelemetry(pod_uid=pod, incarnation=1, windows=windows)
 
 
 def test_a_job_has_so_many_looks_and_then_two_a_second(detections: list[int]) -> None:
-    """Whatever its ranks say: a look takes some milliseconds of all agents' time."""
+    """The limit holds whatever the ranks report: a detection takes milliseconds, in which no agent is
+    served.
+    """
     hub, more, told = Hub(), 0, spans(2048)
     while more := hub.detectors.record("n0", told, more):
         pass
@@ -347,7 +349,7 @@ def test_all_looks_together_take_half_of_the_time(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_job_that_takes_all_of_the_time_takes_it_from_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small job beside it has every look; it alone is passed over."""
+    """A small job keeps all its detections; only windows of the costly job are skipped."""
     hub, advance = Hub(), job_detector.advance
     hub.beside("small")
     detections = {"job": 0, "small": 0}

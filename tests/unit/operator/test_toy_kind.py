@@ -1,4 +1,4 @@
-"""A kind that one controller folder and one entry of a list add: the operator's half is derived."""
+"""A toy kind: one controller folder and one list entry are enough, the operator derives the rest."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ async def test_a_changed_intent_is_applied(it: Toy) -> None:
 
 
 async def test_fields_that_somebody_else_changes_are_put_back(it: Toy) -> None:
-    """kubernetes-sigs/mcp-lifecycle-operator#276. Two that insist do not write for ever without rest."""
+    """See kubernetes-sigs/mcp-lifecycle-operator#276. Two managers that both insist must not write without
+    a pause.
+    """
 
     def owned_by(who: str) -> None:
         ours = {"manager": "convoy-operator", "operation": "Apply", "fieldsV1": {"f:less": {who: {}}}}

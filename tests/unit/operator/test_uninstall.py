@@ -1,4 +1,4 @@
-"""Whether Convoy may be uninstalled."""
+"""The check before an uninstallation."""
 
 from __future__ import annotations
 
@@ -103,13 +103,13 @@ def test_marks_of_a_policy_that_has_just_gone_have_a_moment(
 
 
 class Large(dict[str, Any]):
-    """An object of which it is known whether somebody still holds it."""
+    """An object that can be weakly referenced, so that a test can count the live ones."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]  # by identity
 
 
 class Fleet:
-    """A cluster of many nodes, each second one of them marked, and of nothing else."""
+    """A cluster with many nodes, of which every second one is marked, and nothing else."""
 
     def __init__(self) -> None:
         self.made: WeakSet[Large] = WeakSet()

@@ -1,4 +1,4 @@
-"""Raw pods, as kubelets and schedulers write them, to what plans see."""
+"""Conversion of raw pods, as kubelets and schedulers write them, to views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controller of the toy kind: one Service for each ToyServer, and a count of what it has."""
+"""The controller of the toy kind: one Service for each ToyServer, and its number of replicas in the status."""
 
 from __future__ import annotations
 
