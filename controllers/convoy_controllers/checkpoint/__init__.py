@@ -1,1 +1,3 @@
-"""Which state of a training is kept, where, and which is restored. Pure; the agents act on it."""
+"""Rules for checkpoints: which states are kept, where, and which one is restored. Pure; the agents apply
+them.
+"""

@@ -1,8 +1,9 @@
-"""The commit of a generation, as the agent of slot 0 decides it. Pure.
+"""The commit protocol of generations, as the agent of slot 0 runs it. Pure.
 
-A generation (incarnation, step) is COMMITTED only when every slot of the plan holds a call that says it is
-prepared, its record has then been written down, and no later incarnation was seen of before that.
-Steps of one incarnation commit in rising order; what a later one overtakes, or a slot abandons, is STALE.
+A generation (incarnation, step) is COMMITTED only under three conditions. Every slot of the incarnation has
+voted by an open call that it is prepared. The record of the generation has then been written. Until then no
+later incarnation has been seen. Steps of one incarnation commit in ascending order. A generation is STALE
+if a later one overtakes it or a slot abandons it.
 """
 
 from __future__ import annotations
@@ -14,25 +15,26 @@ from enum import Enum
 from convoy_controllers.checkpoint.generation import Generation
 
 DEADLINE_SECONDS = 60.0
-"""From a generation's first call, and again from the moment its record is to be written."""
+"""Deadline in seconds from the first call for a generation; it restarts when its record is to be written."""
 MAX_OPEN = 8
-"""Generations of one job under way; the oldest makes room."""
+"""Most open generations of one job. Beyond that the oldest one is dropped."""
 
 
 class Verdict(Enum):
-    """How the commit of a generation ended."""
+    """The outcome of the commit of a generation."""
 
     COMMITTED = "committed"
     STALE = "stale"
-    """An agent of the plan has seen a later incarnation, or a later generation is already decided, or some
-    slot has abandoned this one."""
+    """An agent has seen a later incarnation, a later generation is already decided, or a slot abandoned
+    this one.
+    """
     EXPIRED = "expired"
-    """No answer within the deadline: nothing is decided, a rank may prepare it again."""
+    """The deadline passed. Nothing is decided; a rank may prepare the generation again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A generation that gathers its slots."""
+    """A generation that waits for the votes of its slots."""
 
     slots: frozenset[int]
     since: float
@@ -40,26 +42,26 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class CommitState:
-    """Of one job, at the agent of its slot 0. Times are seconds of one clock."""
+    """The commit state of one job, at the agent of its slot 0. Times are seconds of one clock."""
 
     incarnation: int = 0
     slots: int = 0
     seen: int = 0
-    """The latest incarnation anybody told this agent of."""
+    """The latest incarnation that this agent has learned of."""
     open: Mapping[int, Open] = field(default_factory=dict)
-    """By step."""
+    """Open generations by step."""
     writing: int | None = None
-    """The step whose record is being written down."""
+    """The step whose record is being written."""
     writing_since: float = 0.0
     committed: int = -1
-    """Newest committed step of this incarnation."""
+    """The newest committed step of this incarnation."""
     abandoned: frozenset[int] = frozenset()
-    """Steps that some slot will never prepare; the newest `MAX_OPEN`."""
+    """Steps that some slot will never prepare; the newest `MAX_OPEN` of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The hub formed this incarnation with so many slots."""
+    """The hub has formed this incarnation with this number of slots."""
 
     incarnation: int
     slots: int
@@ -67,7 +69,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """A slot's agent calls and holds: all its ranks have prepared."""
+    """The agent of a slot votes that all its ranks have prepared. Its call stays open for the verdict."""
 
     slot: int
     generation: Generation
@@ -75,7 +77,7 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """That call ended before an answer."""
+    """The call of that vote ended before the verdict."""
 
     slot: int
     generation: Generation
@@ -83,28 +85,28 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """A slot will never prepare it: a rank of its could not save."""
+    """A slot will never prepare the generation, because one of its ranks could not save."""
 
     generation: Generation
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Its record is written down."""
+    """The record of the generation has been written."""
 
     generation: Generation
 
 
 @dataclass(frozen=True, slots=True)
 class Unwritten:
-    """The record could not be written: others must not wait for it."""
+    """The record could not be written. Other generations must not wait for it."""
 
     generation: Generation
 
 
 @dataclass(frozen=True, slots=True)
 class IncarnationSeen:
-    """Somebody has seen of this incarnation."""
+    """This agent has learned of this incarnation."""
 
     incarnation: int
 
@@ -119,17 +121,17 @@ Event = Planned | Prepare | Withdraw | Abandon | Recorded | Unwritten | Incarnat
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The next state, then what is to be done."""
+    """The next state and the actions to take."""
 
     state: CommitState
     write: Generation | None = None
-    """Write this generation's record down."""
+    """The generation whose record must be written now."""
     verdicts: tuple[tuple[Generation, Verdict], ...] = ()
-    """Answers for every held call of these generations. EXPIRED: try again if you still can."""
+    """Verdicts to send to every open call for these generations. After EXPIRED a rank may try again."""
 
 
 def step(state: CommitState, event: Event, now: float) -> Result:
-    """The rules; `now` in seconds never goes backwards."""
+    """Apply one event. `now` is in seconds and never goes backwards."""
     match event:
         case Planned():
             return _planned(state, event)
@@ -192,7 +194,7 @@ def _prepare(state: CommitState, event: Prepare, now: float) -> Result:
 def _withdraw(state: CommitState, event: Withdraw) -> Result:
     number = event.generation.step
     known = state.open.get(number)
-    # Once the record is being written the slot's part was prepared when it counted.
+    # Once the record is being written, the slot's vote has counted.
     if event.generation.incarnation != state.incarnation or not known or state.writing == number:
         return Result(state)
     left = known.slots - {event.slot}
@@ -202,7 +204,7 @@ def _withdraw(state: CommitState, event: Withdraw) -> Result:
 
 def _abandon(state: CommitState, event: Abandon) -> Result:
     number = event.generation.step
-    # What is being written every slot has prepared.
+    # Every slot has prepared the generation that is being written.
     if event.generation.incarnation != state.incarnation or number in (state.writing, state.committed):
         return Result(state)
     abandoned = frozenset(sorted({*state.abandoned, number})[-MAX_OPEN:])
@@ -245,7 +247,7 @@ def _tick(state: CommitState, now: float) -> Result:
 
 
 def _advance(state: CommitState, now: float, verdicts: tuple[tuple[Generation, Verdict], ...]) -> Result:
-    """Begins the record of the oldest complete generation, one at a time."""
+    """Start to write the record of the oldest complete generation, unless another one is being written."""
     if state.writing is None:
         whole = sorted(number for number, entry in state.open.items() if len(entry.slots) == state.slots)
         if whole:

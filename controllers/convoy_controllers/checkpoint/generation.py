@@ -1,4 +1,4 @@
-"""Names of saved states, and the tiers that hold them."""
+"""Names of saved states, and the tiers that keep them."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from enum import StrEnum
 from typing import NamedTuple
 
 START_STEP = 0
-"""Under this step of an incarnation's own goes what it began with, when its copies are made anew. No save has
-it.
+"""Step under which an incarnation keeps a copy of the state it started from, when that state is copied
+again. A save never has this step.
 """
 _NAME = re.compile(r"gen-(\d{1,18})-(\d{1,18})")
 
 
 class Tier(StrEnum):
-    """Where copies lie, in the order in which a generation gets there."""
+    """The tiers of storage, in the order in which a generation reaches them."""
 
     LOCAL = "local"
-    """Memory of the node whose rank wrote it."""
+    """Memory of the node whose rank saved it."""
     PEER = "peer"
-    """Memory of other nodes as well."""
+    """Memory of other nodes."""
     REMOTE = "remote"
-    """A store that outlives the cluster's memory."""
+    """A store that outlives the memory of the cluster."""
 
 
 class Generation(NamedTuple):
-    """The state after `step` steps, saved by `incarnation`. Ordered as they supersede one another."""
+    """The state after `step` steps, saved by `incarnation`. A greater generation replaces a smaller one."""
 
     incarnation: int
     step: int
 
     @property
     def name(self) -> str:
-        """As it appears in stores and logs."""
+        """The name in stores and logs."""
         return f"gen-{self.incarnation}-{self.step}"
 
 
 def parse_name(name: str) -> Generation | None:
-    """The generation of that name; None for any other text."""
+    """Return the generation of that name; None for any other text."""
     match = _NAME.fullmatch(name)
     return Generation(int(match[1]), int(match[2])) if match else None

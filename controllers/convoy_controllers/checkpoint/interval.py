@@ -1,4 +1,5 @@
-"""How often to save: Young and Daly's optimum, held within a budget for the time that saving may cost. Pure.
+"""Chooses the save interval: the optimum by Young and Daly, limited by a budget for the cost of saves.
+Pure.
 
 Young 1974, "A first order approximation to the optimum checkpoint interval"; Daly 2006, "A higher order
 estimate of the optimum checkpoint interval for restart dumps"; the budget as in CheckFreq (FAST '21).
@@ -10,29 +11,29 @@ import math
 from dataclasses import dataclass
 
 BUDGET = 0.035
-"""Share of the time that stalls may cost; CheckFreq's 3.5 %."""
+"""Share of the time that stalls by saves may cost; CheckFreq uses 3.5 %."""
 LEAST_SECONDS, MOST_SECONDS = 1.0, 1800.0
 PRIOR_HOURS = 24.0
-"""A job is taken to have been failed once in so long before anything is known of it."""
+"""Prior of the failure rate: one failure in this many hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What was chosen and why."""
+    """The chosen interval and the reason for it."""
 
     seconds: float
     reason: str
 
 
 def failure_rate(failures: int, hours: float) -> float:
-    """Failures per hour, one failure in `PRIOR_HOURS` assumed besides what was seen."""
+    """Return the failures per hour, with a prior of one failure in `PRIOR_HOURS`."""
     return (failures + 1) / (max(0.0, hours) + PRIOR_HOURS)
 
 
 def young_daly(cost_seconds: float, mtbf_seconds: float) -> float:
-    """Seconds between two saves that lose the least time; Daly's higher order estimate.
+    """Return the seconds between two saves that lose the least time: Daly's higher order estimate.
 
-    `cost_seconds` for which one save stalls the training; `mtbf_seconds` between two failures.
+    `cost_seconds` is the stall by one save, `mtbf_seconds` the mean time between failures.
     """
     if cost_seconds >= 2 * mtbf_seconds:
         return mtbf_seconds
@@ -44,9 +45,9 @@ def young_daly(cost_seconds: float, mtbf_seconds: float) -> float:
 def choose(
     cost_seconds: float, failures_per_hour: float, busy_seconds: float = 0.0, budget: float = BUDGET
 ) -> Interval:
-    """The interval for saves that stall the training for `cost_seconds`.
+    """Return the interval for saves that each stall the training for `cost_seconds`.
 
-    `busy_seconds`: for which one save keeps memory and links busy; the next must not come before.
+    One save keeps memory and links busy for `busy_seconds`. The next one must not start earlier.
     """
     mtbf = 3600 / failures_per_hour
     best = max(LEAST_SECONDS, young_daly(cost_seconds, mtbf))
@@ -57,7 +58,7 @@ def choose(
         why = f"a save stalls for {_span(cost_seconds)} and may cost {budget:.1%} of the time"
     if best < busy_seconds:
         best = busy_seconds
-        why = f"copies of a save are made in {_span(busy_seconds)}"
+        why = f"copying a save takes {_span(busy_seconds)}"
     if best > MOST_SECONDS:
         best = MOST_SECONDS
         why += f"; never more than {_span(MOST_SECONDS)}"

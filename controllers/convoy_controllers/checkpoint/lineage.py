@@ -1,8 +1,8 @@
-"""Which generations belong to the run as it happened. Pure: records and branches in, a line out.
+"""Determines which generations belong to the actual run. Pure: from records and branches to a line.
 
 The line starts at the newest record of the highest incarnation and follows the parents. A record off this
-line belongs to an incarnation that was already replaced when it was written (a dead branch): valid bytes of a
-run that did not happen.
+line was written by an incarnation that had already been replaced (a dead branch). Its bytes are valid, but
+belong to a run that did not happen.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from convoy_controllers.checkpoint.records import MAX_HISTORY, Branch, Record
 
 
 def lineage(records: Iterable[Record], branches: Iterable[Branch] = ()) -> list[Record]:
-    """The generations to restore from, best first.
+    """Return the generations to restore from, the best first.
 
-    A parent without a record (collected, or lost) is stepped over: what its incarnation committed before it
-    is on the line too, and where that incarnation began its branch says. A parent that is not older than its
-    child is a corrupt record and ends the line, so the walk always terminates.
+    A parent may have no record, because it was garbage-collected or lost. The line then goes on with the
+    newest older record of that incarnation, or with the parent that its branch names. A parent that is not
+    older than its child shows a corrupt record and ends the line, so the walk always terminates.
     """
     known = {record.generation: record for record in records}
     began = beginnings(branches)
@@ -32,7 +32,7 @@ def lineage(records: Iterable[Record], branches: Iterable[Branch] = ()) -> list[
 
 
 def beginnings(branches: Iterable[Branch]) -> dict[int, Generation | None]:
-    """Where each incarnation began, by its own word or by a later one's."""
+    """Return where each incarnation started, according to its own branch or to a later one's history."""
     found: dict[int, Generation | None] = {}
     for branch in branches:
         if branch.decided:
@@ -42,21 +42,23 @@ def beginnings(branches: Iterable[Branch]) -> dict[int, Generation | None]:
 
 
 def branch_of(incarnation: int, parent: Generation | None, branches: Iterable[Branch]) -> Branch:
-    """What an incarnation says once it knows where it begins."""
+    """Return the branch that an incarnation writes once it knows where it starts."""
     known = sorted(beginnings(branches).items(), reverse=True)
     history = tuple((number, start) for number, start in known if number < incarnation)
     return Branch(incarnation, parent, history=history[:MAX_HISTORY])
 
 
 def dead(records: Iterable[Record], branches: Iterable[Branch] = ()) -> list[Generation]:
-    """Committed by an incarnation that had been replaced: off the line, and never restored from."""
+    """Return the committed generations off the line. Their incarnations had been replaced; they are never
+    restored.
+    """
     records = list(records)
     line = {one.generation for one in lineage(records, branches)}
     return sorted(one.generation for one in records if one.generation not in line)
 
 
 def newest_incarnation(records: Iterable[Record], branches: Iterable[Branch]) -> int:
-    """The highest incarnation that has left a trace; 0 for none."""
+    """Return the highest incarnation with a record or branch; 0 if there is none."""
     traces = [one.generation.incarnation for one in records] + [one.incarnation for one in branches]
     return max(traces, default=0)
 
@@ -64,7 +66,7 @@ def newest_incarnation(records: Iterable[Record], branches: Iterable[Branch]) ->
 def _last(
     known: Mapping[Generation, Record], began: Mapping[int, Generation | None], incarnation: int
 ) -> Generation | None:
-    """The newest of this incarnation, or else of the one that it went on from."""
+    """Return the newest generation of this incarnation, or of the one it started from."""
     own = max((one for one in known if one.incarnation == incarnation), default=None)
     return own or _at_most(known, began, began.get(incarnation), Generation(incarnation, 0))
 
@@ -75,7 +77,7 @@ def _at_most(
     wanted: Generation | None,
     child: Generation,
 ) -> Generation | None:
-    """The newest on the line that is not newer than `wanted`, which must be older than its child."""
+    """Return the newest generation on the line up to `wanted`, which must be older than its child."""
     while wanted is not None and wanted < child:
         if wanted in known:
             return wanted

@@ -1,10 +1,11 @@
-"""Which nodes keep copies of a node's shards: rendezvous hashing with bounded loads over failure domains.
+"""Decides which nodes keep copies of a node's shards: rendezvous hashing with bounded loads over failure
+domains.
 
-Each pair (owner, host) has a weight that depends on the two names alone, so a node that comes or goes moves
-only what it must (Thaler and Ravishankar 1998, "Using name-based mappings to increase hit rates"). A host
-takes no more owners than it has room for (Mirrokni et al. 2018, "Consistent hashing with bounded loads"):
-memory is reserved before it is known who needs it. Among those with room, hosts in another domain come first;
-where there is none, the result says so.
+Each pair (owner, host) has a weight that depends only on the two names. A node that joins or leaves
+therefore moves no more copies than it must (Thaler and Ravishankar 1998, "Using name-based mappings to
+increase hit rates"). No host gets more owners than its capacity (Mirrokni et al. 2018, "Consistent hashing
+with bounded loads"), because memory is reserved in advance. Among hosts with capacity, those in another
+failure domain come first. If there is none, the result says so.
 """
 
 from __future__ import annotations
@@ -23,22 +24,24 @@ class Host:
 
     node: str
     domain: str = ""
-    """Rack or zone; empty when it is not known."""
+    """Rack or zone; empty if not known."""
     room: int = 0
-    """Owners whose copies fit into its memory; 0 for as many as everybody keeps copies."""
+    """Number of owners whose copies fit into its memory; 0 for the number of copies per owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where the copies of one owner's shards go."""
+    """The hosts of one owner's copies."""
 
     hosts: tuple[str, ...]
     apart: bool
-    """Whether every one of them is in another domain than the owner."""
+    """True if all of them are in other failure domains than the owner."""
 
 
 def place(nodes: Sequence[Host], copies: int) -> dict[str, Placed]:
-    """The hosts of every node's copies, by the node's name. Fewer than `copies` where nodes are too few."""
+    """Return the hosts of every node's copies, by node name; fewer than `copies` if there are too few
+    nodes.
+    """
     unique = sorted({one.node: one for one in nodes}.values(), key=lambda one: one.node)
     weights = _weights([one.node for one in unique])
     domains = np.array([one.domain for one in unique])
@@ -48,7 +51,7 @@ def place(nodes: Sequence[Host], copies: int) -> dict[str, Placed]:
     chosen: dict[int, list[int]] = {}
     for owner in _owner_order(unique):
         over = np.maximum(load - room + 1, 0)
-        # Sorted by the last key first: who has room, who is far, who is heaviest.
+        # lexsort sorts by the last key first: capacity, then distance, then weight.
         ranked = np.lexsort((np.iinfo(np.uint64).max - weights[owner], ~far[owner], over))
         chosen[owner] = [int(host) for host in ranked if host != owner][: min(copies, len(unique) - 1)]
         load[chosen[owner]] += 1
@@ -62,7 +65,8 @@ def place(nodes: Sequence[Host], copies: int) -> dict[str, Placed]:
 
 
 def _exchange_hosts(chosen: dict[int, list[int]], far: NDArray[np.bool_]) -> None:
-    """Lets owners that were left with near hosts change with others to whom that makes no difference."""
+    """Exchange hosts between owners, where an owner with a near host gains and the other one does not lose.
+    """
     for owner, hosts in chosen.items():
         for index, near in enumerate(hosts):
             if far[owner, near] or not far[owner].any():
@@ -76,7 +80,7 @@ def _exchange_hosts(chosen: dict[int, list[int]], far: NDArray[np.bool_]) -> Non
                         and host not in hosts
                         and near not in theirs
                         and near != other
-                        # Nobody else may lose by it.
+                        # The other owner must not lose a far host.
                         and (far[other, near] or not far[other, host])
                     ),
                     None,
@@ -87,8 +91,9 @@ def _exchange_hosts(chosen: dict[int, list[int]], far: NDArray[np.bool_]) -> Non
 
 
 def _owner_order(nodes: Sequence[Host]) -> list[int]:
-    """Owners in an order that their names alone decide. The largest domains choose first: they have least
-    choice.
+    """Return the owners in the order in which they choose. It depends only on their names and domains.
+
+    Owners in the largest domain choose first, because they have the fewest hosts in other domains.
     """
     size: dict[str, int] = {}
     for one in nodes:
@@ -97,7 +102,9 @@ def _owner_order(nodes: Sequence[Host]) -> list[int]:
 
 
 def _weights(names: Sequence[str]) -> NDArray[np.uint64]:
-    """One row per owner; splitmix64 (Steele et al. 2014) over the two names' digests."""
+    """Return the weights, one row per owner: splitmix64 (Steele et al. 2014) over the digests of the two
+    names.
+    """
     seeds = np.array(
         [int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") for name in names],
         dtype=np.uint64,

@@ -1,9 +1,9 @@
-"""What is written down of a generation: manifests of its shards, the COMMIT record, and where a branch began.
+"""Metadata of generations: manifests of shards, the COMMIT record, and branches.
 
-A shard is one rank's share. Its manifest lists the chunks of its bytes by digest, so equal chunks are kept,
-sent and uploaded once. A base stands alone; a journal segment extends the manifest of the same shard in the
-generation before. The record names each shard's manifest by the SHA-256 of its text: whoever holds a record
-can check everything below it.
+A shard is one rank's part of the state. Its manifest lists the chunks of its bytes by digest, so that equal
+chunks are kept, sent and uploaded only once. A base stands alone. A journal segment extends the manifest of
+the same shard in the previous generation. The record names each shard's manifest by the SHA-256 of its
+text, so the record suffices to check everything below it.
 """
 
 from __future__ import annotations
@@ -18,55 +18,58 @@ from typing import Any
 from convoy_controllers.checkpoint.generation import Generation
 
 MAX_HISTORY = 256
-"""Earlier incarnations that a branch tells of."""
+"""Most earlier incarnations in the history of a branch."""
 MAX_CHUNK = 4 * 1024 * 1024
-"""Bytes of a chunk; the last of a shard may be shorter."""
+"""Bytes of a chunk. The last chunk of a shard may be shorter."""
 ENCODED_MOST = 0.97
-"""Of a chunk's length that an encoded one may have: a smaller gain is not worth the time to decode it."""
+"""Longest encoded chunk, relative to the chunk's length. A smaller gain is not worth the time to decode it.
+"""
 ENCODED_LEAST = 20
-"""Bytes that an encoded one has at least."""
+"""Fewest bytes of an encoded chunk."""
 _DIGEST_BYTES = 16
 
 
 class MalformedError(ValueError):
-    """Text that is no manifest, record or branch; the message says what is wrong with it."""
+    """Text that is not a valid manifest, record or branch. The message says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some bytes, named by content."""
+    """A chunk of bytes, named by its content."""
 
     digest: str
-    """XXH3-128 of the bytes as they are kept, 32 hex digits."""
+    """XXH3-128 of the stored bytes, 32 hex digits."""
     length: int
-    """Bytes as they are kept."""
+    """Number of the stored bytes."""
 
     def fits(self, size: int) -> bool:
-        """Whether so many bytes may be the chunk as it lies in a store: as it is, or encoded."""
+        """Return True if an object of this size in a store may be the chunk, raw or encoded."""
         return size == self.length or ENCODED_LEAST <= size <= ENCODED_MOST * self.length
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """One shard of one generation."""
+    """The manifest of one shard of one generation."""
 
     generation: Generation
     shard: str
-    """Name among the generation's shards; no rank and no node: both may change before it is read."""
+    """Name of the shard within its generation. It contains no rank and no node, because both may change
+    before the shard is read.
+    """
     chunks: tuple[Chunk, ...]
     length: int
     """Bytes of the shard."""
     extends: str | None = None
-    """Of a journal segment: id of the manifest it is applied onto. None for a base."""
+    """Id of the manifest that this journal segment extends; None for a base."""
 
     @property
     def size(self) -> int:
-        """Bytes of its chunks."""
+        """Bytes of all chunks."""
         return sum(chunk.length for chunk in self.chunks)
 
     @property
     def text(self) -> bytes:
-        """The form that is stored and sent; equal manifests have equal texts."""
+        """The stored and sent form. Equal manifests have equal texts."""
         return _text(
             {
                 "chunks": [[chunk.digest, chunk.length] for chunk in self.chunks],
@@ -85,25 +88,26 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A COMMIT: every shard was sealed, and whole in some node's memory, when it was written."""
+    """A COMMIT record. When it was written, every shard was sealed and complete in the memory of some node.
+    """
 
     generation: Generation
     parent: Generation | None
-    """What its incarnation committed before, or was restored from."""
+    """The generation that its incarnation committed before, or was restored from."""
     shards: Mapping[str, str]
-    """Id of each shard's manifest, by the shard's name."""
+    """Id of each shard's manifest, by shard name."""
     world: int = 1
-    """Ranks that saved it."""
+    """Number of ranks that saved it."""
     torch: str = ""
     """Version of torch that saved it."""
     saved: float = 0.0
     """Unix seconds."""
     remote: bool = False
-    """Whether it is to go to the remote store as well."""
+    """True if it must also go to the remote store."""
 
     @property
     def text(self) -> bytes:
-        """The form that is stored and sent."""
+        """The stored and sent form."""
         return _text(
             {
                 "generation": _pair(self.generation),
@@ -119,24 +123,26 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Where an incarnation began, known before its first step.
+    """The generation from which an incarnation started, known before its first step.
 
-    An incarnation that ends before its first commit leaves no record, but it too has gone on from somewhere.
-    Without this a late commit of the one before it would look like the newest state of the run.
+    An incarnation that ends before its first commit leaves no record, but it still started from some
+    generation. Without its branch, a late commit of the previous incarnation would look like the newest
+    state of the run.
     """
 
     incarnation: int
     parent: Generation | None = None
-    """What it was restored from; None for a fresh start."""
+    """The generation it was restored from; None for a fresh start."""
     decided: bool = True
-    """False while the incarnation still looks: already then nobody older may commit."""
+    """False while the incarnation still searches. Even then no earlier incarnation may commit."""
     history: tuple[tuple[int, Generation | None], ...] = ()
-    """Where the incarnations before it began, newest first, as far as it knows: their own words may go with
-    the memory that holds them."""
+    """Where the incarnations before it started, newest first, as far as it knows. Their own branches may be
+    lost with the memory that holds them.
+    """
 
     @property
     def text(self) -> bytes:
-        """The form that is stored and sent."""
+        """The stored and sent form."""
         return _text(
             {
                 "decided": self.decided,
@@ -149,16 +155,16 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What somebody knows and holds of one job."""
+    """The metadata and shards of one job that one holder has."""
 
     records: Mapping[Generation, Record] = field(default_factory=dict)
     branches: Mapping[int, Branch] = field(default_factory=dict)
     manifests: Mapping[str, Manifest] = field(default_factory=dict)
-    """By id; all of their chunks are there, as far as the holder knows."""
+    """Manifests by id. As far as the holder knows, it has all their chunks."""
 
 
 def manifest(text: bytes) -> Manifest:
-    """Reads `Manifest.text`; MalformedError for anything else."""
+    """Parse `Manifest.text`. Raises MalformedError for anything else."""
     data = _read(text, "manifest")
     try:
         chunks = tuple(Chunk(_digest(digest), _count(length)) for digest, length in data["chunks"])
@@ -173,15 +179,15 @@ def manifest(text: bytes) -> Manifest:
     except (KeyError, TypeError, ValueError) as error:
         raise MalformedError(f"manifest: {type(error).__name__}: {error}") from error
     if not chunks or not all(0 < chunk.length <= 2 * MAX_CHUNK for chunk in chunks):
-        raise MalformedError(f"manifest: it needs chunks, each of 1 to {2 * MAX_CHUNK} bytes")
+        raise MalformedError(f"manifest: no chunks, or one that is not 1 to {2 * MAX_CHUNK} bytes long")
     if found.text != text:
-        # JSON has several ways to write the same, and the id is of one of them.
-        raise MalformedError("manifest: its text is not the one that its id is of")
+        # One JSON object has several texts; the id belongs to only one of them.
+        raise MalformedError("manifest: its text is not in canonical form")
     return found
 
 
 def record(text: bytes) -> Record:
-    """Reads `Record.text`; MalformedError for anything else."""
+    """Parse `Record.text`. Raises MalformedError for anything else."""
     data = _read(text, "record")
     try:
         return Record(
@@ -198,7 +204,7 @@ def record(text: bytes) -> Record:
 
 
 def branch(text: bytes) -> Branch:
-    """Reads `Branch.text`; MalformedError for anything else."""
+    """Parse `Branch.text`. Raises MalformedError for anything else."""
     data = _read(text, "branch")
     try:
         return Branch(
@@ -212,25 +218,25 @@ def branch(text: bytes) -> Branch:
 
 
 def seal(text: bytes) -> bytes:
-    """A text with the SHA-256 of itself: a flipped bit in a parent or a world size is seen."""
+    """Return a text with its own SHA-256 appended, so that a flipped bit is detected."""
     return text + b"\n" + hashlib.sha256(text).hexdigest().encode() + b"\n"
 
 
 def unseal(data: bytes) -> bytes:
-    """Reads what `seal` gave; MalformedError for anything else."""
+    """Return the text that `seal` was given. Raises MalformedError if the digest does not match."""
     text = data[: -len(seal(b""))]
     if seal(text) != data:
-        raise MalformedError("it is not as it was written")
+        raise MalformedError("its checksum does not match")
     return text
 
 
 def by_number(shard: str) -> tuple[int, str]:
-    """Sorts the names of shards by the ranks that have saved them."""
+    """Sort key for shard names: by the rank that saved the shard."""
     return (int(shard), shard) if shard.isdigit() else (1 << 30, shard)
 
 
 def merge(inventories: Collection[Inventory]) -> Inventory:
-    """What all of them know together. A decided branch replaces one that was still looking."""
+    """Return the union of inventories. A decided branch replaces an undecided one."""
     branches: dict[int, Branch] = {}
     for one in inventories:
         for number, found in one.branches.items():
@@ -273,11 +279,11 @@ def _required(pair: Any) -> Generation:
 
 def _count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a non-negative integer")
     return value
 
 
 def _digest(value: Any) -> str:
     if not isinstance(value, str) or len(bytes.fromhex(value)) != _DIGEST_BYTES:
-        raise ValueError(f"{value!r} is no digest")
+        raise ValueError(f"{value!r} is not a digest of 16 bytes in hex")
     return value

@@ -1,7 +1,7 @@
-"""From which generation an incarnation goes on, and where each shard is read. Pure.
+"""Decides which generation an incarnation restores, and from where it reads each shard. Pure.
 
-The newest generation of the line wins for which every shard is whole somewhere: its base and every journal
-segment since. What is newer but not whole is skipped over, and it is said which shard was missing.
+It restores the newest generation of the line that is complete: for every shard, somebody has the base and
+every later journal segment. Newer, incomplete generations are skipped, with the shard that is missing.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from convoy_controllers.checkpoint.records import Inventory, Manifest, Record, m
 from convoy_controllers.checkpoint.retention import Watermarks
 
 REMOTE = ""
-"""The place of what lies in the remote store; all others are names of nodes."""
+"""The place name of the remote store; all other place names are nodes."""
 MAX_CHAIN = 1024
-"""Manifests from a segment to its base; a longer chain is corrupt."""
+"""Most manifests from a segment to its base; a longer chain is corrupt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One manifest of a chain, and who has its bytes."""
+    """One manifest of a chain, and the places that have its bytes."""
 
     manifest: Manifest
     places: tuple[str, ...]
@@ -35,30 +35,30 @@ class SkippedGeneration:
     generation: Generation
     shard: str
     missing: Generation
-    """The link of that shard's chain that nobody has."""
+    """The generation of the manifest in that shard's chain that nobody has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """What is read."""
+    """The generation to restore."""
 
     record: Record
     shards: Mapping[str, tuple[Link, ...]]
-    """By the shard's name; base first."""
+    """The chain of each shard by shard name, base first."""
     skipped: tuple[SkippedGeneration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """There were generations, and none is whole any more."""
+    """No generation can be restored, although some were committed."""
 
     skipped: tuple[SkippedGeneration, ...]
 
 
 def plan(held: Mapping[str, Inventory], broken: Collection[tuple[str, str]] = ()) -> Restore | Lost | None:
-    """What to restore, given what each place holds; None when nothing was ever committed.
+    """Return what to restore from what each place holds; None if nothing was ever committed.
 
-    `broken`: (place, manifest id) found damaged while it was read.
+    `broken` lists damaged manifests, as pairs of place and manifest id.
     """
     known, places = merge(held.values()), _places(held, broken)
     skipped: list[SkippedGeneration] = []
@@ -73,10 +73,10 @@ def plan(held: Mapping[str, Inventory], broken: Collection[tuple[str, str]] = ()
 def initial_watermarks(
     held: Mapping[str, Inventory], chosen: Record, reported: Iterable[Watermarks]
 ) -> dict[Tier, Generation]:
-    """The watermarks that an incarnation begins with, which goes on from `chosen`.
+    """Return the watermarks of an incarnation that restores `chosen`.
 
-    That stands nowhere but where it was found: the peer watermark stays on the newest generation of the line
-    that somebody was reported has its copies, so that this is kept until a newer one has.
+    The chosen generation is only where it was found. The peer watermark therefore stays on the newest
+    generation of the line that was reported as copied, which is kept until a newer one is copied.
     """
     known = merge(held.values())
     line = {one.generation for one in lineage(known.records.values(), known.branches.values())}
@@ -86,10 +86,10 @@ def initial_watermarks(
 
 
 def unknown_incarnations(held: Mapping[str, Inventory], incarnation: int) -> list[int]:
-    """Incarnations before this one of which nobody asked knows where they began.
+    """Return the earlier incarnations whose start none of the replies contains.
 
-    They may never have begun. But while somebody could not be asked, an older state must not be taken for
-    the newest: whoever knows better may be among those.
+    They may never have started. But while some node has not replied, an older state must not be restored as
+    the newest: that node may know of a newer one.
     """
     known = merge(held.values())
     begun = set(beginnings(known.branches.values())) | {one.incarnation for one in known.records}
@@ -100,8 +100,9 @@ def unknown_incarnations(held: Mapping[str, Inventory], incarnation: int) -> lis
 def may_be_outdated(
     held: Mapping[str, Inventory], incarnation: int, broken: Collection[tuple[str, str]] = ()
 ) -> bool:
-    """Whether somebody who was not heard may have something newer than what would be chosen: who knows of an
-    incarnation that is unheard of, or has the bytes of a generation that is not whole.
+    """Return True if a node that did not reply may have something newer than what would be restored.
+
+    It may know of an unknown incarnation, or have missing bytes of an incomplete generation.
     """
     chosen = plan(held, broken)
     if not isinstance(chosen, Restore) or chosen.skipped:
@@ -110,7 +111,9 @@ def may_be_outdated(
 
 
 def chain(manifests: Mapping[str, Manifest], head: str) -> list[Manifest] | None:
-    """From the base to this manifest; None where a link is unknown or the chain does not grow in steps."""
+    """Return the manifests from the base to this one; None if one is missing or the generations do not
+    ascend.
+    """
     found: list[Manifest] = []
     at: str | None = head
     while at is not None:
@@ -125,7 +128,9 @@ def chain(manifests: Mapping[str, Manifest], head: str) -> list[Manifest] | None
 
 
 def read_order(places: Sequence[str], node: str, salt: int = 0) -> list[str]:
-    """Whom `node` asks first: itself, then the other nodes in turns, the remote store last."""
+    """Return the places in the order in which `node` reads: itself, the other nodes rotated by `salt`, the
+    remote store.
+    """
     others = sorted(place for place in places if place not in (node, REMOTE))
     turn = salt % len(others) if others else 0
     own = [node] if node in places else []

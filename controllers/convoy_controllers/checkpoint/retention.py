@@ -1,7 +1,8 @@
-"""What of a job's state may go, in a node's memory and in a remote store. Pure.
+"""Decides what to delete of a job's state, in node memory and in a remote store. Pure.
 
-Memory is reserved in advance, so what is not needed makes room at once; a remote store is swept now and then.
-Neither ever drops what a watermark stands on before a newer generation stands at the same tier.
+Memory is reserved in advance, so what is not needed is dropped at once. A remote store is garbage-collected
+now and then. Neither deletes what a watermark points to before a newer generation is complete at the same
+tier.
 """
 
 from __future__ import annotations
@@ -14,25 +15,27 @@ from convoy_controllers.checkpoint.lineage import lineage, newest_incarnation
 from convoy_controllers.checkpoint.records import Inventory, Manifest
 
 KEEP_REMOTE = 2
-"""Generations kept in a remote store unless its spec says otherwise."""
+"""Generations to keep in a remote store by default."""
 
 Watermarks = Mapping[Tier, Generation]
-"""The newest generation that is whole at each tier. They only grow."""
+"""The newest complete generation of each tier. Watermarks only grow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """What a remote store keeps besides what is being restored."""
+    """What a remote store keeps, besides generations that are being restored."""
 
     last: int = KEEP_REMOTE
-    """Newest generations of the line."""
+    """Number of newest generations of the line."""
     every_steps: int = 0
-    """Also each that is the first to reach another multiple of so many steps; 0 for none."""
+    """Also keep the first generation at or after each multiple of this number of steps; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """What may be deleted, in this order: a record first, so that nothing half deleted looks whole."""
+    """What may be deleted, in this order: records first, so that a half deleted generation never looks
+    complete.
+    """
 
     records: tuple[Generation, ...] = ()
     branches: tuple[int, ...] = ()
@@ -41,7 +44,7 @@ class Garbage:
 
 
 def advance(marks: Watermarks, tier: Tier, generation: Generation) -> dict[Tier, Generation]:
-    """The watermarks once `generation` is whole at `tier`; an older one changes nothing."""
+    """Return the watermarks after `generation` is complete at `tier`. An older generation changes nothing."""
     found = dict(marks)
     known = found.get(tier)
     if known is None or generation > known:
@@ -50,7 +53,7 @@ def advance(marks: Watermarks, tier: Tier, generation: Generation) -> dict[Tier,
 
 
 def reachable(heads: Collection[str], manifests: Mapping[str, Manifest]) -> set[str]:
-    """Ids of these manifests and of all that they extend, as far as they are known."""
+    """Return the ids of these manifests and of all that they extend, as far as they are known."""
     found: set[str] = set()
     waiting = list(heads)
     while waiting:
@@ -65,13 +68,15 @@ def reachable(heads: Collection[str], manifests: Mapping[str, Manifest]) -> set[
 
 
 def needed(held: Inventory, marks: Watermarks, incarnation: int, given_up: Collection[str] = ()) -> set[str]:
-    """Ids of the manifests that a node's memory keeps: nothing goes that the peer watermark has not passed.
+    """Return the ids of the manifests that a node's memory must keep: all that are newer than the peer
+    watermark.
 
-    The local watermark is not enough: its shards may be lost with their nodes before they have copies. Nor
-    may a copy go that is newer than what the watermark stands on: its owner may just hear that it is there.
-    What this incarnation was restored from gets copies like its own saves, and may come to stand as they do,
-    after the local watermark has passed it. Where no copies are made the peer watermark goes with the local
-    one. `given_up`: shards that their owner has withdrawn; they go unless a watermark stands on them already,
+    The local watermark is not enough, because its shards may be lost with their nodes before they have
+    copies. A copy that is newer than the watermark must also stay: its owner may be about to learn of it.
+    The state that this incarnation restored is copied like its own saves, and may become the watermark
+    after the local watermark has passed it. Without copies, the peer watermark follows the local one.
+
+    `given_up` are shards that their owner has withdrawn. They are dropped unless a watermark points to them
     or they were restored.
     """
     heads: set[str] = set()
@@ -94,7 +99,7 @@ def needed(held: Inventory, marks: Watermarks, incarnation: int, given_up: Colle
 def memory_garbage(
     held: Inventory, marks: Watermarks, incarnation: int, given_up: Collection[str] = ()
 ) -> Garbage:
-    """What a node's memory may drop."""
+    """Return what a node's memory may drop."""
     kept = needed(held, marks, incarnation, given_up)
     stands = {marks[tier] for tier in (Tier.LOCAL, Tier.PEER) if tier in marks}
     used = stands | {held.manifests[key].generation for key in kept if key in held.manifests}
@@ -117,11 +122,11 @@ def remote_garbage(
     grace_seconds: float,
     pinned: Collection[Generation] = (),
 ) -> Garbage:
-    """What of one job a remote store may delete.
+    """Return what a remote store may delete of one job.
 
-    `chunks`: when each was last written or promised to somebody who uploads, in Unix seconds. One that is
-    younger than `grace_seconds` may belong to a generation whose record comes later. `pinned`: being
-    restored, by this job or by another.
+    `chunks` has the Unix time at which each chunk was last written, or promised to an uploader. A chunk
+    younger than `grace_seconds` may belong to a generation whose record comes later. `pinned` generations
+    are being restored, by this job or by another.
     """
     line = lineage(stored.records.values(), stored.branches.values())
     if not line:
@@ -132,7 +137,7 @@ def remote_garbage(
         for one in reversed(line):
             firsts.setdefault(one.generation.step // keep.every_steps, one.generation)
         kept |= set(firsts.values())
-    # A later incarnation may have begun, and not yet said where.
+    # A later incarnation may have started without a decided branch yet.
     newest = line[0].generation
     garbage = [one for one in stored.records if one not in kept and one < newest]
     heads = {

@@ -1,4 +1,4 @@
-"""The controller of CheckpointStores: it says whether checkpoints can be committed to a store."""
+"""The controller of CheckpointStores: it decides whether jobs can commit checkpoints to a store."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from convoy_crds.checkpointstore import KIND
 
 
 def observe(reader: Reader, key: Key) -> Observed | None:
-    """Return the store with what agents found; None before its Secret was looked up."""
+    """Return the store with the probe results; None until its Secret has been read."""
     store = reader.get(KIND, key.name)
     return reader.hub.store(store) if store is not None else None
 
 
 CONTROLLER = Controller(
     KIND,
-    summary="Says whether checkpoints can be committed to a store, and if not, what to do about it.",
+    summary="Decides whether jobs can commit checkpoints to a store and, if not, what to do.",
     observe=observe,
     plan=plan,
 )

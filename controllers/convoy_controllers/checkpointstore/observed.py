@@ -1,4 +1,4 @@
-"""All that a decision about a CheckpointStore may look at. Nothing here holds a credential."""
+"""The input of every decision about a CheckpointStore. It contains no credentials."""
 
 from __future__ import annotations
 
@@ -10,41 +10,43 @@ from convoy_crds.checkpointstore import CheckpointStore
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What an agent found out when it tried the store."""
+    """The result of an agent's probe of the store."""
 
     node: str
     at: datetime
     reached: bool
     conditional: bool = False
-    """Of several who write the same, one does."""
+    """True if of several concurrent conditional writes exactly one succeeds."""
     checksums: bool = False
     unmounted: bool = False
-    """Its claim is not mounted into that agent."""
+    """True if the store's claim is not mounted into that agent."""
     message: str = ""
-    """For people."""
+    """The agent's explanation, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """What is known of the Secret, but for its content. A volume has none, and nothing is wrong with it."""
+    """What is known about the Secret, except its content. A volume has no Secret, and then nothing is
+    wrong.
+    """
 
     unreadable: str = ""
-    """Why it cannot be read; empty when it can."""
+    """Why it cannot be read; empty if it can."""
     missing: tuple[str, ...] = ()
-    """Keys that it lacks, or that are empty."""
+    """Keys that are missing or empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A snapshot of the store and what was found out about it."""
+    """A snapshot of the store and its probe results."""
 
     store: CheckpointStore
     namespace: str = ""
-    """The operator's, where the Secret is, or the claim."""
+    """The operator's namespace, which holds the Secret or the claim."""
     secret: Secret = field(default_factory=Secret)
     probe: Probe | None = None
-    """The last one with what the store and its Secret are now."""
+    """The last probe of the store and Secret as they are now."""
     probing_node: str = ""
-    """The node whose agent is trying it at this moment."""
+    """The node whose agent is probing the store; empty if none is."""
     fresh: bool = False
-    """The store, its Secret or this leader is so new that an answer may still come."""
+    """True if the store, its Secret or this leader is so new that a probe result may still arrive."""

@@ -1,4 +1,4 @@
-"""Whether checkpoints can be committed to a store, and if not, what to do about it. Pure."""
+"""Decides whether jobs can commit checkpoints to a store and, if not, what to do. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
 
 RECHECK_SECONDS = 60.0
-"""Between two looks at the Secret: credentials that were changed are in use after no more than that."""
+"""Seconds between two reads of the Secret. Changed credentials are in use after this time at the latest."""
 FRESH_SECONDS = 10.0
-"""Between two looks while what was found out before still stands."""
+"""Seconds between two checks while an earlier result still stands."""
 _MESSAGE = 4096
 
 
@@ -30,7 +30,7 @@ class Finding(NamedTuple):
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Sets the Ready condition and what the store can do; a reason that is news is an Event."""
+    """Set the Ready condition and the store's capabilities. A new reason also becomes an Event."""
     store = observed.store
     generation = store.metadata.generation
     old = next((c for c in store.status.conditions if c.type == ConditionType.READY), None)
@@ -42,7 +42,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
         and old.status == "True"
         and old.observed_generation == generation
     ):
-        # Renewed credentials, or a new leader, that an agent is about to try: no news yet.
+        # The credentials or the leader are new and an agent is about to probe the store, so the old result
+        # stands.
         return Plan(requeue_after=FRESH_SECONDS)
     value = "True" if found.holds else "False"
     unmoved = old is not None and old.status == value
@@ -66,7 +67,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 
 def finding(observed: Observed) -> Finding:
-    """What there is to say of the store: the Secret first, then what an agent found."""
+    """Return the finding about the store: a problem of the Secret first, then the probe result."""
     spec, secret, probe = observed.store.spec, observed.secret, observed.probe
     if spec.s3 is not None:
         facts = {"name": spec.s3.credentials_secret, "namespace": observed.namespace}
@@ -80,10 +81,10 @@ def finding(observed: Observed) -> Finding:
     if probe.unmounted:
         return _not(Reasons.CLAIM_NOT_MOUNTED, name=claim, node=probe.node, namespace=observed.namespace)
     if not probe.reached:
-        return _not(Reasons.STORE_UNREACHABLE, node=probe.node, why=probe.message or "it gave no reason")
+        return _not(Reasons.STORE_UNREACHABLE, node=probe.node, why=probe.message or "no reason given")
     if not probe.conditional:
         return _not(Reasons.NO_HARD_LINKS, name=claim) if claim else _not(Reasons.NO_CONDITIONAL_WRITES)
-    what = probe.message or "an agent tried it out"
+    what = probe.message or "an agent has probed it"
     return Finding(True, Reasons.PROBED, Reasons.PROBED.format(what=what))
 
 
@@ -93,12 +94,12 @@ def _not(reason: Reason, **facts: object) -> Finding:
 
 def _unprobed(observed: Observed) -> str:
     if observed.probing_node:
-        return f"the agent of node {observed.probing_node} is testing it"
-    return "an agent is asked as soon as one can be (check the convoy-agent DaemonSet)"
+        return f"the agent of node {observed.probing_node} is probing it"
+    return "waiting for an agent that can probe it (check the convoy-agent DaemonSet)"
 
 
 def _status(observed: Observed, condition: Condition) -> CheckpointStoreStatus:
-    """The status with this condition; what was found out earlier stays until something else is."""
+    """Return the status with this condition. Earlier probe results stay until there are new ones."""
     old, probe = observed.store.status, observed.probe
     capabilities = old.capabilities
     if probe is not None and probe.reached:

@@ -1,4 +1,4 @@
-"""The controller of Engines: it says whether a catalogue entry can be used."""
+"""The controller of Engines: it decides whether an Engine can be used."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def observe(reader: Reader, key: Key) -> Engine | None:
 
 
 CONTROLLER = Controller(
-    KIND, summary="Says whether a catalogue entry can be used.", observe=observe, plan=plan
+    KIND, summary="Decides whether an Engine can be used.", observe=observe, plan=plan
 )

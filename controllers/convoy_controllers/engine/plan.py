@@ -1,4 +1,4 @@
-"""Whether a catalogue entry can be used."""
+"""Decides whether an Engine can be used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convoy_crds.terms import ConditionType
 
 
 def plan(engine: Engine, now: datetime) -> Plan:
-    """Sets the Ready condition: false where the parameter schema is no JSON Schema."""
+    """Set the Ready condition. It is False if the parameter schema is not a valid JSON Schema."""
     error = schema_error(engine.spec.params_schema)
     reason = Reasons.ACCEPTED if error is None else Reasons.INVALID_SCHEMA
     message = reason.format(why=error)

@@ -1,1 +1,1 @@
-"""Judges, before a pod exists, whether the commands of a job form one process group over its pods."""
+"""Checks, before a pod exists, whether a job's commands form one process group over its pods."""

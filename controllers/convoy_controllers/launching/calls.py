@@ -1,4 +1,4 @@
-"""Launchers that a command starts itself: in a shell's script, or behind programs that run another one."""
+"""Finds launchers that a command starts itself: in a shell script, or through a wrapper program."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _WRAPPERS = frozenset(
     | {"numactl", "taskset", "tini", "dumb-init", "catchsegv", "sudo", "gosu", "su-exec", "unbuffer"}
     | {"nsys", "ncu", "strace", "py-spy", "xvfb-run"}
 )
-"""Programs that run the command behind their own options."""
+"""Programs that run the command after their own options."""
 _RUNNERS = frozenset(
     {"poetry", "pipenv", "uv", "pdm", "hatch", "rye", "pixi", "conda", "mamba", "micromamba"}
 )
-"""Programs that do so behind the word `run`."""
+"""Programs that run the command after the word `run`."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _OPERAND = re.compile(r"[\d.]+[smhdx]?|0x[0-9a-f]+|profile|record|run", re.IGNORECASE)
-"""A wrapper's own operand: a duration, a mask, a subcommand."""
+"""A wrapper's own operand: a duration, a mask or a subcommand."""
 MAX_DEPTH = 4
-"""Shells within shells that are read."""
+"""Most levels of nested shells that are parsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a launcher below the container's command."""
+    """One call of a launcher inside the container's command."""
 
     launcher: str
     """`torchrun`, `deepspeed`, `accelerate` or `mpirun`."""
     words: tuple[str, ...]
-    """From the launcher's own word on."""
+    """The words of the call, from the launcher's name on."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Assigned in front of it."""
+    """Variables that are assigned in front of the call."""
 
 
 def calls(words: Sequence[str], depth: int = MAX_DEPTH) -> Iterator[Call]:
-    """Yield the launchers that the command is sure to start, in their order."""
+    """Yield the launchers that the command certainly starts, in their order."""
     variables, rest = _unwrapped(words)
     script = script_of(rest)
     if script is not None and depth:
@@ -55,7 +55,7 @@ def calls(words: Sequence[str], depth: int = MAX_DEPTH) -> Iterator[Call]:
 
 
 def _launcher(words: Sequence[str]) -> str:
-    """The launcher that the words call; empty for another program."""
+    """Return the launcher that the words call; empty for any other program."""
     if not words:
         return ""
     if found := launcher_of(words):
@@ -72,7 +72,7 @@ def _launcher(words: Sequence[str]) -> str:
 
 
 def _unwrapped(words: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The command without assignments and wrappers in front of it, and those assignments."""
+    """Return the assignments in front of the command, and the command without assignments and wrappers."""
     rest, variables = tuple(words), dict[str, str]()
     while rest:
         name = rest[0].rpartition("/")[2]
@@ -90,7 +90,7 @@ def _unwrapped(words: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def _behind(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The command that a wrapper runs: what follows its own options, their values and operands."""
+    """Return the command that a wrapper runs, without the wrapper's options, their values and operands."""
     index = 0
     while index < len(words):
         word = words[index]
@@ -98,7 +98,7 @@ def _behind(words: tuple[str, ...]) -> tuple[str, ...]:
             return words[index + 1 :]
         if word.startswith("-") and len(word) > 1:
             following = words[index + 1 :]
-            # An unknown option may have its value in the next word. A word that is a program is none.
+            # The value of an unknown option may be the next word, unless that word is a program.
             alone = "=" in word or (len(word) > 2 and word[1] != "-")
             index += 1 if alone or not following or _is_program(following) else 2
         elif _OPERAND.fullmatch(word):

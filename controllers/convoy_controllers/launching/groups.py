@@ -1,7 +1,7 @@
-"""Reasons why a job's command will not form one process group over the job's pods.
+"""Explains why a job's command will not form one process group over the job's pods.
 
-Convoy starts a command once per rank and sets what torchrun and accelerate go by: RANK, WORLD_SIZE,
-MASTER_ADDR and torchrun's defaults PET_*. Only what is sure to go wrong is named.
+Convoy starts a command once per rank and sets the variables that torchrun and accelerate read: RANK,
+WORLD_SIZE, MASTER_ADDR and torchrun's defaults PET_*. Only certain failures are reported.
 """
 
 from __future__ import annotations
@@ -34,44 +34,44 @@ class Pods:
     """The pods that run a command."""
 
     alike: int
-    """Those with the same command."""
+    """Number of pods with the same command."""
     total: int
-    """All of the job."""
+    """Number of all pods of the job."""
     processes: int = 1
-    """Ranks of each."""
+    """Ranks per pod."""
     gpus: int = 0
-    """GPUs in the limits of each rank's container; 0 without a limit."""
+    """GPUs in the limits of each pod's container; 0 without a limit."""
 
     def fits(self, fewest: int, most: int) -> bool:
-        """Return whether a number of nodes within these bounds is that of the pods."""
+        """Return True if the number of pods lies within these bounds for the number of nodes."""
         return any(fewest <= number <= most for number in (self.alike, self.total))
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a command is not run."""
+    """Why a command cannot be run."""
 
     why: str
     refused: bool = False
-    """The launcher itself would refuse its arguments."""
+    """True if the launcher itself would reject its arguments."""
 
 
 def unknown(text: str) -> bool:
-    """Return whether a value is known only when the command runs."""
+    """Return True if a value is known only when the command runs."""
     return UNKNOWN in text or "$(" in text
 
 
 def problem(command: Sequence[str], environment: Mapping[str, str], pods: Pods) -> Problem | None:
-    """Return what is wrong with the command of these pods; None when nothing is sure to be.
+    """Return what is wrong with the command of these pods; None if nothing certainly is.
 
-    `environment`: the container's variables with a plain value.
+    `environment` are the container's variables with a literal value.
     """
     return _judged(tuple(command), tuple(sorted(environment.items())), pods)
 
 
 @lru_cache(maxsize=1024)
 def _judged(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], pods: Pods) -> Problem | None:
-    """Cached, since a job is judged at each of its reconciles."""
+    """Cached, because every reconcile of a job checks its command."""
     environment = dict(variables)
     words = expand(command, environment)
     if launcher_of(words):
@@ -79,7 +79,7 @@ def _judged(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], po
     found = tuple(calls(words))
     if found and pods.processes > 1:
         return Problem(
-            f"{found[0].launcher} starts the processes of its pod itself, but each of the "
+            f"{found[0].launcher} starts all processes of its pod, but each of the "
             f"{pods.processes} ranks of the pod would start it: set processesPerReplica to 1"
         )
     if not found or pods.alike == 1:
@@ -90,7 +90,7 @@ def _judged(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], po
 
 
 def _replaced(words: Sequence[str], environment: Mapping[str, str], pods: Pods) -> Problem | None:
-    """A launcher whose place Convoy takes: nothing but its numbers can be wrong."""
+    """Check a launcher that Convoy replaces: only its numbers can be wrong."""
     try:
         launch = read_launch(words, environment, unknown)
     except RefusedError as error:
@@ -107,23 +107,25 @@ def _replaced(words: Sequence[str], environment: Mapping[str, str], pods: Pods) 
     if bounds and bounds[1] > 1 and not pods.fits(*bounds):
         return Problem(
             f"{launch.launcher} {option}, but the job has {pods.total} pods: "
-            "set replicas to that number, or leave the option out"
+            "remove the option, or change replicas"
         )
     return None
 
 
 def _as_it_is(launch: Launch, call: Call, environment: Mapping[str, str], pods: Pods) -> Problem | None:
-    """A launcher with options that Convoy does not know: it runs itself, once per pod."""
+    """Check a launcher with options that Convoy does not know. It runs unchanged, once per pod."""
     why = unknown_option_problem(launch, pods.processes)
     if not why and launch.launcher == DEEPSPEED and pods.alike > 1:
-        why = _alone(" ".join(("deepspeed", *launch.unlisted)), pods, "leave the option out")
+        why = _alone(" ".join(("deepspeed", *launch.unlisted)), pods, "remove the option")
     if not why and pods.alike > 1:
         why = _split(call, environment, pods)
     return Problem(why) if why else None
 
 
 def _nodes(launch: Launch) -> tuple[str, tuple[int, int] | None]:
-    """The option for the number of nodes, as given, and its bounds; None when it is not known."""
+    """Return the option for the number of nodes as it was given, and its bounds; None if they are not
+    known.
+    """
     if launch.launcher == DEEPSPEED:
         number = launch.values["num_nodes"]
         return f"--num_nodes={number}", (number, number) if number and number > 0 else None
@@ -132,7 +134,9 @@ def _nodes(launch: Launch) -> tuple[str, tuple[int, int] | None]:
 
 
 def _split(call: Call, environment: Mapping[str, str], pods: Pods) -> str:
-    """Why the call forms a group of its own in each pod, or none; empty when it may form one over all."""
+    """Return why the call forms a separate group in each pod, or none; empty if it may form one over all
+    pods.
+    """
     return _SPLITS[call.launcher](call, environment, pods)
 
 
@@ -141,17 +145,17 @@ def _torchrun(call: Call, environment: Mapping[str, str], pods: Pods) -> str:
     try:
         launch = read_launch(call.words, {**own, **call.variables}, unknown)
     except (RefusedError, HelpRequestedError):
-        return ""  # it says so itself, at once
+        return ""  # The launcher reports this itself, at once.
     if launch is None:
         return ""
     values = launch.values
     if values["standalone"]:
-        return _alone("torchrun --standalone", pods, "leave --standalone out")
+        return _alone("torchrun --standalone", pods, "remove --standalone")
     option, bounds = _nodes(launch)
     if bounds and bounds[1] == 1:
-        return _alone(f"torchrun {option}", pods, "leave it out: Convoy sets PET_NNODES")
+        return _alone(f"torchrun {option}", pods, "remove it, since Convoy sets PET_NNODES")
     if bounds and not pods.fits(*bounds):
-        return f"torchrun {option}, but the job has {pods.total} pods: leave it out, or set replicas"
+        return f"torchrun {option}, but the job has {pods.total} pods: remove it, or change replicas"
     return _same_everywhere(
         "torchrun",
         pods,
@@ -166,7 +170,7 @@ def _without_endpoint(launch: Launch) -> str:
     if backend in (None, "static") or launch.gives("rdzv_endpoint") or launch.unlisted:
         return ""
     return (
-        f"torchrun --rdzv-backend={backend} meets at this pod without --rdzv-endpoint: leave it out, or add "
+        f"torchrun --rdzv-backend={backend} needs --rdzv-endpoint to meet in one pod: remove it, or add "
         "--rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT"
     )
 
@@ -175,10 +179,10 @@ def _accelerate(call: Call, _: Mapping[str, str], pods: Pods) -> str:
     given = _values(call.words, ("num_machines", "machine_rank", "main_process_ip"))
     machines = given.get("num_machines", "")
     if not machines.isdecimal() or int(machines) <= 1:
-        return ""  # it then goes by torchrun's variables, which Convoy sets
+        return ""  # It then reads torchrun's variables, which Convoy sets.
     if not pods.fits(int(machines), int(machines)):
         option = f"accelerate launch --num_machines={machines}"
-        return f"{option}, but the job has {pods.total} pods: leave it out, or set replicas"
+        return f"{option}, but the job has {pods.total} pods: remove it, or change replicas"
     rank, address = given.get("machine_rank"), given.get("main_process_ip")
     return _same_everywhere(
         "accelerate launch",
@@ -196,7 +200,7 @@ def _deepspeed(call: Call, _: Mapping[str, str], pods: Pods) -> str:
         return ""
     if launch is None or any(launch.gives(name) for name in ("hostfile", "no_ssh", "launcher")):
         return ""
-    return _alone("deepspeed", pods, "make it the container's command itself, without a shell around it")
+    return _alone("deepspeed", pods, "make it the container's command, without a shell around it")
 
 
 def _mpirun(call: Call, _: Mapping[str, str], pods: Pods) -> str:
@@ -219,7 +223,7 @@ _SPLITS: Mapping[str, Callable[[Call, Mapping[str, str], Pods], str]] = {
 
 
 def _values(words: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Values of these options in front of the program; the other options are not known."""
+    """Return the values of these options in front of the program. Other options are unknown."""
     found: dict[str, str] = {}
     for index, word in enumerate(words):
         if word.endswith(".py"):
@@ -242,10 +246,10 @@ def _same_everywhere(
     address: tuple[str, str | None],
     endpoint: tuple[str, str | None],
 ) -> str:
-    """Why an option with one and the same value in all pods keeps them apart; empty if none does."""
+    """Return why an option with the same value in all pods keeps them apart; empty if none does."""
     if rank[1] is not None:
-        return f"{what} {rank[0]}={rank[1]} is the same in all {pods.alike} pods: leave it out, or use $RANK"
+        return f"{what} {rank[0]}={rank[1]} is the same in all {pods.alike} pods: remove it, or use $RANK"
     for name, value, right in ((*address, "$MASTER_ADDR"), (*endpoint, "$MASTER_ADDR:$MASTER_PORT")):
         if value and _OWN_HOST.fullmatch(_PORT.sub("", value) or value):
-            return f"{what} {name}={value} is another place in each pod: leave it out, or use {right}"
+            return f"{what} {name}={value} is a different host in each pod: remove it, or use {right}"
     return ""

@@ -1,4 +1,4 @@
-"""Commands of a TrainingJob, judged role by role."""
+"""Checks the commands of a TrainingJob, role by role."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from convoy_crds.variables import declared
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A role's command that is not run, and why."""
+    """A role's command that cannot be run, and why."""
 
     path: str
     """Field of the job."""
     why: str
     refused: bool = False
-    """The launcher itself would refuse its arguments; else the pods would form no single group."""
+    """True if the launcher itself would reject its arguments. Otherwise the pods would not form one group."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.why}"
 
 
 def misfits(job: TrainingJob, engine: Engine | None) -> Iterator[Misfit]:
-    """Yield the commands that their launcher refuses, or that form no single process group."""
+    """Yield the commands that their launcher rejects, or that do not form one process group."""
     firsts = {slot.role: slot for slot in reversed(slots(job))}
     try:
         commands = {role.name: command(job, engine, firsts[role.name]) for role in job.spec.roles}
-    except ValueError:  # no command: another check's matter
+    except ValueError:  # Another check reports a missing command.
         return
     total = sum(role.replicas for role in job.spec.roles)
     for index, role in enumerate(job.spec.roles):
@@ -44,13 +44,13 @@ def misfits(job: TrainingJob, engine: Engine | None) -> Iterator[Misfit]:
 
 
 def _field(role: Role) -> str:
-    """The field that holds the end of the role's command line, where a launcher's options are."""
+    """Return the field that holds the end of the role's command line, where a launcher's options are."""
     containers = role.template.spec.containers if role.template else None
     return "args" if containers and containers[0].command and containers[0].args else "command"
 
 
 def _gpus(role: Role) -> int:
-    """GPUs in the limits of the role's container; 0 if it names none."""
+    """Return the GPUs in the limits of the role's container; 0 if it has none."""
     containers = role.template.spec.containers if role.template else None
     resources = containers[0].resources if containers else None
     limits = (resources.limits if resources else None) or {}

@@ -1,7 +1,7 @@
-"""The simple commands in a shell's script, as far as they are sure to run.
+"""Finds the simple commands in a shell script that certainly run.
 
-Best effort: a script with control flow or a here-document gives no commands at all. What the shell fills in
-when it runs (variables, substitutions) is not known here and stands as UNKNOWN in the words.
+Best effort: a script with control flow or a here-document yields no commands at all. Text that the shell
+inserts at run time (variables, substitutions) is not known and appears as UNKNOWN in the words.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 UNKNOWN = "\0"
-"""In a word: text that only the shell knows."""
+"""Marks text in a word that only the shell knows."""
 _KEYWORDS = frozenset(
     {"if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "select"}
     | {"function", "[[", "((", "eval"}
@@ -20,12 +20,12 @@ _ENDS = frozenset({"exit", "return", "exec"})
 
 
 class UnreadableError(Exception):
-    """The script cannot be read for sure."""
+    """The script cannot be parsed with certainty."""
 
 
 @dataclass(slots=True)
 class _Lexer:
-    """Splits a script into words and operators. Lists: words of one command, None for its end."""
+    """Splits a script into the words of its commands."""
 
     text: str
     at: int = 0
@@ -33,7 +33,7 @@ class _Lexer:
     word: str | None = None
 
     def run(self) -> list[list[str]]:
-        """Returns the words of each command; UnreadableError when a quote or bracket has no end."""
+        """Return the words of each command. Raises UnreadableError if a quote or bracket is not closed."""
         while self.at < len(self.text):
             self._step(self.text[self.at])
         self._end_command()
@@ -89,11 +89,11 @@ class _Lexer:
             self.at += 1
             return
         if char == "(" and (self.word is not None or self.commands[-1]):
-            raise UnreadableError  # a function, or an array
+            raise UnreadableError  # This is a function or an array.
         self._end_command()
 
     def _redirect(self) -> None:
-        """Skips `2>&1`, `> file`, `<file`; UnreadableError for a here-document."""
+        """Skip `2>&1`, `> file`, `<file`. Raises UnreadableError for a here-document."""
         if self.text.startswith("<<", self.at) and not self.text.startswith("<<<", self.at):
             raise UnreadableError
         if self.word is not None and self.word.isdecimal():
@@ -127,7 +127,7 @@ class _Lexer:
             raise UnreadableError
 
     def _expansion(self) -> str:
-        """Skips what begins with `$` or a backquote; returns UNKNOWN, or the `$` that begins nothing."""
+        """Skip text that starts with `$` or a backquote. Return UNKNOWN, or `$` if it expands nothing."""
         if self.text[self.at] == "`":
             end = self.text.find("`", self.at + 1)
             if end < 0:
@@ -159,7 +159,7 @@ class _Lexer:
 
 
 def commands(script: str) -> tuple[tuple[str, ...], ...]:
-    """Return the words of each simple command that is sure to run, given those before it succeed."""
+    """Return the words of each simple command that certainly runs if the commands before it succeed."""
     try:
         found = _Lexer(script).run()
     except UnreadableError:
@@ -183,7 +183,7 @@ _WITH_VALUE = frozenset({"--rcfile", "--init-file"})
 
 
 def script_of(words: Sequence[str]) -> str | None:
-    """Return the script in `bash -c SCRIPT` and its like; None for any other command."""
+    """Return the script in `bash -c SCRIPT` and the like; None for any other command."""
     if not words or words[0].rpartition("/")[2] not in _SHELLS:
         return None
     given, index = False, 1
@@ -196,5 +196,5 @@ def script_of(words: Sequence[str]) -> str | None:
             index += word in _WITH_VALUE
             continue
         given = given or (word[0] == "-" and "c" in word)
-        index += word[-1] == "o"  # the name of a shell option, as in `-euo pipefail`
+        index += word[-1] == "o"  # The next word is the name of a shell option, as in `-euo pipefail`.
     return words[index] if given and index < len(words) else None

@@ -249,7 +249,7 @@ def test_a_generation_that_ends_in_a_journal_is_not_exported() -> None:
 
 
 def test_malformed_records_may_hide_a_generation() -> None:
-    lines = ("b: team/uid/records/gen-1-1: it is not as it was written", "b: team/uid/manifests/0: bad")
+    lines = ("b: team/uid/records/gen-1-1: its checksum does not match", "b: team/uid/manifests/0: bad")
     about = replace(WHOLE, malformed=lines)
     assert verify.unread(about, everything=False) == [lines[0]]
     assert verify.unread(about, everything=True) == list(lines)

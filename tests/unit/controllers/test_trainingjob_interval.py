@@ -68,7 +68,7 @@ def views(*costs: tuple[float, float], incarnation: int = 1) -> list[SlotView]:
         ([(0.01, 0.5), (0.4, 0.1)], 0, 0, 263, "a save stalls for 400 ms"),
         ([(1.0, 0.0)], 99, 76, 85, "a failure is expected every 60 min"),
         ([(60.0, 0.0)], 99, 0, 1715, "may cost 3.5% of the time"),
-        ([(0.01, 0.5), (0.01, 100.0)], 0, 0, 100, "copies of a save are made in 100.0 s"),
+        ([(0.01, 0.5), (0.01, 100.0)], 0, 0, 100, "copying a save takes 100.0 s"),
         ([(1000.0, 0.0)], 0, 0, MOST_SECONDS, "never more than 30 min"),
         ([(0.0001, 0.0)], 10**6, 0, LEAST_SECONDS, "a save stalls for 0 ms"),
     ],
