@@ -44,7 +44,7 @@ class CommitOutcome(NamedTuple):
 class Ledger(Protocol):
     """The generation records of the jobs whose slot 0 is on this node."""
 
-    async def stands(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
+    async def committed_record(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
         """Return the record of a generation that is already committed at the tier, else None."""
         ...
 
@@ -138,7 +138,7 @@ class CommitCoordinator:
         job = self._jobs.get(job_uid)
         if job is None or slot >= len(job.assignment.members):
             return CommitOutcome(Verdict.EXPIRED, 0)
-        if (stands := await self._ledger.stands(job_uid, tier, generation)) is not None:
+        if (stands := await self._ledger.committed_record(job_uid, tier, generation)) is not None:
             return CommitOutcome(Verdict.COMMITTED, self.seen(job_uid), stands)
         commits = job.tiers[tier]
         calls = sum(len(held.calls) for held in commits.held.values())
@@ -146,7 +146,7 @@ class CommitCoordinator:
             return CommitOutcome(Verdict.EXPIRED, 0)
         verdict = await self._hold(job, tier, slot, generation, vote)
         committed = verdict is Verdict.COMMITTED
-        record = await self._ledger.stands(job_uid, tier, generation) if committed else None
+        record = await self._ledger.committed_record(job_uid, tier, generation) if committed else None
         return CommitOutcome(verdict, commits.state.seen, record)
 
     def abandon(self, job_uid: str, generation: Generation) -> CommitOutcome:

@@ -1,7 +1,4 @@
-"""Mounts through the system call mount(2): the image needs no mount(8), and errors keep their errno.
-@(_OPEN_TREE, _MOUNT_SETATTR) Numbers of system calls, the same on all architectures (Linux 5.2 and
-5.12).
-"""
+"""Mounts through the system call mount(2): the image needs no mount(8), and errors keep their errno."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ _libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctype
 _libc.umount2.argtypes = (ctypes.c_char_p, ctypes.c_int)
 
 _OPEN_TREE, _MOUNT_SETATTR = 428, 442
-"""System calls, the same on all architectures (Linux 5.2 and 5.12)."""
+"""Numbers of system calls, the same on all architectures (Linux 5.2 and 5.12)."""
 _AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
 _OPEN_TREE_CLONE = 1
 _MOUNT_ATTR_RDONLY = 1

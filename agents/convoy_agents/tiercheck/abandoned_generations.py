@@ -1,4 +1,6 @@
-"""Generations that a rank could not save: slot 0's agent hears of each, and they are remembered."""
+"""Generations that a rank could not save. The agent of slot 0 is notified of each, and this agent remembers
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +14,26 @@ from convoy_agents.pods.assignment import Assignment
 from convoy_controllers.checkpoint.generation import Generation
 
 MAX_ABANDONED = 8
-"""Generations of one pod that are remembered, and told of at once."""
+"""Maximum generations of one pod that are remembered, and whose notifications run at once."""
 
 log = structlog.get_logger()
 
 
 class AbandonedGenerations:
-    """Of the pods of one node."""
+    """The abandoned generations of the pods of one node."""
 
     def __init__(self, notify: Callable[[Assignment, Generation], Coroutine[Any, Any, None]]) -> None:
-        """`notify`: tries to notify slot 0's agent, for as long as it has patience."""
+        """`notify`: notifies the agent of slot 0, with retries until its own deadline."""
         self._notify = notify
         self._notifying: dict[str, dict[Generation, asyncio.Task[None]]] = {}
-        """By pod, the newest last; a task that has ended is what remembers its generation."""
+        """Notification tasks by pod uid and generation, the newest last. An ended task still marks its
+        generation.
+        """
 
     def add(self, plan: Assignment, generation: Generation) -> None:
-        """A rank of the pod could not save it. Of more than `MAX_ABANDONED` the oldest is forgotten."""
+        """Remember a generation that a rank of the pod could not save. The oldest beyond MAX_ABANDONED is
+        dropped.
+        """
         mine = self._notifying.setdefault(plan.pod_uid, {})
         before = mine.pop(generation, None)
         if before is None or before.done():
@@ -38,16 +44,16 @@ class AbandonedGenerations:
             mine.pop(next(iter(mine))).cancel()
 
     def holds(self, uid: str, generation: Generation) -> bool:
-        """Whether a rank of the pod could not save it."""
+        """Return True if a rank of the pod could not save that generation."""
         return generation in self._notifying.get(uid, ())
 
     def drop_pod(self, uid: str) -> None:
-        """The pod left."""
+        """Drop the generations of a pod that left."""
         for task in self._notifying.pop(uid, {}).values():
             task.cancel()
 
     async def close(self) -> None:
-        """Ends every task."""
+        """Cancel every task."""
         tasks = [task for mine in self._notifying.values() for task in mine.values()]
         for task in tasks:
             task.cancel()
@@ -56,4 +62,4 @@ class AbandonedGenerations:
 
 def _ended(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()):
-        log.error("abandoned generation not told of", exc_info=error)
+        log.error("the agent of slot 0 was not notified of an abandoned generation", exc_info=error)

@@ -1,4 +1,4 @@
-"""How much of the node's memory jobs may have, and who has it. Pure."""
+"""The budget of a node's memory for checkpoints: the limit, and the share of each job. Pure."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a job gets no more."""
+    """The reason for refusing a job more memory."""
 
     missing: int
-    """Bytes by which it does not fit."""
+    """Bytes by which the request exceeds the limit."""
     limit: int
-    """Of the node, or of the job itself."""
+    """The exceeded limit in bytes: the node's, or the job's own."""
     own: bool
-    """Whether it is the job's own limit (spec.checkpoint.tiers.local.memory)."""
+    """True if the limit is the job's own (spec.checkpoint.tiers.local.memory)."""
     others: int
-    """Bytes that other jobs have."""
+    """Bytes that other jobs have on the node."""
 
     def __str__(self) -> str:
-        whose = "the job" if self.own else "the node"
-        others = f", other jobs have {self.others}" if self.others and not self.own else ""
-        return f"{self.missing} bytes are missing: {whose} may have {self.limit}{others}"
+        limit = "the job's limit (spec.checkpoint.tiers.local.memory)" if self.own else "the node's limit"
+        others = f", of which other jobs use {self.others}" if self.others and not self.own else ""
+        return f"{self.missing} bytes are missing: {limit} is {self.limit} bytes{others}"
 
 
 @dataclass(slots=True)
@@ -30,17 +30,18 @@ class Budget:
 
     limit: int
     shares: dict[str, int] = field(default_factory=dict)
-    """By job uid."""
+    """Bytes by job uid."""
 
     @property
     def used(self) -> int:
-        """Given out."""
+        """Bytes of all shares together."""
         return sum(self.shares.values())
 
     def grow(self, job: str, share: int, own_limit: int = 0) -> Refusal | None:
-        """Gives a job a share of so many bytes, not less than it has; a refusal changes nothing.
+        """Grow a job's share to at least so many bytes. On a refusal nothing changes. A share never shrinks
+        here.
 
-        `own_limit`: what the job may have at most; 0 for whatever the node has.
+        `own_limit`: the job's own limit in bytes; 0 for none.
         """
         share = max(share, self.shares.get(job, 0))
         others = self.used - self.shares.get(job, 0)
@@ -52,5 +53,5 @@ class Budget:
         return None
 
     def free(self, job: str) -> None:
-        """The job has no share any more."""
+        """Remove a job's share."""
         self.shares.pop(job, None)

@@ -1,7 +1,7 @@
 """The buffers of a job: files in memory that the node's own ranks write their shards into.
 
-A rank has at least two buffers for full saves, and some for the segments of its journal. The files lie in the
-folder `slots`; a name is `<owner>-<kind><number>`.
+A rank has at least two buffers for full saves, and some for the segments of its journal. The files are in
+the folder `buffers`, named `<owner>-<kind><number>`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 from convoy_agents.tiercheck import memory
 
 BASES, SEGMENTS = "", "j"
-"""Kinds of buffers, as their names tell: for full saves, and for journal segments."""
+"""Kinds of buffers, as they appear in file names: for full saves, and for journal segments."""
 
 
 class Buffers:
-    """The buffers below one job's folder. Blocking, and not to be used by two threads at once."""
+    """The buffers of one job. All methods block and are not thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -30,9 +30,9 @@ class Buffers:
         return self._folder / name
 
     def written(self, name: str) -> int:
-        """Return the allocated bytes of a buffer, at most its length.
+        """Return the allocated bytes of a buffer (`st_blocks` x 512), at most its length.
 
-        A length that a rank has only extended has no pages and does not count.
+        A rank can extend a file without writing to it; the extension has no pages and does not count.
         """
         found = self.path(name).stat()
         return min(found.st_size, found.st_blocks * 512)
@@ -44,7 +44,9 @@ class Buffers:
                 path.unlink()
 
     def allocate(self, names: Collection[str], size: int) -> None:
-        """Give each buffer at least so many bytes. ShareExhausted, and nothing is changed, when they do not fit."""
+        """Grow each buffer to at least so many bytes. ShareExhausted, and nothing changes, if they do not
+        fit.
+        """
         missing = sum(max(0, size - size_of(self.path(name))) for name in names)
         if missing > (left := memory.free_bytes(self._folder)):
             raise memory.ShareExhausted(missing, left)
@@ -53,11 +55,11 @@ class Buffers:
 
 
 def owner_of(name: str) -> tuple[str, str]:
-    """Return the rank that owns a buffer and the buffer's kind, both by its name."""
+    """Return the rank that owns a buffer and the buffer's kind, from its name."""
     owner, _, number = name.rpartition("-")
     return owner, SEGMENTS if number.startswith(SEGMENTS) else BASES
 
 
 def size_of(path: Path) -> int:
-    """Return the length of a file; 0 when it does not exist."""
+    """Return the length of a file; 0 if it does not exist."""
     return path.stat().st_size if path.exists() else 0

@@ -1,4 +1,6 @@
-"""Commits of this node's pods: from sealed shards to generations that stand, locally, then with copies."""
+"""Commits for this node's pods: sealed shards become committed generations, first locally, then with
+copies.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,16 @@ from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import START_STEP, Generation, Tier
 
 LOCAL_TRIES = 2
-"""Tries to have a generation committed, each for the client's whole patience."""
+"""Attempts to commit a generation locally. Each lasts until the commit client's deadline."""
 PARTIAL_SECONDS = 150.0
-"""Seconds for the other ranks of a pod to seal what one has sealed; then it is given up."""
+"""Seconds in which all ranks of a pod must seal a generation that one rank has sealed. Then it is given up.
+"""
 
 log = structlog.get_logger()
 
 
 class CommitRequests(Protocol):
-    """The way to the agent of slot 0, which coordinates commits."""
+    """The client of the agent of slot 0, which coordinates commits."""
 
     async def request_commit(
         self, plan: Assignment, tier: Tier, generation: Generation, vote: PrepareVote | None = None
@@ -50,36 +53,36 @@ class CommitRequests(Protocol):
 
 
 class PodPlans(Protocol):
-    """The pods of this node, as they are now."""
+    """The current pods of this node."""
 
     def assignment(self, uid: str) -> Assignment | None:
-        """Return a pod's plan; None when it has none, or is not here."""
+        """Return a pod's assignment; None if it has none or is not on this node."""
         ...
 
     def commit_decided(
         self, uid: str, tier: Tier, generation: Generation, verdict: Verdict, seen: int
     ) -> None:
-        """Notify a pod of the verdict on its generation. `seen`: the latest incarnation that is known."""
+        """Notify a pod of the verdict on its generation. `seen`: the latest known incarnation."""
         ...
 
 
 @dataclass(eq=False, slots=True)
 class CommitRound:
-    """One generation of one pod on its way to stand. A pod's rank has as many as it has buffers."""
+    """The commit of one generation of one pod. A pod has at most as many rounds as a rank has buffers."""
 
     plan: Assignment
     job_memory: JobMemory
     generation: Generation
     notify_peer: bool = True
-    """True when the pod is notified of the peer tier: for its own saves, not for what was restored."""
+    """True if the pod is notified of the peer tier: for its own saves, but not for a restored generation."""
     commit: asyncio.Task[None] | None = None
-    """The task that has all of the generation committed."""
+    """The task that commits the generation at all tiers."""
     give_up: asyncio.Task[None] | None = None
     """The task that gives the generation up unless all ranks of the pod seal it in time."""
 
 
 class Committer:
-    """The commit rounds of the pods of one node."""
+    """Runs the commit rounds of the pods of one node."""
 
     def __init__(
         self,
@@ -97,11 +100,13 @@ class Committer:
         self._requests = requests
         self._pods = pods
         self._rounds: dict[tuple[str, Generation], CommitRound] = {}
-        """The rounds under way, by pod and generation."""
+        """Running rounds by pod uid and generation."""
         self._abandoned = AbandonedGenerations(requests.abandon)
 
     async def sealed(self, uid: str) -> None:
-        """Have committed what is whole: a rank of the pod has sealed a shard, or an agent begins."""
+        """Commit every generation that the pod has sealed completely. Called after each sealed shard and
+        when an agent starts.
+        """
         if (mine := self._mine(uid)) is None:
             return
         plan, job_memory, shards = mine
@@ -133,9 +138,11 @@ class Committer:
                 self._start_giving_up(CommitRound(plan, job_memory, generation), shards)
 
     async def abandon(self, uid: str, generation: Generation) -> None:
-        """Abandon a generation that a rank of the pod could not save: the other ranks' shards of it go, here
-        at once and everywhere as soon as the agent of slot 0 knows. ValueError when all ranks of the pod have
-        saved it.
+        """Abandon a generation that a rank of the pod could not save. ValueError if all ranks of the pod
+        have saved it.
+
+        The other ranks' shards of it are dropped: here at once, and on other nodes when the agent of slot 0
+        knows.
         """
         if (mine := self._mine(uid)) is None:
             return
@@ -150,7 +157,7 @@ class Committer:
         await job_memory.give_up(found.values(), plan.incarnation)
 
     async def resume(self, uid: str) -> None:
-        """Go on with what an earlier agent was doing for a pod."""
+        """Continue what an earlier agent was doing for a pod."""
         await self.sealed(uid)
         if (mine := self._mine(uid)) is None:
             return
@@ -161,13 +168,14 @@ class Committer:
             self._copy_restored(plan, job_memory, keys)
 
     async def adopt(self, uid: str, pod_restore: PodRestore) -> set[str]:
-        """Copy what was restored, which may have lost copies, to the places that its successors will have.
-        Return the shards that are this pod's to keep until then.
+        """Copy the restored shards of a pod, which may have lost copies, to the hosts of its next saves.
+        Return the shards that this pod must keep until then.
         """
         plan, chosen = pod_restore.plan, pod_restore.chosen
         if chosen is None:
             return set()
-        # Segments before what they extend: a host accepts an old base only where something extends it.
+        # Send a segment before the shard it extends: a host accepts an old shard only if a segment there
+        # extends it.
         keys = [
             key for shard in own(plan, pod_restore.shards) for key, _ in reversed(pod_restore.links(shard))
         ]
@@ -175,7 +183,7 @@ class Committer:
         return set(keys)
 
     def drop_pod(self, uid: str) -> None:
-        """End the rounds of a pod that left; what it has sealed stays until it is superseded."""
+        """Cancel the rounds of a pod that left. Its sealed shards stay until newer ones replace them."""
         self._troubles.drop_pod(uid)
         for (pod_uid, _), one in self._rounds.items():
             if pod_uid == uid:
@@ -184,14 +192,16 @@ class Committer:
         self._abandoned.drop_pod(uid)
 
     async def close(self) -> None:
-        """End every task."""
+        """Cancel every task."""
         tasks = [task for one in self._rounds.values() for task in _cancel(one)]
         await asyncio.gather(*tasks, self._uploads.close(), self._abandoned.close(), return_exceptions=True)
 
     # Rounds.
 
     def _mine(self, uid: str) -> tuple[Assignment, JobMemory, set[str]] | None:
-        """Return a pod's plan, the memory of its job, and the names of its shards; None when it has none."""
+        """Return a pod's assignment, its job's memory and the names of its shards; None if it has no
+        assignment or no memory.
+        """
         plan = self._pods.assignment(uid)
         job_memory = self._memory_manager.get(plan.job_uid) if plan and plan.memory else None
         if plan is None or job_memory is None:
@@ -199,12 +209,12 @@ class Committer:
         return plan, job_memory, {str(rank) for rank in plan.ranks}
 
     def _is_current(self, plan: Assignment) -> bool:
-        """Return whether the pod is here, and still in the same incarnation."""
+        """Return True if the pod is on this node and in the same incarnation."""
         now = self._pods.assignment(plan.pod_uid)
         return now is not None and now.incarnation == plan.incarnation
 
     def _start(self, one: CommitRound, work: Callable[[CommitRound], Coroutine[Any, Any, None]]) -> None:
-        """Start the commit of a round, unless one is under way."""
+        """Start the commit of a round unless it runs already."""
         key = (one.plan.pod_uid, one.generation)
         known = self._rounds.get(key)
         if known is not None:
@@ -216,7 +226,7 @@ class Committer:
         one.commit.add_done_callback(partial(self._commit_ended, key))
 
     def _start_giving_up(self, one: CommitRound, shards: set[str]) -> None:
-        """Give a round up later, unless that is under way."""
+        """Start the timeout after which a round is given up, unless it runs already."""
         key = (one.plan.pod_uid, one.generation)
         kept = self._rounds.setdefault(key, one)
         if kept.give_up is None:
@@ -240,7 +250,9 @@ class Committer:
             del self._rounds[key]
 
     async def _give_up_later(self, one: CommitRound, shards: set[str]) -> None:
-        """Give a generation up: a rank whose save failed must not keep the others' buffers for good."""
+        """Give a generation up after a timeout, so that one failed save does not occupy the other ranks'
+        buffers for ever.
+        """
         plan, job_memory, generation = one.plan, one.job_memory, one.generation
         await asyncio.sleep(PARTIAL_SECONDS)
         if self._rounds[plan.pod_uid, generation].commit is not None:
@@ -250,10 +262,12 @@ class Committer:
         )
         if found.keys() == shards or not found:
             return
-        log.warning("generation given up: a rank has not saved it", job=plan.job, **generation._asdict())
+        log.warning(
+            "generation given up: a rank did not save it in time", job=plan.job, **generation._asdict()
+        )
         await job_memory.give_up(found.values(), plan.incarnation)
 
-    # Standing at a tier.
+    # Commits at the tiers.
 
     async def _commit(self, one: CommitRound, vote: PrepareVote) -> None:
         plan, job_memory = one.plan, one.job_memory
@@ -263,7 +277,8 @@ class Committer:
             outcome, stands = await self._commit_locally(one, vote)
             if not stands:
                 copying.cancel()
-                # Undecided is not refused: others may know that it stands, and count on the copies.
+                # EXPIRED is not a refusal: other agents may know that it is committed, and count on the
+                # copies.
                 refused = outcome.verdict is not Verdict.EXPIRED
                 await job_memory.give_up(vote.shards.values(), plan.incarnation, withdraw=refused)
                 return
@@ -271,7 +286,8 @@ class Committer:
                 self._uploads.start(plan, job_memory, one.generation, keys)
             await self._commit_with_peers(one, copying)
         except Damaged as error:
-            # It stands, and cannot have its copies: nobody gets beyond it, so the ranks begin again.
+            # The generation is committed but cannot be copied, so no later one can be: the ranks must
+            # restart.
             log.error("SHARD DAMAGED BEFORE ITS COPIES WERE MADE", job=plan.job, why=str(error))
             self._pods.commit_decided(
                 plan.pod_uid, Tier.LOCAL, one.generation, Verdict.STALE, plan.incarnation + 1
@@ -280,17 +296,19 @@ class Committer:
             copying.cancel()
 
     async def _commit_locally(self, one: CommitRound, vote: PrepareVote) -> tuple[CommitOutcome, bool]:
-        """Return the outcome, and whether the generation stands locally."""
+        """Return the outcome, and True if the generation is committed locally."""
         for _ in range(LOCAL_TRIES):
             outcome = await self._requests.request_commit(one.plan, Tier.LOCAL, one.generation, vote)
-            # The time may be up just as the record is being written: giving up then loses what stands.
+            # The time-out may hit while the record is being written. Giving up then would lose a committed
+            # generation.
             if outcome.verdict is not Verdict.EXPIRED:
                 break
         return outcome, await self._record_outcome(one, Tier.LOCAL, outcome)
 
     async def _commit_with_peers(self, one: CommitRound, copying: asyncio.Task[bool]) -> None:
-        """Request the peer tier once the copies are there, for as long as the incarnation lasts: what stands
-        locally cannot be given up, and keeps a buffer of every rank until it has its copies.
+        """Request the commit at the peer tier once the copies exist. Retry while the incarnation lasts: a
+        generation that is committed locally cannot be given up, and it occupies a buffer of every rank
+        until its copies exist.
         """
         if not await copying:
             return
@@ -305,14 +323,16 @@ class Committer:
     async def _commit_in_store(
         self, plan: Assignment, job_memory: JobMemory, generation: Generation
     ) -> bool | None:
-        """Request the store's tier. Return whether the generation stands there; None while that is open."""
+        """Request the commit in the job's store. Return True if it is committed there; None if it is
+        undecided.
+        """
         outcome = await self._requests.request_commit(plan, Tier.REMOTE, generation)
         if outcome.verdict is Verdict.EXPIRED:
             return None
         return await self._record_outcome(CommitRound(plan, job_memory, generation), Tier.REMOTE, outcome)
 
     def _copy_restored(self, plan: Assignment, job_memory: JobMemory, keys: list[str]) -> None:
-        # A pod that has none of them to keep prepares it too: all slots must.
+        # All slots must vote, so a pod without shards to copy votes too.
         if plan.memory and plan.memory.copies:
             start = Generation(plan.incarnation, START_STEP)
             one = CommitRound(plan, job_memory, start, notify_peer=False)
@@ -323,12 +343,12 @@ class Committer:
         try:
             await self._commit_with_peers(one, copying)
         except Damaged as error:
-            log.error("no copies of what was restored", job=one.plan.job, why=str(error))
+            log.error("restored shards not copied: they are damaged", job=one.plan.job, why=str(error))
         finally:
             copying.cancel()
 
     async def _record_outcome(self, one: CommitRound, tier: Tier, outcome: CommitOutcome) -> bool:
-        """Record how a commit ended, and notify the pod. Return whether the generation stands."""
+        """Record the outcome of a commit and notify the pod. Return True if the generation is committed."""
         plan, generation = one.plan, one.generation
         committed = outcome.verdict is Verdict.COMMITTED
         if committed and outcome.record is not None:
@@ -339,15 +359,21 @@ class Committer:
                     self._troubles.record_written(plan)
                     break
                 except OSError as error:
-                    # Full memory: it is tried again for as long as the incarnation lasts.
-                    log.error("commit not noted", job=plan.job, why=str(error), **generation._asdict())
+                    # The node's memory is full. Retry while the incarnation lasts.
+                    log.error(
+                        "commit not recorded in memory; retrying",
+                        job=plan.job,
+                        why=str(error),
+                        **generation._asdict(),
+                    )
                     self._troubles.record_not_written(plan, generation, error)
                     if one.job_memory.closed or not self._is_current(plan):
                         return False
                     await asyncio.sleep(pause.next())
             if not noted:
                 return False
-        # Without copies the peer tier is a matter between agents: no watermark promises what is not there.
+        # Without copies the peer tier matters to agents only. The pod must not be promised copies that do not
+        # exist.
         peer = one.notify_peer and plan.memory is not None and plan.memory.copies > 0
         if tier is not Tier.PEER or peer:
             self._pods.commit_decided(plan.pod_uid, tier, generation, outcome.verdict, outcome.seen)
@@ -355,7 +381,7 @@ class Committer:
 
 
 def _cancel(one: CommitRound) -> list[asyncio.Task[None]]:
-    """Cancel a round's tasks, and return them."""
+    """Cancel a round's tasks and return them."""
     tasks = [task for task in (one.commit, one.give_up) if task is not None]
     for task in tasks:
         task.cancel()

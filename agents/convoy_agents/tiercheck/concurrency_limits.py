@@ -1,4 +1,6 @@
-"""Limits on what goes on at once, in all and for one node: a slow or hostile node holds up few."""
+"""Concurrency limits for all nodes together and for each node, so that a slow or hostile node delays few
+others.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,15 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class _NodeLimit:
-    """The limit of one node, for as long as it has users."""
+    """The limit of one node. It exists while it has users."""
 
     semaphore: asyncio.Semaphore
     users: int = 0
-    """Tasks that hold it or wait for it."""
+    """Number of tasks that hold the semaphore or wait for it."""
 
 
 class ConcurrencyLimits:
-    """The limits of one kind of call. Used by the event loop alone."""
+    """The concurrency limits of one kind of call. Not thread-safe: used by the event loop alone."""
 
     def __init__(self, most: int, of_one: int) -> None:
         """`most`: the limit for all nodes together. `of_one`: the limit for one node."""
@@ -27,13 +29,15 @@ class ConcurrencyLimits:
         self._nodes: dict[str, _NodeLimit] = {}
 
     def full(self, node: str) -> bool:
-        """Return whether a node would have to wait."""
+        """Return True if a call of this node would have to wait."""
         own = self._nodes.get(node)
         return self._all.locked() or (own is not None and own.semaphore.locked())
 
     @asynccontextmanager
     async def of(self, node: str) -> AsyncIterator[None]:
-        """Hold one place, as soon as there is one: a node waits for its own first, then for all nodes'."""
+        """Hold a place for a call of this node. It waits for the node's own limit first, then for the
+        common one.
+        """
         if (own := self._nodes.get(node)) is None:
             own = self._nodes[node] = _NodeLimit(asyncio.Semaphore(self._of_one))
         own.users += 1

@@ -1,4 +1,6 @@
-"""What an incarnation goes on from: slot 0's agent asks all who may hold something, and decides, once."""
+"""The decision which generation an incarnation starts from. The agent of slot 0 surveys all agents that may
+hold shards, and decides once for each attempt.
+"""
 
 from __future__ import annotations
 
@@ -23,36 +25,36 @@ from convoy_controllers.checkpoint.lineage import branch_of
 from convoy_controllers.checkpoint.records import Branch, Inventory, merge
 
 DECIDE_SECONDS = 60.0
-"""For all members to answer: each has a live pod, so its agent is there or comes back."""
+"""Seconds for all members to answer. Each has a running pod, so its agent is up or about to come back."""
 SILENT_NODE_SECONDS = 30.0
-"""For which nodes that do not answer are waited for while an incarnation is unheard of: they may know what it
-has done. After that its work counts as lost with them.
+"""Seconds to wait for other nodes that do not answer while some incarnation is unknown, because they may
+know its work. After that the work counts as lost.
 """
 STORE_SECONDS = 15.0
-"""For a store to tell what it holds."""
+"""Timeout in seconds for a store's inventory."""
 ADOPT_SECONDS = 3600.0
-"""For another job's state to be copied within the store."""
+"""Timeout in seconds for copying another job's checkpoint within the store."""
 MAX_DECISIONS = 64
 
 Broken = tuple[tuple[str, str], ...]
-"""(node, id) of shards that could not be read."""
+"""Pairs (node, shard id) of shards that could not be read."""
 
 log = structlog.get_logger()
 
 
 class RestoreFailed(Exception):
-    """What to go on from is not known, or not here: the rank is to be started again."""
+    """It cannot be decided what to restore, or the shards cannot be fetched. The rank must be restarted."""
 
     def __init__(self, why: str, *, memory: bool = False, store: bool = False) -> None:
         super().__init__(why)
         self.memory = memory
-        """Whether more memory would have helped."""
+        """True if more memory would have helped."""
         self.store = store
-        """Whether it is the store that does not answer: nothing here or in the job is at fault."""
+        """True if the store does not answer. Then neither this node nor the job is at fault."""
 
 
 class Decisions:
-    """Of one node."""
+    """The decisions that one node's agent makes as agent of slot 0."""
 
     def __init__(self, node: str, surveys: Surveys, peer_transfer: PeerTransfer, remotes: Remotes) -> None:
         self._node = node
@@ -65,9 +67,9 @@ class Decisions:
     async def decide(
         self, job_uid: str, incarnation: int, attempt: int, broken: Broken, *, bases: bool = False
     ) -> hub_pb2.ResumeReply:
-        """What the incarnation goes on from. All who ask for the same attempt hear the same.
+        """Return what the incarnation starts from. All callers with the same attempt get the same reply.
 
-        `bases`: full saves alone are of use to the ranks.
+        `bases`: use full saves alone, without journal segments.
         """
         plan = self._surveys.plan(job_uid)
         if plan is None or plan.slot or plan.incarnation < incarnation:
@@ -81,7 +83,7 @@ class Decisions:
             task = self._decisions[key] = asyncio.create_task(self._decide(plan, broken, bases))
 
             def ended(done: asyncio.Task[hub_pb2.ResumeReply]) -> None:
-                # Whatever went wrong: whoever asks again shall find it tried again.
+                # After a failure the next caller tries again.
                 failed = done.cancelled() or done.exception() is not None
                 if failed and self._decisions.get(key) is done:
                     del self._decisions[key]
@@ -90,7 +92,7 @@ class Decisions:
         try:
             return await asyncio.shield(self._decisions[key])
         except RestoreFailed as error:
-            log.warning("not decided what to go on from", job=plan.job, why=str(error))
+            log.warning("restore decision failed", job=plan.job, why=str(error))
             unknown = hub_pb2.ResumeReply.UNKNOWN
             return hub_pb2.ResumeReply(outcome=unknown, message=str(error), store_unreachable=error.store)
 
@@ -119,7 +121,7 @@ class Decisions:
             and (plan.incarnation > 1 or bool(plan.resume_uid))
             and await asyncio.to_thread(restore.may_be_outdated, held, plan.incarnation, broken)
         ):
-            # The store may well have what is newer: no work is thrown away on a guess.
+            # The store may have something newer. Do not lose that work on a guess.
             raise trouble
         if any(one.seen > plan.incarnation for one in found.values()):
             return hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.STALE)
@@ -130,7 +132,7 @@ class Decisions:
             reply.message = "; ".join(filter(None, (reply.message, str(trouble))))
         self._start_put_branch(plan, records.branch(reply.branch))
         log.info(
-            "decided what to go on from",
+            "restore decision made",
             job=plan.job,
             incarnation=plan.incarnation,
             outcome=hub_pb2.ResumeReply.Outcome.Name(reply.outcome),
@@ -142,8 +144,9 @@ class Decisions:
     async def _survey_store(
         self, plan: Assignment, branch: Branch
     ) -> tuple[Inventory | None, RestoreFailed | None]:
-        """What the job's store holds, once it has heard that this incarnation looks; or why that is not
-        known."""
+        """Announce this incarnation in the job's store and return the store's inventory, or the reason why
+        it is unknown.
+        """
         if not (plan.memory and plan.memory.store):
             return None, None
         answered = False
@@ -157,8 +160,8 @@ class Decisions:
             return found, None
         except (StoreError, Damaged, TimeoutError) as error:
             why = str(error) or f"the store does not answer within {STORE_SECONDS:.0f} s"
-            log.warning("store not read", job=plan.job, why=why)
-            # What a store that answers refuses for good, or has damaged, is no matter of waiting.
+            log.warning("store inventory not read", job=plan.job, why=why)
+            # Waiting does not help if the store answers with a permanent refusal or with damaged data.
             refused = answered and isinstance(error, StoreError) and not error.retriable
             return None, RestoreFailed(why, store=not (refused or isinstance(error, Damaged)))
 
@@ -168,7 +171,9 @@ class Decisions:
             return await self._remotes.inventory(plan)
 
     def _start_put_branch(self, plan: Assignment, branch: Branch) -> None:
-        """Has the store know where the incarnation started; a store that is away learns it with no commit."""
+        """Write to the store, in the background, where the incarnation started. Retry while the incarnation
+        lasts, because commits do not write it.
+        """
         if not (plan.memory and plan.memory.store):
             return
 
@@ -179,7 +184,11 @@ class Decisions:
                     await self._remotes.branch(plan, branch)
                     return
                 except StoreError as error:
-                    log.warning("store not told where it started", job=plan.job, why=str(error))
+                    log.warning(
+                        "start of the incarnation not written to the store; retrying",
+                        job=plan.job,
+                        why=str(error),
+                    )
                 await asyncio.sleep(pause.next())
 
         task = asyncio.create_task(put_branch())
@@ -189,7 +198,7 @@ class Decisions:
     async def _survey_members(
         self, plan: Assignment, places: Mapping[str, NodeAddress]
     ) -> dict[str, Surveyed]:
-        """What all of them hold. RestoreFailed when one does not answer in time."""
+        """Return the surveys of all members. RestoreFailed if one does not answer in time."""
         deadline = time.monotonic() + DECIDE_SECONDS
         found: dict[str, Surveyed] = {}
         pause = Backoff(first=0.05, cap=1.0)
@@ -205,13 +214,15 @@ class Decisions:
             if len(found) == len(places):
                 return found
             if time.monotonic() > deadline:
-                raise RestoreFailed(f"no answer from {', '.join(sorted(set(places) - set(found)))}")
+                raise RestoreFailed(
+                    f"no answer from the agents of nodes {', '.join(sorted(set(places) - set(found)))}"
+                )
             await asyncio.sleep(pause.next())
 
     async def _survey_others(
         self, plan: Assignment, places: Mapping[str, NodeAddress], found: dict[str, Surveyed]
     ) -> dict[str, NodeAddress]:
-        """Adds what the nodes beside the members hold; those that do not answer."""
+        """Add the surveys of nodes that are no members to `found`. Return the nodes that did not answer."""
         answers = await asyncio.gather(*(self._survey(plan, place, False) for place in places.values()))
         silent = {}
         for place, one in zip(places.values(), answers, strict=True):
@@ -232,7 +243,7 @@ class Decisions:
 
 
 def _held(found: Mapping[str, Surveyed], stored: Inventory | None, bases: bool) -> dict[str, Inventory]:
-    """`bases`: without the segments of journals."""
+    """Return the inventories by node, with the store's. `bases`: leave journal segments out."""
     held = {node: one.inventory for node, one in found.items()}
     if stored is not None:
         held[restore.REMOTE] = stored
@@ -252,16 +263,16 @@ def _reply(
     broken: Broken,
     silent: Sequence[str],
 ) -> hub_pb2.ResumeReply:
-    """The decision, as it is told to every slot. Pure."""
+    """Return the decision as it is sent to every slot. Pure."""
     known = merge(held.values())
     chosen = restore.plan(held, broken)
-    notes = [f"{node} does not answer" for node in silent]
+    notes = [f"node {node} does not answer" for node in silent]
     start: Generation | None = None
     marks: dict[Tier, Generation] = {}
     reply = hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.FRESH)
     if chosen is None and restore.unknown_incarnations(held, plan.incarnation):
         reply.outcome = hub_pb2.ResumeReply.LOST
-        notes.append("nobody who is left knows of any checkpoint")
+        notes.append("no remaining node knows of any checkpoint")
     if isinstance(chosen, restore.Lost):
         reply.outcome = hub_pb2.ResumeReply.LOST
         notes += _passed(chosen.skipped)
@@ -294,6 +305,6 @@ def _reply(
 
 def _passed(passed: Iterable[restore.SkippedGeneration]) -> list[str]:
     return [
-        f"{one.generation.name} is not whole: nobody has shard {one.shard} of {one.missing.name}"
+        f"{one.generation.name} is not whole: no node has shard {one.shard} of {one.missing.name}"
         for one in passed
     ]

@@ -1,8 +1,8 @@
-"""Cutting bytes into chunks, each named by its digest.
+"""Chunks: fixed-size pieces of a shard, each named by its digest.
 
-XXH3-128 (github.com/Cyan4973/xxHash) reads memory at more than 10 GB/s on one core, so nothing is kept, sent
-or restored without being looked at. It finds damage, not malice: whoever can write a job's memory can write
-its manifests too.
+XXH3-128 (github.com/Cyan4973/xxHash) reads memory at more than 10 GB/s on one core, so all bytes are
+checked whenever they are kept, sent or restored. It detects damage, not attacks: whoever can write a job's
+memory can also write its manifests.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import xxhash
 from convoy_controllers.checkpoint.records import MAX_CHUNK, Chunk
 
 AHEAD = 64
-"""Chunks of a file that a pool is pending for at once: what is pending costs memory, however long the file is."""
+"""Maximum chunks of one file that are queued in a pool. It bounds the memory of the queue for files of any
+length.
+"""
 _own = threading.local()
-"""Each thread's buffer."""
+"""The buffer of each thread."""
 Buffer = bytes | bytearray | memoryview
 
 
@@ -29,21 +31,22 @@ class Damaged(ValueError):
 
 
 def digest(data: Buffer) -> str:
-    """32 hex digits."""
+    """Return the digest of these bytes: 32 hex digits."""
     return str(xxhash.xxh3_128_hexdigest(data))
 
 
 def cut(length: int) -> Iterator[tuple[int, int]]:
-    """(offset, length) of each chunk of so many bytes."""
+    """Yield (offset, length) of each chunk of so many bytes."""
     for offset in range(0, length, MAX_CHUNK):
         yield offset, min(MAX_CHUNK, length - offset)
 
 
 def chunks(fd: int, length: int, pool: ThreadPoolExecutor | None = None) -> tuple[Chunk, ...]:
-    """The chunks of a file's first bytes. ValueError when it has not so many.
+    """Return the chunks of a file's first `length` bytes. ValueError if the file is shorter.
 
-    Read, not mapped: a pod that may write the file may also shorten it, and whoever looks at a page that is
-    gone is killed. On all threads of a pool, since reading and xxhash let go of the interpreter's lock.
+    The file is read, not mapped: a pod that may write the file may also shorten it, and a process that
+    touches a page that is gone is killed. With a pool it is read on all threads, since reading and xxhash
+    release the GIL.
     """
     if pool is None:
         return tuple(_chunk(fd, *part) for part in cut(length))
@@ -58,7 +61,7 @@ def chunks(fd: int, length: int, pool: ThreadPoolExecutor | None = None) -> tupl
             found.append(pending.popleft().result())
         return tuple(found)
     finally:
-        wait([one for one in pending if not one.cancel()])  # nobody reads what the caller closes
+        wait([one for one in pending if not one.cancel()])  # wait: the caller closes the file next
 
 
 def _chunk(fd: int, offset: int, size: int) -> Chunk:
@@ -69,6 +72,6 @@ def _chunk(fd: int, offset: int, size: int) -> Chunk:
     while done < size:
         count = os.preadv(fd, [buffer[done:size]], offset + done)
         if not count:
-            raise ValueError(f"the file ends before byte {offset + size}")
+            raise ValueError(f"the file is truncated: it ends before byte {offset + size}")
         done += count
     return Chunk(digest(buffer[:size]), size)

@@ -1,6 +1,6 @@
-"""Shards on their way to a node's memory, chunk by chunk: copies of other nodes, and what is fetched.
+"""Shards in transfer to this node's memory, chunk by chunk: copies from other nodes, and fetched shards.
 
-Each has a file of its own, whose name begins with a dot until the shard is whole. A shard on its way to an
+Each has its own file, whose name starts with a dot until the shard is complete. A shard in transfer to an
 earlier agent is sent again.
 """
 
@@ -16,26 +16,28 @@ from convoy_agents.tiercheck.digest import Damaged
 from convoy_controllers.checkpoint.records import Chunk, Manifest
 
 MAX_INCOMING = 64
-"""Shards on their way at once; the oldest makes room."""
+"""Maximum shards in transfer; beyond it the oldest is dropped."""
 
 ReadLocal = Callable[[str], bytes | None]
-"""Reads a chunk, by its digest, from the shards that are here; None when no shard has it undamaged."""
+"""A function that returns a chunk, by digest, from the shards on this node; None if no shard has it
+undamaged.
+"""
 
 
 @dataclass(slots=True)
 class IncomingShard:
-    """A shard on its way to this node."""
+    """A shard in transfer to this node."""
 
     manifest: Manifest
     missing: set[int]
-    """Chunks that are not there yet, by index."""
+    """Indexes of the chunks that have not arrived."""
     offsets: list[int] = field(default_factory=list)
     copy_of: str = ""
-    """The node that counts on the shard as its copy; empty for a shard that is fetched."""
+    """The node whose copy the shard is; empty for a fetched shard."""
 
 
 class IncomingShards:
-    """The shards on their way, by id. Blocking, and not to be used by two threads at once."""
+    """The shards in transfer, by id. All methods block and are not thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -45,13 +47,13 @@ class IncomingShards:
         return key in self._shards
 
     def __iter__(self) -> Iterator[IncomingShard]:
-        """Iterate over the shards as they are now: one may be dropped meanwhile."""
+        """Iterate over a snapshot, so that shards may be dropped meanwhile."""
         return iter(list(self._shards.values()))
 
     def expect(self, manifest: Manifest, copy_of: str, local: Callable[[], ReadLocal]) -> list[int]:
-        """Make room for a shard. Return the chunks that have to be sent, by index. ShareExhausted.
+        """Allocate memory for a shard. Return the indexes of the chunks that must be sent. ShareExhausted.
 
-        `local`: a reader of the chunks that are here already; those need not be sent.
+        `local`: makes a reader of the chunks on this node, which need not be sent.
         """
         key = manifest.id
         incoming = self._shards.get(key)
@@ -63,14 +65,14 @@ class IncomingShards:
         return sorted(incoming.missing)
 
     def chunk(self, key: str, index: int) -> Chunk:
-        """Return a chunk of a shard on its way. Damaged when there is no such chunk."""
+        """Return a chunk of a shard in transfer. Damaged if there is none."""
         incoming = self._shards.get(key)
         if incoming is None or not 0 <= index < len(incoming.manifest.chunks):
-            raise Damaged(f"chunk {index} of {key}: it is not expected")
+            raise Damaged(f"chunk {index} of shard {key} is not expected")
         return incoming.manifest.chunks[index]
 
     def put(self, key: str, index: int, data: digest.Buffer) -> None:
-        """Write one chunk of a shard on its way. Damaged when its bytes do not match the manifest."""
+        """Write a chunk of a shard in transfer. Damaged if its bytes do not match the manifest."""
         chunk, incoming = self.chunk(key, index), self._shards[key]
         if len(data) != chunk.length or digest.digest(data) != chunk.digest:
             raise Damaged(f"chunk {chunk.digest} is damaged")
@@ -79,16 +81,16 @@ class IncomingShards:
         incoming.missing.discard(index)
 
     def finish(self, key: str, target: Path) -> IncomingShard:
-        """Move a shard whose chunks have all come to its file. Damaged when a chunk is missing."""
+        """Move a complete shard to its file. Damaged if a chunk is missing."""
         incoming = self._shards.get(key)
         if incoming is None or incoming.missing:
-            raise Damaged(f"shard {key} is not whole")
+            raise Damaged(f"shard {key} is not complete")
         del self._shards[key]
         self._partial(key).replace(target)
         return incoming
 
     def drop(self, key: str) -> None:
-        """Remove a shard that will not come after all."""
+        """Remove a shard that will not be completed."""
         if self._shards.pop(key, None) is not None:
             self._partial(key).unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""One job's memory on this node, as its ranks and the other agents use it."""
+"""One job's memory on this node, used by its ranks and by other agents."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ log = structlog.get_logger()
 
 
 class JobMemory(StoreAccess):
-    """Opened when the job first needs memory here, closed when the job is over."""
+    """The memory of one job. It opens on first use and is closed when the job is over."""
 
     def __init__(self, job_uid: str, folder: Path, budget: Budget, pool: ThreadPoolExecutor) -> None:
         super().__init__()
         self.job_uid = job_uid
         self.uses = ShardUses()
-        """The uses for which shards stay although no watermark stands on them."""
+        """The uses that keep shards although no watermark needs them."""
         self.seen = 0
-        """The latest incarnation that any agent has asked about; earlier ones are refused."""
+        """The latest incarnation that any agent has asked about. Requests of earlier ones are refused."""
         self.slot_token = ""
-        """The newest slot token by which anything came here."""
+        """The newest slot token of anything stored here."""
         self.closed = False
         self.sealer = ShardSealer(self, folder / "buffers", pool)
         self._folder = folder
@@ -45,7 +45,7 @@ class JobMemory(StoreAccess):
         self._store: ShardStore | None = None
 
     async def recover(self) -> None:
-        """Take over what an earlier agent had given the job. OSError when it cannot be read."""
+        """Take over the memory that an earlier agent gave the job. OSError if it cannot be read."""
         found = await asyncio.to_thread(shares.read, self._folder)
         async with self._turn:
             self._share.recover(found)
@@ -54,7 +54,7 @@ class JobMemory(StoreAccess):
             self.slot_token = store.slot_token
 
     async def close(self) -> None:
-        """Give all memory back."""
+        """Release all memory of the job."""
         await self.finish(self._close())
 
     async def _close(self) -> None:
@@ -65,19 +65,19 @@ class JobMemory(StoreAccess):
 
     async def _open(self) -> ShardStore:
         if self.closed:
-            raise OSError("the job is over: its memory is given back")
+            raise OSError("the job is over and its memory was released")
         if self._store is None:
             await self._share.open()
             self._store = await asyncio.to_thread(ShardStore, self._folder)
         return self._store
 
-    # Room.
+    # Space.
 
     async def reserve(
         self, owner: str, count: int, size: int, owners: Collection[str], own_limit: int, kind: str = BASES
     ) -> list[Path]:
-        """Return a rank's buffers, ready to be written. BudgetExceeded; ShareExhausted when others have grown into what it
-        had.
+        """Return a rank's buffers, allocated. BudgetExceeded; ShareExhausted if other purposes have used
+        the space meanwhile.
         """
         return await self.finish(self._reserve(owner, count, size, owners, own_limit, kind))
 
@@ -85,7 +85,8 @@ class JobMemory(StoreAccess):
         self, owner: str, count: int, size: int, owners: Collection[str], own_limit: int, kind: str
     ) -> list[Path]:
         async with self._turn:
-            # Buffers that earlier ranks left, and that hold nothing needed, serve the ranks that are here.
+            # Buffers of ranks that left and that hold nothing needed become available to the ranks on this
+            # node.
             store = await self._open()
             used = {owner, *owners, *store.owners}
             self._share.keep_buffers({f"{BUFFERS}{of}{one}" for one in used for of in (BASES, SEGMENTS)})
@@ -97,10 +98,10 @@ class JobMemory(StoreAccess):
     async def expect(
         self, manifest: Manifest, purpose: str, own_limit: int, *, copy_of: str = ""
     ) -> list[int]:
-        """Make room for a shard that is about to come. Return the chunks that are wanted, by index. BudgetExceeded,
-        ShareExhausted.
+        """Allocate memory for an announced shard. Return the indexes of the chunks that must be sent.
+        BudgetExceeded, ShareExhausted.
 
-        `copy_of`: the node that counts on the shard from now on.
+        `copy_of`: the node whose copy the shard is; empty for a fetched shard.
         """
         return await self.finish(self._expect(manifest, purpose, own_limit, copy_of))
 
@@ -113,14 +114,14 @@ class JobMemory(StoreAccess):
                 self.uses.claim(manifest.id)
             return wanted
 
-    # Bytes.
+    # Chunks and shards.
 
     async def read(self, key: str, index: int) -> bytes:
-        """Return a chunk of a shard. Damaged when it is not here or not as it was."""
+        """Return a chunk of a shard. Damaged if it is missing or damaged."""
         return await self.use_quietly(lambda store: store.read(key, index))
 
     async def put(self, key: str, index: int, data: bytes) -> int:
-        """Write a chunk of a shard that is expected, encoded or not. Return its decoded length. Damaged when
+        """Write a chunk, encoded or plain, of a shard in transfer. Return its decoded length. Damaged if
         its bytes do not match the manifest.
         """
         length = (await self.inspect(lambda store: store.incoming.chunk(key, index))).length
@@ -130,15 +131,15 @@ class JobMemory(StoreAccess):
         return length
 
     async def verified(self, key: str) -> Path | None:
-        """Return the file of a shard, every byte of which was checked. None when the shard is not here, or is
-        damaged: then it is dropped.
+        """Return the file of a shard after checking every byte. None if the shard is missing, or damaged
+        and thus dropped.
         """
         if await self.damaged(key):
             return None
         return await self.inspect(lambda store: store.path(key) if store.holds(key) else None)
 
     async def damaged(self, key: str) -> bool:
-        """Check every byte of a shard. True when it is not as it was: then it is dropped."""
+        """Check every byte of a shard. If it is damaged, drop it and return True."""
 
         def find(store: ShardStore) -> tuple[Path, Manifest] | None:
             manifest = store.manifest(key)
@@ -148,7 +149,7 @@ class JobMemory(StoreAccess):
         if found is None or await asyncio.to_thread(self._whole, *found):
             return False
         if await self.inspect(find) != found:
-            return False  # it has made room meanwhile, and others write there
+            return False  # the shard was replaced meanwhile, and others write to its file
         log.error("SHARD DAMAGED IN MEMORY", job_uid=self.job_uid, **found[1].generation._asdict())
         metrics.DAMAGED.inc()
         await self.use(lambda store: store.drop(key))
@@ -164,8 +165,8 @@ class JobMemory(StoreAccess):
     # Commits and incarnations.
 
     async def record_commit(self, record: Record, incarnation: int, *tiers: Tier) -> bool:
-        """Note that a generation stands at these tiers in this incarnation: what it replaces may go. False
-        when a later incarnation has begun here.
+        """Record that a generation is committed at these tiers in this incarnation, and drop what it
+        replaces. Return False if a later incarnation has started here.
         """
 
         def keep(store: ShardStore) -> bool:
@@ -181,10 +182,11 @@ class JobMemory(StoreAccess):
         return await self.use(keep)
 
     async def give_up(self, keys: Iterable[str], incarnation: int, *, withdraw: bool = True) -> None:
-        """Give up shards that will not be committed; they go unless a watermark stands on them. Nothing
-        happens once a later incarnation has asked for an inventory: it may just have chosen them.
+        """Give up shards that will not be committed: they are dropped unless a watermark needs them.
+        Nothing happens once a later incarnation has read the inventory, since it may have chosen them.
 
-        `withdraw`: their copies go too. Not where another agent may know them to be committed.
+        `withdraw`: drop their copies on other nodes too. Set it to False if another agent may know that
+        they are committed.
         """
 
         def drop(store: ShardStore) -> None:
@@ -195,9 +197,8 @@ class JobMemory(StoreAccess):
         await self.use(drop)
 
     async def drop_withdrawn(self, node: str, keys: Collection[str], incarnation: int) -> None:
-        """Drop the copies that `node` has brought here of shards that it has given up, unless a watermark
-        stands on them. A second call does nothing. As with `give_up`, nothing happens once a later
-        incarnation has asked for an inventory.
+        """Drop the copies of `node` whose shards it has given up, unless a watermark needs them.
+        Idempotent. As with `give_up`, nothing happens once a later incarnation has read the inventory.
         """
 
         def mine(store: ShardStore) -> set[str]:
@@ -214,7 +215,9 @@ class JobMemory(StoreAccess):
     async def start_incarnation(
         self, branch: Branch, marks: Mapping[Tier, Generation], known: Collection[Record]
     ) -> bool:
-        """Let an incarnation go on from here. False, and nothing is changed, when a later one has begun."""
+        """Start an incarnation from these watermarks. Return False, and change nothing, if a later one has
+        started.
+        """
 
         def note(store: ShardStore) -> bool:
             if branch.incarnation < max(store.incarnation, self.seen):
@@ -231,21 +234,21 @@ class JobMemory(StoreAccess):
         return await self.use(note)
 
     async def record_seen(self, incarnation: int) -> None:
-        """Note a later incarnation: nothing is committed here for earlier ones any more."""
+        """Record a later incarnation: no commit of an earlier one succeeds here any more."""
         if incarnation > self.seen:
             self.seen = incarnation
             await self.use(lambda store: store.record_seen(incarnation))
 
     async def set_slot_token(self, slot_token: str) -> None:
-        """Note the slot token by which the shards lie here. OSError."""
+        """Record the slot token of the shards here. OSError."""
         await self.use(lambda store: store.set_slot_token(slot_token))
         self.slot_token = slot_token
 
-    # What stays.
+    # Shards that are kept for other uses.
 
     async def unpin(self, dropped: Collection[str]) -> None:
-        """Let go of what was kept to be read. The `dropped` shards, whose place is elsewhere, go unless
-        another node counts on them.
+        """Release all shards that were kept for a restore. Drop the `dropped` ones, which belong to other
+        nodes, unless they are copies for another node or are being uploaded.
         """
         await self.finish(self._unpin(dropped))
 
@@ -260,16 +263,16 @@ class JobMemory(StoreAccess):
         async with self._turn:
             store = await self._open()
             room = await asyncio.to_thread(drop, store)
-            # Other jobs may need what this one needed for its restore.
+            # Return memory that only the restore needed: other jobs may need it for theirs.
             await self._share.shrink(room)
         await self.changed()
 
     def start_upload(self, keys: Collection[str]) -> None:
-        """Keep shards until `end_upload`, once for each call."""
+        """Keep shards until as many `end_upload` calls."""
         self.uses.start_upload(keys)
 
     async def end_upload(self, keys: Collection[str]) -> None:
-        """Let go of shards that stayed for an upload."""
+        """Release shards that were kept for an upload."""
         self.uses.end_upload(keys)
         await self.use(self._collect)
 

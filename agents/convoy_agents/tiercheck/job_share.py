@@ -1,4 +1,4 @@
-"""One job's share of a node's memory: how many bytes it has for which purpose, and the tmpfs of that size."""
+"""One job's share of a node's memory: the bytes for each purpose, and the tmpfs of that size."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from convoy_agents.tiercheck.shares import BUFFERS, OTHERS, OVERHEAD
 
 
 class BudgetExceeded(OSError):
-    """There is no memory for it."""
+    """The budget of the node or the job has not enough memory left."""
 
     def __init__(self, refusal: Refusal) -> None:
-        # As with ShareExhausted: a caller that can do without the memory need not know what is missing.
+        # ENOSPC, like ShareExhausted: a caller that can do without the memory need not tell the two apart.
         super().__init__(errno.ENOSPC, str(refusal))
         self.refusal = refusal
 
@@ -25,14 +25,14 @@ class BudgetExceeded(OSError):
 
 
 class JobShare:
-    """Not to be used by two tasks at once."""
+    """The share of one job. Not for concurrent use."""
 
     def __init__(self, job_uid: str, folder: Path, budget: Budget) -> None:
         self._job_uid = job_uid
         self._folder = folder
         self._budget = budget
         self._purposes: dict[str, int] = {}
-        """Bytes by purpose: the buffers of a rank, the copies for other nodes."""
+        """Bytes by purpose: the buffers of a rank, or the copies for other nodes."""
 
     def recover(self, found: Mapping[str, int]) -> None:
         """Take over the share that an earlier agent gave the job."""
@@ -40,7 +40,7 @@ class JobShare:
         self._budget.shares[self._job_uid] = shares.whole(found)
 
     async def open(self) -> None:
-        """Make the tmpfs, unless the job has one. BudgetExceeded, OSError."""
+        """Mount the tmpfs unless the job has one. BudgetExceeded, OSError."""
         if self._job_uid in self._budget.shares:
             return
         if refusal := self._budget.grow(self._job_uid, OVERHEAD):
@@ -48,9 +48,9 @@ class JobShare:
         await asyncio.to_thread(memory.open_share, self._folder, OVERHEAD)
 
     async def grow(self, purpose: str, size: int, own_limit: int) -> None:
-        """Make room for so many bytes for one purpose. BudgetExceeded, and nothing is changed, when there is none.
+        """Grow one purpose to at least so many bytes. On BudgetExceeded nothing changes.
 
-        `own_limit`: bytes that the job may have at most; 0 for whatever the node has.
+        `own_limit`: the job's own limit in bytes; 0 for none.
         """
         if size <= self._purposes.get(purpose, 0):
             return
@@ -62,7 +62,9 @@ class JobShare:
         self._purposes = wanted
 
     def keep_buffers(self, purposes: Collection[str]) -> None:
-        """Let the bytes of all buffers serve these purposes alone."""
+        """Keep these purposes' bytes for buffers; the bytes of all other buffers become free within the
+        share.
+        """
         self._purposes = {
             purpose: share
             for purpose, share in self._purposes.items()
@@ -70,7 +72,7 @@ class JobShare:
         }
 
     async def shrink(self, others: int) -> None:
-        """Give back what the job does not need, once it needs so many bytes for shards of other nodes."""
+        """Release what the job does not need, given the bytes that it needs for other nodes' shards."""
         self._purposes[OTHERS] = others
         size = max(shares.whole(self._purposes), await asyncio.to_thread(memory.used_bytes, self._folder))
         await asyncio.to_thread(memory.open_share, self._folder, size)
@@ -78,6 +80,6 @@ class JobShare:
         await asyncio.to_thread(shares.write, self._folder, self._purposes)
 
     async def close(self) -> None:
-        """Give all memory back."""
+        """Release all memory."""
         self._budget.free(self._job_uid)
         await asyncio.to_thread(memory.close_share, self._folder)

@@ -1,4 +1,4 @@
-"""A lock per key: one task at a time for the same key, any number for others."""
+"""A lock for each key: one task at a time for the same key, any number for different keys."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ K = TypeVar("K", bound=Hashable)
 class _Lock:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
-    """Tasks that hold the lock or wait for it: a lock that is handed over looks free for a moment."""
+    """Tasks that hold the lock or wait for it. While the lock is handed over, `locked()` is False for a
+    moment.
+    """
 
 
 class KeyedLock(Generic[K]):
-    """Knows a key for as long as a task holds its lock or waits for it."""
+    """Locks by key. A key exists while a task holds its lock or waits for it."""
 
     def __init__(self) -> None:
         self._locks: dict[K, _Lock] = {}
@@ -29,7 +31,7 @@ class KeyedLock(Generic[K]):
 
     @asynccontextmanager
     async def hold(self, key: K) -> AsyncIterator[None]:
-        """Hold the lock of a key, as soon as no other task does."""
+        """Hold the lock of a key, after waiting until it is free."""
         lock = self._locks.setdefault(key, _Lock())
         lock.users += 1
         try:

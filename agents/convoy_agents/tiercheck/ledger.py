@@ -1,4 +1,4 @@
-"""The records of generations in memory, as the agent of slot 0 writes them."""
+"""The records of generations in memory. The agent of slot 0 writes them."""
 
 from __future__ import annotations
 
@@ -20,23 +20,27 @@ from convoy_controllers.checkpoint.generation import START_STEP, Generation, Tie
 from convoy_controllers.checkpoint.records import Record
 
 OVERDUE = 4
-"""Times the interval after which a generation that has not got to the store gives way to the next."""
+"""Multiple of the store interval after which a generation that has not reached the store is replaced by the
+next.
+"""
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class _JobCommits:
-    """One job's commits in its store, as far as this agent knows them."""
+    """This agent's knowledge of one job's commits in its store."""
 
     chosen: tuple[Generation, float] | None = None
-    """The newest generation that is to go to the store, and when it was chosen (monotonic seconds)."""
-    made_room: Generation | None = None
-    """The last generation for whose record what is obsolete was deleted."""
+    """The newest generation that was chosen for the store, and the time of that choice in monotonic
+    seconds.
+    """
+    collected_for: Generation | None = None
+    """The last generation for whose record garbage was collected in the store."""
 
 
 class MemoryLedger:
-    """Beside the shards, in the same memory: the slots that have asked take the record along."""
+    """The ledger in the job's memory. Slots that vote get the record with the outcome and keep it too."""
 
     def __init__(self, memory_manager: MemoryManager, remotes: Remotes, troubles: TroubleReporter) -> None:
         self._memory_manager = memory_manager
@@ -46,8 +50,8 @@ class MemoryLedger:
         """Commits by job uid."""
         self._collecting: set[asyncio.Task[None]] = set()
 
-    async def stands(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
-        """The record of a generation that stands at the tier already."""
+    async def committed_record(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
+        """Return the record of a generation that is committed at the tier already; None otherwise."""
         job_memory = self._memory_manager.get(job_uid)
         if job_memory is None:
             return None
@@ -62,9 +66,8 @@ class MemoryLedger:
     async def write(
         self, plan: Assignment, tier: Tier, generation: Generation, votes: Mapping[int, PrepareVote]
     ) -> bool:
-        """Writes a generation down, or that it has its copies. OSError.
-
-        False when its slots contradict one another, or it stands nowhere yet.
+        """Write the record of a generation, or advance its tier. Return False if the slots' votes
+        contradict one another, or if the generation has no local record yet. OSError.
         """
         job_memory = self._memory_manager.open(plan.job_uid)
         if tier is Tier.LOCAL:
@@ -88,20 +91,20 @@ class MemoryLedger:
             raise
         self._troubles.record_written(plan)
         if written and tier is Tier.LOCAL:
-            # What stands is the record that an agent has left which ended before the watermark.
-            stands = await self.stands(plan.job_uid, tier, generation)
+            # The record may be that of an earlier agent, which ended before it advanced the watermark.
+            stands = await self.committed_record(plan.job_uid, tier, generation)
             if stands is not None and stands.remote:
                 job = self._jobs.setdefault(plan.job_uid, _JobCommits())
                 job.chosen = (stands.generation, time.monotonic())
         return written
 
     def drop_job(self, job_uid: str) -> None:
-        """Drop what is known of a job that is over."""
+        """Drop the state of a job that is over."""
         self._jobs.pop(job_uid, None)
 
     async def _goes_remote(self, plan: Assignment, generation: Generation, last: bool) -> bool:
-        """Return whether a generation goes to the job's store. It does once it is due and the one before has
-        arrived or used up its time. The job's last generation always goes: its memory is given back.
+        """Return True if a generation goes to the job's store: it is due, and the one before has arrived or
+        is overdue. The job's last generation always goes, because the memory is released after it.
         """
         use = plan.memory.store if plan.memory else None
         if use is None:
@@ -112,7 +115,7 @@ class MemoryLedger:
             return True
         now = time.monotonic()
         before = self._jobs.get(plan.job_uid, _JobCommits()).chosen
-        # What an incarnation that is over has chosen is on its way no more.
+        # A generation that an earlier incarnation chose is not being uploaded any more.
         if before is not None and before[0].incarnation == generation.incarnation:
             job_memory = self._memory_manager.open(plan.job_uid)
             mark = await job_memory.inspect(lambda store: store.marks.get(Tier.REMOTE))
@@ -127,7 +130,7 @@ class MemoryLedger:
                 return False
         except StoreError as error:
             log.warning(
-                "not committed in the store", job=plan.job, why=str(error), **record.generation._asdict()
+                "commit in the store failed", job=plan.job, why=str(error), **record.generation._asdict()
             )
             self._troubles.not_stored(plan, record.generation, error)
             return False
@@ -140,13 +143,13 @@ class MemoryLedger:
         try:
             return await self._remotes.commit(plan, record)
         except StoreError as error:
-            made_room = self._jobs.get(plan.job_uid, _JobCommits()).made_room
-            if not error.full or made_room == record.generation:
+            collected_for = self._jobs.get(plan.job_uid, _JobCommits()).collected_for
+            if not error.full or collected_for == record.generation:
                 raise
-        # What follows a commit otherwise, and without room there is none.
-        # Without memory `drop_job` has been here, and does not come again.
+        # Garbage is otherwise collected after a commit, and a full store has no space for one. A job without
+        # memory was dropped already: make no entry, since nothing would drop it again.
         if self._memory_manager.get(plan.job_uid) is not None:
-            self._jobs.setdefault(plan.job_uid, _JobCommits()).made_room = record.generation
+            self._jobs.setdefault(plan.job_uid, _JobCommits()).collected_for = record.generation
         await self._remotes.collect_garbage(plan)
         return await self._remotes.commit(plan, record)
 
@@ -154,11 +157,13 @@ class MemoryLedger:
         try:
             await self._remotes.collect_garbage(plan)
         except StoreError as error:
-            log.warning("store not swept", job=plan.job, why=str(error))
+            log.warning("garbage collection in the store failed", job=plan.job, why=str(error))
 
 
 def recorded_generation(store: ShardStore, generation: Generation) -> Generation:
-    """Under which name a generation is written down: what an incarnation started with has an earlier one's."""
+    """Return the name under which a generation is recorded: an incarnation's start state has the name of
+    its origin.
+    """
     branch = store.branches.get(generation.incarnation)
     started = branch.parent if branch and generation.step == START_STEP else None
     return started or generation
@@ -170,7 +175,12 @@ def _record(
     metadata = {one.metadata for one in votes.values()}
     shards = {shard: key for one in votes.values() for shard, key in one.shards.items()}
     if len(metadata) != 1 or len(shards) != plan.world_size:
-        log.error("slots contradict one another", job=plan.job, facts=sorted(metadata), shards=len(shards))
+        log.error(
+            "votes of the slots contradict one another",
+            job=plan.job,
+            facts=sorted(metadata),
+            shards=len(shards),
+        )
         return None
     world, torch, *_ = next(iter(metadata))
     return Record(generation, parent, shards, world, torch, time.time())

@@ -1,8 +1,7 @@
-"""Whether chunks are encoded on their way to a store or to another node: where that takes less time than it
-saves.
+"""The choice whether to encode chunks on their way to a store or to another node: only if encoding takes
+less time than it saves.
 
-A link that is faster than the codec gets chunks as they are, and one now and then encoded, to see whether
-that is still so.
+On a link that is faster than the codec, chunks are sent plain. Every 64th is encoded to measure again.
 """
 
 from __future__ import annotations
@@ -22,53 +21,56 @@ from convoy_agents.tiercheck.digest import Buffer
 B = TypeVar("B", bound=Buffer)
 
 PROBE_EVERY = 64
-"""Chunks that go as they are, until one is encoded to see how long that takes by now."""
+"""Plain chunks after which one is encoded to measure the codec again."""
 HALF_LIFE = 64 * 2**20
-"""Bytes after which a measurement counts half: some chunks, so that one slow answer decides nothing."""
+"""Bytes after which a measurement counts half. It spans several chunks, so one slow response decides
+nothing.
+"""
 
 MAX_LINKS = 256
-"""Nodes of which it is known how long it takes to send there."""
+"""Maximum nodes whose measurements are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A moving average of something per byte, by bytes: a small chunk, whose time is that of the answer, says
-    little of a large one's.
+    """A moving average of a cost per byte, weighted by bytes. A small chunk mostly measures the round trip
+    and so counts little.
     """
 
     total: float = 0.0
     size: float = 0.0
-    """Bytes, of which earlier ones count less."""
+    """Weighted bytes: older ones count less."""
 
     @property
     def value(self) -> float | None:
-        """Per byte; None before the first."""
+        """Cost per byte; None before the first measurement."""
         return self.total / self.size if self.size else None
 
     def add(self, total: float, size: int) -> Mean:
-        """The same with one more."""
+        """Return the average with one more measurement."""
         left = math.exp2(-size / HALF_LIFE)
         return Mean(self.total * left + total, self.size * left + size)
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What was measured of a link."""
+    """The measurements of one link."""
 
     send: Mean = Mean()
-    """Seconds per byte that goes over it, as one of those who send at once sees it."""
+    """Seconds per byte on the link, as one of several concurrent senders sees it."""
     encode: Mean = Mean()
-    """Seconds per byte of a chunk."""
+    """Encoding seconds per byte of a chunk."""
     saved: Mean = Mean()
-    """Bytes less that go, per byte of a chunk that was encoded."""
+    """Bytes saved per byte of an encoded chunk."""
     plain: int = 0
-    """Chunks that were sent as they are since one was encoded."""
+    """Chunks sent plain since the last encoded one."""
 
 
 def encoding_pays(costs: Costs, ahead: float = 0.0) -> bool:
-    """Whether the next chunk is to be encoded: it takes less time than it saves, or that is to be found out.
+    """Return True if the next chunk should be encoded: encoding takes less time than it saves, or must be
+    measured.
 
-    `ahead`: chunks for which it waits before its turn.
+    `ahead`: chunks in the encoders' queue before it.
     """
     send, encode, saved = costs.send.value, costs.encode.value, costs.saved.value
     if encode is None or saved is None or costs.plain >= PROBE_EVERY:
@@ -77,7 +79,7 @@ def encoding_pays(costs: Costs, ahead: float = 0.0) -> bool:
 
 
 class Encoders:
-    """The few threads that encode, for all links together: training goes on beside them."""
+    """The threads that encode for all links. They are few, since training runs beside them."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -87,15 +89,15 @@ class Encoders:
 
     @property
     def ahead(self) -> float:
-        """Chunks for which one that comes now would wait."""
+        """Number of chunks that a new chunk would wait for."""
         return max(0.0, (self._waiting + 1) / self._threads - 1)
 
     def submit(self, data: Buffer) -> Future[tuple[bytes | None, float]]:
-        """What `planes.encode` makes of a chunk, and the seconds for which it worked."""
+        """Encode a chunk in a thread. Return the result of `planes.encode` and the seconds that it took."""
         found = self._pool.submit(_encode, data)
         with self._lock:
             self._waiting += 1
-        # Also when nobody waits for it any more.
+        # The callback runs also if nobody waits for the result any more.
         found.add_done_callback(self._done)
         return found
 
@@ -105,10 +107,10 @@ class Encoders:
 
 
 class Link:
-    """The way to one store, or to one node. For several threads at once."""
+    """The link to one store or one node. Thread-safe."""
 
     def __init__(self, encoders: Encoders, count: Callable[[int, int], None]) -> None:
-        """`count`: hears (bytes of a chunk, bytes that went for it)."""
+        """`count`: called with the length of each chunk and the bytes that were sent for it."""
         self._encoders = encoders
         self._count = count
         self._costs = Costs()
@@ -116,21 +118,21 @@ class Link:
 
     @property
     def costs(self) -> Costs:
-        """What was measured."""
+        """The measurements so far."""
         return self._costs
 
     def pack(self, data: B) -> B | bytes:
-        """A chunk as it is to be sent: encoded, or as it is."""
+        """Return a chunk as it should be sent: encoded or plain."""
         return self._record_encoding(data, *self._encoders.submit(data).result()) if self._wanted() else data
 
     async def pack_async(self, data: B) -> B | bytes:
-        """As `pack`."""
+        """Do the same as `pack` on the event loop."""
         if not self._wanted():
             return data
         return self._record_encoding(data, *await asyncio.wrap_future(self._encoders.submit(data)))
 
     def sent(self, length: int, size: int, seconds: float) -> None:
-        """A chunk of this length went over the link as so many bytes."""
+        """Record that a chunk of `length` bytes was sent as `size` bytes."""
         self._count(length, size)
         with self._lock:
             self._costs = replace(self._costs, send=self._costs.send.add(seconds, size))
@@ -152,16 +154,16 @@ class Link:
 
 
 class Links:
-    """The ways to other nodes. Of the event loop."""
+    """The links to other nodes. Not thread-safe: used by the event loop alone."""
 
     def __init__(self, encoders: Encoders, count: Callable[[int, int], None]) -> None:
-        """`count`: as of `Link`."""
+        """`count`: see `Link`."""
         self._encoders = encoders
         self._count = count
         self._known: dict[str, Link] = {}
 
     def to(self, node: str) -> Link:
-        """The link to a node; what was measured of one that was not used for long is forgotten."""
+        """Return the link to a node. Beyond MAX_LINKS the least recently used one is dropped."""
         link = self._known.pop(node, None) or Link(self._encoders, self._count)
         self._known[node] = link
         while len(self._known) > MAX_LINKS:

@@ -1,8 +1,8 @@
-"""Memory that outlives whoever uses it: one tmpfs per job and node, and the files in it.
+"""Memory that outlives the processes that use it: one tmpfs for each job on a node, and the files in it.
 
-Pages of a tmpfs are charged to whoever touches them first. The agent does so in advance, so a trainer that is
-killed for its memory, or whose pod goes, takes nothing along, and its first save is as fast as the next ones:
-a first touch costs ten times what a copy does.
+The kernel charges a page of a tmpfs to the process that touches it first. The agent touches all pages in
+advance. So a trainer that is OOM-killed, or whose pod is deleted, loses no pages. It also makes the first
+save as fast as later ones: a first touch costs ten times as much as a copy.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 from convoy_agents.csi import mounts
 
 _MADV_POPULATE_WRITE = 23
-"""Linux 5.14, madvise(2)."""
+"""Advice of madvise(2), since Linux 5.14."""
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class ShareExhausted(OSError):
-    """The job's share of the node's memory is used up."""
+    """The job's share of the node's memory has not enough space left."""
 
     def __init__(self, wanted: int, left: int) -> None:
         super().__init__(errno.ENOSPC, f"{wanted} bytes are needed, {left} are left")
@@ -35,12 +35,12 @@ class ShareExhausted(OSError):
 
     @property
     def missing(self) -> int:
-        """Bytes by which it does not fit."""
+        """Bytes that are missing."""
         return self.wanted - self.left
 
 
 def open_share(folder: Path, size: int) -> None:
-    """Makes a tmpfs of so many bytes at `folder`, or gives the one that is there that size. OSError."""
+    """Mount a tmpfs of so many bytes at `folder`, or resize the one that is mounted there. OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if os.path.ismount(folder):
         mounts.resize_tmpfs(folder, size)
@@ -49,28 +49,28 @@ def open_share(folder: Path, size: int) -> None:
 
 
 def close_share(folder: Path) -> None:
-    """Gives the memory back. Idempotent. OSError as umount2(2)."""
+    """Unmount the tmpfs, which releases the memory. Idempotent. OSError as umount2(2)."""
     mounts.unmount(folder)
     with contextlib.suppress(FileNotFoundError):
         folder.rmdir()
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that still fit."""
+    """Return the free bytes of a tmpfs."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
 
 
 def used_bytes(folder: Path) -> int:
-    """Bytes that are taken."""
+    """Return the used bytes of a tmpfs."""
     found = os.statvfs(folder)
     return (found.f_blocks - found.f_bfree) * found.f_frsize
 
 
 def allocate(path: Path, size: int) -> None:
-    """A file of at least so many bytes whose pages exist. ShareExhausted when they do not fit; then it is as before.
+    """Make a file of at least so many bytes, with all pages allocated. On ShareExhausted nothing changes.
 
-    It never becomes shorter: what lies in it may be needed.
+    A file never shrinks: its content may be needed.
     """
     there = path.stat().st_size if path.exists() else 0
     if there >= size:
@@ -93,16 +93,16 @@ def allocate(path: Path, size: int) -> None:
 
 
 def populate(fd: int, size: int) -> None:
-    """Faults all pages of a file in. Without effect on a kernel that cannot (before Linux 5.14)."""
+    """Fault in all pages of a file. It has no effect before Linux 5.14."""
     with contextlib.suppress(OSError), mapped(fd, size, write=True) as view:
         address = ctypes.addressof(ctypes.c_char.from_buffer(view))
-        # By ctypes, which lets go of the interpreter's lock meanwhile.
+        # ctypes releases the GIL during the call.
         _libc.madvise(address, size, _MADV_POPULATE_WRITE)
 
 
 @contextlib.contextmanager
 def mapped(fd: int, size: int, *, write: bool = False) -> Iterator[memoryview]:
-    """The bytes of a file in memory."""
+    """Map a file into memory."""
     if not size:
         yield memoryview(b"")
         return
@@ -113,13 +113,13 @@ def mapped(fd: int, size: int, *, write: bool = False) -> Iterator[memoryview]:
         yield view
     finally:
         view.release()
-        # Somebody still holds a part of it; the mapping goes with the last.
+        # Another view still uses the mapping. It is closed with the last view.
         with contextlib.suppress(BufferError):
             area.close()
 
 
 def write_atomic(path: Path, data: bytes | bytearray | memoryview) -> None:
-    """Write all of a file or nothing, as far as the kernel lives. OSError."""
+    """Write a whole file or nothing. It is not synced: it survives this process, not the kernel. OSError."""
     temporary = path.with_name(f".{path.name}")
     try:
         temporary.write_bytes(data)

@@ -30,31 +30,31 @@ from convoy_controllers.checkpoint.retention import Watermarks
 
 CALL_SECONDS = 15.0
 HOLDER_SECONDS = 3.0
-"""Seconds for the inventory of a node beside the job: it may be gone."""
+"""Timeout in seconds for the inventory of a node that is no member: it may be gone."""
 PIECE_SECONDS = 30.0
-"""Seconds for one chunk: a peer that moves nothing for so long is given up."""
+"""Timeout in seconds for one chunk, after which the transfer fails."""
 ENCODINGS = (hub_pb2.Piece.PLANES,)
-"""Encodings of chunks that this agent understands, besides plain bytes."""
+"""Encodings of chunks that this agent accepts, besides plain bytes."""
 RESUME_SECONDS = 90.0
-"""Seconds for which slot 0's agent may hold a Resume call."""
+"""Timeout in seconds of a Resume call to the agent of slot 0."""
 
 log = structlog.get_logger()
 
 
 class Unreachable(Exception):
-    """A node's agent does not answer, or not as it should."""
+    """A node's agent does not answer, or its response is invalid."""
 
 
 class Denied(Unreachable):
-    """A node's agent refuses this slot: it knows of a later incarnation, or another authority."""
+    """A node's agent refuses this slot, because it knows a later incarnation or trusts another authority."""
 
 
 class Outdated(Exception):
-    """A later incarnation has begun, or a later generation has its copies."""
+    """A later incarnation has started, or a later generation has copies."""
 
 
 class Later(Exception):
-    """The other node does not accept a copy now; the message says why."""
+    """The other node does not accept a copy at the moment; the message says why."""
 
 
 class Stubs(Protocol):
@@ -69,7 +69,7 @@ class Surveyed(NamedTuple):
     """An agent's inventory of a job."""
 
     ready: bool
-    """False: the agent does not know the incarnation of the caller."""
+    """False if the agent does not know the caller's incarnation."""
     seen: int
     marks: Watermarks
     inventory: Inventory
@@ -79,7 +79,7 @@ class PeerTransfer:
     """The client of the Shards service."""
 
     def __init__(self, stubs: Stubs, links: Links, rate: float = 0.0) -> None:
-        """`rate`: bytes per second that copies may use of the network; 0 for no bound."""
+        """`rate`: rate limit of copies in bytes per second; 0 for none."""
         self._stubs = stubs
         self._links = links
         self._rate = Rate(rate)
@@ -96,7 +96,7 @@ class PeerTransfer:
                 async for part in stub.Survey(request):
                     parts.append(part)
         try:
-            # Megabytes, for large shards.
+            # The survey of large shards has megabytes, so parse it in a thread.
             return await asyncio.to_thread(_surveyed, parts)
         except (MalformedError, ValueError) as error:
             raise _unreachable(place, error) from error
@@ -109,15 +109,15 @@ class PeerTransfer:
         return reply
 
     async def send(self, place: NodeAddress, job_memory: JobMemory, plan: Assignment, key: str) -> None:
-        """Send a shard's copy, all of it. `plan`: any plan of this incarnation.
+        """Send a copy of a whole shard. `plan`: any assignment of this incarnation.
 
-        Later, Outdated, Unreachable; Damaged when the shard is not here any more as it was. Other faults of
-        this node are raised as they are.
+        Later, Outdated, Unreachable; Damaged if the shard is damaged here. Other errors of this node are
+        raised unchanged.
         """
         manifest, withdrawn = await job_memory.inspect(lambda store: (store.manifest(key), store.absent()))
         if manifest is None:
-            # It is not damaged: it has made room for a newer one.
-            raise Outdated(f"shard {key} is not here any more")
+            # The shard is not damaged: a newer one has replaced it.
+            raise Outdated(f"shard {key} was replaced by a newer one")
         with _reaching(place):
             stub = await self._stubs.shards(place)
             offer = await stub.Offer(
@@ -136,19 +136,19 @@ class PeerTransfer:
                 raise Later(f"{place.node}: {offer.reason}")
             if not offer.chunks:
                 return
-            # A whole shard may need long, but not longer than its chunks may.
+            # The timeout of a whole shard is that of its chunks together.
             failed: list[Exception] = []
             pieces = self._pieces(job_memory, plan, key, offer, self._links.to(place.node), failed)
             try:
                 with detect_close():
                     reply = await stub.Put(pieces, timeout=PIECE_SECONDS * len(offer.chunks))
             except (grpc.aio.AioRpcError, ChannelClosed):
-                # What went wrong here is why the other node has not got all.
+                # An error on this side is the cause of the broken stream.
                 if not failed:
                     raise
             if failed:
                 if await job_memory.inspect(lambda store: not store.holds(key)):
-                    raise Outdated(f"shard {key} is not here any more")
+                    raise Outdated(f"shard {key} was replaced by a newer one")
                 raise failed[0]
         if not reply.whole:
             raise Later(f"{place.node}: {reply.reason}")
@@ -162,8 +162,8 @@ class PeerTransfer:
         link: Link,
         failed: list[Exception],
     ) -> AsyncIterator[hub_pb2.Piece]:
-        """Yield the chunks that the other node wants. An error here ends the stream and is left in `failed`:
-        raised, it would look to the caller like a cancellation.
+        """Yield the chunks that the other node wants. An error ends the stream and is appended to `failed`:
+        if raised, gRPC would report it to the caller as a cancellation.
         """
         packs = hub_pb2.Piece.PLANES in offer.encodings
         slot_token = plan.slot_token
@@ -179,7 +179,7 @@ class PeerTransfer:
                     job_uid=job_memory.job_uid, id=key, index=index, data=body, slot_token=slot_token
                 )
                 slot_token = ""
-                # The stream goes on here when there is room for the next chunk.
+                # The generator resumes when the stream has space for the next chunk.
                 link.sent(len(data), len(body), time.monotonic() - started)
         except Exception as error:
             failed.append(error)
@@ -211,7 +211,7 @@ class PeerTransfer:
         plan: Assignment,
         key: str,
     ) -> Collection[int]:
-        """Read the manifest, and make room for the shard. Return the chunks that are wanted."""
+        """Read the manifest and allocate memory for the shard. Return the indexes of the wanted chunks."""
         request = hub_pb2.FetchRequest(job_uid=job_memory.job_uid, id=key, slot_token=plan.slot_token)
         text = b""
         async for piece in stub.Fetch(request, timeout=CALL_SECONDS):
@@ -221,13 +221,13 @@ class PeerTransfer:
         except MalformedError as error:
             raise Damaged(f"{place.node}: {error}") from error
         if manifest.id != key:
-            raise Damaged(f"{place.node}: another shard than {key}")
+            raise Damaged(f"{place.node}: sent another shard than {key}")
         return await job_memory.expect(manifest, OTHERS, plan.memory_limit)
 
 
 @contextlib.contextmanager
 def _reaching(place: NodeAddress) -> Iterator[None]:
-    """Turn an error that ends a call within the block into Unreachable."""
+    """Turn errors that end a call into Unreachable."""
     try:
         with detect_close():
             yield
@@ -241,18 +241,18 @@ def _unreachable(place: NodeAddress, error: Exception) -> Unreachable:
 
 
 def marks_to_wire(marks: Watermarks) -> list[hub_pb2.Watermark]:
-    """Return watermarks as they are sent."""
+    """Return watermarks in wire form."""
     return [hub_pb2.Watermark(tier=tier.value, **generation._asdict()) for tier, generation in marks.items()]
 
 
 def marks_from_wire(marks: Iterable[hub_pb2.Watermark]) -> dict[Tier, Generation]:
-    """Read watermarks as they were sent. ValueError for an unknown tier."""
+    """Read watermarks from wire form. ValueError for an unknown tier."""
     return {Tier(mark.tier): Generation(mark.incarnation, mark.step) for mark in marks}
 
 
 def _surveyed(parts: list[hub_pb2.SurveyPart]) -> Surveyed:
     if not parts or parts[0].WhichOneof("body") != "state":
-        raise ValueError("a survey that does not begin with its state")
+        raise ValueError("the survey does not start with its state")
     state, found = parts[0].state, Inventory({}, {}, {})
     held, begun, manifests = dict(found.records), dict(found.branches), dict(found.manifests)
     for part in parts[1:]:
@@ -271,4 +271,4 @@ def _surveyed(parts: list[hub_pb2.SurveyPart]) -> Surveyed:
 
 
 Shortage = (BudgetExceeded, ShareExhausted)
-"""There is no memory for it."""
+"""The errors for missing memory."""

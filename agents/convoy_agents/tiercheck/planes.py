@@ -1,21 +1,22 @@
-"""A chunk of floating-point numbers in fewer bytes, exactly: byte planes, each by zstd where that helps.
+"""Lossless compression of chunks of floating-point numbers: byte planes, each compressed with zstd if that
+helps.
 
     0       magic
     4       bytes of a word: 2 or 4
-    5       a bit for each plane, lowest byte first: whether it is compressed
+    5       a bit for each plane, lowest byte first: 1 if it is compressed
     6       zeros
     8       length of the chunk, little endian
-    12      length of each plane as it follows, little endian
-    planes  lowest byte of every word, then the next; what is left of the chunk behind its last word
+    12      length of each plane in this file, little endian
+    planes  the lowest bytes of all words, then the next ones; then the bytes of the chunk after its last word
 
-Neighbours are of like size, so the bytes that hold their exponents take few bits; of the mantissa hardly
-anything can be saved. Byte planes for checkpoints are those of ZipNN (arXiv 2411.05239), which moves the sign
-to the mantissa besides. Not so here: that saves 0.3 % of weights, and costs 0.6 to 1 % of gradients, whose
-signs are alike too.
+Neighbouring numbers have similar magnitudes, so the bytes with their exponents compress well; the mantissas
+hardly do. The byte planes follow ZipNN (arXiv 2411.05239). ZipNN also moves the sign bit into the mantissa.
+This code does not: that would save 0.3 % for weights but cost 0.6 to 1 % for gradients, whose signs are
+similar too.
 
-A chunk is named by the digest of its own bytes, however it lies or travels: whoever decodes has to look at
-that digest. What is encoded is always shorter than the chunk, whose length its manifest tells, so nothing
-more has to be said to tell the two apart.
+A chunk's name is the digest of its plain bytes, so a decoder must check that digest. An encoded chunk is
+always shorter than the chunk, whose length is in its manifest. So the length alone tells the two forms
+apart.
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ from convoy_agents.tiercheck.digest import Buffer, Damaged
 from convoy_controllers.checkpoint.records import ENCODED_LEAST, ENCODED_MOST, MAX_CHUNK
 
 WORDS = (4, 2)
-"""Bytes of a word that can be told apart."""
+"""Supported word sizes in bytes."""
 _MAGIC = b"CVP\x01"
 _HEAD = struct.Struct("<4sBBHI")
 _LEVEL = 1
-"""Of zstd: higher ones take several times as long, and give no fewer bytes on such planes."""
+"""Compression level of zstd. Higher levels take several times as long and save nothing on such planes."""
 _SAMPLES, _SAMPLE = 8, 8192
-"""Pieces of a chunk, and bytes of each, by which it is judged."""
+"""Number of samples of a chunk, and the bytes of each, that decide how to encode it."""
 _LONGEST = 2 * MAX_CHUNK
 _own = threading.local()
-"""Each thread's zstd contexts: one cannot be used by two threads at once."""
+"""The zstd contexts of each thread: two threads cannot share one."""
 
 _Bytes = npt.NDArray[np.uint8]
 
 
 def best_word(data: Buffer) -> int:
-    """The word by which a chunk gets shortest, as pieces of it show; 0 when it does not get short enough."""
+    """Return the word size that compresses a chunk best, judged by samples; 0 if none saves enough."""
     view = memoryview(data)
     step = max(_SAMPLE, len(view) // _SAMPLES // 4 * 4)
     sample = b"".join(view[at : at + _SAMPLE] for at in range(0, len(view), step))
@@ -56,7 +57,7 @@ def best_word(data: Buffer) -> int:
 
 
 def encode(data: Buffer, word: int) -> bytes | None:
-    """A chunk's bytes as numbers of so many bytes each; None when that makes them hardly shorter."""
+    """Encode a chunk with this word size. Return None if that saves too little."""
     planes = _planes(data, word)
     flags = sum(packed << number for number, (_, packed) in enumerate(planes))
     head = _HEAD.pack(_MAGIC, word, flags, 0, len(data))
@@ -69,8 +70,8 @@ def encode(data: Buffer, word: int) -> bytes | None:
 
 
 def decode(data: Buffer, length: int) -> bytes:
-    """The chunk of this length that `encode` was given. Damaged for anything else, before there is memory for
-    more than that; a changed byte may also give other bytes of that length.
+    """Decode what `encode` returned for a chunk of this length. Damaged for other input, before memory is
+    allocated for it. A flipped byte may also decode to other bytes of the same length.
     """
     view = memoryview(data)
     word, flags, lengths = _head(view, length)
@@ -89,30 +90,32 @@ def decode(data: Buffer, length: int) -> bytes:
 
 
 def unpack(data: Buffer, length: int) -> Buffer:
-    """A chunk of this length, whether it came encoded or as it is. Damaged for anything else."""
+    """Return the bytes of a chunk of this length that came encoded or plain. Damaged for other input."""
     return data if len(data) == length else decode(data, length)
 
 
 def _head(view: memoryview, length: int) -> tuple[int, int, tuple[int, ...]]:
-    """Bytes of a word, flags, lengths of the planes: such that they and the rest are all of it. Damaged."""
+    """Return the word size, the flags and the lengths of the planes, after checking that they match the
+    input's length. Damaged.
+    """
     if length > _LONGEST or not ENCODED_LEAST <= len(view) <= ENCODED_MOST * length:
-        raise Damaged(f"{len(view)} bytes are no chunk of {length}")
+        raise Damaged(f"{len(view)} bytes cannot be a chunk of {length} bytes")
     magic, word, flags, zeros, stated = _HEAD.unpack_from(view)
     if (magic, zeros, stated) != (_MAGIC, 0, length) or word not in WORDS or flags >> word:
-        raise Damaged(f"{len(view)} bytes do not begin as an encoded chunk of {length} does")
+        raise Damaged(f"{len(view)} bytes do not start with the header of an encoded chunk of {length} bytes")
     end = _HEAD.size + 4 * word
     if len(view) < end:
-        raise Damaged(f"an encoded chunk ends after {len(view)} bytes")
+        raise Damaged(f"an encoded chunk is truncated after {len(view)} bytes")
     lengths = struct.unpack_from(f"<{word}I", view, _HEAD.size)
     count = length // word
     raw = [size for number, size in enumerate(lengths) if not flags >> number & 1]
     if any(size != count for size in raw) or end + sum(lengths) + length % word != len(view):
-        raise Damaged("the planes of an encoded chunk have other lengths than it says")
+        raise Damaged("the planes of an encoded chunk do not have the lengths in its header")
     return word, flags, lengths
 
 
 def _planes(data: Buffer, word: int) -> list[tuple[Buffer, bool]]:
-    """The planes as they are kept, and whether each is compressed."""
+    """Return the planes as they are stored, each with True if it is compressed."""
     columns = np.frombuffer(data, np.uint8, len(data) // word * word).reshape(-1, word)
     return [_packed(np.ascontiguousarray(columns[:, number])) for number in range(word)]
 
@@ -123,13 +126,15 @@ def _packed(plane: _Bytes) -> tuple[Buffer, bool]:
 
 
 def _unpacked(plane: memoryview, size: int) -> bytes:
-    """Damaged, and nothing is allocated, when the frame does not say that it has so many bytes."""
+    """Decompress a plane. Damaged, before anything is allocated, if the frame does not state that it has so
+    many bytes.
+    """
     try:
         if zstandard.frame_content_size(plane) != size:
-            raise Damaged("a plane of an encoded chunk has another length than its word asks for")
+            raise Damaged("a plane of an encoded chunk does not have one byte for each word")
         return _decompressor().decompress(plane, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise Damaged(f"a plane of an encoded chunk: {error}") from error
+        raise Damaged(f"a plane of an encoded chunk cannot be decompressed: {error}") from error
 
 
 def _compressor() -> zstandard.ZstdCompressor:

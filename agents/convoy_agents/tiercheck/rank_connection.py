@@ -1,7 +1,7 @@
-"""The connection on which a rank is handed its memory: frames, and file descriptors with them.
+"""The connection through which a rank uses its node's memory: frames, with file descriptors attached.
 
-A descriptor shows a pod exactly one file, whatever else lies beside it: no path of the node and no mount has
-to be given to it, and it works in a pod that runs already.
+A descriptor gives a pod access to exactly one file. The pod needs no path of the node and no mount, so this
+works for running pods too.
 """
 
 from __future__ import annotations
@@ -19,32 +19,36 @@ from convoy_agents.pods.connection import Connection
 from convoy_agents.pods.frames import encode
 
 SEND_SECONDS = 10.0
-"""A rank that reads nothing for so long is cut off."""
+"""Timeout in seconds of one send. A rank that reads nothing for so long is disconnected."""
 _RETRY_SECONDS = 0.002
 MAX_FILES = 64
-"""Descriptors with one frame; Linux takes 253 (unix(7), SCM_RIGHTS)."""
+"""Maximum descriptors with one frame. Linux allows 253 (unix(7), SCM_RIGHTS)."""
 
 
 class RankConnection:
-    """One rank's. Frames are answered one after another."""
+    """The connection of one rank. Requests are answered one at a time."""
 
     def __init__(
         self, connection: Connection, raw: socket.socket, frames: AsyncIterator[dict[str, Any]]
     ) -> None:
-        """`raw`: a duplicate of the connection's socket, which the caller closes. `frames`: what comes."""
+        """`raw`: a duplicate of the connection's socket, which the caller closes. `frames`: the received
+        frames.
+        """
         self.rank = connection.rank
         self.incarnation = connection.incarnation
         self.frames = frames
-        """What the rank asks."""
+        """The frames that the rank sends."""
         self._raw = raw
 
     async def send(
         self, frame: Mapping[str, Any], files: Sequence[Path] = (), *, write: bool = False
     ) -> None:
-        """Answers, with descriptors of files that may be read, or also written. OSError, ConnectionError."""
+        """Send a frame with descriptors of these files, read-only unless `write`. OSError, ConnectionError,
+        TimeoutError.
+        """
         fds: list[int] = []
         try:
-            # One after another: what is open already is closed if the next cannot be opened.
+            # Open them one at a time, so that an error closes those that are open already.
             fds.extend(os.open(path, os.O_RDWR) if write else mounts.open_read_only(path) for path in files)
             data = encode({**frame, "files": len(fds)})
             async with asyncio.timeout(SEND_SECONDS):

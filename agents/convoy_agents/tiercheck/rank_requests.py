@@ -1,4 +1,4 @@
-"""What a rank may ask of its node's memory, read from frames as from a stranger."""
+"""Requests that a rank may send to its node's memory. The frames are untrusted input."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ from convoy_agents.pods.messages import MAX_RANK, MAX_STEP
 MAX_BYTES = 2**50
 MAX_SEGMENTS = 64
 MAX_BROKEN = 4096
-"""Shards of one question that could not be read."""
+"""Maximum unreadable shards in one request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Buffers of so many bytes, to be written alternately."""
+    """A request for buffers of `size` bytes each."""
 
     size: int
     segments: int = 0
-    """For so many journal segments, in any order; 0: for full saves."""
+    """Number of buffers for journal segments; 0 for the buffers of full saves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """How things stand, as soon as they stand otherwise than at the last answer."""
+    """A long poll for the status of the rank's saves: it returns when the status differs from the last
+    reply.
+    """
 
     known: str
-    """The `stand` of that answer."""
+    """The `status` of the last reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """A buffer holds a shard now."""
+    """A report that a buffer holds a complete shard."""
 
     buffer: str
     step: int
@@ -42,60 +44,62 @@ class Seal:
     world: int
     torch: str
     plan: str
-    """Digest of all ranks' plans together."""
+    """Digest of the plans of all ranks together."""
     last: bool = False
-    """Whether the job ends with it."""
+    """True if the job ends with this save."""
     extends: tuple[int, int] | None = None
-    """Of a journal segment: the generation it follows, which the same rank has sealed."""
+    """Generation (incarnation, step) that a journal segment extends, sealed by the same rank; None for a
+    full save.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """The rank could not save what the others may have saved."""
+    """A report that the rank could not save a generation, which other ranks may have saved."""
 
     step: int
 
 
 @dataclass(frozen=True, slots=True)
 class Inexact:
-    """A journal has not made again what the training had made."""
+    """A report that a journal replay did not reproduce the training's state."""
 
     what: str
-    """The first tensor that differs."""
+    """Name of the first tensor that differs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """What the incarnation goes on from."""
+    """A request for the generation that the incarnation starts from."""
 
     attempt: int
     broken: tuple[tuple[str, str], ...]
-    """(node, id) of what could not be read in the attempts before, by any rank."""
+    """Pairs (node, id) of shards that any rank could not read in earlier attempts."""
     bases: bool = False
-    """Whether the ranks can use full saves alone."""
+    """True if the ranks can use full saves only."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchShard:
-    """A shard of what is restored."""
+    """A request for one shard of the generation being restored."""
 
     shard: str
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Everything has been read."""
+    """A report that the rank has read everything."""
 
 
 RankRequest = Reserve | Poll | Seal | Abandon | Inexact | Restore | FetchShard | Restored
 
 
 def parse(frame: Mapping[str, Any]) -> RankRequest:
-    """The question of a frame. MessageError names what is wrong with it."""
+    """Parse the request in a frame. The MessageError names the invalid field."""
     kind = frame["type"]
     parser = _PARSERS.get(kind)
     if parser is None:
-        raise MessageError(f"type: {show(kind)} is no question")
+        raise MessageError(f"type: {show(kind)} is not a request type")
     return parser(frame)
 
 
@@ -115,11 +119,11 @@ def _seal(frame: Mapping[str, Any]) -> Seal:
 def _restore(frame: Mapping[str, Any]) -> Restore:
     broken = frame.get("broken", [])
     if not isinstance(broken, list) or len(broken) > MAX_BROKEN:
-        raise MessageError(f"broken: is no list of at most {MAX_BROKEN}")
+        raise MessageError(f"broken: must be a list of at most {MAX_BROKEN} entries")
     pairs = []
     for entry in broken:
         if not isinstance(entry, list) or [type(part) for part in entry] != [str, str]:
-            raise MessageError("broken: an entry is not [node, id]")
+            raise MessageError("broken: each entry must be [node, id]")
         pairs.append((entry[0][:253], entry[1][:64]))
     return Restore(whole(frame, "attempt", 1000), tuple(pairs), flag(frame, "bases"))
 
@@ -129,7 +133,7 @@ def _generation(frame: Mapping[str, Any], name: str) -> tuple[int, int] | None:
     if pair is None:
         return None
     if not isinstance(pair, list) or len(pair) != 2:
-        raise MessageError(f"{name}: {show(pair)} is no [incarnation, step]")
+        raise MessageError(f"{name}: {show(pair)} is not [incarnation, step]")
     parts = {"incarnation": pair[0], "step": pair[1]}
     return whole(parts, "incarnation", MAX_STEP), whole(parts, "step", MAX_STEP)
 

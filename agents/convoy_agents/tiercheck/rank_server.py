@@ -1,4 +1,6 @@
-"""The ranks' questions to their node's memory, answered one after another on each rank's connection."""
+"""The server for the ranks' memory requests. It handles the requests of each rank's connection one at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -48,36 +50,36 @@ from convoy_controllers.checkpoint.records import Record
 T = TypeVar("T")
 
 BUFFERS = 2
-"""Buffers of each rank: one holds the shard that the watermarks stand on while the other is written. With a
-store each rank has one more, since a shard stays until the store has it.
+"""Buffers for full saves of each rank: one holds the shard that the watermarks need while the other is
+written. With a store a rank has one more, since a shard stays until it is uploaded.
 """
 POLL_SECONDS = 5.0
-"""Seconds after which a rank gets the state again although nothing has changed."""
+"""Seconds after which a poll returns an unchanged status."""
 WAIT_SECONDS = 5.0
-"""A rank whose request takes long is told so this often."""
+"""Seconds between `wait` frames to a rank whose request takes long."""
 _OUTCOMES = {
     hub_pb2.ResumeReply.FOUND: "found",
     hub_pb2.ResumeReply.FRESH: "fresh",
     hub_pb2.ResumeReply.LOST: "lost",
 }
 SAVING, READING = "saving", "reading"
-"""Purposes of a rank's share of the memory."""
+"""Purposes for which a rank needs memory."""
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class _RestoredShards:
-    """The shards that one job's pods of this node have restored from."""
+    """The shards that one job's pods on this node have restored from."""
 
     fetched: set[str] = field(default_factory=set)
-    """Shards that are here to be read alone."""
+    """Shards that were fetched to be read."""
     kept: set[str] = field(default_factory=set)
-    """Those of them that its pods are to keep."""
+    """Shards among them that the pods must keep."""
 
 
 class RankServer:
-    """The server of one node's ranks."""
+    """The server for the ranks of one node."""
 
     def __init__(
         self,
@@ -93,15 +95,15 @@ class RankServer:
         self._pods = pods
         self._troubles = troubles
         self._pod_restores: dict[str, PodRestore] = {}
-        """Readings by pod."""
+        """Running restores by pod uid."""
         self._pod_locks: dict[tuple[str, int], asyncio.Lock] = {}
         self._restored_shards: dict[str, _RestoredShards] = {}
-        """Restored shards by job."""
+        """Restored shards by job uid."""
 
     async def serve(self, pod: Callable[[], PodState], connection: RankConnection) -> None:
-        """Answers a rank until it hangs up, or its incarnation is over. MessageError for what is no request.
+        """Serve a rank until it disconnects or its incarnation ends. MessageError for an invalid request.
 
-        `pod`: as it is now.
+        `pod`: returns the pod's current state.
         """
         async for frame in connection.frames:
             plan = pod().assignment
@@ -117,13 +119,13 @@ class RankServer:
                 return
 
     def drop_pod(self, uid: str) -> None:
-        """The pod left."""
+        """Drop the restore of a pod that left."""
         self._pod_restores.pop(uid, None)
         for key in [key for key in self._pod_locks if key[0] == uid]:
             del self._pod_locks[key]
 
     def drop_job(self, job_uid: str) -> None:
-        """Its memory is given back, and so is what was here to be read."""
+        """Drop the restored shards of a job whose memory was released."""
         self._restored_shards.pop(job_uid, None)
 
     async def _handle_frame(
@@ -131,7 +133,7 @@ class RankServer:
     ) -> None:
         request = parse(frame)
         if plan.memory is None:
-            await connection.send({"type": "refused", "why": "the job keeps nothing in memory"})
+            await connection.send({"type": "refused", "why": "the job has no checkpoint tier in memory"})
             return
         try:
             await self._handle(plan, connection, request)
@@ -147,7 +149,7 @@ class RankServer:
             self._troubles.memory_refused(plan, connection.rank, what, answer["why"])
             await connection.send(answer)
         except (OSError, ValueError) as error:
-            log.error("request not answered", job=plan.job, kind=frame["type"], why=str(error))
+            log.error("a rank's request failed", job=plan.job, kind=frame["type"], why=str(error))
             await connection.send({"type": "failed", "why": str(error)})
 
     async def _handle(self, plan: Assignment, connection: RankConnection, request: RankRequest) -> None:
@@ -171,7 +173,7 @@ class RankServer:
             case Restored():
                 await self._restored(plan, connection)
 
-    # Saving.
+    # Saves.
 
     async def _reserve(self, plan: Assignment, connection: RankConnection, wanted: Reserve) -> None:
         job_memory = self._memory_manager.open(plan.job_uid)
@@ -185,7 +187,7 @@ class RankServer:
         except (BudgetExceeded, ShareExhausted) as error:
             if kind == BASES:
                 raise
-            # Full saves go on without: it is no trouble of the job's.
+            # Full saves continue without a journal, so this is no trouble of the job.
             await connection.send(_shortage(error))
             return
         if kind == BASES:
@@ -230,10 +232,12 @@ class RankServer:
         owner, job_memory = str(connection.rank), self._memory_manager.open(plan.job_uid)
         generation = Generation(plan.incarnation, seal.step)
         if seal.step == START_STEP:
-            raise ValueError(f"a save of step {START_STEP} has nothing behind it")
+            raise ValueError(f"step: there is nothing to save at step {START_STEP}")
 
         def there(store: ShardStore) -> bool:
-            """Then it is an answer that got lost."""
+            """Return True if it is sealed already: the rank did not get the reply and sent the request
+            again.
+            """
             return generation in store.sealed([owner], plan.incarnation)
 
         seconds = 0.0
@@ -246,12 +250,12 @@ class RankServer:
         await self._committer.sealed(plan.pod_uid)
         await connection.send({"type": "sealed", "seconds": seconds})
 
-    # Restoring.
+    # Restores.
 
     async def _restore(self, plan: Assignment, connection: RankConnection, request: Restore) -> None:
         pod_restore = await _with_wait_frames(connection, self._pod_restore(plan, request))
         if pod_restore.reply.outcome == pod_restore.reply.LOST:
-            self._troubles.checkpoints_lost(plan, pod_restore.reply.message or "nothing is whole")
+            self._troubles.checkpoints_lost(plan, pod_restore.reply.message or "no generation is whole")
         found: Record | None = None
         if (chosen := pod_restore.chosen) is not None:
             job_memory = self._memory_manager.open(plan.job_uid)
@@ -269,13 +273,13 @@ class RankServer:
         )
 
     async def _pod_restore(self, plan: Assignment, request: Restore) -> PodRestore:
-        """One for all ranks of the pod."""
+        """Return the restore that all ranks of the pod share."""
         uid = plan.pod_uid
         async with self._pod_locks.setdefault((uid, plan.incarnation), asyncio.Lock()):
             known = self._pod_restores.get(uid)
             if known is None or known.plan.incarnation != plan.incarnation or known.attempt < request.attempt:
                 known = await self._start_pod_restore(plan, request, known)
-                # One of a pod that has left meanwhile would be ended by nobody.
+                # If the pod has left meanwhile, nothing would ever remove the entry.
                 if any(one.uid == uid for one in self._pods()):
                     self._pod_restores[uid] = known
             return known
@@ -283,7 +287,7 @@ class RankServer:
     async def _start_pod_restore(
         self, plan: Assignment, request: Restore, before: PodRestore | None
     ) -> PodRestore:
-        """`before`: the attempt that came to nothing, if this is not the first."""
+        """Start a restore of the pod. `before`: the failed attempt before this one; None for the first."""
         again = before is not None and before.plan.incarnation == plan.incarnation
         started = before.started if before is not None and again else time.monotonic()
         try:
@@ -302,7 +306,7 @@ class RankServer:
     async def _shard(self, connection: RankConnection, plan: Assignment, shard: str) -> None:
         pod_restore = self._pod_restores.get(plan.pod_uid)
         if pod_restore is None or pod_restore.plan.incarnation != plan.incarnation:
-            raise RestoreFailed("what is restored is not known any more")
+            raise RestoreFailed("the restore of this incarnation is unknown; the rank must start again")
         job_memory = self._memory_manager.open(plan.job_uid)
         paths, lengths = [], []
         for key, places in pod_restore.links(shard):
@@ -319,7 +323,7 @@ class RankServer:
             paths.append(found[0])
             lengths.append(found[1])
         if not paths:
-            raise ValueError(f"there is no shard {shard[:40]!r}")
+            raise ValueError(f"the restored generation has no shard {shard[:40]!r}")
         await connection.send({"type": "shard", "lengths": lengths}, paths)
 
     async def _restored(self, plan: Assignment, connection: RankConnection) -> None:
@@ -335,14 +339,16 @@ class RankServer:
         await connection.send({"type": "done"})
 
     async def _finish_pod_restore(self, pod_restore: PodRestore) -> None:
-        """All ranks of a pod have read everything: copies are made of what the next losses may take."""
+        """Copy the restored shards once all ranks of the pod have read everything, so that they survive the
+        next fault.
+        """
         plan = pod_restore.plan
         job_memory: JobMemory = self._memory_manager.open(plan.job_uid)
         shards = self._restored_shards.setdefault(plan.job_uid, _RestoredShards())
         shards.kept |= await self._committer.adopt(plan.pod_uid, pod_restore)
         shards.fetched |= pod_restore.fetched
         others = [one.plan for one in self._pod_restores.values() if one.plan.job_uid == plan.job_uid]
-        # What an earlier incarnation has not read to its end is read by nobody any more.
+        # Restores of earlier incarnations that did not finish will never be read.
         if not any(one.incarnation >= plan.incarnation for one in others):
             await job_memory.unpin(shards.fetched - shards.kept)
             self._restored_shards.pop(plan.job_uid, None)
@@ -354,7 +360,7 @@ class RankServer:
 
 
 async def _with_wait_frames(connection: RankConnection, work: Coroutine[Any, Any, T]) -> T:
-    """Tells the rank meanwhile that it is being worked on."""
+    """Return the result of `work`, and send the rank `wait` frames meanwhile."""
     task = asyncio.create_task(work)
     try:
         while True:

@@ -1,4 +1,4 @@
-"""The remote stores that the hub has told of, and what this node's jobs read and write there."""
+"""The remote stores that the hub has announced, and all that this node's jobs read and write there."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ T = TypeVar("T")
 
 MAX_STORES = 64
 READ_SECONDS = 60.0
-"""For one chunk to be read from memory, or written to it."""
+"""Timeout in seconds for reading or writing one chunk in memory."""
 
 log = structlog.get_logger()
 
 
 class _KnownStore:
-    """A store that the hub has told of."""
+    """A store that the hub has announced."""
 
     def __init__(self, message: hub_pb2.Store, blobs: Blobs, link: Link) -> None:
         self.message = message
         self.blobs = blobs
         self.link = link
         self.metadata_calls = Calls(blobs.where)
-        # Whole shards take long, and have threads of their own besides. A restore waits for no upload.
+        # Whole shards take long and have threads of their own, and a restore does not wait for uploads.
         self.upload_calls = Calls(blobs.where)
         self.download_calls = Calls(blobs.where)
 
@@ -60,14 +60,14 @@ class _KnownStore:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What somebody does with a store."""
+    """One use of a store for one job."""
 
     known: _KnownStore = field(repr=False)
     plan: Assignment
     timer: ResponseTimer = field(default_factory=ResponseTimer)
 
     def store(self, job_uid: str = "") -> Store:
-        """The part of the plan's job, or of another one of its namespace."""
+        """Return the part of the job, or of another job in its namespace."""
         return Store(
             TimedBlobs(self.known.blobs, self.timer),
             self.plan.job.partition("/")[0],
@@ -77,15 +77,15 @@ class _Call:
         )
 
     async def run(self, do: Callable[[], T]) -> T:
-        """As `Calls.run`."""
+        """See `Calls.run`."""
         return await self.known.metadata_calls.run(self.timer, do)
 
     async def send(self, do: Callable[[threading.Event], T]) -> T:
-        """As `run`, for whole shards; `do` is told when nobody waits for it any more."""
+        """Run an upload of whole shards. `do` gets an event that is set once nobody waits for it."""
         return await self._move(self.known.upload_calls, do)
 
     async def fetch(self, do: Callable[[threading.Event], T]) -> T:
-        """As `send`."""
+        """Run a download of whole shards, like `send`."""
         return await self._move(self.known.download_calls, do)
 
     async def _move(self, calls: Calls, do: Callable[[threading.Event], T]) -> T:
@@ -97,7 +97,7 @@ class _Call:
 
 
 class Remotes:
-    """`report` tells the hub what a store can do."""
+    """The remote stores of one node. `report`: sends the result of a probe to the hub."""
 
     def __init__(
         self,
@@ -106,8 +106,8 @@ class Remotes:
         encoders: Encoders,
         rate: float = 0.0,
     ) -> None:
-        """`volumes`: where claims are mounted, each in a folder of its name. `rate`: most bytes per second of
-        one upload; 0 for no bound.
+        """`volumes`: the folder in which each claim is mounted under its name. `rate`: rate limit of one
+        upload in bytes per second; 0 for none.
         """
         self._report = report
         self._volumes = volumes
@@ -115,10 +115,10 @@ class Remotes:
         self._rate = rate
         self._known: dict[str, _KnownStore] = {}
         self._probing: dict[tuple[str, str], asyncio.Task[None]] = {}
-        """By name and version."""
+        """Running probes by store name and version."""
 
     def apply(self, message: hub_pb2.Store) -> None:
-        """The hub says where a store is, and with which credentials."""
+        """Apply a store's place and credentials from the hub, and probe the store if the hub asks for it."""
         known = self._known.get(message.name)
         try:
             if known is not None and _location(known.message) == _location(message):
@@ -129,8 +129,8 @@ class Remotes:
                 link = Link(self._encoders, partial(metrics.travelled, "store"))
                 known = _KnownStore(message, self._connect(message), link)
         except (ValueError, BotoCoreError) as error:
-            # What no client can be made for, such as a host name with an underscore.
-            log.warning("store not usable", store=message.name, why=str(error))
+            # No client can be made, for example for a host name with an underscore.
+            log.warning("store rejected: its settings are invalid", store=message.name, why=str(error))
             self._drop(message.name)
             self._report(
                 hub_pb2.StoreReport(name=message.name, version=message.version, message=str(error)[:1024])
@@ -144,34 +144,34 @@ class Remotes:
             self._drop(next(iter(self._known)))
         log.info("store known", store=message.name, version=message.version[:12])
         probe_key = (message.name, message.version)
-        # A file system that hangs holds the thread that tries it: one is enough.
+        # A hanging file system blocks the probe's thread, so one probe at a time is enough.
         if message.probe and probe_key not in self._probing:
             task = self._probing[probe_key] = asyncio.create_task(self._probe(known))
             task.add_done_callback(lambda _: self._probing.pop(probe_key, None))
 
     def store_of(self, plan: Assignment) -> Store:
-        """The job's part of its store. StoreError when the hub has not told of it."""
+        """Return the job's part of its store. StoreError if the hub has not announced the store."""
         return self._call(plan).store()
 
     def can_commit(self, plan: Assignment) -> bool:
-        """Whether the job's store is known to be one that generations can be committed in."""
+        """Return True if the job's store is known and can commit generations."""
         use = plan.memory.store if plan.memory else None
         known = self._known.get(use.name) if use else None
         return known is not None and known.message.conditional
 
     async def inventory(self, plan: Assignment) -> Inventory:
-        """What is there of the job. StoreError."""
+        """Return the inventory of the job's part. StoreError."""
         call = self._call(plan)
         return await call.run(call.store().inventory)
 
     async def branch(self, plan: Assignment, branch: Branch) -> None:
-        """An incarnation begins, or says where it started. StoreError."""
+        """Write where an incarnation starts, or that this is undecided. StoreError."""
         call = self._call(plan)
         part = call.store()
         await call.run(lambda: part.put_branch(branch))
 
     async def adopt(self, plan: Assignment) -> None:
-        """Copies there what the job is to begin with from the part of another. StoreError, Damaged."""
+        """Copy the checkpoint that the job starts from out of another job's part. StoreError, Damaged."""
         use = plan.memory.store if plan.memory else None
         if use is None or not use.resume_uid:
             return
@@ -179,7 +179,7 @@ class Remotes:
         target, source = call.store(), call.store(use.resume_uid)
         done = await call.fetch(lambda stop: adopt(source, target, use.resume_step, stop, self._rate))
         log.info(
-            "begins with another job's state",
+            "checkpoint of another job adopted",
             job=plan.job,
             source=use.resume_uid,
             sent=done.sent_bytes,
@@ -187,12 +187,12 @@ class Remotes:
         )
 
     async def upload(self, plan: Assignment, job_memory: JobMemory, key: str) -> None:
-        """Brings a shard of this node's memory there. StoreError, Damaged."""
+        """Upload a shard from this node's memory. StoreError, Damaged."""
         call, loop = self._call(plan), asyncio.get_running_loop()
         part = call.store()
         manifest = await job_memory.inspect(lambda store: store.manifest(key))
         if manifest is None:
-            raise Damaged(f"shard {key} is not here")
+            raise Damaged(f"shard {key} is not on this node")
 
         def read(index: int) -> bytes:
             return asyncio.run_coroutine_threadsafe(job_memory.read(key, index), loop).result(READ_SECONDS)
@@ -211,12 +211,12 @@ class Remotes:
         )
 
     async def fetch(self, plan: Assignment, job_memory: JobMemory, key: str, limit: int) -> None:
-        """Brings a shard from there to this node's memory. StoreError, Damaged, BudgetExceeded, ShareExhausted."""
+        """Download a shard into this node's memory. StoreError, Damaged, BudgetExceeded, ShareExhausted."""
         call, loop = self._call(plan), asyncio.get_running_loop()
         part = call.store()
         manifest = await call.run(lambda: part.manifest(key))
         if manifest is None:
-            raise Damaged(f"manifest {key} is not in {part.where}")
+            raise Damaged(f"manifest {key} is missing in {part.where}")
         wanted = await job_memory.expect(manifest, OTHERS, limit)
 
         def write(index: int, data: bytes) -> None:
@@ -226,9 +226,10 @@ class Remotes:
         await job_memory.use(lambda store: store.admit(key))
 
     async def commit(self, plan: Assignment, record: Record) -> bool:
-        """Writes a generation down there; whether it stands. StoreError.
+        """Write a generation's record. Return True if it is committed. StoreError.
 
-        False when a later incarnation has begun there: it may know nothing of this one, which was cut off.
+        Return False if a later incarnation has started there: it may know nothing of this one, which was
+        cut off.
         """
         call = self._call(plan)
         part = call.store()
@@ -240,7 +241,7 @@ class Remotes:
         return await call.run(write)
 
     async def collect_garbage(self, plan: Assignment) -> None:
-        """Deletes what the job need not keep there. StoreError."""
+        """Delete what the job need not keep in the store. StoreError."""
         call = self._call(plan)
         part = call.store()
         use = plan.memory.store if plan.memory else None
@@ -255,7 +256,7 @@ class Remotes:
         )
 
     async def close(self) -> None:
-        """Waits for nothing that is under way."""
+        """Stop everything without waiting for running calls."""
         for task in self._probing.values():
             task.cancel()
         for name in list(self._known):
@@ -266,7 +267,7 @@ class Remotes:
         known = self._known.get(use.name) if use else None
         if use is None or known is None:
             name = use.name if use else ""
-            raise StoreError(f"store {name!r}: the operator has not told of it yet", retriable=True)
+            raise StoreError(f"store {name!r}: the operator has not sent its settings yet", retriable=True)
         return _Call(known, plan)
 
     def _drop(self, name: str) -> None:

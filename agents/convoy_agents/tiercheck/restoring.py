@@ -1,4 +1,4 @@
-"""How a pod comes to what its incarnation goes on from: slot 0's agent says what that is, and who has it."""
+"""Restores of pods: the agent of slot 0 decides what to restore and where it is; this agent fetches it."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from convoy_controllers.checkpoint import records, restore
 from convoy_controllers.checkpoint.generation import Generation
 
 FETCH_SECONDS = 20.0
-"""For which a place that does not answer is asked for a shard again before another is."""
+"""Seconds to retry a place that does not answer before another one is tried."""
 DECISION_SECONDS = 150.0
-"""For a slot to hear what was decided."""
+"""Seconds for a slot to get the decision."""
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class PodRestore:
-    """What a pod restores from."""
+    """The restore of one pod."""
 
     plan: Assignment
     attempt: int
@@ -50,24 +50,24 @@ class PodRestore:
     left: set[int]
     """Ranks that have not read everything yet."""
     fetched: set[str] = field(default_factory=set)
-    """Shards that were not on this node before."""
+    """Ids of shards that were fetched to this node for the restore."""
     started: float = field(default_factory=time.monotonic)
-    """When the pod first asked; monotonic seconds."""
+    """Time of the pod's first request, in monotonic seconds."""
 
     @property
     def chosen(self) -> Generation | None:
-        """The generation; None for a fresh start."""
+        """The restored generation; None for a fresh start."""
         if self.reply.outcome != hub_pb2.ResumeReply.FOUND:
             return None
         return Generation(self.reply.chosen.incarnation, self.reply.chosen.step)
 
     @property
     def shards(self) -> list[str]:
-        """Names of its shards, in order."""
+        """Names of the generation's shards, in order."""
         return [chain.shard for chain in self.reply.chains]
 
     def links(self, shard: str) -> list[tuple[str, list[NodeAddress]]]:
-        """Ids of a shard's manifests, base first, each with the places that had it."""
+        """Return the manifest ids of a shard's chain, base first, each with the nodes that have it."""
         places = [NodeAddress(one.node, one.peer_address) for one in self.reply.holders]
         for chain in self.reply.chains:
             if chain.shard == shard:
@@ -76,14 +76,14 @@ class PodRestore:
 
 
 class ShardSources(NamedTuple):
-    """The places beside this node that may have a shard."""
+    """The sources of shards beside this node."""
 
     peers: PeerTransfer
     store: Remotes
 
 
 class Restores:
-    """Of one node."""
+    """The restores of one node's pods."""
 
     def __init__(
         self,
@@ -105,19 +105,19 @@ class Restores:
     async def resume(
         self, plan: Assignment, attempt: int, broken: Broken, *, bases: bool = False
     ) -> PodRestore:
-        """What the pod's ranks are to go on from; from then on this node's memory goes on from there. RestoreFailed.
+        """Return the restore of the pod, and start the incarnation in this node's memory. RestoreFailed.
 
-        Every rank of the pod asks, and hears the same.
+        Every rank of the pod calls this and gets the same result.
         """
         reply = await self._request_decision(plan, attempt, broken, bases)
         if reply.outcome == hub_pb2.ResumeReply.STALE:
-            raise RestoreFailed("a later incarnation of this job has begun")
+            raise RestoreFailed("a later incarnation of this job has started")
         job_memory = self._memory_manager.open(plan.job_uid)
         branch = records.branch(reply.branch)
         known = [records.record(text) for text in reply.records]
         job_memory.uses.pin(link.id for chain in reply.chains for link in chain.links)
         if not await job_memory.start_incarnation(branch, marks_from_wire(reply.marks), known):
-            raise RestoreFailed("a later incarnation of this job has begun here")
+            raise RestoreFailed("a later incarnation of this job has started on this node")
         return PodRestore(plan, attempt, reply, set(plan.ranks))
 
     async def _request_decision(
@@ -155,15 +155,15 @@ class Restores:
                 why = str(error)
             now = self._surveys.plan(plan.job_uid)
             if now is not None and now.incarnation == plan.incarnation:
-                first = now.members[0]  # its agent may answer elsewhere by now
+                first = now.members[0]  # the hub may have sent its agent's new address
             await asyncio.sleep(pause.next())
         raise RestoreFailed(why, store=store)
 
     async def fetch(
         self, pod_restore: PodRestore, key: str, places: Sequence[NodeAddress]
     ) -> list[tuple[str, str]]:
-        """Has a shard here, every byte of it looked at. The (node, id) where it could not be read; nobody
-        is left to ask when these are all.
+        """Fetch a shard to this node and check every byte. Return the pairs (node, id) that could not be
+        read; if these are all places, the shard is lost.
         """
         plan = pod_restore.plan
         job_memory = self._memory_manager.open(plan.job_uid)
@@ -193,7 +193,8 @@ class Restores:
                 except Denied as error:
                     refused.append(place)
                     why = str(error)
-            # Nothing is wrong with a shard that is refused: who signs may be news that is still on its way.
+            # A refusal does not mean that the shard is broken: the new signing key may not have reached that
+            # node yet.
             if refused and time.monotonic() > deadline:
                 raise RestoreFailed(why)
             if left := refused:
@@ -203,8 +204,8 @@ class Restores:
     async def _fetch_from(
         self, plan: Assignment, job_memory: JobMemory, key: str, place: NodeAddress
     ) -> bool:
-        """Whether a place, asked again for a while, has given a shard. Denied; RestoreFailed when none can give it
-        now.
+        """Return True if a place has given the shard, with retries. Denied; RestoreFailed if memory is
+        missing or the store is away.
         """
         deadline = time.monotonic() + FETCH_SECONDS
         pause = Backoff(first=0.2, cap=5.0)
@@ -216,24 +217,30 @@ class Restores:
                     await self._sources.peers.fetch(place, job_memory, self._surveys.current_plan(plan), key)
                 return True
             except Shortage as error:
-                why = f"no memory for shard {key[:12]} of what is restored: {error}"
+                why = f"no memory for restored shard {key[:12]}: {error}"
                 raise RestoreFailed(why, memory=True) from error
             except Denied:
                 raise
             except (Unreachable, StoreError) as error:
-                # An agent that is being replaced, or a store that stumbles, loses nobody a generation.
-                log.warning("shard not read", job=plan.job, node=place.node or "the store", why=str(error))
+                # Retry: an agent that restarts, or a store that stumbles, must not cost a generation.
+                log.warning(
+                    "cannot fetch a shard", job=plan.job, node=place.node or "the store", why=str(error)
+                )
                 if time.monotonic() > deadline:
                     if place.node == restore.REMOTE:
                         await self._check_store(plan)
                     return False
             except (Damaged, Stopped) as error:
-                log.warning("shard not read", job=plan.job, node=place.node or "the store", why=str(error))
+                log.warning(
+                    "cannot fetch a shard", job=plan.job, node=place.node or "the store", why=str(error)
+                )
                 return False
             await asyncio.sleep(pause.next())
 
     async def _check_store(self, plan: Assignment) -> None:
-        """RestoreFailed when the store answers nothing: then it says nothing of the one shard either."""
+        """RestoreFailed if the store does not answer at all. Its failure then says nothing about the one
+        shard.
+        """
         try:
             async with asyncio.timeout(STORE_SECONDS):
                 await self._sources.store.inventory(plan)

@@ -1,6 +1,7 @@
-"""Looks at every byte of the checkpoints in this node's memory, time and again, and replaces what is damaged.
+"""The scrubber: it checks every byte of the checkpoints in this node's memory at intervals and replaces
+damaged shards.
 
-Whoever restores finds damage too, but then the other copies may be gone.
+A restore finds damage too, but by then the other copies may be gone.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from convoy_agents.tiercheck.memory_manager import MemoryManager
 from convoy_agents.tiercheck.peer_transfer import PeerTransfer, Shortage, Unreachable
 
 RATE = 256e6
-"""Bytes per second that are looked at: a fortieth of what a core can."""
+"""Bytes per second that are checked: a fortieth of what a core can check."""
 
 log = structlog.get_logger()
 
 
 class Scrubber:
-    """Of one node."""
+    """The scrubber of one node."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class Scrubber:
         pods: Callable[[], Iterable[PodState]],
         seconds: float,
     ) -> None:
-        """`seconds` between two looks at everything."""
+        """`seconds`: the interval between two scrubs."""
         self._node = node
         self._memory_manager = memory_manager
         self._peer_transfer = peer_transfer
@@ -44,13 +45,13 @@ class Scrubber:
         self._seconds = seconds
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Scrub at intervals until cancelled."""
         while True:
             await asyncio.sleep(self._seconds * random.uniform(0.8, 1.0))  # noqa: S311 - spreads load
             await self.scrub()
 
     async def scrub(self) -> None:
-        """Looks at all there is now."""
+        """Check every shard once."""
         for job_uid in self._memory_manager.jobs:
             job_memory = self._memory_manager.get(job_uid)
             if job_memory is None:
@@ -72,16 +73,21 @@ class Scrubber:
             try:
                 await self._peer_transfer.fetch(place, job_memory, plan, key)
             except (Unreachable, Damaged, *Shortage) as error:
-                log.info("shard not replaced", job_uid=job_memory.job_uid, node=place.node, why=str(error))
+                log.info(
+                    "damaged shard not replaced from a node",
+                    job_uid=job_memory.job_uid,
+                    node=place.node,
+                    why=str(error),
+                )
                 continue
             log.info("shard replaced", job_uid=job_memory.job_uid, node=place.node)
             metrics.REPLACED.inc()
             return
-        log.error("DAMAGED SHARD NOT REPLACED: nobody asked has it", job_uid=job_memory.job_uid)
+        log.error("DAMAGED SHARD NOT REPLACED: no reachable node has it", job_uid=job_memory.job_uid)
 
     def _places(self, job_uid: str) -> list[tuple[NodeAddress, Assignment]]:
-        """The other nodes of the job that are known here, and by which plan they are asked: the newest, since
-        nobody gives anything to a pod of an earlier incarnation, which is about to go.
+        """Return the job's other nodes, each with the assignment to send: the newest, since nodes refuse
+        pods of earlier incarnations.
         """
         plans = [one.assignment for one in self._pods() if one.assignment and one.assignment.memory]
         mine = [plan for plan in plans if plan.job_uid == job_uid]

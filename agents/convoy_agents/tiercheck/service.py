@@ -1,6 +1,6 @@
-"""The Shards service: other agents ask here what is held, bring copies, and fetch shards.
+"""The Shards service, through which other agents survey this node's memory, bring copies and fetch shards.
 
-Whoever calls holds an agent's certificate, and shows by a slot token that its node has a slot of the job.
+A caller must have an agent's certificate, and a slot token that shows that its node has a slot of the job.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.generation import Tier
 from convoy_controllers.checkpoint.records import MalformedError, Manifest
 
-MAX_GIVES = 16
-"""Shards that come at once; each holds a chunk or two in memory."""
-MAX_TAKES = 16
-"""Shards that are fetched at once; the others wait."""
+MAX_PUTS = 16
+"""Maximum shards that are received at once. Each needs one or two chunks of memory."""
+MAX_FETCHES = 16
+"""Maximum shards that are sent at once; further calls wait."""
 MOST_OF_ONE = 8
-"""Of either, by one node."""
+"""Maximum of each for one node."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -43,7 +43,7 @@ log = structlog.get_logger()
 
 
 class ShardService:
-    """Of one node."""
+    """The Shards service of one node."""
 
     def __init__(
         self,
@@ -58,17 +58,17 @@ class ShardService:
         self._slot_tokens = slot_tokens
         self._surveys = surveys
         self._decisions = decisions
-        self._gives = ConcurrencyLimits(MAX_GIVES, MOST_OF_ONE)
-        self._takes = ConcurrencyLimits(MAX_TAKES, MOST_OF_ONE)
+        self._puts = ConcurrencyLimits(MAX_PUTS, MOST_OF_ONE)
+        self._fetches = ConcurrencyLimits(MAX_FETCHES, MOST_OF_ONE)
 
     async def Survey(
         self, request: hub_pb2.SurveyRequest, context: Context
     ) -> AsyncIterator[hub_pb2.SurveyPart]:
-        """All that this node holds of a job."""
+        """Yield the inventory of a job on this node."""
         token = await self._slot_tokens.require(request.slot_token, request.job_uid, context)
         if (token.slot, token.incarnation) != (0, request.incarnation):
-            # Whoever is believed to have begun an incarnation ends all earlier ones.
-            text = f"not slot 0 of incarnation {request.incarnation}"
+            # Only slot 0 may survey: a survey ends all earlier incarnations here.
+            text = f"the slot token is not of slot 0 in incarnation {request.incarnation}"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         try:
             found = await self._surveys.survey(request.job_uid, request.incarnation, request.member)
@@ -78,27 +78,30 @@ class ShardService:
             yield part
 
     async def Resume(self, request: hub_pb2.ResumeRequest, context: Context) -> hub_pb2.ResumeReply:
-        """What the incarnation goes on from, when slot 0 is here."""
+        """Return what the incarnation starts from, if slot 0 is on this node."""
         node = await agent_of(context)
         plan = self._surveys.plan(request.job_uid)
         if plan and _from_wrong_node(plan, request, node):
-            # What it calls broken would be passed over by all.
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"no slot of {plan.job} on {node}")
+            # Shards that the caller reports as broken would be skipped by all slots.
+            await context.abort(
+                grpc.StatusCode.PERMISSION_DENIED,
+                f"slot {request.slot} of {plan.job} does not run on node {node}",
+            )
         broken = tuple((one.node, one.id) for one in request.broken)
         return await self._decisions.decide(
             request.job_uid, request.incarnation, request.attempt, broken, bases=request.bases
         )
 
     async def Offer(self, request: hub_pb2.OfferRequest, context: Context) -> hub_pb2.OfferReply:
-        """Whether a copy is taken, and which of its chunks are not here yet. What the caller has withdrawn
-        makes room first.
+        """Decide whether a copy is accepted, and which of its chunks are missing. Shards that the caller
+        has withdrawn are dropped first.
         """
         token = await self._slot_tokens.require(request.slot_token, request.job_uid, context)
         if token.incarnation != request.incarnation:
-            text = f"not of incarnation {request.incarnation}"
+            text = f"the slot token is not of incarnation {request.incarnation}"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         if len(request.withdrawn) > MAX_WITHDRAWN:
-            text = f"withdrawn: {len(request.withdrawn)} shards, more than {MAX_WITHDRAWN}"
+            text = f"withdrawn: {len(request.withdrawn)} shards, at most {MAX_WITHDRAWN} are allowed"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         try:
             manifest = records.manifest(request.manifest)
@@ -107,9 +110,11 @@ class ShardService:
         job_memory = self._memory_manager.get(request.job_uid)
         plan = self._surveys.plan(request.job_uid)
         if job_memory is None or plan is None:
-            return hub_pb2.OfferReply(decision=hub_pb2.OfferReply.LATER, reason="the job is not here yet")
+            return hub_pb2.OfferReply(
+                decision=hub_pb2.OfferReply.LATER, reason="the job has not started on this node"
+            )
         if request.incarnation < max(job_memory.seen, plan.incarnation):
-            return _refused("a later incarnation has begun")
+            return _refused("a later incarnation has started")
         try:
             verdict = await job_memory.inspect(lambda store: _fits(store, request.incarnation, manifest))
             if verdict is not None:
@@ -123,22 +128,22 @@ class ShardService:
         return hub_pb2.OfferReply(decision=hub_pb2.OfferReply.WANTED, chunks=wanted, encodings=ENCODINGS)
 
     async def Put(self, requests: AsyncIterator[hub_pb2.Piece], context: Context) -> hub_pb2.PutReply:
-        """Takes chunks of a shard that was offered, and keeps it once it is whole."""
+        """Receive chunks of an offered shard, and keep the shard once it is complete."""
         try:
             first = await _piece(requests)
         except TimeoutError:
             first = None
         if first is None:
-            return hub_pb2.PutReply(whole=False, reason="nothing came")
+            return hub_pb2.PutReply(whole=False, reason="no chunk came")
         token = await self._slot_tokens.require(first.slot_token, first.job_uid, context)
         job_memory = self._memory_manager.get(first.job_uid)
         if job_memory is None:
-            return hub_pb2.PutReply(whole=False, reason="the job is not here")
+            return hub_pb2.PutReply(whole=False, reason="the job has no memory on this node")
         if token.incarnation < job_memory.seen:
-            return hub_pb2.PutReply(whole=False, reason="a later incarnation has begun")
-        if self._gives.full(token.node):
-            return hub_pb2.PutReply(whole=False, reason="too many copies come at once")
-        async with self._gives.of(token.node):
+            return hub_pb2.PutReply(whole=False, reason="a later incarnation has started")
+        if self._puts.full(token.node):
+            return hub_pb2.PutReply(whole=False, reason="too many copies are being received")
+        async with self._puts.of(token.node):
             piece: hub_pb2.Piece | None = first
             try:
                 while piece is not None:
@@ -147,24 +152,24 @@ class ShardService:
                     piece = await _piece(requests)
                 await job_memory.use(lambda store: store.admit(first.id))
             except (Damaged, OSError) as error:
-                return hub_pb2.PutReply(whole=False, reason=str(error) or "no more came")
+                return hub_pb2.PutReply(whole=False, reason=str(error) or "no chunk came in time")
         return hub_pb2.PutReply(whole=True)
 
     async def Fetch(self, request: hub_pb2.FetchRequest, context: Context) -> None:
-        """Sends a shard's manifest, or the chunks that are asked for."""
+        """Send a shard's manifest, or the requested chunks."""
         token = await self._slot_tokens.require(request.slot_token, request.job_uid, context)
         job_memory = self._memory_manager.get(request.job_uid)
         if job_memory is not None and token.incarnation < job_memory.seen:
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "a later incarnation has begun")
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "a later incarnation has started")
         manifest = await job_memory.inspect(lambda store: store.manifest(request.id)) if job_memory else None
         if job_memory is None or manifest is None:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"shard {request.id} is not here")
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"shard {request.id} is not on this node")
         if not request.chunks:
             await context.write(hub_pb2.Piece(manifest=manifest.text))
             return
         link = self._links.to(token.node)
         packs = hub_pb2.Piece.PLANES in request.encodings
-        async with self._takes.of(token.node):
+        async with self._fetches.of(token.node):
             for index in request.chunks:
                 await agent_of(context)
                 try:
@@ -173,20 +178,22 @@ class ShardService:
                     await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
                 body = await link.pack_async(data) if packs else data
                 started = time.monotonic()
-                # Over when there is room for the next.
+                # The write returns when the stream has space for the next chunk.
                 async with asyncio.timeout(PIECE_SECONDS):
                     await context.write(hub_pb2.Piece(index=index, data=body))
                 link.sent(len(data), len(body), time.monotonic() - started)
 
 
 def _fits(store: ShardStore, incarnation: int, manifest: Manifest) -> hub_pb2.OfferReply | None:
-    """Why a copy is not taken; None when it is."""
+    """Return the reply that refuses a copy; None to accept it."""
     if store.incarnation != incarnation:
-        return hub_pb2.OfferReply(decision=hub_pb2.OfferReply.LATER, reason="not restored here yet")
+        return hub_pb2.OfferReply(
+            decision=hub_pb2.OfferReply.LATER, reason="the incarnation has not started on this node"
+        )
     floor = store.marks.get(Tier.PEER)
     wanted = store.holds(manifest.id) or store.extended(manifest.id)
     if floor is not None and manifest.generation < floor and not wanted:
-        return _refused(f"{floor.name} has its copies already")
+        return _refused(f"{floor.name} has its copies here already")
     return None
 
 
@@ -200,7 +207,9 @@ async def _piece(requests: AsyncIterator[hub_pb2.Piece]) -> hub_pb2.Piece | None
 
 
 def _from_wrong_node(plan: Assignment, request: hub_pb2.ResumeRequest, node: str) -> bool:
-    """Whether this decides, and the slot that asks is on another node. Other slots know slot 0 alone."""
+    """Return True if this agent decides and the caller's slot is on another node. Agents of other slots
+    cannot tell.
+    """
     decides = plan.slot == 0 and plan.incarnation == request.incarnation
     return decides and not any((one.slot, one.node) == (request.slot, node) for one in plan.members)
 

@@ -11,33 +11,33 @@ from convoy_controllers.checkpoint.records import Manifest
 
 
 class ShardMetadata(NamedTuple):
-    """The ranks' report of a generation beside its shards; all ranks must report the same."""
+    """The ranks' report with a generation's shards. All ranks must report the same."""
 
     world: int
     torch: str
     plan: str
-    """Digest of the plan that says which rank writes what."""
+    """Digest of the plan that assigns the shards' content to ranks."""
     last: bool = False
-    """True when the job ends with this state."""
+    """True if the job ends with this state."""
 
 
 @dataclass(slots=True)
 class ShardRecord:
-    """One shard that lies whole in this node's memory."""
+    """A complete shard in this node's memory."""
 
     manifest: Manifest
     buffer: str = ""
-    """The buffer, of one of this node's own ranks, that has the shard; empty when it has its own file."""
+    """The buffer of one of this node's ranks that holds the shard; empty if the shard has its own file."""
     metadata: ShardMetadata | None = None
-    """The report of the rank that wrote the shard; None unless it lies in a buffer."""
+    """The report of the rank that wrote the shard; None if it is not in a buffer."""
     copy_of: str = ""
-    """The node that counts on the shard as its copy; empty without one."""
+    """The node whose copy the shard is; empty if it is no copy."""
     given_up: bool = False
-    """True when the shard was withdrawn: no watermark will come to stand on it."""
+    """True if the shard was withdrawn: no watermark will ever need it."""
 
     @property
     def text(self) -> bytes:
-        """The record as it is written down. `given_up` is not: the next agent goes on without it."""
+        """The record's text. It leaves `given_up` out: the next agent need not know it."""
         body = {
             "buffer": self.buffer,
             "manifest": self.manifest.text.decode(),
@@ -48,7 +48,7 @@ class ShardRecord:
 
 
 def parse(text: bytes) -> ShardRecord:
-    """Read a record. ValueError, KeyError or TypeError for a malformed text."""
+    """Parse a record. ValueError, KeyError or TypeError for a malformed text."""
     body = json.loads(text)
     manifest = records.manifest(body["manifest"].encode())
     buffer = str(body["buffer"])

@@ -1,6 +1,6 @@
-"""Sealing: the digests of a shard that a rank has written into a buffer, and its record.
+"""Sealing: compute the digests of a shard that a rank has written into a buffer, and record the shard.
 
-Digests are computed beside the ShardStore, since they read a buffer that nobody writes.
+Digests are computed outside the ShardStore's lock: nobody writes the buffer meanwhile.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from convoy_controllers.checkpoint.records import Chunk, Manifest
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A shard that a rank has written."""
+    """The result of sealing a shard."""
 
     manifest: Manifest
     seconds: float
-    """Seconds that its digests took."""
+    """Seconds that the digests took."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenBuffer:
-    """A buffer that a rank has filled, as the rank reports it."""
+    """A buffer that a rank reports as complete."""
 
     name: str
     shard: str
-    """The rank, which is the shard's name too."""
+    """The rank's number, which is also the shard's name."""
     length: int
     metadata: ShardMetadata
 
@@ -44,7 +44,7 @@ class ShardSealer:
     """Seals the buffers of one job."""
 
     def __init__(self, access: StoreAccess, folder: Path, pool: ThreadPoolExecutor) -> None:
-        """`folder`: of the job's buffers."""
+        """`folder`: the folder of the job's buffers."""
         self._access = access
         self._folder = folder
         self._pool = pool
@@ -53,12 +53,12 @@ class ShardSealer:
     async def seal(
         self, written: WrittenBuffer, generation: Generation, extends: Generation | None = None
     ) -> Sealed:
-        """Compute the digests of what a rank has written into one of its free buffers, and keep the shard.
-        OSError, ValueError.
+        """Seal one of a rank's free buffers. OSError, ValueError.
 
-        `extends`: the generation that the same rank has sealed before, and that a journal segment follows.
+        `extends`: for a journal segment, the generation that it extends and that the same rank has sealed.
 
-        The work goes on without its caller; a caller that comes again for the same waits for the same.
+        The work continues if the caller is cancelled. A second call with the same arguments waits for the
+        same work.
         """
         key = (written.name, generation)
         task = self._under_way.get(key)
@@ -68,7 +68,7 @@ class ShardSealer:
             def ended(done: asyncio.Task[Sealed]) -> None:
                 self._under_way.pop(key, None)
                 if not done.cancelled():
-                    done.exception()  # the caller has received it, and nobody else needs to
+                    done.exception()  # the caller gets the exception through the shield
 
             task.add_done_callback(ended)
         return await asyncio.shield(task)
@@ -79,11 +79,11 @@ class ShardSealer:
         started = time.monotonic()
 
         def reserve(store: ShardStore) -> str | None:
-            """Let nobody write to the buffer. Return the id of the shard that the segment follows."""
+            """Lock the buffer against writes. Return the id of the shard that the segment extends."""
             if store.incarnation != generation.incarnation:
-                raise ValueError("nothing was restored in this incarnation, or a later one has begun")
+                raise ValueError("the incarnation has not started here, or a later one has")
             if written.name not in store.writable(written.shard, BASES if extends is None else SEGMENTS):
-                raise ValueError(f"{written.name} is none of the rank's free buffers")
+                raise ValueError(f"{written.name} is not one of the rank's free buffers")
             there = store.buffers.written(written.name)
             if not 0 < written.length <= there:
                 raise ValueError(f"{written.name} has {there} bytes, not {written.length}")
@@ -91,7 +91,7 @@ class ShardSealer:
             if extends is not None:
                 held = store.sealed([written.shard], generation.incarnation)
                 if extends not in held or extends >= generation:
-                    raise ValueError(f"what the segment follows is not here: {extends.name}")
+                    raise ValueError(f"the segment extends {extends.name}, which is not on this node")
                 before = held[extends][written.shard]
             store.sealing.add(written.name)
             return before
@@ -107,9 +107,9 @@ class ShardSealer:
         def keep(store: ShardStore) -> None:
             store.sealing.discard(written.name)
             if store.incarnation != generation.incarnation:
-                raise ValueError("a later incarnation has begun")
+                raise ValueError("a later incarnation has started")
             if before is not None and not store.holds(before):
-                raise ValueError("what the segment follows is not here any more")
+                raise ValueError("the shard that the segment extends was dropped")
             store.seal(manifest, written.name, written.metadata)
 
         await self._access.use_in_turn(keep)

@@ -1,14 +1,15 @@
-"""The store of one job's shards in a node's memory: shards of its own ranks, copies of others', commits.
+"""The store of one job's shards in a node's memory: shards of its own ranks, copies of other nodes' shards,
+and commits.
 
-    buffers/<name>          the buffers that the ranks write their shards into (buffers.py)
-    files/<id>            all other shards, whole: copies, what was fetched
+    buffers/<name>        the buffers that the ranks write their shards into (buffers.py)
+    files/<id>            complete shards that are in no buffer: copies and fetched shards
     manifests/<id>        the record of a shard in such a file, or in the buffer that the record names
-    records/, branches/   what was committed, where incarnations started
-    state.json            watermarks, incarnation
+    records/, branches/   committed generations, and where incarnations started
+    state.json            watermarks and incarnation
 
-All of it lies in the job's tmpfs: it outlives the agent, and goes with the node. Nothing is synced; every
-text is written to another name first. A buffer that no record names is empty or being written, so a save that
-breaks off leaves nothing.
+Everything is in the job's tmpfs: it outlives the agent but not the node. Nothing is synced; each text is
+written under a temporary name and renamed. A buffer without a record is empty or being written, so an
+interrupted save leaves nothing.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Branch, Inventory, MalformedError, Manifest, Record
 
 MAX_WITHDRAWN = 128
-"""Shards that are remembered as withdrawn; of more, the oldest stay with their hosts until a later generation
-takes their place there.
+"""Maximum withdrawn shards that are remembered. Older ones stay with their hosts until a later generation
+replaces them there.
 """
 _FOLDERS = ("buffers", "files", "manifests", "records", "branches")
 
 
 class ShardStore:
-    """Blocking, and not to be used by two threads at once."""
+    """The shards of one job. All methods block and are not thread-safe."""
 
     def __init__(self, folder: Path) -> None:
-        """Read what an earlier agent left. OSError when the folder cannot be used."""
+        """Read what an earlier agent left. OSError if the folder cannot be used."""
         self._folder = folder
         for name in _FOLDERS:
             (folder / name).mkdir(mode=0o700, exist_ok=True)
@@ -51,73 +52,73 @@ class ShardStore:
         self.branches: dict[int, Branch] = {}
         self.marks: dict[Tier, Generation] = {}
         self.incarnation = 0
-        """The latest incarnation this node has a part in."""
+        """The latest incarnation that started on this node."""
         self.seen = 0
-        """The latest incarnation that has asked for an inventory: nothing is committed for earlier ones."""
+        """The latest incarnation that has read the inventory. Earlier ones cannot commit here any more."""
         self.slot_token = ""
-        """The newest slot token by which anything came here."""
+        """The newest slot token of anything stored here."""
         self.sealing: set[str] = set()
-        """Buffers whose digests are being computed: nobody writes there."""
+        """Buffers whose digests are being computed and that must not be written."""
         self.withdrawn: list[str] = []
-        """Shards of this node's own ranks that were given up in this incarnation."""
+        """Ids of this node's own shards that were given up in this incarnation."""
         self._shards: dict[str, ShardRecord] = {}
-        """The shards that are here, whole, by the id of their manifest."""
+        """Complete shards by manifest id."""
         self._recover()
 
     # Inventory.
 
     @property
     def manifests(self) -> dict[str, Manifest]:
-        """A snapshot of the manifests of all shards that are here, by id."""
+        """A snapshot of the manifests of all complete shards, by id."""
         return {key: one.manifest for key, one in self._shards.items()}
 
     @property
     def inventory(self) -> Inventory:
-        """A snapshot of what is known and held."""
+        """A snapshot of all records, branches and manifests."""
         return Inventory(dict(self.records), dict(self.branches), self.manifests)
 
     @property
     def owners(self) -> set[str]:
-        """Ranks, of this incarnation or of an earlier one, whose buffers hold a shard."""
+        """Ranks of any incarnation whose buffers hold a shard."""
         return {owner_of(name)[0] for name in self._used()}
 
     @property
     def unbuffered_bytes(self) -> int:
-        """Bytes of all shards that lie in no buffer, those on their way included."""
+        """Bytes of all shards that are in no buffer, including shards in transfer."""
         sizes = {key: one.manifest.size for key, one in self._shards.items() if not one.buffer}
         sizes |= {one.manifest.id: one.manifest.size for one in self.incoming}
         return sum(sizes.values())
 
     def unbuffered_bytes_with(self, manifest: Manifest) -> int:
-        """Return `room` as it is once this shard is on its way."""
+        """Return `unbuffered_bytes` as if this shard were in transfer too."""
         known = manifest.id in self._shards or manifest.id in self.incoming
         return self.unbuffered_bytes + (0 if known else manifest.size)
 
     @property
     def known(self) -> set[str]:
-        """The shards that are here, or on their way."""
+        """Ids of shards that are complete or in transfer."""
         return {*self._shards, *(one.manifest.id for one in self.incoming)}
 
     @property
     def given_up(self) -> set[str]:
-        """Shards that were withdrawn: no watermark will come to stand on them."""
+        """Ids of withdrawn shards: no watermark will ever need them."""
         return {key for key, one in self._shards.items() if one.given_up}
 
     def holds(self, key: str) -> bool:
-        """Return whether a shard is here, whole."""
+        """Return True if a shard is complete on this node."""
         return key in self._shards
 
     def manifest(self, key: str) -> Manifest | None:
-        """Return a shard's manifest; None when the shard is not here."""
+        """Return a shard's manifest; None if the shard is not complete on this node."""
         one = self._shards.get(key)
         return one.manifest if one is not None else None
 
     def metadata(self, key: str) -> ShardMetadata | None:
-        """Return the report that came with a shard of this node's own ranks; None for any other shard."""
+        """Return the rank's report with a shard of this node; None for a copy or a fetched shard."""
         return self._shards[key].metadata
 
     def extended(self, key: str) -> bool:
-        """Return whether a shard that is here, or on its way, extends this one."""
+        """Return True if a shard that is complete or in transfer extends this one."""
         manifests = (one.manifest for shards in (self._shards.values(), self.incoming) for one in shards)
         return any(one.extends == key for one in manifests)
 
@@ -126,11 +127,10 @@ class ShardStore:
     def reserve(
         self, owner: str, count: int, size: int, owners: Collection[str] = (), kind: str = BASES
     ) -> list[str]:
-        """Give a rank so many buffers of so many bytes. ShareExhausted when they do not fit; nothing is changed then,
-        except that unused buffers are freed.
+        """Give a rank so many buffers of so many bytes. On ShareExhausted nothing changes, except that
+        unused buffers are freed.
 
-        `owners`: all ranks that use buffers now. A buffer that another rank left, and that holds nothing
-        needed, is removed.
+        `owners`: all ranks that use buffers. Buffers of other ranks that hold nothing needed are removed.
         """
         names = [f"{owner}-{kind}{number}" for number in range(count)]
         self.buffers.remove_unused({owner, *owners}, self.sealing.union(self._used()))
@@ -148,13 +148,13 @@ class ShardStore:
         buffer: str,
         metadata: ShardMetadata = ShardMetadata(1, "", ""),  # noqa: B008 - immutable
     ) -> None:
-        """Keep a shard that a rank has written into a buffer: from now on nobody writes there."""
+        """Record a shard that a rank has written. From now on nobody may write its buffer."""
         if buffer in self._used():
             raise ValueError(f"buffer {buffer} holds another shard")
         self._keep(ShardRecord(manifest, buffer, metadata))
 
     def sealed(self, shards: Collection[str], incarnation: int) -> dict[Generation, dict[str, str]]:
-        """Return the generations of an incarnation for which these shards were sealed here: ids by shard."""
+        """Return the generations of an incarnation of which these shards were sealed here: ids by shard."""
         found: dict[Generation, dict[str, str]] = {}
         for key, record in self._shards.items():
             one = record.manifest
@@ -165,27 +165,32 @@ class ShardStore:
     # Shards that will not be committed.
 
     def give_up(self, keys: Iterable[str], withdraw: bool = True) -> None:
-        """Let shards of this node's own ranks go with the next `collect`. `withdraw`: notify their hosts."""
+        """Give up shards of this node's ranks: the next `collect` drops them. `withdraw`: withdraw their
+        copies too.
+        """
         mine = [key for key in keys if key in self._shards and self._shards[key].buffer]
         if withdraw:
             self.withdrawn = [*dict.fromkeys([*self.withdrawn, *mine])][-MAX_WITHDRAWN:]
-            with contextlib.suppress(OSError):  # without room for it the copies wait for a later generation
+            # if the state does not fit, the copies stay until a later generation replaces them
+            with contextlib.suppress(OSError):
                 self._save_state()
         for key in mine:
             self._shards[key].given_up = True
 
     def absent(self) -> list[str]:
-        """Return the withdrawn shards that are gone: nothing that is kept here extends them."""
+        """Return the withdrawn shards that were dropped. A shard that another one extends is not dropped
+        yet.
+        """
         return [key for key in self.withdrawn if key not in self._shards]
 
     def copies_from(self, node: str) -> set[str]:
-        """Return the shards, whole or on their way, that a node counts on as its copies."""
+        """Return the ids of a node's copies here, complete or in transfer."""
         whole = {key for key, one in self._shards.items() if one.copy_of == node}
         return whole | {one.manifest.id for one in self.incoming if one.copy_of == node}
 
     def release_copies(self, keys: Iterable[str]) -> None:
-        """Let copies that nobody counts on any more go with the next `collect`, unless a watermark stands on
-        them or another shard extends them.
+        """Release copies that their node has withdrawn. The next `collect` drops them, unless a watermark
+        needs them or another shard extends them.
         """
         for key in keys:
             if key in self._shards:
@@ -193,12 +198,13 @@ class ShardStore:
             elif not self.extended(key):
                 self.incoming.drop(key)
 
-    # Shards that come from elsewhere, chunk by chunk.
+    # Shards in transfer to this node.
 
     def expect(self, manifest: Manifest, copy_of: str = "") -> list[int]:
-        """Make room for a shard that is about to be sent. Return the chunks that no shard here has, by index.
+        """Allocate memory for an announced shard. Return the indexes of the chunks that no shard here has.
+        ShareExhausted.
 
-        `copy_of`: the node that counts on the shard as its copy. ShareExhausted when it does not fit.
+        `copy_of`: the node whose copy the shard is; empty for a fetched shard.
         """
         known = self._shards.get(manifest.id)
         if known is None:
@@ -208,7 +214,7 @@ class ShardStore:
         return []
 
     def admit(self, key: str) -> None:
-        """Keep a shard whose chunks have all been put. Damaged when one is missing."""
+        """Keep a shard whose chunks have all arrived. Damaged if one is missing."""
         if key in self._shards:
             return
         incoming = self.incoming.finish(key, self._file(key))
@@ -217,15 +223,15 @@ class ShardStore:
     # All shards.
 
     def path(self, key: str) -> Path:
-        """Return the file that begins with a shard's bytes. KeyError when the shard is not here."""
+        """Return the file whose first bytes are the shard. KeyError if the shard is not complete here."""
         buffer = self._shards[key].buffer
         return self.buffers.path(buffer) if buffer else self._file(key)
 
     def read(self, key: str, index: int) -> bytes:
-        """Return a chunk's bytes. Damaged when they are not here or not as they were."""
+        """Return a chunk's bytes. Damaged if they are missing or damaged."""
         manifest = self.manifest(key)
         if manifest is None or not 0 <= index < len(manifest.chunks):
-            raise Damaged(f"shard {key} is not here")
+            raise Damaged(f"shard {key} is not on this node")
         chunk = manifest.chunks[index]
         with self.path(key).open("rb") as file:
             data = os.pread(file.fileno(), chunk.length, sum(one.length for one in manifest.chunks[:index]))
@@ -242,7 +248,7 @@ class ShardStore:
             self._file(key).unlink(missing_ok=True)
 
     def collect(self, pinned: Collection[str] = ()) -> retention.Garbage:
-        """Drop what is not needed any more, and return it. `pinned`: shards that are being read."""
+        """Drop everything that is not needed, and return it. `pinned`: ids of shards that are in use."""
         garbage = retention.memory_garbage(self.inventory, self.marks, self.incarnation, self.given_up)
         floor = self.marks.get(Tier.PEER)
         for incoming in self.incoming:
@@ -263,17 +269,17 @@ class ShardStore:
     # Commits and incarnations.
 
     def add_record(self, record: Record) -> None:
-        """Write down that a generation was committed."""
+        """Write the record of a committed generation."""
         write_atomic(self._folder / "records" / record.generation.name, records.seal(record.text))
         self.records[record.generation] = record
 
     def add_branch(self, branch: Branch) -> None:
-        """Write down that an incarnation begins, or where it started."""
+        """Write that an incarnation starts, or where it started."""
         write_atomic(self._folder / "branches" / str(branch.incarnation), records.seal(branch.text))
         self.branches[branch.incarnation] = branch
 
     def start_incarnation(self, incarnation: int, marks: dict[Tier, Generation]) -> None:
-        """Let an incarnation go on from these watermarks."""
+        """Start an incarnation with these watermarks."""
         if incarnation != self.incarnation:
             self.withdrawn = []
         self.incarnation, self.marks = incarnation, dict(marks)
@@ -281,22 +287,22 @@ class ShardStore:
         self._save_state()
 
     def record_seen(self, incarnation: int) -> None:
-        """Note that an incarnation has asked for an inventory."""
+        """Record that an incarnation has read the inventory."""
         if incarnation > self.seen:
             self.seen = incarnation
             self._save_state()
 
     def set_slot_token(self, slot_token: str) -> None:
-        """Note the slot token by which the shards lie here."""
+        """Record the slot token of the shards here."""
         self.slot_token = slot_token
         self._save_state()
 
     def advance(self, tier: Tier, generation: Generation) -> None:
-        """Move a tier's watermark: the generation is whole there."""
+        """Advance a tier's watermark to a generation that is complete there."""
         self.marks = retention.advance(self.marks, tier, generation)
         self._save_state()
 
-    # Inside.
+    # Helpers.
 
     def _file(self, key: str) -> Path:
         return self._folder / "files" / key
@@ -349,7 +355,7 @@ class ShardStore:
                 branch = records.branch(records.unseal(data))
                 if str(branch.incarnation) == path.name:
                     self.branches[branch.incarnation] = branch
-        # A shard on its way to an earlier agent is sent again.
+        # A shard in transfer to an earlier agent is sent again.
         for path in (self._folder / "files").iterdir():
             if path.name not in self._shards:
                 path.unlink(missing_ok=True)
@@ -357,7 +363,7 @@ class ShardStore:
             state = json.loads(records.unseal((self._folder / "state.json").read_bytes()))
             self.incarnation, self.seen = int(state["incarnation"]), int(state["seen"])
             self.marks = {Tier(tier): Generation(*pair) for tier, pair in state["marks"].items()}
-            # An agent that ended before it had given something up goes on with it.
+            # `given_up` is not stored, so shards that an earlier agent was about to drop are in use again.
             self.slot_token = str(state.get("slotToken", ""))
             self.withdrawn = [key for key in state.get("withdrawn", ()) if key not in self._shards]
 

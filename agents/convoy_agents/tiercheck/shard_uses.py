@@ -1,4 +1,4 @@
-"""The uses for which shards stay in a node's memory although no watermark stands on them."""
+"""Uses that keep shards in a node's memory although no watermark needs them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ class ShardUse:
     """The uses of one shard."""
 
     pinned: bool = False
-    """The shard is being read."""
+    """True while the shard is being read for a restore."""
     claimed: bool = False
-    """Other nodes count on the shard as their copy, whatever else it was fetched for."""
+    """True if the shard is another node's copy, even if it was fetched for something else."""
     uploads: int = 0
-    """Uploads to a store that want the shard."""
+    """Number of uploads to a store that need the shard."""
 
 
 class ShardUses:
-    """The uses of all shards of a job, by id.
-
-    The event loop uses it, and so do the threads that work with the ShardStore.
+    """The uses of all shards of a job, by id. Thread-safe: the event loop and the ShardStore's threads use
+    it.
     """
 
     def __init__(self) -> None:
@@ -34,22 +33,22 @@ class ShardUses:
 
     @property
     def pinned(self) -> set[str]:
-        """Shards that are being read."""
+        """Ids of shards that are being read."""
         return self._select(lambda use: use.pinned)
 
     @property
     def claimed(self) -> set[str]:
-        """Shards that other nodes count on."""
+        """Ids of shards that are other nodes' copies."""
         return self._select(lambda use: use.claimed)
 
     @property
     def uploading(self) -> set[str]:
-        """Shards on their way to a store."""
+        """Ids of shards that are being uploaded."""
         return self._select(lambda use: use.uploads > 0)
 
     @property
     def needed(self) -> set[str]:
-        """Shards that are being read, or are on their way to a store."""
+        """Ids of shards that are being read or uploaded."""
         return self._select(lambda use: use.pinned or use.uploads > 0)
 
     def pin(self, keys: Iterable[str]) -> None:
@@ -59,21 +58,21 @@ class ShardUses:
                 self._use(key).pinned = True
 
     def unpin_all(self) -> None:
-        """Let go of all shards that were read."""
+        """Release all shards that were kept for reading."""
         with self._lock:
             for use in self._uses.values():
                 use.pinned = False
             self._remove_unused()
 
     def claim(self, key: str) -> None:
-        """Note that another node counts on a shard."""
+        """Record that a shard is another node's copy."""
         with self._lock:
             self._use(key).claimed = True
 
     def release_claims(self, known: Collection[str]) -> None:
-        """End the claims on all shards but the `known` ones and those that are being read.
+        """End all claims except those on `known` shards and on shards that are being read.
 
-        A shard that is being read may be damaged, and fetched once more: others count on it as before.
+        A shard that is being read may be damaged and fetched again. It stays another node's copy meanwhile.
         """
         with self._lock:
             for key, use in self._uses.items():
@@ -94,7 +93,7 @@ class ShardUses:
                 self._use(key).uploads += 1
 
     def end_upload(self, keys: Iterable[str]) -> None:
-        """Keep shards for one upload less."""
+        """Release shards of one upload."""
         with self._lock:
             for key in keys:
                 use = self._use(key)

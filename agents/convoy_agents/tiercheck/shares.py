@@ -1,7 +1,7 @@
-"""What a job's memory on this node was given out for: so many bytes for each purpose, written down beside it.
+"""The bytes of a job's memory by purpose, and their file beside the shards.
 
-Who finds that damaged, or lost, counts what lies there: the next agent has to give the memory the size that
-it has already, or one that is larger.
+If the file is damaged or lost, the existing files are measured instead: the next agent must give the job at
+least the memory that it uses already.
 """
 
 from __future__ import annotations
@@ -18,41 +18,47 @@ from convoy_agents.tiercheck.memory import write_atomic
 from convoy_controllers.checkpoint import records
 
 OVERHEAD = 8 * 1024 * 1024
-"""For records and the file system itself."""
+"""Bytes for records and for the file system itself."""
 OTHERS = "shards of others"
-"""What room is reserved for beside the slots: copies, and what is fetched to be read."""
+"""Purpose of memory beside the buffers: copies and fetched shards."""
 BUFFERS = "buffers of "
-"""Before the kind of slots and the rank."""
+"""Prefix of the purposes of buffers; the kind and the rank follow."""
 FILE = "shares.json"
 
 log = structlog.get_logger()
 
 
 def whole(shares: Mapping[str, int]) -> int:
-    """Bytes for these purposes, with manifests, of some 50 bytes for each chunk of 4 MiB, and records."""
+    """Return the bytes of the whole share: these purposes, records, and manifests at about 50 bytes per
+    chunk of 4 MiB.
+    """
     size = sum(shares.values())
     return size + size // 8192 + OVERHEAD
 
 
 def write(folder: Path, shares: Mapping[str, int]) -> None:
-    """All of it or nothing. OSError."""
+    """Write the file atomically. OSError."""
     write_atomic(folder / FILE, records.seal(json.dumps(shares).encode()))
 
 
 def read(folder: Path) -> dict[str, int]:
-    """What was written last; where that cannot be read, what lies there. OSError when nothing can be read."""
+    """Return the bytes by purpose. If the file cannot be read, measure the shards instead. OSError."""
     try:
         found = json.loads(records.unseal((folder / FILE).read_bytes()))
         return {str(purpose): int(share) for purpose, share in found.items()}
     except (OSError, ValueError, AttributeError, TypeError) as error:
         shares = measure(folder)
         if sum(shares.values()):
-            log.warning("what memory was given out for is counted anew", folder=folder.name, why=str(error))
+            log.warning(
+                "the record of the job's memory cannot be read; measuring it instead",
+                folder=folder.name,
+                why=str(error),
+            )
         return shares
 
 
 def measure(folder: Path) -> dict[str, int]:
-    """The bytes that lie there, by purpose. OSError."""
+    """Return the bytes of the existing files, by purpose. OSError."""
     found: dict[str, int] = {}
     for path in _files(folder / "buffers"):
         owner, kind = owner_of(path.name)
@@ -67,5 +73,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _pages(path: Path) -> int:
-    """Bytes, of which a rank cannot have made more than there are, as it can of a file's length."""
+    """Return the allocated bytes of a file (`st_blocks` x 512). Unlike the length, a sparse file cannot
+    inflate it.
+    """
     return path.stat().st_blocks * 512

@@ -1,4 +1,4 @@
-"""By what right other agents ask for a job's memory."""
+"""The check of the slot tokens by which other agents use a job's memory."""
 
 from __future__ import annotations
 
@@ -13,26 +13,29 @@ from convoy_agents.wire.slot_tokens import InvalidSlotToken, SlotToken
 
 
 class SlotTokenCheck:
-    """As callers show them to this agent."""
+    """Checks the slot tokens of callers."""
 
     def __init__(self, enrolment: Enrolment) -> None:
         self._enrolment = enrolment
 
     async def require(self, token: str, job_uid: str, context: Any) -> SlotToken:
-        """The caller's for a job, in whichever incarnation. Aborts UNAUTHENTICATED for who is no agent,
-        PERMISSION_DENIED for one whose node has no slot by it, UNAVAILABLE while this agent has no identity
-        itself.
+        """Return the caller's slot token for a job, of any incarnation, or abort the call.
+
+        UNAUTHENTICATED if the caller is no agent. PERMISSION_DENIED if the token is invalid or not of the
+        caller's node. UNAVAILABLE while this agent has no valid certificate.
         """
         node = await agent_of(context)
         identity = self._enrolment.current
         authority = identity.authority if identity else b""
         if not authority:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "this agent's own certificate has run out")
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, "this agent's own certificate has expired; try again later"
+            )
         try:
             slot_token = slot_tokens.read(token, authority)
         except InvalidSlotToken as error:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
         if (slot_token.job_uid, slot_token.node) != (job_uid, node):
-            text = f"the slot token is not of job {job_uid}, or not of node {node}"
+            text = f"the slot token does not belong to job {job_uid} on node {node}"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         return slot_token

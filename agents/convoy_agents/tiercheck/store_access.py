@@ -1,4 +1,4 @@
-"""Access to a job's ShardStore from the event loop: one user at a time, in a thread where it takes long."""
+"""Access to a job's ShardStore from the event loop: one user at a time, in a thread if work takes long."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class StoreAccess(ABC):
-    """Serialises the users of one ShardStore, and wakes those that wait for a change."""
+    """Serialises the users of one ShardStore, and wakes tasks that wait for a change."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -24,16 +24,16 @@ class StoreAccess(ABC):
 
     @abstractmethod
     async def _open(self) -> ShardStore:
-        """Return the store, which is opened on first use. Called in turn. OSError when there is none."""
+        """Return the store; open it on first use. The caller holds the lock. OSError if there is no store."""
 
     async def use(self, do: Callable[[ShardStore], T]) -> T:
-        """Let `do` work with the store in a thread, nobody else meanwhile. OSError when there is none;
-        BudgetExceeded when the node has no memory for it.
+        """Run `do` on the store in a thread, under the lock. OSError if there is no store; BudgetExceeded
+        if the node has no memory for it.
         """
         return await self.finish(self.use_in_turn(do))
 
     async def use_in_turn(self, do: Callable[[ShardStore], T]) -> T:
-        """Do as `use`, for a caller that goes on to the end."""
+        """Do the same as `use`, for a caller that is never cancelled."""
         async with self._turn:
             store = await self._open()
             found = await asyncio.to_thread(do, store)
@@ -41,7 +41,7 @@ class StoreAccess(ABC):
         return found
 
     async def use_quietly(self, do: Callable[[ShardStore], T]) -> T:
-        """Do as `use`, for a change that nobody waits for."""
+        """Do the same as `use`, without waking waiting tasks."""
         return await self.finish(self._quietly(do))
 
     async def _quietly(self, do: Callable[[ShardStore], T]) -> T:
@@ -50,13 +50,13 @@ class StoreAccess(ABC):
             return await asyncio.to_thread(do, store)
 
     async def inspect(self, do: Callable[[ShardStore], T]) -> T:
-        """Return what `do` sees, quickly and without changing anything. OSError as `use`."""
+        """Return the result of `do`, which must be quick and change nothing. OSError as `use`."""
         async with self._turn:
             return do(await self._open())
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Work to the end, even if the caller is cancelled: a thread cannot be called back, and half-done
-        work must not be believed to be done.
+        """Run `work` to its end, even if the caller is cancelled: a thread cannot be interrupted, and
+        half-done work must not be taken for done.
         """
         task = asyncio.create_task(work)
         self._under_way.add(task)
@@ -66,18 +66,20 @@ class StoreAccess(ABC):
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # the caller has received it, and nobody else needs to
+            task.exception()  # the caller gets the exception through the shield
 
     async def changed(self) -> None:
-        """Wake those that wait for a change."""
+        """Wake tasks that wait for a change."""
         async with self._changed:
             self._changed.notify_all()
 
     async def until(self, holds: Callable[[ShardStore], T | None], seconds: float) -> T | None:
-        """Return what `holds` gives as soon as it gives something; None when it does not in time."""
+        """Return the first result of `holds` that is not None, checked after each change; None after so
+        many seconds.
+        """
         deadline = time.monotonic() + seconds
         while True:
-            # Before `holds` runs: a change after it is not missed.
+            # Lock before `holds` runs, so that a change after it is not missed.
             async with self._changed:
                 found = await self.inspect(holds)
                 left = deadline - time.monotonic()

@@ -1,4 +1,4 @@
-"""What this node says of a job's memory here to whoever forms an incarnation of it."""
+"""Surveys: this node's report on a job's memory to the agent that forms an incarnation."""
 
 from __future__ import annotations
 
@@ -19,26 +19,30 @@ log = structlog.get_logger()
 
 
 class Surveys:
-    """`pods`: of this node, as they are now."""
+    """The surveys of one node. `pods`: returns the current states of its pods."""
 
     def __init__(self, memory_manager: MemoryManager, pods: Callable[[], Iterable[PodState]]) -> None:
         self._memory_manager = memory_manager
         self._pods = pods
 
     def plan(self, job_uid: str) -> Assignment | None:
-        """The newest assignment of the job to a pod of this node; of several the one of the lowest slot."""
+        """Return the newest assignment of the job to a pod of this node; if there are several, that of the
+        lowest slot.
+        """
         plans = [one.assignment for one in self._pods() if one.assignment]
         mine = [plan for plan in plans if plan.job_uid == job_uid]
         return max(mine, key=lambda plan: (plan.incarnation, -plan.slot), default=None)
 
     def current_plan(self, plan: Assignment) -> Assignment:
-        """The same plan as it is now: the hub may have told it again, by another authority."""
+        """Return the current version of an assignment: the hub may have sent it again with another
+        authority's slot token.
+        """
         now = self.plan(plan.job_uid)
         return now if now is not None and now.incarnation == plan.incarnation else plan
 
     async def renew_slot_token(self, job_memory: JobMemory) -> None:
-        """What lies here by a slot token of another authority lies here by this one's, as soon as the job has a
-        slot here by one.
+        """Replace the slot token of the job's memory once a token of another authority has come for a slot
+        on this node.
         """
         plan = self.plan(job_memory.job_uid)
         if (
@@ -53,8 +57,8 @@ class Surveys:
                 log.warning("slot token not renewed", job=plan.job, why=str(error))
 
     async def survey(self, job_uid: str, incarnation: int, member: bool) -> Surveyed:
-        """All that is held. From then on earlier incarnations are refused here: nobody commits behind the
-        back of who has looked. OSError.
+        """Return the inventory of the job, and refuse earlier incarnations from then on, so that no commit
+        happens behind the surveyor's back. OSError.
         """
         plan = self.plan(job_uid)
         known = plan.incarnation if plan else 0

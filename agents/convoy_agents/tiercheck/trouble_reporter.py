@@ -1,4 +1,4 @@
-"""When people are told that what a job saves does not get where it should."""
+"""Reports of trouble with a job's checkpoints, and when people are notified of it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from convoy_agents.tiercheck.troubles import Cause, Kind, Troubles, by_kind, wit
 from convoy_controllers.checkpoint.generation import Generation
 
 REPORT_AFTER_SECONDS = 30.0
-"""For which a store, or a node that is to keep copies, may stumble before anybody is told; what waiting does
-not mend is told at once.
+"""Seconds for which a store or a host of copies may fail before that is reported. Permanent errors are
+reported at once.
 """
 
 ReportTroubles = Callable[[str, int, Mapping[str, str]], None]
-"""(pod uid, incarnation, message by kind): all that is wrong now. Called when that is news."""
+"""A callback (pod uid, incarnation, message by kind) with all current troubles. Called when they change."""
 
 _RECORDS = Cause(Kind.NO_MEMORY, "records")
 _LOST = Cause(Kind.LOST)
@@ -31,13 +31,15 @@ class _Pod:
     incarnation: int
     troubles: Troubles = field(default_factory=dict)
     store_failed_since: float | None = None
-    """When the store first failed it since a generation got there."""
+    """Time of the store's first failure since the last stored generation."""
     copy_failed_since: dict[tuple[str, str], float] = field(default_factory=dict)
-    """By node and shard: when that node first did not take that copy."""
+    """Time of the first failure of each copy, by node and shard."""
 
 
 class TroubleReporter:
-    """Of the pods of one node. Each incarnation begins without any; an earlier one is not heard any more."""
+    """The troubles of the pods of one node. Each incarnation starts without any; reports on earlier ones
+    are ignored.
+    """
 
     def __init__(self, report: ReportTroubles, clock: Callable[[], float] = time.monotonic) -> None:
         self._report = report
@@ -45,31 +47,35 @@ class TroubleReporter:
         self._pods: dict[str, _Pod] = {}
 
     def memory_refused(self, plan: Assignment, rank: int, what: str, why: str) -> None:
-        """Something of a rank's, such as its slots, does not fit into the node's memory."""
+        """Report that a rank's request for memory, such as its buffers, was refused."""
         self._set(plan, Cause(Kind.NO_MEMORY, what, rank), f"rank {rank}: {why}")
 
     def memory_granted(self, plan: Assignment, rank: int, what: str) -> None:
-        """It does."""
+        """Report that the rank has that memory."""
         self._set(plan, Cause(Kind.NO_MEMORY, what, rank), "")
 
     def record_not_written(self, plan: Assignment, generation: Generation, error: OSError) -> None:
-        """The node's memory does not take a record."""
-        self._set(plan, _RECORDS, f"{generation.name} is not written down: {error.strerror or error}")
+        """Report that the node's memory has no space for a record."""
+        self._set(
+            plan,
+            _RECORDS,
+            f"{generation.name}: its record cannot be written to memory: {error.strerror or error}",
+        )
 
     def record_written(self, plan: Assignment) -> None:
-        """It has taken one."""
+        """Report that a record was written."""
         self._set(plan, _RECORDS, "")
 
     def checkpoints_lost(self, plan: Assignment, why: str) -> None:
-        """There were checkpoints, and the incarnation begins without. That stays so."""
+        """Report that the incarnation starts without the checkpoints that existed. This trouble stays."""
         self._set(plan, _LOST, why)
 
     def inexact(self, plan: Assignment, rank: int, what: str) -> None:
-        """A rank's journal did not make again what the training had made. Nobody says when it does."""
+        """Report that a rank's journal replay did not reproduce the training's state. This trouble stays."""
         self._set(plan, Cause(Kind.INEXACT, "journal", rank), f"rank {rank}: {what}")
 
     def not_stored(self, plan: Assignment, generation: Generation, error: StoreError) -> None:
-        """The store does not take a shard, or the record. What is missing there is sent again."""
+        """Report that the store did not accept a shard or the record. Missing objects are sent again."""
         pod = self._pod(plan)
         if pod is None:
             return
@@ -78,23 +84,23 @@ class TroubleReporter:
             pod.store_failed_since = now
         passing = error.retriable or isinstance(error, Missing)
         if not passing or now - pod.store_failed_since >= REPORT_AFTER_SECONDS:
-            self._set(plan, _STORE, f"{generation.name}: {error}; it is tried again")
+            self._set(plan, _STORE, f"{generation.name}: {error}; the upload is tried again")
 
     def upload_failed(self, plan: Assignment, generation: Generation, error: BaseException) -> None:
-        """An upload has ended before all shards were there, and is not tried again."""
+        """Report that an upload ended before all shards were stored, and is not retried."""
         why = str(error) or type(error).__name__
         do = "; if that happens again, test the node's memory" if isinstance(error, Damaged) else ""
-        self._set(plan, _SHARD, f"{generation.name}: {why}; the next generation is sent instead{do}")
+        self._set(plan, _SHARD, f"{generation.name}: {why}; the next generation is uploaded instead{do}")
 
     def stored(self, plan: Assignment) -> None:
-        """A generation is there, whatever became of those before."""
+        """Report that a generation is in the store. This ends troubles of earlier generations too."""
         if (pod := self._pod(plan)) is not None:
             pod.store_failed_since = None
         self._set(plan, _STORE, "")
         self._set(plan, _SHARD, "")
 
     def not_copied(self, plan: Assignment, host: str, key: str, why: str) -> None:
-        """A node does not take a shard's copy, or does not answer. It is tried again."""
+        """Report that a node does not accept a shard's copy, or does not answer. The copy is retried."""
         pod = self._pod(plan)
         if pod is None:
             return
@@ -104,7 +110,9 @@ class TroubleReporter:
             self._set(plan, Cause(Kind.NOT_COPIED, host), why)
 
     def copied(self, plan: Assignment, host: str) -> None:
-        """A node has all its copies of a generation, whatever became of those before."""
+        """Report that a node has all its copies of a generation. This ends troubles of earlier generations
+        too.
+        """
         if (pod := self._pod(plan)) is not None:
             pod.copy_failed_since = {
                 key: since for key, since in pod.copy_failed_since.items() if key[0] != host
@@ -112,19 +120,19 @@ class TroubleReporter:
         self._set(plan, Cause(Kind.NOT_COPIED, host), "")
 
     def not_restored(self, plan: Assignment, why: str) -> None:
-        """The ranks wait for the store to begin: what is newest may be there alone."""
+        """Report that the ranks wait for the store, because the newest checkpoint may be only there."""
         self._set(plan, _RESTORE, why)
 
     def restorable(self, plan: Assignment) -> None:
-        """It is known what they begin with."""
+        """Report that the restore is decided."""
         self._set(plan, _RESTORE, "")
 
     def drop_pod(self, uid: str) -> None:
-        """The pod left."""
+        """Drop the troubles of a pod that left."""
         self._pods.pop(uid, None)
 
     def _pod(self, plan: Assignment) -> _Pod | None:
-        """What is known of the pod in this incarnation; None when a later one has begun."""
+        """Return the troubles of the pod in this incarnation; None if a later one has started."""
         pod = self._pods.get(plan.pod_uid)
         if pod is None or pod.incarnation < plan.incarnation:
             pod = self._pods[plan.pod_uid] = _Pod(plan.incarnation)

@@ -1,4 +1,4 @@
-"""What is wrong with a pod's checkpoints: a table by cause, each of which ends by itself. Pure."""
+"""The table of troubles with a pod's checkpoints, by cause. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Kind(StrEnum):
-    """What it means for the job, as hub.proto has it."""
+    """The kinds of trouble, as in hub.proto."""
 
     NO_MEMORY = "NO_MEMORY"
     LOST = "LOST"
@@ -19,22 +19,22 @@ class Kind(StrEnum):
 
 
 class Cause(NamedTuple):
-    """What ends together."""
+    """The cause of a trouble. A cause has at most one message."""
 
     kind: Kind
     source: str = ""
-    """Where it comes from when a pod can have several of the kind."""
+    """Where the trouble comes from, if a pod can have several of one kind."""
     rank: int = 0
-    """Whose it is, of what ranks have each by themselves."""
+    """The rank, for troubles that each rank has on its own."""
 
 
 Troubles = Mapping[Cause, str]
-"""What is said of each."""
+"""Messages by cause."""
 
 
 def with_message(known: Troubles, cause: Cause, message: str) -> Troubles:
-    """With this message of the cause, or without the cause when there is none. What is no news gives the very
-    same table.
+    """Return the table with this message of a cause, or without the cause if the message is empty. If
+    nothing changes, the same table is returned.
     """
     if known.get(cause, "") == message:
         return known
@@ -43,7 +43,7 @@ def with_message(known: Troubles, cause: Cause, message: str) -> Troubles:
 
 
 def by_kind(known: Troubles) -> dict[str, str]:
-    """All that is said of each kind, in the order of the causes."""
+    """Return the messages of each kind, joined in the order of their causes."""
     found: dict[str, list[str]] = {}
     for cause in sorted(known):
         found.setdefault(cause.kind.value, []).append(known[cause])

@@ -1,4 +1,4 @@
-"""How a generation's shards get from a node's memory to the job's store."""
+"""Uploads of generations from a node's memory to the job's store."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ from convoy_controllers.checkpoint import retention
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
 UPLOAD_SECONDS = 3600.0
-"""For all slots to bring a generation to the store; then it stays in memory alone."""
+"""Seconds for all slots to upload a generation. After that it stays in memory alone."""
 RECHECK_EVERY = 4
-"""Times that a generation is not committed after which a slot looks whether its shards are still there."""
+"""Number of unfinished commits after which a slot checks whether its shards are still in the store."""
 
 CommitInStore = Callable[[Assignment, JobMemory, Generation], Awaitable[bool | None]]
-"""Asks for the commit in the store: whether the generation stands there; None while that is open."""
+"""Requests the commit in the store. Returns True if the generation is committed there; None if that is
+undecided.
+"""
 
 log = structlog.get_logger()
 
 
 class Uploads:
-    """One at a time for each pod of the node."""
+    """The uploads of one node's pods, one at a time for each pod."""
 
     def __init__(
         self,
@@ -41,32 +43,36 @@ class Uploads:
         commit: CommitInStore,
         is_current: Callable[[Assignment], bool],
     ) -> None:
-        """`is_current`: whether a pod is here, and in the same incarnation still."""
+        """`is_current`: returns True if a pod is on this node and still in the same incarnation."""
         self._remotes = remotes
         self._troubles = troubles
         self._commit = commit
         self._is_current = is_current
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        """By pod."""
+        """Upload tasks by pod uid."""
 
     def start(
         self, plan: Assignment, job_memory: JobMemory, generation: Generation, keys: Collection[str]
     ) -> None:
-        """Brings shards to the store; the pod's last ones, if they are not there yet, give way."""
+        """Start an upload. An unfinished upload of the same pod is cancelled."""
         if (before := self._tasks.pop(plan.pod_uid, None)) is not None:
-            log.warning("upload gives way to the next", job=plan.job, **generation._asdict())
+            log.warning(
+                "unfinished upload cancelled: a newer generation replaces it",
+                job=plan.job,
+                **generation._asdict(),
+            )
             before.cancel()
         task = asyncio.create_task(self._store(plan, job_memory, generation, keys))
         self._tasks[plan.pod_uid] = task
         task.add_done_callback(partial(self._ended, plan, job_memory, generation))
 
     def drop_pod(self, uid: str) -> None:
-        """The pod left."""
+        """Cancel the upload of a pod that left."""
         if uid in self._tasks:
             self._tasks[uid].cancel()
 
     async def close(self) -> None:
-        """Ends every upload."""
+        """Cancel every upload."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -87,14 +93,14 @@ class Uploads:
             exc_info=None if known else error,
             **generation._asdict(),
         )
-        # Memory that is given back while the job ends is no news.
+        # A job that ends releases its memory: that is no trouble.
         if self._is_current(plan) and not job_memory.closed:
             self._troubles.upload_failed(plan, generation, error)
 
     async def _store(
         self, plan: Assignment, job_memory: JobMemory, generation: Generation, keys: Collection[str]
     ) -> None:
-        """Damaged or Stopped when a shard cannot be sent."""
+        """Upload the shards and request the commit. Damaged or Stopped if a shard cannot be sent."""
         started, result = time.monotonic(), "failed"
         deadline = started + UPLOAD_SECONDS
         pause = Backoff(first=1.0, cap=30.0)
@@ -105,7 +111,8 @@ class Uploads:
             while time.monotonic() < deadline and self._is_current(plan):
                 try:
                     if full and not swept:
-                        # What follows a commit otherwise, and without room there is none.
+                        # Garbage is otherwise collected after a commit, and a full store has no space for
+                        # one.
                         swept = True
                         await self._remotes.collect_garbage(plan)
                     if (key := queue.next) is not None:
@@ -116,7 +123,12 @@ class Uploads:
                     stands = await self._commit(plan, job_memory, generation)
                 except StoreError as error:
                     metrics.STORE_ERRORS.inc()
-                    log.warning("shard not uploaded", job=plan.job, why=str(error), **generation._asdict())
+                    log.warning(
+                        "upload to the store failed; retrying",
+                        job=plan.job,
+                        why=str(error),
+                        **generation._asdict(),
+                    )
                     self._troubles.not_stored(plan, generation, error)
                     full = error.full
                 else:
@@ -139,7 +151,7 @@ class Uploads:
 
 
 class UploadQueue:
-    """Which shards are to be sent, one after another. Pure."""
+    """The shards to upload, one after another. Pure."""
 
     def __init__(self, keys: Collection[str]) -> None:
         self._keys = sorted(keys)
@@ -148,16 +160,17 @@ class UploadQueue:
 
     @property
     def next(self) -> str | None:
-        """The one to be sent; None when all are there."""
+        """Id of the shard to upload next; None if all are in the store."""
         return self._keys[self._sent] if self._sent < len(self._keys) else None
 
     def sent(self) -> None:
-        """It is there."""
+        """Record that the next shard is in the store."""
         self._sent += 1
 
     def commit_pending(self) -> None:
-        """The generation is not committed, mostly since other slots are not done yet. But what was brought
-        there may be gone by now: all is looked for now and then, and what is missing sent again.
+        """Record that the generation is not committed yet, usually because other slots still upload. Its
+        objects may have been deleted meanwhile, so all shards are checked again at every
+        RECHECK_EVERY-th call.
         """
         self._opened += 1
         if self._opened % RECHECK_EVERY == 0:
@@ -165,8 +178,8 @@ class UploadQueue:
 
 
 def unfinished(store: ShardStore, plan: Assignment) -> tuple[Generation, set[str]] | None:
-    """What an agent before this one was bringing to the store for a pod: the generation, and its shards with
-    what they extend.
+    """Return the generation that an earlier agent was uploading for a pod, and the ids of its shards with
+    all that they extend; None if there is none.
     """
     there = store.marks.get(Tier.REMOTE)
     for generation in sorted(store.records, reverse=True):

@@ -181,7 +181,7 @@ async def test_an_incarnation_that_loses_everything_begins_anew_and_says_so(
     answer = await (await job.form(2, [(A, one), (C, three)]))[0].restore()
     assert answer["generation"] is None and answer["lost"]
     assert since(before) == {"lost": 1}
-    assert "nobody has shard 1 of gen-1-10" in answer["message"]
+    assert "no node has shard 1 of gen-1-10" in answer["message"]
 
 
 @pytest.mark.parametrize("at_byte", [0, 4 * 2**20, SIZE - 1])
@@ -221,7 +221,7 @@ async def test_what_nobody_can_read_is_passed_over_for_the_older_one(
     told = [pair for found in broken for pair in found]
     second = [await rank.restore(1, told) for rank in again]
     assert [answer["generation"] for answer in second] == [[1, 10], [1, 10]]
-    assert "gen-1-20 is not whole: nobody has shard 1" in second[0]["message"]
+    assert "gen-1-20 is not whole: no node has shard 1" in second[0]["message"]
     for rank in again:
         assert await rank.read("0") == state(10, 0) and await rank.read("1") == state(10, 1)
 

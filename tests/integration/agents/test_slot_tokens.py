@@ -17,7 +17,7 @@ from tests.integration.agents.test_memory import A, B, C, folder, job, saved
 
 from convoy_agents.channels import dial
 from convoy_agents.tiercheck.digest import digest
-from convoy_agents.tiercheck.service import MAX_GIVES, MAX_TAKES
+from convoy_agents.tiercheck.service import MAX_FETCHES, MAX_PUTS
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc, slot_tokens
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import MAX_CHUNK, Chunk, Manifest
@@ -168,14 +168,14 @@ async def test_who_brings_nothing_keeps_nobody_s_copies_out(
         Generation(1, 20), "7", tuple(Chunk(digest(part), len(part)) for part in parts), length
     )
     address, name = f"127.0.0.1:{one.agent.peer_port}", terms.agent_server_name("one")
-    own, limits = one.settings.ca_file.read_bytes(), one.agent._peer_server._services.shards._gives
+    own, limits = one.settings.ca_file.read_bytes(), one.agent._peer_server._services.shards._puts
     async with dial(address, name, own, hub.authority.identity("three")) as channel:
         stub = hub_pb2_grpc.ShardsStub(channel)
-        silent = [stub.Put() for _ in range(2 * MAX_GIVES)]
+        silent = [stub.Put() for _ in range(2 * MAX_PUTS)]
         for call in silent:
             await call.wait_for_connection()
         assert (await offer(mine, 1, endless)(stub)).decision == hub_pb2.OfferReply.WANTED
-        stalled = [stub.Put() for _ in range(2 * MAX_GIVES)]
+        stalled = [stub.Put() for _ in range(2 * MAX_PUTS)]
         for call in stalled:
             piece = hub_pb2.Piece(job_uid=JOB, id=endless.id, index=0, data=parts[0], slot_token=mine)
             await call.write(piece)
@@ -201,7 +201,7 @@ async def test_a_copy_ends_with_the_certificate_of_who_brings_it(
         assert (await offer(mine, 1, copy)(stub)).decision == hub_pb2.OfferReply.WANTED
         call = stub.Put()
         await call.write(hub_pb2.Piece(job_uid=JOB, id=copy.id, index=0, data=parts[0], slot_token=mine))
-        limits = one.agent._peer_server._services.shards._gives
+        limits = one.agent._peer_server._services.shards._puts
         await eventually(lambda: "three" in limits._nodes and limits._nodes["three"].users == 1)
         await eventually(lambda: time.time() > stolen.expires)
         await call.write(hub_pb2.Piece(index=1, data=parts[1]))
@@ -242,7 +242,7 @@ async def test_who_reads_nothing_keeps_nobody_from_reading(
 
     channels = {node: dial(address, name, own, hub.authority.identity(node)) for node in ("two", "three")}
     try:
-        idle = [fetch_all("three") for _ in range(2 * MAX_TAKES)]
+        idle = [fetch_all("three") for _ in range(2 * MAX_FETCHES)]
         await eventually(lambda: one.agent._peer_server._services.shards._takes.full("three"))
         assert len([piece async for piece in fetch_all("two")]) == 60
         for call in idle:

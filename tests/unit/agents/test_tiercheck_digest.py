@@ -41,6 +41,6 @@ def test_what_a_file_does_not_have_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"short")
     with path.open("rb") as file, Counting(2) as pool:
-        with pytest.raises(ValueError, match="the file ends"):
+        with pytest.raises(ValueError, match="the file is truncated"):
             digest.chunks(file.fileno(), 2**40, pool)
         assert pool.asked <= digest.AHEAD

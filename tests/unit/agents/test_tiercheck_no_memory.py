@@ -35,7 +35,7 @@ def refused(memory_manager: MemoryManager) -> JobMemory:
 
 
 async def test_the_scrubber_passes_over_it(memory_manager: MemoryManager) -> None:
-    with pytest.raises(BudgetExceeded, match="the node may have 0"):
+    with pytest.raises(BudgetExceeded, match="the node's limit is 0 bytes"):
         await refused(memory_manager).inspect(lambda store: store)
     await Scrubber("one", memory_manager, NOBODY, lambda: [], 1.0).scrub()
 
@@ -50,7 +50,7 @@ async def test_whoever_offers_a_copy_hears_to_come_later_and_why(memory_manager:
     service = ShardService(memory_manager, surveys, NOBODY, NOBODY, slot_tokens)
     request = hub_pb2.OfferRequest(job_uid="job-1", incarnation=1, manifest=named(noise(1), 1).text)
     reply = await service.Offer(request, NOBODY)
-    assert reply.decision == hub_pb2.OfferReply.LATER and "the node may have 0" in reply.reason
+    assert reply.decision == hub_pb2.OfferReply.LATER and "the node's limit is 0 bytes" in reply.reason
 
 
 async def test_an_agent_that_begins_serves_the_other_pods(memory_manager: MemoryManager) -> None:

@@ -50,7 +50,7 @@ class Place:
 
 def test_what_waiting_does_not_mend_is_told_at_once_and_once() -> None:
     place = Place()
-    assert place.failed(REFUSED) == ["gen-1-20: the keys are wrong; it is tried again"]
+    assert place.failed(REFUSED) == ["gen-1-20: the keys are wrong; the upload is tried again"]
     assert place.failed(REFUSED) == []
     assert [(uid, incarnation) for uid, incarnation, _ in place.told] == [("pod", 1)]
 
@@ -58,7 +58,8 @@ def test_what_waiting_does_not_mend_is_told_at_once_and_once() -> None:
 def test_what_may_pass_is_told_when_it_lasts() -> None:
     place = Place()
     assert place.failed(BUSY) == place.failed(BUSY, REPORT_AFTER_SECONDS / 2) == []
-    assert place.failed(BUSY, REPORT_AFTER_SECONDS / 2) == ["gen-1-20: the store is busy; it is tried again"]
+    told = ["gen-1-20: the store is busy; the upload is tried again"]
+    assert place.failed(BUSY, REPORT_AFTER_SECONDS / 2) == told
 
 
 def test_it_is_over_once_something_gets_there_and_counts_anew() -> None:
@@ -74,7 +75,7 @@ def test_a_record_that_memory_does_not_take_is_told_at_once() -> None:
     place = Place()
     place.troubles.record_not_written(at(), GENERATION, FULL)
     place.troubles.record_written(at())
-    why = "gen-1-20 is not written down: No space left on device"
+    why = "gen-1-20: its record cannot be written to memory: No space left on device"
     assert place.told == [("pod", 1, {"NO_MEMORY": why}), ("pod", 1, {})]
 
 

@@ -127,11 +127,11 @@ async def test_an_upload_that_gives_way_leaves_what_its_successor_sends(
     [
         (
             Damaged("chunk 12 is damaged"),
-            "gen-1-20: chunk 12 is damaged; the next generation is sent instead; "
+            "gen-1-20: chunk 12 is damaged; the next generation is uploaded instead; "
             "if that happens again, test the node's memory",
         ),
-        (Stopped(), "gen-1-20: Stopped; the next generation is sent instead"),
-        (TimeoutError("60 s"), "gen-1-20: 60 s; the next generation is sent instead"),
+        (Stopped(), "gen-1-20: Stopped; the next generation is uploaded instead"),
+        (TimeoutError("60 s"), "gen-1-20: 60 s; the next generation is uploaded instead"),
     ],
 )
 async def test_an_upload_that_ends_early_is_told_of_until_a_generation_is_there(

@@ -225,7 +225,7 @@ def test_nothing_is_lost_where_nothing_was_saved() -> None:
 def test_what_has_no_copies_is_said_with_what_to_do() -> None:
     cluster = job().settle().commit(5, "peer").settle()
     uid = next(iter(cluster.views))
-    why = "two: 7 bytes are missing: the node may have 8"
+    why = "two: 7 bytes are missing: the node's limit is 8 bytes"
     cluster.views[uid] = replace(cluster.views[uid], troubles=(("NOT_COPIED", why),))
     cluster.settle()
     (said,) = [one for one in cluster.job.status.conditions if one.type == "Checkpointing"]
