@@ -91,7 +91,7 @@ def test_a_job_that_does_not_fit_says_what_is_missing(jobs: Jobs) -> None:
     try:
         jobs.wait_step("large", 20)
         jobs.wait(lambda: "bytes are missing" in jobs.log("large-worker-0"), 60, "it says so")
-        assert "the job may have 9437184" in jobs.log("large-worker-0")
+        assert "is 9437184 bytes" in jobs.log("large-worker-0")
     finally:
         jobs.delete("large")
 
