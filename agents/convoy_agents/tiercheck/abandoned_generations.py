@@ -1,5 +1,5 @@
-"""Generations that a rank could not save. The agent of slot 0 is notified of each, and this agent remembers
-them.
+"""Generations that a rank could not save. This agent remembers them and notifies the agent of slot 0 of
+each.
 """
 
 from __future__ import annotations

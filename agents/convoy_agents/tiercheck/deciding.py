@@ -1,4 +1,4 @@
-"""The decision which generation an incarnation starts from. The agent of slot 0 surveys all agents that may
+"""Deciding which generation an incarnation starts from. The agent of slot 0 surveys all agents that may
 hold shards, and decides once for each attempt.
 """
 
@@ -43,7 +43,7 @@ log = structlog.get_logger()
 
 
 class RestoreFailed(Exception):
-    """It cannot be decided what to restore, or the shards cannot be fetched. The rank must be restarted."""
+    """The restore cannot be decided, or its shards cannot be fetched. The rank must be restarted."""
 
     def __init__(self, why: str, *, memory: bool = False, store: bool = False) -> None:
         super().__init__(why)

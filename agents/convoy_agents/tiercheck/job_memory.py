@@ -197,8 +197,8 @@ class JobMemory(StoreAccess):
         await self.use(drop)
 
     async def drop_withdrawn(self, node: str, keys: Collection[str], incarnation: int) -> None:
-        """Drop the copies of `node` whose shards it has given up, unless a watermark needs them.
-        Idempotent. As with `give_up`, nothing happens once a later incarnation has read the inventory.
+        """Drop copies here of shards that `node` has given up, unless a watermark needs them. Idempotent.
+        As with `give_up`, nothing happens once a later incarnation has read the inventory.
         """
 
         def mine(store: ShardStore) -> set[str]:
@@ -268,7 +268,7 @@ class JobMemory(StoreAccess):
         await self.changed()
 
     def start_upload(self, keys: Collection[str]) -> None:
-        """Keep shards until as many `end_upload` calls."""
+        """Keep shards until `end_upload` is called as often."""
         self.uses.start_upload(keys)
 
     async def end_upload(self, keys: Collection[str]) -> None:

@@ -13,7 +13,7 @@ from convoy_agents.tiercheck.shares import BUFFERS, OTHERS, OVERHEAD
 
 
 class BudgetExceeded(OSError):
-    """The budget of the node or the job has not enough memory left."""
+    """The budget of the node or the job does not have enough memory left."""
 
     def __init__(self, refusal: Refusal) -> None:
         # ENOSPC, like ShareExhausted: a caller that can do without the memory need not tell the two apart.

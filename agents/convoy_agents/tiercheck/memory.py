@@ -24,7 +24,7 @@ _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class ShareExhausted(OSError):
-    """The job's share of the node's memory has not enough space left."""
+    """The job's share of the node's memory does not have enough space left."""
 
     def __init__(self, wanted: int, left: int) -> None:
         super().__init__(errno.ENOSPC, f"{wanted} bytes are needed, {left} are left")

@@ -85,7 +85,7 @@ class PeerTransfer:
         self._rate = Rate(rate)
 
     async def survey(self, place: NodeAddress, plan: Assignment, member: bool) -> Surveyed:
-        """Return all that a node's agent holds of a job. `plan`: slot 0's. Unreachable."""
+        """Return the inventory of a job on another node. `plan`: the assignment of slot 0. Unreachable."""
         request = hub_pb2.SurveyRequest(
             job_uid=plan.job_uid, incarnation=plan.incarnation, member=member, slot_token=plan.slot_token
         )

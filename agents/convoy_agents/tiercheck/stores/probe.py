@@ -20,7 +20,7 @@ class Capabilities:
     """The guarantees that a store gives."""
 
     conditional: bool
-    """Of several clients that create the same object, exactly one succeeds. Otherwise nothing is committed
+    """Exactly one of several clients that create the same object succeeds. Otherwise nothing is committed
     there.
     """
     listing: bool
