@@ -1,5 +1,4 @@
-"""Picks the root cause among the faults of an incarnation: causes before echoes, and of causes the
-earliest.
+"""Picks the root cause among the faults of an incarnation.
 
 In a synchronous job, the end of one rank ends all others, and one hung rank hangs all others. A fault that
 another fault causes is called an echo. These signs tell an echo from its cause, in this order: the kind of

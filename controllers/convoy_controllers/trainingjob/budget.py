@@ -18,8 +18,8 @@ MAX_PAUSE_SECONDS = 60
 SOON_SECONDS = 10.0
 """A restart within this time after the previous one waits, even if it does not count."""
 UNSTARTED_SECONDS = 10.0
-"""First back-off if the pod template keeps a pod from starting, as a kubelet does. It doubles with each
-such restart.
+"""First back-off, like a kubelet's, if the pod template keeps a pod from starting. It doubles with each such
+restart.
 """
 ECHO_WINDOW_SECONDS = 2.0
 """Ranks of a lost node may have died this long before the last sign of its agent."""

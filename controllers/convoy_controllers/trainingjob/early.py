@@ -73,7 +73,7 @@ def _of_role(observed: Observed, slots: Sequence[Slot], own: Mapping[str, PodVie
 def _ranks(observed: Observed, slot: Slot, own: Mapping[str, PodView]) -> list[RankView]:
     """Return the ranks of a pod, unless the pod was asked to stop.
 
-    Without a report, all ranks of a pod that exited with code 0 count as exited with code 0.
+    Without a report, a pod that exited with code 0 counts as if all its ranks did.
     """
     pod = own.get(slot.pod)
     if pod is None or leaving(pod):

@@ -22,7 +22,7 @@ from convoy_crds.terms import LABEL_NODE_HEALTH
 BAD_PARAMS, BAD_DATA, STORE_AWAY, PREEMPTED, PEER_LOST = 10, 20, 69, 75, 76
 SIGKILL, SIGTERM = 9, 15
 ASKED_TO_END = 128 + SIGTERM
-"""Exit code of a rank that SIGTERM ended. The kubelet sends it when a pod is deleted."""
+"""Exit code of a rank that SIGTERM ended. Kubelets send SIGTERM when a pod is deleted."""
 _CRASHES = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV"}
 """Signals that a program causes itself, by their Linux numbers."""
 

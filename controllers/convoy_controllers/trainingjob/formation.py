@@ -56,7 +56,7 @@ def participants(
     """Return the slots that can form an incarnation now, with their ranks; empty while the job has to wait.
 
     These are all slots or, in an elastic job, those in `up`: every role needs its `minReplicas` there, and
-    none of the missing pods may be worth waiting for.
+    the job must not have to wait for any missing pod.
     """
     if len(up) == len(layout):
         return layout
@@ -101,7 +101,7 @@ def shrink_deadline(status: TrainingJobStatus) -> datetime | None:
     last = status.restarts.last
     if last is None:
         return None
-    # After these faults the missing pods were missing before, so the job has already waited for them.
+    # After these faults, the job has already waited for the missing pods.
     none = last.reason in (Reasons.NODE_LOST.name, Reasons.REGROW.name)
     begin = max(last.at, status.restarts.not_before or last.at)
     return begin + timedelta(seconds=0.0 if none else SHRINK_SECONDS)

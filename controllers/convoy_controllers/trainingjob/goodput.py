@@ -181,7 +181,7 @@ class _LedgerUpdate:
     _stalled: float = 0.0
 
     def record_fault(self, mark: FaultMark, stepped: datetime) -> None:
-        """Record a fault: the time since then is lost before its detection.
+        """Record a fault. The time since the fault is booked as detection.
 
         `stepped` is the end of the last step. If the pause since then is longer than reports take, it is
         lost too: the job had stalled, or the fault interrupted a step.

@@ -145,8 +145,8 @@ def pod(job: TrainingJob, engine: Engine | None, slot: Slot) -> dict[str, Any]:
 def _add_diagnostics(body: dict[str, Any]) -> None:
     """Add what helps people and the operator to read the pod.
 
-    These are the name of the ranks' container, and the end of the log of each container that fails. Neither
-    is part of the intent, so no pod is replaced for it.
+    These are the name of the ranks' container, and the end of the log of each container that fails. They
+    are not part of the intent, so no pod is replaced for them.
     """
     annotations, spec = body["metadata"]["annotations"], body["spec"]
     ranks = spec["containers"][0]["name"]
@@ -160,7 +160,7 @@ def _add_diagnostics(body: dict[str, Any]) -> None:
 def with_incarnation(body: dict[str, Any], incarnation: int, avoid: Collection[str]) -> dict[str, Any]:
     """Return the pod as created for an incarnation; if possible it goes to none of the nodes in `avoid`.
 
-    Neither is part of the intent, so a running pod is not replaced for it.
+    The incarnation and the avoided nodes are not part of the intent, so no running pod is replaced for them.
     """
     fresh = copy.deepcopy(body)
     fresh["metadata"]["annotations"][terms.ANNOTATION_BORN] = str(incarnation)

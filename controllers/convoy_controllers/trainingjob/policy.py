@@ -1,4 +1,4 @@
-"""What each kind of fault costs and replaces: one row per reason.
+"""The cost and the scope of each kind of fault: one row per reason.
 
 Faults that a program or its environment may repeat for ever are counted. What the cluster does to a job is
 free. A fault that blames its node makes that node an offender, see `offenders.py`.
