@@ -56,7 +56,7 @@ def healthy() -> HttpResponse:
 
 
 def ready(missing: Callable[[], str]) -> Page:
-    """Return a page that responds with 200 if `missing` returns an empty text, else with 503 and that text."""
+    """Return a page that responds with 200 if `missing` returns an empty text, else with 503 and the text."""
 
     def show() -> HttpResponse:
         if reason := missing():

@@ -24,7 +24,7 @@ from convoy.dcp import ConvoyReader, ConvoyWriter
 
 
 def made(step: int, boxes: int = -1, rows: int = 7) -> dict[str, Any]:
-    """Return the state after a step. `boxes` is the dimension along which the ranks shard the large tensor."""
+    """Return the state after a step. The ranks shard the large tensor along the dimension `boxes`."""
     large = torch.arange(rows * 11, dtype=torch.float32).reshape(rows, 11) * step
     if boxes >= 0 and dist.is_initialized():
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))

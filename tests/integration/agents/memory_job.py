@@ -104,9 +104,9 @@ class Rank:
             extends=extends,
         )
 
-    async def until(self, holds: Any, timeout: float = TIMEOUT) -> dict[str, Any]:
+    async def until(self, holds: Any, seconds: float = TIMEOUT) -> dict[str, Any]:
         """Return the memory's status once `holds` accepts it."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + seconds
         known = ""
         while True:
             known = (await self.request(type="poll", known=known))["status"]
@@ -115,8 +115,8 @@ class Rank:
                 return self.stand
             assert time.monotonic() < deadline, self.stand
 
-    async def stands(self, tier: Tier, incarnation: int, step: int, timeout: float = TIMEOUT) -> None:
-        await self.until(lambda stand: stand["marks"].get(tier.value) == [incarnation, step], timeout)
+    async def stands(self, tier: Tier, incarnation: int, step: int, seconds: float = TIMEOUT) -> None:
+        await self.until(lambda stand: stand["marks"].get(tier.value) == [incarnation, step], seconds)
 
     async def restore(
         self, attempt: int = 0, broken: list[list[str]] | None = None, *, bases: bool = False
@@ -261,7 +261,7 @@ async def damage(host: Host, shard: str, generation: Generation, at_byte: int = 
 
 
 def travelled(path: str) -> dict[str, float]:
-    """Return the bytes of chunks that all agents of this process sent to `path`, before and after encoding."""
+    """Return the bytes of chunks that all agents of this process sent to `path`, raw and encoded."""
     name = "convoy_agent_checkpoint_travelled_bytes_total"
     kinds = ("raw", "sent")
     return {

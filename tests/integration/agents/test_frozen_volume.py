@@ -16,7 +16,7 @@ from tests.integration.agents.harness import FakeHub, eventually
 from tests.integration.agents.memory_job import JOB, MemoryJob, Rank, reads, saved, state
 from tests.integration.agents.test_remote_volume import CLAIM, PART, USE, mount, names, send_store, tried
 
-from convoy_agents.tiercheck import alarms
+from convoy_agents.tiercheck import trouble_reporter
 from convoy_agents.tiercheck.stores import calls
 from convoy_agents.tiercheck.stores.garbage_collection import GRACE_SECONDS
 from convoy_agents.tiercheck.stores.part import FOLDERS
@@ -52,7 +52,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def job(hub: FakeHub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryJob:
     monkeypatch.setattr(calls, "ANSWER_SECONDS", 1.5)
-    monkeypatch.setattr(alarms, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(trouble_reporter, "REPORT_AFTER_SECONDS", 1.0)
     return MemoryJob(hub, folder, store=hub_pb2.StoreUse(**USE))
 
 
@@ -69,12 +69,12 @@ def is_clean(disk: Path, *steps: int) -> None:
     left = store.inventory()
     assert set(left.records) == {Generation(1, step) for step in steps}
     used = {key for one in left.records.values() for key in one.shards.values()}
-    assert store.kept("manifests").sizes.keys() == used == set(left.manifests)
+    assert store.listing("manifests").sizes.keys() == used == set(left.manifests)
     chunks = {chunk.digest: chunk for one in left.manifests.values() for chunk in one.chunks}
-    assert store.kept("chunks").sizes.keys() == chunks.keys()
+    assert store.listing("chunks").sizes.keys() == chunks.keys()
     for chunk in chunks.values():
         store.get_chunk(chunk)
-    assert not any(store.kept(name).unfinished for name in FOLDERS)
+    assert not any(store.listing(name).unfinished for name in FOLDERS)
 
 
 async def stored(ranks: list[Rank], step: int) -> None:

@@ -198,13 +198,13 @@ async def test_64_ranks_that_tell_what_they_have_saved_up_are_not_slowed(
     session = host.agent.pods.get(UID)
     assert session
     pauses: list[float] = []
-    take = session._said._bucket.take
+    spend = session._frame_rate._bucket.spend
 
     def noted(cost: float, now: float) -> float:
-        pauses.append(take(cost, now))
+        pauses.append(spend(cost, now))
         return pauses[-1]
 
-    session._said._bucket.take = noted  # type: ignore[method-assign]
+    session._frame_rate._bucket.spend = noted  # type: ignore[method-assign]
     for number in range(64):
         rank = await host.rank(UID, number, 2)
         rank.send(type="telemetry", windows=[{"first": n + 1, "last": n + 1, "wall": 1.5} for n in range(32)])
@@ -265,7 +265,7 @@ async def test_a_seal_is_not_longer_than_what_was_given(
     host = await make_host("one")
     job = MemoryJob(hub, tmp_path)
     ranks = await job.start_incarnation(1, [(UID, host)])
-    said, files = await asyncio.to_thread(ranks[0].line.ask, {"type": "reserve", "size": SIZE}, 30.0)
+    said, files = await asyncio.to_thread(ranks[0].line.request, {"type": "reserve", "size": SIZE}, 30.0)
     for name, fd in zip(said["names"], files, strict=True):
         if name == "0-0" and grown:
             os.ftruncate(fd, SIZE + grown)
@@ -325,7 +325,7 @@ async def test_what_a_rank_is_given_to_read_it_cannot_write(
     await saved(ranks, 1, 5, Tier.LOCAL)
     (rank,) = await job.form(2, [(UID, one)])
     await rank.restore()
-    said, files = await asyncio.to_thread(rank.line.ask, {"type": "shard", "shard": "0"}, 30.0)
+    said, files = await asyncio.to_thread(rank.line.request, {"type": "shard", "shard": "0"}, 30.0)
     assert said["type"] == "shard" and files
     for fd in files:
         for harm in (lambda fd: os.pwrite(fd, b"x", 0), lambda fd: os.ftruncate(fd, 0)):

@@ -16,7 +16,7 @@ from tests.integration.agents.memory_job import JOB, SIZE, MemoryJob, damage, he
 from tests.integration.agents.test_memory import A, B, C, folder, job, saved
 
 from convoy_agents.csi import mounts
-from convoy_agents.tiercheck import alarms, committer, memory, shard_store
+from convoy_agents.tiercheck import committer, memory, shard_store, trouble_reporter
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
@@ -88,7 +88,7 @@ async def test_a_shard_that_is_damaged_before_it_has_copies_ends_the_incarnation
 async def test_copies_are_made_whenever_there_is_room_again(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alarms, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(trouble_reporter, "REPORT_AFTER_SECONDS", 0.2)
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)

@@ -73,7 +73,7 @@ async def test_who_sends_no_request_keeps_nobody_s_calls_out(
     make_host: HostMaker, hub: FakeHub, authority: Authority, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(peer, "MAX_CALLS", 60)
-    monkeypatch.setattr(peer, "MOST_OF_ONE", 40)
+    monkeypatch.setattr(peer, "MAX_CALLS_PER_NODE", 40)
     one, _ = await coordinator(make_host, hub)
     refused = metrics.PEER_REFUSED._value.get()
     address, name = f"127.0.0.1:{one.agent.peer_port}", terms.agent_server_name("one")

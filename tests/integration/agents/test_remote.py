@@ -393,7 +393,7 @@ async def test_what_lies_in_the_store_encoded_is_restored_beside_what_does_not(
     assert plan is not None
     store = one.agent.remotes.store_of(plan)
     lengths = {chunk.digest: chunk for one in store.inventory().manifests.values() for chunk in one.chunks}
-    sizes = store.kept("chunks").sizes
+    sizes = store.listing("chunks").sizes
     shorter = [digest for digest, chunk in lengths.items() if sizes[digest] < chunk.length]
     assert shorter, "the first that a node sends is encoded, to see how long it takes"
     assert went == {
@@ -405,7 +405,7 @@ async def test_what_lies_in_the_store_encoded_is_restored_beside_what_does_not(
     blobs = S3(Bucket(BUCKET, endpoint_url=proxy.url, addressing="path", prefix=prefix), keys)
     plain = Store(blobs, "default", JOB)
     plain.put_chunk(lengths[shorter[0]], plain.get_chunk(lengths[shorter[0]]))
-    sizes = store.kept("chunks").sizes
+    sizes = store.listing("chunks").sizes
     assert sizes[shorter[0]] == lengths[shorter[0]].length
     await one.stop()
     await two.stop()

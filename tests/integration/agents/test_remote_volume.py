@@ -16,7 +16,7 @@ from tests.integration.agents.harness import FakeHub, Host, eventually
 from tests.integration.agents.memory_job import JOB, MemoryJob, Rank, held, reads, saved, state
 
 from convoy_agents.csi import mounts
-from convoy_agents.tiercheck import alarms, digest, link, remote
+from convoy_agents.tiercheck import digest, link, remote, trouble_reporter
 from convoy_agents.tiercheck.stores import calls
 from convoy_agents.tiercheck.stores.blobs import Listing
 from convoy_agents.tiercheck.stores.errors import NotMounted, StoreError
@@ -306,7 +306,7 @@ async def test_a_volume_that_hangs_is_said_and_used_again_when_it_is_back(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calls, "ANSWER_SECONDS", 1.5)
-    monkeypatch.setattr(alarms, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(trouble_reporter, "REPORT_AFTER_SECONDS", 1.0)
     hung, over = threading.Event(), threading.Event()
 
     class Hanging(Volume):

@@ -112,13 +112,13 @@ async def test_no_key_token_or_credential_is_logged_or_told(
             s3 = {"endpoint": proxy.url, "bucket": BUCKET, "pathStyle": True}
             await good.keys(create=True, **first)
             await good.create("*", s3={**s3, "credentialsSecret": good.name})
-            await good.says("Probed")
+            await good.expect_reason("Probed")
             # An error that echoes the request, as some stores send it.
             told = f"The key {second['accessKey']} with token {second['sessionToken']} is not known"
             proxy.inject(refuse(403, "InvalidAccessKeyId", told))
             await bad.keys(create=True, **second)
             await bad.create("*", s3={**s3, "credentialsSecret": bad.name})
-            await bad.says("StoreUnreachable")
+            await bad.expect_reason("StoreUnreachable")
             kept = files(short)
         status = f"{await good.status()} {await bad.status()}"
     logs = {"operator": replica.log.read_text(), "agent": agents_log.read_text(), "status": status}

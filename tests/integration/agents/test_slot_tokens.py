@@ -243,7 +243,7 @@ async def test_who_reads_nothing_keeps_nobody_from_reading(
     channels = {node: dial(address, name, own, hub.authority.identity(node)) for node in ("two", "three")}
     try:
         idle = [fetch_all("three") for _ in range(2 * MAX_FETCHES)]
-        await eventually(lambda: one.agent._peer_server._services.shards._takes.full("three"))
+        await eventually(lambda: one.agent._peer_server._services.shards._fetches.full("three"))
         assert len([piece async for piece in fetch_all("two")]) == 60
         for call in idle:
             call.cancel()

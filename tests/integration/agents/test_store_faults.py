@@ -119,13 +119,13 @@ class Remote:
                 os.utime(path, (old, old))
         self.store.collect_garbage(Keep(len(steps)))
         left = self.store.inventory()
-        assert set(left.records) == wanted and set(self.store.kept("records").sizes) == {
+        assert set(left.records) == wanted and set(self.store.listing("records").sizes) == {
             one.name for one in wanted
         }
         used = {key for one in left.records.values() for key in one.shards.values()}
-        assert set(self.store.kept("manifests").sizes) == used == set(left.manifests)
+        assert set(self.store.listing("manifests").sizes) == used == set(left.manifests)
         chunks = {chunk.digest: chunk for one in left.manifests.values() for chunk in one.chunks}
-        assert self.store.kept("chunks").sizes.keys() == chunks.keys()
+        assert self.store.listing("chunks").sizes.keys() == chunks.keys()
         for chunk in chunks.values():
             self.store.get_chunk(chunk)
 

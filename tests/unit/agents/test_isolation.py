@@ -82,7 +82,7 @@ def test_a_node_that_is_cut_off_stops_its_strict_job_once(
         [(at, uid, shutdown)] = surroundings.stopped
         assert 49 <= at <= 49 + 2 * isolation.CHECK_SECONDS
         assert (uid, shutdown.exit_code, shutdown.immediate) == ("a", 75, True)
-        assert "nor more than 0 of the job's 1 other nodes" in shutdown.reason
+        assert "it reached only 0 of the job's 1 other nodes" in shutdown.reason
         assert 32 <= surroundings.probes[0] < 32.5
         assert {round(b - a, 2) for a, b in itertools.pairwise(surroundings.probes)} == {2.0}
         # No attestation is requested before the API server's probe can end, or after all jobs are stopped.

@@ -251,7 +251,7 @@ def test_it_stops_when_it_is_wanted_no_more(
     fresh = pieces if moves is fetch else pieces_of(10, seed=1)
     proxy.seen.clear()
 
-    def stopping(request: fault_proxy.Request, forward: fault_proxy.Forward) -> fault_proxy.Answer:
+    def stopping(request: fault_proxy.Request, forward: fault_proxy.Forward) -> fault_proxy.Response:
         stop.set()
         return forward(request)
 
