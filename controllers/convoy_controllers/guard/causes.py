@@ -206,8 +206,8 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
         # Whatever existed earlier is part of the past that the step is compared with.
         fresh = [one for one in others if one.since > wall.since[0] - _AROUND * table.steps]
         explained = sum(one.lost for one in fresh) >= _EXPLAINS * lost
-        told = any((one.cause, one.place) == (cause, FindingPlace.JOB) for one in others)
-        if not told and (not fresh or not (explained or cause is Cause.UNKNOWN)):
+        known_already = any((one.cause, one.place) == (cause, FindingPlace.JOB) for one in others)
+        if not known_already and (not fresh or not (explained or cause is Cause.UNKNOWN)):
             findings.append(_everybody(cause, wall, lost, state))
     return findings
 

@@ -22,15 +22,12 @@ from convoy_controllers.guard.state import JOB, State
 from convoy_controllers.guard.telemetry import Floats, Group, Ints, Table
 
 _BETTER = 0.8
-"""Noise relative to the plain peer model at and below which another model replaces it. @(_PAUSED, _RARE)
-Windows over which pauses are averaged, since they are rare; and how many of the worst are ignored.
-@(_MOST_TIMES, _MOST_MORE) Limit of remembered communicators: the first number per rank, plus the second.
-"""
+"""Noise relative to the plain peer model at and below which another model replaces it."""
 _RECENT = 1 / 8
 _PAUSED, _RARE = 16, 3
-"""Windows over which pauses are looked at, since they hit few; and how many of these say nothing."""
+"""Windows over which pauses are averaged, since they are rare; and the number of worst ones to ignore."""
 _MOST_TIMES, _MOST_MORE = 4, 64
-"""Communicators by rank, and besides, that are remembered."""
+"""Limit of remembered communicators: the first number for each rank, plus the second."""
 _DROP_AFTER = 64
 """Silent windows after which a communicator is dropped."""
 

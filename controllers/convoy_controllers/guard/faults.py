@@ -49,7 +49,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "hot rack": ("CommonMode", "racks"),
     "lost telemetry": ("", ""),
 }
-"""By kind: the cause to report (empty: none), and what `where` numbers."""
+"""Cause to report (empty: none) and meaning of `where`, by kind."""
 _BURST = 10
 CROWD = 32
 """Nodes of a communicator from which on a "crowd" fault shows; in smaller groups the node is fast."""
@@ -71,7 +71,7 @@ class Effects:
     nodes: dict[tuple[int, ...], float]
     """Factor of transfers: through a node (n,), over a link (a, b), or inside a node (n, n)."""
     crowds: dict[int, float]
-    """By node, the factor of transfers among at least CROWD nodes."""
+    """Factor of transfers among at least CROWD nodes, by node."""
     racks: dict[int, float]
 
     @classmethod

@@ -42,7 +42,7 @@ class Shape:
     """Positions of the ranks, prepared for the model."""
 
     cell: Ints
-    """By rank, the number of its (replica, stage) cell; a replica is a block of `stages` cells."""
+    """Number of each rank's (replica, stage) cell; a replica is a block of `stages` cells."""
     stages: int
     replicas: int
 

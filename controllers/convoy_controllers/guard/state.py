@@ -41,11 +41,11 @@ class Setting:
     layout: Layout
     rules: Rules
     peers: Ints
-    """By rank, the number of its peer group."""
+    """Number of each rank's peer group."""
     cells: Cells | None
     shape: Shape
     places: Mapping[Division, tuple[Ints, Ints]]
-    """By division: the places' names, and by rank the index of its place."""
+    """Names of the places, and each rank's index among them; by division."""
 
     @classmethod
     def of(cls, layout: Layout, rules: Rules) -> Setting:
@@ -67,13 +67,13 @@ class State:
     channels: Mapping[Channel, ChannelState]
     initial_means: Mapping[Level, InitialMean]
     heat: Floats
-    """By rank, a recent mean: logarithm of the others' clock rate relative to its own."""
+    """Logarithm of the others' clock rate relative to each rank's own, as a recent mean."""
     throttled: Floats
-    """By rank, the share of recent windows with a throttled device."""
+    """Share of recent windows with a throttled device, by rank."""
     often: Mapping[FindingPlace, float]
     """Share of recent windows with costly imbalance, for stages and for replicas."""
     named: Bools
-    """By rank, whether it was alarmed in these windows."""
+    """Mask of the ranks that were alarmed in these windows."""
     communicators: tuple[Group, ...] = ()
     """Communicators in the order in which they became known, with their size at that time. Their times are
     unset.

@@ -99,8 +99,8 @@ def _events(before: HealthSweepStatus, after: HealthSweepStatus) -> Iterable[Eve
 
 def _concerned(reader: Reader, sweep: HealthSweep) -> Iterable[Node]:
     """Return the nodes of a sweep; all nodes while the selector has not been applied."""
-    begun = sweep.status.start_time is not None
-    names = [one.node for one in sweep.status.nodes] if begun else sweep.spec.nodes
+    started = sweep.status.start_time is not None
+    names = [one.node for one in sweep.status.nodes] if started else sweep.spec.nodes
     if names is None:
         return reader.nodes()
     found = (reader.node(name) for name in sorted(set(names)))

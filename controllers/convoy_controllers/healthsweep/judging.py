@@ -50,15 +50,15 @@ def judge(
             again = [_same(run, one) for run in runs[1:]]
             several = [one, *(more for more in again if more is not None)]
             found.append((_judged(hardware, several, known), one))
-    open_ones = [(said, one) for said, one in found if said.outcome is not Outcome.PASS]
+    open_ones = [(verdict, one) for verdict, one in found if verdict.outcome is not Outcome.PASS]
     open_ones.sort(key=lambda pair: _RANK[pair[0].outcome])
-    decided = any(said.outcome is Outcome.FAIL for said, _ in found)
-    names = {one.metric for said, one in open_ones if said.again and one is not None}
-    worst = worst_of([said for said, _ in found])
+    decided = any(verdict.outcome is Outcome.FAIL for verdict, _ in found)
+    names = {one.metric for verdict, one in open_ones if verdict.again and one is not None}
+    worst = worst_of([verdict for verdict, _ in found])
     return RunAssessment(
         NodeVerdict(worst.outcome.value),
-        _message(worst, [said for said, _ in found]),
-        tuple(_finding(said, one) for said, one in open_ones[:MOST_FINDINGS]),
+        _message(worst, [verdict for verdict, _ in found]),
+        tuple(_finding(verdict, one) for verdict, one in open_ones[:MOST_FINDINGS]),
         () if decided or len(runs) >= metric.RUNS else tuple(sorted(names)),
     )
 
@@ -73,7 +73,7 @@ def _lacking(hardware: str, report: NodeReport, known: HardwareClassStatus) -> l
     for one in known.metrics:
         if one.reference and one.name not in there:
             why = next(
-                (said.message for said in report.metrics if said.metric == one.name),
+                (other.message for other in report.metrics if other.metric == one.name),
                 "the agent did not report it",
             )
             words = f"{one.name}: missing, but other nodes of its class have it ({why})"
@@ -113,14 +113,22 @@ def _judged(hardware: str, runs: Sequence[Measurement], known: HardwareClassStat
     if good[0].digests:
         others, right = digests_of(known, one.metric)
         own = [digest for run in good for digest in run.digests]
-        said = fingerprint.judge(one.row(hardware), own, others, right)
-        return _worded(said, f"{one.label}: {said.words}")
+        verdict = fingerprint.judge(one.row(hardware), own, others, right)
+        return _worded(verdict, f"{one.label}: {verdict.words}")
     samples = [run.samples for run in good]
     return metric.judge(one.row(hardware), samples, reference_of(known, one))
 
 
-def _worded(said: Verdict, words: str) -> Verdict:
-    return Verdict(said.subject, said.outcome, said.reason, words, said.evidence, said.again, said.sticky)
+def _worded(verdict: Verdict, words: str) -> Verdict:
+    return Verdict(
+        verdict.subject,
+        verdict.outcome,
+        verdict.reason,
+        words,
+        verdict.evidence,
+        verdict.again,
+        verdict.sticky,
+    )
 
 
 def _message(worst: Verdict, found: Sequence[Verdict]) -> str:
@@ -131,13 +139,13 @@ def _message(worst: Verdict, found: Sequence[Verdict]) -> str:
     return f"{worst.reason}: {worst.words}"[: _MOST_WORDS - len(more)] + more
 
 
-def _finding(said: Verdict, one: Measurement | None) -> Finding:
-    figures = dict(said.evidence)
+def _finding(verdict: Verdict, one: Measurement | None) -> Finding:
+    figures = dict(verdict.evidence)
     return Finding(
         name=(one.label if one is not None else INVENTORY)[:64],
-        verdict=NodeVerdict(said.outcome.value),
+        verdict=NodeVerdict(verdict.outcome.value),
         value=figures.get("median"),
         reference=figures.get("reference median"),
         unit=one.unit[:32] if one is not None else "",
-        message=f"{said.reason}: {said.words}"[:_MOST_WORDS],
+        message=f"{verdict.reason}: {verdict.words}"[:_MOST_WORDS],
     )

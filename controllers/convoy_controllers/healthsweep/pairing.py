@@ -48,16 +48,18 @@ def replay_rounds(
     for number in range(_MOST_ROUNDS):
         wanted = pairs.next_round(state)
         orders = {one: _orders(f"{name}.p{number}", one, by_hardware) for one in wanted}
-        report = {
+        reports = {
             one: [lookup(order.node, order.name) for order in several] for one, several in orders.items()
         }
-        over = {one for one, both in report.items() if all(said is not None and said.over for said in both)}
+        over = {
+            one for one, both in reports.items() if all(report is not None and report.over for report in both)
+        }
         left = {node for one in wanted if one not in over for node in one} & set(absent)
         todo = [one for one in wanted if not set(one) & left]
         if waiting := [order for one in todo if one not in over for order in orders[one]]:
             return Pairs(tuple(waiting))
         before = state
-        state = pairs.apply_results(state, [Measured(one, _value(report[one][0])) for one in todo], left)
+        state = pairs.apply_results(state, [Measured(one, _value(reports[one][0])) for one in todo], left)
         if state == before:
             break
     return Pairs(verdicts={one.subject: one for one in judging.verdicts(state)})

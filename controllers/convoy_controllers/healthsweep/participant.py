@@ -77,10 +77,15 @@ class Participant:
         """Return its entry in the status if it cannot be judged."""
         return self.pending(why).model_copy(update={"verdict": Verdict.INCONCLUSIVE, "at": now})
 
-    def decided(self, said: RunAssessment, tier: Tier, now: datetime) -> NodeVerdict:
+    def decided(self, assessment: RunAssessment, tier: Tier, now: datetime) -> NodeVerdict:
         """Return its entry in the status with its verdict."""
-        update = {"verdict": said.verdict, "at": now, "tier": tier, "evidence": list(said.findings)}
-        return self.pending(said.message).model_copy(update=update)
+        update = {
+            "verdict": assessment.verdict,
+            "at": now,
+            "tier": tier,
+            "evidence": list(assessment.findings),
+        }
+        return self.pending(assessment.message).model_copy(update=update)
 
 
 def follow(
@@ -156,15 +161,15 @@ def run_name(sweep: HealthSweep, number: int) -> str:
     return f"{prefix(sweep)}.{number}"
 
 
-def with_pairs(judged: RunAssessment, said: TestVerdict | None) -> RunAssessment:
+def with_pairs(judged: RunAssessment, pair_verdict: TestVerdict | None) -> RunAssessment:
     """Combine a node's own assessment with its pair verdict. None: its pair tests did not finish."""
-    if said is None:
+    if pair_verdict is None:
         words = "the pair tests did not finish"
-        said = TestVerdict("", Outcome.INCONCLUSIVE, TestReason.NOT_MEASURED, words)
-    verdict = Verdict(said.outcome.value)
+        pair_verdict = TestVerdict("", Outcome.INCONCLUSIVE, TestReason.NOT_MEASURED, words)
+    verdict = Verdict(pair_verdict.outcome.value)
     if verdict is Verdict.PASS:
         return judged
-    message = f"{said.reason}: {said.words}"[:_MOST_WORDS]
+    message = f"{pair_verdict.reason}: {pair_verdict.words}"[:_MOST_WORDS]
     findings = (Finding(name="pairs", verdict=verdict, message=message), *judged.findings)[:MOST_FINDINGS]
     if _WORST_FIRST.index(judged.verdict) <= _WORST_FIRST.index(verdict):
         return RunAssessment(judged.verdict, judged.message, findings, ())

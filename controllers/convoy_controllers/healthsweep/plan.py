@@ -217,10 +217,10 @@ class _RunningSweep:
         if pairs.verdicts is None and self._left > 0:
             self._pairs = pairs.orders
             return apart | {one.stored.node: one.pending("pair tests are running") for one in there}
-        said = pairs.verdicts or {}
+        verdicts = pairs.verdicts or {}
         return apart | {
             one.stored.node: one.decided(
-                with_pairs(one.judged, said.get(one.seen.hardware)), Tier.L2, self._now
+                with_pairs(one.judged, verdicts.get(one.seen.hardware)), Tier.L2, self._now
             )
             for one in there
             if one.judged is not None and one.seen is not None

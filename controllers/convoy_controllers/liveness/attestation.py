@@ -88,7 +88,7 @@ class Attestations:
     """
 
     _requested: dict[str, dict[str, float]] = field(default_factory=dict)
-    """By attested node, by attesting node: the time of the last request."""
+    """Time of the last request, by attested node and attesting node."""
 
     def record(self, voter: str, requests: Iterable[tuple[str, float]], now: float) -> None:
         """Record the report of the agent of `voter`: nodes, and the seconds since each one's request."""

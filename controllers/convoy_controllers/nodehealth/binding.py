@@ -36,11 +36,11 @@ class Bindings:
     named: Mapping[str, str] = field(default_factory=dict)
     """Name of the hardware by node, as far as it is known, whether it is stored or not."""
     hardware: Mapping[str, str] = field(default_factory=dict)
-    """By node, the NodeHealth of its hardware."""
+    """The NodeHealth of each node's hardware, by node."""
     claims: Mapping[str, tuple[ReportedNode, ...]] = field(default_factory=dict)
-    """By hardware, the nodes that claim to have it."""
+    """Nodes that claim a piece of hardware, by hardware."""
     chosen: Mapping[str, ReportedNode] = field(default_factory=dict)
-    """By NodeHealth, the node that has the hardware."""
+    """The node that has the hardware, by NodeHealth."""
 
     def name_of(self, node: str) -> str:
         """Return the hardware of a node; empty if it is unknown, or if several nodes claim it."""

@@ -45,7 +45,7 @@ class Allocation:
     breaker: BreakerStatus
     granted: dict[str, Request] = field(default_factory=dict)
     refused: dict[str, Refusal] = field(default_factory=dict)
-    """By node, why its first request was refused."""
+    """Refusal of a node's first request, by node."""
 
 
 def share(nodes: int, percent: int, least: int = 1) -> int:

@@ -29,11 +29,9 @@ from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.nodehealth import KIND
 
 ON_NODE = "status.nodeRef.name"
-"""Path of the name of the node that the hardware was last seen on. @(_KEPT_SECONDS, _KEPT_OPTIONAL_SECONDS)
-Seconds for which a finished sweep of a node is kept. Its result is stored in the NodeHealth.
-"""
+"""Path of the name of the node that the hardware was last seen on."""
 _KEPT_SECONDS, _KEPT_OPTIONAL_SECONDS = 86_400, 3_600
-"""Life of a finished sweep that was made for a node. What it came to is in the NodeHealth."""
+"""Seconds for which a finished sweep of a node is kept. The NodeHealth stores its result."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ WORSE = 1.25
 
 
 class Case(NamedTuple):
-    """Whether the evidence permits taking a node out of service, and the reason in words."""
+    """Decision on whether the evidence permits taking a node out of service, with the reason in words."""
 
     proven: bool
     why: str = ""

@@ -32,7 +32,7 @@ class PlacedJob:
     name: str
     """namespace/name."""
     nodes: Mapping[str, int]
-    """By node, the number of its pods there."""
+    """Number of its pods by node."""
     gpus: int = 1
     """Its ranks on all nodes. Each has an accelerator, or a share of the processor."""
     swappable: bool = True
@@ -53,13 +53,13 @@ class Hardware:
     """Stored NodeHealths by name."""
     bindings: Bindings
     jobs: Mapping[str, Sequence[PlacedJob]] = field(default_factory=dict)
-    """By node, the jobs with pods on it."""
+    """Jobs with pods on a node, by node."""
     suspicions: Mapping[str, tuple[Suspicion, ...]] = field(default_factory=dict)
-    """By node, the suspicions of jobs against it."""
+    """Suspicions of jobs, by node."""
     noticed: Mapping[str, tuple[Suspicion, ...]] = field(default_factory=dict)
-    """By node, hints of jobs that may be the node's fault or not."""
+    """Hints of jobs that may be the node's fault or not, by node."""
     swept: Mapping[str, Sequence[SweepResult]] = field(default_factory=dict)
-    """By hardware, verdicts of sweeps, oldest first."""
+    """Verdicts of sweeps, oldest first, by hardware."""
     paces: Mapping[str, JobPace] = field(default_factory=dict)
     """Speed by job."""
 

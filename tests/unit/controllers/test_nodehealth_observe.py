@@ -45,7 +45,7 @@ class ObservedAll:
     """All hardware, grouped by the policy that decides about it."""
 
     hardware: Mapping[str, str]
-    """By node, the NodeHealth of its hardware."""
+    """The NodeHealth of each node's hardware, by node."""
     fleets: tuple[Fleet, ...]
     alone: tuple[Member, ...]
     """Hardware without a policy."""
