@@ -1,6 +1,4 @@
-"""A rank's own checkpoint folder on a file system that hangs. @(HANGS, ANSWERS) Steps at which the file
-system hangs and responds again.
-"""
+"""A rank's own checkpoint folder on a file system that hangs."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from tests.integration import freezing
 import convoy
 
 HANGS, ANSWERS = 3, 7
-"""Steps at which the file system does."""
+"""Steps at which the file system hangs and responds again."""
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def program(tmp_path: Path) -> list[str]:
 
 
 def environment(tmp_path: Path, seconds: float = 3600, **params: Any) -> dict[str, str]:
-    """Variables of a job with these parameters, whose checkpoints lie in `tmp_path`."""
+    """Return the variables of a job with these parameters and its checkpoints in `tmp_path`."""
     return {
         "CONVOY_PARAMS": json.dumps({"out": str(tmp_path / "out.pt"), **params}),
         "CONVOY_CHECKPOINT_DIR": str(tmp_path / "checkpoints"),
@@ -74,7 +74,7 @@ def environment(tmp_path: Path, seconds: float = 3600, **params: Any) -> dict[st
 
 
 def committed(tmp_path: Path) -> list[str]:
-    """Names of the generations that have a COMMIT record."""
+    """Return the names of the generations with a COMMIT record."""
     return sorted(path.parent.name for path in (tmp_path / "checkpoints").glob("*/COMMIT.json"))
 
 
@@ -91,7 +91,7 @@ async def run_to_end(
     incarnations: int,
     **params: Any,
 ) -> list[torch.Tensor]:
-    """The final weights after this many incarnations, all of which but the last end with 75."""
+    """Return the final weights after this many incarnations. All except the last end with 75."""
     launcher = launch(torch=True, **environment(tmp_path, **params))
     await connected(agent)
     for incarnation in range(1, incarnations + 1):
@@ -106,7 +106,7 @@ async def run_to_end(
 
 
 class Runner:
-    """Runs the same job in folders and agents of its own, so that two runs can be compared."""
+    """Runs the same job with separate folders and agents, so that two runs can be compared."""
 
     def __init__(self, agent: Agent, launch: Launch, program: list[str], tmp_path: Path) -> None:
         self._fixtures = agent, launch, program
@@ -138,7 +138,7 @@ async def test_three_ranks_interrupted_and_restored_end_with_the_same_bits(runne
 
 @pytest.mark.timeout(180)
 async def test_without_throw_away_passes_the_bits_differ(runner: Runner) -> None:
-    """The negative control: what the passes are for."""
+    """Negative control: without the warm-up passes the bits differ."""
     whole = await runner.weights("whole", incarnations=1, warm=False)
     broken = await runner.weights("broken", incarnations=2, signal_at=5, warm=False)
     assert not same_bits(whole, broken)
@@ -154,7 +154,7 @@ async def test_asked_to_leave_the_ranks_stop_at_one_step_and_it_is_committed(
     launcher.signal(signal.SIGTERM)
     assert await launcher.ends() == 75
     assert [(await agent.receives_exit(rank))["exitCode"] for rank in (0, 1)] == [75, 75]
-    stopped = re.search(r"stops after step (\d+)", launcher.log)
+    stopped = re.search(r"asked to stop: saves the state after step (\d+)", launcher.log)
     assert stopped is not None
     assert committed(tmp_path) == [f"gen-1-{stopped[1]}"]
     record = json.loads((tmp_path / "checkpoints" / f"gen-1-{stopped[1]}" / "COMMIT.json").read_text())
@@ -308,7 +308,7 @@ async def test_an_unmodified_torchrun_script_trains_and_shows_its_steps(
 async def test_ranks_that_destroy_their_group_before_their_module_end(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
-    """torch deadlocks there in one run of eight unless somebody holds the group: so several runs."""
+    """Several runs, because without a reference to the group torch deadlocks in about one of eight."""
     (tmp_path / "ddp.py").write_text((ROOT / "examples" / "ddp.py").read_text())
     launch(torch=True, STEPS="20", SNAPSHOT=str(tmp_path / "none.pt"))
     await connected(agent)
@@ -320,7 +320,7 @@ async def test_ranks_that_destroy_their_group_before_their_module_end(
 async def test_a_warm_start_against_a_cold_one(
     agent: Agent, launch: Launch, program: list[str], tmp_path: Path
 ) -> None:
-    """Prints both; asserts only that the warm one was warm and the cold one cold."""
+    """Prints both times. Asserts only that the warm start was warm and the cold start cold."""
     launcher = launch(torch=True, **environment(tmp_path, steps=1))
     await connected(agent)
     seconds = {}

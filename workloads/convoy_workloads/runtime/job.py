@@ -58,7 +58,7 @@ class Restored:
 class Job(Generic[P]):
     """A rank's membership in its job. `join()` creates it; use it as a context manager.
 
-    Times are in seconds. Every rank of the job makes the same calls in the same order.
+    All ranks must call `restore`, `steps` and `checkpoint` in the same order. Times are in seconds.
     """
 
     def __init__(self, context: RankContext, params: P) -> None:
@@ -100,7 +100,7 @@ class Job(Generic[P]):
 
     def __enter__(self) -> Job[P]:
         hooks.mute()
-        # The launcher regards a SIGTERM handler set before this line as the program's own.
+        # Before arm(): the launcher would take Convoy's SIGTERM handler for the program's own.
         self._heartbeat.start()
         self._interruption.arm()
         return self
@@ -244,7 +244,7 @@ class Job(Generic[P]):
         """The checkpoints in the memory of the job's nodes. DataError if the job has none."""
         if not isinstance(self._checkpoints, MemoryCheckpoints):
             raise DataError(
-                "no agent keeps this program's states in memory: it takes a TrainingJob with "
+                "no agent keeps this program's states in memory: run it as a TrainingJob with "
                 "spec.checkpoint.tiers.local"
             )
         return self._checkpoints
@@ -259,7 +259,7 @@ class Job(Generic[P]):
         store does not respond.
         """
         if self.saves_itself or self.memory.planned.may_save:
-            raise DataError("what this run goes on from has been chosen before")
+            raise DataError("the generation to resume from was chosen before")
         record = self.memory.choose()
         self.saves_itself = True
         if record is not None:
