@@ -1,4 +1,4 @@
-"""What an agent remembers of generations that its ranks could not save, and whom it tells."""
+"""Generations that a rank could not save: remembered, notified, and withdrawn with their copies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POD = "aaaa-1111"
 
 
 class Plan:
-    """All that matters of one."""
+    """The parts of an assignment that these tests need."""
 
     pod_uid = POD
 
@@ -30,7 +30,7 @@ PLAN: Any = Plan()
 
 
 class Slot0:
-    """Hears of a generation once it answers."""
+    """A fake agent of slot 0. It records a generation once it answers."""
 
     def __init__(self) -> None:
         self.attempts: list[int] = []
@@ -70,14 +70,14 @@ async def test_what_two_ranks_abandon_is_told_of_once_at_a_time(slot0: Slot0) ->
     await eventually(lambda: slot0.attempts == [10])
     slot0.answers.set()
     await eventually(lambda: slot0.notified == [10])
-    slot0.abandon(10)  # slot 0 may not have heard
+    slot0.abandon(10)  # the agent of slot 0 may not have got the notification
     await eventually(lambda: slot0.notified == [10, 10])
 
 
 async def test_the_oldest_make_room(slot0: Slot0) -> None:
     steps = range(1, MAX_ABANDONED + 3)
     slot0.abandon(*steps)
-    slot0.abandon(3)  # the newest again
+    slot0.abandon(3)  # abandon the newest one again
     slot0.abandon(99)
     assert slot0.known(1, 2, 3, 4, 99) == [False, False, True, False, True]
     slot0.answers.set()
@@ -93,7 +93,7 @@ async def test_a_pod_that_left_is_forgotten(slot0: Slot0) -> None:
     assert slot0.known(10) == [False] and not slot0.notified
 
 
-# What is withdrawn, at its owner's.
+# Withdrawals on the owner's node.
 
 
 def owner(folder: Path) -> ShardStore:
@@ -131,13 +131,13 @@ def test_what_is_withdrawn_is_bounded_and_ends_with_the_incarnation(tmp_path: Pa
         store.give_up(ids[-1:])
         store.collect()
     assert store.absent() == ids[2:]
-    store.start_incarnation(1, {})  # another pod of the job here
+    store.start_incarnation(1, {})  # another pod of the job on this node
     assert store.absent() == ids[2:]
     store.start_incarnation(2, {})
     assert store.absent() == []
 
 
-# And with those who keep copies for it.
+# Withdrawals on the nodes that keep copies.
 
 
 def brought(store: ShardStore, manifest: Manifest, data: bytes, copy_of: str, count: int = 3) -> None:

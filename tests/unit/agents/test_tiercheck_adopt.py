@@ -1,4 +1,4 @@
-"""A job that begins with what another one has in the store."""
+"""A job that starts from another job's checkpoint in the store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def stores(tmp_path: Path) -> tuple[Store, Store]:
 
 
 def full(store: Store, step: int, incarnation: int = 3, ranks: int = 2) -> list[bytes]:
-    """A generation of two chunks for each rank; their bytes."""
+    """Save a generation with two chunks for each rank. Return its bytes."""
     pieces = {name: [noise((step, name, 1)), noise((step, name, 2))] for name in map(str, range(ranks))}
     manifests = [
         put(store, shard(step, found, name, incarnation=incarnation), found) for name, found in pieces.items()
@@ -37,7 +37,7 @@ def full(store: Store, step: int, incarnation: int = 3, ranks: int = 2) -> list[
 
 
 def restored(store: Store) -> tuple[restore.Restore, list[bytes]]:
-    """What the job goes on from, and the bytes of each shard's chain."""
+    """Return the generation that the job would restore, and the bytes of each shard's chain."""
     found = restore.plan({restore.REMOTE: store.inventory()})
     assert isinstance(found, restore.Restore)
     chunks = [

@@ -1,4 +1,4 @@
-"""ShardCopier that a host does not take, or that does not answer: tried again, and told of."""
+"""Copies that a host refuses, or whose host does not answer: retried and reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ class Memory:
 
 @dataclass
 class Slot:
-    """One that sends copies to node `two`, which answers as `answer` says, at seconds that it names."""
+    """A pod that sends copies to node `two`. `answer` decides the result of each attempt, at times that the
+    test sets.
+    """
 
     answer: Callable[[str, int], Exception | None]
     now: float = 0.0
@@ -41,7 +43,7 @@ class Slot:
 
     async def send(self, place: NodeAddress, job_memory: Any, plan: Assignment, key: str) -> None:
         self.tries += 1
-        # Tries are many, and far from one another.
+        # Attempts are many and far apart.
         self.now += REPORT_AFTER_SECONDS / 2
         if (error := self.answer(key, self.tries)) is not None:
             raise error

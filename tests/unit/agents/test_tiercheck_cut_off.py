@@ -1,4 +1,4 @@
-"""Calls below which the channel is closed, as when a certificate is renewed: they are made again."""
+"""Calls whose channel is closed, for example for a new certificate: callers retry them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PLAN: Any = SimpleNamespace(job_uid="job", incarnation=1, slot_token="", memory_
 
 
 class Two(hub_pb2_grpc.ShardsServicer):
-    """Another node's agent, that answers no call of the kind `hangs`."""
+    """Another node's agent, which never answers calls of the kind `hangs`."""
 
     def __init__(self, hangs: str, breaks: bool = False) -> None:
         self.hangs = hangs
         self.breaks = breaks
-        """When it has heard all that is given."""
+        """True if the agent leaves once it has received everything."""
         self.called = asyncio.Event()
 
     async def _come(self, kind: str) -> None:
@@ -62,7 +62,7 @@ class Two(hub_pb2_grpc.ShardsServicer):
 
 
 class Memory:
-    """One shard, to be given or taken."""
+    """A job's memory with one shard."""
 
     job_uid = "job"
 
@@ -92,11 +92,11 @@ class Link:
         return data
 
     def sent(self, *_: Any) -> None:
-        """Nobody counts."""
+        """Do nothing."""
 
 
 async def nothing() -> None:
-    """All is ready."""
+    """Do nothing: everything is ready."""
 
 
 @asynccontextmanager
@@ -117,7 +117,7 @@ def run_call(
     before_taking: Callable[[], Awaitable[None]] = nothing,
     packing: Exception | None = None,
 ) -> Any:
-    """The call of a PeerTransfer that comes to a request of this kind."""
+    """Run the PeerTransfer method that makes a request of this kind."""
 
     async def shards(place: NodeAddress) -> Any:
         return hub_pb2_grpc.ShardsStub(channel)
@@ -141,7 +141,7 @@ KINDS = ["offer", "give", "manifest", "chunks", "survey", "resume"]
 
 @asynccontextmanager
 async def under_way(kind: str) -> AsyncIterator[tuple[grpc.aio.Channel, asyncio.Task[Any]]]:
-    """A call that has come to a request of this kind, which is not answered."""
+    """Start a call and wait until its request has arrived, which is never answered."""
     two = Two(kind)
     async with asyncio.timeout(20), dialled(two) as channel:
         call = asyncio.create_task(run_call(kind, channel))
@@ -173,7 +173,9 @@ async def test_a_channel_that_is_closed_between_two_calls_is_so_as_well() -> Non
 
 @pytest.mark.parametrize("breaks", [False, True], ids=["it answers", "it leaves"])
 async def test_a_fault_of_this_node_is_told_as_it_is(breaks: bool) -> None:
-    """Whatever the other node then says: it is no connection that was closed, after which one tries again."""
+    """The error is raised whatever the other node answers. It must not look like a closed connection, which
+    is retried.
+    """
     async with asyncio.timeout(20), dialled(Two("", breaks)) as channel:
         with pytest.raises(ZeroDivisionError, match="packing"):
             await run_call("give", channel, packing=ZeroDivisionError("packing"))

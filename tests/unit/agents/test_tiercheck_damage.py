@@ -1,7 +1,8 @@
-"""Damaged bytes, torn writes and lost files, in every tier: none is taken for what was saved.
+"""Damaged bytes, torn writes and lost files in every tier: none is taken for what was saved.
 
-In a node's memory, on the way to another node, and in a store: buffers, copies, journal segments, manifests,
-records, branches and watermarks, a file at a time. What a restore then reads is compared with what was saved.
+One file at a time is damaged in a node's memory, in transit to another node, or in a store: buffers,
+copies, journal segments, manifests, records, branches and watermarks. Then the restored bytes are compared
+with the saved ones.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from convoy_controllers.checkpoint.records import (
 SECTOR, PAGE = 512, 4096
 SIZE = 3 * PAGE + 100
 OLD, BASE, NEWEST = Generation(1, 5), Generation(1, 7), Generation(1, 8)
-"""Two full saves, and a journal segment behind the second."""
+"""Two full saves, and a journal segment that extends the second."""
 MEMORY_CASES, STORE_CASES, WIRE_CASES, TEXT_CASES = cases(400), cases(300), cases(300), cases(300)
 
 
@@ -65,7 +66,7 @@ def record(generation: Generation) -> Record:
 
 
 def fill_memory(folder: Path) -> None:
-    """A rank's own shard in its buffers, and another's copies, of all generations."""
+    """Write all generations: a rank's own shard in its buffers, and another rank's copies."""
     store = ShardStore(folder)
     buffers = [*store.reserve("0", 2, SIZE), *store.reserve("0", 1, SIZE, kind=SEGMENTS)]
     store.add_branch(Branch(1))
@@ -83,7 +84,7 @@ def fill_memory(folder: Path) -> None:
 
 
 def fill_store(folder: Path) -> None:
-    """All generations on a volume."""
+    """Write all generations to a volume."""
     store = Store(Volume(folder), "ns", "job")
     store.put_branch(Branch(1))
     for generation in (OLD, BASE, NEWEST):
@@ -105,7 +106,7 @@ def truncate(rng: random.Random, content: bytearray) -> None:
 
 
 def border(rng: random.Random, content: bytearray) -> int:
-    """Where a sector or a page begins."""
+    """Return the offset of a random sector or page."""
     size = rng.choice((SECTOR, PAGE))
     return size * rng.randrange(-(-len(content) // size))
 
@@ -154,7 +155,7 @@ KINDS: list[Callable[[random.Random, bytearray], None]] = [
 
 
 def damaged(rng: random.Random, content: bytes) -> bytes:
-    """Other bytes than these."""
+    """Return bytes that differ from these."""
     while True:
         found = bytearray(content)
         rng.choice(KINDS)(rng, found)
@@ -163,7 +164,7 @@ def damaged(rng: random.Random, content: bytes) -> bytes:
 
 
 def damage(rng: random.Random, path: Path, before: bytes) -> None:
-    """Damages a file, or has it lost."""
+    """Damage a file or remove it."""
     if rng.random() < 0.05 or not before:
         path.unlink()
     else:
@@ -171,12 +172,12 @@ def damage(rng: random.Random, path: Path, before: bytes) -> None:
 
 
 Shards = Mapping[str, list[bytes]]
-"""By shard, the bytes of its base, and of the segment behind it."""
+"""The bytes of a shard's base and of the segment that extends it, by shard."""
 Found = tuple[Record, Shards] | None
 
 
 def restored(inventory: Inventory, read: Callable[[Manifest], bytes]) -> Found:
-    """What an incarnation would go on from, as agents do it: what cannot be read is passed over."""
+    """Return what an incarnation would restore, as agents do it: unreadable shards are skipped."""
     broken: set[tuple[str, str]] = set()
     while True:
         found = restore.plan({"here": inventory}, broken)
@@ -195,7 +196,7 @@ def restored(inventory: Inventory, read: Callable[[Manifest], bytes]) -> Found:
 
 
 def judge(found: Found, case: str) -> Generation | None:
-    """Right bytes of a generation that was committed, with what was said of it, or nothing at all."""
+    """Assert that the restore gave the right bytes of a committed generation, or nothing at all."""
     if found is None:
         return None
     one, shards = found
@@ -237,17 +238,17 @@ def test_no_damage_is_taken_for_what_was_saved(
         path = list(whole)[number % len(whole)]
         damage(rng, path, whole[path])
         outcomes[judge(take(tmp_path), f"case {number}: {path.relative_to(tmp_path)}")] += 1
-        # What a start has thrown away is there again for the next case.
+        # Restore what this start has dropped, for the next case.
         for one, content in whole.items():
             if one == path or not one.exists():
                 one.write_bytes(content)
-    # The damage was real, and it was survived.
+    # The damage had an effect, and the restore survived it.
     assert min(outcomes[one] for one in (NEWEST, BASE, OLD)) > count // 20 and not outcomes[None], outcomes
 
 
 @pytest.mark.timeout(cases(300))
 def test_no_damage_on_the_way_to_another_node_is_kept(tmp_path: Path) -> None:
-    """A chunk is damaged, or another one comes in its place, or it comes for another one."""
+    """A chunk is damaged, or another chunk is sent in its place, or it is sent for another chunk."""
     store = ShardStore(tmp_path)
     shards = [named(generation, shard) for generation in (OLD, BASE, NEWEST) for shard in ("0", "1")]
     rng = random.Random(8)

@@ -1,4 +1,4 @@
-"""What an incarnation goes on from is decided once: by a decision that comes to its end."""
+"""Each restore is decided once, by a decision that runs to its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Plan:
 
 
 class Slot0(Decisions):
-    """`outcomes`: of the decisions, in turn."""
+    """An agent of slot 0. `outcomes`: the results of its decisions, in order."""
 
     def __init__(self, *outcomes: Callable[[], None]) -> None:
         super().__init__("n", *[self] * 3)  # type: ignore[arg-type] - nobody else is asked
@@ -38,7 +38,7 @@ class Slot0(Decisions):
 
 
 def fine() -> None:
-    """It is decided."""
+    """Let the decision succeed."""
 
 
 def raises(error: BaseException) -> Callable[[], None]:

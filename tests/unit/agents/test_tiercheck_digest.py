@@ -1,4 +1,4 @@
-"""Digests of files: of any length, on any number of threads, with no more memory than a window takes."""
+"""Digests of files of any length, on any number of threads, in bounded memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convoy_controllers.checkpoint.records import MAX_CHUNK, Chunk
 
 
 class Counting(ThreadPoolExecutor):
-    """Counts what it is asked for."""
+    """A pool that counts the submitted chunks."""
 
     asked = 0
 
@@ -37,7 +37,7 @@ def test_threads_find_the_chunks_of_one(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_what_a_file_does_not_have_is_not_waited_for(tmp_path: Path) -> None:
-    """A length is what somebody has said: the first chunk that is missing ends it."""
+    """The length comes from a rank and may be wrong: the first missing chunk ends the computation."""
     path = tmp_path / "file"
     path.write_bytes(b"short")
     with path.open("rb") as file, Counting(2) as pool:

@@ -1,4 +1,4 @@
-"""Who is asked for a shard, in which order and for how long."""
+"""The order in which nodes are asked for a shard, and for how long."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ GIVES = None
 
 
 class Peers:
-    """`answers` by node, in turns, the last for ever: an error, or a shard that is given."""
+    """Fake peers. `answers`: for each node the results of its calls, an error or a shard; the last one
+    repeats.
+    """
 
     def __init__(self, **answers: list[Exception | None]) -> None:
         self.answers = answers
@@ -42,7 +44,7 @@ class Memory:
 
 
 async def fetched(peers: Peers) -> tuple[list[tuple[str, str]], set[str]]:
-    """The places that are broken, and the shards that came."""
+    """Return the broken places and the shards that were fetched."""
     memory_manager: Any = SimpleNamespace(open=lambda uid: Memory())
     surveys: Any = SimpleNamespace(current_plan=lambda plan: plan)
     nobody: Any = None
@@ -56,7 +58,7 @@ async def fetched(peers: Peers) -> tuple[list[tuple[str, str]], set[str]]:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits, and whoever is asked in vain is asked once."""
+    """Set all waits to zero: a node that fails is tried once."""
     monkeypatch.setattr(restoring, "FETCH_SECONDS", 0.0)
     monkeypatch.setattr(restoring.Backoff, "next", lambda self: 0.0)
 

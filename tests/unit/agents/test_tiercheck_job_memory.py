@@ -1,4 +1,4 @@
-"""A job's memory as the agent keeps account of it: what others count on, and what was given out for what."""
+"""The accounts of a job's memory: copies for other nodes, and bytes by purpose."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMIT = 1 << 30
 
 
 class Tmpfs:
-    """Stands in for the job's: counts what lies there, and never gets smaller than that."""
+    """A fake tmpfs of the job, which counts the bytes of its files and cannot shrink below them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -65,7 +65,7 @@ async def open_job_memory(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> JobMemory:
 
 
 async def come(job_memory: JobMemory, manifest: Manifest, copy_of: str = "") -> None:
-    """A shard comes, as a copy that a node counts on, or to be read."""
+    """Transfer a shard, as a copy for a node or to be read."""
     for index in await job_memory.expect(manifest, OTHERS, 0, copy_of=copy_of):
         await job_memory.put(manifest.id, index, pieces(noise(manifest.generation.step))[index])
     await job_memory.use(lambda store: store.admit(manifest.id))
@@ -77,14 +77,14 @@ async def stand(job_memory: JobMemory, manifest: Manifest) -> None:
 
 
 async def test_a_copy_that_has_gone_is_nobody_s_any_more(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
-    """As many are remembered as there are, however many have come."""
+    """Claims are kept for existing shards only, however many have come."""
     job_memory = await open_job_memory(tmpfs, pool)
     copies = [named(noise(step), step) for step in range(1, 9)]
     for one in copies:
         await come(job_memory, one, copy_of="two")
         await stand(job_memory, one)
     assert await job_memory.inspect(lambda store: set(store.manifests)) == {copies[-1].id}
-    # The first comes once more to be read alone: nobody counts on it now.
+    # The first shard comes again, to be read alone: it is no node's copy now.
     job_memory.uses.pin({copies[0].id})
     await come(job_memory, copies[0])
     await job_memory.use(lambda store: store.marks.clear())
@@ -108,7 +108,7 @@ async def test_a_copy_that_was_damaged_while_it_was_read_is_counted_on(
 
 
 async def full(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
-    """A rank's buffers for bases and segments, and a copy."""
+    """Fill a job's memory: a rank's buffers for bases and segments, and a copy."""
     job_memory = await open_job_memory(tmpfs, pool)
     await job_memory.reserve("10", 2, 50 * SIZE, ["10"], 0)
     await job_memory.reserve("10", 3, SIZE, ["10"], 0, SEGMENTS)
@@ -119,13 +119,13 @@ async def full(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
 async def test_no_damage_to_what_was_given_out_takes_anything_from_the_job(
     tmpfs: Tmpfs, pool: ThreadPoolExecutor, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job has all it may have: the next agent neither asks for less than there is nor for more."""
+    """The job has all that it may have: the next agent requests neither less than there is nor more."""
     monkeypatch.setattr(shares, "OVERHEAD", 64 * 1024)
     await full(tmpfs, pool)
     limit = tmpfs.size
     path = tmpfs.folder / shares.FILE
     damage(random.Random(seed), path, path.read_bytes())
-    # A rank has made its buffer longer than it is.
+    # A rank has extended its buffer without writing to it.
     with (tmpfs.folder / "buffers" / "10-0").open("r+b") as file:
         file.truncate(LIMIT)
     budget = Budget(limit)

@@ -1,4 +1,4 @@
-"""KeyedLock: of any number of tasks one is at a thing, and nothing is remembered of things that are done."""
+"""KeyedLock: one task at a time for each key, and no memory of unused keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convoy_agents.tiercheck.keyed_lock import KeyedLock
 
 
 class At:
-    """Who is at a thing."""
+    """The tasks that hold the lock of a key."""
 
     def __init__(self) -> None:
         self.lock: KeyedLock[str] = KeyedLock()
@@ -27,14 +27,16 @@ class At:
 
 
 async def settled() -> None:
-    """All tasks have got as far as they get alone."""
+    """Let all tasks run until they wait."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("later", [0, 1, 2, 3])
 async def test_a_third_waits_for_a_second_that_waited_for_a_first(later: int) -> None:
-    """It comes while the lock is handed over: some turns of the loop after the first leaves."""
+    """The third task comes while the lock is handed over: some turns of the loop after the first task
+    leaves.
+    """
     at, first, last = At(), asyncio.Event(), asyncio.Event()
     tasks = [asyncio.create_task(at.work("a", first))]
     await settled()

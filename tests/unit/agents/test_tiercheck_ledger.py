@@ -1,4 +1,4 @@
-"""What is written down of a generation, and whether it is to go to the store."""
+"""The records that the ledger writes, and the choice of generations for the store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIRST, SECOND = Generation(1, 1), Generation(1, 2)
 
 
 class FakeMemory:
-    """The memory of the agent of slot 0, and the store's: only what the ledger asks of them."""
+    """The memory of the agent of slot 0, and the store: only the parts that the ledger uses."""
 
     def __init__(self, folder: Path) -> None:
         self.store = ShardStore(folder)
@@ -36,7 +36,7 @@ class FakeMemory:
         self.store.reserve("0", 2, SIZE)
         self.swept = 0
         self.ended: Callable[[], None] | None = None
-        """The job ends while something is committed in its store."""
+        """True if the job ends during a commit in its store."""
         self.there = True
 
     def open(self, job_uid: str) -> FakeMemory:
@@ -82,7 +82,7 @@ class Plan:
 
 
 async def write(ledger: MemoryLedger, memory: FakeMemory, generation: Generation) -> Record:
-    """Every slot has sealed it."""
+    """Write a generation that every slot has sealed."""
     plan: Any = Plan()
     manifest = sealed(memory.store, f"0-{generation.step % 2}", generation.step)
     votes = {0: PrepareVote({"0": manifest.id}, ShardMetadata(1, "2.13", "plan"))}
@@ -94,9 +94,7 @@ async def write(ledger: MemoryLedger, memory: FakeMemory, generation: Generation
 async def test_the_record_that_stands_tells_whether_it_goes_to_the_store(
     tmp_path: Path, kept: bool | None
 ) -> None:
-    """An agent has ended between the record and the watermark: its record stands, whatever the next one makes
-    of it.
-    """
+    """An agent ended between record and watermark. Its record stays, whatever the next agent would choose."""
     memory: Any = FakeMemory(tmp_path)
     ledger = MemoryLedger(memory, memory, TroubleReporter(lambda *_: None))
     fresh = Record(FIRST, None, {"0": named(noise(1), 1).id}, 1, "2.13", 1.0)
@@ -104,12 +102,12 @@ async def test_the_record_that_stands_tells_whether_it_goes_to_the_store(
         memory.store.add_record(replace(fresh, remote=kept))
     first = await write(ledger, memory, FIRST)
     assert first.remote == (kept is not False)
-    # The next one goes there, unless the first is on its way.
+    # The next generation goes to the store unless the first is being uploaded.
     assert (await write(ledger, memory, SECOND)).remote != first.remote
 
 
 async def test_nothing_is_remembered_of_a_job_that_is_over(tmp_path: Path) -> None:
-    """Neither what went to its store, nor for what room was made there."""
+    """Neither the chosen generation nor the collected one is kept."""
     memory: Any = FakeMemory(tmp_path)
     plan: Any = Plan()
     ledger = MemoryLedger(memory, memory, TroubleReporter(lambda *_: None))

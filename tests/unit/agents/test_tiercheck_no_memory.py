@@ -1,4 +1,4 @@
-"""A job for which the node has no memory at all: whoever asks for it hears so, and all else goes on."""
+"""A job for which the node has no memory: its requests are refused, and everything else continues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOBODY: Any = None
 
 @pytest.fixture
 def memory_manager(tmp_path: Path) -> MemoryManager:
-    """Other jobs hold all that the node has."""
+    """A manager whose memory other jobs use completely."""
     found = MemoryManager(tmp_path, 0, lambda: None)
     found.open("job-1")
     return found
@@ -54,7 +54,7 @@ async def test_whoever_offers_a_copy_hears_to_come_later_and_why(memory_manager:
 
 
 async def test_an_agent_that_begins_serves_the_other_pods(memory_manager: MemoryManager) -> None:
-    """A rank may have asked before the agent goes on with what the one before was doing."""
+    """A rank may send a request before the agent resumes the work of an earlier agent."""
     gone_on = []
 
     async def resume(uid: str) -> None:

@@ -1,4 +1,4 @@
-"""Chunks in fewer bytes: they come back as they were, and nothing else comes back as one."""
+"""Encoded chunks: they decode to the original bytes, and all other input is refused."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ HEAD = 12
 
 
 def normal(count: int, dtype: str = "<f4", scale: float = 1e-3) -> bytes:
-    """Numbers as gradients are."""
+    """Return numbers with the distribution of gradients."""
     return (np.random.default_rng(count).standard_normal(count) * scale).astype(dtype).tobytes()
 
 
 def bfloat16(count: int) -> bytes:
-    """The upper half of each float32."""
+    """Return the upper half of each float32."""
     return (np.frombuffer(normal(count), "<u4") >> 16).astype("<u2").tobytes()
 
 
@@ -117,7 +117,7 @@ def test_what_is_cut_or_goes_on_is_refused(by: int, longer: bool) -> None:
     chunk = normal(600)
     found = encoded(chunk)
     wrong = found + bytes(by + 1) if longer else found[: -by - 1]
-    assume(len(wrong) != len(chunk))  # bytes of the chunk's length are plain
+    assume(len(wrong) != len(chunk))  # input of the chunk's length counts as plain
     with pytest.raises(Damaged):
         planes.unpack(wrong, len(chunk))
 
@@ -140,14 +140,14 @@ def frame(content: bytes, **more: bool) -> bytes:
 
 
 def of_planes(length: int, *kept: bytes, flags: int = 0b11) -> bytes:
-    """An encoded chunk of words of two bytes with these planes."""
+    """Return an encoded chunk of two-byte words with these planes."""
     head = struct.pack("<4sBBHI", b"CVP\x01", 2, flags, 0, length)
     return head + struct.pack("<2I", *map(len, kept)) + b"".join(kept)
 
 
 GOOD = frame(bytes(2000))
 HUGE = bytes.fromhex("28b52ffd e0") + (2**40).to_bytes(8, "little") + bytes(3)
-"""A frame (RFC 8878) of one segment that says it has a terabyte."""
+"""A frame (RFC 8878) of one segment whose header states a terabyte."""
 
 
 def test_planes_that_fit_are_taken() -> None:
@@ -182,7 +182,7 @@ def test_planes_of_other_lengths_are_refused_before_there_is_memory_for_them(wro
 
 
 def test_a_frame_with_a_large_window_gets_no_memory_for_it() -> None:
-    # 128 MiB, which a decoder takes that finds the frame cut.
+    # 128 MiB, as a decoder allocates before it notices the truncated frame.
     window = (
         bytes.fromhex("28b52ffd 80 88") + (2000).to_bytes(4, "little") + (2000 << 3 | 3).to_bytes(3, "little")
     )

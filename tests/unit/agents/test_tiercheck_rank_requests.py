@@ -1,4 +1,4 @@
-"""What a rank may ask of memory, and what is none of its questions."""
+"""Valid and invalid requests of ranks to their node's memory."""
 
 from __future__ import annotations
 

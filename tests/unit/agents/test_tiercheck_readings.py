@@ -1,4 +1,4 @@
-"""What is kept to be read goes once all pods of the job here have read it, whoever has left meanwhile."""
+"""Fetched shards are dropped once all pods of the job on the node have read them, also if a pod has left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANYTHING: Any = SimpleNamespace(memory_granted=lambda *_: None)
 
 
 class Rank:
-    """The connection of a pod's only rank, which has asked these questions."""
+    """The connection of a pod's only rank, which has sent these requests."""
 
     rank = 0
 
@@ -34,13 +34,13 @@ class Rank:
 
 
 class Node:
-    """The pods of a job on a node, its memory, and those that decide and commit."""
+    """The pods of a job on a node, its memory, and fakes of Restores and Committer."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Any] = {}
         self.unpinned = 0
         self.dropped: set[str] = set()
-        """What was let go last."""
+        """The shards that were released last."""
         self.asked, self.decided = asyncio.Event(), asyncio.Event()
         self.decided.set()
         some: Any = self
@@ -116,7 +116,7 @@ async def test_what_another_pod_reads_in_this_incarnation_or_a_later_one_stays()
 
 
 async def test_nothing_is_remembered_of_a_job_that_is_over() -> None:
-    """Not even when a pod was still reading as it ended."""
+    """Nothing is kept even if a pod was still reading when the job ended."""
     for over, dropped in ((False, {"fetched-b", "fetched-c"}), (True, {"fetched-c"})):
         node = Node()
         for uid in ("a", "b", "c"):

@@ -1,4 +1,4 @@
-"""What a node's memory holds: nothing that is needed is lost, nothing that is not stays."""
+"""The shards in a node's memory: nothing needed is lost, nothing else stays."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def sealed(store: ShardStore, buffer: str, step: int) -> Manifest:
 
 
 def send(store: ShardStore, manifest: Manifest, data: bytes) -> int:
-    """How many chunks had to be sent."""
+    """Send a shard. Return the number of chunks that had to be sent."""
     wanted = store.expect(manifest)
     for index in wanted:
         store.incoming.put(manifest.id, index, pieces(data)[index])
@@ -236,7 +236,7 @@ def test_a_file_that_cannot_grow_is_as_it_was(
 
 
 class ShardStoreMachine(RuleBasedStateMachine):
-    """Against a plain model: what was kept and not collected can be read, bit for bit."""
+    """The store against a plain model: shards that were kept and not collected can be read, bit for bit."""
 
     manifests = Bundle("manifests")
 

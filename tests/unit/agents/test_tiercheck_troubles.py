@@ -1,4 +1,4 @@
-"""The table of what is wrong with a pod's checkpoints."""
+"""The table of troubles with a pod's checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards to a store and back, over a network that fails: each byte is looked at, none is sent twice."""
+"""Transfers of shards to and from a store over a faulty network: each byte is checked, none is sent twice."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def shard(pieces: list[bytes]) -> Manifest:
 
 
 def limited(more: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a transfer, of which these belong to its limits."""
+    """Return arguments of a transfer with these limits."""
     limits = {name: more.pop(name) for name in ("threads", "bytes_per_second", "retries") if name in more}
     limits = {"retries": AT_ONCE, **limits}
     return {"stop": threading.Event(), "limits": TransferLimits(**limits), **more}
@@ -268,7 +268,7 @@ def test_it_does_not_wait_on_when_it_is_wanted_no_more(
     store: Store, proxy: FaultProxy, waits_for: str
 ) -> None:
     class Stop:
-        """Set as soon as somebody waits."""
+        """A flag that is set as soon as a thread waits."""
 
         def __init__(self) -> None:
             self.waited = False
@@ -316,7 +316,7 @@ def test_the_rate_is_kept_whoever_asks_whenever(asked: list[tuple[float, int]], 
 
 def test_the_cap_is_for_all_threads_together(store: Store) -> None:
     class Clockwork:
-        """Counts for how long it was waited in all."""
+        """A flag that adds up all waits."""
 
         def __init__(self) -> None:
             self.waits: list[float] = []

@@ -1,4 +1,4 @@
-"""What a slot sends to the store, how often it looks there again, and what is told when it cannot."""
+"""The uploads of a slot: what it sends, how often it checks the store, and what it reports on failure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from convoy_controllers.checkpoint.generation import Generation
 
 
 def sends(work: UploadQueue) -> list[str]:
-    """All until nothing is left to send."""
+    """Return the shards that the queue gives until it is empty."""
     found = []
     while (key := work.next) is not None:
         found.append(key)
@@ -57,7 +57,7 @@ class Plan:
 
 @dataclass
 class Memory:
-    """What an upload uses of a JobMemory."""
+    """The parts of a JobMemory that an upload uses."""
 
     uploading: set[str] = field(default_factory=set)
     closed: bool = False
@@ -71,7 +71,7 @@ class Memory:
 
 @dataclass
 class Store:
-    """What an upload uses of Remotes."""
+    """The parts of Remotes that an upload uses."""
 
     error: Exception | None = None
     sent: list[str] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Store:
 
 
 def uploads() -> Counter[str]:
-    """By result, all so far."""
+    """Return the number of uploads so far, by result."""
     results = ("stored", "refused", "superseded", "failed")
     return Counter({result: int(metrics.UPLOADS.labels(result)._value.get()) for result in results})
 
@@ -154,7 +154,7 @@ async def test_an_upload_that_gives_way_is_superseded_and_one_that_is_too_late_r
     others = asyncio.all_tasks()
     for generation in (first, second):
         slot.uploads.start(cast(Any, Plan()), cast(JobMemory, slot.memory), generation, {"a"})
-        # It is on its way when the next comes.
+        # It is still running when the next one starts.
         await asyncio.sleep(0)
         slot.verdict = False
     await asyncio.wait(asyncio.all_tasks() - others)

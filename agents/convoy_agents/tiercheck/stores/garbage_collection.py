@@ -67,8 +67,8 @@ class GarbageCollector:
 
     def check_none_running(self) -> None:
         """Raise StoreError while any agent deletes objects."""
-        now, sweeps, *_ = self._part.names("deletions")
-        if any(now - at < MARKER_SECONDS for at in sweeps.values()):
+        now, markers, *_ = self._part.names("deletions")
+        if any(now - at < MARKER_SECONDS for at in markers.values()):
             raise StoreError(
                 f"{self._where}: commit: garbage collection is running there; Convoy tries again",
                 retriable=True,
@@ -103,8 +103,8 @@ class GarbageCollector:
 
     def _tidy(self) -> None:
         """Remove expired markers and unfinished objects."""
-        now, sweeps, *_ = self._part.names("deletions")
-        self._part.remove("deletions", [one for one, at in sweeps.items() if now - at > 2 * MARKER_SECONDS])
+        now, markers, *_ = self._part.names("deletions")
+        self._part.remove("deletions", [one for one, at in markers.items() if now - at > 2 * MARKER_SECONDS])
         for folder in FOLDERS:
             self._part.tidy(folder, now - self._grace)
 

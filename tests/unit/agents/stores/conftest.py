@@ -1,4 +1,4 @@
-"""An S3 server, a faulty network before it, and a place on either kind of store."""
+"""An S3 server, a faulty network before it, and fixtures for stores of both kinds."""
 
 from __future__ import annotations
 

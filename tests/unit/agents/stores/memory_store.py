@@ -1,4 +1,4 @@
-"""Blobs in this process with a clock of their own, and a job that has saved there long ago."""
+"""Blobs in this process with their own clock, and a job that has saved there long ago."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from convoy_controllers.checkpoint.retention import Keep, reachable
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """The simulated process crashes."""
 
 
 class Memory:
-    """Blobs in this process, with a clock of its own."""
+    """Blobs in this process, with their own clock."""
 
     def __init__(self) -> None:
         self.now = 1e6
@@ -90,13 +90,13 @@ class Memory:
     def seen_by(
         self, before: Callable[[str], None], after: Callable[[str], None] = lambda op: None
     ) -> Memory:
-        """The same blobs, as another process uses them."""
+        """Return a view of the same blobs for another process."""
         view = View(self)
         view.before, view.after = before, after
         return view
 
     def broken(self) -> list[str]:
-        """Records that stand on something that is not there."""
+        """Return the records that need objects which do not exist."""
         self_view = Store(View(self), "team", "uid-1", rules=RULES)
         found = self_view.inventory()
         chunks = self_view.chunks()
@@ -125,7 +125,7 @@ class View(Memory):
 
 
 class Serial(Store):
-    """One operation after another."""
+    """A store that runs operations one at a time."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -138,7 +138,7 @@ def serial(memory: Memory, kind: type[Store] = Serial) -> Store:
 
 
 def old_world() -> Memory:
-    """Two generations long ago; the older one is obsolete."""
+    """Save two old generations, of which the older is obsolete."""
     memory = Memory()
     store = serial(memory)
     saved(store, 1, noise(1), noise(2))
@@ -148,12 +148,12 @@ def old_world() -> Memory:
 
 
 PIECES = [noise(1), noise(3), noise(4)]
-"""One that is obsolete by now, one in use, one new."""
+"""An obsolete chunk, one in use, and a new one."""
 NEXT = shard(3, PIECES)
 
 
 def go_on(store: Store) -> None:
-    """Uploads a generation, commits it, and deletes what is obsolete then."""
+    """Upload a generation, commit it, and collect garbage."""
     limits = TransferLimits(threads=1, retries=AT_ONCE)
     upload(store, NEXT, PIECES.__getitem__, stop=threading.Event(), limits=limits)
     assert store.commit(record_of(NEXT, parent=Generation(1, 2)))

@@ -1,4 +1,4 @@
-"""Stores on a volume and in a bucket for tests, and what is written there."""
+"""Stores on a volume and in a bucket for tests, and their content."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ HOME = "team/uid-1"
 
 @dataclass
 class Place:
-    """Where blobs lie, and what happens to them there."""
+    """A backend for blobs, and ways to change it from outside."""
 
     blobs: Blobs
     age: Callable[[str, float], None]
-    """Makes a blob so many seconds older."""
+    """Make a blob older by so many seconds."""
     spoil: Callable[[str, bytes], None]
     keys: Callable[[], set[str]]
     said: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""An agent whose clock is wrong by more than the grace of a sweep."""
+"""An agent whose clock is wrong by more than the grace of garbage collection."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_volume_is_used_while_clocks_agree_within_half_the_grace(
 
 
 def test_the_newest_is_told_by_incarnation_and_step(place: Place) -> None:
-    """However early it was saved by the clock of who saved it."""
+    """The times of saves, by the clock of whoever saved, do not matter."""
     store = place.store()
     for generation, at in {(1, 8): 3e9, (1, 9): 2e9, (2, 3): 1.0}.items():
         one = put(

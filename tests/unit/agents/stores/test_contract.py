@@ -1,4 +1,4 @@
-"""The contract of a store: the same for a volume and for an S3 server."""
+"""The contract of a store, the same for a volume and for an S3 server."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_was_put_is_listed_by_the_time_it_was_put(place: Place) -> None:
 
 
 def test_of_a_folder_no_more_is_held_than_is_asked_for(place: Place) -> None:
-    """A job's other ranks may have brought a thousand times as much as is in one shard."""
+    """Other ranks of the job may have a thousand times as many objects as one shard."""
     seen: list[Listing] = []
 
     class RecordingBlobs(TimedBlobs):
@@ -165,7 +165,7 @@ def test_a_branch_is_decided_once(place: Place) -> None:
     assert not store.put_branch(looking)
     assert not store.put_branch(Branch(3, Generation(1, 1)))
     assert store.inventory().branches == {3: decided}
-    # One that was on its way when it was decided.
+    # This undecided branch was being written when the decision was made.
     place.blobs.put(f"{HOME}/branches/3.undecided", said)
     assert store.inventory().branches == {3: decided}
 

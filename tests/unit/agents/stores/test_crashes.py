@@ -1,4 +1,4 @@
-"""Crashes between any two operations: no record of what is not there."""
+"""Crashes between any two operations leave no record that needs missing objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleting what is obsolete, beside those who commit."""
+"""Garbage collection beside commits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from convoy_controllers.checkpoint.records import Branch
 from convoy_controllers.checkpoint.retention import Garbage, Keep
 
 
-def test_a_sweep_deletes_all_that_is_obsolete_and_old_and_nothing_else(place: Place) -> None:
+def test_a_collection_deletes_all_that_is_obsolete_and_old_and_nothing_else(place: Place) -> None:
     store = place.store()
     saved(store, 1, noise(1), noise(2))
     base = saved(store, 2, noise(2), noise(3), parent=1)
@@ -60,7 +60,7 @@ def test_branches_go_with_what_they_tell_of(place: Place) -> None:
     assert not place.keys()
 
 
-def test_a_chunk_that_is_promised_anew_outlives_a_sweep_that_had_it_on_its_list(place: Place) -> None:
+def test_a_chunk_that_is_promised_anew_outlives_a_collection_that_had_it_on_its_list(place: Place) -> None:
     store = place.store()
     saved(store, 1, noise(1), noise(2))
     saved(store, 2, noise(3), parent=1)
@@ -125,7 +125,9 @@ def test_no_commit_while_somebody_deletes_unless_he_has_long_gone(place: Place) 
 
 
 def test_who_finds_nothing_to_delete_keeps_nobody_from_committing(place: Place) -> None:
-    """Its agent may die at any moment of a sweep, and the job's next one is not to wait for it."""
+    """An agent may die at any moment of a collection. The job's next agent must not have to wait for its
+    marker.
+    """
     said: list[str] = []
 
     class RecordingBlobs(type(place.blobs)):  # type: ignore[misc]
@@ -145,7 +147,7 @@ def test_who_finds_nothing_to_delete_keeps_nobody_from_committing(place: Place) 
     assert [key for key in said if "/deletions/" in key]
 
 
-def test_a_sweep_whose_listings_outlast_its_word_deletes_nothing(place: Place) -> None:
+def test_a_collection_whose_listings_outlast_its_marker_deletes_nothing(place: Place) -> None:
     ticks = iter([0.0, MARKER_SECONDS / 2 + 1])
     store = place.store(clock=lambda: next(ticks))
     store.put_chunk(chunk_of(noise(1)), noise(1))
@@ -155,7 +157,7 @@ def test_a_sweep_whose_listings_outlast_its_word_deletes_nothing(place: Place) -
     assert failed.value.retriable and place.held("chunks")
 
 
-def test_a_sweep_that_takes_too_long_stops_and_the_next_goes_on(place: Place) -> None:
+def test_a_collection_that_takes_too_long_stops_and_the_next_goes_on(place: Place) -> None:
     ticks = iter([0.0, 0.0, 1.0, DELETE_SECONDS, DELETE_SECONDS])
     store = place.store(clock=lambda: next(ticks))
     for number in range(3):

@@ -1,4 +1,4 @@
-"""Chunks that lie encoded in a store: whoever reads gets the chunk, whoever wrote it and however."""
+"""Encoded chunks in a store: every reader gets the plain chunk, whichever form was written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STOP = threading.Event()
 
 
 class Always:
-    """Encodes whatever gets shorter."""
+    """A packer that encodes every chunk that gets shorter."""
 
     def __init__(self) -> None:
         self.told: list[tuple[int, int]] = []
@@ -55,12 +55,12 @@ def numbers(seed: int, count: int = 5000) -> bytes:
 
 
 def pieces_of(count: int, seed: int = 0) -> list[bytes]:
-    """Some get shorter, and some do not."""
+    """Return chunks of which some get shorter."""
     return [numbers(seed + one) if one % 3 else noise((seed, one), 20_000) for one in range(count)]
 
 
 def lies_as(place: Place, data: bytes) -> int:
-    """Bytes that a chunk has where it lies."""
+    """Return the stored size of a chunk in bytes."""
     found = place.blobs.get(f"{HOME}/chunks/{chunk_of(data).digest}")
     assert found is not None
     return len(found)

@@ -1,4 +1,4 @@
-"""Uploads and sweeps at the same time, one operation at a time."""
+"""Uploads and garbage collection at the same time, one operation at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from convoy_controllers.checkpoint.retention import Keep
 
 
 class Actor:
-    """A process that does one operation whenever it is let."""
+    """A process that runs one operation at each step."""
 
     def __init__(self, memory: Memory, kind: type[Store], life: Callable[[Store], None]) -> None:
         self._turn = threading.Semaphore(0)
@@ -80,23 +80,23 @@ def uploads(step: int, pieces: list[bytes], parent: int) -> Callable[[Store], No
     return life
 
 
-def sweeps(store: Store) -> None:
+def collects(store: Store) -> None:
     for _ in range(2):
         store.collect_garbage(Keep(last=1))
 
 
 def race(seed: int, kind: type[Store]) -> list[str]:
-    """Two who upload what is obsolete, and two who delete it, in some order; records that are broken."""
+    """Run two uploaders and two collectors in some order on obsolete objects. Return the broken records."""
     chance = random.Random(seed)
     memory = old_world()
     actors = [
         Actor(memory, kind, uploads(3, PIECES, 2)),
         Actor(memory, kind, uploads(4, [noise(1), noise(2)], 2)),
-        Actor(memory, kind, sweeps),
-        Actor(memory, kind, sweeps),
+        Actor(memory, kind, collects),
+        Actor(memory, kind, collects),
     ]
     while alive := [one for one in actors if not one.over]:
-        # One goes on for a while, so that whole phases of another fall between two operations.
+        # One actor runs for a while, so that whole phases of another fall between two operations.
         actor = chance.choice(alive)
         for _ in range(chance.choice((1, 2, 5, 20))):
             if not actor.over:
@@ -114,14 +114,14 @@ def test_whoever_uploads_and_deletes_at_the_same_time_no_record_is_broken() -> N
 
 
 class Careless(Serial):
-    """Commits without a look."""
+    """A store that commits without checks."""
 
     def _secure(self, record: Record) -> None:
         pass
 
 
 class Blind(Serial):
-    """Does not see that somebody deletes."""
+    """A store that ignores deletion markers."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)

@@ -1,4 +1,4 @@
-"""An S3 server that fails, and a network that does."""
+"""A failing S3 server and a failing network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder to which somebody else writes: links, pipes and devices planted there."""
+"""A folder to which somebody else writes: links, pipes and devices in it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def device(at: Path, outside: Path) -> None:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """What is not on the volume."""
+    """Files that are not on the volume."""
     made = tmp_path / "outside"
     made.mkdir()
     (made / "file").write_bytes(noise(1))
@@ -82,7 +82,7 @@ def test_no_link_in_place_of_a_folder_leads_out_of_a_volume(
     root.joinpath(*parts[:depth]).mkdir(parents=True)
     link(root.joinpath(*parts[: depth + 1]), outside)
     volume = Volume(root, "clusters/one")
-    # Were it followed, this would be found.
+    # If the link were followed, this name would be found.
     for use in (*uses(volume, "team/uid-1/chunks/file"), lambda: volume.names("team/uid-1/chunks")):
         with pytest.raises(StoreError, match="who else writes to the volume") as refused:
             use()
