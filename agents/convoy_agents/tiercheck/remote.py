@@ -248,7 +248,7 @@ class Remotes:
         keep = Keep(use.keep_last, use.keep_every_steps) if use else Keep()
         gone = await call.run(lambda: part.collect_garbage(keep))
         log.info(
-            "store swept",
+            "garbage collected in the store",
             job=plan.job,
             records=len(gone.records),
             manifests=len(gone.manifests),

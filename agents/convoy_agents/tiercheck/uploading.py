@@ -105,15 +105,15 @@ class Uploads:
         deadline = started + UPLOAD_SECONDS
         pause = Backoff(first=1.0, cap=30.0)
         queue = UploadQueue(keys)
-        full = swept = False
+        full = collected = False
         job_memory.start_upload(keys)
         try:
             while time.monotonic() < deadline and self._is_current(plan):
                 try:
-                    if full and not swept:
+                    if full and not collected:
                         # Garbage is otherwise collected after a commit, and a full store has no space for
                         # one.
-                        swept = True
+                        collected = True
                         await self._remotes.collect_garbage(plan)
                     if (key := queue.next) is not None:
                         await self._remotes.upload(plan, job_memory, key)

@@ -34,7 +34,7 @@ def digests(*seeds: object) -> frozenset[str]:
 def test_a_store_in_order_has_nothing_to_say() -> None:
     found = conclude(contents(RUN, [FIRST, SECOND], age=OLD), Keep(2), GRACE)
     assert (found.generations, found.size, found.faults) == (2, 3 * SIZE + 200, 0)
-    assert found.orphaned == found.expired == Garbage() and not count(found.swept)
+    assert found.orphaned == found.expired == Garbage() and not count(found.garbage)
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ def test_a_manifest_that_cannot_be_read_may_need_any_chunk() -> None:
     assert found.orphaned == found.expired == Garbage()
 
 
-def test_the_next_sweep_is_told() -> None:
+def test_the_next_garbage_collection_is_told() -> None:
     found = conclude(contents(RUN, [FIRST, SECOND], age=OLD), Keep(1), GRACE)
-    assert found.swept == Garbage((FIRST.generation,), (), frozenset({FIRST.id}), digests(2))
-    assert found.swept_bytes == SIZE + 100 and not count(found.orphaned)
+    assert found.garbage == Garbage((FIRST.generation,), (), frozenset({FIRST.id}), digests(2))
+    assert found.garbage_bytes == SIZE + 100 and not count(found.orphaned)
 
 
 def test_what_is_missing_and_what_was_read_damaged_is_told_apart() -> None:

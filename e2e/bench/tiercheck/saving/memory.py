@@ -73,7 +73,7 @@ async def measured(
                 root, 1, Task(parameters, rounds, str(folder), libraries, list(lengths), parts), found, on
             )
         finally:
-            _sweep(root.name)
+            _clean_up(root.name)
         found.add(ALL, float(_taken(host)))
         for incarnation in range(2, 2 + RESTORES * ways):
             progress.say("restoring")
@@ -159,7 +159,7 @@ def _folder_or_why(name: str) -> str:
         return f"not installed: {str(error).strip().splitlines()[-1]}"
 
 
-def _sweep(name: str) -> None:
+def _clean_up(name: str) -> None:
     """Remove what libraries leave in memory when their process is killed."""
     for path in Path("/dev/shm").glob(f"{name}*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -25,9 +25,9 @@ class Findings:
     expired: Garbage
     """Of the orphaned what is older than the grace, and no upload can count on."""
     expired_bytes: int
-    swept: Garbage
-    """What the job's next sweep deletes."""
-    swept_bytes: int
+    garbage: Garbage
+    """Objects that the job's next garbage collection deletes."""
+    garbage_bytes: int
 
     @property
     def faults(self) -> int:
@@ -44,8 +44,8 @@ def conclude(
     bad, missing = told(fault for one in records for fault in faults(contents, one, damaged))
     orphaned = orphans(contents)
     expired = deletable(contents, orphaned, grace_seconds)
-    sweep = retention.remote_garbage(inventory, contents.chunks.written, keep, now, grace_seconds)
-    swept = deletable(contents, sweep, grace_seconds)
+    candidates = retention.remote_garbage(inventory, contents.chunks.written, keep, now, grace_seconds)
+    garbage = deletable(contents, candidates, grace_seconds)
     everything = Garbage(
         manifests=frozenset(contents.manifests.written), chunks=frozenset(contents.chunks.written)
     )
@@ -58,8 +58,8 @@ def conclude(
         orphaned_bytes=size(contents, orphaned),
         expired=expired,
         expired_bytes=size(contents, expired),
-        swept=swept,
-        swept_bytes=size(contents, swept),
+        garbage=garbage,
+        garbage_bytes=size(contents, garbage),
     )
 
 

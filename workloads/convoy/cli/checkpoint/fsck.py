@@ -50,7 +50,7 @@ def fsck(
     """Look through a whole store.
 
     It says what is damaged, missing and orphaned. Orphaned is what no generation needs, such as the rest of
-    an upload that broke off. SWEEP is what the job itself deletes next. The status is 1 when something is
+    an upload that broke off. GARBAGE is what the job itself deletes next. The status is 1 when something is
     damaged or missing.
     """
     client = connect_cluster(None, context)
@@ -108,7 +108,7 @@ def line(finding: Findings) -> dict[str, str]:
         "DAMAGED": str(len(finding.damaged)),
         "MISSING": str(len(finding.missing)),
         "ORPHANED": table.amount(finding.orphaned_bytes),
-        "SWEEP": table.amount(finding.swept_bytes),
+        "GARBAGE": table.amount(finding.garbage_bytes),
     }
 
 

@@ -83,7 +83,7 @@ class Part:
     """What the store reports as malformed."""
 
     def look(self) -> Contents:
-        """What is there. Again when a sweep takes a generation away meanwhile, which would look damaged."""
+        """Read the store. Repeat if a generation is deleted meanwhile, since it would look damaged."""
         with asking():
             for _ in range(_ROUNDS):
                 self.said.clear()
