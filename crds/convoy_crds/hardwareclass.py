@@ -43,7 +43,7 @@ class ClassMetric(StatusModel):
     higher_is_better: bool = True
     median: float | None = None
     """Median of the reference nodes."""
-    moved: float | None = None
+    drift: float | None = None
     """Deviation of the latest sweeps from the reference, as a share: 0.1 for 10 %. Negative means slower."""
     reference: Annotated[list[Row], Field(max_length=MOST_ROWS, json_schema_extra=map_list("name"))] = Field(
         default_factory=list

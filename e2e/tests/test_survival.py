@@ -252,7 +252,7 @@ def test_a_drained_pod_saves_its_state_and_moves(cluster: Cluster, jobs: Jobs) -
         node = jobs.pods("drained")[1].spec.node_name
         cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force",
                         "--pod-selector=convoy.dev/job=drained", "--timeout=60s", deadline=70)  # fmt: skip
-        status = jobs.wait(lambda: (s := jobs.status("drained"))["restarts"]["total"] and s, 30, "moved")
+        status = jobs.wait(lambda: (s := jobs.status("drained"))["restarts"]["total"] and s, 30, "restarted elsewhere")
         assert (status["restarts"]["last"]["reason"], status["restarts"]["counted"]) == ("NodeDrained", 0)
         status = jobs.wait_phase("drained", "Running", 60)
         assert status["checkpoint"]["step"] >= 20, "the only checkpoint is the one of the drain"

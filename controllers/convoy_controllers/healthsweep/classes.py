@@ -60,7 +60,7 @@ def settled(known: HardwareClassStatus, *, freeze: bool) -> HardwareClassStatus:
             "metrics": found,
             "nodes": len(nodes),
             "referenced": sum(1 for one in found if one.reference),
-            "drifted": [one.name for one in found if abs(one.moved or 0.0) > reference.ALARM],
+            "drifted": [one.name for one in found if abs(one.drift or 0.0) > reference.ALARM],
         }
     )
 
@@ -155,7 +155,7 @@ def _compared(one: ClassMetric) -> ClassMetric:
     if not one.reference or one.reference[0].digest:
         return one
     middle = _rounded(median(row.levels[len(row.levels) // 2] for row in one.reference))
-    return one.model_copy(update={"median": middle, "moved": _drift(one)})
+    return one.model_copy(update={"median": middle, "drift": _drift(one)})
 
 
 def _drift(one: ClassMetric) -> float | None:

@@ -226,8 +226,8 @@ def test_a_class_that_has_become_slower_has_drifted() -> None:
     it.now += timedelta(days=1)
     it.play(it.sweep("later"))
     assert it.classes[CLASS].drifted == ["cpu-gemm"]
-    moved = {one.name: one.moved for one in it.classes[CLASS].metrics}["cpu-gemm"]
-    assert moved is not None and -0.06 < moved < -0.02
+    drift = {one.name: one.drift for one in it.classes[CLASS].metrics}["cpu-gemm"]
+    assert drift is not None and -0.06 < drift < -0.02
 
 
 @pytest.mark.parametrize(
