@@ -238,7 +238,7 @@ class Decisions:
                 return await self._surveys.survey(plan.job_uid, plan.incarnation, member)
             return await self._peer_transfer.survey(place, self._surveys.current_plan(plan), member)
         except (Unreachable, OSError) as error:
-            log.info("no survey", job=plan.job, node=place.node, why=str(error))
+            log.info("node not surveyed", job=plan.job, node=place.node, why=str(error))
             return None
 
 

@@ -142,7 +142,7 @@ class Remotes:
         self._known[message.name] = known
         while len(self._known) > MAX_STORES:
             self._drop(next(iter(self._known)))
-        log.info("store known", store=message.name, version=message.version[:12])
+        log.info("store settings applied", store=message.name, version=message.version[:12])
         probe_key = (message.name, message.version)
         # A hanging file system blocks the probe's thread, so one probe at a time is enough.
         if message.probe and probe_key not in self._probing:

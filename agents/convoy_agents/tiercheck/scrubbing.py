@@ -66,7 +66,7 @@ class Scrubber:
                     metrics.SCRUBBED_BYTES.inc(size)
                     await asyncio.sleep(size / RATE)
             except OSError as error:
-                log.info("not scrubbed", job_uid=job_uid, why=str(error))
+                log.info("scrub of a job failed", job_uid=job_uid, why=str(error))
 
     async def _replace(self, job_memory: JobMemory, key: str) -> None:
         for place, plan in self._places(job_memory.job_uid):
