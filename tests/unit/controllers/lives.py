@@ -1,4 +1,4 @@
-"""Random lives of jobs on the simulated cluster: what may happen, and what must hold when it is over."""
+"""Random lives of jobs on the simulated cluster: events that may happen, and what must hold at the end."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from convoy_crds.trainingjob_status import TERMINAL, Phase
 NODES = 4
 LATENCIES = Latencies(progress_write=60.0)
 BOUND_SECONDS = 1800.0
-"""Virtual time after which a job that nothing hinders any more must be where its user wants it: alarms over
-many silent agents last 300 s, back-offs a minute, waits for a node's kubelet as long as its grace."""
+"""Virtual seconds within which an undisturbed job must reach its goal. Alarms over many silent agents last
+300 s, back-offs 60 s, and waits for a node's kubelet as long as the grace period.
+"""
 REST_SECONDS = 120.0
 HOW_NODES_FAIL = ("kill", "cut", "cut", "control", "drain", "delete")
 NOTHING = (None, (), (), ())
@@ -52,11 +53,11 @@ class Shape:
 
 
 class Life(RuleBasedStateMachine):
-    """One job; every rule is one event, or lets time pass."""
+    """One job. Every rule is one event, or lets time pass."""
 
     shape: Shape
     steps: Counter[str]
-    """Events of all lives of this machine, under "all"."""
+    """Number of events in all lives of this machine; their sum is under "all"."""
 
     @initialize(seed=st.integers(0, 2**16))
     def start(self, seed: int) -> None:
@@ -73,7 +74,7 @@ class Life(RuleBasedStateMachine):
         return self.cluster.job("job")
 
     def run(self, seconds: float) -> None:
-        """Time passes; what fails then is not to be hidden by what the end of the life would say."""
+        """Let time pass. A failure meanwhile must not be hidden by the checks at the end of the life."""
         self.sound = False
         self.cluster.run(seconds)
         self.sound = True
@@ -81,7 +82,7 @@ class Life(RuleBasedStateMachine):
     def count(self) -> None:
         self.steps["all"] += 1
 
-    # Time
+    # Rules about time
 
     @rule(seconds=st.sampled_from([0.01, 0.03, 0.1, 0.2, 0.5]))
     def a_blink(self, seconds: float) -> None:
@@ -104,7 +105,7 @@ class Life(RuleBasedStateMachine):
         self.faults.heal_all()
         self.run(seconds)
 
-    # Ranks and pods
+    # Rules about ranks and pods
 
     @rule(rank=st.integers(0, 5), code=st.sampled_from([0, 1, 1, 75, 76]))
     def a_rank_ends(self, rank: int, code: int) -> None:
@@ -129,7 +130,7 @@ class Life(RuleBasedStateMachine):
             name = names[number % len(names)]
             (self.faults.kill_container if oom else self.faults.delete_pod)(name)
 
-    # Nodes
+    # Rules about nodes
 
     @rule(
         node=st.integers(0, NODES - 1),
@@ -145,7 +146,7 @@ class Life(RuleBasedStateMachine):
         elif how == "delete":
             self.faults.delete_node(name)
         elif self.cluster.machines[name].agent:
-            # An agent that is away while its node is cut off stops nothing: liveness/fence.py says so.
+            # An agent that is away while its node is cut off stops nothing; see liveness/fence.py.
             self.faults.cut_node(name, control_only=how == "control")
 
     @rule(node=st.integers(0, NODES - 1))
@@ -168,7 +169,7 @@ class Life(RuleBasedStateMachine):
         self.count()
         self.faults.start_agent(f"node-{node}")
 
-    # The control plane
+    # Rules about the control plane
 
     @rule(effects=st.integers(0, 6))
     def the_operator_crashes(self, effects: int) -> None:
@@ -183,7 +184,7 @@ class Life(RuleBasedStateMachine):
         else:
             self.faults.stop_api()
 
-    # People
+    # Rules about users
 
     @rule(suspend=st.sampled_from([False, False, False, True]))
     def suspend(self, suspend: bool) -> None:
@@ -217,7 +218,7 @@ class Life(RuleBasedStateMachine):
             self.cluster.api.delete_job("job")
             self.cluster.submit(self.shape.job(), self.shape.program)
 
-    # The neighbours
+    # Rules about other objects
 
     @rule(room=st.sampled_from([True, True, False]))
     def room(self, room: bool) -> None:
@@ -230,7 +231,7 @@ class Life(RuleBasedStateMachine):
         self.count()
         self.cluster.api.refuse = lambda pod: why
 
-    # The end
+    # The end of a life
 
     def teardown(self) -> None:
         if hasattr(self, "cluster") and self.sound:
@@ -238,9 +239,9 @@ class Life(RuleBasedStateMachine):
             self.at_rest()
 
     def calm_down(self) -> None:
-        """When nothing more goes wrong the job comes to where it belongs, in bounded time.
+        """Check that an undisturbed job reaches its goal in bounded time.
 
-        A node that has lost its power stays away: there is room without it.
+        A node without power stays down: the job has room without it.
         """
         dead = [machine.name for machine in self.cluster.machines.by_name.values() if not machine.powered]
         self.faults.heal_all(but=dead[0] if dead else "")
@@ -252,7 +253,7 @@ class Life(RuleBasedStateMachine):
             self.run(5.0)
 
     def settled(self) -> bool:
-        """Whether the job is where its user wants it, by the processes that run and not by its status."""
+        """Return True if the job has reached its goal, judged by its processes and not by its status."""
         status, workers = self.job.status, self.cluster.workers.by_uid.values()
         if not self.cluster.operator.leading:
             return False
@@ -264,7 +265,9 @@ class Life(RuleBasedStateMachine):
         return status.phase is Phase.RUNNING and gang is not None and gang.stepping
 
     def at_rest(self) -> None:
-        """Once there, a plan that is carried out leaves nothing to do, and time alone brings nothing."""
+        """Check that nothing is left to do after a plan was carried out, and that time alone changes
+        nothing.
+        """
         limit = self.cluster.kernel.now + REST_SECONDS
         while not (self.settled() and self.nothing_left()):
             assert self.cluster.kernel.now < limit, f"never at rest: {self.left()} {self.where()}"
@@ -273,7 +276,7 @@ class Life(RuleBasedStateMachine):
         assert left == NOTHING, f"time alone makes a difference: {left}"
 
     def nothing_left(self) -> bool:
-        """Whether the next plan only says how far the job is, and the one after it nothing at all."""
+        """Return True if the next plan only reports progress, and the plan after it changes nothing."""
         made = self.plan()
         if made.status is not None:
             stored = self.cluster.api.jobs["job"]
@@ -310,13 +313,13 @@ OF_NEIGHBOURS = ("room", "admission")
 
 
 def machine(shape: Shape, without: Iterable[str] = ()) -> type[Life]:
-    """The machine of lives of one shape, in which some rules never happen."""
+    """Return the state machine for lives of one shape, without some of the rules."""
     plain = {name: _no_rule(getattr(Life, name)) for name in without}
     return type("LifeOfAShape", (Life,), {"shape": shape, "steps": Counter(), **plain})
 
 
 def _no_rule(method: Callable[..., None]) -> Callable[..., None]:
-    """The method, which hypothesis no longer sees as a rule."""
+    """Return the method without its rule, so that hypothesis ignores it."""
 
     def call(life: Life, *found: Any) -> None:
         method(life, *found)

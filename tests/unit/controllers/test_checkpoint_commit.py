@@ -42,7 +42,7 @@ def recorded(number: int, incarnation: int = 1) -> Recorded:
 
 
 def run(*events: Event | tuple[float, Event], slots: int = 2) -> Result:
-    """The outcome of the last event; (seconds, event) says when it happens."""
+    """Return the outcome of the last event. Each event is a pair (seconds, event)."""
     result, now = step(CommitState(), Planned(1, slots), 0.0), 0.0
     for entry in events:
         now, event = entry if isinstance(entry, tuple) else (now, entry)
@@ -169,7 +169,7 @@ slot_numbers, numbers, incarnations = st.integers(0, SLOTS), st.integers(0, 5), 
 
 
 class AnyCommit(RuleBasedStateMachine):
-    """Calls, records and incarnations in any order, against a bookkeeping of what is held."""
+    """Calls, records and incarnations in any order, checked against a list of the open calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class AnyCommit(RuleBasedStateMachine):
         assert step(self.state, event, self.now) == result
         self.state = result.state
         if result.write:
-            # Every slot holds a call, and nobody has heard of anything later.
+            # Every slot holds an open call, and no later incarnation has been seen.
             assert self.held[result.write] >= set(range(SLOTS))
             assert result.write.incarnation == self.plan == self.heard
             assert result.write > self.newest

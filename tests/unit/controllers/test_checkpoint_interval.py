@@ -1,4 +1,4 @@
-"""How often a job saves."""
+"""The choice of the save interval."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convoy_controllers.checkpoint.interval import BUDGET, MOST_SECONDS, choose,
 
 
 def lost(interval: float, cost: float, mtbf: float) -> float:
-    """Share of the time lost to saves and to work done again, to first order (Daly 2006)."""
+    """Return the share of time lost to saves and to repeated work, to first order (Daly 2006)."""
     return cost / interval + interval / (2 * mtbf)
 
 

@@ -1,4 +1,4 @@
-"""The line of generations that belong to the run as it happened."""
+"""The line of generations that belong to the actual run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where copies go."""
+"""The placement of copies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convoy_controllers.checkpoint.placement import Host, Placed, place
 
 
 def loads(placed: dict[str, Placed]) -> dict[str, int]:
-    """How many owners' copies each node keeps."""
+    """Return the number of owners whose copies each node keeps."""
     found = dict.fromkeys(placed, 0)
     for one in placed.values():
         for host in one.hosts:
@@ -66,7 +66,7 @@ def test_a_node_that_goes_moves_little(count: int, data: st.DataObject) -> None:
         before[owner].hosts != placed.hosts and name not in before[owner].hosts
         for owner, placed in after.items()
     )
-    # A bound on loads makes some follow; most stay.
+    # The bound on loads moves some more copies; most stay.
     assert moved <= max(2, 0.6 * count)
 
 

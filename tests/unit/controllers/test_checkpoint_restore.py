@@ -1,4 +1,4 @@
-"""From which generation an incarnation goes on, and what may be dropped."""
+"""The choice of the generation to restore, and of what to delete."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_near_places_first_and_the_others_in_turns(node: str, salt: int, asked: 
     assert read_order(("", "a", "b", "c"), node, salt) == asked
 
 
-# What may go.
+# Deletion
 
 
 def marks(local: int, peer: int) -> dict[Tier, Generation]:
@@ -138,7 +138,8 @@ def test_what_was_restored_stays_until_the_peer_watermark_has_passed_it() -> Non
     started = Branch(2, TWENTY.generation)
     held = inventory([A, C, own], [TEN, TWENTY, commit(own)], started)
     passed = {Tier.LOCAL: own.generation, Tier.PEER: TEN.generation}
-    # Its copies are being made, and whoever has not heard that they are there yet may not break them.
+    # Copies of this generation are being made. A node that does not know that they are complete must not
+    # delete them.
     assert not memory_garbage(held, passed, 2).manifests
     assert not memory_garbage(held, passed, 2, [C.id]).manifests, "given up by the incarnation before"
     assert C.id in memory_garbage(held, {**passed, Tier.PEER: own.generation}, 2).manifests

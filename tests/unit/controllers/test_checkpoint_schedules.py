@@ -1,4 +1,4 @@
-"""The protocol under random schedules, and what happens when one of its rules is broken.
+"""The checkpoint protocol under random schedules, and under schedules with one broken rule.
 
 `make bench-schedules` plays 100,000 schedules.
 """
@@ -16,7 +16,7 @@ from convoy_controllers.simulate.checkpoints.vaults import Rules
 
 SEEDS = cases(60)
 BROKEN_SEEDS = 2000
-"""Schedules that a broken rule is given to show itself: the rarest takes some hundred."""
+"""Schedules in which a broken rule must show. The rarest one needs some hundred."""
 pytestmark = pytest.mark.timeout(cases(400))
 
 
@@ -44,9 +44,11 @@ def test_what_was_promised_is_restored_whatever_happens() -> None:
     ],
 )
 def test_a_broken_rule_is_found(rules: Rules, near: int) -> None:
-    """`near` is shortly before a seed that finds the broken rule; if schedules change, a later one does."""
+    """`near` is shortly before a seed that finds the broken rule. If schedules change, a later seed finds
+    it.
+    """
     with pytest.raises(Broken):
         for seed in range(near, near + BROKEN_SEEDS):
-            # That it gets stuck is not yet that it lies.
+            # A schedule that gets stuck does not prove a wrong result.
             with contextlib.suppress(Stuck):
                 play(seed, rules)

@@ -1,4 +1,4 @@
-"""What is said of a CheckpointStore."""
+"""The conditions of a CheckpointStore."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def observed(**more: Any) -> Observed:
 
 
 def after(seen: Observed) -> Observed:
-    """The same once its status is stored."""
+    """Return the same observation after the status is stored."""
     made = plan(seen, NOW)
     assert made.status is not None
     store = seen.store.model_copy(update={"status": CheckpointStoreStatus.model_validate(made.status)})
@@ -37,7 +37,7 @@ def after(seen: Observed) -> Observed:
 @pytest.mark.parametrize(
     ("facts", "holds", "reason", "words"),
     [
-        ({"probe": GOOD}, "True", "Probed", "jobs can commit checkpoints to the store: all works"),
+        ({"probe": GOOD}, "True", "Probed", "can commit checkpoints to the store: all works"),
         ({"probe": replace(GOOD, checksums=False)}, "True", "Probed", ""),
         ({"probe": DEAF}, "False", "NoConditionalWrites", "Amazon S3, Cloudflare R2"),
         ({"probe": DOWN}, "False", "StoreUnreachable", "node n2 could not use the store: connection refused"),
@@ -57,7 +57,12 @@ def after(seen: Observed) -> Observed:
         ),
         ({"secret": Secret(missing=("secretKey",))}, "False", "SecretIncomplete", "has no secretKey; add it"),
         ({"store": DISK}, "False", "NotProbed", "check the convoy-agent DaemonSet"),
-        ({"store": DISK, "probe": GOOD}, "True", "Probed", "jobs can commit checkpoints to the store: all works"),
+        (
+            {"store": DISK, "probe": GOOD},
+            "True",
+            "Probed",
+            "can commit checkpoints to the store: all works",
+        ),
         ({"store": DISK, "probe": DOWN}, "False", "StoreUnreachable", "node n2 could not use the store"),
         ({"store": DISK, "probe": DEAF}, "False", "NoHardLinks", "'disk' creates no hard links"),
         (

@@ -1,4 +1,4 @@
-"""Counters of a ledger: they never go back, and count each second once."""
+"""Counters of a ledger: they only grow, and count each second once."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from convoy_crds.trainingjob_status import Goodput
         ("restart", 3, {"start": 5, "restart": 20}),
         ("productive", 12, {"start": 5, "productive": 12}),
         ("recompute", 12, {"start": 5, "recompute": 12}),
-        # By the clock of a node that is ahead.
+        # The clock of that node is ahead.
         ("productive", 30, {"start": 5, "productive": 20}),
-        # Of the incarnation before.
+        # This step belongs to the previous incarnation.
         ("productive", -7, {"start": 5, "productive": 0}),
         ("productive", None, {"start": 5, "productive": 0}),
-        # It may turn out to have been a hang since the last step.
+        # The time since the last step may turn out to be a hang.
         ("finish", 12, {"start": 5, "finish": 0}),
         ("", None, {"start": 5}),
     ],
@@ -43,7 +43,7 @@ def test_the_time_since_the_last_step_is_not_settled(
     [
         ({}, {"start": 5.0}, {"start": 5.0}),
         ({"start": 5.0}, {"start": 7.0, "productive": 2.0}, {"start": 2.0, "productive": 2.0}),
-        # Four seconds of a restart turned out to be the detection of a node's loss.
+        # Four seconds of a restart turned out to be the detection of a lost node.
         ({"restart": 5.0}, {"restart": 1.0, "detect": 4.0}, {"restart": 0.0, "detect": 0.0}),
         ({"restart": 5.0}, {"restart": 1.0, "detect": 4.0, "productive": 2.0},
          {"restart": 0.0, "detect": pytest.approx(4 / 3), "productive": pytest.approx(2 / 3)}),

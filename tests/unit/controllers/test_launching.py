@@ -1,4 +1,4 @@
-"""Commands that will not form one process group over the job's pods are named before there is a pod."""
+"""Commands that will not form one process group over the job's pods are found before a pod exists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TWO = Pods(2, 2)
 
 
 def why(command: str | list[str], pods: Pods = TWO, **environment: str) -> str:
-    """Return the error of a command, given as words or as a shell's script."""
+    """Return the error of a command, given as words or as a shell script."""
     words = ["bash", "-c", command] if isinstance(command, str) else command
     found = problem(words, environment, pods)
     return found.why if found else ""
@@ -38,32 +38,32 @@ ONE_GROUP = [
     "cd /src && exec torchrun --nproc-per-node=8 -m train 2>&1 | tee log",
     "python train.py",
     "python -m torch.distributed.run --nproc_per_node=gpu t.py",
-    # Nobody knows beforehand which of these run.
+    # Which of these commands run is not known beforehand.
     "if [ -n \"$X\" ]; then torchrun --standalone t.py; else torchrun t.py; fi",
     "torchrun t.py || torchrun --standalone t.py",
     "for i in 1 2; do torchrun --standalone t.py; done",
     "cat > run.sh <<EOF\ntorchrun --standalone t.py\nEOF\nbash run.sh",
     "f() { torchrun --standalone t.py; }; f",
     "eval \"$CMD\"; torchrun --standalone t.py",
-    # They are named, not run.
+    # These launchers are mentioned, not run.
     "echo torchrun --standalone t.py",
     "# torchrun --standalone t.py\npython t.py",
     "which deepspeed mpirun; pip install deepspeed accelerate; timeout 9 which torchrun; python t.py",
     "python 'torchrun --standalone'",
     "exit 0; torchrun --standalone t.py",
-    # One of two may prepare something in each pod.
+    # One of the two calls may only prepare something in each pod.
     "torchrun --standalone prepare.py && torchrun train.py",
     "mpirun -np 4 ./tokenize && torchrun train.py",
-    # accelerate goes by torchrun's variables.
+    # accelerate reads torchrun's variables.
     "accelerate launch --num_processes 4 --mixed_precision bf16 t.py",
     "accelerate launch --config_file c.yaml --num_machines 1 t.py --num_machines 4",
     "accelerate launch --num_machines 2 --machine_rank $RANK --main_process_ip $MASTER_ADDR t.py",
-    # Their own ways to the other pods.
+    # These have their own ways to reach the other pods.
     "deepspeed --hostfile /hosts --no_ssh --node_rank $RANK --master_addr $MASTER_ADDR t.py",
     "mpirun -np 1 python t.py",
     "mpirun --hostfile /hosts -np 16 python t.py",
     "mpirun -np $N python t.py",
-    # Unreadable for sure, and refused by the launcher at once.
+    # The shell or the launcher rejects these at once.
     "torchrun --standalone 't.py",
     "torchrun --no-such-option=1 t.py",
 ]  # fmt: skip
@@ -186,7 +186,7 @@ def test_a_launcher_that_counts_gpus(words: str, found: str) -> None:
 
 
 def job(*roles: dict[str, Any], **container: Any) -> TrainingJob:
-    """A job of roles given by name, replicas and command."""
+    """Return a job of roles given by name, replicas and command."""
     made = []
     for role in roles:
         words = {"name": "worker", "image": "mine", "command": role.pop("command"), **container}

@@ -1,7 +1,9 @@
-"""Random lives: whatever happens to pods, nodes, agents, users and the operator, the plan keeps its promises.
+"""Random lives: whatever happens to pods, nodes, agents, users and the operator, the plan keeps its
+promises.
 
-Each shape has its share of the random events; `make fuzz` has 500,000. What is promised stands in
-`convoy_controllers.simulate.promises`, and in `lives` what must hold when nothing more goes wrong.
+Each shape gets its share of the random events; `make fuzz` plays 500,000.
+`convoy_controllers.simulate.promises` lists the promises, and `lives` what must hold once nothing more goes
+wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ EVENTS = cases(5_000)
 SETTINGS = settings(
     max_examples=5,
     stateful_step_count=200,
-    # Making a life of 200 events shorter takes minutes: who mends it has them, CI has not.
+    # To shrink a life of 200 events takes minutes. Developers who debug it have them, CI does not.
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
 
@@ -30,6 +32,6 @@ def test_whatever_happens_the_promises_are_kept(shape: str) -> None:
     life = machine(SHAPES[shape])
     rounds = count()
     while life.steps["all"] < EVENTS / len(SHAPES):
-        # In CI each round draws examples of its own, and the same ones every time.
+        # In CI each round draws its own examples, and the same ones in every run.
         chosen = seed(next(rounds))(life) if os.environ.get("CI") else life
         run_state_machine_as_test(chosen, settings=SETTINGS)

@@ -1,4 +1,4 @@
-"""Random lives of jobs behind a queue that evicts them, and admits them elsewhere, at any moment."""
+"""Random lives of jobs behind a queue that may evict them and admit them elsewhere at any moment."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ UNFORMED = (
     JobPhase.SUSPENDING,
     JobPhase.SUSPENDED,
 )
-"""Phases in which the API server lets roles change without `suspend: true`."""
+"""Phases in which the API server allows changes of roles without `suspend: true`."""
 SETTINGS = settings(max_examples=cases(3), stateful_step_count=100, phases=[Phase.explicit, Phase.generate])
 
 
 class QueuedLife(Life):
-    """A life in which a queue writes roles too."""
+    """A life in which a queue also changes the roles."""
 
     @rule(role=st.integers(0, 1), replicas=st.integers(1, 3), flavor=st.sampled_from("ab"))
     def evict(self, role: int, replicas: int, flavor: str) -> None:

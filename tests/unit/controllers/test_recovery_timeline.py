@@ -1,4 +1,4 @@
-"""What the time of a recovery went to, from moments by hand and from recoveries of a simulated job."""
+"""The phases of a recovery, from given moments and from recoveries of a simulated job."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def durations_with(**moments: float) -> dict[str, float]:
         ({}, {"detect": 0.5, "start": 0.25, "first_step": 0.75, "total": 1.5}),
         ({"started": 0.0, "stepped": 0.0}, {"detect": 0.5}),
         ({"stepped": 0.0}, {"detect": 0.5, "start": 0.25}),
-        # Where nobody knows when it happened, the decision is the beginning.
+        # If the time of the fault is not known, the recovery starts with the decision.
         ({"fault_at": 0.0, "since": 100.0}, {"start": 0.25, "first_step": 0.75, "total": 1.0}),
         ({"restore": 0.5}, {"detect": 0.5, "start": 0.25, "restore": 0.5, "first_step": 0.25, "total": 1.5}),
-        # The launcher said nothing of its ranks' start: then nobody knows where the first step began.
+        # The launcher did not report the start of its ranks, so the start of the first step is not known.
         ({"started": 0.0}, {"detect": 0.5, "total": 1.5}),
         (
             {"created": 102.0, "bound": 102.5, "started": 104.0, "stepped": 105.0},
@@ -52,14 +52,14 @@ def durations_with(**moments: float) -> dict[str, float]:
             {"not_before": 101.0, "started": 102.0, "stepped": 105.0},
             {"detect": 0.5, "back_off": 1.0, "start": 1.0, "first_step": 3.0, "total": 5.5},
         ),
-        # A pause that has not been sat out yet is none.
+        # A back-off that has not ended yet has no duration.
         ({"not_before": 101.0, "started": 0.0, "stepped": 0.0}, {"detect": 0.5}),
-        # A replacement whose node was never seen.
+        # The node of a replacement was never seen.
         (
             {"created": 102.0, "started": 104.0, "stepped": 105.0},
             {"detect": 0.5, "fence": 2.0, "first_step": 1.0, "total": 5.5},
         ),
-        # Clocks that differ: of what cannot be, nothing is told.
+        # The clocks differ, so impossible durations are left out.
         ({"fault_at": 100.1, "since": 100.0}, {"start": 0.25, "first_step": 0.75, "total": 1.0}),
         ({"started": 99.9}, {"detect": 0.5, "first_step": 1.1, "total": 1.5}),
         ({"stepped": 99.0}, {"detect": 0.5, "start": 0.25}),
@@ -106,7 +106,7 @@ def test_what_ranks_tell_is_taken_in_when_all_run() -> None:
     views["u0"] = replace(views["u0"], ranks=(rank(0, started=103.0, first_step=106.0, restore_seconds=0.5),))
     over = merge_reports(up, 3, True, views, placings)
     assert (over.stepped, over.restore) == (106.0, 0.5)
-    # Looked at only now, and with a report still on its way.
+    # This observation is late, and one report has not arrived yet.
     late = {uid: replace(views[uid], incarnation=4) for uid in ("u0", "u1")}
     assert merge_reports(line, 4, False, late, placings) == over
 

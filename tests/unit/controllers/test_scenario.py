@@ -1,4 +1,4 @@
-"""Scenario files: what is refused at the door, and what a replay of the examples says."""
+"""Scenario files: which ones are rejected, and the output of a replay of the examples."""
 
 from __future__ import annotations
 

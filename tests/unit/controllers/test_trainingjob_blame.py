@@ -1,4 +1,4 @@
-"""Which rank is to blame: tables of how ranks ended, and what the job says of it."""
+"""The choice of the rank to blame: tables of how ranks ended, and the job's message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ABORTED = (
 
 
 def at(file: str) -> str:
-    """The words of the launcher and of faulthandler about a hung rank."""
+    """Return the output of the launcher and of faulthandler for a hung rank."""
     return f"no step for 9 s; its main thread is at {file}:31 in main"
 
 
@@ -56,7 +56,7 @@ FATE: dict[str, dict[str, Any]] = {
     "no data": {"exit_code": 20},
 }
 Ends = dict[int, tuple[Any, ...]]
-"""Fate, last step, and seconds of the end after the first of all ends, by rank."""
+"""By rank: how it ended, its last step, and seconds from the first of all ends to its own."""
 
 
 def ended(cluster: ToyCluster, ends: Ends, total: int | None = None) -> None:
@@ -67,7 +67,7 @@ def ended(cluster: ToyCluster, ends: Ends, total: int | None = None) -> None:
 
 
 def judged(cluster: ToyCluster) -> LastRestart | None:
-    """The restart, once everything that may be waited for was."""
+    """Return the restart after all waits for a root cause are over."""
     for _ in range(3):
         cluster.step()
         if cluster.job.status.restarts.last is not None:
@@ -82,7 +82,7 @@ def running(workers: int = 3, **spec: Any) -> ToyCluster:
 
 
 CAUSES: list[tuple[Ends, tuple[str, int | None]]] = [
-    # One rank ends early, the others fail in every way there is.
+    # One rank ends early, and the others fail in every possible way.
     ({1: ("done", 30, 0), 0: ("lost", 30, 0.1)}, ("EndedEarly", 1)),
     ({1: ("done", 30, 0), 0: ("lost 1", 30, 0.1)}, ("EndedEarly", 1)),
     ({1: ("done", 30, 0), 0: ("lost 134", 30, 0.1)}, ("EndedEarly", 1)),
@@ -92,9 +92,9 @@ CAUSES: list[tuple[Ends, tuple[str, int | None]]] = [
     ({2: ("done", 30, 0), 1: ("done", 30, 0), 0: ("lost", 30, 0.1)}, ("EndedEarly", 1)),
     ({2: ("done", 28, 3), 1: ("done", 30, 0), 0: ("lost", 30, 3)}, ("EndedEarly", 2)),
     ({1: ("done", None, 0), 0: ("lost", None, 0.1)}, ("EndedEarly", 1)),
-    # The clock of another node has it after the echo.
+    # By the clock of another node, the early end came after the echo.
     ({1: ("done", 30, 1), 0: ("lost", 30, 0)}, ("EndedEarly", 1)),
-    # It ended early, and something else brought the others down.
+    # A rank ended early, but something else brought the others down.
     ({1: ("done", 30, 0), 0: ("lost", 30, 0.1), 2: ("killed", 30, 0.2)}, ("RankKilled", 2)),
     ({1: ("done", 30, 0), 0: ("lost", 30, 0.1), 2: ("oom", 30, 0)}, ("OutOfMemory", 2)),
     ({1: ("done", 30, 0), 0: ("lost 1", 30, 0.1), 2: ("own error", 30, 0)}, ("RankFailed", 2)),
@@ -104,9 +104,9 @@ CAUSES: list[tuple[Ends, tuple[str, int | None]]] = [
     ({1: ("done", 30, 0), 0: ("saved", 31, 9)}, ("Preempted", 0)),
     ({1: ("done", 30, 0), 0: ("hung in its data", 31, 60)}, ("RankHung", 0)),
     ({1: ("done", 30, 0), 0: ("never ended", 30, 60)}, ("RankNotEnding", 0)),
-    # The others had failed long before.
+    # The other ranks had failed long before.
     ({0: ("lost", 30, 0), 1: ("done", 30, 9)}, ("PeerLost", 0)),
-    # Echoes of an end, in every order.
+    # Echoes of one end, in every order.
     ({0: ("lost", 30, 0), 2: ("killed", 30, 0.1)}, ("RankKilled", 2)),
     ({0: ("lost 1", 30, 0), 2: ("own error", 30, 0.1)}, ("RankFailed", 2)),
     ({0: ("lost 134", 30, 0), 2: ("segfault", 30, 0.1)}, ("RankCrashed", 2)),
@@ -115,21 +115,21 @@ CAUSES: list[tuple[Ends, tuple[str, int | None]]] = [
     ({0: ("port taken", None, 0.1), 1: ("timed out", None, 0)}, ("RankFailed", 0)),
     ({0: ("lost", 30, 0), 2: ("saved", 30, 0.3)}, ("Preempted", 2)),
     ({0: ("lost", 30, 0), 2: ("terminated", 30, 0.3)}, ("RankKilled", 2)),
-    # An error without words may be an echo of what happened on a node whose clock is behind.
+    # An error without a known pattern may be an echo of an end on a node whose clock is behind.
     ({0: ("silent error", 30, 0), 2: ("killed", 30, 1)}, ("RankKilled", 2)),
     ({0: ("silent error", 30, 0), 2: ("killed", 30, 9)}, ("RankFailed", 0)),
-    # No better cause: the earliest echo.
+    # There is no better cause than the earliest echo.
     ({0: ("lost", 30, 0.2), 2: ("lost 1", 30, 0)}, ("RankFailed", 2)),
-    # All hang: the one that is not in a collective, else the one with the fewest steps.
+    # All ranks hang: to blame is the one outside a collective, else the one with the fewest steps.
     ({0: ("hung in a collective", 30, 0), 1: ("hung in a collective", 30, 0), 2: ("hung in its data", 30, 1)},
      ("RankHung", 2)),
     ({0: ("hung", 31, 0), 1: ("hung", 31, 0), 2: ("hung", 30, 1)}, ("RankHung", 2)),
     ({0: ("hung", 31, 0), 1: ("lost", 31, 0.1), 2: ("hung", 30, 1)}, ("RankHung", 2)),
     ({0: ("hung in a collective", 30, 0), 1: ("hung in a collective", 30, 0), 2: ("never ended", 30, 1)},
      ("RankNotEnding", 2)),
-    # A rank that failed while its node's agent was away, and all others hung for it.
+    # A rank failed while the agent of its node was away, and all others hung because of it.
     ({0: ("hung", 30, 60), 1: ("hung", 30, 60), 2: ("own error", 30, 0)}, ("RankFailed", 2)),
-    # The abort of a hung rank has effects on others.
+    # The abort of a hung rank makes other ranks fail.
     ({2: ("hung", 30, 0), 0: ("silent error", 30, 0.1), 1: ("segfault", 30, -1)}, ("RankHung", 2)),
 ]  # fmt: skip
 
@@ -174,7 +174,7 @@ def test_a_node_is_blamed_only_where_its_own_rank_is_at_fault(ends: Ends, offend
 
 
 def test_a_hang_waits_for_the_watchdogs_of_the_others() -> None:
-    """Rank 0 is in the collective for which rank 2 is missing; its launcher looks first."""
+    """Rank 0 waits in the collective that rank 2 never enters, but its watchdog reports first."""
     cluster = running()
     ended(cluster, {0: ("hung in a collective", 30, 0)})
     cluster.settle()
@@ -189,7 +189,7 @@ def test_a_hang_waits_for_the_watchdogs_of_the_others() -> None:
 
 
 def test_of_a_hang_that_no_watchdog_ends_the_ranks_that_still_run_are_named() -> None:
-    """Rank 2 makes no steps that can be seen; the collectives of the others give up first."""
+    """Rank 2 makes no visible steps, and the collectives of the others time out first."""
     cluster = running()
     ended(cluster, {0: ("timed out", 30, 0), 1: ("timed out", 30, 0.1)})
     last = judged(cluster)
@@ -198,7 +198,8 @@ def test_of_a_hang_that_no_watchdog_ends_the_ranks_that_still_run_are_named() ->
 
 
 def test_a_rank_whose_program_is_over_will_soon_say_how_it_ended() -> None:
-    """Its connections are closed, its process is not: the peers' errors are there before its exit code."""
+    """Its connections are closed and its process still runs: the peers' errors arrive before its exit code.
+    """
     cluster = running()
     now = cluster.now.timestamp()
     cluster.rank(1, finished=now)
@@ -210,7 +211,7 @@ def test_a_rank_whose_program_is_over_will_soon_say_how_it_ended() -> None:
     assert last is not None and (last.reason, last.rank) == ("EndedEarly", 1)
 
 
-# A pod's end has effects on the ranks of others, and on its own.
+# The end of a pod affects the ranks of other pods, and its own.
 
 
 @pytest.mark.parametrize("fate", ["lost", "lost 1", "silent error", "own error", "segfault"])
@@ -251,7 +252,7 @@ def test_an_error_before_the_pod_was_told_to_leave_is_an_error() -> None:
 
 
 def test_a_launcher_that_ends_as_its_ranks_did_is_no_cause() -> None:
-    """Its agent is away, so it lets the pod go with the code of its ranks."""
+    """Its agent is away, so the launcher ends the pod with the exit code of its ranks."""
     cluster = running()
     pod = cluster.pods["job-worker-2"]
     cluster.pod("job-worker-2", phase="Failed", exit_code=76)

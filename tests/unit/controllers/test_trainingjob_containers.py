@@ -1,4 +1,4 @@
-"""Worker pods carry more than their intent: for people who read their logs, and for the operator."""
+"""Additions to worker pods outside their intent: for people who read logs, and for the operator."""
 
 from __future__ import annotations
 

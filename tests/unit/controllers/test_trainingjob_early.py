@@ -1,4 +1,4 @@
-"""Ranks that end well too early: when that is the cause of a fault, when it is none, and what is said."""
+"""Ranks that exit with code 0 too early: when that is the cause of a fault, when not, and the messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def running(roles: list[dict[str, Any]] | None = None, **spec: Any) -> ToyCluste
 def uneven(
     cluster: ToyCluster, early: int = 1, step: int | None = 30, code: int = 76, **facts: Any
 ) -> ToyCluster:
-    """One rank ends with 0 after a step; all others that run lose it a moment later."""
+    """One rank exits with code 0 after a step; all other running ranks lose their peer a moment later."""
     now = cluster.now.timestamp()
     cluster.rank(early, step=step, time=now).exit(early, 0, ended=now, finished=now)
     for view in list(cluster.views.values()):
@@ -98,7 +98,7 @@ def test_several_ranks_are_named_up_to_a_bound() -> None:
 
 
 def test_the_total_is_named_where_ranks_tell_it() -> None:
-    """Ranks that iterate over their own data each know a total of their own."""
+    """Ranks that iterate over their own data each have their own total."""
     cluster = running().rank(1, total_steps=30)
     last = handled_restart(uneven(cluster, total_steps=40))
     assert (last.reason, last.rank) == ("EndedEarly", 1) and "after step 30 of 40" in last.message
@@ -106,7 +106,9 @@ def test_the_total_is_named_where_ranks_tell_it() -> None:
 
 @pytest.mark.parametrize(("step", "blamed"), [(30, 1), (34, 0)])
 def test_an_error_without_words_where_steps_were_left(step: int, blamed: int) -> None:
-    """In step with the one that ended it is an echo; beyond, the rank did without it."""
+    """At the step of the rank that ended, the error is an echo. At a later step, the rank did not need that
+    rank.
+    """
     cluster = running()
     now = cluster.now.timestamp()
     cluster.rank(1, step=30, total_steps=40).exit(1, 0, ended=now)
@@ -117,7 +119,7 @@ def test_an_error_without_words_where_steps_were_left(step: int, blamed: int) ->
 
 
 def test_a_rank_that_made_all_its_steps_is_not_early() -> None:
-    """Rank 0 saves and evaluates for long after the last step, and fails: the cause is its own."""
+    """Rank 0 saves and evaluates long after the last step, and fails: it is the cause itself."""
     cluster = running().rank(1, total_steps=30)
     last = handled_restart(uneven(cluster, total_steps=30))
     assert (last.reason, last.rank) == ("PeerLost", 0)
@@ -167,7 +169,7 @@ def test_while_its_agent_is_away_nobody_knows_of_it() -> None:
 
 
 def test_a_pod_that_ended_well_tells_as_much_as_its_ranks() -> None:
-    """Its agent was away, so its launcher let it go; no report says more."""
+    """The agent was away, so the launcher ended the pod, and no report exists."""
     cluster = running()
     pod = cluster.pods["job-worker-1"]
     cluster.pod("job-worker-1", phase="Succeeded", exit_code=0)
@@ -178,19 +180,19 @@ def test_a_pod_that_ended_well_tells_as_much_as_its_ranks() -> None:
 
 
 TWO = [{"name": "actor", "replicas": 2}, {"name": "learner", "replicas": 2}]
-"""Ranks 0 and 1, 2 and 3."""
+"""Ranks 0 and 1 are actors, 2 and 3 learners."""
 
 
 @pytest.mark.parametrize(
     ("success", "done", "expected"),
     [
-        # Helpers beside the role that decides complete by design.
+        # Helpers beside the deciding role end early by design.
         ("learner", [0], ("PeerLost", 3)),
         ("learner", [0, 1], ("PeerLost", 3)),
         ("learner", [2], ("EndedEarly", 2)),
         ("learner", [0, 2], ("EndedEarly", 2)),
         ("AllRolesComplete", [0], ("EndedEarly", 0)),
-        # A role that is through as a whole is through.
+        # A role whose ranks have all completed is not early.
         ("AllRolesComplete", [0, 1], ("PeerLost", 3)),
     ],
 )

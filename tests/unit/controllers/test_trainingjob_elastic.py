@@ -1,4 +1,4 @@
-"""Jobs that run on with fewer pods and take the others in again."""
+"""Jobs that run on with fewer pods and include the others again later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a restart replaces, and when it is no use to try again."""
+"""What a restart replaces, and when another restart is useless."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_without_in_place_every_restart_replaces_all() -> None:
 
 
 def test_a_crash_between_the_decision_and_the_deletions_loses_neither() -> None:
-    """The pods to replace are known from the stored status alone."""
+    """The stored status alone shows which pods to replace."""
     cluster = running(inPlace=False)
     uids = cluster.uids
     cluster.exit(1, 1).step(effects=1)

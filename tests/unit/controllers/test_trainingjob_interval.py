@@ -1,4 +1,4 @@
-"""Jobs that leave it to Convoy how often they save."""
+"""Jobs that let Convoy choose their save interval."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FIVE_MINUTES = ChosenInterval(seconds=300, reason=UNMEASURED)
 def status(
     failures: int = 0, hours: float = 0.0, kept: ChosenInterval | None = None, incarnation: int = 1
 ) -> TrainingJobStatus:
-    """Of a job that has run for so long, and waited for much longer."""
+    """Return the status of a job that has trained for some time, and waited for much longer."""
     return TrainingJobStatus(
         incarnation=incarnation,
         restarts=Restarts(total=failures),
@@ -45,7 +45,9 @@ def status(
 
 
 def views(*costs: tuple[float, float], incarnation: int = 1) -> list[SlotView]:
-    """One pod each of ranks that measured (a save's stall, the time until its copies were made)."""
+    """Return one pod for each pair of measurements: the stall of a save, and the time until its copies were
+    made.
+    """
     return [
         SlotView(
             f"u{number}",
@@ -153,7 +155,7 @@ def test_a_job_whose_spec_names_a_time_is_told_nothing(checkpoint: Any) -> None:
     assert described(job, status(kept=known)) == job.spec.checkpoint.interval
 
 
-# As the plan has it.
+# This is how the plan calls it.
 
 
 def job(checkpoint: Any = AUTO) -> ToyCluster:
@@ -162,12 +164,12 @@ def job(checkpoint: Any = AUTO) -> ToyCluster:
 
 
 def measured(cluster: ToyCluster, step: int = 5, save: float = 0.01, copy: float = 0.5) -> ToyCluster:
-    """Every rank has saved, and the generation is committed."""
+    """Let every rank save, and commit the generation."""
     return cluster.train(step, save_seconds=save, copy_seconds=copy).commit(step, "local").settle()
 
 
 def assigned(cluster: ToyCluster, since: int = 0) -> list[tuple[int, int, int]]:
-    """(incarnation, slot, interval) of every assignment since a plan."""
+    """Return (incarnation, slot, interval) of every assignment since a plan."""
     return [
         (command.incarnation, command.slot, command.memory.interval_seconds if command.memory else 0)
         for plan in cluster.plans[since:]
@@ -217,7 +219,7 @@ def test_what_was_told_is_not_told_again_and_nothing_is_written() -> None:
     assert (made.status, made.commands, made.requeue_after) == (None, (), None)
     made = cluster.wait(3600).step()
     assert (made.status, made.commands) == (None, ())
-    # A save more or less like the one before.
+    # A save that costs about as much as the one before.
     measured(cluster, 50, save=0.011, copy=0.6)
     assert assigned(cluster, before) == []
     measured(cluster, 90, save=0.4)

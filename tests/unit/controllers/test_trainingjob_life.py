@@ -1,4 +1,4 @@
-"""Whole lives of a job, played on the toy cluster."""
+"""Whole lives of a job on the toy cluster."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_culprit_is_blamed_not_the_peers_that_noticed(running: ToyCluster) -
 
 
 def test_the_kubelets_word_on_a_container_that_has_ended_is_waited_for(running: ToyCluster) -> None:
-    """With memory.oom.group, and where the kernel takes the launcher, only the kubelet knows why."""
+    """Only the kubelet knows the cause under memory.oom.group, or if the kernel kills the launcher."""
     pod = running.pods["job-worker-1"]
     running.exit(0, 76, stderr="Connection reset by peer", ended=running.now.timestamp())
     running.views[pod.uid] = replace(running.views[pod.uid], launcher_connected=False)
@@ -206,7 +206,7 @@ def test_suspend_gives_the_pods_back_and_resume_forms_a_later_incarnation(runnin
 
 
 def deletion_grace(cluster: ToyCluster) -> dict[str, int | None]:
-    """By pod of the last plan: its grace."""
+    """Return the grace periods of the last plan's deletions, by pod."""
     return {gone.name: gone.grace_seconds for gone in cluster.plans[-1].deletions}
 
 
@@ -318,7 +318,7 @@ def test_a_preempted_rank_of_a_pod_that_leaves_does_not_count(running: ToyCluste
 def test_a_rank_that_ends_because_its_pod_is_deleted_is_nobody_s_fault(
     running: ToyCluster, code: int, signal: int, late: bool
 ) -> None:
-    if late:  # the news of the deletion comes after that of the rank
+    if late:  # The news of the deletion arrives after that of the rank.
         running.exit(1, code, signal=signal, ended=running.now.timestamp()).settle()
         assert running.job.status.restarts.total == 0
     running.pod("job-worker-1", deleting=True)

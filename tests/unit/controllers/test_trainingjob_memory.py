@@ -1,4 +1,4 @@
-"""Jobs that keep their state in the memory of their nodes: who keeps what, and what is said of it."""
+"""Jobs that keep checkpoints in node memory: who keeps what, and the conditions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def job(replicas: int = 3, checkpoint: Any = BOTH, **spec: Any) -> ToyCluster:
 
 
 def label(cluster: ToyCluster, *values: str, key: str = "topology.kubernetes.io/zone") -> None:
-    """Gives the pods' nodes a label, in the pods' order."""
+    """Give the pods' nodes a label, in the order of the pods."""
     for pod, value in zip(cluster.pods.values(), values, strict=True):
         assert pod.node is not None
         view = cluster.nodes.get(pod.node, NodeView(pod.node))
@@ -36,7 +36,7 @@ def label(cluster: ToyCluster, *values: str, key: str = "topology.kubernetes.io/
 
 
 def assigned(cluster: ToyCluster, incarnation: int = 1) -> dict[str, MemoryTiers | None]:
-    """What each slot's node is told, by node, last word."""
+    """Return the newest assignment of each slot's node, by node."""
     return {
         command.node: command.memory
         for plan in cluster.plans
@@ -51,7 +51,7 @@ def test_every_slot_is_told_who_keeps_its_copies() -> None:
     for node, memory in told.items():
         assert memory is not None and memory.copies == 1 and memory.limit == 0
         assert len(memory.hosts) == 1 and node not in memory.hosts
-    # Nobody keeps more than one other's.
+    # No node keeps more than one other node's copies.
     hosts = [memory.hosts[0] for memory in told.values() if memory]
     assert len(set(hosts)) == 3
 
@@ -163,7 +163,7 @@ def test_trouble_is_a_condition_and_an_event() -> None:
     found = next(one for one in cluster.job.status.conditions if one.type == "Checkpointing")
     assert "7 bytes are missing" in found.message and cluster.views[uid].node in found.message
     assert cluster.events.count("NoCheckpointMemory") == 1
-    # Once something of its own is saved, the loss is history.
+    # After this incarnation saved something itself, the earlier loss no longer matters.
     cluster.rank(0, state="EXITED", exit_code=1).settle().wait(2).settle()
     uid = next(iter(cluster.views))
     cluster.views[uid] = replace(cluster.views[uid], troubles=(("LOST", "nobody has shard 1 of gen-1-10"),))
@@ -194,10 +194,10 @@ GRAVEST = [
 @pytest.mark.parametrize("worst", range(len(GRAVEST)))
 @pytest.mark.parametrize("apart", [False, True])
 def test_the_gravest_is_said_whoever_says_it(worst: int, apart: bool) -> None:
-    """Of one pod or of several, in whichever order they come."""
+    """Problems of one pod or of several, in any order."""
     cluster = job().settle()
     cluster.commit(5, "peer").settle()
-    # What was saved is history in the next incarnation, where a loss counts.
+    # Saves of an earlier incarnation do not hide a loss in the next one.
     cluster.rank(0, state="EXITED", exit_code=1).settle().wait(2).settle()
     told = [(kind, f"why {kind}") for kind, _ in reversed(GRAVEST[worst:])]
     uids = list(cluster.views)
@@ -237,7 +237,7 @@ def test_what_has_no_copies_is_said_with_what_to_do() -> None:
     ):
         assert words in said.message
     assert cluster.events.count("NotCopied") == 1
-    # Nor is it said of such a job that its last step is being saved.
+    # The message must not claim that such a job saves its last step.
     cluster.spec(suspend=True).step()
     assert "the last steps may be lost" in cluster.job.status.message
     assert "(NotCopied)" in cluster.job.status.message
@@ -261,13 +261,13 @@ BEGAN = NOW.timestamp()
         (10, 500, 631, 50, True),
         (300, 0, 1500, 50, False),
         (300, 0, 1501, 50, True),
-        # Steps may be longer than all of that.
+        # One step may take longer than all of that.
         (10, 0, 7200, 2, False),
         (10, 0, 7200, 3, True),
-        # What an earlier incarnation has saved is no older than this one's first step.
+        # A checkpoint of an earlier incarnation counts as saved at this one's first step.
         (10, -86400, 130, 50, False),
         (10, -86400, 131, 50, True),
-        # A checkpoint that is told of before the step.
+        # A checkpoint that is reported before its step.
         (10, 500, 400, -3, False),
     ],
 )
@@ -292,7 +292,7 @@ def test_a_job_that_steps_on_and_saves_no_more_is_not_said_to_save(interval: str
     assert cluster.condition["Checkpointing"] == ("False", "Overdue")
     (said,) = [one for one in cluster.job.status.conditions if one.type == "Checkpointing"]
     assert "(step 1)" in said.message and cluster.events.count("Overdue") == 1
-    # Another incarnation has its own time, though it has saved nothing.
+    # Another incarnation starts its own time, even if it has saved nothing.
     cluster.rank(0, state="EXITED", exit_code=1).settle().wait(2).settle().train(42).settle()
     assert cluster.condition["Checkpointing"] == ("True", "Saving")
     cluster.wait(limit + 1).train(90).settle()
@@ -334,7 +334,7 @@ def test_one_zone_for_all_is_said(zones: tuple[str, ...], wanted: tuple[str, str
 
 
 def test_the_first_to_report_is_not_taken_for_alone() -> None:
-    """An incarnation begins with one agent's report; the others are on their nodes all the same."""
+    """An incarnation starts with the report of one agent; the other pods are on their nodes all the same."""
     cluster = job().settle()
     first = next(iter(cluster.views))
     for uid, view in cluster.views.items():

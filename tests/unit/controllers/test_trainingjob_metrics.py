@@ -1,4 +1,6 @@
-"""The figures that a job's program measures itself: which are kept, and what is said of the others."""
+"""The metrics that a job's program measures itself: which ones are kept, and the condition about the
+others.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +35,17 @@ def declaring(*names: str) -> Any:
 
 
 def job(*names: str) -> ToyCluster:
-    """A job of an Engine that declares these names, running."""
+    """Return a running job of an Engine that declares these names."""
     return ToyCluster(make_job(), declaring(*names)).settle()
 
 
 def own() -> ToyCluster:
-    """A job without an Engine, running."""
+    """Return a running job without an Engine."""
     return ToyCluster(make_job(**OWN)).settle()
 
 
 def report(cluster: ToyCluster, step: int, **values: float | None) -> Condition | None:
-    """Rank 0 reports these at a step. Return the condition."""
+    """Let rank 0 report these metrics at a step. Return the condition."""
     found = tuple(MetricView(name, value, step) for name, value in values.items())
     cluster.train(step).rank(0, metrics=found).settle()
     return next((c for c in cluster.job.status.conditions if c.type == "MetricsDropped"), None)

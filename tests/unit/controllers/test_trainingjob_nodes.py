@@ -1,4 +1,4 @@
-"""Lost nodes: who is lost, when a replacement is safe, and what it costs the job."""
+"""Lost nodes: which nodes are lost, when a replacement is safe, and what a loss costs the job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SILENT = NodeView("n", silent_seconds=6.0, silent_since=1000.0, pods_reachable=F
         (SILENT, 0.0, True),
         (SILENT, 999.0, True),
         (SILENT, 1002.5, True),
-        (SILENT, 1003.5, False),  # a synchronous step needs its ranks
+        (SILENT, 1003.5, False),  # A synchronous step needs all its ranks.
         (replace(SILENT, pods_reachable=True), 0.0, False),
         (replace(SILENT, pods_reachable=True, ready=False), 0.0, True),
         (replace(SILENT, pods_reachable=True, ready=False), 1003.5, False),
@@ -195,7 +195,7 @@ def test_an_elastic_strict_job_does_not_go_on_beside_a_worker_that_may_run() -> 
     assert cluster.job.status.reason == "Shrunk" and cluster.job.status.roles[0].absent == [0]
 
 
-def test_a_pod_that_the_incarnation_runs_without_vouches_for_nobody() -> None:
+def test_a_pod_that_the_incarnation_runs_without_attests_nobody() -> None:
     roles = [{**OWN["roles"][0], "minReplicas": 2}]
     cluster = ToyCluster(make_job(**{**OWN, "roles": roles})).settle().train(5).settle().wait(10)
     cluster.lose("job-worker-2")
@@ -228,7 +228,7 @@ def test_a_suspended_job_does_not_wait_for_a_dead_node() -> None:
 
 
 def test_a_step_proves_that_a_node_lives_for_seconds_only() -> None:
-    """Its agent crashes, steps go on, and later its power fails, too."""
+    """Its agent crashes, steps go on, and later its power fails too."""
     cluster = running()
     node = on(cluster, "job-worker-1")
     cluster.wait(12).silence(node, 12.0).train(9).settle()
@@ -308,7 +308,7 @@ def test_a_suspended_strict_job_leaves_no_pod_on_a_lost_node_whose_kubelet_lives
     assert cluster.job.status.phase is Phase.SUSPENDED and not cluster.pods
 
 
-def test_steps_of_another_role_do_not_vouch_for_a_node() -> None:
+def test_steps_of_another_role_do_not_attest_a_node() -> None:
     roles = [{"name": "learner", "replicas": 2}, {"name": "actor", "replicas": 1}]
     cluster = ToyCluster(make_job(roles=roles), make_engine()).settle().train(5).settle().wait(10)
     node, uid = on(cluster, "job-actor-0"), cluster.pods["job-actor-0"].uid

@@ -1,4 +1,4 @@
-"""What keeps a job from restarting, or making pods, as fast as the machine can; and from waiting for ever."""
+"""Back-offs that keep a job from restarting or creating pods in a tight loop, and limits of its waits."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_an_early_failure_is_answered_once() -> None:
     fails(cluster, "job-worker-1").settle()
     assert restarts(cluster) == (1, 1) and cluster.job.status.incarnation == 1
     assert not any(pod.phase == "Failed" for pod in cluster.pods.values())
-    # Made for the attempt before, it is replaced, and not held against the program.
+    # A pod of the previous attempt is replaced, and does not count against the program.
     fails(cluster, "job-worker-2").settle()
     assert restarts(cluster) == (1, 1)
     fails(cluster, "job-worker-2").settle()

@@ -40,7 +40,7 @@ def test_pods_with_a_sidecar_end_with_the_job_and_stay_for_their_logs() -> None:
     made = closing(cluster.wait(LAUNCHER_EXIT_SECONDS))
     assert made.endings == tuple(EndPod(pod.name, pod.uid) for pod in cluster.pods.values())
     assert not made.deletions and not made.commands
-    # Their kubelets have been told, and take the time that the sidecars may have.
+    # Their kubelets have been told to end them, and may use the grace period of the sidecars.
     before = cluster.now.timestamp()
     for name in cluster.pods:
         cluster.pod(name, ends_by=before)

@@ -1,4 +1,4 @@
-"""A failed pod's fault: its reason, what the user is told, and whether the node is blamed."""
+"""The fault of a failed pod: its reason, its message, and whether the node is blamed."""
 
 from __future__ import annotations
 

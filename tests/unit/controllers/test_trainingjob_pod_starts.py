@@ -1,4 +1,4 @@
-"""Pods that do not come up: the cause in the job's message, and how often they are tried."""
+"""Pods that do not start: the cause in the job's message, and how often Convoy tries again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MISSING = PodWarning("FailedMount", 'MountVolume.SetUp failed for volume "s" : c
 
 
 def starting(**spec: Any) -> ToyCluster:
-    """A job whose pods have nodes, and whose launchers do not meet their agents."""
+    """Return a job whose pods have nodes, but whose launchers do not reach their agents."""
     cluster = ToyCluster(make_job(**spec), make_engine())
     cluster.launchers = False
     cluster.step()

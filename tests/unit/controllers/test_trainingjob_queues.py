@@ -1,7 +1,7 @@
 """Jobs behind a queue: suspended with a restored template, admitted with another, at any moment.
 
 The updates are those of Kueue's job framework. Admission sets `suspend: false` with the flavor's node
-selector, tolerations, labels and counts; eviction restores the template and sets `suspend: true`.
+selector, tolerations, labels and counts. Eviction restores the template and sets `suspend: true`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from convoy_crds.trainingjob_status import TERMINAL, Phase
 STEP_SECONDS = 0.1
 GRACE_SECONDS = 20
 BOUND_SECONDS = 300.0
-"""Virtual time within which every phase here is reached."""
+"""Virtual seconds within which a job reaches every phase in these tests."""
 
 
 def roles(flavor: str = "", replicas: int = 3) -> list[dict[str, Any]]:
-    """The roles of the job as a queue writes them; without a flavor as their user did."""
+    """Return the roles of the job as a queue writes them; without a flavor, as their user wrote them."""
     template: dict[str, Any] = {"spec": {"terminationGracePeriodSeconds": GRACE_SECONDS}}
     if flavor:
         template["spec"] |= {
@@ -46,8 +46,8 @@ def roles(flavor: str = "", replicas: int = 3) -> list[dict[str, Any]]:
 class Queued:
     """A job on a simulated cluster.
 
-    Pods of two templates never live at the same time. Every pod whose ranks ran has its own grace period, in
-    which they save their state.
+    Pods of two templates never live at the same time. Every pod whose ranks ran gets its own grace period,
+    in which the ranks save their state.
     """
 
     def __init__(self, **spec: Any) -> None:
@@ -74,7 +74,7 @@ class Queued:
 
     @property
     def flavors(self) -> list[str]:
-        """Flavors of the pods that are there."""
+        """Return the flavors of the existing pods."""
         api = self.cluster.api
         return [api.specs[pod.uid]["nodeSelector"].get("flavor", "") for pod in api.pods.values()]
 
@@ -107,7 +107,7 @@ class Queued:
         return self.until(lambda job: (job.status.progress is not None) and job.status.progress.step >= step)
 
     def runs(self, flavor: str, replicas: int = 3) -> None:
-        """The job comes to run with this template alone."""
+        """Check that the job comes to run with this template only."""
         self.until(lambda job: job.status.observed_generation == job.metadata.generation)
         self.phase(Phase.RUNNING).until(lambda job: job.status.ready == f"{replicas}/{replicas}")
         assert self.flavors == [flavor] * replicas
@@ -221,7 +221,7 @@ def toy(**spec: Any) -> ToyCluster:
 
 
 def leave(cluster: ToyCluster) -> None:
-    """Suspends the job; its pods are on their way out, and their ranks save."""
+    """Suspend the job; its pods are being deleted, and their ranks save."""
     cluster.spec(suspend=True).step(effects=0)
     for name in cluster.pods:
         cluster.pod(name, deleting=True)
@@ -273,7 +273,7 @@ def test_a_suspended_pod_that_has_ended_goes_though_its_node_s_agent_stays_away(
 
 
 def test_an_elastic_job_waits_for_pods_that_a_queue_places_one_by_one() -> None:
-    """Kueue takes the gates off as it chooses nodes; a pod without room is another matter."""
+    """Kueue removes the gates as it chooses nodes. A pod without capacity is a different case."""
     job = make_job(roles=roles())
     for held, phase in (({"gated": True}, Phase.PENDING), ({}, Phase.RUNNING)):
         cluster = ToyCluster(job, make_engine())

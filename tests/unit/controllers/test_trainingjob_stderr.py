@@ -1,4 +1,5 @@
-"""A rank's last words: what they say of the error, of a lost peer, and of where its main thread was."""
+"""The end of a rank's stderr: what it shows about the error, a lost peer, and the place of the main thread.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def test_words_of_a_lost_peer(stderr: str) -> None:
         "",
         "step 30 loss 2.4",
         TRACEBACK + "ValueError: boom",
-        # Somebody else's server, and a port that is taken: the program's own trouble.
+        # Another server or a port that is in use: the program's own problem.
         TRACEBACK + "ConnectionRefusedError: [Errno 111] Connection refused",
         TRACEBACK + "ConnectionResetError: [Errno 104] Connection reset by peer",
         TRACEBACK + "requests.exceptions.ConnectionError: timed out after 3 s",
@@ -82,10 +83,10 @@ def test_words_of_a_lost_peer(stderr: str) -> None:
         "address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
         TRACEBACK + "RuntimeError: CUDA error: device-side assert triggered",
         TRACEBACK + "RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.",
-        # c10d warns of each attempt; the error is another.
+        # c10d warns about each attempt; the error is a different one.
         f"{WARNING}\n{TRACEBACK}ValueError: boom",
         f"{WARNING}\nno config",
-        # It was caught; the end came later, of something else.
+        # The program caught that error, and ended later because of another one.
         TRACEBACK + CLOSED + "\nretrying\n" + TRACEBACK + "ValueError: boom",
         "Fatal Python error: Segmentation fault\n\nCurrent thread 0x01 (most recent call first):\n"
         '  File "train.py", line 3 in f\n',
@@ -126,14 +127,14 @@ def test_the_gist_leaves_out_what_the_runtimes_print_behind_an_error(stderr: str
          "/s/torch/autograd/graph.py:31 in _engine_run_backward", True),
         ("no step for 9 s after step 30; its main thread is at /app/data.py:7 in fetch\n" + ELSEWHERE,
          "/app/data.py:7 in fetch", False),
-        # The launcher names the program's own line, and what that waits for.
+        # The launcher names the program's own line, and the function that this line waits for.
         ("no step for 9 s; its main thread is at /a.py:70 in main (in /s/torch/distributed/x.py:9 in wait)",
          "/a.py:70 in main (in /s/torch/distributed/x.py:9 in wait)", True),
         ("no step for 9 s; its main thread is at /app/train.py:70 in <module>\n" + IN_A_COLLECTIVE,
          "/app/train.py:70 in <module>", True),
         ("has not ended 9 s after its last step; its main thread is at /a.py:7 in f (in /queue.py:9 in get)",
          "/a.py:7 in f (in /queue.py:9 in get)", False),
-        # Cut off at its head: whose stack it is, nothing tells.
+        # The start of the dump is missing, so it is not known whose stack this is.
         ('  File "/app/data.py", line 31 in fetch\n', "", None),
     ],
 )  # fmt: skip

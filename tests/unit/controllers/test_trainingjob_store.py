@@ -1,4 +1,4 @@
-"""Jobs whose memory is uploaded to a CheckpointStore: what agents are told, and what is said of it."""
+"""Jobs that upload checkpoints to a CheckpointStore: assignments to agents, and conditions."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_does_not_get_to_a_store_is_said_until_it_does() -> None:
     found = next(one for one in made.job.status.conditions if one.type == "Checkpointing")
     assert why in found.message and made.views[uid].node in found.message and "'s3'" in found.message
     assert made.events.count("NotStored") == 1
-    # What is said of the store itself says more.
+    # The condition of the store itself explains more.
     made.stores["s3"] = make_store(ready="False", why="the agent of node n could not use it")
     made.wait(60).settle()
     assert made.condition["Checkpointing"] == ("False", "StoreNotReady")
@@ -141,7 +141,7 @@ AWAY = "bucket checkpoints: list: HTTP 503; it is tried again"
 
 
 def _cannot_begin(made: ToyCluster, *told: tuple[str, str]) -> ToyCluster:
-    """A rank ends because the store is away; `told`: what its agent says."""
+    """Let a rank end because the store is unavailable; `told` is the agent's explanation."""
     uid = next(iter(made.views))
     made.views[uid] = replace(made.views[uid], troubles=told)
     made.exit(0, 69, stderr="StoreAway: no checkpoint", ended=made.now.timestamp())
@@ -163,7 +163,7 @@ def test_a_job_outlasts_a_store_that_is_away_for_as_long_as_it_takes() -> None:
         assert status.restarts.last is not None and status.restarts.last.reason == "StoreUnavailable"
         assert AWAY in status.restarts.last.message
     assert made.job.status.offenders == []
-    # The budget is there for what is the job's own doing.
+    # The budget is only for faults that the job causes itself.
     made.train(6).settle().exit(0, 1).settle()
     assert made.job.status.restarts.counted == 1
 
@@ -187,7 +187,7 @@ def test_the_ranks_that_a_waiting_one_leaves_behind_are_its_echo() -> None:
 
 
 def test_what_a_job_runs_with_has_the_digest_it_had() -> None:
-    """Stored in the status of jobs that run: another digest would restart them."""
+    """The digest is in the status of running jobs. Another digest would restart them."""
     short = make_job(checkpoint={"tiers": {"local": {}, "remote": {"store": "s3"}}})
     assert short.spec.model_dump(exclude_defaults=True, by_alias=True, exclude_none=True)["checkpoint"] == {
         "tiers": {"local": {}, "remote": {"store": "s3"}}

@@ -1,4 +1,4 @@
-"""What is said of stragglers: condition, status, Event."""
+"""Stragglers: condition, status and Event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs whose pods and status an earlier operator left: no layout, no name of a container, another intent."""
+"""Jobs whose pods and status come from an earlier operator: no layout, no container name, another intent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SAVES = {"tiers": {"local": {}}}
 
 
 def inherited(**spec: Any) -> ToyCluster:
-    """A running job as the earlier operator left it."""
+    """Return a running job as the earlier operator left it."""
     cluster = ToyCluster(make_job(**{"checkpoint": SAVES, **spec}), make_engine()).settle().train(5).settle()
     cluster.job.status.layout = ""
     age(cluster)
@@ -22,14 +22,14 @@ def inherited(**spec: Any) -> ToyCluster:
 
 
 def age(cluster: ToyCluster) -> None:
-    """Gives the pods the annotations of the earlier operator."""
+    """Give the pods the annotations of the earlier operator."""
     for name, pod in list(cluster.pods.items()):
         annotations = {key: value for key, value in pod.annotations.items() if key != ANNOTATION_CONTAINER}
         cluster.pod(name, annotations={**annotations, ANNOTATION_INTENT: "earlier"})
 
 
 def made(cluster: ToyCluster, since: int) -> tuple[int, int]:
-    """Pods created and deleted since so many plans."""
+    """Return the pods created and deleted since a number of plans."""
     plans = cluster.plans[since:]
     return sum(len(one.manifests) for one in plans), sum(len(one.deletions) for one in plans)
 

@@ -1,4 +1,4 @@
-"""Users and rights of worker pods: defaults beneath a template, and templates that the kubelet refuses."""
+"""Users and rights of worker pods: defaults below a template, and templates that the kubelet would reject."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def job_of(spec: dict[str, Any], worker: dict[str, Any] | None = None) -> Traini
 
 
 def worker_of(job: TrainingJob) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Pod spec and worker container of the job's first pod."""
+    """Return pod spec and worker container of the job's first pod."""
     spec = pod(job, None, slots(job)[0])["spec"]
     return spec, spec["containers"][0]
 

@@ -1,4 +1,4 @@
-"""What a user is told while a job cannot run."""
+"""Messages while a job cannot run."""
 
 from __future__ import annotations
 

@@ -24,6 +24,6 @@ def environment(recovery: dict[str, Any], own: list[dict[str, str]]) -> dict[str
     ("recovery", "found"), [({}, None), ({"warm": True}, None), ({"warm": False}, "false")]
 )
 def test_only_a_job_without_warm_ranks_has_the_variable(recovery: dict[str, Any], found: str | None) -> None:
-    """Its absence otherwise keeps the intent hash of running pods."""
+    """Without the variable, the intent hash of running pods stays the same."""
     assert environment(recovery, []).get(terms.ENV_WARM) == found
     assert environment(recovery, [{"name": terms.ENV_WARM, "value": "mine"}]).get(terms.ENV_WARM) == found

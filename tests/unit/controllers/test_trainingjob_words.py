@@ -1,4 +1,4 @@
-"""What the status says, where a person has to act on it."""
+"""Status messages that tell a person what to do."""
 
 from __future__ import annotations
 

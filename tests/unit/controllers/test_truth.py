@@ -1,8 +1,9 @@
-"""The ledger against the truth: by cause, what a status says and what really happened agree.
+"""The ledger against the truth: for each cause, the status and what really happened agree.
 
-Faults come one after the other, each answered before the next, and no more than two: that a pod has found
-a place, or none, is seen a fifth of a second after it was, and such errors add up. Steps are short: how long
-a node lived that lost its power is known by its last step and its last sign, one a second, and no better.
+Faults come one after the other, each handled before the next, and no more than two. The placement of a pod
+is seen a fifth of a second late, and such errors add up. Steps are short: when a node loses power, its end
+is only known from its last step and its last heartbeat, one a second. @(SECONDS, SHARE) Largest allowed
+error of a cause: the larger of the two.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FAULTS = st.lists(
 
 
 class Course:
-    """One job, its faults, and the books that are kept of it."""
+    """One job, its faults, and its ledger."""
 
     def __init__(self, seed: int, step: float, elastic: bool, saves: bool, spare: bool) -> None:
         machines = [Machine(f"node-{number}", capacity=1) for number in range(3 + spare)]
@@ -88,7 +89,7 @@ class Course:
                 pass
 
     def finish(self) -> dict[str, tuple[float, float]]:
-        """By cause (ledger, truth), once the job has run to its end."""
+        """Return (ledger, truth) by cause, after the job has run to its end."""
         for _ in range(200):
             if self.ended():
                 break
@@ -127,7 +128,7 @@ def test_every_cause_agrees_with_the_truth(
     for kind, number, gap in faults:
         if course.ended():
             break
-        # A start is seen a fifth of a second after it was: two of them, and a cause this short is off.
+        # A start is seen a fifth of a second late. Two of them make a cause this short inaccurate.
         if kind != "suspend" or not suspended:
             course.strike(kind, number)
         suspended = suspended or kind == "suspend"
@@ -137,7 +138,7 @@ def test_every_cause_agrees_with_the_truth(
 
 
 def test_a_ledger_that_books_a_cause_wrongly_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: lost steps that are made again count as new ones."""
+    """Negative control: repeated steps count as new ones."""
     switch = goodput._LedgerUpdate.switch
 
     def careless(ledger: goodput._LedgerUpdate, cause: Cause | None, at: object) -> None:
