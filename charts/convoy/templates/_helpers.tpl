@@ -20,7 +20,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- with dig .name "" ($images.digests | default dict) }}@{{ . }}{{ else }}:{{ $images.tag | default .root.Chart.AppVersion }}{{ end }}
 {{- end }}
 
-{{- /* One without a selector would count no pods at all: it gets that of the part. */}}
+{{- /* A constraint without a labelSelector would count no pods, so it gets the component's selector. */}}
 {{- define "convoy.spread" -}}
 {{- $own := dict "matchLabels" (include "convoy.selector" . | fromYaml) -}}
 {{- $constraints := list -}}
@@ -30,7 +30,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- toYaml $constraints }}
 {{- end }}
 
-{{- /* Where the dashboard's Ingress has its TLS, as dashboard.ingress.tls.mode; empty without an Ingress. */}}
+{{- /* The TLS mode of the dashboard's Ingress (dashboard.ingress.tls.mode). Empty without an Ingress. */}}
 {{- define "convoy.dashboard.tls" -}}
 {{- $ingress := .Values.dashboard.ingress | default dict -}}
 {{- if $ingress.enabled }}{{ dig "tls" "mode" "Ingress" $ingress }}{{ end }}
@@ -42,7 +42,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- end }}
 
-{{- /* Helm reads numbers of files as float64, which print as 1e+06 from a million on. */}}
+{{- /* Helm reads numbers in files as float64, which would print as 1e+06 from a million up. */}}
 {{- define "convoy.text" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ printf "%.0f" . }}{{ else }}{{ . }}{{ end }}
 {{- end }}

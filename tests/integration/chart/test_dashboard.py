@@ -152,12 +152,15 @@ def test_it_answers_to_the_ingress_s_host_and_to_port_forward_and_to_what_the_us
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (OUTSIDE[:2], "set dashboard.ingress.host, the name by which browsers reach"),
-        ((*OUTSIDE, "dashboard.auth.mode=None"), "would show everything to whoever reaches jobs.example.com"),
-        ((*OUTSIDE, *PROXY), "say dashboard.ingress.authenticates=true"),
+        (OUTSIDE[:2], "set dashboard.ingress.host, the host name by which browsers reach"),
+        (
+            (*OUTSIDE, "dashboard.auth.mode=None"),
+            "would show everything to anyone who reaches jobs.example.com",
+        ),
+        ((*OUTSIDE, *PROXY), "set dashboard.ingress.authenticates=true"),
         (
             (*OUTSIDE, "dashboard.ingress.tls.mode=None", "dashboard.auth.secureCookie=true"),
-            "without TLS no browser sends that cookie",
+            "without TLS browsers do not send the session's cookie",
         ),
     ],
 )

@@ -193,11 +193,11 @@ def test_what_the_agent_is_given_of_its_node_is_said_beside_it() -> None:
                 "monitoring.prometheusRule",
                 "helm uninstall convoy -n convoy-system --no-hooks",
             ),
-            ("NetworkPolicies are on", "get certificate"),
+            ("NetworkPolicies are enabled", "get certificate"),
         ),
         (
             ("images.registry=r", "images.tag=t", "networkPolicies.enabled=true"),
-            ("NetworkPolicies are on", "networkPolicies.metricsFrom is empty", "rollout status"),
+            ("NetworkPolicies are enabled", "networkPolicies.metricsFrom is empty", "rollout status"),
             ("make images", "dashboard"),
         ),
         (
@@ -221,7 +221,7 @@ def test_what_the_agent_is_given_of_its_node_is_said_beside_it() -> None:
                 "dashboard.auth.mode=Proxy",
                 "dashboard.auth.proxyCIDRs={10.0.0.0/8,fd00::/8}",
             ),
-            ("your proxy at 10.0.0.0/8, fd00::/8, and nobody else",),
+            ("only from your proxy at 10.0.0.0/8, fd00::/8.",),
             ("port-forward", "create token"),
         ),
         (
@@ -233,15 +233,15 @@ def test_what_the_agent_is_given_of_its_node_is_said_beside_it() -> None:
             (
                 "is at https://jobs.example.com,",
                 "create token",
-                "must be among networkPolicies.pagesFrom",
-                "name its pods' addresses in dashboard.auth.proxyCIDRs",
+                "networkPolicies.pagesFrom must include the controller's pods",
+                "set dashboard.auth.proxyCIDRs to the addresses of its pods",
             ),
-            ("port-forward service", "in the clear", "believes"),
+            ("port-forward service", "without TLS", "trusts"),
         ),
         (
             (*OUTSIDE, "dashboard.ingress.tls.mode=None", "dashboard.auth.proxyCIDRs={10.0.0.0/8}"),
-            ("is at http://jobs.example.com,", "Tokens and cookies go there in the clear"),
-            ("pagesFrom", "Failed logins"),
+            ("is at http://jobs.example.com,", "Browsers send tokens and cookies without TLS"),
+            ("pagesFrom", "failed logins"),
         ),
         (
             (
@@ -250,8 +250,8 @@ def test_what_the_agent_is_given_of_its_node_is_said_beside_it() -> None:
                 "dashboard.auth.proxyCIDRs={10.0.0.0/8}",
                 "dashboard.ingress.authenticates=true",
             ),
-            ("believes the controller at 10.0.0.0/8 who people are",),
-            ("create token", "your proxy", "Failed logins"),
+            ("trusts the controller at 10.0.0.0/8 to authenticate users",),
+            ("create token", "your proxy", "failed logins"),
         ),
         (
             ("images.registry=r", "images.digests.operator=sha256:" + "7" * 64),

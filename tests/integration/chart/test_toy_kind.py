@@ -84,6 +84,8 @@ def test_its_pods_are_held_to_the_rules_of_admission(control_plane: Any, toys: s
     assert "hostPath volumes are not allowed for jobs" in refused(
         toy({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]})
     )
-    assert "privileged containers are not allowed" in refused(toy({"containers": [{**container, **PRIVILEGED}]}))
+    assert "privileged containers are not allowed" in refused(
+        toy({"containers": [{**container, **PRIVILEGED}]})
+    )
     assert "serviceAccountName is not allowed" in refused(toy({"serviceAccountName": "admin"}))
     assert refused(toy({"containers": [container]})) == "" == refused(toy(None))
