@@ -26,7 +26,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fence, "LEASE_SECONDS", 0.6)
     # The agent must keep its session with a mute hub, because the test sends messages through it.
     monkeypatch.setattr(hub_client, "SILENCE_SECONDS", 60.0)
-    for name in ("PROBE_SECONDS", "PROBE_TIMEOUT", "ASK_SECONDS"):
+    for name in ("PROBE_SECONDS", "PROBE_TIMEOUT", "ATTEST_SECONDS"):
         monkeypatch.setattr(isolation, name, 0.5)
     monkeypatch.setattr(isolation, "CHECK_SECONDS", 0.05)
 
@@ -88,7 +88,7 @@ async def test_a_strict_job_is_stopped_where_nobody_is_reached_and_no_other_job_
     shutdown = await launcher.receive()
     assert FENCE <= silence(one) < 2 * FENCE
     assert (shutdown["type"], shutdown["exitCode"], shutdown["immediate"]) == ("shutdown", 75, True)
-    assert "nor more than 0 of the job's 1 other nodes" in shutdown["reason"]
+    assert "it reached only 0 of the job's 1 other nodes" in shutdown["reason"]
     assert metrics.FENCED._value.get() == fenced + 1
     await receives_nothing(hub, lenient, C, "one")
     # The frame is sent once. A launcher that missed it gets it when it reconnects.

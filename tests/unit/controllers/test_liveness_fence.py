@@ -44,9 +44,9 @@ def contacts(hub: float, api: float, peers: list[float], uid: str = "job") -> Co
     ids=[
         "the hub answers", "nobody answers a job without peers", "the API server, older than a Lease",
         "the API server answers",
-        "neither has for long", "the only peer is silent", "the only peer vouches", "one of two vouches",
-        "both vouch", "one of three vouches", "two of three vouch", "half of four vouch",
-        "three of four vouch", "all were reached too long ago",
+        "neither has for long", "the only peer is silent", "the only peer attests", "one of two attests",
+        "both attest", "one of three attests", "two of three attest", "half of four attest",
+        "three of four attest", "all were reached too long ago",
     ],
 )  # fmt: skip
 def test_who_stops(hub: float, api: float, peers: list[float], stops: bool) -> None:
