@@ -328,7 +328,7 @@ class FakeAgent:
         ca = await self.installation.ca()
         self.authority = slot_tokens.key_id(x509.load_pem_x509_certificate(ca).public_key())
         # The hub's watch may not have reported the node yet; then dial again.
-        await eventually(lambda: self._let_in(ca, pods), what="let in")
+        await eventually(lambda: self._let_in(ca, pods), what="the hub admits the agent")
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._send_heartbeats())]
 
     async def send(self, **body: Any) -> None:

@@ -16,7 +16,7 @@ from .test_operator import JOBS, Kubelet, job
 
 
 def writes(operator: Operator) -> dict[str, int]:
-    """Return the successful writes by verb and resource, without the Lease, which does not use the gateway."""
+    """Return the successful writes by verb and resource. The Lease does not use the gateway."""
     found = {}
     for metric in operator.metrics.api_requests.collect():
         for sample in metric.samples:
@@ -38,7 +38,7 @@ async def at_rest(operator: Operator, window: float = 3.0, deadline: float = 30.
         await asyncio.sleep(window)
         if writes(operator) == seen:
             return seen
-        assert asyncio.get_running_loop().time() < end, "writes go on while nothing happens"
+        assert asyncio.get_running_loop().time() < end, "the operator keeps writing although nothing happens"
 
 
 async def test_one_status_write_per_job_one_create_per_pod_and_none_at_rest(
@@ -88,7 +88,7 @@ async def test_a_job_that_names_no_engine_and_one_whose_pods_are_refused_say_so(
         async def messages() -> Any:
             return "nonesuch" in await message("unknown") and "Not_A_Host!" in await message("refused")
 
-        await eventually(messages, what="both say what is wrong")
+        await eventually(messages, what="both statuses report the fault")
         asked = operator.metrics.api_requests.labels("create", "pods", "422")._value.get()
         assert asked <= 12, "no hot loop"
 
@@ -123,7 +123,7 @@ async def test_a_deleted_job_is_forgotten_and_one_of_the_same_name_starts_afresh
             found = await installation.call("GET", f"{path}/again")
             return "PodNameTaken" in str(found.get("status"))
 
-        await eventually(refused, what="the old job's pod is not taken for the new one's")
+        await eventually(refused, what="the old job's pod does not count as the new job's")
         assert await owned(first["metadata"]["uid"])
         # This control plane has no garbage collector, so the test deletes the pods.
         await installation.call("DELETE", f"{kubelet.pods}/again-worker-0?gracePeriodSeconds=0")
@@ -149,7 +149,7 @@ async def test_a_new_leader_waits_for_the_agents_of_running_jobs(
     before = await status()
     async with running(installation, monkeypatch, agent_grace_seconds=20.0) as operator:
         await asyncio.sleep(2)
-        assert await status() == before, "nothing is decided without the agent"
+        assert await status() == before, "no decision without the agent"
         agent = FakeAgent(installation, operator.server, node)
         await agent.enrol()
         from convoy_agents.wire import hub_pb2 as wire
@@ -160,7 +160,7 @@ async def test_a_new_leader_waits_for_the_agents_of_running_jobs(
         asked = await eventually(
             lambda: agent.last("pick_port"), 10, "it decides as soon as the agent has come"
         )
-        assert asked.incarnation == 8, "never below what an agent has seen"
+        assert asked.incarnation == 8, "never below an incarnation that an agent has seen"
         await agent.hang_up()
 
 

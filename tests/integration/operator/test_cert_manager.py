@@ -145,7 +145,7 @@ async def test_it_goes_on_with_the_operators_key_and_agents_of_before_are_believ
         assert certificate == old
         await manager.request()
         await eventually(lambda: manager.content(None), PATIENCE, "it has taken over")
-        assert await manager.secret() == (key, old), "what is there will do until it is to be renewed"
+        assert await manager.secret() == (key, old), "the existing certificate stays until its renewal"
         async with running(installation, monkeypatch, ca_maker="CertManager") as operator:
             assert await installation.ca() == old
             await manager.renew()

@@ -106,12 +106,14 @@ async def test_a_pod_that_is_being_deleted_is_deleted_at_once_when_its_node_is_l
 
     another = "11111111-2222-3333-4444-555555555555"
     await executor.execute(parent, [delete_pod("p", another, grace_seconds=0)])
-    assert (await gateway.get(PODS, namespace, "p"))["metadata"]["uid"] == uid, "only the pod that was seen"
+    assert (await gateway.get(PODS, namespace, "p"))["metadata"]["uid"] == uid, (
+        "only the pod of that uid is deleted"
+    )
 
     await executor.execute(parent, [delete_pod("p", uid, grace_seconds=0)])
     with pytest.raises(errors.NotFound):
         await gateway.get(PODS, namespace, "p")
-    assert not list(cache.pods), "known before any watch says so"
+    assert not list(cache.pods), "known before the watch reports it"
     again = await gateway.create(PODS, namespace, pod("p"))
     assert again["metadata"]["uid"] != uid
     await executor.execute(parent, [delete_pod("p", uid, grace_seconds=0)])

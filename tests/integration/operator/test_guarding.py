@@ -135,7 +135,7 @@ async def cluster(
 
 async def test_a_slow_node_is_marked_and_its_pod_leaves(cluster: GuardedCluster) -> None:
     await cluster.start()
-    await eventually(cluster.known, what="all hardware is known and shown")
+    await eventually(cluster.known, what="all hardware is known and the nodes are labelled")
     assert await cluster.taints() == {OWN["key"]: "NoSchedule"}
     await cluster.work()
     cluster.accused = cluster.nodes[0]
@@ -174,7 +174,7 @@ async def test_taints_that_others_add_meanwhile_stay_and_all_of_ours_go_with_the
     cluster: GuardedCluster,
 ) -> None:
     await cluster.start()
-    await eventually(cluster.known, what="all hardware is known and shown")
+    await eventually(cluster.known, what="all hardware is known and the nodes are labelled")
     cluster.accused = cluster.nodes[1]
     cluster.operator.hub.detectors.on_suspicion()
 
@@ -194,7 +194,7 @@ async def test_taints_that_others_add_meanwhile_stay_and_all_of_ours_go_with_the
         label = "convoy.dev/node-health" in node["metadata"]["labels"]
         return not label and await cluster.qualified(1) is None and not await tainted()
 
-    await eventually(clean, what="nothing of ours is left on the node")
+    await eventually(clean, what="no mark of Convoy is left on the node")
     assert set(await cluster.taints(1)) == {OWN["key"], "example.com/late"}
 
 
@@ -203,7 +203,7 @@ async def test_what_people_say_of_a_node_is_obeyed_at_once(
 ) -> None:
     monkeypatch.setattr(fleet, "RECONCILE_SECONDS", 600.0)
     await cluster.start()
-    await eventually(cluster.known, what="all hardware is known and shown")
+    await eventually(cluster.known, what="all hardware is known and the nodes are labelled")
     path = f"{API}/nodehealths/machine-of-{cluster.nodes[2]}"
     said = {"spec": {"condemned": {"reason": "smoke", "user": "ops"}}}
     await cluster.installation.call("PATCH", path, said, content_type=MERGE)

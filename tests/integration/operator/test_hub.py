@@ -131,7 +131,7 @@ async def test_streams_that_are_too_many_wait_in_their_own_connection(
                 one.HasField("heartbeat_reply") and one.heartbeat_reply.sent_unix_ms == 3
                 for one in agent.received
             ),
-            what="heartbeats are answered meanwhile",
+            what="the hub replies to heartbeats meanwhile",
         )
         assert turned_away() == held
         for call in more:
@@ -171,12 +171,12 @@ async def test_the_label_comes_with_the_stream_and_goes_with_a_long_silence(
         await agent.dial()
         await eventually(labelled)
         await asyncio.sleep(7)
-        assert await labelled(), "heartbeats keep it"
+        assert await labelled(), "heartbeats keep the stream open"
         # The agent's silence starts now.
         await agent.send(heartbeat=wire.Heartbeat(sent_unix_ms=1))
         await eventually(lambda: any(told.heartbeat_reply.sent_unix_ms == 1 for told in agent.received))
         await agent.hang_up()
-        assert await labelled(), "a broken stream is no silence yet"
+        assert await labelled(), "a broken stream does not count as silence"
 
         async def unlabelled() -> bool:
             return not await labelled()

@@ -131,7 +131,9 @@ async def test_a_stopped_leader_hands_over_and_a_killed_or_frozen_one_is_replace
     assert taken["holderIdentity"] != held["holderIdentity"]
     # Measured by the Lease's times: the old leader renewed it shortly before its end.
     waited = datetime.fromisoformat(taken["acquireTime"]) - ended
-    assert waited < timedelta(seconds=held["leaseDurationSeconds"] - 1), "the Lease had not to run out"
+    assert waited < timedelta(seconds=held["leaseDurationSeconds"] - 1), (
+        "the takeover did not wait for the Lease to expire"
+    )
 
     await one.start()
     await eventually(one.follows, what="the first is back")
@@ -158,7 +160,7 @@ async def test_a_stopped_leader_hands_over_and_a_killed_or_frozen_one_is_replace
     await eventually(two.leads, 40, "the second takes over")
     one.process.send_signal(signal.SIGCONT)
     assert await asyncio.wait_for(one.process.wait(), 10) in (1, 70)
-    await eventually(two.leads, what="the second leads on")
+    await eventually(two.leads, what="the second still leads")
 
 
 async def _agents_are_sent_to(leader: Replica, follower: Replica, installation: Installation) -> None:

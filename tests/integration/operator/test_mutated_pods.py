@@ -84,7 +84,7 @@ async def test_what_only_events_tell_reaches_the_job(
         pod = await started(installation, kubelet)
         await post_event(1, "another-life-of-it", "of a pod that had this name before")
         await post_event(2, pod["metadata"]["uid"], MISSING)
-        status = await eventually(explained, what="the job says what its pod waits for")
+        status = await eventually(explained, what="the job reports what its pod waits for")
     assert MISSING in status["message"] and "j-worker-0" in status["message"]
     asked = installation.plane.audited_requests(installation.namespace, "convoy-operator")
     found = {one.code for one in asked if (one.right.resource, one.right.verb) == ("events", "list")}

@@ -124,7 +124,7 @@ async def test_a_node_that_falls_silent_is_looked_into_and_loses_its_label_once_
 
         assert seen().silent_seconds == 0.0
         await eventually(
-            lambda: node in operator.hub.monitor._clocks, what="a heartbeat, and with it its clock"
+            lambda: node in operator.hub.monitor._clocks, what="a heartbeat, which tells the node's clock"
         )
         await agent.hang_up()
         await eventually(lambda: seen().silent_seconds, what="silence")
@@ -134,7 +134,7 @@ async def test_a_node_that_falls_silent_is_looked_into_and_loses_its_label_once_
 
         await kubelet.status(pod["metadata"]["name"], {"podIP": dead, "podIPs": [{"ip": dead}]})
         await eventually(lambda: not operator.hub.monitor.prober.reachable(node), what="no answer")
-        assert seen().pods_reachable, "nobody else answers either: the network may forbid it"
+        assert seen().pods_reachable, "no control replies either: a NetworkPolicy may block probes"
         await installation.call("DELETE", f"{leases}/{node}")
         await eventually(lambda: seen().lease_seconds == ABSENT, what="no Lease")
         # From here on the node may be judged lost, and its pod with it.

@@ -221,7 +221,9 @@ async def test_what_a_restart_took_is_told_from_the_fault_to_the_next_step(
         await eventually(total, what="a recovery observed")
         sums = {phase: value("convoy_recovery_seconds_sum", {"phase": phase}) for phase in RecoveryPhase}
         found = {phase.value: seconds for phase, seconds in sums.items() if seconds}
-        assert found.keys() == {"detect", "start", "restore", "first_step", "total"}, "in place"
+        assert found.keys() == {"detect", "start", "restore", "first_step", "total"}, (
+            "the pods stayed in place"
+        )
         assert found["total"] == pytest.approx(61, abs=0.01)
         assert found["detect"] + found["start"] == pytest.approx(60, abs=0.01)
         assert (found["restore"], found["first_step"]) == (0.125, pytest.approx(0.875, abs=0.01))

@@ -50,7 +50,7 @@ async def test_a_pod_that_has_the_name_already_is_read_and_left_alone(
 
     async with running(installation, monkeypatch):
         await installation.call("POST", jobs, job("j", replicas=1))
-        await eventually(reported, what="whose pod it is")
+        await eventually(reported, what="the status names the pod's owner")
     (left,) = (await installation.call("GET", pods))["items"]
     assert left["metadata"]["uid"] == theirs["metadata"]["uid"]
     assert rights.Right("convoy-operator", "", "pods", "get", "j-worker-0", namespace) in requested(
@@ -86,7 +86,7 @@ async def test_what_nobody_needs_any_more_is_deleted(
         async def ended() -> bool:
             return "completionTime" in ((await installation.call("GET", sweep)).get("status") or {})
 
-        await eventually(ended, what="nobody was to be swept")
+        await eventually(ended, what="the sweep without nodes ends")
         await patch_status(sweep, completionTime=long_ago)
         await eventually(lambda: deleted(sweep), 40, what="the sweep is deleted")
     used = {(one.verb, one.resource) for one in requested(installation)}

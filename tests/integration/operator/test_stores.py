@@ -164,7 +164,7 @@ async def test_a_claim_that_is_missed_is_looked_for_when_an_agent_begins(
         await case.expect_reason("ClaimNotMounted")
         await agent.hang_up()
         agent = await begun()
-        await eventually(lambda: agent.last("store"), what="the agent is asked as it begins")
+        await eventually(lambda: agent.last("store"), what="the agent is asked to probe when it connects")
         await agent.send(store=wire.StoreReport(**answer, reached=True, conditional=True))
         await case.expect_reason("Probed")
         await agent.hang_up()

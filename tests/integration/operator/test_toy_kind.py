@@ -129,7 +129,7 @@ async def test_a_service_is_made_mended_and_deleted(
 
             await eventually(put_back, what="the Service is put back")
         labels = (await _found(installation, f"{services}/toy"))["metadata"]["labels"]
-        assert labels["mine"] == "kept", "what nobody else wants is left alone"
+        assert labels["mine"] == "kept", "fields that nobody changed are not applied again"
         await installation.call("DELETE", f"{services}/toy")
         await eventually(served, what="the Service is made again")
         change = {"spec": {"replicas": 0}}

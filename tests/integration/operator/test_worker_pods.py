@@ -84,4 +84,4 @@ async def test_what_a_template_asks_for_is_no_contradiction_to_the_defaults(
 def test_a_worker_has_no_token_to_ask_the_api_server_with() -> None:
     assert worker({})["spec"]["automountServiceAccountToken"] is False
     asked = {"serviceAccountName": "of-mine", "automountServiceAccountToken": True}
-    assert worker(asked)["spec"].items() >= asked.items(), "what its job asks for, it gets"
+    assert worker(asked)["spec"].items() >= asked.items(), "the pod gets what its job requests"

@@ -118,14 +118,14 @@ def test_a_node_that_dies(virtual: Virtual, api: FakeApi) -> None:
 
         await it.until(25.0)
         assert it.wakes() == []
-        assert it.monitor.nodes((pod,))["n"] == NodeView("n", labels=LABELS), "5 s are no silence yet"
+        assert it.monitor.nodes((pod,))["n"] == NodeView("n", labels=LABELS), "5 s do not count as silence"
         await it.until(25.3)
         ((_, job, delay),) = it.wakes()
-        assert (job, delay) == ("job", 0.0), "at once, and no job that is not there or over"
+        assert (job, delay) == ("job", 0.0), "the running job at once, and no deleted or finished job"
         view = it.monitor.nodes((pod,))["n"]
         assert view.silent_seconds == pytest.approx(5.3)
         assert view.silent_since == pytest.approx(WALL + 20.0)
-        assert not view.pods_reachable, "which was found out before it mattered"
+        assert not view.pods_reachable, "the prober found the node dead before the agent counted as silent"
         assert it.metrics.nodes_silent._value.get() == 1
         await it.until(35.3)
         again = it.wakes()
@@ -244,11 +244,11 @@ def test_agents_that_said_goodbye_for_good_are_no_more_told_of_but_where_workers
         silent = it.metrics.nodes_silent._value
         assert silent.get() == 2
         await it.until(313.0)
-        assert silent.get() == 1, "nobody misses that of m"
+        assert silent.get() == 1, "node m has no pods, so its agent is not missed"
         assert it.monitor.nodes((pod,))["n"].silent_seconds > 300.0
         it.beating = {"o", "m"}
         await it.until(315.0)
-        assert it.monitor.connected("m"), "it came back all the same"
+        assert it.monitor.connected("m"), "the agent came back in spite of its farewell"
         await it.stop()
 
     virtual(run())
@@ -270,7 +270,7 @@ def test_nobody_is_silent_because_the_operator_stood_still(virtual: Virtual, api
         assert value("convoy_event_loop_late_seconds_sum") == pytest.approx(30.0, abs=0.2)
         assert it.wakes() == [] and it.monitor.nodes((pod,))["n"].silent_seconds == 0.0
         await asyncio.sleep(5.0)
-        assert it.monitor.nodes((pod,))["n"].silent_seconds > 5.0, "but soon it is"
+        assert it.monitor.nodes((pod,))["n"].silent_seconds > 5.0, "the agent is silent a moment later"
         await it.stop()
 
     virtual(run())

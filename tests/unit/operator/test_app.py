@@ -141,14 +141,15 @@ def test_what_it_asks_of_the_api_server_has_three_budgets_whose_sum_the_chart_an
     client.name, aside.name = "client", "aside"
     operator = Operator(settings, client, aside, lease)
     assert connections == ["client", "aside", "client"]
-    assert operator.elector._lock.api_instance.api_client is lease, "the Lease waits behind nothing"
+    assert operator.elector._lock.api_instance.api_client is lease, "the Lease has its own connections"
     qps, burst = settings.qps, settings.burst
     each = [(one.qps, one.burst) for one in made]
     assert each == [(qps, burst), (min(qps, 50), burst), (qps, max(burst, 1000))]
     if not given:
         a_second, at_once = (f"{sum(found):g}" for found in zip(*each, strict=True))
         values = (ROOT / "charts/convoy/values.yaml").read_text()
-        assert f"by default {a_second} in all" in values and f"{at_once} in all" in values
+        assert f"add up to {a_second} per second" in values
+        assert f"add up to {at_once} requests" in values
         page = (ROOT / "docs/metrics.md").read_text().replace("\n", " ")
         assert f"{a_second} requests a second, and {at_once} at once" in page
 
@@ -282,7 +283,7 @@ def test_a_standby_has_no_queue_and_what_changed_before_it_led_has_not_waited(
         assert it.value("convoy_queue_seconds_count") == 1
         assert it.value("convoy_queue_seconds_sum") == 0
         it.make("b", "Running")
-        assert it.value("convoy_queue_depth") == 0, "it leads no more"
+        assert it.value("convoy_queue_depth") == 0, "the replica no longer leads"
 
     virtual(play())
 
@@ -295,7 +296,7 @@ def test_the_leader_counts_the_jobs_that_are_its_own(
         it.make("own", "Running")
         it.make("named", "Running", managedBy=MANAGED_BY)
         it.make("theirs", "Failed", managedBy="example.com/other")
-        assert it.value("convoy_jobs", phase="Running") == 0, "a standby counts none"
+        assert it.value("convoy_jobs", phase="Running") == 0, "a standby counts no jobs"
         await it.operator._lead()
         assert (it.seen["Running"], it.seen["Failed"]) == (2, 0)
 

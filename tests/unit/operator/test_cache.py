@@ -43,11 +43,13 @@ def test_what_loses_its_label_may_come_back_with_it() -> None:
     items = store()
     items.upsert(Item("a", "1", 10))
     assert items.remove(Item("a", "1", 12), final=False)
-    assert not items.upsert(Item("a", "1", 11)), "news of the time before"
+    assert not items.upsert(Item("a", "1", 11)), "an older version is ignored"
     assert items.upsert(Item("a", "1", 13)) and items.by_uid("1") == Item("a", "1", 13)
-    assert not items.remove(Item("a", "1", 12), final=False), "it has come back since"
+    assert not items.remove(Item("a", "1", 12), final=False), "the object came back after that LIST"
     items.replace([], 20)
-    assert not items.upsert(Item("a", "1", 20)) and items.upsert(Item("a", "1", 21)), "nor by a LIST"
+    assert not items.upsert(Item("a", "1", 20)) and items.upsert(Item("a", "1", 21)), (
+        "a LIST does not bring it back either"
+    )
     items.remove(Item("a", "1", 21))
     assert not items.upsert(Item("a", "1", 22)), "the operator has deleted it"
 

@@ -315,7 +315,7 @@ def test_a_good_token_names_its_node() -> None:
     [
         pytest.param({}, id="no status"),
         pytest.param(review(authenticated=False, error="expired"), id="not authenticated"),
-        pytest.param(review(audiences=[]), id="no audience: the server may not have checked it"),
+        pytest.param(review(audiences=[]), id="no audience: the server may not have checked the audience"),
         pytest.param(review(audiences=["https://kubernetes.default.svc"]), id="another audience"),
         pytest.param(
             review(user={"username": "system:serviceaccount:evil:convoy-agent"}), id="another namespace"
@@ -342,7 +342,7 @@ def test_who_asks_too_much_keeps_nobody_else_waiting() -> None:
     now = 0.0
     throttle = Throttle(lambda: now)
     waits = [throttle.reserve(f"ipv4:10.0.0.1:{port}") for port in range(1000, 1200)]
-    assert waits[0] == 0 and waits[-1] is None, "a new port is no new peer"
+    assert waits[0] == 0 and waits[-1] is None, "another port belongs to the same peer"
     assert throttle.reserve("ipv4:10.0.0.2:1000") == 0
     assert throttle.reserve("ipv6:%5Bfd00::1%5D:1000") == 0
     now = 60.0
@@ -386,5 +386,5 @@ def test_the_hub_s_certificate_is_made_anew_before_it_ends(years: float, days: i
         pairs.add(shown.pair())
         assert now.timestamp() < told[-1] <= ends.timestamp()
         if told[-1] < ends.timestamp():
-            assert told[-1] > (now + timedelta(days=30)).timestamp(), "there is nothing to be told of"
+            assert told[-1] > (now + timedelta(days=30)).timestamp(), "the certificate did not change"
     assert len(pairs) == len(told) == made

@@ -126,7 +126,7 @@ def test_pods_wake_their_job_soon_and_at_once_when_they_end(cache: ClusterCache,
     cache.pods.upsert(pod(1))
     assert queue.drain() == [(JOB, 0.15, True)]
     cache.pods.upsert(pod(2))
-    assert queue.drain() == [], "nothing that a plan would see has changed"
+    assert queue.drain() == [], "no plan would see a difference"
     cache.pods.upsert(pod(3, "Running", podIP="10.0.0.1"))
     assert queue.drain() == [(JOB, 0.15, True)]
     cache.pods.upsert(pod(4, "Failed"))
@@ -165,7 +165,7 @@ def test_a_store_wakes_itself_and_the_jobs_that_name_it_when_it_concerns_them(
     upsert(2)
     assert set(queue.drain()) == {(itself, 0.0, True), (JOB, 0.15, True)}
     upsert(3, own=True, conditions=[{"type": "Ready", "status": "True"}])
-    assert queue.drain() == [(JOB, 0.15, True)], "what we found out ourselves is news to jobs"
+    assert queue.drain() == [(JOB, 0.15, True)], "the store's own status write queues jobs"
     upsert(4, own=True, conditions=[{"type": "Ready", "status": "True"}], probedAt="2026-01-01T00:00:00Z")
     assert queue.drain() == []
     upsert(5, name="else")
@@ -209,7 +209,9 @@ def test_pods_are_known_by_their_node_until_it_is_not_needed(cache: ClusterCache
     cache.pods.upsert(pod(4, "Failed", on="n"))
     assert cache.jobs_on("n") == {Key("TrainingJob", "ns", "k")}
     cache.pods.upsert(pod(5, "Failed", on="n", deleting=True))
-    assert cache.jobs_on("n") == {JOB, Key("TrainingJob", "ns", "k")}, "its kubelet has to remove it"
+    assert cache.jobs_on("n") == {JOB, Key("TrainingJob", "ns", "k")}, (
+        "the kubelet still has to remove the pod"
+    )
     cache.pods.remove(pod(6, "Failed", on="n"))
     cache.pods.remove(pod(5, on="n", job="k"))
     assert not list(cache.occupied) and cache.jobs_on("n") == set()
@@ -233,7 +235,7 @@ def test_a_node_wakes_the_jobs_on_it_and_no_others(change: Any) -> None:
     cache.pods.upsert(pod(3, on="other", job="k"))
     queue.drain()
     cache.nodes.upsert(node(4))
-    assert queue.drain() == [], "a node says every so often that it is as it was"
+    assert queue.drain() == [], "a heartbeat of the node changes nothing"
     change(cache)
     assert queue.drain() == [(JOB, 0.15, True)]
 
@@ -278,13 +280,13 @@ def test_a_job_wakes_those_that_are_to_begin_with_its_state(cache: ClusterCache,
     cache.jobs.upsert(views.cached_object(waiting))
     queue.drain()
     cache.jobs.upsert(job(2))
-    assert following in {key for key, *_ in queue.drain()}, "it exists now"
+    assert following in {key for key, *_ in queue.drain()}, "the job exists now"
     saved = job(3)
     marked = {**saved.raw, "status": {"checkpoint": {"watermarks": {"remote": {"step": 5}}}}}
     cache.jobs.upsert(views.cached_object(marked), own=True)
-    assert [key for key, *_ in queue.drain()] == [following], "it has something in the store now"
+    assert [key for key, *_ in queue.drain()] == [following], "the job has a checkpoint in the store now"
     metadata = {**waiting["metadata"], "resourceVersion": "4"}
     cache.jobs.upsert(views.cached_object({**waiting, "metadata": metadata, "status": {"incarnation": 1}}))
     queue.drain()
     cache.jobs.upsert(job(5, generation=2))
-    assert following not in {key for key, *_ in queue.drain()}, "it has begun"
+    assert following not in {key for key, *_ in queue.drain()}, "the job has started"

@@ -63,7 +63,7 @@ async def test_the_templates_that_are_remembered_are_bounded(
     tried = DryRuns(api)
     for image in ("a", "b", "a", "c", "a", "b"):
         await refused(tried, parent(image=image), bodies(parent(image=image)))
-    assert api.count("dry_run", "pods") == 4, "a, b, c, and b that was the least recently used"
+    assert api.count("dry_run", "pods") == 4, "a, b, c, and again b, the least recently used"
 
 
 async def test_nothing_is_asked_where_nothing_is_untried(api: FakeApi) -> None:

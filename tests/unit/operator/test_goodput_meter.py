@@ -115,7 +115,7 @@ def test_the_last_seconds_of_a_job_are_counted_when_it_is_deleted() -> None:
     assert it.count(20) == {"start": 13} and len(it.meter) == 0
     it.store("b", "start", 21, made=21)
     it.delete("b", 25)
-    assert it.count(30) == {"start": 17}, "made and deleted between two looks"
+    assert it.count(30) == {"start": 17}, "the job was created and deleted between two counts"
 
 
 def test_a_job_of_the_same_name_is_another_one() -> None:
@@ -140,7 +140,7 @@ def test_leaders_together_count_each_second_once(last_count: float) -> None:
     it.store("trains", "restart", 41, stepped=29, start=4.0, productive=26.0, detect=11.0)
     it.count(50)
     counted = it.counted(it.leaders[1:])
-    assert sum(counted.values()) == pytest.approx(20 + 21 + 15), "what was after that, and no more"
+    assert sum(counted.values()) == pytest.approx(20 + 21 + 15), "only the seconds after that are counted"
     if last_count == 30:
         assert sum(it.counted(it.leaders).values()) == pytest.approx(5 + 50 + 50 + 15)
 
@@ -185,7 +185,7 @@ def test_the_time_of_the_first_step_is_counted_once_it_has_ended() -> None:
     it.store("a", "productive", 40, start=40.0, stepped=45, runs=8)
     assert it.count(50) == {"start": 40, "productive": 5}
     it.store("a", "restart", 50, stepped=45, start=40.0, productive=5.0, detect=5.0, runs=50)
-    assert it.count(60)["restart"] == 10, "its steps are seen"
+    assert it.count(60)["restart"] == 10, "the job reports steps"
 
 
 DAY = 86400.0
@@ -229,7 +229,7 @@ def test_a_second_run_without_steps_is_counted_nowhere_either_whether_or_not_the
         told = it.count(2 * DAY + 7)
         assert told["productive"] == 7
         assert told["restart"] == pytest.approx((25 if seen else 10) + DAY - 20), (
-            "of the run that told of one"
+            "only the run that reported a step is counted"
         )
 
 

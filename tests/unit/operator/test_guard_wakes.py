@@ -71,7 +71,7 @@ async def test_hardware_wakes_its_node_and_the_policies(api: FakeApi) -> None:
     assert it.woken(NODE_HEALTHS, turned) == {"GuardPolicy", "NodeHealth", "Node"}
     assert it.woken(NODE_HEALTHS, HEALTH, own=True) == {"Node"}
     swept = HEALTH | {"status": STATUS | {"sweep": {"name": "t"}}}
-    assert it.woken(NODE_HEALTHS, swept, own=True) == {"NodeHealth"}, "it wants another sweep made"
+    assert it.woken(NODE_HEALTHS, swept, own=True) == {"NodeHealth"}, "its spec asks for another sweep"
     assert it.woken_by_removal(NODE_HEALTHS, "hw") == {"GuardPolicy", "NodeHealth", "Node"}
 
 

@@ -1,4 +1,4 @@
-"""The path from suspicions to stored states, marks on nodes and swapped pods, with an in-memory API server."""
+"""The path from suspicions to stored states, marked nodes and swapped pods, with an in-memory API server."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_slow_node_is_suspected_quarantined_and_left_by_its_job(api: FakeApi) 
     it.reconcile(timedelta(seconds=5))
     assert it.state() == "Quarantined" and it.evicted() == []
     assert it.ours() == {"convoy.dev/quarantined": "NoSchedule"}
-    assert FOREIGN in it.node()["spec"]["taints"], "others' taints stay"
+    assert FOREIGN in it.node()["spec"]["taints"], "taints of others stay"
     it.job(saved=timedelta(0))
     it.reconcile(timedelta(seconds=5))
     it.reconcile()
@@ -288,7 +288,7 @@ def test_a_rank_that_is_slow_wherever_it_is_takes_one_node_along_and_gives_it_ba
 
 
 @pytest.mark.parametrize(
-    "why", [{"action": "Observe"}, {"saved": None}], ids=["it asks to be left", "it has saved nothing"]
+    "why", [{"action": "Observe"}, {"saved": None}], ids=["its policy only observes", "it has no checkpoint"]
 )
 def test_a_job_that_stays_keeps_its_node(api: FakeApi, why: dict[str, Any]) -> None:
     it = Cluster(api, why)

@@ -35,19 +35,19 @@ class TestCommands(AgentsHarness):
         asks = report(peers=[wire.NodeAddress(node="n1", peer_address="n1:old")])
         stream = self.join("n0", asks)
         self.hub.directory.poll()
-        assert stream.outbox.empty(), "that agent has not dialled yet: nobody knows better"
+        assert stream.outbox.empty(), "that agent has not connected yet, so no better address is known"
         self.join("n1")
         self.hub.directory.poll()
         moved = stream.outbox.get_nowait().peer_moved
         assert (moved.pod_uid, moved.node, moved.peer_address) == ("u", "n1", "n1:8472")
         self.hub.reports.record("n0", asks)
-        assert stream.outbox.empty(), "it is on its way"
+        assert stream.outbox.empty(), "the correction is on its way"
         self.now += 2
         self.hub.reports.record("n0", asks)
-        assert stream.outbox.get_nowait().HasField("peer_moved"), "it still says what is wrong"
+        assert stream.outbox.get_nowait().HasField("peer_moved"), "the report still has the wrong address"
         self.hub.streams.join(wire.Hello(node="n1", peer_address="n1:9"))
         self.hub.directory.poll()
-        assert stream.outbox.get_nowait().peer_moved.peer_address == "n1:9", "which is news"
+        assert stream.outbox.get_nowait().peer_moved.peer_address == "n1:9", "the address changed"
         self.hub.streams.join(wire.Hello(node="n1", peer_address="n1:8472"))
         self.hub.reports.record("n0", report(peers=[wire.NodeAddress(node="n1", peer_address="n1:8472")]))
         self.hub.directory.poll()
@@ -66,7 +66,7 @@ class TestCommands(AgentsHarness):
             self.join(f"n{number}")
         stream = self.hub.streams.join(hello([f"n{number}" for number in range(64)]))
         assert stream.outbox.full() and stream.superseded.is_set()
-        assert dropped.get() == 1, "it is not gone on with"
+        assert dropped.get() == 1, "the rest is not sent"
 
     async def test_an_agent_pays_for_what_it_asks_but_110_pods_may_tell_at_once(self) -> None:
         asks = [wire.NodeAddress(node=f"n{number}") for number in range(64)]
@@ -99,7 +99,7 @@ class TestCommands(AgentsHarness):
         stream = self.join("n0", report())
         self.join("n1", report(pod_uid="v"))
         self.hub.directory.poll()
-        assert stream.outbox.empty(), "a new leader learns addresses; nobody has moved"
+        assert stream.outbox.empty(), "a new leader learns addresses, but none changed"
         self.hub.streams.join(wire.Hello(node="n1", peer_address="n1:9", pods=[report(pod_uid="v")]))
         self.hub.directory.poll()
         if told:
@@ -121,5 +121,5 @@ class TestCommands(AgentsHarness):
         assert self.join("n0").outbox.empty()
         self.hub.commands.send(PickPort("n0", "u", 1))
         assert not self.hub.registry.ensure("n0").stream.outbox.empty(), (
-            "it may never have heard of the other"
+            "the agent may not know the other one"
         )

@@ -117,7 +117,7 @@ class TestMemory(AgentsHarness):
         self.holding("n0", "j")
         assert self.hub.reader.holders("j") == ("n0",)
         for stream in streams.values():
-            assert set(self.released(stream)) == {"j"}, "a job that is over is forgotten all the same"
+            assert set(self.released(stream)) == {"j"}, "the memory of a finished job is released in any case"
 
     async def test_what_another_authority_has_signed_is_told_again(self) -> None:
         self.join("n0", report())
@@ -127,7 +127,7 @@ class TestMemory(AgentsHarness):
             self.hub.reports.record("n0", report(authority=key, incarnation=1))
             known.append(self.hub.reader.slots((self.pod,))["u"].slot_token_valid)
         assert known == [True, True, False, True, False]
-        assert self.queue.drain()[-1] == 0.15, "that is news to the job"
+        assert self.queue.drain()[-1] == 0.15, "the change queues the job"
 
     async def test_an_assignment_that_is_told_again_has_the_same_slot_token(self) -> None:
         once = self.slot_token("n0", "j")
@@ -154,7 +154,7 @@ class TestMemory(AgentsHarness):
         assert first.superseded.is_set()
         again = self.join("n2")
         self.hub.release_memory()
-        assert self.hub.registry.peer_address("n2"), "it may be faster than the watch"
+        assert self.hub.registry.peer_address("n2"), "the agent may connect before the watch reports the node"
         self.hub.streams.leave(again)
         self.now += 20
         self.hub.monitor.poll()

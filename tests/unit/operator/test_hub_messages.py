@@ -116,11 +116,11 @@ class TestMessages:
                 report(ranks=[rank(STATE.EXITED)]),
                 report(ranks=[rank(STATE.EXITED)]),
                 False,
-                id="it exited before",
+                id="the rank exited before",
             ),
             pytest.param(report(ranks=[rank()]), report(ranks=[rank(hung=True)]), True, id="a rank hangs"),
-            pytest.param(report(), report(master_port=1, port_incarnation=1), True, id="a port is there"),
-            pytest.param(report(), report(incarnation=2), True, id="an incarnation began"),
+            pytest.param(report(), report(master_port=1, port_incarnation=1), True, id="a port is available"),
+            pytest.param(report(), report(incarnation=2), True, id="an incarnation started"),
             pytest.param(
                 report(ranks=[rank()]),
                 report(ranks=[rank(progress=wire.Progress(step=2))]),
@@ -137,7 +137,7 @@ class TestMessages:
                 report(ranks=[rank(progress=wire.Progress(step=1), first_step_unix_ms=9)]),
                 report(ranks=[rank(progress=wire.Progress(step=2), first_step_unix_ms=9)]),
                 False,
-                id="its first step was over before",
+                id="its first step ended before",
             ),
         ],
     )

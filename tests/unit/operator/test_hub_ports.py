@@ -55,5 +55,5 @@ async def test_a_connection_that_asks_for_no_certificate_is_ended(hub: HubServer
         reader, writer = await asyncio.open_connection("127.0.0.1", hub.enrolment_port, ssl=anybody)
         stack.callback(writer.transport.abort)
         writer.write(PREFACE)
-        assert await reader.readexactly(9), "the handshake is over, and HTTP/2 has begun"
+        assert await reader.readexactly(9), "the handshake ended and HTTP/2 started"
         await ended(reader)

@@ -29,11 +29,11 @@ class TestReports(AgentsHarness):
         self.join("n0", report(ranks=[rank()]))
         self.queue.drain()
         self.hub.reports.record("n0", report(ranks=[rank(progress=wire.Progress(step=1))]))
-        assert self.queue.drain() == [0.15], "the first step is news"
+        assert self.queue.drain() == [0.15], "the first step queues the job"
         self.hub.reports.record("n0", report(ranks=[rank(progress=wire.Progress(step=2))]))
         assert self.queue.drain() == [10.0]
         self.hub.reports.record("n0", report(ranks=[rank(progress=wire.Progress(step=2))]))
-        assert self.queue.drain() == [], "nothing new"
+        assert self.queue.drain() == [], "nothing changed"
         self.hub.reports.record("n0", report(ranks=[rank(STATE.EXITED)]))
         assert self.queue.drain() == [0.0]
 
@@ -113,7 +113,7 @@ class TestReports(AgentsHarness):
 
         step = lambda n: report(incarnation=1, ranks=[rank(progress=wire.Progress(step=n))])  # noqa: E731
         self.join("n0", step(7))
-        assert stepped() == 0.0, "when the seventh was over nobody knows"
+        assert stepped() == 0.0, "the end of step 7 is unknown"
         self.now += 1
         self.hub.reports.record("n0", step(8))
         assert stepped() == 1e6 + 101
@@ -121,4 +121,4 @@ class TestReports(AgentsHarness):
         self.hub.reports.record("n0", step(8))
         assert stepped() == 1e6 + 101
         self.hub.reports.record("n0", report(incarnation=2, ranks=[rank(progress=wire.Progress(step=9))]))
-        assert stepped() == 1e6 + 101, "a restored step is none"
+        assert stepped() == 1e6 + 101, "a restored step does not count"

@@ -24,7 +24,7 @@ class TestStreams(AgentsHarness):
     @pytest.mark.parametrize(
         ("left", "welcomed", "code"),
         [(0.5, True, None), (0.0, False, grpc.StatusCode.UNAUTHENTICATED)],
-        ids=["runs out while nothing is said", "has run out"],
+        ids=["expires while the stream is quiet", "has expired"],
     )
     async def test_a_stream_lasts_no_longer_than_its_certificate(
         self, monkeypatch: pytest.MonkeyPatch, left: float, welcomed: bool, code: grpc.StatusCode | None
@@ -113,7 +113,7 @@ class TestStreams(AgentsHarness):
         spent: list[str] = []
         monkeypatch.setattr(self.hub.registry, "charge", lambda node, message: spent.append(node))
         await self.session(monkeypatch, "n0", 0.1)
-        assert spent == ["n0"], "although there is no such node"
+        assert spent == ["n0"], "although the node does not exist"
 
     async def test_streams_of_one_agent_are_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.add_node("n0")
@@ -136,7 +136,7 @@ class TestStreams(AgentsHarness):
             for one in logged
             if one["event"] == "agent exceeds its limit of messages or streams, its stream is refused"
         ]
-        assert 20 <= len(said) <= 22, "who is turned away again and again fills no log"
+        assert 20 <= len(said) <= 22, "repeated refusals must not fill the log"
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)

@@ -88,7 +88,7 @@ async def until(check: Any, seconds: float = 60) -> float:
     loop = asyncio.get_running_loop()
     began = loop.time()
     while not check():
-        assert loop.time() - began < seconds, "not in time"
+        assert loop.time() - began < seconds, "the watchdog must not fire in time"
         await asyncio.sleep(0.05)
     return loop.time() - began
 
@@ -138,7 +138,7 @@ def test_a_leader_knows_until_when_the_one_before_it_led(virtual: Any) -> None:
         first = asyncio.create_task(a.run(forever))
         await until(lambda: a.leading)
         await asyncio.sleep(5)
-        assert a.previous_renewal is None, "it was the first"
+        assert a.previous_renewal is None, "there was no previous leader"
         lease.down.add(a._lock.identity)
         second = asyncio.create_task(b.run(forever))
         renewed = datetime.fromisoformat(lease.record.renew_time).replace(tzinfo=UTC)
@@ -166,7 +166,7 @@ def test_a_leader_that_cannot_renew_ends_before_another_begins(virtual: Any) -> 
         await until(lambda: not a.leading)
         ended_after = loop.time() - began
         assert ended_after < 7
-        assert not b.leading, "never two at once"
+        assert not b.leading, "two replicas never lead together"
         with pytest.raises(LeadershipLost):
             await first
         await until(lambda: b.leading)
@@ -187,7 +187,7 @@ def test_a_leader_that_sees_another_hold_the_lease_ends_at_once(virtual: Any) ->
         lease.version += 1
         with pytest.raises(LeadershipLost, match="b_0@b:8471"):
             await asyncio.wait_for(task, 2.5)
-        assert lease.record.holder_identity == "b_0@b:8471", "it does not give back what is not its own"
+        assert lease.record.holder_identity == "b_0@b:8471", "a replica does not release another's Lease"
 
     virtual(scenario())
 
@@ -219,7 +219,7 @@ def test_the_end_of_the_work_ends_the_leadership(virtual: Any) -> None:
         lease = Lease()
         with pytest.raises(RuntimeError, match="work failed"):
             await elector(lease, "a").run(fails)
-        assert lease.record.lease_duration == "1", "given back"
+        assert lease.record.lease_duration == "1", "the Lease is released"
 
     virtual(scenario())
 

@@ -103,7 +103,7 @@ async def test_a_label_is_taken_while_many_are_being_given(api: FakeApi) -> None
     api.patch = slow  # type: ignore[method-assign, assignment]
     it.labeler.reconcile_once()
     waiting = dict(it.labeler._patching)
-    assert len(waiting) == 17, "sixteen at a time are given it"
+    assert len(waiting) == 17, "sixteen nodes get the label at a time"
     await waiting["n99"]
     assert LABEL not in it.labels("n99")
     never.set()

@@ -125,7 +125,9 @@ def test_pods_are_asked_from_three_seconds_on_once_per_second(virtual: Virtual, 
         times = [time for time, address, _ in it.asked if address == "10.0.0.1"]
         assert 3.0 <= times[0] <= 3.2
         assert [round(later - sooner, 3) for sooner, later in pairwise(times)] == [1] * 3
-        assert {target[1:] for target in it.asked} == {("10.0.0.1", 9), ("10.0.0.9", 9)}, "and a control"
+        assert {target[1:] for target in it.asked} == {("10.0.0.1", 9), ("10.0.0.9", 9)}, (
+            "the pod and a control"
+        )
         case = it.prober.probe("n")
         assert case is not None and case.reachable and case.pods_probed
         assert case.since == pytest.approx(EPOCH.timestamp())
@@ -196,7 +198,7 @@ def test_a_node_without_pods_is_asked_at_its_agent_while_it_may_be_given_some(
         assert {target[1:] for target in it.asked} == {("10.0.1.1", 8472), ("fd00::1", 8472)}
         case = it.prober.probe("spare")
         assert case is not None and not case.reachable and not case.pods_probed
-        assert it.prober.reachable("named"), "an agent's word sends nobody to another's host"
+        assert it.prober.reachable("named"), "the prober ignores host names in an agent's report"
         assert api.count("get") == 0, "no pods, no Lease"
         await it.prober.stop()
 
@@ -255,7 +257,7 @@ def test_the_kubelets_lease_is_looked_at_every_two_seconds(virtual: Virtual, api
         assert ages()[0] < 1.0
         api.fail = lambda verb, plural, name: errors.Unavailable(503, "down")
         await it.until(12.0)
-        assert ages()[0] < 1.0 and ages()[1] == ABSENT, "what is not known does not grow older"
+        assert ages()[0] < 1.0 and ages()[1] == ABSENT, "an unknown age does not grow"
         await it.prober.stop()
 
     virtual(run())
@@ -291,7 +293,7 @@ def test_without_the_nodes_clock_a_renewal_counts_from_when_it_was_first_seen(
         ([("sibling", "m", "10.0.0.3", "j"), ("stranger", "m", "10.0.0.2", "k")], False),
         ([("sibling", "quiet", "10.0.0.2", "j")], False),
     ],
-    ids=["alone", "a sibling answers", "nobody may ask", "a stranger answers", "its job is closed",
+    ids=["alone", "a sibling answers", "no pod may be reached", "a stranger answers", "its job is closed",
          "the sibling's agent is quiet, too"],
 )  # fmt: skip
 def test_pods_that_do_not_answer_prove_something_where_others_do(

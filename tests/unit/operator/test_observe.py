@@ -134,9 +134,7 @@ def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names() -> None:
     observed = observe(reader, Key("TrainingJob", "ns", "j"))
     assert observed is not None and observed.engine is not None
     assert [pod.name for pod in observed.pods] == ["a", "d"]
-    assert hub.asked == [["a"], ["a", "d"]], (
-        "others' reports are no business of this job's, their nodes may be"
-    )
+    assert hub.asked == [["a"], ["a", "d"]], "reports on other jobs' pods are left out, their nodes are not"
     assert observed.nodes == {"n": NodeView("n")}
     assert observed.engine.metadata.name == "odb" and observed.known_engines == ("odb",)
     assert observed.create_errors == {"a": Refusal("why")}

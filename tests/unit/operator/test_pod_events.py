@@ -54,20 +54,20 @@ def normal(reason: str, second: int, **more: Any) -> dict[str, Any]:
         pytest.param(
             [event("FailedMount", MISSING, 2), event("FailedMount", TIMED_OUT, 9)],
             ("FailedMount", MISSING),
-            id="the one that names the cause goes before the one that names the failure",
+            id="the Event with the cause is preferred to the one with the failure",
         ),
         pytest.param(
-            [event("FailedMount", TIMED_OUT, 9)], ("FailedMount", TIMED_OUT), id="better than nothing"
+            [event("FailedMount", TIMED_OUT, 9)], ("FailedMount", TIMED_OUT), id="only the failure is known"
         ),
         pytest.param(
             [event("FailedMount", MISSING, 2), normal("Pulling", 5, path="spec.containers{w}")],
             None,
-            id="the mount has healed: it is further now",
+            id="the mount has healed, the pod got further",
         ),
         pytest.param(
             [event("FailedMount", MISSING, 2), normal("Pulling", 5), event("FailedMount", MISSING, 8)],
             ("FailedMount", MISSING),
-            id="and is back",
+            id="the failure is back",
         ),
         pytest.param(
             [
@@ -75,25 +75,25 @@ def normal(reason: str, second: int, **more: Any) -> dict[str, Any]:
                 normal("Started", 5, path="spec.containers{mesh}"),
             ],
             ("FailedPostStartHook", "exited 1"),
-            id="the start of another container heals nothing",
+            id="the start of another container resolves nothing",
         ),
         pytest.param(
-            [event("FailedScheduling", "0/3 nodes", 1)], None, id="the scheduler's words are in the condition"
+            [event("FailedScheduling", "0/3 nodes", 1)], None, id="the condition has the scheduler's message"
         ),
         pytest.param(
             [event("FailedScheduling", "0/3 nodes", 1), event("NotTriggerScaleUp", SCALE, 2, "Normal")],
             ("NotTriggerScaleUp", SCALE),
-            id="the autoscaler's are in none",
+            id="no condition has the autoscaler's message",
         ),
         pytest.param(
             [event("NotTriggerScaleUp", SCALE, 2, "Normal"), normal("Scheduled", 3)],
             None,
-            id="it has a node now",
+            id="the pod has a node now",
         ),
         pytest.param(
             [event("FailedMount", MISSING, 3), event("FailedAttachVolume", "Multi-Attach", 3, version=2)],
             ("FailedMount", MISSING),
-            id="of one second, the order of storage decides",
+            id="within one second, the order of storage decides",
         ),
         pytest.param(
             [
@@ -106,10 +106,10 @@ def normal(reason: str, second: int, **more: Any) -> dict[str, Any]:
         pytest.param(
             [event("FailedMount", f"(combined from similar events): {MISSING}\n  more", 1)],
             ("FailedMount", f"{MISSING} more"),
-            id="what its recorder adds is left out, and lines are joined",
+            id="the recorder's prefix is removed, and lines are joined",
         ),
         pytest.param(
-            [event("Odd", "m", 1, lastTimestamp="yesterday"), {}], ("Odd", "m"), id="what cannot be read"
+            [event("Odd", "m", 1, lastTimestamp="yesterday"), {}], ("Odd", "m"), id="an unreadable Event"
         ),
     ],
 )
@@ -198,7 +198,7 @@ async def test_what_is_found_is_kept_and_wakes_the_job_when_it_changes() -> None
     for _ in range(2):
         bench.now += 1000
         await bench.request("u")
-    assert bench.woken == [KEY], "the same again is no news"
+    assert bench.woken == [KEY], "the same warning again wakes no job"
     bench.server.events["u"].append(normal("Pulling", 4))
     bench.now += 1000
     await bench.request("u")
@@ -214,7 +214,7 @@ async def test_what_is_known_of_a_pod_goes_with_it() -> None:
     assert pod is not None
     bench.cache.pods.remove(pod)
     bench.now += 1000
-    assert await bench.request("late") == [("ns", "late")], "a pod that is gone by the time of the answer"
+    assert await bench.request("late") == [("ns", "late")], "a pod that is deleted before the response comes"
     assert bench.cache.pod_warnings == {}
 
 

@@ -1,4 +1,4 @@
-"""Raw pods as kubelets of Kubernetes 1.36 report them: the containers are not in the order of the template."""
+"""Raw pods as kubelets of Kubernetes 1.36 report them: containers are not in the template's order."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _status(name: str, state: dict[str, Any]) -> dict[str, Any]:
                 "waiting_message": "no mesh-proxy:1",
                 "image": "mesh-proxy:1",
             },
-            id="the image of the sidecar is not there",
+            id="the image of the sidecar is missing",
         ),
         pytest.param(
             raw(
@@ -224,7 +224,7 @@ def _status(name: str, state: dict[str, Any]) -> dict[str, Any]:
         pytest.param(
             raw(own={"main": terminated(3)}, annotations={}),
             {"container": "main", "exit_code": 3},
-            id="and another",
+            id="another pod from before the annotation",
         ),
         pytest.param(
             raw(ephemeralContainerStatuses=[_status("debugger", terminated(1))]),

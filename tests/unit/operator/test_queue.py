@@ -137,7 +137,7 @@ def test_urgent_news_brings_a_key_forward(virtual: Any) -> None:
         assert await get(queue) == "a"
         assert now() == began
         queue.done("a")
-        assert await get(queue) is None, "the later time is forgotten"
+        assert await get(queue) is None, "the later time is dropped"
 
     virtual(scenario())
 

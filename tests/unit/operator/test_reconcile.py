@@ -216,7 +216,7 @@ async def test_a_refused_pod_is_said_in_one_write_and_tried_ever_more_rarely(it:
     assert tried <= 50 * 10, "in 100 s: 0, 0.5, 1, 2, 4, ... and at most one batch each"
     assert tried >= 5
     assert it.stored()["said"] == ["spec.containers: bad"]
-    assert it.api.count("patch_status") == 1, "it never flickers"
+    assert it.api.count("patch_status") == 1, "the status never changes back and forth"
 
 
 async def test_a_new_generation_is_tried_at_once(it: Harness) -> None:
@@ -248,12 +248,12 @@ async def test_deletes_only_the_pod_that_was_seen(it: Harness) -> None:
         pytest.param(
             {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30},
             True,
-            id="it ends yet",
+            id="it still terminates",
         ),
         pytest.param(
             {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 0},
             False,
-            id="it is gone",
+            id="it is deleted",
         ),
         pytest.param(
             {
@@ -262,7 +262,7 @@ async def test_deletes_only_the_pod_that_was_seen(it: Harness) -> None:
                 "finalizers": ["x/y"],
             },
             True,
-            id="somebody holds it",
+            id="a finalizer holds it",
         ),
     ],
 )
@@ -310,7 +310,7 @@ async def test_a_bug_in_one_plan_is_told_and_stays_with_its_object(it: Harness) 
     assert "ZeroDivisionError: oops" in event["message"]
     assert (it.stored()["phase"], it.stored()["reason"]) == ("Pending", "ReconcileFailed")
     await it.reconciler.handle(KEY)
-    assert it.api.count("patch_status") == 1, "a status that is there stays"
+    assert it.api.count("patch_status") == 1, "an existing status stays"
 
 
 async def test_pods_are_made_once_their_template_was_tried(it: Harness) -> None:
@@ -447,7 +447,7 @@ async def test_a_pod_that_admission_made_unfindable_is_refused_and_not_left_over
     await it.reconciler.handle(KEY)
     assert seen and named in seen[0], seen
     assert not any(plural == "pods" for plural, _, _ in it.api.objects)
-    assert it.api.count("create") == 1, "it is tried again when it is time to"
+    assert it.api.count("create") == 1, "it is retried when the back-off ends"
 
 
 async def test_a_pod_that_lost_its_label_since_makes_room_for_another(it: Harness) -> None:

@@ -124,7 +124,7 @@ def test_a_pod_that_is_replaced_is_fenced_and_scheduled() -> None:
     it.pod("forged", 2, "n1", namespace="elsewhere")
     it.time = 13.0
     it.pod("u1", 2, "n1")
-    assert it.meter._open["job"].placings.keys() == {"u1"}, "anybody may name the job as an owner"
+    assert it.meter._open["job"].placings.keys() == {"u1"}, "anybody can set the job as an owner"
     it.rank("u0", 2, started=14.0, first_step=15.0)
     it.rank("u1", 2, started=14.25, first_step=15.0)
     it.meter.after_reconcile(it.job("Running", 2, membership="m"))

@@ -110,7 +110,7 @@ def test_what_was_observed_is_what_happened(
 ) -> None:
     it = Watched(**spec)
     it.cluster.run(20)
-    assert len(it.steps) == 1 and not it.phases(), "that was no recovery"
+    assert len(it.steps) == 1 and not it.phases(), "the first start is not a recovery"
     struck = it.cluster.kernel.now
     strike(it)
     it.cluster.run(120)
@@ -138,4 +138,4 @@ def test_a_second_fault_soon_after_is_held_back() -> None:
     found = it.phases()
     assert found.keys() == IN_PLACE | {"back_off"}
     assert found["back_off"] == pytest.approx(1.0)
-    assert found["start"] == pytest.approx(before["start"], abs=0.2), "the pause is none of it"
+    assert found["start"] == pytest.approx(before["start"], abs=0.2), "the pause does not count as start"

@@ -98,7 +98,7 @@ def test_a_compacted_version_lists_again_and_drops_what_is_gone(virtual: Any) ->
         began = asyncio.get_running_loop().time()
         assert names(await follow(script)) == {"b", "c"}
         assert script.watched_from == ["10", "50"]
-        assert asyncio.get_running_loop().time() - began < 0.5, "the server did nothing wrong"
+        assert asyncio.get_running_loop().time() - began < 0.5, "that is no server error"
 
     virtual(scenario())
 

@@ -119,7 +119,7 @@ class TestWhoIsTold:
         it.keys(**KEYS)
         await it.resolve()
         told = it.poll()
-        assert set(told) == {node}, "or to whom it is to be tried by, where nobody may use it"
+        assert set(told) == {node}, "without users, the store goes to the probing agent only"
         assert told[node][-1].probe
 
     async def test_what_was_found_out_goes_to_all_who_know_it(self, it: Harness) -> None:
@@ -146,14 +146,16 @@ class TestWhoIsTold:
         it.report("n1", old)
         it.poll()
         await it.resolve()
-        assert it.poll() == {}, "nothing is new"
+        assert it.poll() == {}, "nothing changed"
         it.keys(accessKey="new", secretKey="new")
         await it.resolve()
         told = it.poll()
         assert set(told) == {"n1"}
         versions = {one.version for said in told.values() for one in said}
         assert len(versions) == 1 and old.version not in versions
-        assert not any(one.conditional for said in told.values() for one in said), "unknown until it is tried"
+        assert not any(one.conditional for said in told.values() for one in said), (
+            "unknown until the store is probed"
+        )
         assert [one.probe for one in told["n1"]] == [False, True]
         assert it.seen().probe is None and it.seen().fresh
         it.now += 31

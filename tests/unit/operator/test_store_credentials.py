@@ -133,7 +133,7 @@ class TestSecret:
         again = it.api.put(CHECKPOINT_STORES, {"metadata": {"name": "s3", "uid": "new"}, "spec": {}})
         it.cache.objects(CHECKPOINT_STORE).upsert(views.cached_object(again))
         await it.hub.stores.resolve(found)
-        assert it.seen() is None, "this one is another"
+        assert it.seen() is None, "this version differs"
 
     async def test_a_deleted_store_is_forgotten(self, it: Harness) -> None:
         it.job("n0")

@@ -68,7 +68,7 @@ class TestTrying:
         assert [one.probe for one in it.poll(1)["n0"]] == [True]
         it.report("n0", asked, reached=False)
         assert not it.seen().probe.reached
-        assert [one.conditional for one in it.poll(5)["n1"]] == [True], "an outage says nothing of that"
+        assert [one.conditional for one in it.poll(5)["n1"]] == [True], "an outage does not change this flag"
 
     async def test_keys_go_to_the_nodes_that_use_them_before_others(self, it: Harness) -> None:
         for node in ("n0", "n1", "n2", "n3"):
@@ -84,7 +84,7 @@ class TestTrying:
             ((node, (*_, asked)),) = told.items()
             order.append(node)
             it.report(node, asked, reached=False)
-        assert order == ["n1", "n3", "n0", "n1", "n2"], "others once it has failed for all who use it"
+        assert order == ["n1", "n3", "n0", "n1", "n2"], "other nodes probe once all users have failed"
 
     async def test_who_has_lost_the_use_of_a_store_is_asked_no_more(self, it: Harness) -> None:
         for node in ("n0", "n1"):
@@ -112,7 +112,7 @@ class TestTrying:
         assert it.poll(1) == {} and it.seen().probing_node == ""
         assert list(it.poll(5)) == ["n1"]
         it.report("n0", asked)
-        assert it.seen().probe is None, "too late"
+        assert it.seen().probe is None, "the report came too late"
 
     @pytest.mark.parametrize("how", ["leaves", "dials again", "is deleted"])
     async def test_with_its_stream_goes_what_an_agent_was_asked(self, it: Harness, how: str) -> None:
@@ -155,7 +155,7 @@ class TestTrying:
         it.report("n0", asked)
         assert it.seen().probe.conditional and it.queue.drain() == [Key(CHECKPOINT_STORE.name, "", "s3")]
         it.report("n0", asked, reached=False)
-        assert it.seen().probe.reached, "it was asked once"
+        assert it.seen().probe.reached, "the agent was asked once"
 
     async def test_a_report_on_the_old_credentials_says_nothing_of_the_new(self, it: Harness) -> None:
         it.dial("n0")
@@ -215,7 +215,7 @@ async def test_a_store_is_resolved_before_it_is_planned(it: Harness) -> None:
     status = it.api.objects["checkpointstores", "", "s3"]["status"]
     assert status["capabilities"] == {"conditionalWrites": True, "checksums": True}
     assert (status["probedBy"], status["probedAt"]) == ("n0", "1970-01-01T00:16:40Z")
-    assert key in queue, "its Secret is looked at again"
+    assert key in queue, "its Secret is read again"
     assert await reason() == ("True", "Probed") and it.api.count("patch_status") == 2
     del it.api.objects["secrets", "convoy-system", "keys"]
     assert await reason() == ("False", "SecretNotFound")

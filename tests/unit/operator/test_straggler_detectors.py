@@ -104,7 +104,7 @@ def test_who_is_slow_is_found_and_its_job_is_woken_once() -> None:
         hub.report(step)
     view = hub.detectors.view("uid-job")
     assert view is not None and view.judged and view.slow == ()
-    assert hub.queue.added == [KEY], "with the first table there is something to say"
+    assert hub.queue.added == [KEY], "the first table gives a view"
     for step in range(11, 16):
         hub.report(step, slow={4: 0.5})
     view = hub.detectors.view("uid-job")
@@ -112,7 +112,7 @@ def test_who_is_slow_is_found_and_its_job_is_woken_once() -> None:
     (found,) = view.slow
     assert (found.cause, found.ranks, found.nodes) == ("Compute", (4,), ("n4",))
     assert 0.4 < found.slowdown < 0.6
-    assert 0.2 < found.lost < 0.4, "of a step that takes half as long again a third is lost"
+    assert 0.2 < found.lost < 0.4, "a step that takes 1.5 times as long loses a third"
     assert len(hub.queue.added) == 2
 
 
@@ -198,7 +198,7 @@ def test_a_job_that_is_over_is_forgotten() -> None:
     hub.form(3, phase="Succeeded")
     assert hub.detectors.view("uid-job") is None
     hub.report(2, incarnation=3)
-    assert hub.detectors.view("uid-job") is None, "its agents tell the last steps after its end"
+    assert hub.detectors.view("uid-job") is None, "agents report the last steps after the job's end"
 
 
 def test_a_detector_that_sees_nothing_is_found_out() -> None:
@@ -212,7 +212,7 @@ def test_a_detector_that_sees_nothing_is_found_out() -> None:
         hub.report(step, measured=False)
         if step == SETTLE + TABLES - 1:
             before = hub.detectors.view("uid-job")
-            assert before is not None and not before.canary_missed, "it has not been tried"
+            assert before is not None and not before.canary_missed, "the canary was not tested"
     view = hub.detectors.view("uid-job")
     assert view is not None and view.canary_missed
 
@@ -261,7 +261,7 @@ def test_what_an_incarnation_held_ends_with_it() -> None:
         hub.report(step, slow={4: 0.5} if step > 20 else {})
     assert hub.detectors.suspicions() and hub.detectors.paces()["default/job"].slow
     hub.form(2)
-    assert hub.detectors.suspicions() == {}, "nothing was heard of the next one yet"
+    assert hub.detectors.suspicions() == {}, "the next table has no reports yet"
 
 
 @pytest.fixture

@@ -199,7 +199,7 @@ def test_a_single_node_of_an_unknown_class_is_swept_twice_and_then_taken_last(ap
     assert "TooFewReferences" in said["nodes"][0]["message"]
     known = api.objects[HARDWARE_CLASSES.plural, "", CLASS]["status"]
     assert (known["nodes"], known["facts"]) == (1, {"cpu.model": "six"})
-    assert it.kinds().count("sweep_received") == 2, "the agent may forget both"
+    assert it.kinds().count("sweep_received") == 2, "the agent may drop both reports"
 
 
 def test_an_order_is_told_again_until_something_is_heard(api: FakeApi) -> None:
@@ -213,7 +213,7 @@ def test_an_order_is_told_again_until_something_is_heard(api: FakeApi) -> None:
     it.reconcile(4, timedelta(seconds=1))
     assert len(lost) == 1
     it.reconcile(3, timedelta(seconds=1))
-    assert len(lost) == 1, "not at every look"
+    assert len(lost) == 1, "the order is not resent at every reconcile"
     it.reconcile(1, timedelta(seconds=AGAIN_SECONDS))
     assert len(set(lost)) == 1 and len(lost) == 2
 
@@ -270,7 +270,7 @@ def test_what_people_have_swept_counts(api: FakeApi) -> None:
     api.put(HEALTH_SWEEPS, {"metadata": {"name": "lists"}, "spec": {"selector": {}, "tiers": ["L0"]}})
     it.reconcile(8)
     assert it.sweep("lists")["status"]["message"] == "10 pass"
-    assert it.health("n4")["state"] == "Suspect", "an inventory makes nobody pass"
+    assert it.health("n4")["state"] == "Suspect", "an inventory alone is no pass"
 
 
 def test_idle_nodes_are_swept_as_a_matter_of_routine_until_there_is_a_reference(api: FakeApi) -> None:
@@ -350,7 +350,7 @@ def test_an_agent_that_was_restarted_is_ordered_again(api: FakeApi) -> None:
     it.reconcile(3)
     assert len(it.orders()) == 1
     it.reconcile(10)
-    assert len(it.orders()) == 1, "it is at it"
+    assert len(it.orders()) == 1, "the agent already runs it"
     it.busy.clear()
     it.sweeps.join("n0")
     it.reconcile()
@@ -377,7 +377,7 @@ def test_a_sweep_that_cannot_be_looked_at_holds_no_other_up(
     assert "status" not in it.sweep("a-bad") and it.sweep("b-good")["status"]["message"] == "1 pass"
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["a known class", "a class of its own making"])
+@pytest.mark.parametrize("known", [True, False], ids=["a known class", "a class that it created"])
 def test_what_another_sweep_has_taught_a_class_meanwhile_stays(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
@@ -442,7 +442,7 @@ def test_a_sweep_sees_its_own_nodes_alone(api: FakeApi) -> None:
     it.reconcile()
     it.join("n5")
     it.sync()
-    assert (seen("two"), len(seen("all"))) == (["n1", "n3"], 5), "a node that came later takes no part"
+    assert (seen("two"), len(seen("all"))) == (["n1", "n3"], 5), "a node that joined later is not swept"
 
 
 def test_an_old_verdict_is_nobody_s_who_came_after_it(api: FakeApi) -> None:

@@ -111,7 +111,7 @@ async def test_fields_that_somebody_else_changes_are_put_back(it: Toy) -> None:
     owned_by("f:again")
     await it.reconciler.handle(KEY)
     assert it.api.count("apply", "services") == applies + 3, "too early"
-    assert KEY in it.queue, "it is tried again later"
+    assert KEY in it.queue, "the apply is retried later"
     it.put(2, replicas=0)
     await it.reconciler.handle(KEY)
     assert it.service is None
@@ -152,7 +152,7 @@ async def test_a_service_of_somebody_else_is_left_alone(it: Toy) -> None:
     tries = it.api.count("get", "services")
     await it.reconciler.handle(KEY)
     assert it.api.count("get", "services") == tries, "not at every reconcile"
-    assert KEY in it.queue, "it is tried again later"
+    assert KEY in it.queue, "the apply is retried later"
 
 
 async def test_a_service_that_goes_wakes_its_owner(it: Toy) -> None:

@@ -60,7 +60,7 @@ def test_agents_are_given_time_and_then_it_looks_once_more(api: FakeApi, virtual
     assert virtual(checked(None)) == (None, 25.0)
     found, seconds = virtual(checked(10.0))
     assert seconds == 25.0 and "1 TrainingJob (ns/late)" in found
-    assert virtual(checked(None))[1] == 0.0, "what stands in the way is said at once"
+    assert virtual(checked(None))[1] == 0.0, "the objection comes without a wait"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_agents_are_given_time_and_then_it_looks_once_more(api: FakeApi, virtual
         ({"metadata": {"labels": {LABEL_NODE_HEALTH: "Healthy"}}}, True),
         ({"spec": {"taints": [{"key": "other"}, {"key": "convoy.dev/unqualified"}]}}, True),
     ],
-    ids=["bare", "others", "labelled", "never told of its hardware"],
+    ids=["bare", "others", "labelled", "its hardware was never reported"],
 )
 def test_a_node_is_marked_by_a_label_or_a_taint(node: dict[str, Any], found: bool) -> None:
     assert uninstall.marked({"metadata": {"name": "n1"}, **node}) is found
@@ -137,4 +137,4 @@ def test_of_many_nodes_no_more_than_a_page_is_held(
     fleet: Any = Fleet()
     words = virtual(uninstall.check(fleet, ""))
     assert "100 marked nodes (n001, n003, n005, n007, n009, ...)" in words
-    assert fleet.held <= 20, "beside the page that is read, the one before may not be gone yet"
+    assert fleet.held <= 20, "at most two pages are in memory"

@@ -81,7 +81,7 @@ def test_a_fresh_pod() -> None:
                 }
             ),
             {"waiting_reason": "ErrImagePull"},
-            id="an init container that hides behind PodInitializing",
+            id="an init container behind PodInitializing",
         ),
         pytest.param(
             raw(status=state(terminated={"exitCode": 137, "reason": "OOMKilled"}) | {"phase": "Failed"}),
@@ -153,7 +153,7 @@ def test_a_fresh_pod() -> None:
         pytest.param(
             raw(status={"conditions": [{"type": "DisruptionTarget", "status": "True"}]}),
             {"disruption": "DisruptionTarget"},
-            id="about to be evicted, nobody says why",
+            id="about to be evicted, without a reason",
         ),
         pytest.param(raw(status={"podIP": "10.0.0.1"}), {"ip": "10.0.0.1"}, id="with an address"),
         pytest.param(

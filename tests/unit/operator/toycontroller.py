@@ -1,4 +1,4 @@
-"""The controller of the toy kind: one Service for each ToyServer, and its number of replicas in the status."""
+"""The controller of the toy kind: a Service for each ToyServer, and its number of replicas in the status."""
 
 from __future__ import annotations
 
