@@ -111,8 +111,10 @@ class Agent:
         self._telemetry = TelemetryBuffer()
         pair_probes = PairProbes(self._peers.pairs)
         runner = Runner(Launch(settings.probe_dir, settings.probe_python))
-        known = partial(provenance, version())
-        self.sweeps = SweepOrders(settings.node, runner, pair_probes, known, self._on_sweep_report)
+        current_provenance = partial(provenance, version())
+        self.sweeps = SweepOrders(
+            settings.node, runner, pair_probes, current_provenance, self._on_sweep_report
+        )
         self._background: set[asyncio.Task[None]] = set()
         attestation = PeerAttestation(lambda: self.pods, boottime)
         self._isolation = Isolation(

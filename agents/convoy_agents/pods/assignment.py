@@ -183,11 +183,11 @@ def from_json(data: Mapping[str, Any]) -> Assignment:
     fields["command"] = tuple(fields["command"])
     fields["members"] = tuple(Member(**entry) for entry in fields["members"])
     if memory := fields.get("memory"):
-        places = {
+        addresses = {
             name: tuple(NodeAddress(**entry) for entry in memory[name]) for name in ("hosts", "holders")
         }
         store = StoreUse(**memory["store"]) if memory.get("store") else None
-        fields["memory"] = MemoryTiers(**{**memory, **places, "store": store})
+        fields["memory"] = MemoryTiers(**{**memory, **addresses, "store": store})
     assignment = Assignment(**fields)
     _check(assignment)
     return assignment

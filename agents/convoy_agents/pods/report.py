@@ -56,10 +56,10 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
 def _peers(plan: Assignment) -> list[hub_pb2.NodeAddress]:
     """Return the nodes whose agents this one calls for the pod: slot 0's, then those that keep copies."""
     first = plan.members[0]
-    places = [NodeAddress(first.node, first.peer_address)]
+    addresses = [NodeAddress(first.node, first.peer_address)]
     if plan.memory:
-        places += [*plan.memory.hosts, *plan.memory.holders]
-    return [hub_pb2.NodeAddress(node=one.node, peer_address=one.peer_address) for one in places]
+        addresses += [*plan.memory.hosts, *plan.memory.holders]
+    return [hub_pb2.NodeAddress(node=one.node, peer_address=one.peer_address) for one in addresses]
 
 
 def _ranks(state: PodState) -> Iterator[hub_pb2.RankReport]:

@@ -48,13 +48,13 @@ class SweepOrders:
         node: str,
         runner: Runner,
         pair_probes: PairProbes,
-        known: Callable[[], Provenance],
+        provenance: Callable[[], Provenance],
         wake: Callable[[], None],
     ) -> None:
         self._node = node
         self._runner = runner
         self._pair_probes = pair_probes
-        self._known = known
+        self._provenance = provenance
         self._wake = wake
         self._reports: OrderedDict[str, hub_pb2.SweepReport] = OrderedDict()
         self._unconfirmed: set[str] = set()
@@ -110,7 +110,7 @@ class SweepOrders:
             self._refuse(name, str(error))
             return
         log.info("sweep begins", name=name, probes=[probe.name for probe in probes])
-        now = report.started(name, self._node, self._known())
+        now = report.started(name, self._node, self._provenance())
         self._reports[name] = now
         if len(self._reports) > MOST_KEPT:
             oldest, _ = self._reports.popitem(last=False)

@@ -20,13 +20,16 @@ TO_WIRE = {
 }
 
 
-def started(name: str, node: str, known: Provenance) -> hub_pb2.SweepReport:
+def started(name: str, node: str, provenance: Provenance) -> hub_pb2.SweepReport:
     """Return the report of a sweep without results."""
     return hub_pb2.SweepReport(
         name=name,
         node=node,
         provenance=hub_pb2.SweepProvenance(
-            agent=known.agent, kernel=known.kernel, driver=known.driver, boot_id=known.boot_id
+            agent=provenance.agent,
+            kernel=provenance.kernel,
+            driver=provenance.driver,
+            boot_id=provenance.boot_id,
         ),
     )
 

@@ -21,31 +21,31 @@ def run(accelerator: int, seconds: float) -> Measured:
         server.settimeout(_SECONDS)
         sink = threading.Thread(target=_sink, args=(server,), daemon=True)
         sink.start()
-        with socket.create_connection(server.getsockname(), timeout=_SECONDS) as line:
-            samples = [_sample(line) for _ in until(seconds)]
+        with socket.create_connection(server.getsockname(), timeout=_SECONDS) as connection:
+            samples = [_sample(connection) for _ in until(seconds)]
         sink.join(_SECONDS)
     return Measured(samples)
 
 
-def _sample(line: socket.socket) -> float:
+def _sample(connection: socket.socket) -> float:
     block = bytes(_BLOCK)
     began = time.perf_counter()
     for _ in range(SIZE // _BLOCK):
-        line.sendall(block)
+        connection.sendall(block)
     # The sample is complete after the receiver's confirmation.
-    if line.recv(1) != b"!":
+    if connection.recv(1) != b"!":
         raise ConnectionError("the receiver closed the connection")
     return SIZE / (time.perf_counter() - began) / 1e6
 
 
 def _sink(server: socket.socket) -> None:
     """Receive data, and confirm each complete sample."""
-    line, _ = server.accept()
+    connection, _ = server.accept()
     block = bytearray(_BLOCK)
     left = SIZE
-    with line:
-        while count := line.recv_into(block, min(_BLOCK, left)):
+    with connection:
+        while count := connection.recv_into(block, min(_BLOCK, left)):
             left -= count
             if not left:
-                line.sendall(b"!")
+                connection.sendall(b"!")
                 left = SIZE
