@@ -224,7 +224,7 @@ class SlowView:
 
 @dataclass(frozen=True, slots=True)
 class GuardView:
-    """What the telemetry of an incarnation's ranks shows."""
+    """The findings from the telemetry of an incarnation's ranks."""
 
     incarnation: int
     judged: bool

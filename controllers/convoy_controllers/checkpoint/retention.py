@@ -23,7 +23,7 @@ Watermarks = Mapping[Tier, Generation]
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """What a remote store keeps, besides generations that are being restored."""
+    """The generations that a remote store keeps, besides those that are being restored."""
 
     last: int = KEEP_REMOTE
     """Number of newest generations of the line."""
@@ -33,7 +33,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """What may be deleted, in this order: records first, so that a half deleted generation never looks
+    """The objects to delete, in this order: records first, so that a half deleted generation never looks
     complete.
     """
 

@@ -26,9 +26,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """What is known about the Secret, except its content. A volume has no Secret, and then nothing is
-    wrong.
-    """
+    """The state of the Secret, without its content. A volume has no Secret, and then nothing is wrong."""
 
     unreadable: str = ""
     """Why it cannot be read; empty if it can."""

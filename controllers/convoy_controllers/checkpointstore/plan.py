@@ -22,7 +22,7 @@ _MESSAGE = 4096
 
 
 class Finding(NamedTuple):
-    """Whether the store is ready, and why."""
+    """The readiness of the store, and the reason for it."""
 
     holds: bool
     reason: Reason

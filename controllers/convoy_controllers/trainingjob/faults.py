@@ -218,8 +218,8 @@ def pod_fault(pod: PodView, node: NodeView | None, warning: PodWarning | None = 
         if node.labels.get(LABEL_NODE_HEALTH) == State.DRAINING:
             return _of_pod(pod, Reasons.STRAGGLER_SWAPPED)
     if (failed(pod) or pod.deleting) and pod.disruption:
-        told = pod.kubelet_message if pod.disruption == "TerminationByKubelet" else ""
-        return _of_pod(pod, Reasons.POD_EVICTED, told or _EVICTIONS.get(pod.disruption, pod.disruption))
+        explained = pod.kubelet_message if pod.disruption == "TerminationByKubelet" else ""
+        return _of_pod(pod, Reasons.POD_EVICTED, explained or _EVICTIONS.get(pod.disruption, pod.disruption))
     if found := pod_end(pod, warning):
         return _ended(pod, found)
     if pod.deleting:

@@ -103,8 +103,8 @@ def shrink_deadline(status: TrainingJobStatus) -> datetime | None:
         return None
     # After these faults, the job has already waited for the missing pods.
     none = last.reason in (Reasons.NODE_LOST.name, Reasons.REGROW.name)
-    begin = max(last.at, status.restarts.not_before or last.at)
-    return begin + timedelta(seconds=0.0 if none else SHRINK_SECONDS)
+    start = max(last.at, status.restarts.not_before or last.at)
+    return start + timedelta(seconds=0.0 if none else SHRINK_SECONDS)
 
 
 def _may_run(observed: Observed, status: TrainingJobStatus, pod: PodView | None) -> bool:

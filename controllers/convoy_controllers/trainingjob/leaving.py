@@ -16,5 +16,5 @@ def plan(observed: Observed) -> Plan:
     lost = nodes.lost(observed)
     hanging = [pod for pod in own.values() if pod.node in lost and pod.deleting]
     found = [delete_from_lost_node(pod, unfenced_seconds(observed, own, pod)) for pod in hanging]
-    gone = tuple(one for one in found if one is not None)
-    return Plan(children=gone, requeue_after=1.0 if hanging else None)
+    deletions = tuple(one for one in found if one is not None)
+    return Plan(children=deletions, requeue_after=1.0 if hanging else None)

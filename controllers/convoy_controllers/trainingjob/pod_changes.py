@@ -89,7 +89,7 @@ def missing(
     """Return the manifests of the pods that the layout lacks after `deleted` are deleted."""
     # The name is free only after a forced deletion. After a graceful one, the record of the pod's node would
     # be lost.
-    freed = {gone.name for gone in deleted if gone.grace_seconds == 0}
+    freed = {deletion.name for deletion in deleted if deletion.grace_seconds == 0}
     names = {one.name for one in observed.pods} - freed
     # The agent-ready label may not have been removed from a lost node yet.
     avoid = {*offenders.avoided(status.offenders, observed.job.spec.recovery), *lost}
@@ -120,8 +120,8 @@ def _delete_leftovers(observed: Observed, lost: Mapping[str, str], found: PodCha
         left = 0.0 if ended(one) else nodes.unfenced_seconds(observed.nodes[one.node or ""], {})
         if left > 0:
             found.waits.append(min(left, 1.0))
-        if (gone := delete_from_lost_node(one, left)) is not None:
-            found.delete.append(gone)
+        if (deletion := delete_from_lost_node(one, left)) is not None:
+            found.delete.append(deletion)
 
 
 def _misplaced_wait(one: PodView, running: bool, status: TrainingJobStatus, now: datetime) -> float:
@@ -226,5 +226,5 @@ def _on_lost_node(observed: Observed, one: PodView, own: Mapping[str, PodView], 
     if left > 0:
         found.waits.append(min(left, 1.0))
         found.fencing = found.fencing or _fencing(node, one, _others(observed, own, one))
-    if (gone := delete_from_lost_node(one, left)) is not None:
-        found.delete.append(gone)
+    if (deletion := delete_from_lost_node(one, left)) is not None:
+        found.delete.append(deletion)

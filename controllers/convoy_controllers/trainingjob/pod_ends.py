@@ -94,8 +94,8 @@ def describe_end(end: ContainerEnd) -> str:
     """Return how a container ended: `exited with code 42`, `ran out of memory`."""
     if end.reason == "OOMKilled":
         return "ran out of memory (its resources.limits.memory)"
-    told = f" ({end.reason})" if end.reason not in ("", "Error") else ""
-    return f"exited with code {end.exit_code}{told}"
+    suffix = f" ({end.reason})" if end.reason not in ("", "Error") else ""
+    return f"exited with code {end.exit_code}{suffix}"
 
 
 def output_end(message: str) -> str:
@@ -124,17 +124,17 @@ def idle_end(pod: PodView) -> PodEnd | None:
 
 def _by_kubelet(pod: PodView) -> PodEnd | None:
     """Return the kubelet's reason if it ended the pod or did not admit it; None otherwise."""
-    said = f"{pod.kubelet_reason}: {pod.kubelet_message}".strip(": ")
+    explained = f"{pod.kubelet_reason}: {pod.kubelet_message}".strip(": ")
     if pod.kubelet_reason == "DeadlineExceeded":
         return _end(pod, Reasons.POD_DEADLINE)
     if pod.kubelet_reason == "Evicted" and _FOR_OTHERS.match(pod.kubelet_message):
         return _end(pod, Reasons.POD_EVICTED, why=pod.kubelet_message)
     if pod.kubelet_reason == "Evicted":
-        return _end(pod, Reasons.STORAGE_LIMIT, why=pod.kubelet_message or said)
+        return _end(pod, Reasons.STORAGE_LIMIT, why=pod.kubelet_message or explained)
     if pod.kubelet_reason in _BY_TEMPLATE:
-        return _end(pod, Reasons.POD_UNFIT, why=said)
+        return _end(pod, Reasons.POD_UNFIT, why=explained)
     if pod.exit_code is None and pod.failure is None:
-        why = said or f"{pod.termination_reason}: {pod.termination_message}".strip(": ")
+        why = explained or f"{pod.termination_reason}: {pod.termination_message}".strip(": ")
         return _end(pod, Reasons.POD_NOT_ADMITTED, why=why or "its kubelet gives no reason")
     return None
 
@@ -156,8 +156,8 @@ def _by_container(pod: PodView, warning: PodWarning | None) -> PodEnd:
         return _end(pod, Reasons.CONTAINER_OOM)
     facts = {"container": pod.container, "how": describe_end(ContainerEnd(pod.container, code, reason))}
     if pod.stoppers and code in _STOPPED:
-        told = warning is not None and warning.reason in _STOPPING
-        why = f" ({warning.reason}: {warning.message})" if warning and told else ""
+        stopped = warning is not None and warning.reason in _STOPPING
+        why = f" ({warning.reason}: {warning.message})" if warning and stopped else ""
         return _end(pod, Reasons.CONTAINER_STOPPED, what=" or ".join(pod.stoppers), why=why, **facts)
     # Signals come from outside: the node's out-of-memory killer, or a container that its runtime lost.
     if killed(code) or code == PREEMPTED or _by_node(pod):

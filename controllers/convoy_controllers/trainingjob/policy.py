@@ -23,7 +23,7 @@ class Policy:
     terminal: bool = False
     """True if no restart can heal the fault."""
     scope: RestartScope = RestartScope.PROCESS
-    """What the first restart replaces; `escalation.scope` widens it if restarts do not help."""
+    """The scope of the first restart; `escalation.scope` widens it if restarts do not help."""
     blames_node: bool = False
     user_error: bool = False
     """True if the program itself causes the fault. If it repeats at the same step, another restart is

@@ -30,7 +30,7 @@ class Draft:
         self.now = now.replace(microsecond=0)
         self.exact = now
         self.fault_mark: FaultMark | None = None
-        """The fault, or the end, that this reconcile answers."""
+        """The fault, or the end, that this reconcile handles."""
         self.status: TrainingJobStatus = observed.job.status.model_copy(deep=True)
         self.status.observed_generation = observed.job.metadata.generation
         self.events: list[Event] = []

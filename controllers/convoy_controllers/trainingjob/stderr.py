@@ -64,12 +64,12 @@ def gist(stderr: str) -> str:
     """
     lines = [line for line in stderr.splitlines() if line.strip()]
     body, dump = _split(lines)
-    said = _last_block(body)
-    if dump and not _EXCEPTION.match(said):
+    text = _last_block(body)
+    if dump and not _EXCEPTION.match(text):
         # A crash prints nothing else. Earlier output is the program's normal progress.
         place = _place(dump)
-        said = dump[0] + (f" at {place}" if place else "") if dump[0].startswith("Fatal") else said or place
-    return (said or _last_block(lines))[:GIST]
+        text = dump[0] + (f" at {place}" if place else "") if dump[0].startswith("Fatal") else text or place
+    return (text or _last_block(lines))[:GIST]
 
 
 def lost_peer(stderr: str) -> bool:
@@ -112,8 +112,10 @@ def _lost_words(stderr: str) -> str:
         return tail[-1]
     for number in reversed(errors):
         found = _EXCEPTION.match(body[number])
-        told = found is not None and (_COLLECTIVE.match(found["type"]) or _LIBRARY.search(found["text"]))
-        if told and _LOST.search(body[number]):
+        collective = found is not None and (
+            _COLLECTIVE.match(found["type"]) or _LIBRARY.search(found["text"])
+        )
+        if collective and _LOST.search(body[number]):
             return body[number]
         before = max((error for error in errors if error < number), default=number)
         if not any(mark in line for line in body[before:number] for mark in _CHAINED):

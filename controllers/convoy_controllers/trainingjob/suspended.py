@@ -75,7 +75,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     return Plan(
         status=draft.stored(),
         children=tuple(
-            gone for pod in own if (gone := _deletion(observed, pod, own, lost, status)) is not None
+            deletion for pod in own if (deletion := _deletion(observed, pod, own, lost, status)) is not None
         ),
         events=tuple(draft.events),
         requeue_after=_wait(observed, own, lost),

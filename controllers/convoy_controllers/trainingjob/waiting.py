@@ -208,12 +208,12 @@ def inspect(
     """
     present = (pods[slot.pod] for slot in layout if slot.pod in pods)
     stuck = [pod for pod in present if not (pod.deleting or ended(pod) or _up(pod, observed.slots))]
-    asked = [pod for pod in stuck if broken([pod]) is None]
-    if not asked:
+    candidates = [pod for pod in stuck if broken([pod]) is None]
+    if not candidates:
         return None, None
     # Events of placed pods tell more than those of pods without a node, for which the scheduler's message is
     # known.
-    placed = [pod for pod in asked if pod.node] or asked
+    placed = [pod for pod in candidates if pod.node] or candidates
     turn = placed[:INSPECTED][int(now.timestamp() // INSPECT_SECONDS) % min(len(placed), INSPECTED)]
     young = min(max(0.0, turn.created + LATE_SECONDS - now.timestamp()), LATE_SECONDS)
     if young:
