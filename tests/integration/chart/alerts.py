@@ -1,4 +1,4 @@
-"""For every alert: series on which it fires, with its labels then, and series on which it does not."""
+"""For every alert: series on which it fires, with its labels, and series on which it does not fire."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 Series = Mapping[str, str]
-"""By series: its values, one a minute, as promtool writes them."""
+"""Values of each series, one per minute, in promtool's notation."""
 
 OPERATOR = 'instance="op-1"'
 STANDBY = 'instance="op-2"'
@@ -20,7 +20,7 @@ ENDS = "convoy_hub_certificate_expiry_timestamp_seconds"
 
 @dataclass(frozen=True)
 class Case:
-    """One alert, looked at when `minutes` have passed."""
+    """One alert, evaluated after `minutes`."""
 
     fires: Series
     quiet: Mapping[str, Series]
@@ -29,18 +29,18 @@ class Case:
 
 
 def growing(step: float) -> str:
-    """A counter that grows by `step` a minute."""
+    """Return a counter that grows by `step` per minute."""
     return f"0+{step}x500"
 
 
 def windows(told: float, dropped: float) -> Series:
-    """Windows of steps a minute, those of them that were passed over too."""
+    """Return step windows per minute: all of them, and those that were dropped."""
     name = f"convoy_guard_windows{{}}_total{{{{{OPERATOR}}}}}"
     return {name.format(""): growing(told), name.format("_dropped"): growing(dropped)}
 
 
 def goodput(productive: float, lost: float, queue: float = 0.0) -> Series:
-    """Seconds a minute by what they go to."""
+    """Return seconds per minute by cause."""
     seconds = {"productive": productive, "recompute": lost, "queue": queue}
     name = "convoy_goodput_seconds_total"
     return {f'{name}{{{OPERATOR},cause="{cause}"}}': growing(count) for cause, count in seconds.items()}
@@ -53,7 +53,7 @@ def commits(committed: float, stale: float) -> Series:
 
 
 def waits(under: float, more: float) -> Series:
-    """Keys a minute that waited up to 0.5 s, and those that waited up to 10 s."""
+    """Return keys per minute that waited up to 0.5 s and up to 10 s."""
     name = "convoy_queue_seconds_bucket"
     return {
         f'{name}{{{OPERATOR},le="0.5"}}': growing(under),
@@ -103,7 +103,7 @@ def enrolments(outcome: str, step: float) -> Series:
 
 
 def unavailable(agents: str, daemonset: str = "convoy-agent") -> Series:
-    """As kube-state-metrics tells it."""
+    """Return the series as kube-state-metrics exports it."""
     labels = f'namespace="convoy-system",daemonset="{daemonset}"'
     return {f"kube_daemonset_status_number_unavailable{{{labels}}}": agents}
 

@@ -31,7 +31,10 @@ def render(
     values: Mapping[str, Any] | None = None,
     chart: Path = CHART,
 ) -> Bodies:
-    """The objects; ValueError with helm's words when it refuses. `apis`: what the cluster has besides."""
+    """Return the rendered objects. `apis` are further API versions of the cluster.
+
+    Raises ValueError with helm's message if helm fails.
+    """
     command = [str(helm), "template", "convoy", str(chart), "--kube-version=1.36.3"]
     command += [f"--namespace={NAMESPACE}", "--values=-", *(f"--api-versions={api}" for api in apis)]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""admission.trainingJobs: what the API server itself takes and refuses with the chart's policy."""
+"""admission.trainingJobs: objects that a real API server accepts and rejects under the chart's policy."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ JOBS = "/apis/convoy.dev/v1alpha1/namespaces/{}/trainingjobs"
 MERGE = "application/merge-patch+json"
 LABEL = "held-to"
 SECONDS = 30.0
-"""For the API server to have seen a policy or a label that it was given."""
+"""Seconds within which the API server applies a new policy or label."""
 MEMORY = {
     "plain": {},
     "required": {"required": True},
     "capped": {"most": "8Gi"},
 }
-"""Policies by what their namespaces are labelled with, and their localMemory."""
+"""Values of localMemory for each policy, by the label of the policy's namespace."""
 NAMED = "spec.checkpoint.tiers.local.memory, the most memory of a node for checkpoints, must be given"
 MOST = "spec.checkpoint.tiers.local.memory is at most 8Gi in this namespace"
 PRIVILEGED = {"securityContext": {"privileged": True}}
@@ -37,7 +37,7 @@ RefusalOf = Callable[..., str]
 
 
 def job(*templates: Mapping[str, Any], local: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A job with a role for each pod spec."""
+    """Return a job with one role for each pod spec."""
     body: dict[str, Any] = {
         "apiVersion": "convoy.dev/v1alpha1",
         "kind": "TrainingJob",
@@ -57,7 +57,7 @@ def job(*templates: Mapping[str, Any], local: Mapping[str, Any] | None = None) -
 
 
 def policy(helm: Path, name: str) -> Bodies:
-    """The chart's policy and its binding, under a name of their own, for namespaces with that label."""
+    """Return the chart's policy and binding, renamed, for namespaces with that label."""
     values = {
         "enabled": True,
         "namespaceSelector": {"matchLabels": {LABEL: name}},
@@ -78,7 +78,7 @@ def label(control_plane: Any, namespace: str, value: str) -> None:
 
 
 def refusal(control_plane: Any, method: str, path: str, body: object, kind: str = "application/json") -> str:
-    """What the API server says against it; empty when it takes it."""
+    """Return the API server's error message, or an empty text if it accepts the object."""
     try:
         control_plane.request(method, path, body, kind)
     except urllib.error.HTTPError as refused:
@@ -96,7 +96,7 @@ def until_refused(refusal_of: Callable[[], str]) -> str:
 
 @pytest.fixture(scope="module")
 def held(control_plane: Any, helm: Path) -> Iterator[dict[str, str]]:
-    """A namespace for each policy, whose policy holds by now, and one that no policy is for."""
+    """Yield one namespace for each active policy, and one without a policy."""
     namespaces = {name: control_plane.namespace(name) for name in [*MEMORY, "free"]}
     made = []
     try:
@@ -153,7 +153,8 @@ def test_it_denies_in_the_namespaces_that_are_selected(helm: Path) -> None:
         ({"serviceAccount": "strong"}, "serviceAccountName is not allowed for jobs in this namespace"),
         ({"automountServiceAccountToken": True}, "automountServiceAccountToken"),
         ({"volumes": [TOKEN]}, "automountServiceAccountToken"),
-        ({"volumes": [{"name": "p", "projected": {"sources": "x"}}]}, "expression"),  # not readable
+        # the rule cannot evaluate this
+        ({"volumes": [{"name": "p", "projected": {"sources": "x"}}]}, "expression"),
         ({"volumes": [{**TOKEN, "hostPath": None}]}, "automountServiceAccountToken"),
         ({"containers": None, "initContainers": [{"name": "i", "image": "i", **PRIVILEGED}]}, "privileged"),
     ],

@@ -1,4 +1,4 @@
-"""Who makes the certificate authority, by certificates.mode."""
+"""The creator of the certificate authority, by certificates.mode."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def environment(bodies: Bodies) -> dict[str, str]:
 
 
 def creates(bodies: Bodies) -> set[str]:
-    """What the operator may create in its own namespace."""
+    """Return the resources that the operator may create in its own namespace."""
     roles: list[dict[str, Any]] = [
         b for b in of_kind(bodies, "Role") if b["metadata"]["name"] == "convoy-operator"
     ]

@@ -17,7 +17,7 @@ ON = "dashboard.enabled=true"
 
 
 def settings(bodies: list[dict[str, Any]]) -> Any:
-    """The dashboard's own reading of what the chart sets."""
+    """Return the dashboard's settings, read from the environment that the chart sets."""
     container = one(bodies, "Deployment", "convoy-dashboard")["spec"]["template"]["spec"]["containers"][0]
     return from_environment({entry["name"]: entry["value"] for entry in container["env"]})
 

@@ -1,4 +1,4 @@
-"""Every value does something: what changes in the objects when it does, and where."""
+"""Every value has an effect: the objects that it changes, and where."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ MONITORS = {"ServiceMonitor convoy-operator", "ServiceMonitor convoy-agent"}
 BOARDS = {"ConfigMap convoy-dashboard-control-plane", "ConfigMap convoy-dashboard-jobs"}
 RULE = {"PrometheusRule convoy"}
 DASHBOARD = {"Deployment convoy-dashboard"}
-ENGINES = {"ConfigMap convoy-engines", OPERATOR}  # which is told of them by an annotation
+# an annotation on the operator's pods changes with the engines
+ENGINES = {"ConfigMap convoy-engines", OPERATOR}
 ON: Mapping[str, Any] = {
     "networkPolicies": {"enabled": True},
     "monitoring": {
         name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "grafanaDashboards")
     },
 }
-"""With these on each value has an effect, but for those of the dashboard."""
+"""Settings with which every value has an effect, except those of the dashboard."""
 OFF: Mapping[str, Any] = {}
 PAGES: Mapping[str, Any] = {"dashboard": {"enabled": True}}
 OUTSIDE: Mapping[str, Any] = {
@@ -48,18 +49,18 @@ SPREAD = [{"maxSkew": 3, "topologyKey": "rack-x", "whenUnsatisfiable": "DoNotSch
 
 @dataclass(frozen=True)
 class Effect:
-    """What another value does."""
+    """Effect of a value other than the default."""
 
     value: Any
     changes: set[str]
-    """Objects that change, come or go, as `Kind name`; a name may end with *."""
+    """Objects that change, appear or disappear, as `Kind name`. A name may end with *."""
     text: str = ""
-    """What the changed objects say then, each of them."""
+    """Text that each changed object then contains."""
     beside: Mapping[str, Any] = field(default_factory=lambda: ON)
 
 
 def merged(below: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Values with one more."""
+    """Return the values with one more."""
     name, _, rest = path.partition(".")
     inner = below.get(name)
     return {**below, name: merged(inner or {}, rest, value) if rest else value}
@@ -170,7 +171,7 @@ EFFECTS = {
     "dashboard.ingress.path": Effect("/*", INGRESS, "path: /*", OUTSIDE),
     "dashboard.ingress.tls.mode": Effect("None", DASHBOARD | INGRESS, beside=OUTSIDE),
     "dashboard.ingress.tls.secretName": Effect("cert-x", INGRESS, "secretName: cert-x", OUTSIDE),
-    # It only says that something may be: test_dashboard.py.
+    # This value only permits a mode: see test_dashboard.py.
     "dashboard.ingress.authenticates": Effect(True, set(), beside=OUTSIDE),
     "dashboard.logs": Effect(False, DASHBOARD | {"ClusterRole convoy-dashboard"}, beside=PAGES),
     "dashboard.logLevel": Effect("DEBUG", DASHBOARD, "value: DEBUG", PAGES),
@@ -195,7 +196,7 @@ EFFECTS = {
 
 
 def by_name(bodies: Bodies) -> dict[str, str]:
-    """Every object as text, but for the Role of another namespace, which has the name of ours."""
+    """Return every object as text, except the Role in another namespace, whose name is not unique."""
     return {
         f"{body['kind']} {body['metadata']['name']}": yaml.dump(body, Dumper=yaml.CSafeDumper, width=1000)
         for body in bodies
@@ -204,7 +205,7 @@ def by_name(bodies: Bodies) -> dict[str, str]:
 
 
 def grouped(names: set[str], wanted: set[str]) -> set[str]:
-    """Names that a wanted one with * stands for become that one."""
+    """Replace the names that match a wanted name with * by that name."""
     stars = {star[:-1]: star for star in wanted if star.endswith("*")}
     return {next((star for start, star in stars.items() if n.startswith(start)), n) for n in names}
 

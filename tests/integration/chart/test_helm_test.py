@@ -1,4 +1,4 @@
-"""What `helm test` does: what is rendered for it, and the program with the rights that the chart gives."""
+"""`helm test`: its rendered objects, and its program with exactly the rights that the chart grants."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_by_default_it_is_an_engine_of_the_chart_with_parameters_that_it_takes(h
 
 @pytest.fixture
 def account(control_plane: Any, helm: Path) -> Iterator[tuple[str, Path]]:
-    """A namespace, and a kubeconfig of an account there with the chart's rights."""
+    """Yield a namespace and the kubeconfig of an account in it with the chart's rights."""
     namespace = control_plane.namespace("helm-test")
     role = {"rules": one(render(helm), "Role", "convoy-test")["rules"], "metadata": {"name": "convoy-test"}}
     binding = {
@@ -121,7 +121,7 @@ def test_the_rights_of_the_chart_are_enough_and_nothing_is_left(
 def play_operator(
     control_plane: Any, namespace: str, program: subprocess.Popen[str], status: dict[str, Any]
 ) -> None:
-    """Ends the job as soon as it is there."""
+    """End the job as soon as it exists."""
     path = f"/apis/convoy.dev/v1alpha1/namespaces/{namespace}/trainingjobs/{NAME}/status"
     kind = "Complete" if status["phase"] == "Succeeded" else "Failed"
     condition = {

@@ -1,4 +1,4 @@
-"""Alerts, dashboards and what makes Prometheus scrape: promtool reads them, and they name what there is."""
+"""Alerts, dashboards and scrape settings: promtool accepts them, and they use only exported metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RUNBOOKS = CHART.parents[1] / "docs" / "runbooks"
 DASHBOARDS = sorted((CHART / "files" / "monitoring").glob("*.json"))
 PROMETHEUS = ("monitoring.coreos.com/v1",)
 OF_SCRAPES = {"instance", "job", "namespace", "pod", "node", "le"}
-"""Labels that every series may have besides its own."""
+"""Labels that a scrape may add to every series."""
 ALERTS: dict[str, dict[str, Any]] = {
     rule["alert"]: rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
 }
@@ -43,7 +43,7 @@ def promtool(*arguments: str | Path) -> str:
 
 
 def exported(registry: CollectorRegistry) -> Iterator[tuple[str, set[str]]]:
-    """Every series that a registry's metrics have, with its own labels."""
+    """Yield every series of a registry's metrics with its own labels."""
     ends = {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_count", "_sum"]}
     for collector in registry._collector_to_names:
         if isinstance(collector, MetricWrapperBase):
@@ -62,7 +62,7 @@ def kebab(alert: str) -> str:
 
 
 def panels() -> Iterator[tuple[str, str, str]]:
-    """Dashboard, panel, query."""
+    """Yield the dashboard, panel and query of every panel."""
     for path in DASHBOARDS:
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel.get("targets", []):
@@ -70,7 +70,7 @@ def panels() -> Iterator[tuple[str, str, str]]:
 
 
 def unnamed(expr: str) -> set[str]:
-    """What an expression reads that nobody exports, and labels that its series do not have."""
+    """Return the metrics in an expression that nobody exports, and the labels that its series do not have."""
     known = series()
     found = set()
     for name, selector in re.findall(r"\b((?:convoy|process)_\w+)(?:\{([^}]*)\})?", expr):
@@ -113,9 +113,9 @@ def test_an_alert_fires_when_it_should_and_not_else(alert: str, tmp_path: Path) 
     tests = tmp_path / "tests.yaml"
     tests.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": [fires, *quiet]}))
     promtool("test", "rules", tests)
-    # A label that the alert does not have would be an empty place in its text.
+    # A label that the alert does not have would leave a gap in its text.
     said = set(re.findall(r"\$labels\.(\w+)", json.dumps(ALERTS[alert]["annotations"])))
-    assert said <= set(labels) | {"node"}  # which the ServiceMonitor adds
+    assert said <= set(labels) | {"node"}  # the ServiceMonitor adds it
 
 
 @pytest.mark.parametrize("alert", sorted(ALERTS))
@@ -195,7 +195,7 @@ def test_the_rules_are_the_file_with_the_addresses_of_runbooks(helm: Path, tmp_p
 
 
 def test_runbooks_may_be_pages_of_the_site(helm: Path) -> None:
-    """What `make docs` builds has names that end otherwise."""
+    """Pages that `make docs` builds have another suffix."""
     books = ("monitoring.runbooks=https://example.com/runbooks", "monitoring.runbookSuffix=.html")
     bodies = render(helm, "monitoring.prometheusRule.enabled=true", *books, apis=PROMETHEUS)
     found = [

@@ -1,4 +1,4 @@
-"""Who may talk to whom with networkPolicies.enabled, and what stays up while nodes are drained."""
+"""Connections that networkPolicies.enabled allows, and replicas that stay while nodes are drained."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ METRICS = {
 
 
 def selector(component: str) -> dict[str, Any]:
-    """Of a component's pods, of this release alone: each label is needed, and there is nothing else."""
+    """Return the selector of a component's pods in this release: exactly these labels."""
     return {
         "matchLabels": {
             "app.kubernetes.io/name": "convoy",
@@ -37,20 +37,20 @@ def selector(component: str) -> dict[str, Any]:
 
 
 PEERS = {part: {"podSelector": selector(part)} for part in ("agent", "operator")}
-"""Without a namespaceSelector they are of the policy's own namespace."""
+"""Peers without a namespaceSelector, which are in the policy's own namespace."""
 
 
 def named(peer: dict[str, Any]) -> str:
-    """The component that a whole peer is; what is none is its own text."""
+    """Return the component that a peer selects, or the peer's text if it selects something else."""
     return next((part for part, whole in PEERS.items() if peer == whole), str(peer))
 
 
 def pairs(rules: list[dict[str, Any]], side: str) -> set[tuple[str, int]]:
-    """(component or `any`, port) of every rule."""
+    """Return (component or `any`, port) of every rule."""
     found = set()
     for rule in rules:
         assert rule.keys() <= {side, "ports"}
-        # No peer is every peer.
+        # A rule without peers allows all peers.
         peers = [named(peer) for peer in rule.get(side, [])] or ["any"]
         found |= {(peer, port["port"]) for peer in peers for port in rule["ports"]}
     return found
@@ -146,7 +146,7 @@ def test_an_ingress_controller_opens_pages_unless_others_alone_are_named(helm: P
     bodies = render(helm, ON, WITH_PAGES, *outside, values={"networkPolicies": {"pagesFrom": [controller]}})
     (rule,) = policy(bodies, "convoy-dashboard")["ingress"]
     assert rule == {"from": [controller], "ports": [{"protocol": "TCP", "port": PAGES.port}]}
-    # Controllers dial pods, by the port that the Service has for its name.
+    # Controllers connect to pods, on the port that the Service's named port resolves to.
     backend = one(bodies, "Ingress", "convoy-dashboard")["spec"]["rules"][0]["http"]["paths"][0]["backend"]
     (port,) = one(bodies, "Service", backend["service"]["name"])["spec"]["ports"]
     (container,) = one(bodies, "Deployment", "convoy-dashboard")["spec"]["template"]["spec"]["containers"]

@@ -1,4 +1,4 @@
-"""The API server itself takes every pod but the agents' under the restricted standard."""
+"""A real API server accepts every pod except the agents' under the restricted standard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DASHBOARD = {**EVERYTHING, "dashboard": {"enabled": True}}
 
 @pytest.fixture(scope="module")
 def restricted(control_plane: Any) -> str:
-    """The path of the pods of a namespace that enforces the standard."""
+    """Return the pods path of a namespace that enforces the standard."""
     name = str(control_plane.namespace("restricted"))
     path = f"/api/v1/namespaces/{name}"
     control_plane.request("PATCH", path, {"metadata": {"labels": ENFORCED}}, "application/merge-patch+json")

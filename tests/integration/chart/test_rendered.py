@@ -1,4 +1,4 @@
-"""All objects together: a bare cluster takes them, containers are bounded, helm says what is next."""
+"""All objects together: a plain cluster accepts them, containers have limits, helm prints the next steps."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EVERYTHING = {
         "ingress": {"enabled": True, "host": "jobs.example.com", "tls": {"secretName": "cert"}},
     },
 }
-"""All that needs nothing installed besides."""
+"""All features that need nothing else installed."""
 OPTIONAL = {
     "monitoring": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
     "certificates": {"mode": "CertManager"},
@@ -71,7 +71,7 @@ EVERY = [
 
 
 def collection(body: dict[str, Any]) -> str:
-    """The path at which objects of this kind are made."""
+    """Return the path at which objects of this kind are created."""
     version, kind = body["apiVersion"], body["kind"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     plural = PLURALS.get(kind, kind.lower() + "s")
@@ -81,7 +81,7 @@ def collection(body: dict[str, Any]) -> str:
 
 
 def pods(bodies: Bodies) -> dict[str, dict[str, Any]]:
-    """Every pod template, by its owner."""
+    """Return every pod template by its owner."""
     return {
         f"{body['kind']} {body['metadata']['name']}": body["spec"]["template"]
         for body in bodies
@@ -102,7 +102,7 @@ def test_a_bare_cluster_takes_every_object_and_knows_every_field(
         try:
             control_plane.request("POST", path, body)
         except urllib.error.HTTPError as refused:
-            # What the fixture has installed.
+            # Objects that the fixture has installed.
             assert refused.code == 409, (
                 f"{body['kind']} {body['metadata']['name']}: {refused.read().decode()}"
             )
@@ -264,7 +264,7 @@ def test_helm_says_what_is_next(
     control_plane: Any, helm: Path, settings: tuple[str, ...], said: tuple[str, ...], unsaid: tuple[str, ...]
 ) -> None:
     command = [helm, "install", "convoy", CHART, f"--namespace={NAMESPACE}", "--dry-run=client"]
-    command += ["--set=crds.enabled=false"]  # the fixture has its own
+    command += ["--set=crds.enabled=false"]  # the fixture has installed them
     environment = {"KUBECONFIG": str(control_plane.kubeconfig())}
     text = run([*command, *(f"--set={one}" for one in settings)], deadline=60, env=environment)
     notes = text.partition("\nNOTES:\n")[2]
@@ -278,7 +278,7 @@ def test_helm_says_what_is_next(
 def test_definitions_that_another_release_has_left_stand_in_no_ones_way(
     control_plane: Any, helm: Path, way: tuple[str, ...], taken: bool
 ) -> None:
-    """docs/install.md says so. The fixture's definitions belong to no release."""
+    """See docs/install.md. The fixture's CustomResourceDefinitions belong to no release."""
     command: list[str | Path] = [
         helm,
         "install",

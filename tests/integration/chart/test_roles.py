@@ -1,4 +1,4 @@
-"""The roles of the chart: those for people and where they are aggregated, and those of its own accounts."""
+"""The chart's roles: those for users with their aggregation, and those of its own accounts."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_operator_reads_secrets_by_name_and_in_its_own_namespace(
 
 
 def rights_of_page(page: str) -> Iterator[rights.Right]:
-    """The rights that stand in the table of a page. ValueError for a row without what it is for."""
+    """Yield the rights in the table of a page. Raise ValueError for a row without a reason."""
     rows = re.findall(
         r"^\| `(convoy-[a-z]+)` \| ([a-z-]+) \| ([a-z, ]+) \| (.+?) \|(.*)\|$", page, re.MULTILINE
     )

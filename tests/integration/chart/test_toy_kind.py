@@ -1,4 +1,4 @@
-"""A kind that only tests know, added to the chart by its generated files: roles, rights and admission."""
+"""A test-only kind, added to the chart by its generated files: roles, rights and admission."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME = "convoy-toyservers"
 
 @pytest.fixture(scope="module")
 def bodies(helm: Path, tmp_path_factory: pytest.TempPathFactory) -> Bodies:
-    """The objects of a chart that has the toy's files, and a setting for its policy."""
+    """Return the objects of a chart with the toy's files and a setting for its policy."""
     chart = tmp_path_factory.mktemp("chart") / "convoy"
     shutil.copytree(CHART, chart)
     for path, text in generate.rendered([KIND]).items():
@@ -48,7 +48,7 @@ def test_people_and_the_dashboard_get_rights(bodies: Bodies) -> None:
 
 @pytest.fixture
 def toys(control_plane: Any, bodies: Bodies) -> Iterator[str]:
-    """The path of the toys of a namespace, in an API server that has the kind and its policy."""
+    """Yield the path of toys in a namespace, once the API server has the kind and its policy."""
     crd = one(bodies, "CustomResourceDefinition", KIND.crd)
     policy = one(bodies, "ValidatingAdmissionPolicy", NAME)
     binding = one(bodies, "ValidatingAdmissionPolicyBinding", NAME)
@@ -61,7 +61,7 @@ def toys(control_plane: Any, bodies: Bodies) -> Iterator[str]:
             made.append(f"{collection(body)}/{body['metadata']['name']}")
 
         def held() -> str:
-            """The policy's words; empty while the API server has not seen the kind and its policy."""
+            """Return the policy's error message, or an empty text while the policy is not active."""
             words = refusal(control_plane, "POST", f"{path}?dryRun=All", toy({"hostPID": True}))
             return words if "hostPID" in words else ""
 
@@ -73,7 +73,7 @@ def toys(control_plane: Any, bodies: Bodies) -> Iterator[str]:
 
 
 def toy(pod: dict[str, Any] | None) -> dict[str, Any]:
-    """A toy whose template has this pod; none without a template."""
+    """Return a toy whose template has this pod, or a toy without a template."""
     spec = {"replicas": 1} if pod is None else {"replicas": 1, "template": {"spec": pod}}
     return {"apiVersion": KIND.api_version, "kind": KIND.name, "metadata": {"name": "toy"}, "spec": spec}
 

@@ -1,4 +1,4 @@
-"""What the chart's hooks run before and after an uninstallation, with the rights that they have."""
+"""The chart's hooks before and after an uninstallation, run with exactly their rights."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ POD = {
 
 
 def rules(helm: Path, kind: str, name: str) -> list[dict[str, Any]]:
-    """What a role of the chart allows."""
+    """Return the rules of a role in the chart."""
     return list(one(render(helm), kind, name)["rules"])
 
 
 def account(control_plane: Any, namespace: str, name: str) -> Path:
-    """The kubeconfig of a new ServiceAccount."""
+    """Return the kubeconfig of a new ServiceAccount."""
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     control_plane.request("POST", accounts, {"metadata": {"name": name}})
     made = control_plane.request("POST", f"{accounts}/{name}/token", {"spec": {}})
@@ -51,7 +51,7 @@ def account(control_plane: Any, namespace: str, name: str) -> Path:
 def bind(
     control_plane: Any, namespace: str, name: str, kind: str, allowed: list[dict[str, Any]]
 ) -> frozenset[rights.Right]:
-    """Gives a ServiceAccount of the namespace a role of its own; what it may then."""
+    """Give a ServiceAccount of the namespace its own role, and return its rights."""
     scope, metadata = f"/namespaces/{namespace}", {"name": name, "namespace": namespace}
     if kind == "ClusterRole":
         scope, metadata = "", {"name": f"{namespace}-{name}"}
@@ -69,14 +69,14 @@ def bind(
 
 
 def assert_exact_rights(control_plane: Any, namespace: str, name: str, may: frozenset[rights.Right]) -> None:
-    """Every right was used, and nothing else was requested."""
+    """Assert that the account used every right and requested nothing else."""
     requested = control_plane.audited_requests(namespace, name)
     assert rights.faults(may, rights.used(may, requested)) == []
     assert [str(one) for one in requested if one.refused] == []
 
 
 def run(program: str, kubeconfig: Path, *arguments: str, **environment: str) -> tuple[int, str]:
-    """Runs a hook's program; its exit code and what it says."""
+    """Run a hook's program and return its exit code and stderr."""
     done = subprocess.run(
         [sys.executable, "-m", program, *arguments],
         env={**os.environ, "KUBECONFIG": str(kubeconfig), **environment},
@@ -87,8 +87,10 @@ def run(program: str, kubeconfig: Path, *arguments: str, **environment: str) -> 
 
 @pytest.fixture
 def run_uninstall(control_plane: Any, helm: Path) -> Any:
-    """Runs the program that asks before an uninstallation, as its service account."""
-    for item in control_plane.request("GET", f"{JOBS}/trainingjobs")["items"]:  # of other tests
+    """Return a function that runs the check before an uninstallation with the rights of its service
+    account.
+    """
+    for item in control_plane.request("GET", f"{JOBS}/trainingjobs")["items"]:  # left by other tests
         meta = item["metadata"]
         control_plane.request("DELETE", f"{JOBS}/namespaces/{meta['namespace']}/trainingjobs/{meta['name']}")
     selector = "labelSelector=app.kubernetes.io/part-of%3Dconvoy"
@@ -144,7 +146,7 @@ def test_afterwards_no_node_has_an_agent_and_nobody_leads(control_plane: Any, he
             control_plane.request("POST", "/api/v1/nodes", {"metadata": {"name": node, "labels": labels}})
         for lease in (LEASE_NAME, "of-somebody-else"):
             control_plane.request("POST", leases, {"metadata": {"name": lease}})
-        for _ in range(2):  # also where there is nothing left to do
+        for _ in range(2):  # the second run finds nothing left to do
             code, words = run("convoy_operator.uninstalled", kubeconfig, CONVOY_NAMESPACE=namespace)
             assert code == 0, words
             for node in nodes:

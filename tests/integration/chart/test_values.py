@@ -1,4 +1,4 @@
-"""values.yaml and values.schema.json say the same, and helm refuses what cannot work in words that help."""
+"""values.yaml and values.schema.json agree, and helm rejects invalid values with a helpful message."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from .conftest import CHART, one, render
 VALUES = (CHART / "values.yaml").read_text()
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 OF_HELM = {"global"}
-"""What a parent chart may set, and no default has."""
+"""Value that a parent chart may set and that has no default."""
 
 
 def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A schema, or the definition that it names."""
+    """Return a schema, or the definition that it refers to."""
     name = str(schema.get("$ref", "")).removeprefix("#/definitions/")
     return SCHEMA["definitions"][name] if name else schema
 
 
 def in_schema(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every setting that the schema names; a map whose keys are the user's own is one setting."""
+    """Yield every setting that the schema names. A map whose keys the user chooses counts as one setting."""
     found = resolved(schema)
     closed = found.get("additionalProperties") is False
     for name, inner in (found.get("properties") or {}).items() if closed else ():
@@ -45,7 +45,7 @@ def in_schema(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, 
 
 
 def in_values(values: Mapping[str, Any], closed: set[str], path: str = "") -> Iterator[str]:
-    """Every setting that has a default; `closed` are those whose parts are settings too."""
+    """Yield every setting that has a default. `closed` are the maps whose parts are settings too."""
     for name, value in values.items():
         where = f"{path}.{name}" if path else name
         yield where
@@ -60,7 +60,7 @@ def closed_maps() -> set[str]:
 
 
 def optional(path: str) -> bool:
-    """Parts of a map that is empty by default, such as operator.affinity.nodeAffinity."""
+    """Return True for parts of a map that is empty by default, such as operator.affinity.nodeAffinity."""
     found: Any = yaml.safe_load(VALUES)
     for name in path.split(".")[:-1]:
         found = found[name]
@@ -170,7 +170,7 @@ def test_wrong_values_are_refused_and_named(helm: Path, setting: str) -> None:
     path = setting.split("=", maxsplit=1)[0]
     with pytest.raises(ValueError, match="values don't meet the specifications of the schema") as refused:
         render(helm, setting)
-    # helm names the map that an unknown key stands in, and the key.
+    # helm names the unknown key and the map that contains it.
     named = re.split(r"[.\[]", path)
     assert any(name in str(refused.value) for name in named[-2:]), refused.value
 
@@ -207,7 +207,7 @@ FOLLOWED = {
         f"{PREFIX}{item.name.upper()}" for item in fields(DashboardSettings) if item.name.endswith("port")
     },
 }
-"""What templates have besides: ports of Services, probes and policies, accounts, mounts."""
+"""Settings that templates also contain: ports of Services, probes and policies, accounts, mounts."""
 
 
 @pytest.mark.parametrize("part", FOLLOWED)
@@ -234,7 +234,7 @@ ADDED = (
     "admission",
     "test.tolerations",
 )
-"""What the values of a release may lack that `helm upgrade --reuse-values` takes as they are."""
+"""Values that an older release may lack, which `helm upgrade --reuse-values` then leaves unset."""
 ASKED = (
     "dashboard.enabled=true",
     "dashboard.ingress.enabled=true",
@@ -244,7 +244,7 @@ ASKED = (
 
 
 def lacking(folder: Path) -> Path:
-    """The chart with no default for any of them."""
+    """Return a copy of the chart without the defaults of these values."""
     chart = folder / "convoy"
     shutil.copytree(CHART, chart)
     values = yaml.safe_load(VALUES)

@@ -1,7 +1,8 @@
-"""One file applied again and again, by every way in which people and their tools do.
+"""Repeated applies of one file, in every way that users and tools do.
 
-Unchanged means: the generation stays, a repeated apply writes nothing, `kubectl diff` is empty and no manager
-gets a conflict. Argo CD compares lists as a whole, which is what client-side apply says `unchanged` by.
+Unchanged means: the metadata generation stays, a repeated apply writes nothing, `kubectl diff` is empty and
+no manager gets a conflict. Argo CD compares lists as a whole, as client-side apply does before it reports
+`unchanged`.
 """
 
 from __future__ import annotations
@@ -90,13 +91,13 @@ NULLS = [
 
 
 def _plain(manifest: dict[str, Any]) -> dict[str, Any]:
-    """As in a file: of the metadata the name alone."""
+    """Return the manifest as in a file: with only the name in its metadata."""
     bare = {key: value for key, value in manifest.items() if key != "status"}
     return {**bare, "metadata": {"name": manifest["metadata"]["name"]}}
 
 
 class Repository:
-    """A folder of manifests and the kubectl that applies it."""
+    """A folder of manifests, and the kubectl that applies it."""
 
     def __init__(self, control_plane: Any, folder: Path, manifests: list[dict[str, Any]]) -> None:
         self._plane, self._folder = control_plane, folder
@@ -107,7 +108,7 @@ class Repository:
             (folder / f"{number}.json").write_text(json.dumps(manifest))
 
     def kubectl(self, verb: str, *options: str) -> str:
-        """Return stdout; AssertionError for an error, a difference or a warning."""
+        """Return stdout. Raise AssertionError for an error, a difference or a warning."""
         made = subprocess.run(
             [*self._program, verb, "-n", self._namespace, "-f", str(self._folder), *options],
             capture_output=True,
@@ -120,7 +121,7 @@ class Repository:
         return made.stdout
 
     def versions(self) -> dict[str, tuple[int, str]]:
-        """Generation and resource version of each object."""
+        """Return the metadata generation and the resource version of each object."""
         found = {}
         for kind in KINDS:
             where = f"/namespaces/{self._namespace}" if kind.scope == "Namespaced" else ""
@@ -135,7 +136,7 @@ class Repository:
         return {generation for generation, _ in self.versions().values()}
 
     def nothing_left_to_apply(self, *options: str) -> None:
-        """The same again is no write and no difference."""
+        """Assert that a repeated apply writes nothing and that the diff is empty."""
         before = self.versions()
         self.kubectl("apply", *options)
         assert self.versions() == before
@@ -144,7 +145,7 @@ class Repository:
 
 @pytest.fixture(scope="module")
 def manifests() -> list[dict[str, Any]]:
-    """Every example, and files of every kind, each object once."""
+    """Return every example and files of every kind, with each object once."""
     examples = [one for file in EXAMPLES for one in yaml.safe_load_all(file.read_text())]
     found = [*(one for one in examples if one.get("apiVersion") == API_VERSION), *map(_plain, FILES)]
     named = {(one["kind"], one["metadata"]["name"]): one for one in found}
@@ -153,7 +154,9 @@ def manifests() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def repository(control_plane: Any, tmp_path: Path) -> Iterator[Callable[..., Repository]]:
-    """Makes a repository; what it applied is deleted again, since some of it is for the whole cluster."""
+    """Yield a function that makes repositories. Delete the applied objects afterwards, because some are
+    cluster-wide.
+    """
     made: list[Repository] = []
 
     def make(manifests: list[dict[str, Any]]) -> Repository:
@@ -200,14 +203,14 @@ def test_nulls_are_left_out_by_client_side_apply(repository: Callable[..., Repos
 
 
 def apply(control_plane: Any, namespace: str, manager: str, manifest: dict[str, Any]) -> dict[str, Any]:
-    """A server-side apply that gives up at a conflict."""
+    """Apply server-side, and fail on a conflict."""
     where = path(namespace, manifest["metadata"]["name"]) + f"?fieldManager={manager}&fieldValidation=Strict"
     found: dict[str, Any] = control_plane.request("PATCH", where, manifest, APPLY)
     return found
 
 
 def queued(name: str, suspend: bool, **spec: Any) -> dict[str, Any]:
-    """The object that a queue applies: the fields that it owns, and no more."""
+    """Return the object that a queue applies: only the fields that the queue owns."""
     template = {"metadata": {"labels": {"queue": "a"}}, "spec": spec}
     return document("TrainingJob", name, suspend=suspend, roles=[{"name": "worker", "template": template}])
 
@@ -234,7 +237,8 @@ def test_a_queue_that_owns_fields_and_a_file_that_does_not_name_them(
     restored = apply(control_plane, namespace, "queue", document("TrainingJob", "shared", suspend=False))
     plain = restored["spec"]["roles"][0].get("template") or {}
     assert "pool" not in str(plain) and "queue" not in str(plain)
-    # An empty map goes with the last field that another manager had in it, and comes back once.
+    # The API server removes an empty map together with its last field that another manager set, and restores
+    # it once.
     settled = apply(control_plane, namespace, "argocd-controller", file)
     assert apply(control_plane, namespace, "argocd-controller", file)["metadata"] == settled["metadata"]
 
@@ -248,7 +252,7 @@ def test_a_file_that_names_what_a_queue_owns_gets_a_conflict(control_plane: Any,
 def test_a_patch_of_the_whole_list_keeps_a_file_applied_by_the_server_as_it_is(
     control_plane: Any, namespace: str
 ) -> None:
-    """Kueue sends `roles` as a whole; Argo CD applies its file every three minutes."""
+    """Kueue patches `roles` as a whole. Argo CD applies its file every three minutes."""
     file = job("patched")
     apply(control_plane, namespace, "argocd-controller", file)
     roles = queued("patched", False, nodeSelector={"pool": "spot"})["spec"]["roles"]
@@ -260,7 +264,7 @@ def test_a_patch_of_the_whole_list_keeps_a_file_applied_by_the_server_as_it_is(
 
 
 def test_the_operator_owns_no_field_of_a_spec(control_plane: Any, namespace: str) -> None:
-    """It writes the status alone, so no file can be in conflict with it."""
+    """The operator writes only the status, so it cannot conflict with an applied file."""
     apply(control_plane, namespace, "argocd-controller", job("watched"))
     where = path(namespace, "watched", "status") + "?fieldManager=convoy-operator"
     stored = control_plane.request("PATCH", where, {"status": {"phase": "Running"}}, MERGE)

@@ -1,4 +1,4 @@
-"""Names at their bounds against the real API server: what it takes, pods can be made of."""
+"""Names of maximum length against a real API server: from every accepted name, pods can be created."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convoy_crds.meta import MAX_REPLICAS
 from convoy_crds.trainingjob import TrainingJob
 
 LONG = ".".join(["o" * 63] * 3 + ["o" * 61])
-"""253 characters."""
+"""A name of 253 characters."""
 LONGEST_ROLE = "r" * 24
 NAMES = ["0", "llama-3.1", "7b.v2-x", "a--b", "n" * 33, ".".join("abcdefghijklmnopq"), f"{'n' * 30}.9x"]
 ENGINES = "/apis/convoy.dev/v1alpha1/engines"
@@ -22,7 +22,7 @@ ENGINES = "/apis/convoy.dev/v1alpha1/engines"
 
 @pytest.fixture(scope="module")
 def namespace(control_plane: Any) -> str:
-    """As long as a namespace's name may be."""
+    """Return a namespace with a name of maximum length."""
     name = control_plane.namespace("n" * 54)
     assert len(name) == 63
     return str(name)
@@ -60,7 +60,7 @@ def test_a_name_that_no_pod_could_bear_is_refused(
 
 @pytest.mark.parametrize("name", ["e.example.com", "0", LONG])
 def test_what_has_a_name_can_be_named(control_plane: Any, namespace: str, name: str) -> None:
-    """An Engine, a CheckpointStore, and a job to begin with, of any name that each may have."""
+    """An Engine, a CheckpointStore and the job of resumeFrom may have any name that their kinds allow."""
     engine = {
         "apiVersion": "convoy.dev/v1alpha1",
         "kind": "Engine",

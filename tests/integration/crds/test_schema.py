@@ -255,7 +255,10 @@ del NEITHER["spec"]["s3"]
         (store(prefix="a/../b"), "prefix must be folders"),
         (store(credentialsSecret="Keys"), "spec.s3.credentialsSecret"),
         (store(allowed=[]), "spec.allowedNamespaces"),
-        (store(allowed=["A"]), "spec.allowedNamespaces: Invalid value: each entry of allowedNamespaces must be"),
+        (
+            store(allowed=["A"]),
+            "spec.allowedNamespaces: Invalid value: each entry of allowedNamespaces must be",
+        ),
         (store(allowed=["a", "a"]), "Duplicate value"),
         (store(secretKey="x"), "unknown field"),
         (on_volume(path="a/../b"), "spec.volume.path: Invalid value: path must be folders"),

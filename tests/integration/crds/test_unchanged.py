@@ -1,6 +1,6 @@
-"""Updates of a running job that ask for the same, defaults written down or left out, and others that do not.
+"""Updates of a running job that only add or remove defaults are accepted, all others rejected.
 
-Jobs stored under an earlier schema hold the defaults that the server filled in there.
+Jobs stored under an earlier schema contain the defaults that the server filled in then.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def running(control_plane: Any, namespace: str, spec: dict[str, Any]) -> dict[st
 
 
 def replace(control_plane: Any, job: dict[str, Any], spec: dict[str, Any]) -> None:
-    """The result of client-side apply: lists as a whole, objects without fields that the file leaves out."""
+    """Replace the spec as client-side apply does: lists as a whole, objects without the fields that the
+    file leaves out.
+    """
     whole = {**job["spec"], **copy.deepcopy(spec)}
     control_plane.request(
         "PUT", path(job["metadata"]["namespace"], job["metadata"]["name"]), {**job, "spec": whole}

@@ -1,4 +1,4 @@
-"""What a CheckpointStore and a job's remote tier may say, by the rules that the API server enforces."""
+"""Validation rules of CheckpointStores and of a job's remote tier, as the API server enforces them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,9 @@ def test_whose_jobs_may_name_it(allowed: list[str], namespace: str | None, wante
 @pytest.mark.parametrize("allowed", [["*a"], ["A"], ["a.b"], ["a", "-b"]])
 def test_namespaces_have_names(allowed: list[str]) -> None:
     (broken,) = broken_rules(checkpointstore.KIND, store(allowed).to_dict())
-    assert broken.startswith("spec.allowedNamespaces: each entry of allowedNamespaces must be the name of a namespace")
+    assert broken.startswith(
+        "spec.allowedNamespaces: each entry of allowedNamespaces must be the name of a namespace"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every reason has a condition or another place, and a runbook; and nothing else has."""
+"""Every reason belongs to a condition or another place, and has a runbook section. No section is unused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTS = ("**Look:**", "**Do:**")
 
 
 def sections(page: str) -> dict[str, str]:
-    """Text by heading."""
+    """Return the sections of a page by heading."""
     parts = re.split(r"^## (.+)$", (RUNBOOKS / f"{page}.md").read_text(), flags=re.M)[1:]
     assert len(parts[::2]) == len(set(parts[::2])), "a heading is there twice"
     return dict(zip(parts[::2], parts[1::2], strict=True))

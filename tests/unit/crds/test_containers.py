@@ -1,4 +1,4 @@
-"""The container of the ranks among those of a pod."""
+"""Finding the ranks' container in a pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of a file that are made from code, in a file that people write."""
+"""Generated blocks inside hand-written files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What GuardPolicy, NodeHealth, HealthSweep and node selectors may say, and their defaults."""
+"""Validation rules and defaults of GuardPolicy, NodeHealth, HealthSweep and node selectors."""
 
 from __future__ import annotations
 

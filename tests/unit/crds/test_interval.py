@@ -1,4 +1,4 @@
-"""How often a job saves: what its spec may say."""
+"""Validation of a job's checkpoint interval."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def test_auto_needs_memory_to_measure(checkpoint: Any, good: bool) -> None:
     if good:
         assert broken == []
     else:
-        assert [one.split(" needs the measured ")[0] for one in broken] == ["spec.checkpoint.interval: interval Auto"]
+        assert [one.split(" needs the measured ")[0] for one in broken] == [
+            "spec.checkpoint.interval: interval Auto"
+        ]
         assert "add tiers.local: {}" in broken[0]
 
 

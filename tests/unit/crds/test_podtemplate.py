@@ -1,4 +1,4 @@
-"""Nulls and levels of templates and parameters."""
+"""Nulls and nesting depth in templates and parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of reference: all fields, all rules, all reasons, in words that Markdown takes for text."""
+"""Reference pages contain all fields, rules and reasons, and escape their text for Markdown."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ def test_defaults_are_said(schema: dict[str, Any], required: bool, words: str) -
 
 def test_values_are_explained_where_the_model_does() -> None:
     assert enum_docs(["Observe", "Act"]) == {
-        "Observe": "Convoy updates only the state and conditions of NodeHealth: no taints, drains or repairs.",
+        "Observe": (
+            "Convoy updates only the state and conditions of NodeHealth: no taints, drains or repairs."
+        ),
         "Act": "Convoy taints, sweeps, drains and repairs nodes, within the budgets.",
     }
     assert enum_docs(["True", "False"]) == {} == enum_docs(())
@@ -84,7 +86,7 @@ def test_values_are_explained_where_the_model_does() -> None:
 
 
 def found(schema: Any, key: str) -> list[Any]:
-    """All values of a key, however deep."""
+    """Return all values of a key at any depth."""
     if isinstance(schema, list):
         return [one for item in schema for one in found(item, key)]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Another job's state to begin with: what a spec may say."""
+"""Validation of resumeFrom: starting from another job's state."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_no_default_breaks_a_rule_before_its_own_defaults_are_there(kind: Any) -
 
 
 def _drifts(node: dict[str, Any], path: str, bare: bool) -> Any:
-    """Paths of defaults that would keep an applied file different from what is stored."""
+    """Yield the paths of defaults that would make the stored object differ from the applied file."""
     if bare and "default" in node:
         yield path
     for name, child in node.get("properties", {}).items():

@@ -1,4 +1,4 @@
-"""How a job is told of."""
+"""Summaries of a job."""
 
 from __future__ import annotations
 

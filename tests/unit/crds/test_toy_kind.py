@@ -1,4 +1,4 @@
-"""A kind that one file of models and one entry of a list add: all else is derived."""
+"""One file of models and one list entry add a kind. Convoy derives everything else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILES = Path("charts") / "convoy" / "files"
 
 
 def added(files: dict[Path, str], before: dict[Path, str]) -> set[str]:
-    """Paths of the files that are not there before; every other file stays as it is."""
+    """Return the paths of new files, after checking that every other file is unchanged."""
     assert before.items() <= files.items()
     return {str(path.relative_to(reference.ROOT)) for path in files.keys() - before.keys()}
 
@@ -78,7 +78,7 @@ def test_admission_holds_its_pods_to_every_rule() -> None:
 
 
 class Nothing:
-    """In place of a connection."""
+    """Placeholder for a connection."""
 
     class configuration:
         host = "https://nowhere"

@@ -1,4 +1,4 @@
-"""ToyServer: the models of a kind that only tests know. All that a kind has is derived from its KIND."""
+"""ToyServer: a kind that only tests use. Convoy derives everything about it from its KIND."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from convoy_crds.podtemplate import PodTemplate
 
 
 class ToyServerSpec(Model):
-    """The wanted servers."""
+    """The desired servers."""
 
     model_config = validated(
         Rule("self.replicas <= self.mostReplicas", "replicas must not exceed mostReplicas", ".replicas")
     )
 
     replicas: Annotated[int, Field(ge=0, le=10)] = 1
-    """Pods that serve."""
+    """Number of server pods."""
     most_replicas: Annotated[int, Field(ge=1, le=10)] = 5
     template: Annotated[PodTemplate | None, Field(json_schema_extra={"nullable": True})] = None
-    """The pod of a server."""
+    """Template of a server's pod."""
 
 
 class ToyServerStatus(StatusModel):
-    """The servers that were found."""
+    """The observed servers."""
 
     observed_generation: int = 0
     replicas: int = 0
@@ -36,7 +36,7 @@ class ToyServerStatus(StatusModel):
 
 
 class ToyServer(Model):
-    """A toy that serves behind a Service."""
+    """A toy server behind a Service."""
 
     api_version: Literal["convoy.dev/v1alpha1"] = "convoy.dev/v1alpha1"
     kind: Literal["ToyServer"] = "ToyServer"
