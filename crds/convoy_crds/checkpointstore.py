@@ -138,7 +138,7 @@ class Capabilities(StatusModel):
 
 
 class CheckpointStoreStatus(StatusModel):
-    """Whether jobs can commit checkpoints to the store."""
+    """Result of the latest probe of the store."""
 
     observed_generation: int = 0
     conditions: Annotated[list[Condition], Field(max_length=8, json_schema_extra=map_list("type"))] = Field(

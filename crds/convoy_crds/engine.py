@@ -51,7 +51,7 @@ class EngineSpec(Model):
 
 
 class EngineStatus(StatusModel):
-    """Whether jobs can use the engine."""
+    """Validity of the Engine."""
 
     observed_generation: int = 0
     conditions: Annotated[

@@ -20,7 +20,7 @@ Count = Annotated[int, Field(ge=0, le=10_000)]
 
 
 class Mode(StrEnum):
-    """Whether Convoy acts on nodes."""
+    """Permission to act on nodes."""
 
     OBSERVE = "Observe"
     """Convoy updates only the state and conditions of NodeHealth: no taints, drains or repairs."""

@@ -100,7 +100,7 @@ class NodeVerdict(StatusModel):
     at: datetime | None = None
     """Time of the verdict."""
     message: Annotated[str, Field(max_length=256)] = ""
-    """What the node is waiting for, or the reason for its verdict."""
+    """Event that the node is waiting for, or the reason for its verdict."""
     evidence: Annotated[list[Finding], Field(max_length=8)] = Field(default_factory=list)
     """Measurements that failed or were inconclusive. Empty for a node that passed."""
     provenance: Provenance | None = None

@@ -50,7 +50,7 @@ def kind_of(entry: Any, schema: Mapping[str, Any]) -> str:
         return " or ".join(map(_written, entry["enum"]))
     for word in ("anyOf", "oneOf"):
         if word in entry:
-            # Models that differ in their fields alone are all objects.
+            # Models that differ only in their fields are all of type object.
             return " or ".join(dict.fromkeys(kind_of(one, schema) for one in entry[word]))
     kind = entry.get("type", "anything")
     words = [kind if isinstance(kind, str) else " or ".join(kind)]

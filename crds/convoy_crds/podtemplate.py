@@ -108,14 +108,14 @@ class VolumeMount(OpenPart):
 
 
 class Capabilities(OpenPart):
-    """As in a container."""
+    """Linux capabilities, as in a Kubernetes container."""
 
     add: list[str] | None = None
     drop: list[str] | None = None
 
 
 class SecurityContext(OpenPart):
-    """As in a container."""
+    """Security context, as in a Kubernetes container."""
 
     capabilities: Capabilities | None = None
     privileged: bool | None = None
@@ -124,14 +124,14 @@ class SecurityContext(OpenPart):
 
 
 class PodSecurityContext(OpenPart):
-    """As in a pod."""
+    """Security context, as in a Kubernetes pod."""
 
     run_as_user: int | None = None
     run_as_non_root: bool | None = None
 
 
 class Resources(OpenPart):
-    """As in a container."""
+    """Resource requests and limits, as in a Kubernetes container."""
 
     limits: OpenObject | None = None
     requests: OpenObject | None = None
@@ -151,7 +151,7 @@ class Container(OpenPart):
 
 
 class InitContainer(OpenPart):
-    """As in a pod."""
+    """An init container, as in a Kubernetes pod."""
 
     security_context: SecurityContext | None = None
 
@@ -169,7 +169,7 @@ class NodeAffinity(OpenPart):
 
 
 class Affinity(OpenPart):
-    """As in a pod."""
+    """Affinity, as in a Kubernetes pod."""
 
     node_affinity: NodeAffinity | None = None
 

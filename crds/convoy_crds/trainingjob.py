@@ -76,7 +76,7 @@ class Role(Model):
 
 
 class Fencing(StrEnum):
-    """How Convoy isolates the worker of a lost node, which may still run, from its replacement."""
+    """Isolation of the worker of a lost node, which may still run, from its replacement."""
 
     AUTO = "Auto"
     """`Commit` for engines, `Strict` for jobs with their own image."""
@@ -89,7 +89,7 @@ class Fencing(StrEnum):
 
 
 class Recovery(Model):
-    """How Convoy recovers the job from faults."""
+    """Recovery of the job from faults."""
 
     max_restarts: Annotated[int, Field(ge=0, le=1000)] = 10
     """Most counted restarts within the window. One more fails the job."""
@@ -104,7 +104,7 @@ class Recovery(Model):
     rank with a new interpreter.
     """
     fencing: Fencing = Fencing.AUTO
-    """When Convoy may replace the worker of a lost node."""
+    """Condition for replacing the worker of a lost node."""
     avoid_repeat_offenders: Annotated[int, Field(ge=0, le=100)] = 2
     """Faults of a node after which the job's pods avoid the node if possible. 0 avoids no node."""
     max_identical_errors: Annotated[int, Field(ge=0, le=1000)] = 3
@@ -127,7 +127,7 @@ class GuardAction(StrEnum):
 
 
 class Guard(Model):
-    """What Convoy may do about nodes that slow the job."""
+    """Permission to act on nodes that slow the job."""
 
     action: GuardAction = GuardAction.SWAP
     """Convoy acts on nodes only if their GuardPolicy has `mode: Act`."""

@@ -106,7 +106,7 @@ class ResumeFrom(Model):
 
 
 class Checkpoint(Model):
-    """When and where the job saves its state."""
+    """Interval and places of the job's checkpoints."""
 
     model_config = validated(
         Rule(

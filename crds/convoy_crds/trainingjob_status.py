@@ -206,7 +206,7 @@ class Straggler(StatusModel):
     cause: str
     """Compute, Thermal, Communication, Input, Host, Imbalance, CommonMode or Unknown."""
     place: str
-    """What is slow: rank, node, link, group, rack, class, replica, stages, replicas or job."""
+    """Kind of the slow part: rank, node, link, group, rack, class, replica, stages, replicas or job."""
     ranks: Annotated[list[int], Field(max_length=64)] = Field(default_factory=list)
     """Ranks to blame, at most 64. Empty if no rank is to blame."""
     nodes: Annotated[list[str], Field(max_length=16)] = Field(default_factory=list)

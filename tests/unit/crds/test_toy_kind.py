@@ -127,7 +127,7 @@ def test_the_reference_gets_a_page_and_a_place_in_the_navigation() -> None:
     before, files = reference.rendered(), reference.rendered(WITH_TOY)
     page = files[reference.FOLDER / "toyserver.md"]
     assert "`kubectl get toyservers`, short `toy`" in page
-    assert "| `spec.replicas` | integer, 0 to 10 | `1` | Pods that serve. |" in page
+    assert "| `spec.replicas` | integer, 0 to 10 | `1` | Number of server pods. |" in page
     index = files[reference.FOLDER / "index.md"]
     assert "| [ToyServer](toyserver.md) | Namespaced | A toy that serves behind a Service. |" in index
     entry = "      - ToyServer: reference/toyserver.md\n"
