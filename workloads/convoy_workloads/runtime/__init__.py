@@ -1,6 +1,7 @@
 """The part of Convoy that a training program uses. Standard library only; torch is the program's own."""
 
 from convoy_workloads.runtime.errors import DataError, Interrupted, ParamsError, PeerLost
-from convoy_workloads.runtime.job import Job, Restored, join
+from convoy_workloads.runtime.job import Job, join
+from convoy_workloads.runtime.restored import Restored
 
 __all__ = ["DataError", "Interrupted", "Job", "ParamsError", "PeerLost", "Restored", "join"]

@@ -7,25 +7,26 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from convoy_workloads.runtime import hooks
 from convoy_workloads.runtime.checkpointer import DECISION_SECONDS, Checkpointer
 from convoy_workloads.runtime.checkpoints import open_checkpoints
-from convoy_workloads.runtime.errors import DataError, Interrupted, ParamsError, PeerLost
+from convoy_workloads.runtime.errors import DataError, Interrupted, PeerLost
 from convoy_workloads.runtime.exactness import exact, run_warmup_passes
 from convoy_workloads.runtime.frames import Message
-from convoy_workloads.runtime.generation import Generation, Record
+from convoy_workloads.runtime.generation import Record
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.runtime.interruption import Interruption
 from convoy_workloads.runtime.link import RankLink
 from convoy_workloads.runtime.log import log_line
 from convoy_workloads.runtime.metrics import number
+from convoy_workloads.runtime.params import checked
 from convoy_workloads.runtime.process_exit import exit_process
 from convoy_workloads.runtime.processes import Processes, form
 from convoy_workloads.runtime.progress import Meter
 from convoy_workloads.runtime.rank_context import RankContext, from_environment
+from convoy_workloads.runtime.restored import Restored
 from convoy_workloads.runtime.state import TrainingState
 from convoy_workloads.runtime.step_consensus import StepConsensus, StepRequest, torch_reduce
 from convoy_workloads.runtime.telemetry import torch_hooks
@@ -40,19 +41,6 @@ PRINT_SECONDS = 10.0
 """Seconds between two progress lines of rank 0 in the log. Without an agent it is 1 s."""
 LEAVE_MARGIN = 3.0
 """Seconds of the grace period that are kept for ending the process."""
-
-
-@dataclass(frozen=True)
-class Restored:
-    """The origin of the state that a run starts with."""
-
-    step: int = 0
-    """Number of steps that the state contains; 0 after a fresh start."""
-    generation: Generation | None = None
-    """The generation that was loaded; None after a fresh start."""
-    exact: bool = True
-    """True if the run continues with exactly the bits of a run that was never interrupted."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Job(Generic[P]):
@@ -127,10 +115,9 @@ class Job(Generic[P]):
         extra: Mapping[str, Any] | None = None,
         warm: Callable[[], None] | None = None,
     ) -> Restored:
-        """Load the newest readable checkpoint of this job into the objects, or start fresh. All ranks call
-        this.
+        """Load the newest readable checkpoint of this job, or start fresh. Return the state's origin.
 
-        The rank ends with exit code 20 if there are checkpoints but none can be read.
+        All ranks call this. They end with exit code 20 if there are checkpoints but none can be read.
 
         `extra` maps names to further objects with `state_dict` and `load_state_dict`. Each rank gets its
         own version back. If the number of ranks has changed, every rank gets rank 0's version. A tensor
@@ -139,8 +126,6 @@ class Job(Generic[P]):
         `warm` runs one forward and one backward pass on data of the usual shape. With it, a restored run on
         three or more ranks also yields exactly the bits of an uninterrupted one. The world size, the torch
         version and the number of threads must be the same.
-
-        Return the origin of the state.
         """
         self._state = TrainingState(self.rank, model, optimizer, extra, self.world)
         if warm is not None:
@@ -225,9 +210,7 @@ class Job(Generic[P]):
                 )
 
     def checkpoint(self, step: int) -> bool:
-        """Save the state after `step` if all ranks agree that a save is due. Return True if a save was
-        started.
-        """
+        """Save the state after `step` if all ranks agree to. Return True if a save was started."""
         decision = self._consensus.decision()
         if self._checkpoints is None or not decision.save or decision.busy or decision.stop:
             return False
@@ -250,10 +233,9 @@ class Job(Generic[P]):
         return self._checkpoints
 
     def choose(self) -> Record | None:
-        """Choose the generation that all ranks resume from, and let the program save by itself. Return its
-        record.
+        """Choose the generation that all ranks resume from. From now on the program saves by itself.
 
-        Return None if the job starts at step 0. All ranks call this, once.
+        Return the generation's record; None if the job starts at step 0. All ranks call this, once.
 
         Raise DataError at a second call, PeerLost if the agents do not agree in time, StoreAway if the
         store does not respond.
@@ -267,8 +249,7 @@ class Job(Generic[P]):
         return record
 
     def due(self, step: int) -> bool:
-        """Return True if all ranks must save the state after `step`. Use it in the loop over `steps`
-        instead of `checkpoint`.
+        """Return True if all ranks must save after `step`. Use it in the step loop instead of `checkpoint`.
 
         A save is due when the interval has passed, when the job was told to stop, or when `step` is the
         last one.
@@ -341,8 +322,7 @@ class Job(Generic[P]):
         raise Interrupted
 
     def loading(self) -> AbstractContextManager[None]:
-        """Return a context that counts its time as waiting for data. Put it around code that fetches a
-        step's input.
+        """Return a context for code that fetches a step's input. Its time counts as waiting for data.
 
         The time of a DataLoader is counted without this.
         """
@@ -404,8 +384,7 @@ class Job(Generic[P]):
 
 
 def join(params: Any = None) -> Job[Any]:
-    """Join the job that the environment variables describe. Without a launcher, this process is rank 0 of
-    1.
+    """Join the job that the environment variables describe. Without a launcher: as rank 0 of 1.
 
     `params` checks the job's parameters: a pydantic model, or any callable that takes them as keyword
     arguments. Its result is `job.params`. Without it, `job.params` is a plain dict. A rank whose parameters
@@ -413,17 +392,8 @@ def join(params: Any = None) -> Job[Any]:
     """
     try:
         context = from_environment(os.environ)
-        return Job(context, _check(params, context.params))
+        return Job(context, checked(params, context.params))
     except Exception as error:
         if os.environ.get("CONVOY_INCARNATION"):
             exit_process(error)
         raise
-
-
-def _check(params: Any, given: dict[str, Any]) -> Any:
-    if params is None:
-        return given
-    try:
-        return params.model_validate(given) if hasattr(params, "model_validate") else params(**given)
-    except (ValueError, TypeError) as error:
-        raise ParamsError(str(error)) from error

@@ -1,0 +1,17 @@
+"""The check of a job's parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from convoy_workloads.runtime.errors import ParamsError
+
+
+def checked(params: Any, given: dict[str, Any]) -> Any:
+    """Return `given` as `params` accepts it; see `join`. ParamsError if it is rejected."""
+    if params is None:
+        return given
+    try:
+        return params.model_validate(given) if hasattr(params, "model_validate") else params(**given)
+    except (ValueError, TypeError) as error:
+        raise ParamsError(str(error)) from error

@@ -1,0 +1,22 @@
+"""The origin of the state that a run starts with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from convoy_workloads.runtime.generation import Generation
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The origin of the state that a run starts with."""
+
+    step: int = 0
+    """Number of steps that the state contains; 0 after a fresh start."""
+    generation: Generation | None = None
+    """The generation that was loaded; None after a fresh start."""
+    exact: bool = True
+    """True if the run continues with exactly the bits of a run that was never interrupted."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
