@@ -121,7 +121,7 @@ class Pair:
         elif not probe.warm:
             loop = asyncio.get_running_loop()
             loop.run_in_executor(
-                None, lambda: loop.call_soon_threadsafe(probe.exited, os.waitpid(probe.pid, 0)[1])
+                None, lambda: loop.call_soon_threadsafe(probe.record_exit, os.waitpid(probe.pid, 0)[1])
             )
         return probe
 
