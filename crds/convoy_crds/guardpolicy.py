@@ -101,6 +101,7 @@ class Breaker(Model):
     `window`.
     """
     window: Duration = "10m"
+    """Time window of `confirmedPercent`."""
     suspect_percent: Percent = 20
     """The breaker opens if more than this percentage of nodes, and more than two, are Suspect at one time."""
     shared_percent: Percent = 60
@@ -177,6 +178,7 @@ class Qualification(Model):
     condemn_after_quarantines: Annotated[int, Field(ge=2, le=10)] = 3
     """Quarantines within `quarantineWindow` after which a node is condemned."""
     quarantine_window: Duration = "720h"
+    """Time window of `condemnAfterQuarantines`."""
 
 
 class GuardPolicySpec(Model):

@@ -215,6 +215,7 @@ class Action(StatusModel):
     """Speed of the jobs that blamed the node."""
     outcome: Outcome = Outcome.PENDING
     decided: datetime | None = None
+    """Time at which the outcome was known."""
 
 
 class SweepCause(StrEnum):
@@ -275,6 +276,7 @@ class NodeHealthStatus(StatusModel):
         default_factory=list
     )
     qualified_until: datetime | None = None
+    """Time at which the latest passed sweep expires."""
     lemon_score: float = 0.0
     """Sum of the quarantines, each weighted with a half-life of 30 days."""
     evidence: Annotated[list[Evidence], Field(max_length=MOST_EVIDENCE)] = Field(default_factory=list)
@@ -287,6 +289,7 @@ class NodeHealthStatus(StatusModel):
     history: Annotated[list[StateChange], Field(max_length=MOST_HISTORY)] = Field(default_factory=list)
     """State changes, the newest last."""
     quarantines: Annotated[list[datetime], Field(max_length=16)] = Field(default_factory=list)
+    """Times of the latest quarantines."""
     actions: Annotated[list[Action], Field(max_length=MOST_ACTIONS)] = Field(default_factory=list)
     holds_token: bool = False
     """True while the node is drained or repaired: it counts against the budgets of the pool and the rack."""
@@ -306,6 +309,7 @@ class NodeHealthStatus(StatusModel):
     """Time since which the node's telemetry is missing. Absent while telemetry arrives."""
     exemption: ExemptStatus | None = None
     condemned_by_hand: bool = False
+    """True if `spec.condemned` has condemned the node."""
     released_at: datetime | None = None
     """The `at` of the last release that took effect."""
 

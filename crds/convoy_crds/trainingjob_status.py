@@ -130,6 +130,7 @@ class Goodput(StatusModel):
     anchor_step: int = 0
     """First step observed in this incarnation. With `anchorAt` it gives the pace of a recomputation."""
     anchor_at: datetime | None = None
+    """Time of `anchorStep`."""
 
 
 class Metric(StatusModel):
@@ -160,6 +161,7 @@ class Progress(StatusModel):
     Engine.
     """
     eta_at: datetime | None = None
+    """Estimated time of completion."""
     time: datetime | None = None
     """Time of the report."""
 

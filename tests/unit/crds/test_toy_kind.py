@@ -129,7 +129,7 @@ def test_the_reference_gets_a_page_and_a_place_in_the_navigation() -> None:
     assert "`kubectl get toyservers`, short `toy`" in page
     assert "| `spec.replicas` | integer, 0 to 10 | `1` | Number of server pods. |" in page
     index = files[reference.FOLDER / "index.md"]
-    assert "| [ToyServer](toyserver.md) | Namespaced | A toy that serves behind a Service. |" in index
+    assert "| [ToyServer](toyserver.md) | Namespaced | A toy server behind a Service. |" in index
     entry = "      - ToyServer: reference/toyserver.md\n"
     assert files[reference.SITE].replace(entry, "") == before[reference.SITE]
     assert entry in files[reference.SITE]
