@@ -54,7 +54,7 @@ class MemoryTiers:
     hosts: tuple[str, ...] = ()
     """Nodes that keep copies of the slot's shards."""
     holders: tuple[str, ...] = ()
-    """For slot 0 only: other nodes, without a member, that hold checkpoints of the job."""
+    """For slot 0 only: nodes without a member that hold checkpoints of the job."""
     store: StoreUse | None = None
     interval_seconds: int = 0
     """For slot 0 only, whose rank 0 requests the saves: seconds between two saves. 0 keeps the interval

@@ -53,12 +53,12 @@ class PodView:
     waiting_container: str = ""
     """The first container that waits for something that may never come, such as an image."""
     waiting_reason: str = ""
-    """Why this container waits, such as ImagePullBackOff."""
+    """Why the waiting container waits, such as ImagePullBackOff."""
     waiting_message: str = ""
     exit_code: int | None = None
     """Exit code of the container that runs the ranks; None until it terminates."""
     termination_reason: str = ""
-    """Why that container ended. If the pod ended and that container did not, why the pod ended."""
+    """Why the ranks' container ended. If it has not ended although the pod has, why the pod ended."""
     termination_message: str = ""
     failure: ContainerEnd | None = None
     """The init container that failed, or the previous end of a waiting container that the kubelet restarts.
@@ -201,7 +201,7 @@ class CommitView:
     incarnation: int
     step: int
     time: float = 0.0
-    """Unix seconds."""
+    """Unix seconds of the commit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def _misplaced_wait(one: PodView, running: bool, status: TrainingJobStatus, now:
 
 
 def _retry_wait(one: PodView, now: datetime) -> float:
-    """Return the seconds for which an ended pod that nobody waits for stays; 0 for all other pods."""
+    """Return the seconds for which an ended pod stays if nobody waits for it; 0 for all other pods."""
     return _until_age(one, RETRY_SECONDS, now) if ended(one) else 0.0
 
 

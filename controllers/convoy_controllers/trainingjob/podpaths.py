@@ -22,12 +22,12 @@ _IDENTITY = {
 
 
 def tokens(path: str) -> tuple[Token, ...]:
-    """Return a path parsed from the API server's notation."""
+    """Return a path from the API server's notation, such as `spec.containers[0].env[1]`."""
     return tuple(int(match[1]) if match[1] else match[2] or match[3] for match in _TOKEN.finditer(path))
 
 
 def joined(path: tuple[Token, ...]) -> str:
-    """Return a path in the notation for people."""
+    """Return a path as users write it, such as `spec.containers[0]`."""
     return "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in path).lstrip(".")
 
 

@@ -35,12 +35,14 @@ from convoy_crds.trainingjob import Recovery
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 ECHO_SECONDS = 0.5
-"""Seconds after the end of a rank that lost a peer in which that peer's own end may still be reported."""
+"""Seconds to wait, after the end of a rank that lost a peer, for the report of that peer's own end."""
 HANG_SECONDS = 3.0
-"""The same if a rank hung or gave up on a peer: the watchdogs of all ranks act within this time."""
+"""Seconds to wait for the cause if a rank hung or gave up on a peer: the watchdogs of all ranks act within
+this time.
+"""
 CONTAINER_SECONDS = 4.0
-"""The same if a launcher has disconnected: its container has ended, and the kubelet reports why within
-seconds.
+"""Seconds to wait for the cause if a launcher has disconnected: the kubelet soon reports why its container
+ended.
 """
 STEADY_SECONDS = 30.0
 """Seconds that missing pods must be up before a job restarts to include them. A node that comes and goes

@@ -99,7 +99,10 @@ def _stated(
 
 
 def _undecoded(body: Mapping[str, Any], message: str) -> Iterator[tuple[tuple[Token, ...], str]]:
-    """Yield the same for a body that cannot be decoded: unknown fields, wrong types, invalid quantities."""
+    """Yield each field at fault, and what is wrong with it, of a body that cannot be decoded.
+
+    Its faults are unknown fields, wrong types and invalid quantities.
+    """
     if unknown := _UNKNOWN.findall(message):
         for which, path in unknown:
             yield tokens(path), "there is no such field" if which == "unknown" else "is set more than once"

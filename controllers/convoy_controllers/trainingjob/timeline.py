@@ -26,9 +26,9 @@ class RecoveryPhase(StrEnum):
     ended, or must have.
     """
     SCHEDULE = "schedule"
-    """From their creation until the last of them had a node."""
+    """From the creation of the replacement pods until the last of them had a node."""
     START = "start"
-    """From then until the processes of all ranks had started."""
+    """From the placement of the last pod until the processes of all ranks had started."""
     RESTORE = "restore"
     """Time to read the checkpoint, as the slowest rank reports it."""
     FIRST_STEP = "first_step"

@@ -114,7 +114,7 @@ def test_a_flipped_bit_changes_the_id_or_is_refused(one: Manifest, data: st.Data
     ids=["an escape in other letters", "a space", "one more key"],
 )
 def test_a_manifest_is_read_as_it_is_written_and_not_as_it_could_be(part: bytes, instead: bytes) -> None:
-    """Its id would belong to another text."""
+    """A manifest in another JSON form is rejected, because its id belongs to the canonical text."""
     one = replace(MANIFEST, shard="rank \U00010000")
     assert part in one.text
     with pytest.raises(MalformedError, match="not in canonical form"):

@@ -1,4 +1,4 @@
-"""What a restart replaces, and when another restart is useless."""
+"""The scope of a restart, and when another restart is useless."""
 
 from __future__ import annotations
 
