@@ -1,5 +1,4 @@
-"""The rate limit of status writes that carry only progress. Pure, except that it remembers the last writes.
-"""
+"""The rate limit of status writes that carry only progress. Pure, but it remembers the last writes."""
 
 from __future__ import annotations
 

@@ -65,8 +65,7 @@ def place(nodes: Sequence[Host], copies: int) -> dict[str, Placed]:
 
 
 def _exchange_hosts(chosen: dict[int, list[int]], far: NDArray[np.bool_]) -> None:
-    """Exchange hosts between owners, where an owner with a near host gains and the other one does not lose.
-    """
+    """Exchange hosts between owners, where an owner with a near host gains and the other does not lose."""
     for owner, hosts in chosen.items():
         for index, near in enumerate(hosts):
             if far[owner, near] or not far[owner].any():

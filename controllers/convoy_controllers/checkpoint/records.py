@@ -88,8 +88,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A COMMIT record. When it was written, every shard was sealed and complete in the memory of some node.
-    """
+    """A COMMIT record. When it was written, every shard was sealed and complete in some node's memory."""
 
     generation: Generation
     parent: Generation | None

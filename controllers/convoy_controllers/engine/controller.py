@@ -14,6 +14,4 @@ def observe(reader: Reader, key: Key) -> Engine | None:
     return reader.get(KIND, key.name)
 
 
-CONTROLLER = Controller(
-    KIND, summary="Decides whether an Engine can be used.", observe=observe, plan=plan
-)
+CONTROLLER = Controller(KIND, summary="Decides whether an Engine can be used.", observe=observe, plan=plan)

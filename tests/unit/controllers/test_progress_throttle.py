@@ -92,8 +92,7 @@ def test_turns_given_while_there_were_more_jobs_are_given_again() -> None:
 
 
 def test_jobs_that_step_for_long_never_write_in_a_crowd() -> None:
-    """First each job writes news, then all make steps, and each asks for its next turn right after a write.
-    """
+    """First each job writes news, then all make steps, and each asks for a turn right after a write."""
     throttle, written = ProgressThrottle(10, 4), []
     due = [(index / 50, key) for index, key in enumerate(jobs(1000))]
     for at, key in due:

@@ -198,8 +198,7 @@ def test_of_a_hang_that_no_watchdog_ends_the_ranks_that_still_run_are_named() ->
 
 
 def test_a_rank_whose_program_is_over_will_soon_say_how_it_ended() -> None:
-    """Its connections are closed and its process still runs: the peers' errors arrive before its exit code.
-    """
+    """Its connections are closed but its process runs: the peers' errors arrive before its exit code."""
     cluster = running()
     now = cluster.now.timestamp()
     cluster.rank(1, finished=now)

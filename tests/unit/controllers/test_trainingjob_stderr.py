@@ -1,5 +1,4 @@
-"""The end of a rank's stderr: what it shows about the error, a lost peer, and the place of the main thread.
-"""
+"""The end of a rank's stderr: the error, a lost peer, and the place of the main thread."""
 
 from __future__ import annotations
 
