@@ -13,7 +13,7 @@ from tests.integration import freezing
 
 import convoy
 
-HANGS, ANSWERS = 3, 7
+HANGS, RESPONDS = 3, 7
 """Steps at which the file system hangs and responds again."""
 
 
@@ -36,8 +36,8 @@ def test_steps_go_on_beside_a_disk_that_hangs_and_the_save_gets_there(disk: Path
     model, then, saves = torch.nn.Linear(64, 64), torch.empty(0), {}
     with contextlib.ExitStack() as hanging, convoy.join() as job:
         job.restore(model=model)
-        for step in job.steps(ANSWERS):
-            if step == ANSWERS:
+        for step in job.steps(RESPONDS):
+            if step == RESPONDS:
                 assert HANGS not in committed(disk)
                 hanging.close()
                 job._checkpoints.settle()
@@ -51,7 +51,7 @@ def test_steps_go_on_beside_a_disk_that_hangs_and_the_save_gets_there(disk: Path
             saves[step] = job.checkpoint(step)
             if step < HANGS:
                 job._checkpoints.settle()
-    assert saves == {step: step <= HANGS for step in range(1, ANSWERS)}
+    assert saves == {step: step <= HANGS for step in range(1, RESPONDS)}
     again = torch.nn.Linear(64, 64)
     with convoy.join() as job:
         job.restore(model=again)

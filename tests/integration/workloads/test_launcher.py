@@ -196,7 +196,7 @@ async def test_after_an_agent_restart_the_launcher_says_all_again(
 async def test_without_an_agent_it_ends_with_the_worst_exit_code(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
-    launcher = launch(CONVOY_LONELY_SECONDS="1")
+    launcher = launch(CONVOY_AGENT_WAIT_SECONDS="1")
     await agent.receives(lambda m: m["type"] == "hello")
     source = "import os\nraise SystemExit([0, 76, 4][int(os.environ['RANK'])])\n"
     await agent.form(script(tmp_path, source), ranks=3)

@@ -39,7 +39,7 @@ the kubelet's 30 s. Set by `CONVOY_GRACE_SECONDS`.
 ABORT_SECONDS = 5.0
 """Seconds from the abort of a hung rank, which prints its stacks, to SIGKILL."""
 AGENT_WAIT_SECONDS = 60.0
-"""Seconds to wait for a disconnected agent after all ranks have ended. Set by `CONVOY_LONELY_SECONDS`."""
+"""Seconds to wait for a disconnected agent after all ranks have ended. Set by `CONVOY_AGENT_WAIT_SECONDS`."""
 ORPHAN_SECONDS = 2.0
 """Seconds to wait for the end of orphans when the launcher exits and is not PID 1."""
 TICK_SECONDS = 0.5
@@ -67,7 +67,7 @@ class Supervisor:
     def __init__(self) -> None:
         self._environment = dict(os.environ)
         self._grace = float(self._environment.get("CONVOY_GRACE_SECONDS") or GRACE_SECONDS)
-        self._agent_wait = float(self._environment.get("CONVOY_LONELY_SECONDS") or AGENT_WAIT_SECONDS)
+        self._agent_wait = float(self._environment.get("CONVOY_AGENT_WAIT_SECONDS") or AGENT_WAIT_SECONDS)
         self._link = AgentLink(
             self._environment.get("CONVOY_SOCKET", ""), self._hello_messages, self._on_message
         )
