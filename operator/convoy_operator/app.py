@@ -353,5 +353,5 @@ async def run(settings: Settings) -> int:
         except Exception:
             log.exception("operator failed, the process exits")
             return 1
-        log.info("stopped")
+        log.info("operator stopped")
         return 0

@@ -216,7 +216,7 @@ class Executor:
             child.resource, _namespace(owner, child.resource), child.name, child.body
         )
         self._upsert(child.resource, raw, own=True)
-        log.info("patched", kind=child.resource.kind, name=child.name)
+        log.info("object patched", kind=child.resource.kind, name=child.name)
 
     async def _patch_status(self, owner: Owner, child: PatchStatus) -> None:
         """Store a status. After a Conflict, raise; after any other error, log it: the next plan tries
@@ -241,7 +241,7 @@ class Executor:
             raw = await ensure(self._gateway, resource, child.name)
             parent = views.cached_object(raw)
             self._upsert(resource, raw, own=True)
-            log.info("created", kind=resource.kind, name=child.name)
+            log.info("object created", kind=resource.kind, name=child.name)
         if parent.status and not child.version:
             raise errors.Conflict(
                 409, f"{resource.kind} {child.name} got a status from somebody else meanwhile"
@@ -315,7 +315,7 @@ class Executor:
             )
             return
         self._metrics.guard_swaps.inc()
-        log.info("evicted", pod=f"{pod.namespace}/{pod.name}")
+        log.info("pod evicted", pod=f"{pod.namespace}/{pod.name}")
 
     def _upsert(self, resource: Resource, raw: Mapping[str, Any], *, own: bool = False) -> None:
         self._cache.upsert(resource, raw, own=own)

@@ -173,7 +173,7 @@ class Elector:
                 backoff(0, self._retry_seconds, self._retry_seconds) + self._retry_seconds * 0.25
             )
         self.leading = True
-        log.info("leading", identity=self._lock.identity)
+        log.info("this replica leads", identity=self._lock.identity)
         work = asyncio.ensure_future(lead())
         renewal = asyncio.create_task(self._renew())
         try:

@@ -115,9 +115,9 @@ class RecoveryMeter:
             pods = self._cache.pods.indexed((job.namespace, job.name))
             own = tuple(pod.view for pod in pods if pod.view.owner_uid == job.uid)
             incarnation = status.get("incarnation", 0)
-            told = self._slots(own)
+            reports = self._slots(own)
             running = status.get("phase") == Phase.RUNNING
-            updated = timeline.merge_reports(known.timeline, incarnation, running, told, known.placings)
+            updated = timeline.merge_reports(known.timeline, incarnation, running, reports, known.placings)
             self._count(timeline.durations(known.timeline), updated)
             known.timeline = updated
         if known.timeline.stepped or status.get("phase") in _OVER:

@@ -46,10 +46,10 @@ class OrderGarbageCollector:
         """Collect once: cancel running orders, drop finished ones."""
         sweeps = self._reader.all(healthsweep.KIND)
         running = tuple(f"{prefix(one)}." for one in sweeps if one.status.completion_time is None)
-        for node, order, told in self._sweeps.all():
+        for node, order, report in self._sweeps.all():
             if order.startswith(running):
                 continue
-            if told.state is OrderState.RUNNING:
+            if report.state is OrderState.RUNNING:
                 self._sweeps.cancel(node, order)
             else:
                 self._sweeps.drop_report(node, order)
@@ -84,7 +84,12 @@ class SweepMeter:
         stored = [one for one in _verdicts(after.status) if one["node"] in waiting]
         for one in stored:
             self._metrics.guard_sweeps.labels(one["verdict"]).inc()
-            log.info("swept", node=one["node"], verdict=one["verdict"], message=one.get("message", ""))
+            log.info(
+                "health sweep judged a node",
+                node=one["node"],
+                verdict=one["verdict"],
+                message=one.get("message", ""),
+            )
         if stored:
             del self._pending[after.uid]
 

@@ -211,7 +211,7 @@ class NodeProber:
             await asyncio.sleep(_LEASE_EVERY)
 
     async def _update_lease_age(self, node: str, probe: Probe) -> None:
-        asked = self._clock()
+        requested_at = self._clock()
         try:
             async with asyncio.timeout(_LEASE_DEADLINE):
                 renewed = _renewed(await self._gateway.get(LEASES, _NAMESPACE, node))
@@ -228,7 +228,7 @@ class NodeProber:
         ahead = self._node_clock(node)
         # Use the earlier of two bounds on the renewal's time: the node's clock may be wrong.
         at = probe.seen if ahead is None else min(probe.seen, _unix(renewed) + ahead)
-        probe.lease_seconds = max(0.0, asked - at)
+        probe.lease_seconds = max(0.0, requested_at - at)
 
 
 def _renewed(lease: Object) -> str:

@@ -48,8 +48,8 @@ class PeerDirectory:
         self._relocated.clear()
         moved, self._moved = self._moved, set()
         for _, record in self._registry.items():
-            for uid, asked in record.peers.items():
-                if any(node in moved for node, _ in asked):
+            for uid, peers in record.peers.items():
+                if any(node in moved for node, _ in peers):
                     self.correct(record, uid)
 
     def correct(self, record: AgentRecord, uid: str) -> None:
@@ -64,7 +64,7 @@ class PeerDirectory:
             if not address or address == known:
                 continue
             if not stream.repeats(("PeerMoved", uid, node, address), self._clock()):
-                log.debug("peer moved", node=stream.node, pod_uid=uid, asked=node, address=address)
+                log.debug("peer moved", node=stream.node, pod_uid=uid, peer=node, address=address)
                 self._registry.put(stream, messages.peer_moved(uid, node, address))
 
     def _notify_peers(self, moved: str) -> None:

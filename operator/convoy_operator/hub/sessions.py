@@ -177,7 +177,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             if not done:
                 log.info("agent's certificate expired, its stream ends", node=stream.node)
         except (grpc.RpcError, TimeoutError) as fault:
-            log.info("stream broke", node=stream.node, error=repr(fault))
+            log.info("agent's stream failed, the agent will dial again", node=stream.node, error=repr(fault))
         finally:
             for task in ends:
                 task.cancel()

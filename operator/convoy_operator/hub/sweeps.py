@@ -92,22 +92,28 @@ class Sweeps:
         may have restarted.
         """
         known = self._reports[node]
-        for name in [name for name, told in known.items() if not told.over]:
+        for name in [name for name, report in known.items() if not report.over]:
             del known[name]
         self._ordered = {key: at for key, at in self._ordered.items() if key[0] != node}
         self.on_news()
 
     def record_report(self, node: str, report: wire.SweepReport) -> None:
         """Record an agent's report on one order."""
-        known, told = self._reports[node], _parse_report(report)
+        known, current = self._reports[node], _parse_report(report)
         if len(report.name) > _WORDS or (report.name not in known and len(known) >= _MOST_REPORTS):
             log.warning("agent reports too many sweep orders, the report is ignored", node=node)
             return
-        before, known[report.name] = known.get(report.name), told
-        if told.state is not OrderState.REFUSED:
+        before, known[report.name] = known.get(report.name), current
+        if current.state is not OrderState.REFUSED:
             self._ordered.pop((node, report.name), None)
-        if before is None or before.state is not told.state:
-            log.info("sweep", node=node, order=report.name, state=told.state.value, message=told.message)
+        if before is None or before.state is not current.state:
+            log.info(
+                "sweep order changed its state",
+                node=node,
+                order=report.name,
+                state=current.state.value,
+                message=current.message,
+            )
             self.on_news()
 
     def report(self, node: str, order: str) -> NodeReport | None:
@@ -117,12 +123,12 @@ class Sweeps:
     def all(self) -> Iterator[tuple[str, str, NodeReport]]:
         """Yield node, order and report of every report."""
         for node, orders in list(self._reports.items()):
-            yield from ((node, name, told) for name, told in list(orders.items()))
+            yield from ((node, name, report) for name, report in list(orders.items()))
 
     def order(self, order: Order) -> None:
         """Send an order, unless the agent has acknowledged it or got it a moment ago."""
-        told, now, key = self.report(order.node, order.name), self._clock(), (order.node, order.name)
-        if told is not None and told.state is not OrderState.REFUSED:
+        report, now, key = self.report(order.node, order.name), self._clock(), (order.node, order.name)
+        if report is not None and report.state is not OrderState.REFUSED:
             return
         if now - self._ordered.get(key, -AGAIN_SECONDS) >= AGAIN_SECONDS and self._send(
             order.node, self._message(order)
@@ -131,8 +137,8 @@ class Sweeps:
 
     def cancel(self, node: str, order: str) -> None:
         """Order an agent to cancel a running order."""
-        told = self.report(node, order)
-        if told is not None and told.state is OrderState.RUNNING:
+        report = self.report(node, order)
+        if report is not None and report.state is OrderState.RUNNING:
             self._send(node, wire.HubMessage(sweep_cancel=wire.SweepCancel(name=order)))
 
     def drop_report(self, node: str, order: str) -> None:
