@@ -1,6 +1,6 @@
-"""An ordinary PyTorch DistributedDataParallel script, written for torchrun. It knows nothing of Convoy.
+"""An ordinary PyTorch DistributedDataParallel script for torchrun. It does not use Convoy.
 
-Learns to tell two spirals apart, and keeps a snapshot so that a restart goes on where it was.
+It learns to classify points of two spirals, and saves a snapshot to continue from after a restart.
 """
 
 import os
@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def spirals(count: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Points [count, 2] on two interleaved spirals, and which of the two each is on [count]."""
+    """Return points [count, 2] on two interleaved spirals, and the spiral of each point [count]."""
     label = torch.randint(0, 2, (count,), generator=generator)
     turn = 9 * torch.rand(count, generator=generator)
     angle = turn + torch.pi * label
@@ -22,7 +22,7 @@ def spirals(count: int, generator: torch.Generator) -> tuple[torch.Tensor, torch
 
 
 def main() -> None:
-    """Trains one rank."""
+    """Train one rank."""
     dist.init_process_group("gloo")
     rank, steps = dist.get_rank(), int(os.environ.get("STEPS", "300"))
     snapshot = Path(os.environ.get("SNAPSHOT", "snapshot.pt"))
@@ -33,7 +33,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     start = 0
     box = [torch.load(snapshot) if rank == 0 and snapshot.exists() else None]
-    dist.broadcast_object_list(box)  # the other ranks may be on other machines
+    dist.broadcast_object_list(box)  # the other ranks may run on other machines
     if box[0]:
         model.load_state_dict(box[0]["model"])
         optimizer.load_state_dict(box[0]["optimizer"])

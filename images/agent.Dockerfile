@@ -1,12 +1,12 @@
-# The node agent. It mounts volumes into pods, so it runs as root. `make images` builds it; with another builder, let
-# `make images` lay out the context first, then
+# The node agent. It mounts volumes into pods, so it runs as root. `make images` builds it. For another builder, run
+# `make images` first to create the context, then
 #   docker build -f images/agent.Dockerfile build/images/agent
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE}
 
 ENV PATH=/opt/convoy/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
-# The arguments name the content of the mounted folders: builders do not look into a mount to see that it changed.
+# The arguments are digests of the mounted folders, because builders do not notice changes inside a mount.
 ARG DEPENDENCIES=unnamed
 RUN --mount=type=bind,source=wheelhouse,target=/wheelhouse \
     echo "dependencies ${DEPENDENCIES}" && \

@@ -1,4 +1,4 @@
-# The dashboard. `make images` builds it; with another builder, let `make images` lay out the context first, then
+# The dashboard. `make images` builds it. For another builder, run `make images` first to create the context, then
 #   docker build -f images/dashboard.Dockerfile build/images/dashboard
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE}
@@ -6,7 +6,7 @@ FROM ${BASE}
 RUN groupadd --gid 65532 convoy && useradd --uid 65532 --gid 65532 --create-home --no-log-init convoy
 ENV PATH=/opt/convoy/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
-# The arguments name the content of the mounted folders: builders do not look into a mount to see that it changed.
+# The arguments are digests of the mounted folders, because builders do not notice changes inside a mount.
 ARG DEPENDENCIES=unnamed
 RUN --mount=type=bind,source=wheelhouse,target=/wheelhouse \
     echo "dependencies ${DEPENDENCIES}" && \
@@ -22,6 +22,6 @@ RUN --mount=type=bind,source=wheelhouse,target=/wheelhouse --mount=type=bind,sou
 
 USER 65532:65532
 WORKDIR /home/convoy
-# What NiceGUI may write is nothing that has to stay.
+# NiceGUI may write only temporary files.
 ENV NICEGUI_STORAGE_PATH=/tmp/nicegui
 ENTRYPOINT ["convoy-dashboard"]

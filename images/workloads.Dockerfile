@@ -1,11 +1,11 @@
-# The engines, on top of images/torch.Dockerfile. `make images` builds both; with another builder, build that one
+# The engines, on top of images/torch.Dockerfile. `make images` builds both. With another builder, build that image
 # first, then
 #   docker build -f images/workloads.Dockerfile --build-arg BASE=convoy/torch:dev build/images/workloads
 ARG BASE=convoy/torch:dev
 FROM ${BASE}
 
 USER 0:0
-# The arguments name the content of the mounted folders: builders do not look into a mount to see that it changed.
+# The arguments are digests of the mounted folders, because builders do not notice changes inside a mount.
 ARG DEPENDENCIES=unnamed
 RUN --mount=type=bind,source=wheelhouse,target=/wheelhouse \
     echo "dependencies ${DEPENDENCIES}" && \

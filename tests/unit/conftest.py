@@ -1,9 +1,9 @@
-"""One thread per process for the arithmetic of tests: several processes share the machine."""
+"""Limits arithmetic to one thread per process, because several test processes share the machine."""
 
 from __future__ import annotations
 
 import os
 
-# Before anything imports torch or numpy. Threads that wait for each other on a busy machine take minutes for
-# what one thread does in a second.
+# Set before anything imports torch or numpy. On a busy machine, threads that wait for each other take minutes
+# for a second's work.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

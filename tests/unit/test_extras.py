@@ -1,4 +1,4 @@
-"""What an image installs is all that its program imports."""
+"""An image installs everything that its program imports."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 importlib.import_module(program)
 """
-"""Imports a program where these modules are not installed."""
+"""Program that imports another program while these modules are not importable."""
 
 
 @cache
 def closure(requirement: str, environment: str = "") -> frozenset[str]:
-    """Distributions that pip installs for a requirement, itself included."""
+    """Return the distributions that pip installs for a requirement, including itself."""
     wanted = Requirement(requirement)
     name = canonicalize_name(wanted.name)
     if wanted.marker and not wanted.marker.evaluate({"extra": environment}):

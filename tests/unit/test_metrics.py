@@ -1,4 +1,4 @@
-"""What operator, agents and dashboard expose, by the conventions of Prometheus, and the page that says so."""
+"""Metrics of operator, agents and dashboard follow the conventions of Prometheus, and the page lists them."""
 
 from __future__ import annotations
 
@@ -43,14 +43,15 @@ LABELS = {
     },
     "dashboard": {"version", "python", "verb", "resource", "code", "outcome"},
 }  # fmt: skip
-"""Each takes few values, whatever jobs and nodes there are. Names that scrapers add are none of them: job,
-instance, pod, container, namespace, node, service, endpoint."""
+"""Labels with few values each, however many jobs and nodes there are. Labels that scrapers add are not
+allowed: job, instance, pod, container, namespace, node, service, endpoint.
+"""
 MOST_SERIES = 64
-"""Of one metric, without the buckets."""
+"""Most series of one metric, not counting buckets."""
 
 
 def families(registry: CollectorRegistry) -> Iterator[Metric]:
-    """Convoy's own, as a scraper reads them."""
+    """Yield Convoy's own metrics, as a scraper reads them."""
     text = generate_latest(registry).decode()
     return (one for one in text_string_to_metric_families(text) if one.name.startswith("convoy_"))
 
@@ -87,7 +88,7 @@ def test_labels_take_few_values_and_their_series_are_there_from_the_start(name: 
         [family] = metric.collect()
         series = {tuple(sorted((sample.labels | {"le": ""}).items())) for sample in family.samples}
         assert len(series) <= MOST_SERIES, family.name
-        # What is asked of the API server is too much to be listed beforehand, and much of it never happens.
+        # The requests to the API server are too many to list in advance, and many never happen.
         later = family.name == "convoy_api_requests" or {*metric._labelnames} & metrics_page.OPEN
         assert series or later, family.name
     assert used == LABELS[name]
@@ -96,7 +97,7 @@ def test_labels_take_few_values_and_their_series_are_there_from_the_start(name: 
 def test_parts_have_no_name_in_common_but_for_what_the_same_client_counts() -> None:
     operator, agents, dashboard = ({f.name for f in families(one)} for one in REGISTRIES.values())
     assert operator and agents and not operator & agents
-    # Queries that mean the operator's are joined with a series that it alone has.
+    # Queries about the operator join with a series that only the operator has.
     assert {name for name in dashboard if not name.startswith("convoy_dashboard_")} == {
         "convoy_build_info", "convoy_api_requests", "convoy_api_request_seconds",
         "convoy_api_throttle_seconds", "convoy_watch_relists",
@@ -125,7 +126,7 @@ def test_what_waits_for_a_person_is_no_fault_that_convoy_answers() -> None:
     catalogue = {one.name: one for one in all_reasons()}
     assert catalogue.keys() >= attention.REASONS
     assert all(catalogue[name].warning for name in attention.REASONS)
-    # The ranks wait for the store: it is answered by restarts, and by whoever mends the store.
+    # Convoy restarts the ranks for this reason, but a person must repair the store.
     assert attention.REASONS & POLICIES.keys() == {Reasons.STORE_UNAVAILABLE.name}
 
 

@@ -1,4 +1,4 @@
-"""Pages that name tests name such as are there."""
+"""Tests that pages name exist."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def test_every_test_that_is_named_is_there(page: str, integration: str, fewest: 
                 continue
             place = letter or place
             if file:
-                # With a folder before its name a test of integration is not one of the page's own layer.
+                # The path of an integration test with a folder is relative to tests/integration, not to the
+                # page's layer.
                 layer = "tests/integration" if place == "I" and "/" in file else places[place]
                 path = ROOT / layer / file
             assert not test or f"def {test}(" in path.read_text(), f"{path.name}::{test}"

@@ -1,4 +1,4 @@
-"""The shape of the source: no import circle, no long file, few functions with many parameters."""
+"""Structure of the source: no import cycles, no long files, few functions with many parameters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_PARAMETERS, MOST_EXCEPTIONS = 6, 5
 
 
 def sources() -> list[Path]:
-    """Return our files, without tests and generated code."""
+    """Return the product's files, without tests and generated code."""
     found = [path for name, folder in PACKAGES.items() for path in (ROOT / folder / name).rglob("*.py")]
     return [path for path in found if "_pb2" not in path.name and not path.is_relative_to(ROOT / "e2e/tests")]
 
@@ -45,12 +45,12 @@ def too_long(paths: list[Path], most: int) -> dict[str, int]:
 
 @functools.cache
 def graph() -> grimp.ImportGraph:
-    """Return who imports whom, wherever in a module; imports for types alone do not count."""
+    """Return the import graph, including imports inside functions, without imports for types only."""
     return grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True, cache_dir=None)
 
 
 def circles(found: grimp.ImportGraph) -> set[tuple[str, ...]]:
-    """Return the shortest circle through each import that is part of one."""
+    """Return the shortest import cycle through each import that is part of one."""
     chains = set()
     for importer in found.modules:
         for imported in found.find_modules_directly_imported_by(importer):
@@ -100,7 +100,7 @@ def test_benches_and_helpers_import_no_test() -> None:
 
 
 def test_every_folder_is_a_package() -> None:
-    """import-linter, and so the contracts, pass over a folder without __init__.py."""
+    """import-linter, and therefore the contracts, ignore a folder without __init__.py."""
     assert {path.parent for path in sources() if not (path.parent / "__init__.py").exists()} == set()
 
 

@@ -1,4 +1,4 @@
-"""What an answer of the API server stands for."""
+"""The client's errors for responses of the API server."""
 
 from __future__ import annotations
 

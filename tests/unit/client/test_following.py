@@ -1,4 +1,4 @@
-"""Logs of pods that are followed together: of some that start later, fail, break off or are replaced."""
+"""Following the logs of several pods, some of which start late, fail, break off or are replaced."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOT_YET = ApiError("waiting to start", 400)
 
 
 class Pod:
-    """A pod whose log a test writes. Each reading gets it from its first line on."""
+    """A pod whose log the test writes. Each reading returns the log from its first line."""
 
     def __init__(self, name: str, uid: str = "", begun: bool = True) -> None:
         self.name, self.uid = name, uid or name
@@ -39,7 +39,7 @@ class Pod:
         self._faults: deque[ConvoyError | None] = deque()
         self._changed = Condition()
         self.after: Callable[[int], object] = lambda _: None
-        """Is told how many readings have ended, when one has."""
+        """Called with the number of readings that have ended, each time one ends."""
 
     def write(self, *texts: str) -> None:
         self.write_as(
@@ -47,13 +47,15 @@ class Pod:
         )
 
     def write_as(self, *lines: str) -> None:
-        """Lines with the time before each."""
+        """Write lines that each have a time of their own."""
         with self._changed:
             self._lines += lines
             self._changed.notify_all()
 
     def fault(self, *errors: ConvoyError | None) -> None:
-        """The next readings end so after the lines that are there; None: without an error."""
+        """Set the errors with which the next readings end after the existing lines. None ends a reading
+        without an error.
+        """
         with self._changed:
             self._faults += errors
             self._changed.notify_all()
@@ -87,16 +89,16 @@ class Pod:
 
 
 class FakeJob:
-    """What looks find, and what was told."""
+    """A job with scripted scans and recorded notices."""
 
     def __init__(self, *pods: Pod) -> None:
         self.pods, self.job_ended, self.notices = list(pods), False, list[str]()
         self.errors: deque[ConvoyError | None] = deque()
-        """What the next looks are answered with; None: what is there."""
+        """Errors that the next scans raise. None: the scan succeeds."""
         self.turns: deque[Callable[[], object]] = deque()
-        """What happens before each look."""
+        """Functions to call before each scan."""
         self.ahead = self.step = 0.0
-        """Seconds by which the clock is ahead, and by which each look puts it on."""
+        """Seconds by which the clock is ahead, and by which each scan advances it."""
         self.on_notify: Callable[[str], object] = lambda _: None
 
     def scan(self) -> Seen:
@@ -170,7 +172,7 @@ def test_a_log_that_fails_is_told_of_at_once_and_tried_again() -> None:
     fails.fault(NOT_YET, NOT_YET, NOT_YET)
     fake_job = FakeJob(runs, fails)
     fails.after = lambda left: fails.write("b0") if left == 3 else None
-    # Nothing comes of `a`, which has not ended.
+    # `a` has not ended, but writes nothing.
     lines = fake_job.lines()
     assert next(lines) == "b0"
     assert fake_job.notices == ["the log of b cannot be read now, and is tried again: waiting to start"]

@@ -1,4 +1,4 @@
-"""Which cluster and namespace a kubeconfig leads to, and what is said of one that leads nowhere."""
+"""The cluster and namespace of a kubeconfig, and the error for one without a reachable cluster."""
 
 from __future__ import annotations
 

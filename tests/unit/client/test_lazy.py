@@ -1,4 +1,4 @@
-"""`import convoy` is for training containers: the client comes only when it is named."""
+"""`import convoy` must be cheap in training containers: it loads the client only on first use."""
 
 from __future__ import annotations
 

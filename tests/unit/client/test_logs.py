@@ -1,4 +1,4 @@
-"""`training_jobs.logs`: which pods it asks for, how it reads them, and when it ends."""
+"""`training_jobs.logs`: the pods whose logs it reads, how it reads them, and when it ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from convoy_crds.terms import ANNOTATION_CONTAINER, LABEL_INDEX, LABEL_JOB
 
 
 def pod(index: int) -> Any:
-    """One that has ended."""
+    """Return a pod that has ended."""
     state = SimpleNamespace(running=None, terminated=True)
     return SimpleNamespace(
         metadata=SimpleNamespace(
@@ -33,7 +33,9 @@ def pod(index: int) -> Any:
 
 
 class Server(Api):
-    """An API server with a job of four pods; each wrote a line in incarnation 1, all but the first in 2."""
+    """An API server with a job of four pods. Each wrote a line in incarnation 1, and all but the first in
+    2.
+    """
 
     def __init__(self, replicas: int = 4, pods: int = 4, **status: Any) -> None:
         self.namespace, self.selectors, self.read = "team", list[str](), list[Any]()
@@ -91,7 +93,7 @@ def test_a_rank_is_read_from_the_pod_that_has_it(
     server = Server(**SHRUNK)
     assert sorted(TrainingJobs(server).logs("gpt", follow=follow, **chosen)) == lines
     assert set(server.selectors) == {f"{LABEL_JOB}=gpt{selector}"}
-    # An earlier incarnation writes no more.
+    # An earlier incarnation writes no more lines.
     followed = follow and chosen.get("incarnation") != 1
     assert {how for _, how in server.read} == {followed}
 
@@ -122,7 +124,7 @@ def test_of_many_pods_one_rank_may_be_read() -> None:
     server = Server(replicas=MAX_PODS + 1, pods=MAX_PODS + 1)
     jobs = TrainingJobs(server)
     assert list(jobs.logs("gpt", rank=64)) == ["[1/64] x"]
-    # In incarnation 1 any of them may have had rank 0.
+    # In incarnation 1 any of the pods may have had rank 0.
     assert list(jobs.logs("gpt", rank=0, incarnation=1)) == ["[1/0] x"]
     assert len(server.read) == 1 + MAX_PODS + 1
 

@@ -1,4 +1,4 @@
-"""What is sent to make an object."""
+"""Requests that create an object."""
 
 from __future__ import annotations
 

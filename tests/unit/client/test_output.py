@@ -1,4 +1,4 @@
-"""The output of ranks: which lines, and why there are none."""
+"""The output of ranks: which lines are shown, and why there are none."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def test_why_there_are_no_logs() -> None:
 
 
 def shrunk(fewest: int | None = 1) -> TrainingJob:
-    """Incarnation 2 of two roles, with 2 ranks in each pod of the first, runs without a-1."""
+    """Return a job of two roles in incarnation 2, with 2 ranks in each pod of the first role, and without
+    a-1.
+    """
     return TrainingJob.model_validate(
         {
             "metadata": {"name": "job"},
@@ -87,7 +89,7 @@ def shrunk(fewest: int | None = 1) -> TrainingJob:
         (shrunk(), 2, None, ["a-2"]),
         (shrunk(), 4, 2, ["b-0"]),
         (shrunk(), 5, 2, []),
-        # Of an earlier one any two of the three may have been absent.
+        # In an earlier incarnation any two of the three may have been absent.
         (shrunk(), 0, 1, ["a-0", "a-1", "a-2"]),
         (shrunk(), 2, 1, ["a-1", "a-2", "b-0"]),
         (shrunk(), 4, 1, ["a-2", "b-0"]),

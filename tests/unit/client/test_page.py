@@ -1,4 +1,4 @@
-"""docs/python-client.md names what the client has, and all of it."""
+"""docs/python-client.md names exactly the client's public names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "python-client.md").read_text()
 
 
 class Nothing:
-    """In place of a connection."""
+    """Placeholder for a connection."""
 
     class configuration:
         host = "https://nowhere"

@@ -1,4 +1,4 @@
-"""The Events of pods, asked for once for all pods of the namespace."""
+"""The Events of pods, requested once for all pods of the namespace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from convoy.client.training_jobs import EVENT_PAGES, EVENTS_PAGE, TrainingJobs
 
 
 class Server(Api):
-    """An API server whose answers are `pages`; keeps what it was asked."""
+    """An API server that responds with `pages` and records the requests."""
 
     def __init__(self, pages: list[list[str]]) -> None:
         self.namespace, self.asked = "team", list[dict[str, Any]]()

@@ -1,4 +1,4 @@
-"""Objects of the server's that this version reads otherwise: one such hides neither itself nor others."""
+"""Stored objects that this version cannot parse: they hide neither themselves nor other objects."""
 
 from __future__ import annotations
 

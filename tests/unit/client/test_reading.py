@@ -1,4 +1,4 @@
-"""What there is to be read of pods, and reading it one after the other."""
+"""The readable logs of pods, and reading them one after the other."""
 
 from __future__ import annotations
 

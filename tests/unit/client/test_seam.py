@@ -1,4 +1,4 @@
-"""What is shown of a log that is read several times, each time from its first line."""
+"""Lines to show of a log that is read several times, each time from its first line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convoy.client.seam import Seam, stamped
 
 
 def shown(*readings: list[int]) -> list[list[int]]:
-    """Which lines of each reading are shown; lines by their times."""
+    """Return the lines of each reading that are shown. A line is named by its time."""
     seam = Seam()
     found: list[list[int]] = []
     for times in readings:
@@ -34,10 +34,10 @@ def shown(*readings: list[int]) -> list[list[int]]:
         ([[1, 2], [1, 2, 2, 2]], [[1, 2], [2, 2]]),
         ([[1, 2, 2], [1, 2, 2, 2, 3]], [[1, 2, 2], [2, 3]]),
         ([[2], [2, 2], [2, 2, 2]], [[2], [2], [2]]),
-        # One that breaks off before it has come to what is new.
+        # A reading that breaks off before its first new line.
         ([[1, 2, 3], [1], [1, 2], [1, 2, 3, 4]], [[1, 2, 3], [], [], [4]]),
         ([[], [], [1]], [[], [], [1]]),
-        # A log that was rotated: its first lines are gone, or all that were shown.
+        # A rotated log: its first lines are gone, or all that were shown.
         ([[1, 2, 3], [2, 3, 4]], [[1, 2, 3], [4]]),
         ([[1, 2, 3], [4, 5, 4]], [[1, 2, 3], [4, 5, 4]]),
         ([[7, 8, 3, 4], [3, 4, 5]], [[7, 8, 3, 4], [5]]),

@@ -1,4 +1,4 @@
-"""Which way a job can be steered as it stands."""
+"""Changes that a job's state permits, such as suspend and resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a job has come to where somebody waits for it."""
+"""Conditions that end a wait for a job."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def job(
         (job("Succeeded", condition("Complete")), "Complete", True),
         (job("Succeeded", condition("Complete")), "Succeeded", True),
         (job("Failed", condition("Failed")), "Failed", True),
-        # Of an earlier spec: it may be the Running of before a restart that was asked for.
+        # The condition belongs to an earlier spec: it may be the Running from before a requested restart.
         (job("Running", generation=3, seen=2), "Running", False),
         (job("Running", generation=3, seen=3), "Running", True),
-        # What has ended stays so.
+        # An ended job does not change any more.
         (job("Succeeded", condition("Complete"), generation=3, seen=2), "Complete", True),
     ],
 )
@@ -83,7 +83,7 @@ def test_what_there_is_not_is_refused(until: str, words: str) -> None:
 
 
 def test_every_condition_of_a_job_may_be_waited_for() -> None:
-    """Those of other kinds may not: a new condition has to be put on one side."""
+    """A wait accepts no condition of other kinds. A new condition must be added to one of the two lists."""
     others = {ConditionType.READY, ConditionType.QUALIFIED, ConditionType.ACTING}
     every = {value for name, value in vars(ConditionType).items() if name.isupper()}
     assert every == CONDITIONS | others

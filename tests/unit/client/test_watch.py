@@ -1,4 +1,4 @@
-"""A job is listed, watched, and listed anew; all of it before a deadline."""
+"""A job is listed, watched and listed again, all before a deadline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convoy.client.watch import WATCH_SECONDS, follow
 
 
 class Server:
-    """Answers one script of rounds: what is listed, then what is watched; each may raise."""
+    """An API server with scripted rounds: each lists, then watches, and each may raise."""
 
     namespace = "team"
 

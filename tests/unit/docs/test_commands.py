@@ -1,4 +1,4 @@
-"""Each block of commands in the documentation is played by a test, or it is said why none does."""
+"""A test runs each command block of the documentation, or a list says why none does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_what_is_not_played_is_there_once_and_has_a_reason() -> None:
 def test_blocks_of_commands_are_marked_as_such(page: Path) -> None:
     begins = ("kubectl ", "helm ", "make ", "pip ", "convoy ")
     found = [one for one in blocks(page.read_text()) if one.text.startswith(begins)]
-    if page.name != "cli.md":  # of the command line itself
+    if page.name != "cli.md":  # the generated reference of the command line
         assert [one.line for one in found if not one.runs] == []
 
 
@@ -31,7 +31,7 @@ def test_what_a_tutorial_has_for_reading_alone_has_a_reason(page: Path) -> None:
 
 
 def test_people_are_told_to_say_why_of_a_node() -> None:
-    """Commands in the middle of a sentence are played by nobody."""
+    """No test runs commands in the middle of a sentence."""
     said = re.compile(r"`convoy guard (?:condemn|release|exempt) NODE(?![^`]*--(?:reason|undo))[^`]*`")
     found = {str(page): said.findall(page.read_text()) for page in pages()}
     assert {page: words for page, words in found.items() if words} == {}

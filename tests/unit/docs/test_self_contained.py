@@ -1,4 +1,4 @@
-"""What a page loads from elsewhere is found, and nothing else is."""
+"""The check for external resources in pages finds exactly those that a page loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page shows, held against what commands have said."""
+"""Comparison of the output that a page shows with the real output of commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tutorials: their commands can be taken out and run, and name only what there is."""
+"""Tutorials: tests can extract and run their commands, which use only existing names."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_what_is_no_tutorial_is_refused(page: str, words: str) -> None:
 
 
 def commands(page: Path) -> list[list[str]]:
-    """The words of each command line; of a pipe or a list of commands the first one's."""
+    """Return the words of each command line. Of a pipe or a list, return only the first command."""
     lines = (line for one in blocks(page.read_text()) if one.runs for line in one.text.splitlines())
     return [shlex.split(line, comments=True) for line in lines]
 
@@ -128,7 +128,7 @@ def test_manifests_are_valid_and_those_of_examples_are_as_they_are_there(page: P
     written = [one for one in blocks(page.read_text()) if one.language == "yaml"]
     together = [
         parse(body) for one in written for body in documents(one.text)
-    ]  # a job's Engine may be another file
+    ]  # a job's Engine may be in another file
     for one in written:
         manifests = [parse(body) for body in documents(one.text)]
         assert manifests and not [wrong for two in manifests for wrong in problems(two, together)]
