@@ -11,7 +11,7 @@ from convoy.cli import change
 from convoy.cli.__main__ import app
 from convoy.cli.change import loss
 from convoy.client import Refused
-from convoy.client.steering import refusal
+from convoy.client.job_actions import refusal
 from convoy_crds.trainingjob import TrainingJob
 
 LOCAL = {"tiers": {"local": {}}}

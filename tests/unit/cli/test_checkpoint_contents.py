@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.cli.saved import NOW, SIZE, chunk_of, noise, record_of, shard
+from tests.unit.cli.saved_job import NOW, SIZE, chunk_of, noise, record_of, shard
 
 from convoy.cli.checkpoint import ls, verify
 from convoy.cli.checkpoint.contents import (

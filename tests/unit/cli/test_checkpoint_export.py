@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tests.unit.agents import fault_proxy
-from tests.unit.cli.saved import Bucket, noise
+from tests.unit.cli.saved_job import Bucket, noise
 from torch.distributed.checkpoint import FileSystemReader, state_dict_loader
 
 from convoy.cli.checkpoint import tensors

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 from tests.unit.agents import fault_proxy
-from tests.unit.cli.saved import SIZE, Bucket, chunk_of, job, noise, record_of, shard
+from tests.unit.cli.saved_job import SIZE, Bucket, chunk_of, job, noise, record_of, shard
 from tests.unit.cli.test_checkpoint_contents import contents
 
 from convoy.cli.checkpoint.findings import conclude, count

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 from tests.unit.agents import fault_proxy
-from tests.unit.cli.saved import Bucket, chunk_of, job, noise
+from tests.unit.cli.saved_job import Bucket, chunk_of, job, noise
 
 from convoy_agents.tiercheck.stores.errors import StoreError
 from convoy_agents.tiercheck.stores.part import Part

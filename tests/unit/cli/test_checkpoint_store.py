@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 from tests.unit.agents import fault_proxy
 from tests.unit.agents.stores.test_encoded import Always, numbers
-from tests.unit.cli.saved import Bucket, chunk_of, job, noise, shard
+from tests.unit.cli.saved_job import Bucket, chunk_of, job, noise, shard
 
-from convoy.cli.checkpoint.reach import advice, connect, elsewhere
+from convoy.cli.checkpoint.store_access import advice, connect, elsewhere
 from convoy.client import ApiError, Client, Forbidden, NotFound
 from convoy_agents.tiercheck.stores.store import Store
 from convoy_controllers.checkpoint import records

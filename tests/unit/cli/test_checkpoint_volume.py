@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.saved import Saved, chunk_of, noise, shard
+from tests.unit.cli.saved_job import Saved, chunk_of, noise, shard
 
 from convoy_agents.tiercheck.stores.volume import Volume
 

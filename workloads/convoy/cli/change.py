@@ -9,7 +9,7 @@ import typer
 
 from convoy.cli.cluster import Context, Failure, Name, Namespace, connect
 from convoy.client import Client
-from convoy.client.steering import refusal
+from convoy.client.job_actions import refusal
 from convoy_crds.trainingjob import TrainingJob
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

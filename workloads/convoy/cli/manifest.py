@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from convoy.cli.field_errors import name_error, violation
 from convoy.cli.kubernetes_yaml import load_all
 from convoy.cli.rules import broken_rules, schema_of, without_nulls
-from convoy.cli.words import name_error, violation
 from convoy_controllers.launching.jobs import misfits
 from convoy_controllers.trainingjob.templates import clashes, forbidden_root
 from convoy_crds.engine import Engine

@@ -13,10 +13,10 @@ from pydantic import ValidationError
 
 from convoy.cli import table
 from convoy.cli.cluster import Failure
+from convoy.cli.field_errors import field_path
 from convoy.cli.manifest import NoYaml, documents, parse
 from convoy.cli.rules import broken_rules
 from convoy.cli.sources import STDIN
-from convoy.cli.words import field_path
 from convoy_controllers.simulate.promises import Broken
 from convoy_controllers.simulate.replay import Fate, History, replay
 from convoy_controllers.simulate.replay import table as rows

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from convoy.cli.cluster import Context, Name, Namespace, connect
-from convoy.client.reading import container_of
+from convoy.client.pod_logs import container_of
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.summaries import (
     NOT_RECONCILED,

@@ -9,12 +9,12 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
-from convoy.client import output, steering, waiting
+from convoy.client import job_actions, output, waiting
 from convoy.client.api import Api
 from convoy.client.collection import Writable
 from convoy.client.errors import ApiError, NotFound, Refused, Unreachable, WaitTimeout
-from convoy.client.following import Follower, Seen
-from convoy.client.reading import Tell, log_lines, log_of, one_by_one
+from convoy.client.log_follower import Follower, Seen
+from convoy.client.pod_logs import Tell, log_lines, log_of, one_by_one
 from convoy.client.watch import follow as changes
 from convoy_crds.kind import Kind
 from convoy_crds.terms import LABEL_INDEX, LABEL_JOB
@@ -174,7 +174,7 @@ class TrainingJobs(Writable[TrainingJob]):
         return Seen(logs, here.status.phase in TERMINAL)
 
     def _check(self, name: str, verb: str) -> None:
-        if why := steering.refusal(self.get(name), verb):
+        if why := job_actions.refusal(self.get(name), verb):
             raise Refused(why)
 
 

@@ -12,7 +12,7 @@ import typer
 from convoy.cli.checkpoint.contents import Contents, ends_in_journal, label, newest_base
 from convoy.cli.checkpoint.fetch import place, take
 from convoy.cli.checkpoint.files import fresh, refuse, scratch
-from convoy.cli.checkpoint.reach import (
+from convoy.cli.checkpoint.store_access import (
     OPERATOR,
     Endpoint,
     Folder,

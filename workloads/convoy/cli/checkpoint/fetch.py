@@ -21,7 +21,7 @@ import typer
 from convoy.cli.checkpoint.contents import Contents, chosen, label, passed, refusal
 from convoy.cli.checkpoint.files import clear
 from convoy.cli.checkpoint.progress import moving
-from convoy.cli.checkpoint.reach import Part, asking
+from convoy.cli.checkpoint.store_access import Part, asking
 from convoy.cli.checkpoint.verify import RETRIES
 from convoy.cli.cluster import Failure
 from convoy_controllers.checkpoint.generation import Generation

@@ -13,7 +13,7 @@ from convoy.cli import table
 from convoy.cli.change import Yes
 from convoy.cli.checkpoint.contents import readable
 from convoy.cli.checkpoint.findings import Findings, conclude, count
-from convoy.cli.checkpoint.reach import (
+from convoy.cli.checkpoint.store_access import (
     OPERATOR,
     Endpoint,
     Folder,

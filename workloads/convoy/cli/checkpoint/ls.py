@@ -12,7 +12,7 @@ from rich.text import Text
 
 from convoy.cli import table
 from convoy.cli.checkpoint.contents import Contents, Row, chosen, label, refusal, rows
-from convoy.cli.checkpoint.reach import (
+from convoy.cli.checkpoint.store_access import (
     OPERATOR,
     Endpoint,
     Folder,

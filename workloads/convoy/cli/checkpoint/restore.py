@@ -11,7 +11,7 @@ from convoy.cli import table
 from convoy.cli.checkpoint.contents import label
 from convoy.cli.checkpoint.fetch import take
 from convoy.cli.checkpoint.files import fresh, refuse
-from convoy.cli.checkpoint.reach import (
+from convoy.cli.checkpoint.store_access import (
     OPERATOR,
     Endpoint,
     Folder,

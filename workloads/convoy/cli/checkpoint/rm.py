@@ -8,7 +8,7 @@ import typer
 
 from convoy.cli import table
 from convoy.cli.change import Yes
-from convoy.cli.checkpoint.reach import (
+from convoy.cli.checkpoint.store_access import (
     OPERATOR,
     Endpoint,
     Folder,

@@ -20,7 +20,7 @@ from convoy.cli.checkpoint.contents import (
     told,
 )
 from convoy.cli.checkpoint.progress import moving
-from convoy.cli.checkpoint.reach import (
+from convoy.cli.checkpoint.store_access import (
     OPERATOR,
     Endpoint,
     Folder,

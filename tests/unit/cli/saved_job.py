@@ -16,7 +16,7 @@ from tests.unit.agents.fault_proxy import BUCKET
 from typer.testing import CliRunner, Result
 
 from convoy.cli.__main__ import app
-from convoy.cli.checkpoint import fsck, reach
+from convoy.cli.checkpoint import fsck, store_access
 from convoy.client import ApiError, Forbidden
 from convoy_agents.tiercheck import digest
 from convoy_agents.tiercheck.stores.blobs import Blobs
@@ -120,7 +120,7 @@ class Saved:
         self.store = Store(blobs, "team", "uid-1")
         body = {"metadata": {"name": "s3"}, "spec": {**place, "allowedNamespaces": ["*"]}}
         self.cluster = FakeClient(job(), CheckpointStore.model_validate(body))
-        for module in (reach, fsck):
+        for module in (store_access, fsck):
             monkeypatch.setattr(module, "connect_cluster", lambda *_: self.cluster)
 
     def run(self, *words: str) -> Result:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.client.seam import Seam, stamped
+from convoy.client.log_position import Seam, stamped
 
 
 def shown(*readings: list[int]) -> list[list[int]]:

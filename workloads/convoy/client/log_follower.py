@@ -13,8 +13,8 @@ from queue import Empty, Full, Queue
 from threading import Event, Thread
 
 from convoy.client.errors import ApiError, ConvoyError, Forbidden, Unreachable
-from convoy.client.reading import Log, Tell
-from convoy.client.seam import Seam, stamped
+from convoy.client.log_position import Seam, stamped
+from convoy.client.pod_logs import Log, Tell
 from convoy.client.watch import BUSY
 from convoy_crds.summaries import shorten_list
 

@@ -12,7 +12,7 @@ from threading import Condition, Event
 import pytest
 
 from convoy.client import ApiError, ConvoyError, Forbidden, Refused, Unreachable
-from convoy.client.following import (
+from convoy.client.log_follower import (
     BRIEF_SECONDS,
     END_SECONDS,
     LONGEST_PAUSE_SECONDS,
@@ -23,7 +23,7 @@ from convoy.client.following import (
     Seen,
     unfinished,
 )
-from convoy.client.reading import Log
+from convoy.client.pod_logs import Log
 
 CUT = Unreachable("cut")
 NOT_YET = ApiError("waiting to start", 400)
@@ -196,8 +196,8 @@ def test_a_pod_in_the_place_of_another_is_followed() -> None:
     assert list(lines) == [] and fake_job.notices == []
 
 
-@pytest.mark.parametrize(("fault", "told"), [(CUT, 1), (None, 0)])
-def test_a_log_that_breaks_off_goes_on_where_it_stopped(fault: ConvoyError | None, told: int) -> None:
+@pytest.mark.parametrize(("fault", "notices"), [(CUT, 1), (None, 0)])
+def test_a_log_that_breaks_off_goes_on_where_it_stopped(fault: ConvoyError | None, notices: int) -> None:
     pod = Pod("a")
     fake_job = FakeJob(pod)
     pod.write("0", "1")
@@ -208,7 +208,7 @@ def test_a_log_that_breaks_off_goes_on_where_it_stopped(fault: ConvoyError | Non
     assert [next(lines), next(lines)] == ["0", "1"]
     assert broken.wait(30)
     pod.write("2")
-    assert next(lines) == "2" and len(fake_job.notices) == told
+    assert next(lines) == "2" and len(fake_job.notices) == notices
     fake_job.end()
     assert list(lines) == []
 
@@ -379,7 +379,7 @@ def test_what_is_waited_for_after_the_job_s_end(
 
 
 @pytest.mark.parametrize(
-    ("failures", "lasted", "error", "pause", "told"),
+    ("failures", "lasted", "error", "pause", "notices"),
     [
         (0, 1, None, 3, False),
         (0, 1, CUT, 6, True),
@@ -390,8 +390,8 @@ def test_what_is_waited_for_after_the_job_s_end(
     ],
 )
 def test_how_soon_a_log_is_tried_again_and_whether_that_is_told(
-    failures: int, lasted: float, error: ConvoyError | None, pause: float, told: bool
+    failures: int, lasted: float, error: ConvoyError | None, pause: float, notices: bool
 ) -> None:
     reading = Reading("a", begun_at=100 - lasted, running=True, failures=failures)
-    assert reading.end(error, 100, every=3) is told
+    assert reading.end(error, 100, every=3) is notices
     assert (reading.again, reading.running, reading.clean) == (100 + pause, False, error is None)

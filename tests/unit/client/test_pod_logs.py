@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from convoy.client import ApiError, Forbidden, Unreachable
-from convoy.client.reading import log_of, one_by_one
+from convoy.client.pod_logs import log_of, one_by_one
 
 
 def source(*lines: str, error: Exception | None = None) -> Callable[[], Iterator[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from convoy.client.steering import refusal
+from convoy.client.job_actions import refusal
 from convoy_crds.trainingjob import TrainingJob
 
 
