@@ -135,7 +135,7 @@ async def test_a_store_that_is_away_is_not_taken_for_an_empty_one(
     three = await left_to_the_store(make_host, hub, job, proxy, prefix)
     proxy.inject(fault_proxy.refuse(403, "AccessDenied"))
     monkeypatch.setattr(deciding, "SILENT_NODE_SECONDS", 0.5)
-    monkeypatch.setattr(restoring, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(restoring, "DECISION_SECONDS", 2.0)
     (rank,) = await job.form(2, [(C, three)])
     refused = await rank.restore()
     assert refused["type"] == "failed" and BUCKET in refused["why"] and refused["store"]
@@ -165,12 +165,12 @@ async def test_a_restore_waits_for_the_store_through_many_refusals(
     await two.stop()
     refusals = proxy.inject(fault_proxy.refuse(403, "AccessDenied"))
     monkeypatch.setattr(deciding, "SILENT_NODE_SECONDS", 0.0)
-    monkeypatch.setattr(restoring, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(restoring, "DECISION_SECONDS", 0.5)
     for incarnation in range(2, 22):
         waiting = await job.form(incarnation, [(C, three), (D, four)])
         answers = await asyncio.gather(*(rank.restore() for rank in waiting))
         assert [(one["type"], one["store"]) for one in answers] == [("failed", True)] * 2
-    monkeypatch.setattr(restoring, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(restoring, "DECISION_SECONDS", 60.0)
     last = await job.form(22, [(C, three), (D, four)])
     asked = asyncio.gather(*(rank.restore() for rank in last))
     before = refusals.fired
@@ -252,7 +252,7 @@ async def test_a_shard_that_is_damaged_before_it_is_uploaded_is_told_of_until_th
         await damage(one, "0", Generation(1, 10), chunk * 2**20)
     proxy.heal()
     told = await hub.trouble(A, "NOT_STORED")
-    assert "gen-1-10: chunk " in told and "is damaged; the next generation is sent instead" in told
+    assert "gen-1-10: chunk " in told and "is damaged; the next generation is uploaded instead" in told
     mark = len(hub.messages)
     await saved(ranks, 1, 20, Tier.PEER, Tier.REMOTE)
     await hub.untroubled(A, mark)
@@ -354,7 +354,7 @@ async def test_a_job_that_cannot_begin_with_the_other_one_does_not_begin_at_step
     await send_store(hub, proxy, prefix, one)
     (rank,) = await other.form(1, [(C, one)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(restoring, "PATIENCE_SECONDS", 2.0)
+        patch.setattr(restoring, "DECISION_SECONDS", 2.0)
         for module in (deciding, restoring):
             patch.setattr(module, "ADOPT_SECONDS", 1.0)
         refused = await rank.restore()
@@ -372,7 +372,7 @@ async def test_a_job_does_not_begin_with_the_state_of_another_namespace(
     other = MemoryJob(hub, folder, copies=0, store=use, name="other", namespace="elsewhere")
     (rank,) = await other.form(1, [(C, one)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(restoring, "PATIENCE_SECONDS", 2.0)
+        patch.setattr(restoring, "DECISION_SECONDS", 2.0)
         for module in (deciding, restoring):
             patch.setattr(module, "ADOPT_SECONDS", 1.0)
         refused = await rank.restore()

@@ -55,7 +55,7 @@ def job(hub: FakeHub, folder: Path) -> MemoryJob:
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable encoding, which depends on measured times. Every chunk then has its full size."""
-    monkeypatch.setattr(link, "pays", lambda costs, ahead: False)
+    monkeypatch.setattr(link, "encoding_pays", lambda costs, ahead: False)
 
 
 def target(host: Host, claim: str = CLAIM) -> Path:
