@@ -108,24 +108,24 @@ def type_of(schema: dict[str, Any]) -> str:
 
 def _bounds(schema: dict[str, Any]) -> str:
     """Return the constraints on a value, such as its range and pattern."""
-    said = []
+    bounds = []
     least, most = schema.get("minimum"), schema.get("maximum")
     if least is not None or most is not None:
-        said.append(_between(least, most))
+        bounds.append(_between(least, most))
     for what in ("Length", "Items", "Properties"):
         least, most = schema.get(f"min{what}"), schema.get(f"max{what}")
         if least is not None or most is not None:
             unit = {"Length": "characters", "Items": "items", "Properties": "entries"}[what]
-            said.append(f"{_between(least, most)} {unit}")
+            bounds.append(f"{_between(least, most)} {unit}")
     if "pattern" in schema:
-        said.append(SHAPES.get(schema["pattern"]) or f"<code>{_escaped(schema['pattern'])}</code>")
+        bounds.append(SHAPES.get(schema["pattern"]) or f"<code>{_escaped(schema['pattern'])}</code>")
     if keys := schema.get("x-kubernetes-list-map-keys"):
-        said.append(f"unique by `{keys[0]}`")
+        bounds.append(f"unique by `{keys[0]}`")
     elif schema.get("x-kubernetes-list-type") == "set":
-        said.append("no duplicates")
+        bounds.append("no duplicates")
     if schema.get("x-kubernetes-preserve-unknown-fields"):
-        said.append("other fields pass through")
-    return f", {'; '.join(said)}" if said else ""
+        bounds.append("other fields pass through")
+    return f", {'; '.join(bounds)}" if bounds else ""
 
 
 def _between(least: Any, most: Any) -> str:
@@ -144,7 +144,7 @@ def default_of(schema: dict[str, Any], required: bool) -> str:
 def words(schema: dict[str, Any]) -> str:
     """Return a field's description and the descriptions of its values, on one line."""
     text = " ".join(str(schema.get("description", "")).split())
-    values = [f"`{value}`: {said}" for value, said in enum_docs(schema.get("enum", ())).items()]
+    values = [f"`{value}`: {meaning}" for value, meaning in enum_docs(schema.get("enum", ())).items()]
     return "<br>".join([*([text] if text else []), *values]).replace("|", "&#124;")
 
 
@@ -207,8 +207,8 @@ def _conditions(found: list[ConditionDoc]) -> Iterator[str]:
         yield "|---|---|---|"
         for reason in doc.reasons:
             link = f"../runbooks/conditions/{reason_pages()[reason.name]}.md#{reason.name.lower()}"
-            trouble = "yes" if reason.warning else ""
-            yield f"| [{reason.name}]({link}) | {trouble} | {_escaped(reason.message)} |"
+            warning = "yes" if reason.warning else ""
+            yield f"| [{reason.name}]({link}) | {warning} | {_escaped(reason.message)} |"
         yield ""
 
 

@@ -33,10 +33,10 @@ def growing(step: float) -> str:
     return f"0+{step}x500"
 
 
-def windows(told: float, dropped: float) -> Series:
+def windows(reported: float, dropped: float) -> Series:
     """Return step windows per minute: all of them, and those that were dropped."""
     name = f"convoy_guard_windows{{}}_total{{{{{OPERATOR}}}}}"
-    return {name.format(""): growing(told), name.format("_dropped"): growing(dropped)}
+    return {name.format(""): growing(reported), name.format("_dropped"): growing(dropped)}
 
 
 def goodput(productive: float, lost: float, queue: float = 0.0) -> Series:
@@ -179,7 +179,7 @@ CASES = {
     "ConvoyWatchSilent": Case(
         {f'convoy_watch_heard_timestamp_seconds{{{OPERATOR},resource="pods"}}': "1000x500"},
         {
-            "heard each minute": {
+            "events each minute": {
                 f'convoy_watch_heard_timestamp_seconds{{{OPERATOR},resource="pods"}}': growing(60)
             },
             "not watched": {f'convoy_watch_heard_timestamp_seconds{{{OPERATOR},resource="pods"}}': "0x500"},
@@ -199,7 +199,7 @@ CASES = {
         beside_the_leader("convoy_nodes_silent", "2x500"),
         {
             "none": beside_the_leader("convoy_nodes_silent", "0x500"),
-            "said by who led before": of_a_former_leader("convoy_nodes_silent"),
+            "reported by a former leader": of_a_former_leader("convoy_nodes_silent"),
             "for a restart": beside_the_leader("convoy_nodes_silent", "0x55 2x445"),
         },
         {"instance": "op-1"},
@@ -217,7 +217,7 @@ CASES = {
         beside_the_leader("convoy_agents_silent_alarm", "1x500"),
         {
             "none": beside_the_leader("convoy_agents_silent_alarm", "0x500"),
-            "said by who led before": of_a_former_leader("convoy_agents_silent_alarm"),
+            "reported by a former leader": of_a_former_leader("convoy_agents_silent_alarm"),
         },
         {"instance": "op-1"},
     ),
@@ -260,7 +260,7 @@ CASES = {
                 'convoy_leader{instance="op-2"}': "0x83 1x417",
                 'convoy_jobs{instance="op-2",phase="Failed"}': "0x83 2x417",
             },
-            "another leads before the former is known to be gone": {
+            "two leaders during a change": {
                 f"convoy_leader{{{OPERATOR}}}": "1x90 stale",
                 FAILED: "2x90 stale",
                 'convoy_leader{instance="op-2"}': "_x88 1x400",
@@ -289,7 +289,7 @@ CASES = {
         },
         minutes=400,
     ),
-    "ConvoyCommitsFailing": Case(commits(1, 1), {"few": commits(9, 1), "none is asked for": commits(0, 0)}),
+    "ConvoyCommitsFailing": Case(commits(1, 1), {"few": commits(9, 1), "none is requested": commits(0, 0)}),
     "ConvoyCheckpointsLost": Case(
         {f'convoy_agent_checkpoint_restores_total{{{AGENT},outcome="lost"}}': "0x30 1x470"},
         {"found": {f'convoy_agent_checkpoint_restores_total{{{AGENT},outcome="found"}}': "0x30 1x470"}},
@@ -308,7 +308,7 @@ CASES = {
         beside_the_leader("convoy_guard_breakers_open", "1x500"),
         {
             "closed": beside_the_leader("convoy_guard_breakers_open", "0x500"),
-            "said by who led before": of_a_former_leader("convoy_guard_breakers_open"),
+            "reported by a former leader": of_a_former_leader("convoy_guard_breakers_open"),
         },
         {"instance": "op-1"},
     ),
@@ -316,6 +316,6 @@ CASES = {
         canaries("Missed"), {"detected": canaries("Detected"), "no peers": canaries("Untested")}
     ),
     "ConvoyGuardWindowsDropped": Case(
-        windows(60, 12), {"few": windows(60, 3), "nothing is told": windows(0, 0)}
+        windows(60, 12), {"few": windows(60, 3), "none is reported": windows(0, 0)}
     ),
 }

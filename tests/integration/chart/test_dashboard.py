@@ -85,8 +85,8 @@ def test_it_reads_and_asks_and_can_do_nothing_else(helm: Path, logs: bool) -> No
     may = {(verb, one) for rule in rules for one in rule["resources"] for verb in rule["verbs"]}
     kinds = {kind.plural for kind in KINDS} | {"nodes", "pods", "events"}
     read = {(verb, kind) for kind in kinds for verb in ("list", "watch")} - {("watch", "events")}
-    asked = {("create", "tokenreviews"), ("create", "subjectaccessreviews")}
-    assert may == read | asked | {("get", "guardpolicies")} | ({("get", "pods/log")} if logs else set())
+    reviews = {("create", "tokenreviews"), ("create", "subjectaccessreviews")}
+    assert may == read | reviews | {("get", "guardpolicies")} | ({("get", "pods/log")} if logs else set())
     named = [(rule["verbs"], rule["resources"]) for rule in rules if rule.get("resourceNames") == ["default"]]
     assert named == [(["get"], ["guardpolicies"])]
     assert not [

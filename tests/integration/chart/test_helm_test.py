@@ -110,10 +110,10 @@ def test_the_rights_of_the_chart_are_enough_and_nothing_is_left(
     )  # fmt: skip
     try:
         play_operator(control_plane, namespace, program, status)
-        _, said = program.communicate(timeout=40)
+        _, stderr = program.communicate(timeout=40)
     finally:
         program.kill()
-    assert (program.returncode, words in said) == (code, True), said
+    assert (program.returncode, words in stderr) == (code, True), stderr
     path = f"/apis/convoy.dev/v1alpha1/namespaces/{namespace}/trainingjobs"
     assert control_plane.request("GET", path)["items"] == []
 

@@ -114,8 +114,8 @@ def test_an_alert_fires_when_it_should_and_not_else(alert: str, tmp_path: Path) 
     tests.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": [fires, *quiet]}))
     promtool("test", "rules", tests)
     # A label that the alert does not have would leave a gap in its text.
-    said = set(re.findall(r"\$labels\.(\w+)", json.dumps(ALERTS[alert]["annotations"])))
-    assert said <= set(labels) | {"node"}  # the ServiceMonitor adds it
+    used_labels = set(re.findall(r"\$labels\.(\w+)", json.dumps(ALERTS[alert]["annotations"])))
+    assert used_labels <= set(labels) | {"node"}  # the ServiceMonitor adds it
 
 
 @pytest.mark.parametrize("alert", sorted(ALERTS))

@@ -157,12 +157,12 @@ def test_an_ingress_controller_opens_pages_unless_others_alone_are_named(helm: P
 
 def test_where_the_api_server_dns_and_stores_are_can_be_told(helm: Path) -> None:
     block, dns, store = "10.0.0.1/32", {"namespaceSelector": {}}, {"ipBlock": {"cidr": "192.0.2.0/24"}}
-    told = {
+    values = {
         "apiServer": {"cidrs": [block], "ports": [8443]},
         "dns": {"to": [dns], "ports": [53, 5353]},
         "stores": {"to": [store], "ports": [9000, 9001]},
     }
-    egress = policy(render(helm, ON, values={"networkPolicies": told}), "convoy-agent")["egress"]
+    egress = policy(render(helm, ON, values={"networkPolicies": values}), "convoy-agent")["egress"]
     assert egress[0]["to"] == [dns]
     assert [(port["protocol"], port["port"]) for port in egress[0]["ports"]] == [
         ("UDP", 53), ("TCP", 53), ("UDP", 5353), ("TCP", 5353),

@@ -183,7 +183,7 @@ def test_what_the_agent_is_given_of_its_node_is_said_beside_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said", "unsaid"),
+    ("settings", "present", "absent"),
     [
         (
             (),
@@ -261,15 +261,19 @@ def test_what_the_agent_is_given_of_its_node_is_said_beside_it() -> None:
     ],
 )
 def test_helm_says_what_is_next(
-    control_plane: Any, helm: Path, settings: tuple[str, ...], said: tuple[str, ...], unsaid: tuple[str, ...]
+    control_plane: Any,
+    helm: Path,
+    settings: tuple[str, ...],
+    present: tuple[str, ...],
+    absent: tuple[str, ...],
 ) -> None:
     command = [helm, "install", "convoy", CHART, f"--namespace={NAMESPACE}", "--dry-run=client"]
     command += ["--set=crds.enabled=false"]  # the fixture has installed them
     environment = {"KUBECONFIG": str(control_plane.kubeconfig())}
     text = run([*command, *(f"--set={one}" for one in settings)], deadline=60, env=environment)
     notes = text.partition("\nNOTES:\n")[2]
-    assert [words for words in said if words not in notes] == []
-    assert [words for words in unsaid if words in notes] == []
+    assert [words for words in present if words not in notes] == []
+    assert [words for words in absent if words in notes] == []
 
 
 @pytest.mark.parametrize(

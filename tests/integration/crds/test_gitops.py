@@ -177,8 +177,8 @@ def test_a_file_applied_by_every_way_changes_nothing(
 ) -> None:
     applied = repository(manifests)
     applied.kubectl("apply")
-    said = applied.kubectl("apply").splitlines()
-    assert [line for line in said if not line.endswith(" unchanged")] == []
+    output = applied.kubectl("apply").splitlines()
+    assert [line for line in output if not line.endswith(" unchanged")] == []
     for options in (SERVER, ARGO, ()):
         applied.kubectl("apply", *options)
         applied.nothing_left_to_apply(*options)

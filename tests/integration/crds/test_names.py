@@ -72,5 +72,5 @@ def test_what_has_a_name_can_be_named(control_plane: Any, namespace: str, name: 
     kept["metadata"]["name"] = name
     control_plane.request("POST", STORES + "?dryRun=All", kept)
     tiers = {"local": {}, "remote": {"store": name}}
-    asked = body(engine={"name": name}, checkpoint={"tiers": tiers, "resumeFrom": {"job": name}})
-    control_plane.request("POST", path(namespace) + STRICT, asked)
+    given = body(engine={"name": name}, checkpoint={"tiers": tiers, "resumeFrom": {"job": name}})
+    control_plane.request("POST", path(namespace) + STRICT, given)

@@ -221,8 +221,8 @@ def test_a_status_write_cannot_change_the_spec(control_plane: Any, namespace: st
 
 
 def test_a_remote_tier_has_its_defaults(control_plane: Any, namespace: str) -> None:
-    asked = body(checkpoint={"tiers": {"local": {}, "remote": {"store": "s"}}})
-    stored = control_plane.request("POST", path(namespace) + STRICT, asked)
+    given = body(checkpoint={"tiers": {"local": {}, "remote": {"store": "s"}}})
+    stored = control_plane.request("POST", path(namespace) + STRICT, given)
     assert stored["spec"]["checkpoint"]["tiers"]["remote"] == {
         "store": "s",
         "every": "10m",
@@ -230,13 +230,13 @@ def test_a_remote_tier_has_its_defaults(control_plane: Any, namespace: str) -> N
         "keepEverySteps": 0,
     }
     read = TrainingJob.model_validate(stored).to_dict()["spec"]
-    assert read == TrainingJob.model_validate(asked).to_dict()["spec"]
+    assert read == TrainingJob.model_validate(given).to_dict()["spec"]
 
 
-@pytest.mark.parametrize("asked", [store(), on_volume()], ids=["s3", "volume"])
-def test_a_store_has_the_models_defaults(control_plane: Any, asked: dict[str, Any]) -> None:
-    stored = control_plane.request("POST", STORES + STRICT, asked)
-    assert stored["spec"] == CheckpointStore.model_validate(asked).to_dict()["spec"]
+@pytest.mark.parametrize("given", [store(), on_volume()], ids=["s3", "volume"])
+def test_a_store_has_the_models_defaults(control_plane: Any, given: dict[str, Any]) -> None:
+    stored = control_plane.request("POST", STORES + STRICT, given)
+    assert stored["spec"] == CheckpointStore.model_validate(given).to_dict()["spec"]
 
 
 BOTH, NEITHER = store(), store()

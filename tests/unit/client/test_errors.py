@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from convoy.client import errors
-from convoy.client.errors import FieldError, Invalid, explained
+from convoy.client.errors import FieldError, Invalid, error_of
 
 
 def body(message: str = "", reason: str = "", causes: Any = None) -> str:
@@ -31,7 +31,7 @@ def body(message: str = "", reason: str = "", causes: Any = None) -> str:
     ],
 )
 def test_errors_are_told_apart(status: int, text: Any, kind: type[Exception], words: str) -> None:
-    found = explained(status, "Why", text)
+    found = error_of(status, "Why", text)
     assert (type(found), str(found), found.status) == (kind, words, status)
 
 
@@ -40,7 +40,7 @@ def test_what_is_invalid_names_its_fields() -> None:
         {"field": "spec.roles[0].replicas", "message": "must be at least 1"},
         {"field": "<nil>", "message": "of all"},
     ]
-    found = explained(422, "", body("bad", "Invalid", causes))
+    found = error_of(422, "", body("bad", "Invalid", causes))
     assert isinstance(found, Invalid)
     assert found.fields == (
         FieldError("spec.roles[0].replicas", "must be at least 1"), FieldError("", "of all")
@@ -50,6 +50,6 @@ def test_what_is_invalid_names_its_fields() -> None:
 
 def test_fields_that_there_are_not_are_named() -> None:
     text = 'strict decoding error: unknown field "spec.rolls", duplicate field "spec.engine"'
-    found = explained(400, "", body(text, "BadRequest"))
+    found = error_of(400, "", body(text, "BadRequest"))
     assert isinstance(found, Invalid) and found.status == 400
     assert [str(one) for one in found.fields] == ["spec.rolls: unknown field", "spec.engine: duplicate field"]

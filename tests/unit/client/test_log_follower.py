@@ -13,17 +13,17 @@ import pytest
 
 from convoy.client import ApiError, ConvoyError, Forbidden, Refused, Unreachable
 from convoy.client.log_follower import (
-    BRIEF_SECONDS,
-    END_SECONDS,
-    LONGEST_PAUSE_SECONDS,
-    MAX_WAITING,
+    BROKE_OFF_SECONDS,
+    DRAIN_SECONDS,
+    MAX_RETRY_SECONDS,
     OUTAGE_SECONDS,
-    Follower,
-    Reading,
-    Seen,
-    unfinished,
+    QUEUE_LINES,
+    LogFollower,
+    PodLogs,
+    ReadState,
+    is_unfinished,
 )
-from convoy.client.pod_logs import Log
+from convoy.client.pod_logs import PodLog
 
 CUT = Unreachable("cut")
 NOT_YET = ApiError("waiting to start", 400)
@@ -32,9 +32,9 @@ NOT_YET = ApiError("waiting to start", 400)
 class Pod:
     """A pod whose log the test writes. Each reading returns the log from its first line."""
 
-    def __init__(self, name: str, uid: str = "", begun: bool = True) -> None:
+    def __init__(self, name: str, uid: str = "", started: bool = True) -> None:
         self.name, self.uid = name, uid or name
-        self.begun, self.ended, self.left = begun, False, 0
+        self.started, self.ended, self.left = started, False, 0
         self._lines: list[str] = []
         self._faults: deque[ConvoyError | None] = deque()
         self._changed = Condition()
@@ -101,21 +101,21 @@ class FakeJob:
         """Seconds by which the clock is ahead, and by which each scan advances it."""
         self.on_notify: Callable[[str], object] = lambda _: None
 
-    def scan(self) -> Seen:
+    def scan(self) -> PodLogs:
         self.ahead += self.step
         if self.turns:
             self.turns.popleft()()
         if self.errors and (error := self.errors.popleft()):
             raise error
-        logs = tuple(Log(pod.uid, pod.name, pod.begun, pod.ended, pod.read) for pod in self.pods)
-        return Seen(logs, self.job_ended)
+        logs = tuple(PodLog(pod.uid, pod.name, pod.started, pod.ended, pod.read) for pod in self.pods)
+        return PodLogs(logs, self.job_ended)
 
     def notify(self, sentence: str) -> None:
         self.notices.append(sentence)
         self.on_notify(sentence)
 
     def lines(self) -> Generator[str, None, None]:
-        return Follower(self.scan, self.notify, lambda: time.monotonic() + self.ahead, every=0.01).lines()
+        return LogFollower(self.scan, self.notify, lambda: time.monotonic() + self.ahead, every=0.01).lines()
 
     def end(self) -> None:
         for pod in self.pods:
@@ -125,7 +125,7 @@ class FakeJob:
 
 def test_logs_come_together_and_each_in_its_own_order() -> None:
     pods = [Pod("a"), Pod("b")]
-    texts = {pod.name: [f"{pod.name}{number}" for number in range(2 * MAX_WAITING)] for pod in pods}
+    texts = {pod.name: [f"{pod.name}{number}" for number in range(2 * QUEUE_LINES)] for pod in pods}
     for pod in pods:
         pod.write(*texts[pod.name])
     fake_job = FakeJob(*pods)
@@ -137,13 +137,13 @@ def test_logs_come_together_and_each_in_its_own_order() -> None:
 
 
 def test_a_pod_that_waits_to_start_is_told_of_once_and_read_from_its_first_line() -> None:
-    runs, waits = Pod("a"), Pod("b", begun=False)
+    runs, waits = Pod("a"), Pod("b", started=False)
     fake_job = FakeJob(runs, waits)
     runs.write("a0")
     waits.write("b0", "b1")
 
     def start() -> None:
-        waits.begun = True
+        waits.started = True
 
     fake_job.turns += [lambda: None, lambda: None, lambda: None, start]
     lines = fake_job.lines()
@@ -264,10 +264,10 @@ def test_a_container_that_runs_on_after_its_job_is_left_in_time() -> None:
     pod.write("0")
     lines = fake_job.lines()
     assert next(lines) == "0"
-    fake_job.job_ended, fake_job.step = True, END_SECONDS / 10
+    fake_job.job_ended, fake_job.step = True, DRAIN_SECONDS / 10
     assert list(lines) == []
-    assert fake_job.notices == [f"not read to the end {END_SECONDS:g} s after the job's: a"]
-    assert END_SECONDS <= fake_job.ahead < 2 * END_SECONDS
+    assert fake_job.notices == [f"not read to the end {DRAIN_SECONDS:g} s after the job's: a"]
+    assert DRAIN_SECONDS <= fake_job.ahead < 2 * DRAIN_SECONDS
 
 
 def test_a_server_that_is_away_for_a_while_is_asked_again() -> None:
@@ -310,15 +310,15 @@ def test_a_reader_that_breaks_down_is_no_end_of_the_log() -> None:
         raise AttributeError("odd")
         yield ""
 
-    seen = Seen((Log("u", "a", True, True, broken),), True)
+    seen = PodLogs((PodLog("u", "a", True, True, broken),), True)
     with pytest.raises(ConvoyError, match="odd"):
-        next(Follower(lambda: seen, print, every=0.01).lines())
+        next(LogFollower(lambda: seen, print, every=0.01).lines())
 
 
 def test_who_stops_listening_ends_the_readers() -> None:
     pod = Pod("a")
     fake_job = FakeJob(pod)
-    pod.write(*["more"] * 3 * MAX_WAITING)
+    pod.write(*["more"] * 3 * QUEUE_LINES)
     lines = fake_job.lines()
     left = Event()
     pod.after = lambda _: left.set()
@@ -327,35 +327,35 @@ def test_who_stops_listening_ends_the_readers() -> None:
     assert left.wait(30)
 
 
-LOG = Log("u", "a", True, False, partial(iter, ()))
-OVER = Log("u", "a", True, True, LOG.read)
-WAITS = Log("u", "a", False, False, LOG.read)
+LOG = PodLog("u", "a", True, False, partial(iter, ()))
+OVER = PodLog("u", "a", True, True, LOG.read)
+WAITS = PodLog("u", "a", False, False, LOG.read)
 
 
 @pytest.mark.parametrize(
     ("log", "reading", "job_ended", "due", "settled"),
     [
-        (WAITS, Reading("a"), False, False, True),
-        (LOG, Reading("a"), False, True, False),
-        (LOG, Reading("a", running=True), True, False, False),
-        (LOG, Reading("a", again=11), False, False, False),
-        (LOG, Reading("a", again=11), True, True, False),
-        (LOG, Reading("a", clean=True), False, True, False),
-        (OVER, Reading("a", clean=True), False, False, True),
-        (OVER, Reading("a", error=CUT), False, True, False),
-        (OVER, Reading("a", error=CUT, last=True), True, False, True),
-        (OVER, Reading("a", running=True, last=True), True, False, False),
+        (WAITS, ReadState("a"), False, False, True),
+        (LOG, ReadState("a"), False, True, False),
+        (LOG, ReadState("a", running=True), True, False, False),
+        (LOG, ReadState("a", retry_at=11), False, False, False),
+        (LOG, ReadState("a", retry_at=11), True, True, False),
+        (LOG, ReadState("a", clean=True), False, True, False),
+        (OVER, ReadState("a", clean=True), False, False, True),
+        (OVER, ReadState("a", error=CUT), False, True, False),
+        (OVER, ReadState("a", error=CUT, last=True), True, False, True),
+        (OVER, ReadState("a", running=True, last=True), True, False, False),
     ],
 )
 def test_when_a_log_is_read_and_when_it_is_done(
-    log: Log, reading: Reading, job_ended: bool, due: bool, settled: bool
+    log: PodLog, reading: ReadState, job_ended: bool, due: bool, settled: bool
 ) -> None:
     assert (reading.due(log, 10, job_ended), reading.settled(log)) == (due, settled)
 
 
-RUNS = Reading("a", running=True)
-DONE = Reading("a", clean=True)
-FAILED = Reading("a", error=CUT)
+RUNS = ReadState("a", running=True)
+DONE = ReadState("a", clean=True)
+FAILED = ReadState("a", error=CUT)
 
 
 @pytest.mark.parametrize(
@@ -372,9 +372,9 @@ FAILED = Reading("a", error=CUT)
     ],
 )
 def test_what_is_waited_for_after_the_job_s_end(
-    logs: tuple[Log, ...], readings: dict[str, Reading], at_first: bool, late: bool
+    logs: tuple[PodLog, ...], readings: dict[str, ReadState], at_first: bool, late: bool
 ) -> None:
-    found = [unfinished(logs, readings, late=is_late) for is_late in (False, True)]
+    found = [is_unfinished(logs, readings, late=is_late) for is_late in (False, True)]
     assert found == [at_first, late]
 
 
@@ -384,14 +384,14 @@ def test_what_is_waited_for_after_the_job_s_end(
         (0, 1, None, 3, False),
         (0, 1, CUT, 6, True),
         (1, 1, CUT, 12, False),
-        (10_000, 1, CUT, LONGEST_PAUSE_SECONDS, False),
+        (10_000, 1, CUT, MAX_RETRY_SECONDS, False),
         (5, 1, None, 3, False),
-        (0, BRIEF_SECONDS, CUT, 3, False),
+        (0, BROKE_OFF_SECONDS, CUT, 3, False),
     ],
 )
 def test_how_soon_a_log_is_tried_again_and_whether_that_is_told(
     failures: int, lasted: float, error: ConvoyError | None, pause: float, notices: bool
 ) -> None:
-    reading = Reading("a", begun_at=100 - lasted, running=True, failures=failures)
+    reading = ReadState("a", started_at=100 - lasted, running=True, failures=failures)
     assert reading.end(error, 100, every=3) is notices
-    assert (reading.again, reading.running, reading.clean) == (100 + pause, False, error is None)
+    assert (reading.retry_at, reading.running, reading.clean) == (100 + pause, False, error is None)

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy.client.log_position import Seam, stamped
+from convoy.client.log_position import LogPosition, split_timestamp
 
 
 def shown(*readings: list[int]) -> list[list[int]]:
     """Return the lines of each reading that are shown. A line is named by its time."""
-    seam = Seam()
+    position = LogPosition()
     found: list[list[int]] = []
     for times in readings:
-        seam.begin()
-        found.append([at for at in times if seam.fresh(at)])
+        position.rewind()
+        found.append([at for at in times if position.is_new(at)])
     return found
 
 
@@ -30,7 +30,7 @@ def shown(*readings: list[int]) -> list[list[int]]:
         ([[7, 8, 3, 4, 4, 9]], [[7, 8, 3, 4, 4, 9]]),
         ([[1, 2], [1, 2, 3, 1, 2]], [[1, 2], [3, 1, 2]]),
         ([[7, 8, 3], [7, 8, 3, 4], [7, 8, 3, 4, 5]], [[7, 8, 3], [4], [5]]),
-        # Equal times at the seam.
+        # Equal times at the position.
         ([[1, 2], [1, 2, 2, 2]], [[1, 2], [2, 2]]),
         ([[1, 2, 2], [1, 2, 2, 2, 3]], [[1, 2, 2], [2, 3]]),
         ([[2], [2, 2], [2, 2, 2]], [[2], [2], [2]]),
@@ -95,7 +95,7 @@ def test_a_log_that_is_rotated_shows_what_it_still_has_once(
     ],
 )
 def test_lines_lose_their_times(line: str, expected: tuple[int | None, str]) -> None:
-    assert stamped(line) == expected
+    assert split_timestamp(line) == expected
 
 
 @given(
@@ -114,4 +114,4 @@ def test_a_time_is_read_to_the_nanosecond_whatever_its_offset(
     )
     stamp = local.isoformat()
     part = f".{fraction:09}"[: digits + 1] if digits else ""
-    assert stamped(f"{stamp[:19]}{part}{stamp[19:]} {text}") == (at, text)
+    assert split_timestamp(f"{stamp[:19]}{part}{stamp[19:]} {text}") == (at, text)

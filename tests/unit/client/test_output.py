@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from convoy.client.output import awaited, chosen, holding, no_pods, refusal
+from convoy.client.output import expects_pods, no_pods_reason, refusal, select_lines, slots_of_rank
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import Phase
 
@@ -34,7 +34,7 @@ def job(incarnation: int, suspend: bool = False) -> TrainingJob:
 def test_lines_are_told_apart_by_rank_and_incarnation(
     rank: int | None, incarnation: int | None, shown: list[str]
 ) -> None:
-    assert list(chosen(LINES, rank, incarnation)) == shown
+    assert list(select_lines(LINES, rank, incarnation)) == shown
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_what_never_was_is_refused(
 
 
 def test_why_there_are_no_logs() -> None:
-    assert "is suspended: its logs went with its pods" in no_pods(job(1, suspend=True))
-    assert "`convoy why job`" in no_pods(job(1))
+    assert "is suspended: its logs went with its pods" in no_pods_reason(job(1, suspend=True))
+    assert "`convoy why job`" in no_pods_reason(job(1))
 
 
 def shrunk(fewest: int | None = 1) -> TrainingJob:
@@ -101,7 +101,7 @@ def shrunk(fewest: int | None = 1) -> TrainingJob:
 def test_only_pods_that_may_have_the_rank_are_read(
     about: TrainingJob, rank: int | None, incarnation: int | None, pods: list[str]
 ) -> None:
-    assert [slot.pod for slot in holding(about, rank, incarnation)] == [f"job-{pod}" for pod in pods]
+    assert [slot.pod for slot in slots_of_rank(about, rank, incarnation)] == [f"job-{pod}" for pod in pods]
 
 
 @pytest.mark.parametrize(
@@ -127,4 +127,4 @@ def test_a_rank_that_the_pods_there_are_do_not_have_is_refused(
 def test_pods_come_by_themselves_while_a_job_means_to_run(phase: str, suspend: bool, come: bool) -> None:
     about = job(1, suspend)
     about.status.phase = Phase(phase) if phase else None
-    assert awaited(about) is come
+    assert expects_pods(about) is come

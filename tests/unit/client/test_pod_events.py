@@ -15,13 +15,13 @@ class Server(Api):
     """An API server that responds with `pages` and records the requests."""
 
     def __init__(self, pages: list[list[str]]) -> None:
-        self.namespace, self.asked = "team", list[dict[str, Any]]()
+        self.namespace, self.requests = "team", list[dict[str, Any]]()
         self.core = SimpleNamespace(list_namespaced_event="list")
         self._pages = pages
 
     def call(self, verb: Any, *arguments: Any, **options: Any) -> Any:
         assert (verb, arguments) == ("list", ("team",))
-        self.asked.append(options)
+        self.requests.append(options)
         number = int(options.get("_continue", 0))
         events = [SimpleNamespace(involved_object=SimpleNamespace(uid=uid)) for uid in self._pages[number]]
         further = str(number + 1) if number + 1 < len(self._pages) else None
@@ -43,6 +43,6 @@ def test_events_are_read_in_pages_up_to_a_bound(
     server = Server(pages)
     events, all_read = TrainingJobs(server).pod_events()
     assert ({uid: len(of) for uid, of in events.items()}, all_read) == (found, whole)
-    assert len(server.asked) == requests
-    assert all(one["limit"] == EVENTS_PAGE for one in server.asked)
-    assert all(one["field_selector"] == "involvedObject.kind=Pod" for one in server.asked)
+    assert len(server.requests) == requests
+    assert all(one["limit"] == EVENTS_PAGE for one in server.requests)
+    assert all(one["field_selector"] == "involvedObject.kind=Pod" for one in server.requests)

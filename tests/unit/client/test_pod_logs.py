@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from convoy.client import ApiError, Forbidden, Unreachable
-from convoy.client.pod_logs import log_of, one_by_one
+from convoy.client.pod_logs import pod_log, read_in_turn
 
 
 def source(*lines: str, error: Exception | None = None) -> Callable[[], Iterator[str]]:
@@ -26,7 +26,7 @@ A_IS_CUT, C_IS_BUSY = "the log of a could not be read: cut", "the log of c could
 
 
 @pytest.mark.parametrize(
-    ("sources", "read", "raised", "told"),
+    ("sources", "read", "raised", "reported"),
     [
         ({"a": source("1"), "b": source("2")}, ["1", "2"], None, []),
         ({"a": source("1", error=CUT), "b": source("2")}, ["1", "2"], CUT, [A_IS_CUT]),
@@ -40,34 +40,34 @@ A_IS_CUT, C_IS_BUSY = "the log of a could not be read: cut", "the log of c could
     ],
 )
 def test_all_are_read_and_the_first_error_is_raised_after_them(
-    sources: Any, read: list[str], raised: Exception | None, told: list[str]
+    sources: Any, read: list[str], raised: Exception | None, reported: list[str]
 ) -> None:
     found: list[str] = []
-    said: list[str] = []
+    notices: list[str] = []
     error: Exception | None = None
     try:
-        for line in one_by_one(sources, said.append):
+        for line in read_in_turn(sources, notices.append):
             found.append(line)
     except (Unreachable, ApiError) as caught:
         error = caught
-    assert (found, error, said) == (read, raised, told)
+    assert (found, error, notices) == (read, raised, reported)
 
 
 def test_a_failure_is_told_before_the_next_log_is_read() -> None:
-    said: list[str] = []
-    lines = one_by_one({"a": source(error=CUT), "b": source("2")}, said.append)
-    assert (next(lines), said) == ("2", [A_IS_CUT])
+    notices: list[str] = []
+    lines = read_in_turn({"a": source(error=CUT), "b": source("2")}, notices.append)
+    assert (next(lines), notices) == ("2", [A_IS_CUT])
 
 
 def test_who_may_read_no_logs_is_told_once() -> None:
-    said: list[str] = []
+    notices: list[str] = []
     with pytest.raises(Forbidden, match="you may not"):
-        next(one_by_one({"a": source(error=Forbidden("you may not")), "b": source("2")}, said.append))
-    assert said == []
+        next(read_in_turn({"a": source(error=Forbidden("you may not")), "b": source("2")}, notices.append))
+    assert notices == []
 
 
 @pytest.mark.parametrize(
-    ("states", "begun", "ended"),
+    ("states", "started", "ended"),
     [
         (None, False, False),
         ({"worker": "waiting"}, False, False),
@@ -78,7 +78,7 @@ def test_who_may_read_no_logs_is_told_once() -> None:
     ],
 )
 def test_a_log_begins_and_ends_with_the_container_of_the_ranks(
-    states: dict[str, str] | None, begun: bool, ended: bool
+    states: dict[str, str] | None, started: bool, ended: bool
 ) -> None:
     def state(given: str) -> Any:
         return SimpleNamespace(**{kind: kind == given or None for kind in ("running", "terminated")})
@@ -90,5 +90,5 @@ def test_a_log_begins_and_ends_with_the_container_of_the_ranks(
         status=SimpleNamespace(container_statuses=statuses),
     )
     nobody: Any = None
-    found = log_of(nobody, pod)
-    assert (found.uid, found.name, found.begun, found.ended) == ("u", "p", begun, ended)
+    found = pod_log(nobody, pod)
+    assert (found.uid, found.name, found.started, found.ended) == ("u", "p", started, ended)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from convoy.client.errors import JobEnded, JobFailed
-from convoy.client.waiting import CONDITIONS, known, reached, standing
+from convoy.client.waiting import CONDITIONS, check_target, describe, has_reached
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TrainingJob
 
@@ -51,7 +51,7 @@ def job(
     ],
 )
 def test_a_phase_or_a_condition_is_waited_for(about: TrainingJob, until: str, answer: bool) -> None:
-    assert reached(about, until) is answer
+    assert has_reached(about, until) is answer
 
 
 def test_a_job_that_fails_says_why_in_full() -> None:
@@ -60,26 +60,26 @@ def test_a_job_that_fails_says_why_in_full() -> None:
         reason="RepeatedError", message="all ...",
     )  # fmt: skip
     with pytest.raises(JobFailed, match=r"^job failed: RepeatedError: all of it$") as raised:
-        reached(about, "Complete")
+        has_reached(about, "Complete")
     assert (raised.value.reason, raised.value.message) == ("RepeatedError", "all of it")
     assert raised.value.job is about
 
 
 def test_a_job_without_the_condition_fails_with_the_words_of_its_status() -> None:
     with pytest.raises(JobFailed, match="InvalidSpec: cut"):
-        reached(job("Failed", reason="InvalidSpec", message="cut"), "Running")
+        has_reached(job("Failed", reason="InvalidSpec", message="cut"), "Running")
 
 
 def test_a_job_that_is_over_will_not_run() -> None:
     with pytest.raises(JobEnded, match=r"job has ended \(Succeeded\) and will not be Running") as raised:
-        reached(job("Succeeded", condition("Complete")), "Running")
+        has_reached(job("Succeeded", condition("Complete")), "Running")
     assert not isinstance(raised.value, JobFailed)
 
 
 @pytest.mark.parametrize(("until", "words"), [("Completed", "did you mean 'Complete'"), ("x", "neither")])
 def test_what_there_is_not_is_refused(until: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        known(until)
+        check_target(until)
 
 
 def test_every_condition_of_a_job_may_be_waited_for() -> None:
@@ -88,7 +88,7 @@ def test_every_condition_of_a_job_may_be_waited_for() -> None:
     every = {value for name, value in vars(ConditionType).items() if name.isupper()}
     assert every == CONDITIONS | others
     for one in CONDITIONS:
-        known(one)
+        check_target(one)
 
 
 @pytest.mark.parametrize(
@@ -104,4 +104,4 @@ def test_every_condition_of_a_job_may_be_waited_for() -> None:
     ],
 )
 def test_where_a_job_stands_is_said(about: TrainingJob | None, words: str) -> None:
-    assert standing(about) == words
+    assert describe(about) == words

@@ -12,7 +12,7 @@ import pytest
 from convoy.client import training_jobs
 from convoy.client.errors import ApiError, Forbidden, Unreachable, WaitTimeout
 from convoy.client.training_jobs import TrainingJobs
-from convoy.client.watch import WATCH_SECONDS, follow
+from convoy.client.watch import WATCH_SECONDS, watch_object
 
 
 class Server:
@@ -23,7 +23,7 @@ class Server:
     def __init__(self, *rounds: tuple[Any, list[Any]]) -> None:
         self.rounds = list(rounds)
         self.now = 0.0
-        self.asked: list[float] = []
+        self.timeouts: list[float] = []
         self.paused: list[float] = []
         self.custom = SimpleNamespace(list_namespaced_custom_object=None)
 
@@ -35,7 +35,7 @@ class Server:
         return {"items": [listed] if listed else [], "metadata": {"resourceVersion": "7"}}
 
     def lines(self, *_: Any, timeout_seconds: int, **__: Any) -> Iterator[bytes]:
-        self.asked.append(timeout_seconds)
+        self.timeouts.append(timeout_seconds)
         _, events = self.rounds.pop(0)
         for one in events:
             if isinstance(one, Exception):
@@ -50,35 +50,37 @@ class Server:
         self.paused.append(seconds)
         self.now += seconds
 
-    def follow(self, seconds: float) -> list[Any]:
+    def watch(self, seconds: float) -> list[Any]:
         api: Any = self
-        return list(follow(api, "trainingjobs", "job", seconds, clock=lambda: self.now, pause=self.pause))
+        return list(
+            watch_object(api, "trainingjobs", "job", seconds, clock=lambda: self.now, pause=self.pause)
+        )
 
 
 def test_a_watch_that_ends_is_begun_anew_until_the_deadline() -> None:
     server = Server((1, [("MODIFIED", 2), 240.0]), (3, [("DELETED", 3), 240.0]), (None, [20.0]))
-    assert server.follow(500) == [1, 2, 3, None, None]
-    assert server.asked == [WATCH_SECONDS, WATCH_SECONDS, 20]
+    assert server.watch(500) == [1, 2, 3, None, None]
+    assert server.timeouts == [WATCH_SECONDS, WATCH_SECONDS, 20]
     assert server.paused == []
 
 
 def test_what_breaks_off_and_what_is_too_old_is_listed_anew() -> None:
     gone = ("ERROR", {"code": 410, "message": "too old"})
     server = Server((1, [0.4, Unreachable("cut")]), (2, [gone]), (3, [10.0]))
-    assert server.follow(10) == [1, 2, 3]
-    assert server.paused == [pytest.approx(0.6), 1.0], "it is not begun anew in a rush"
+    assert server.watch(10) == [1, 2, 3]
+    assert server.paused == [pytest.approx(0.6), 1.0], "it is not started anew in a rush"
 
 
 def test_an_error_in_a_watch_is_final() -> None:
     server = Server((1, [("ERROR", {"code": 403, "message": "no more"})]))
     with pytest.raises(Forbidden, match="no more"):
-        server.follow(10)
+        server.watch(10)
 
 
 def test_a_server_that_is_away_is_asked_again_with_pauses_and_then_given_up() -> None:
     server = Server(*[(Unreachable("away"), [])] * 9)
     with pytest.raises(Unreachable, match="away"):
-        server.follow(12)
+        server.watch(12)
     assert server.paused == [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, pytest.approx(3.2)]
 
 
@@ -96,7 +98,7 @@ def test_who_waits_is_told_where_the_job_stood_when_the_server_went_away(
         clock.monotonic = lambda: 6.0
         raise Unreachable("away")
 
-    monkeypatch.setattr(training_jobs, "changes", going)
+    monkeypatch.setattr(training_jobs, "watch_object", going)
     api: Any = Server()
     with pytest.raises(WaitTimeout, match="job is not Complete after 5 s: it is Running; since then: away"):
         TrainingJobs(api).wait("job", timeout=5)
@@ -111,17 +113,17 @@ def test_a_time_that_is_over_is_refused(timeout: float) -> None:
 
 def test_a_server_that_comes_back_is_forgiven() -> None:
     server = Server((ApiError("busy", 503), []), (1, [("MODIFIED", 2), 10.0]))
-    assert server.follow(10) == [1, 2]
+    assert server.watch(10) == [1, 2]
 
 
 @pytest.mark.parametrize("refused", [Forbidden("no", 403), ApiError("what?", 400)])
 def test_a_refusal_is_final(refused: Exception) -> None:
     server = Server((refused, []))
     with pytest.raises(type(refused)):
-        server.follow(10)
+        server.watch(10)
     assert server.paused == []
 
 
 def test_a_stream_of_changes_does_not_outlast_the_deadline() -> None:
     server = Server((1, [("MODIFIED", 2), 10.0, ("MODIFIED", 3), ("MODIFIED", 4)]))
-    assert server.follow(10) == [1, 2, 3]
+    assert server.watch(10) == [1, 2, 3]

@@ -171,7 +171,7 @@ def test_which_tiers_go_together(tiers: dict[str, Any], words: list[str]) -> Non
     }
     job = TrainingJob.model_validate({"metadata": {"name": "j"}, "spec": spec})
     broken = broken_rules(trainingjob.KIND, job.to_dict())
-    assert broken == [f"spec.checkpoint.tiers.{said}" for said in words]
+    assert broken == [f"spec.checkpoint.tiers.{message}" for message in words]
 
 
 @pytest.mark.parametrize(

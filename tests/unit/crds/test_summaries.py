@@ -27,7 +27,7 @@ def test_restarts_are_counted_while_the_window_holds_them(seconds_ago: list[int]
 
 
 @pytest.mark.parametrize(
-    ("names", "most", "said"),
+    ("names", "most", "expected"),
     [
         ([], 2, ""),
         (["a", "b"], 2, "a, b"),
@@ -37,5 +37,5 @@ def test_restarts_are_counted_while_the_window_holds_them(seconds_ago: list[int]
         (["a", "b", "c", "d"], 3, "a, b, c and 1 more"),
     ],
 )
-def test_of_many_names_a_few_are_told(names: list[str], most: int, said: str) -> None:
-    assert shorten_list(names, most) == said
+def test_of_many_names_a_few_are_told(names: list[str], most: int, expected: str) -> None:
+    assert shorten_list(names, most) == expected
