@@ -48,5 +48,5 @@ def test_the_examples_do_what_they_say(
     assert client.training_jobs.list() == []
 
     exec(second, names)
-    said = capsys.readouterr().out
-    assert said.startswith("spec.roles ") and "at least 1" in said
+    output = capsys.readouterr().out
+    assert output.startswith("spec.roles ") and "at least 1" in output

@@ -176,10 +176,10 @@ def test_a_log_that_the_server_cannot_give_is_an_error(
         "state": {"running": {"startedAt": SINCE}},
     }  # fmt: skip
     running = {"status": {"phase": "Running", "containerStatuses": [state]}}
-    said: list[str] = []
+    notices: list[str] = []
 
-    def tell(sentence: str) -> None:
-        said.append(sentence)
+    def notify(sentence: str) -> None:
+        notices.append(sentence)
         if "not started yet" in sentence:
             control_plane.request(
                 "PATCH", f"{path}/gpt-worker-0/status", running, "application/merge-patch+json"
@@ -188,8 +188,8 @@ def test_a_log_that_the_server_cannot_give_is_an_error(
             report("gpt", phase="Succeeded")
 
     with pytest.raises(ApiError, match="client-gone"):
-        list(client.training_jobs.logs("gpt", follow=True, tell=tell))
-    assert [sentence.partition(":")[0] for sentence in said] == [
+        list(client.training_jobs.logs("gpt", follow=True, notify=notify))
+    assert [sentence.partition(":")[0] for sentence in notices] == [
         "not started yet, and read as soon as they are",
         "the log of gpt-worker-0 cannot be read now, and is tried again",
     ]

@@ -26,9 +26,9 @@ def test_what_cannot_be_read_is_on_stderr(
 ) -> None:
     asked: list[Any] = []
 
-    def logs(name: str, *, tell: Any, **chosen: Any) -> Iterator[str]:
+    def logs(name: str, *, notify: Any, **chosen: Any) -> Iterator[str]:
         asked.append((name, chosen))
-        tell("gpt-worker-1 waits")
+        notify("gpt-worker-1 waits")
         yield from lines
         if failure:
             raise failure

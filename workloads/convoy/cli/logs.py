@@ -29,12 +29,12 @@ def logs(
     """
     jobs = connect(namespace, context).training_jobs
     shown = 0
-    for line in jobs.logs(name, rank=rank, incarnation=incarnation, follow=follow, tell=_tell):
+    for line in jobs.logs(name, rank=rank, incarnation=incarnation, follow=follow, notify=_notify):
         shown += 1
         typer.echo(line)
     if not shown:
         typer.echo("no such line is in the logs of the pods that there are now", err=True)
 
 
-def _tell(sentence: str) -> None:
+def _notify(sentence: str) -> None:
     typer.echo(sentence, err=True)

@@ -67,7 +67,7 @@ def _pods(client: Client, job: TrainingJob, engine: Engine | None) -> Iterator[s
 def _pod(client: Client, job: TrainingJob, body: Mapping[str, Any]) -> Iterator[str]:
     role = body["metadata"]["labels"][LABEL_ROLE]
     try:
-        client.api.try_pod(client.namespace, body)
+        client.api.dry_run_pod(client.namespace, body)
     except AlreadyExists:
         return
     except ApiError as error:

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from convoy.cli.cluster import Context, Name, Namespace, connect
-from convoy.client.pod_logs import container_of
+from convoy.client.pod_logs import rank_container
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.summaries import (
     NOT_RECONCILED,
@@ -164,7 +164,7 @@ def pod_words(pod: Any) -> str:
     Of another container what keeps the ranks from starting.
     """
     words = [pod.status.phase, f"on {pod.spec.node_name}" if pod.spec.node_name else "not placed"]
-    ranks = container_of(pod)
+    ranks = rank_container(pod)
     statuses = pod.status.container_statuses or []
     words += [
         f"container {one.name} {said}"

@@ -15,7 +15,7 @@ from kubernetes.config import kube_config
 from kubernetes.config.config_exception import ConfigException
 from urllib3.exceptions import HTTPError
 
-from convoy.client.errors import NoCluster, Unreachable, explained
+from convoy.client.errors import NoCluster, Unreachable, error_of
 
 TIMEOUT_SECONDS = 30
 """For an answer. What is followed has no such limit."""
@@ -27,7 +27,7 @@ _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class Api:
-    """One API server, by one user's rights, with a namespace that is meant when none is named."""
+    """One API server, by one user's rights, with a namespace to use where none is given."""
 
     def __init__(self, connection: Any, namespace: str) -> None:
         """`connection`: an ApiClient of the package kubernetes."""
@@ -61,13 +61,13 @@ class Api:
         try:
             return verb(*arguments, **{"_request_timeout": TIMEOUT_SECONDS, **options})
         except ApiException as error:
-            raise explained(error.status, error.reason, error.body) from error
+            raise error_of(error.status, error.reason, error.body) from error
         except HTTPError as error:
             raise Unreachable(f"the API server {self._host} does not answer: {cause(error)}") from error
         except RecursionError as error:
             raise Unreachable("an object of the answer is nested too deeply to be read") from error
 
-    def try_pod(self, namespace: str, body: Mapping[str, Any]) -> None:
+    def dry_run_pod(self, namespace: str, body: Mapping[str, Any]) -> None:
         """A dry run of a pod, as it stands: the package's own call would check the body by its models.
 
         Raises an ApiError when the pod is refused, Unreachable when nobody answers.
@@ -85,7 +85,7 @@ class Api:
         answer = self.call(connection.call_api, *request)
         text = answer.read()
         if not 200 <= answer.status < 300:
-            raise explained(answer.status, answer.reason, text)
+            raise error_of(answer.status, answer.reason, text)
 
     def lines(self, what: str, verb: Any, *arguments: Any, **options: Any) -> Iterator[bytes]:
         """The lines of an answer that goes on. Unreachable when `what` breaks off; close it to end it."""

@@ -23,7 +23,7 @@ from convoy_crds.trainingjob import TrainingJob
 
 M = TypeVar("M", bound=Model)
 
-_OWN: Mapping[type[Model], type[Collection[Any]]] = {
+_COLLECTIONS: Mapping[type[Model], type[Collection[Any]]] = {
     TrainingJob: TrainingJobs,
     NodeHealth: NodeHealths,
     Engine: Collection,
@@ -64,7 +64,7 @@ class Client:
         """
         self.api = api or Api.connect(namespace, context, kubeconfig)
         for kind in kinds:
-            setattr(self, kind.attribute, _OWN.get(kind.model, Writable)(self.api, kind))
+            setattr(self, kind.attribute, _COLLECTIONS.get(kind.model, Writable)(self.api, kind))
 
     def collection(self, kind: Kind[M]) -> Writable[M]:
         """Return the objects of a kind, to be read and written as far as the user's rights go."""

@@ -16,7 +16,7 @@ M = TypeVar("M", bound=Model)
 """A kind."""
 
 MERGE = "application/merge-patch+json"
-_OF_THE_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields")
+_SERVER_FIELDS = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields")
 
 
 class Collection(Generic[M]):
@@ -28,7 +28,7 @@ class Collection(Generic[M]):
 
     def get(self, name: str) -> M:
         """One object; NotFound when there is none."""
-        return self._read(self._ask("get", name))
+        return self._read(self._call("get", name))
 
     def list(self, *, everywhere: bool = False, label_selector: str | None = None) -> list[M]:
         """All of the namespace, or of every one; those with such labels, as `kubectl -l` takes them."""
@@ -39,10 +39,10 @@ class Collection(Generic[M]):
                 custom.list_cluster_custom_object, GROUP, VERSION, self._kind.plural, **selected
             )
         else:
-            found = self._ask("list", **selected)
+            found = self._call("list", **selected)
         return [self._read(item) for item in found["items"]]
 
-    def _ask(self, verb: str, *arguments: Any, **options: Any) -> Any:
+    def _call(self, verb: str, *arguments: Any, **options: Any) -> Any:
         method, place = self._request(verb)
         return self._api.call(method, *place, *arguments, **options)
 
@@ -54,7 +54,7 @@ class Collection(Generic[M]):
         return getattr(self._api.custom, f"{verb}_cluster_custom_object"), (GROUP, VERSION, self._kind.plural)
 
     def _patch(self, name: str, body: Mapping[str, JsonValue]) -> M:
-        return self._read(self._ask("patch", name, dict(body), _content_type=MERGE))
+        return self._read(self._call("patch", name, dict(body), _content_type=MERGE))
 
     def _read(self, body: Any) -> M:
         return read(self._kind.model, body)
@@ -65,7 +65,7 @@ class Deletable(Collection[M]):
 
     def delete(self, name: str) -> None:
         """Deletes an object; NotFound when there is none."""
-        self._ask("delete", name)
+        self._call("delete", name)
 
 
 class Writable(Deletable[M]):
@@ -78,7 +78,7 @@ class Writable(Deletable[M]):
         not have are refused.
         """
         wanted = manifest(self._kind.model, body)
-        return self._read(self._ask("create", wanted, field_validation="Strict"))
+        return self._read(self._call("create", wanted, field_validation="Strict"))
 
     def dry_run(self, body: M | Mapping[str, Any]) -> M:
         """Checks an object as `create` would, admission included; stores nothing. Raises the same errors.
@@ -88,10 +88,10 @@ class Writable(Deletable[M]):
         wanted = manifest(self._kind.model, body)
         options = {"field_validation": "Strict", "dry_run": "All"}
         try:
-            return self._read(self._ask("create", wanted, **options))
+            return self._read(self._call("create", wanted, **options))
         except AlreadyExists:
             name, change = wanted["metadata"]["name"], {"spec": wanted.get("spec")}
-            return self._read(self._ask("patch", name, change, _content_type=MERGE, **options))
+            return self._read(self._call("patch", name, change, _content_type=MERGE, **options))
 
 
 def read(model: type[M], body: Any) -> M:
@@ -135,5 +135,5 @@ def manifest(model: type[M], body: M | Mapping[str, Any]) -> dict[str, Any]:
     made.pop("status", None)
     metadata = made.get("metadata")
     if isinstance(metadata, Mapping):
-        made["metadata"] = {key: value for key, value in metadata.items() if key not in _OF_THE_SERVER}
+        made["metadata"] = {key: value for key, value in metadata.items() if key not in _SERVER_FIELDS}
     return {**made, **head}

@@ -106,7 +106,7 @@ _STRICT = re.compile(r'(unknown|duplicate) field "([^"]+)"')
 _BY_STATUS: dict[int, type[ApiError]] = {401: Forbidden, 403: Forbidden, 404: NotFound}
 
 
-def explained(status: int, reason: str, body: Any) -> ApiError:
+def error_of(status: int, reason: str, body: Any) -> ApiError:
     """The error that an answer of the API server stands for. `body`: its text, a Status object or not."""
     found = _parsed(body)
     message = str(found.get("message") or f"{status} {reason}")

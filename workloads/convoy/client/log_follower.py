@@ -13,48 +13,48 @@ from queue import Empty, Full, Queue
 from threading import Event, Thread
 
 from convoy.client.errors import ApiError, ConvoyError, Forbidden, Unreachable
-from convoy.client.log_position import Seam, stamped
-from convoy.client.pod_logs import Log, Tell
+from convoy.client.log_position import LogPosition, split_timestamp
+from convoy.client.pod_logs import Notify, PodLog
 from convoy.client.watch import BUSY
 from convoy_crds.summaries import shorten_list
 
-LOOK_SECONDS = 3.0
+SCAN_SECONDS = 3.0
 """Between two looks."""
-LONGEST_PAUSE_SECONDS = 60.0
+MAX_RETRY_SECONDS = 60.0
 """Before a log that cannot be read is tried again."""
-BRIEF_SECONDS = 60.0
+BROKE_OFF_SECONDS = 60.0
 """A reading that ends with an error after so long has broken off, and is begun anew without a word."""
 OUTAGE_SECONDS = 300.0
 """For so long looks may fail in a row."""
-END_SECONDS = 30.0
+DRAIN_SECONDS = 30.0
 """For so long after the job's end the end of its containers is waited for."""
-NAMED = 3
+MAX_NAMED = 3
 """Logs that a sentence names; of others it has the number."""
-MAX_WAITING = 1000
+QUEUE_LINES = 1000
 """Lines of all logs together that nobody has taken yet; then the logs wait."""
-_LISTEN_SECONDS = 0.5
+_PUT_TIMEOUT_SECONDS = 0.5
 """How often a reader that waits looks whether anybody still listens."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PodLogs:
     """What a look finds."""
 
-    logs: tuple[Log, ...]
+    logs: tuple[PodLog, ...]
     ended: bool
     """The job has ended or is gone."""
 
 
 @dataclass(slots=True)
-class Reading:
+class ReadState:
     """How far a log has been read."""
 
     name: str
-    begun_at: float = 0.0
+    started_at: float = 0.0
     running: bool = False
     last: bool = False
     """It was begun when the job had ended: there will be no other."""
-    seam: Seam = field(default_factory=Seam)
+    position: LogPosition = field(default_factory=LogPosition)
     """Where it goes on."""
     clean: bool = False
     """The last try came to the end of the log."""
@@ -62,53 +62,53 @@ class Reading:
     """Of the last try."""
     failures: int = 0
     """In a row."""
-    again: float = 0.0
+    retry_at: float = 0.0
     """The next try is no earlier."""
 
-    def due(self, log: Log, now: float, job_ended: bool) -> bool:
+    def due(self, log: PodLog, now: float, job_ended: bool) -> bool:
         """Whether to begin to read it, for the first time or again."""
-        if self.running or self.last or not log.begun or (self.clean and log.ended):
+        if self.running or self.last or not log.started or (self.clean and log.ended):
             return False
-        return job_ended or now >= self.again
+        return job_ended or now >= self.retry_at
 
-    def settled(self, log: Log) -> bool:
+    def settled(self, log: PodLog) -> bool:
         """Whether a job that has ended need not be waited for because of this log."""
-        return not log.begun or (not self.running and (self.last or (self.clean and log.ended)))
+        return not log.started or (not self.running and (self.last or (self.clean and log.ended)))
 
-    def begin(self, now: float, job_ended: bool) -> None:
+    def start(self, now: float, job_ended: bool) -> None:
         """A try begins, with the log's first line."""
-        self.running, self.begun_at, self.last = True, now, job_ended
-        self.seam.begin()
+        self.running, self.started_at, self.last = True, now, job_ended
+        self.position.rewind()
 
     def end(self, error: ConvoyError | None, now: float, every: float) -> bool:
         """A try has ended; whether that is to be told of."""
         self.running, self.clean, self.error = False, error is None, error
-        broke_off = now - self.begun_at >= BRIEF_SECONDS
+        broke_off = now - self.started_at >= BROKE_OFF_SECONDS
         self.failures = 0 if self.clean or broke_off else self.failures + 1
         # Whether a container has ended is known a moment after its log has.
-        self.again = now + min(every * 2 ** min(self.failures, 8), LONGEST_PAUSE_SECONDS)
+        self.retry_at = now + min(every * 2 ** min(self.failures, 8), MAX_RETRY_SECONDS)
         return self.failures == 1
 
 
-class Follower:
-    """One following, for one thread. `look`: what is there now; `tell` is called in that thread."""
+class LogFollower:
+    """One following, for one thread. `scan`: what is there now; `notify` is called in that thread."""
 
     def __init__(
         self,
-        look: Callable[[], Seen],
-        tell: Tell,
+        scan: Callable[[], PodLogs],
+        notify: Notify,
         clock: Callable[[], float] = time.monotonic,
-        every: float = LOOK_SECONDS,
+        every: float = SCAN_SECONDS,
     ) -> None:
-        self._look, self._tell, self._clock, self._every = look, tell, clock, every
-        self._queue: Queue[tuple[str, str | ConvoyError | None]] = Queue(MAX_WAITING)
+        self._scan, self._notify, self._clock, self._every = scan, notify, clock, every
+        self._queue: Queue[tuple[str, str | ConvoyError | None]] = Queue(QUEUE_LINES)
         self._closed = Event()
-        self._readings: dict[str, Reading] = {}
-        self._seen = Seen((), False)
-        self._next = clock()
-        self._outage: float | None = None
-        self._until: float | None = None
-        self._waited_for: set[str] = set()
+        self._readings: dict[str, ReadState] = {}
+        self._found = PodLogs((), False)
+        self._next_scan = clock()
+        self._outage_since: float | None = None
+        self._give_up_at: float | None = None
+        self._reported_waiting: set[str] = set()
 
     def lines(self) -> Generator[str, None, None]:
         """The lines as they come, those of one pod in their order.
@@ -118,67 +118,67 @@ class Follower:
         after nobody listens any more.
         """
         try:
-            while not self._over():
+            while not self._finished():
                 try:
-                    uid, found = self._queue.get(timeout=max(0.0, self._next - self._clock()))
+                    uid, found = self._queue.get(timeout=max(0.0, self._next_scan - self._clock()))
                 except Empty:
                     continue
                 if not isinstance(found, str):
-                    self._tried(uid, found)
-                elif (text := self._fresh(uid, found)) is not None:
+                    self._end_read(uid, found)
+                elif (text := self._new_text(uid, found)) is not None:
                     yield text
         finally:
             self._closed.set()
-        self._account()
+        self._report_unread()
 
-    def _over(self) -> bool:
+    def _finished(self) -> bool:
         """Looks when it is time to; whether all is read that was to be read."""
         now = self._clock()
-        if now >= self._next:
-            self._see(now)
-            self._next = self._clock() + self._every
-        if self._until is None or not self._queue.empty():
+        if now >= self._next_scan:
+            self._scan_logs(now)
+            self._next_scan = self._clock() + self._every
+        if self._give_up_at is None or not self._queue.empty():
             return False
-        return not unfinished(self._seen.logs, self._readings, late=now >= self._until)
+        return not is_unfinished(self._found.logs, self._readings, late=now >= self._give_up_at)
 
-    def _see(self, now: float) -> None:
+    def _scan_logs(self, now: float) -> None:
         try:
-            seen = self._look()
+            seen = self._scan()
         except (Unreachable, ApiError) as error:
-            self._missed(error, now)
+            self._record_scan_error(error, now)
             return
-        self._seen, self._outage = seen, None
-        if seen.ended and self._until is None:
-            self._until = now + END_SECONDS
+        self._found, self._outage_since = seen, None
+        if seen.ended and self._give_up_at is None:
+            self._give_up_at = now + DRAIN_SECONDS
         here = {log.uid for log in seen.logs}
         self._readings = {
             uid: reading for uid, reading in self._readings.items() if uid in here or reading.running
         }
         for log in seen.logs:
-            reading = self._readings.setdefault(log.uid, Reading(log.name))
+            reading = self._readings.setdefault(log.uid, ReadState(log.name))
             if reading.due(log, now, seen.ended):
-                reading.begin(now, seen.ended)
+                reading.start(now, seen.ended)
                 Thread(target=self._read, args=(log,), daemon=True).start()
         if not seen.ended:
-            waits = {log.uid: log.name for log in seen.logs if not log.begun}
-            self._await(waits if seen.logs else {"": "the job's pods"})
+            waits = {log.uid: log.name for log in seen.logs if not log.started}
+            self._report_waiting(waits if seen.logs else {"": "the job's pods"})
 
-    def _missed(self, error: ConvoyError, now: float) -> None:
+    def _record_scan_error(self, error: ConvoyError, now: float) -> None:
         if isinstance(error, ApiError) and error.status not in BUSY:
             raise error
-        if self._outage is None:
-            self._outage = now
-            self._tell(f"{error}; it is asked again for {OUTAGE_SECONDS:g} s")
-        if now - self._outage >= OUTAGE_SECONDS:
+        if self._outage_since is None:
+            self._outage_since = now
+            self._notify(f"{error}; it is asked again for {OUTAGE_SECONDS:g} s")
+        if now - self._outage_since >= OUTAGE_SECONDS:
             raise error
 
-    def _await(self, waits: Mapping[str, str]) -> None:
+    def _report_waiting(self, waits: Mapping[str, str]) -> None:
         """Tells once of each log that has not begun; names by uid."""
-        if names := [name for uid, name in waits.items() if uid not in self._waited_for]:
-            self._tell(f"not started yet, and read as soon as they are: {shorten_list(names, NAMED)}")
-        self._waited_for = set(waits)
+        if names := [name for uid, name in waits.items() if uid not in self._reported_waiting]:
+            self._notify(f"not started yet, and read as soon as they are: {shorten_list(names, MAX_NAMED)}")
+        self._reported_waiting = set(waits)
 
-    def _read(self, log: Log) -> None:
+    def _read(self, log: PodLog) -> None:
         """Reads a log in a thread of its own."""
         error: ConvoyError | None = None
         try:
@@ -195,41 +195,43 @@ class Follower:
         """Hands something over; False when nobody listens any more."""
         while not self._closed.is_set():
             try:
-                self._queue.put((uid, found), timeout=_LISTEN_SECONDS)
+                self._queue.put((uid, found), timeout=_PUT_TIMEOUT_SECONDS)
             except Full:
                 continue
             return True
         return False
 
-    def _fresh(self, uid: str, line: str) -> str | None:
+    def _new_text(self, uid: str, line: str) -> str | None:
         """The text of a line that was not there before."""
         reading = self._readings[uid]
-        at, text = stamped(line)
-        if at is not None and not reading.seam.fresh(at):
+        at, text = split_timestamp(line)
+        if at is not None and not reading.position.is_new(at):
             return None
         reading.failures = 0
         return text
 
-    def _tried(self, uid: str, error: ConvoyError | None) -> None:
+    def _end_read(self, uid: str, error: ConvoyError | None) -> None:
         reading = self._readings[uid]
         if isinstance(error, Forbidden):
             raise error
         if reading.end(error, self._clock(), self._every) and not reading.last:
-            self._tell(f"the log of {reading.name} cannot be read now, and is tried again: {error}")
+            self._notify(f"the log of {reading.name} cannot be read now, and is tried again: {error}")
 
-    def _account(self) -> None:
+    def _report_unread(self) -> None:
         """Says and raises what has not been read at the end."""
-        readings = [self._readings[log.uid] for log in self._seen.logs]
+        readings = [self._readings[log.uid] for log in self._found.logs]
         if cut := [reading.name for reading in readings if reading.running]:
-            self._tell(f"not read to the end {END_SECONDS:g} s after the job's: {shorten_list(cut, NAMED)}")
+            self._notify(
+                f"not read to the end {DRAIN_SECONDS:g} s after the job's: {shorten_list(cut, MAX_NAMED)}"
+            )
         failed = [reading for reading in readings if reading.error]
         for reading in failed[1:]:
-            self._tell(f"the log of {reading.name} could not be read: {reading.error}")
+            self._notify(f"the log of {reading.name} could not be read: {reading.error}")
         if failed and failed[0].error:
             raise failed[0].error
 
 
-def unfinished(logs: Sequence[Log], readings: Mapping[str, Reading], late: bool) -> bool:
+def is_unfinished(logs: Sequence[PodLog], readings: Mapping[str, ReadState], late: bool) -> bool:
     """Whether something is to be waited for after the job's end.
 
     What runs on is left when it is `late`. What a container has written that has ended is read to its end.

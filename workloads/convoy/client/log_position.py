@@ -15,38 +15,38 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True)
-class Seam:
+class LogPosition:
     """How far a log was shown. Times are nanoseconds since 1970."""
 
     newest: int = 0
     last: int = 0
     """Time of the last line that was shown."""
-    alike: int = 0
+    repeats: int = 0
     """Lines that were shown last and have that time; 0 before the first line."""
-    left: int = 0
+    to_skip: int = 0
     """Of these, how many have still to come by; 0 when nothing is passed over."""
 
-    def begin(self) -> None:
+    def rewind(self) -> None:
         """The log is read from its first line again."""
-        self.left = self.alike
+        self.to_skip = self.repeats
 
-    def fresh(self, at: int) -> bool:
+    def is_new(self, at: int) -> bool:
         """Whether the next line, which has this time, was not shown before.
 
         What was shown ends with the lines of the last time. A log that was rotated meanwhile may not have
         them any more: then it ends before the first line that is newer than all. Until that comes, a clock
         that was set back before the rotation hides lines.
         """
-        if self.left and at <= self.newest:
-            self.left -= at == self.last
+        if self.to_skip and at <= self.newest:
+            self.to_skip -= at == self.last
             return False
-        self.left = 0
-        self.alike = self.alike + 1 if at == self.last else 1
+        self.to_skip = 0
+        self.repeats = self.repeats + 1 if at == self.last else 1
         self.last, self.newest = at, max(at, self.newest)
         return True
 
 
-def stamped(line: str) -> tuple[int | None, str]:
+def split_timestamp(line: str) -> tuple[int | None, str]:
     """The time before a line of a log (RFC 3339), None where there is none, and the line without it."""
     found = _STAMP.match(line)
     if found is None:

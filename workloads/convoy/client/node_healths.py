@@ -30,44 +30,46 @@ class NodeHealths(Collection[NodeHealth]):
         super().__init__(api, kind)
 
     def of(self, node: str) -> list[NodeHealth]:
-        """All that may be meant by a name; empty when nothing is known of it."""
-        return meant(self.list(), node)
+        """All that a name may mean; empty when nothing is known of it."""
+        return matching(self.list(), node)
 
     def release(self, node: str, reason: str, user: str | None = None) -> NodeHealth:
         """Puts a node back into service, on probation, and forgets what was held against it."""
         at = _text(datetime.now(UTC))
-        return self._say(node, {"release": {"at": at, **_said(reason, user)}, "condemned": None})
+        return self._patch_spec(
+            node, {"release": {"at": at, **_attribution(reason, user)}, "condemned": None}
+        )
 
     def exempt(self, node: str, reason: str, hours: int = 24, user: str | None = None) -> NodeHealth:
         """Leaves a node alone for so many hours, whatever speaks against it."""
         if not 1 <= hours <= MOST_EXEMPT_HOURS:
             raise ValueError(f"hours must be from 1 to {MOST_EXEMPT_HOURS}, is {hours}")
         until = datetime.now(UTC) + timedelta(hours=hours)
-        return self._say(node, {"exempt": {"until": _text(until), **_said(reason, user)}})
+        return self._patch_spec(node, {"exempt": {"until": _text(until), **_attribution(reason, user)}})
 
     def end_exemption(self, node: str) -> NodeHealth:
         """Guards a node again."""
-        return self._say(node, {"exempt": None})
+        return self._patch_spec(node, {"exempt": None})
 
     def condemn(self, node: str, reason: str, user: str | None = None) -> NodeHealth:
         """Takes a node out of service until that is taken back; an exemption ends."""
-        return self._say(node, {"condemned": _said(reason, user), "exempt": None})
+        return self._patch_spec(node, {"condemned": _attribution(reason, user), "exempt": None})
 
     def end_condemnation(self, node: str) -> NodeHealth:
         """Has a node that was condemned tested again."""
-        return self._say(node, {"condemned": None})
+        return self._patch_spec(node, {"condemned": None})
 
-    def _say(self, node: str, spec: dict[str, JsonValue]) -> NodeHealth:
-        return self._patch(one_of(self.of(node), node).metadata.name, {"spec": spec})
+    def _patch_spec(self, node: str, spec: dict[str, JsonValue]) -> NodeHealth:
+        return self._patch(only_match(self.of(node), node).metadata.name, {"spec": spec})
 
 
-def meant(healths: Sequence[NodeHealth], name: str) -> list[NodeHealth]:
-    """Those that may be meant. Of a name that several pieces of hardware had, those that have it now."""
+def matching(healths: Sequence[NodeHealth], name: str) -> list[NodeHealth]:
+    """Those that a name may mean. Of a name that several pieces of hardware had, those that have it now."""
     by_node = [one for one in healths if one.status.node_ref.name == name]
     return by_node or [one for one in healths if one.metadata.name == name]
 
 
-def one_of(found: Sequence[NodeHealth], node: str) -> NodeHealth:
+def only_match(found: Sequence[NodeHealth], node: str) -> NodeHealth:
     """The one that is meant; NotFound when there is none, Refused for more than one."""
     if len(found) == 1:
         return found[0]
@@ -77,7 +79,7 @@ def one_of(found: Sequence[NodeHealth], node: str) -> NodeHealth:
     raise Refused(f"{node} was the name of several machines, say which is meant: {names}")
 
 
-def _said(reason: str, user: str | None) -> dict[str, JsonValue]:
+def _attribution(reason: str, user: str | None) -> dict[str, JsonValue]:
     return {"reason": reason, "user": user or _user()}
 
 

@@ -17,7 +17,7 @@ MAX_PODS = 64
 """Logs read at once."""
 
 
-def chosen(lines: Iterable[str], rank: int | None, incarnation: int | None) -> Iterator[str]:
+def select_lines(lines: Iterable[str], rank: int | None, incarnation: int | None) -> Iterator[str]:
     """The lines of one rank and incarnation; None takes all, and then the launcher's own lines too."""
     for line in lines:
         found = PREFIX.match(line)
@@ -39,7 +39,7 @@ def refusal(job: TrainingJob, rank: int | None, incarnation: int | None) -> str 
         had = {0: "none yet", 1: "incarnation 1 alone"}.get(formed, f"incarnations 1 to {formed}")
         return f"{name} has had no incarnation {incarnation}: it had {had}"
     whole = slots(job)
-    layout = whole if past(job, incarnation) else present(job)
+    layout = whole if is_past(job, incarnation) else present(job)
     if rank is not None and not 0 <= rank < (world := world_size(layout)):
         missed = len(whole) - len(layout)
         fewer = f", as it runs without {missed} of its {len(whole)} pods" if missed else ""
@@ -47,7 +47,7 @@ def refusal(job: TrainingJob, rank: int | None, incarnation: int | None) -> str 
     return None
 
 
-def no_pods(job: TrainingJob) -> str:
+def no_pods_reason(job: TrainingJob) -> str:
     """Why a job has no logs."""
     name = job.metadata.name
     if job.spec.suspend:
@@ -55,17 +55,17 @@ def no_pods(job: TrainingJob) -> str:
     return f"{name} has no pods now, and logs go with their pods; ask `convoy why {name}`"
 
 
-def awaited(job: TrainingJob) -> bool:
+def expects_pods(job: TrainingJob) -> bool:
     """Whether pods come by themselves where there are none."""
     return not job.spec.suspend and job.status.phase not in TERMINAL
 
 
-def past(job: TrainingJob, incarnation: int | None) -> bool:
+def is_past(job: TrainingJob, incarnation: int | None) -> bool:
     """Whether it is an incarnation before the job's present one: its ranks write no more."""
     return incarnation is not None and incarnation < job.status.incarnation
 
 
-def holding(job: TrainingJob, rank: int | None, incarnation: int | None = None) -> tuple[Slot, ...]:
+def slots_of_rank(job: TrainingJob, rank: int | None, incarnation: int | None = None) -> tuple[Slot, ...]:
     """The slots whose pods have the rank; all for None.
 
     Without an incarnation, where the rank is now. Which slots an earlier one was without is not known: then
@@ -73,7 +73,7 @@ def holding(job: TrainingJob, rank: int | None, incarnation: int | None = None) 
     """
     if rank is None:
         return slots(job)
-    if past(job, incarnation):
+    if is_past(job, incarnation):
         return tuple(
             slot
             for slot, least in zip(slots(job), _least_offsets(job), strict=True)

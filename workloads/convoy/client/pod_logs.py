@@ -12,20 +12,20 @@ from convoy.client.errors import ConvoyError, Forbidden
 from convoy.client.watch import CONNECT_SECONDS
 from convoy_crds import containers
 
-SILENT_SECONDS = 1800.0
+SILENCE_TIMEOUT_SECONDS = 1800.0
 """A log that is followed and is silent for so long is opened anew: its connection may be dead."""
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 """Takes a sentence about what cannot be read now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class PodLog:
     """The log of one pod, as a look finds it."""
 
     uid: str
     name: str
-    begun: bool
+    started: bool
     """Its container has started: there is something to read."""
     ended: bool
     """Its container has ended: nothing more comes."""
@@ -33,17 +33,17 @@ class Log:
     """Its lines from the first one, each with its time before it, until the container ends."""
 
 
-def log_of(api: Api, pod: Any) -> Log:
+def pod_log(api: Api, pod: Any) -> PodLog:
     """The log of a pod's ranks, to be followed."""
-    ranks = container_of(pod)
+    ranks = rank_container(pod)
     states = [one.state for one in pod.status.container_statuses or [] if one.name == ranks]
     ended = any(state.terminated for state in states)
-    begun = ended or any(state.running for state in states)
+    started = ended or any(state.running for state in states)
     name, uid = pod.metadata.name, pod.metadata.uid
-    return Log(uid, name, begun, ended, partial(log_lines, api, pod, follow=True))
+    return PodLog(uid, name, started, ended, partial(log_lines, api, pod, follow=True))
 
 
-def container_of(pod: Any) -> str:
+def rank_container(pod: Any) -> str:
     """Name of the container that runs a pod's ranks."""
     return containers.rank_container(pod.metadata.annotations, [one.name for one in pod.spec.containers])
 
@@ -55,15 +55,15 @@ def log_lines(api: Api, pod: Any, follow: bool = False) -> Iterator[str]:
         api.core.read_namespaced_pod_log,
         pod.metadata.name,
         pod.metadata.namespace,
-        container=container_of(pod),
+        container=rank_container(pod),
         follow=follow,
         timestamps=follow,
-        _request_timeout=(CONNECT_SECONDS, SILENT_SECONDS) if follow else TIMEOUT_SECONDS,
+        _request_timeout=(CONNECT_SECONDS, SILENCE_TIMEOUT_SECONDS) if follow else TIMEOUT_SECONDS,
     )
     return (line.decode(errors="replace") for line in lines)
 
 
-def one_by_one(sources: Mapping[str, Callable[[], Iterator[str]]], tell: Tell) -> Iterator[str]:
+def read_in_turn(sources: Mapping[str, Callable[[], Iterator[str]]], notify: Notify) -> Iterator[str]:
     """The lines of the sources, by name, one source after the other.
 
     Tells of one that cannot be read when others are still to come, and raises the first error after them;
@@ -78,6 +78,6 @@ def one_by_one(sources: Mapping[str, Callable[[], Iterator[str]]], tell: Tell) -
         except ConvoyError as error:
             failures.append(error)
             if left or len(failures) > 1:
-                tell(f"the log of {name} could not be read: {error}")
+                notify(f"the log of {name} could not be read: {error}")
     if failures:
         raise failures[0]

@@ -13,9 +13,9 @@ from convoy.client import job_actions, output, waiting
 from convoy.client.api import Api
 from convoy.client.collection import Writable
 from convoy.client.errors import ApiError, NotFound, Refused, Unreachable, WaitTimeout
-from convoy.client.log_follower import Follower, Seen
-from convoy.client.pod_logs import Tell, log_lines, log_of, one_by_one
-from convoy.client.watch import follow as changes
+from convoy.client.log_follower import LogFollower, PodLogs
+from convoy.client.pod_logs import Notify, log_lines, pod_log, read_in_turn
+from convoy.client.watch import watch_object
 from convoy_crds.kind import Kind
 from convoy_crds.terms import LABEL_INDEX, LABEL_JOB
 from convoy_crds.trainingjob import KIND, TrainingJob
@@ -56,25 +56,25 @@ class TrainingJobs(Writable[TrainingJob]):
         WaitTimeout when the time is over, NotFound when it is not there or is deleted meanwhile; Unreachable
         when the API server does not answer in all that time.
         """
-        waiting.known(until)
+        waiting.check_target(until)
         if timeout <= 0:
             raise ValueError(f"timeout must be above 0, is {timeout:g}")
         deadline = time.monotonic() + timeout
         job: TrainingJob | None = None
         late = ""
         try:
-            with closing(changes(self._api, self._kind.plural, name, deadline)) as found:
+            with closing(watch_object(self._api, self._kind.plural, name, deadline)) as found:
                 for body in found:
                     here = None if body is None else self._read(body)
-                    _same(name, job, here)
+                    _check_same_job(name, job, here)
                     job = here
-                    if job is not None and waiting.reached(job, until):
+                    if job is not None and waiting.has_reached(job, until):
                         return job
         except (Unreachable, ApiError) as error:
             if job is None or isinstance(error, NotFound) or time.monotonic() < deadline:
                 raise
             late = f"; since then: {error}"
-        raise WaitTimeout(f"{name} is not {until} after {timeout:g} s: {waiting.standing(job)}{late}", job)
+        raise WaitTimeout(f"{name} is not {until} after {timeout:g} s: {waiting.describe(job)}{late}", job)
 
     def logs(
         self,
@@ -83,30 +83,32 @@ class TrainingJobs(Writable[TrainingJob]):
         rank: int | None = None,
         incarnation: int | None = None,
         follow: bool = False,
-        tell: Tell = lambda _: None,
+        notify: Notify = lambda _: None,
     ) -> Iterator[str]:
         """The lines that the ranks wrote, each with `[incarnation/rank] ` before it; of all ranks and
         incarnations where none is named, and then the launcher's lines too.
 
         Logs are those of the pods there are; a rank without an incarnation is read where it is now. `follow`
         goes on until the job has ended, or the incarnation where one is named: pods that start or are
-        replaced later are read from then on. `tell` takes a sentence at once about each log that cannot be
+        replaced later are read from then on. `notify` takes a sentence at once about each log that cannot be
         read now; the first error is raised after all that can be read. Refused when there is no such rank or
         incarnation, or no pod and none to wait for.
         """
         job = self.get(name)
         if why := output.refusal(job, rank, incarnation):
             raise Refused(why)
-        pods = self._holding(job, rank, incarnation)
-        follow = follow and not output.past(job, incarnation)
-        if not pods and not (follow and output.awaited(job)):
-            raise Refused(output.no_pods(job))
+        pods = self._pods_of_rank(job, rank, incarnation)
+        follow = follow and not output.is_past(job, incarnation)
+        if not pods and not (follow and output.expects_pods(job)):
+            raise Refused(output.no_pods_reason(job))
         if follow:
-            lines: Iterator[str] = Follower(partial(self._seen, job, rank, incarnation), tell).lines()
+            lines: Iterator[str] = LogFollower(
+                partial(self._scan_logs, job, rank, incarnation), notify
+            ).lines()
         else:
             sources = {pod.metadata.name: partial(log_lines, self._api, pod) for pod in pods}
-            lines = one_by_one(sources, tell)
-        return output.chosen(lines, rank, incarnation)
+            lines = read_in_turn(sources, notify)
+        return output.select_lines(lines, rank, incarnation)
 
     def pods(self, name: str) -> list[Any]:
         """The pods of a job in their order, as objects of the package kubernetes."""
@@ -149,9 +151,9 @@ class TrainingJobs(Writable[TrainingJob]):
         )
         return sorted(found.items, key=lambda pod: int(pod.metadata.labels.get(LABEL_INDEX, 0)))
 
-    def _holding(self, job: TrainingJob, rank: int | None, incarnation: int | None) -> list[Any]:
+    def _pods_of_rank(self, job: TrainingJob, rank: int | None, incarnation: int | None) -> list[Any]:
         """The pods to be read; Refused when they are too many."""
-        wanted = {slot.pod: str(slot.index) for slot in output.holding(job, rank, incarnation)}
+        wanted = {slot.pod: str(slot.index) for slot in output.slots_of_rank(job, rank, incarnation)}
         if not wanted:
             return []
         selector = f"{LABEL_JOB}={job.metadata.name}"
@@ -162,23 +164,23 @@ class TrainingJobs(Writable[TrainingJob]):
             raise Refused(f"{len(pods)} pods are too many to read at once: choose one rank")
         return pods
 
-    def _seen(self, job: TrainingJob, rank: int | None, incarnation: int | None) -> Seen:
+    def _scan_logs(self, job: TrainingJob, rank: int | None, incarnation: int | None) -> PodLogs:
         """What is there now to be followed."""
         try:
             here = self.get(job.metadata.name)
         except NotFound:
-            return Seen((), True)
-        if here.metadata.uid != job.metadata.uid or output.past(here, incarnation):
-            return Seen((), True)
-        logs = tuple(log_of(self._api, pod) for pod in self._holding(here, rank, incarnation))
-        return Seen(logs, here.status.phase in TERMINAL)
+            return PodLogs((), True)
+        if here.metadata.uid != job.metadata.uid or output.is_past(here, incarnation):
+            return PodLogs((), True)
+        logs = tuple(pod_log(self._api, pod) for pod in self._pods_of_rank(here, rank, incarnation))
+        return PodLogs(logs, here.status.phase in TERMINAL)
 
     def _check(self, name: str, verb: str) -> None:
         if why := job_actions.refusal(self.get(name), verb):
             raise Refused(why)
 
 
-def _same(name: str, before: TrainingJob | None, here: TrainingJob | None) -> None:
+def _check_same_job(name: str, before: TrainingJob | None, here: TrainingJob | None) -> None:
     """NotFound when the job that was waited for is gone, even if another has its name."""
     if before is None and here is None:
         raise NotFound(f"there is no trainingjob/{name}", 404)

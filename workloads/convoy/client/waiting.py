@@ -25,7 +25,7 @@ CONDITIONS = frozenset(
 """That a TrainingJob may have."""
 
 
-def known(until: str) -> None:
+def check_target(until: str) -> None:
     """ValueError when there is neither a phase nor a condition of that name."""
     names = {*map(str, Phase), *CONDITIONS}
     if until not in names:
@@ -33,7 +33,7 @@ def known(until: str) -> None:
         raise ValueError(f"there is neither a phase nor a condition {until!r}{hint}")
 
 
-def reached(job: TrainingJob, until: str) -> bool:
+def has_reached(job: TrainingJob, until: str) -> bool:
     """Whether the job is in the phase `until`, or has the condition `until`.
 
     A status that is of an earlier spec says nothing yet, unless the job has ended. Raises JobFailed or
@@ -52,7 +52,7 @@ def reached(job: TrainingJob, until: str) -> bool:
     return False
 
 
-def standing(job: TrainingJob | None) -> str:
+def describe(job: TrainingJob | None) -> str:
     """Where a job stands, in a sentence."""
     if job is None:
         return "it was not seen"

@@ -9,24 +9,24 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from convoy.client.api import TIMEOUT_SECONDS, Api
-from convoy.client.errors import ApiError, Unreachable, explained
+from convoy.client.errors import ApiError, Unreachable, error_of
 from convoy_crds.meta import GROUP, VERSION
 
 WATCH_SECONDS = 240
 """The longest watch; then the object is listed anew."""
 CONNECT_SECONDS = 10
-LEAST_SECONDS = 1.0
+MIN_TIMEOUT_SECONDS = 1.0
 """For an answer, however little time is left."""
-PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+RETRY_PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between tries while the server does not answer or is busy; the last one again and again."""
-HASTY_SECONDS = 1.0
-"""A list and its watch take at least so long: one that ends at once is not begun anew in a rush."""
+MIN_ROUND_SECONDS = 1.0
+"""A list and its watch take at least so long: one that ends at once is not started anew in a rush."""
 _GONE = 410
 BUSY = frozenset({429, 500, 502, 503, 504})
 """Statuses of an answer after which the server is asked again."""
 
 
-def follow(
+def watch_object(
     api: Api,
     plural: str,
     name: str,
@@ -41,9 +41,9 @@ def follow(
     """
     failures, last = 0, None
     while (left := deadline - clock()) > 0:
-        begun = clock()
+        started = clock()
         try:
-            for body in _round(api, plural, name, left):
+            for body in _list_and_watch(api, plural, name, left):
                 failures, last = 0, None
                 yield body
                 if clock() >= deadline:
@@ -52,22 +52,22 @@ def follow(
             if isinstance(error, ApiError) and error.status not in BUSY:
                 raise
             last = error
-        rest = HASTY_SECONDS - (clock() - begun)
+        rest = MIN_ROUND_SECONDS - (clock() - started)
         if last is not None:
-            rest, failures = PAUSES[min(failures, len(PAUSES) - 1)], failures + 1
+            rest, failures = RETRY_PAUSES[min(failures, len(RETRY_PAUSES) - 1)], failures + 1
         if (rest := min(rest, deadline - clock())) > 0:
             pause(rest)
     if last is not None:
         raise last
 
 
-def _round(api: Api, plural: str, name: str, left: float) -> Iterator[dict[str, Any] | None]:
+def _list_and_watch(api: Api, plural: str, name: str, left: float) -> Iterator[dict[str, Any] | None]:
     """One list and one watch from there on."""
     place = (GROUP, VERSION, api.namespace, plural)
     chosen = {"field_selector": f"metadata.name={name}"}
     request = api.custom.list_namespaced_custom_object
     found = api.call(
-        request, *place, **chosen, _request_timeout=max(LEAST_SECONDS, min(left, TIMEOUT_SECONDS))
+        request, *place, **chosen, _request_timeout=max(MIN_TIMEOUT_SECONDS, min(left, TIMEOUT_SECONDS))
     )
     yield found["items"][0] if found["items"] else None
     seconds = min(math.ceil(left), WATCH_SECONDS)
@@ -81,15 +81,15 @@ def _round(api: Api, plural: str, name: str, left: float) -> Iterator[dict[str, 
             resource_version=found["metadata"]["resourceVersion"],
             timeout_seconds=seconds,
             # The server ends it in time; who hears nothing for longer has lost the connection.
-            _request_timeout=(CONNECT_SECONDS, max(LEAST_SECONDS, min(left, seconds + 5.0))),
+            _request_timeout=(CONNECT_SECONDS, max(MIN_TIMEOUT_SECONDS, min(left, seconds + 5.0))),
         ):
             event = json.loads(line)
             if event["type"] == "ERROR":
                 status = event["object"]
-                raise explained(int(status.get("code", 0)), status.get("reason", ""), json.dumps(status))
+                raise error_of(int(status.get("code", 0)), status.get("reason", ""), json.dumps(status))
             yield None if event["type"] == "DELETED" else event["object"]
     except Unreachable:
-        # A watch that breaks off is begun anew like one that ends.
+        # A watch that breaks off is started anew like one that ends.
         return
     except ApiError as error:
         # So is one whose beginning the server remembers no more.
