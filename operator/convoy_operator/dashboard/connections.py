@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from convoy_agents.wire.connection_limit import ConnectionLimit
-from convoy_operator.dashboard.auth.gate import SESSION
+from convoy_operator.dashboard.auth.request_guard import SESSION
 from convoy_operator.dashboard.auth.sessions import Session
 
 MOST = 256
@@ -36,54 +36,54 @@ class Connections:
         """Of a connection."""
         connections = self
 
-        class Noted(HttpToolsProtocol):
+        class NotedProtocol(HttpToolsProtocol):
             def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
                 connections._opened(transport)
                 # What a request brings with it, and a websocket after it.
                 self.app_state = {**self.app_state, CONNECTION: transport}
                 super().connection_made(transport)
 
-        return Noted
+        return NotedProtocol
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
         transport: Any = (scope.get("state") or {}).get(CONNECTION)
         if transport is not None and scope["type"] == "http":
             # It is not long since this one has said something, whenever it was opened.
-            self._enter(self._others, transport, _address(transport))
+            self._add(self._others, transport, _address(transport))
 
-        async def answer(message: Message) -> None:
+        async def send_noted(message: Message) -> None:
             if message["type"] == "websocket.accept" and transport is not None:
                 self._accepted(transport, scope.get(SESSION))
             await send(message)
 
-        await self._app(scope, receive, answer if scope["type"] == "websocket" else send)
+        await self._app(scope, receive, send_noted if scope["type"] == "websocket" else send)
 
     def _opened(self, transport: asyncio.Transport) -> None:
-        for crowd in (self._others, self._sockets):
-            for one in [one for one in crowd if _gone(one)]:
-                crowd.remove(one)
-        self._enter(self._others, transport, _address(transport))
+        for limit in (self._others, self._sockets):
+            for one in [one for one in limit if _is_closed(one)]:
+                limit.remove(one)
+        self._add(self._others, transport, _address(transport))
 
     def _accepted(self, transport: asyncio.Transport, session: object) -> None:
         self._others.remove(transport)
-        whose = session.identity.user if isinstance(session, Session) else ""
-        self._enter(self._sockets, transport, whose)
+        holder = session.identity.user if isinstance(session, Session) else ""
+        self._add(self._sockets, transport, holder)
 
     @staticmethod
-    def _enter(crowd: ConnectionLimit[asyncio.Transport], transport: asyncio.Transport, whose: str) -> None:
+    def _add(limit: ConnectionLimit[asyncio.Transport], transport: asyncio.Transport, holder: str) -> None:
         if transport.is_closing():
             return  # it has given way since it asked
-        out = crowd.add(transport, whose)
-        if out is not None:
-            out.abort()
+        dropped = limit.add(transport, holder)
+        if dropped is not None:
+            dropped.abort()
 
 
 def _address(transport: asyncio.Transport) -> str:
     return str((transport.get_extra_info("peername") or ("",))[0])
 
 
-def _gone(transport: asyncio.Transport) -> bool:
+def _is_closed(transport: asyncio.Transport) -> bool:
     """Whether its descriptor is free again: one that closes keeps it while nobody reads what is left."""
     sock = transport.get_extra_info("socket")
     return sock is None or sock.fileno() < 0

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from convoy_operator.dashboard.auth.door import Door
+from convoy_operator.dashboard.api_monitor import ApiMonitor
+from convoy_operator.dashboard.auth.session_resolver import SessionResolver
+from convoy_operator.dashboard.cache import DashboardCache
+from convoy_operator.dashboard.event_cache import EventCache
 from convoy_operator.dashboard.feed import Feed
 from convoy_operator.dashboard.gateway import DashboardGateway
+from convoy_operator.dashboard.log_limit import LogLimit
 from convoy_operator.dashboard.metrics import DashboardMetrics
-from convoy_operator.dashboard.pace import Pace
-from convoy_operator.dashboard.past import Past
-from convoy_operator.dashboard.presence import Presence
-from convoy_operator.dashboard.seats import Seats
 from convoy_operator.dashboard.settings import DashboardSettings
-from convoy_operator.dashboard.world import World
+from convoy_operator.dashboard.update_throttle import UpdateThrottle
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +22,14 @@ class Context:
     """The parts of one dashboard process."""
 
     settings: DashboardSettings
-    world: World
+    cache: DashboardCache
     feed: Feed
-    pace: Pace
-    presence: Presence
+    throttle: UpdateThrottle
+    api_monitor: ApiMonitor
     gateway: DashboardGateway
-    past: Past
-    seats: Seats
-    door: Door
+    event_cache: EventCache
+    log_limit: LogLimit
+    session_resolver: SessionResolver
     metrics: DashboardMetrics
     loading: Callable[[], list[str]]
     """The resources that have not been listed yet."""

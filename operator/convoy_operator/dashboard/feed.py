@@ -8,28 +8,28 @@ from contextlib import contextmanager
 from time import monotonic
 
 
-class Bell:
+class Subscription:
     """One page's: it rings until the page has looked."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._rung = asyncio.Event()
+        self._changed = asyncio.Event()
         self._since: float | None = None
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Something has changed."""
         if self._since is None:
             self._since = self._clock()
-        self._rung.set()
+        self._changed.set()
 
     async def wait(self, seconds: float) -> float | None:
         """Waits for a change for so long; since when the oldest unseen one is there, None without any."""
         try:
-            await asyncio.wait_for(self._rung.wait(), seconds)
+            await asyncio.wait_for(self._changed.wait(), seconds)
         except TimeoutError:
             return None
         since, self._since = self._since, None
-        self._rung.clear()
+        self._changed.clear()
         return since
 
 
@@ -37,22 +37,22 @@ class Feed:
     """All pages' bells."""
 
     def __init__(self) -> None:
-        self._bells: set[Bell] = set()
+        self._subscriptions: set[Subscription] = set()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Rings all."""
-        for bell in self._bells:
-            bell.ring()
+        for subscription in self._subscriptions:
+            subscription.notify()
 
     @contextmanager
-    def bell(self) -> Iterator[Bell]:
+    def subscribe(self) -> Iterator[Subscription]:
         """A bell, for as long as it is heard."""
-        bell = Bell()
-        self._bells.add(bell)
+        subscription = Subscription()
+        self._subscriptions.add(subscription)
         try:
-            yield bell
+            yield subscription
         finally:
-            self._bells.discard(bell)
+            self._subscriptions.discard(subscription)
 
     def __len__(self) -> int:
-        return len(self._bells)
+        return len(self._subscriptions)

@@ -18,7 +18,7 @@ from convoy_controllers.resources import (
 from convoy_operator import errors
 from convoy_operator.client import CONNECT_SECONDS, KubernetesGateway, Request, _error
 from convoy_operator.dashboard.auth.identity import Identity
-from convoy_operator.dashboard.core.happenings import newest
+from convoy_operator.dashboard.core.timeline import newest
 from convoy_operator.gateway import Object
 
 MOST_EVENTS = 100
@@ -37,7 +37,7 @@ class DashboardGateway(KubernetesGateway):
         if self._pool is not None:
             await self._pool.close()
 
-    async def answers(self) -> None:
+    async def probe(self) -> None:
         """Returns when the API server answers; raises errors.ApiError.
 
         It waits in no line behind other requests, and is tried once: how long it takes is the answer.
@@ -97,5 +97,5 @@ class DashboardGateway(KubernetesGateway):
 
     async def _review(self, resource: Resource, spec: Mapping[str, Any]) -> Object:
         body = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
-        answer = await self.create(resource, None, body)
-        return dict(answer.get("status") or {})
+        created = await self.create(resource, None, body)
+        return dict(created.get("status") or {})

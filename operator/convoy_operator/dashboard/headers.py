@@ -57,7 +57,7 @@ class SecurityHeaders:
         head: Message | None = None
         body = bytearray()
 
-        async def answer(message: Message) -> None:
+        async def send_secured(message: Message) -> None:
             nonlocal head
             if message["type"] == "http.response.start":
                 _secure(message, nonce)
@@ -76,7 +76,7 @@ class SecurityHeaders:
                 message = {"type": "http.response.body", "body": page}
             await send(message)
 
-        await self._app(scope, receive, answer)
+        await self._app(scope, receive, send_secured)
 
 
 def _is_page(message: Message) -> bool:

@@ -24,25 +24,25 @@ from starlette.types import ASGIApp
 from convoy_controllers.resources import TRAINING_JOBS
 from convoy_operator import http
 from convoy_operator.connection import connect, package_version
-from convoy_operator.dashboard import room
-from convoy_operator.dashboard.auth.door import Door
-from convoy_operator.dashboard.auth.gate import SESSION, Gate
+from convoy_operator.dashboard import page_limit
+from convoy_operator.dashboard.api_monitor import ApiMonitor, MonitoredGateway
 from convoy_operator.dashboard.auth.refusal import STYLE, refusal
+from convoy_operator.dashboard.auth.request_guard import SESSION, RequestGuard
+from convoy_operator.dashboard.auth.session_resolver import SessionResolver
 from convoy_operator.dashboard.auth.sessions import Session
+from convoy_operator.dashboard.cache import DashboardCache
 from convoy_operator.dashboard.connections import Connections
 from convoy_operator.dashboard.context import Context
+from convoy_operator.dashboard.event_cache import EventCache
 from convoy_operator.dashboard.feed import Feed
 from convoy_operator.dashboard.gateway import DashboardGateway
 from convoy_operator.dashboard.headers import SecurityHeaders
+from convoy_operator.dashboard.log_limit import MOST, MOST_EACH, LogLimit
 from convoy_operator.dashboard.metrics import DashboardMetrics
-from convoy_operator.dashboard.pace import Pace
 from convoy_operator.dashboard.pages import job, login, node, overview
-from convoy_operator.dashboard.past import Past
-from convoy_operator.dashboard.presence import NotedGateway, Presence
-from convoy_operator.dashboard.seats import MOST, MOST_EACH, Seats
 from convoy_operator.dashboard.settings import AuthMode, DashboardSettings
 from convoy_operator.dashboard.sockets import bind_events
-from convoy_operator.dashboard.world import World
+from convoy_operator.dashboard.update_throttle import UpdateThrottle
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.metrics import Metrics
 from convoy_operator.run_until_first_exit import run_until_first_exit
@@ -53,7 +53,7 @@ log = structlog.get_logger(__name__)
 STATIC = Path(__file__).parent / "static"
 RECONNECT_SECONDS = 10.0
 """For so long a page waits for its browser to come back before it has to be loaded anew."""
-MOST_UNTOLD = 256
+MOST_UNACKNOWLEDGED = 256
 """Messages that are kept for a browser that comes back: more than can be sent until a lost one is given up
 (22 s, of the RECONNECT_SECONDS). Without them NiceGUI would have the page loaded anew by a script, which the
 policy forbids."""
@@ -75,9 +75,9 @@ class Revalidated(StaticFiles):
 
     def file_response(self, *args: Any, **given: Any) -> Response:
         """See StaticFiles."""
-        answer = super().file_response(*args, **given)
-        answer.headers["cache-control"] = "no-cache"
-        return answer
+        response = super().file_response(*args, **given)
+        response.headers["cache-control"] = "no-cache"
+        return response
 
 
 class Dashboard:
@@ -90,21 +90,21 @@ class Dashboard:
         feed = Feed()
         self.context = Context(
             settings=settings,
-            world=World(feed),
+            cache=DashboardCache(feed),
             feed=feed,
-            pace=Pace(),
-            presence=Presence(gateway, feed.ring),
+            throttle=UpdateThrottle(),
+            api_monitor=ApiMonitor(gateway, feed.notify),
             gateway=gateway,
-            past=Past(gateway),
+            event_cache=EventCache(gateway),
             # Where nobody is asked who they are, all readers are one.
-            seats=Seats(each=MOST if settings.auth_mode == AuthMode.NONE else MOST_EACH),
-            door=Door(settings, gateway),
+            log_limit=LogLimit(each=MOST if settings.auth_mode == AuthMode.NONE else MOST_EACH),
+            session_resolver=SessionResolver(settings, gateway),
             metrics=DashboardMetrics(counted),
             loading=self._loading,
         )
         # Of a gateway, reflectors list and watch alone.
-        noted = cast(ApiGateway, NotedGateway(gateway, self.context.presence))
-        self._reflectors = self.context.world.reflectors(noted, counted)
+        monitored = cast(ApiGateway, MonitoredGateway(gateway, self.context.api_monitor))
+        self._reflectors = self.context.cache.reflectors(monitored, counted)
         connections = Connections(self._app(), 2 * settings.most_pages)
         self.server = Server(
             uvicorn.Config(
@@ -130,7 +130,7 @@ class Dashboard:
         job.register(self.context)
         node.register(self.context)
         ui.add_head_html(f'<link rel="stylesheet" href="{STYLE}">', shared=True)
-        ui.add_body_html('<script type="module" src="/static/away.js"></script>', shared=True)
+        ui.add_body_html('<script type="module" src="/static/reconnect.js"></script>', shared=True)
         ui.add_body_html("<noscript>This dashboard needs JavaScript.</noscript>", shared=True)
         ui.run_with(
             app,
@@ -141,16 +141,16 @@ class Dashboard:
             binding_refresh_interval=None,
             gzip_middleware_factory=None,
             reconnect_timeout=RECONNECT_SECONDS,
-            message_history_length=MOST_UNTOLD,
+            message_history_length=MOST_UNACKNOWLEDGED,
             tailwind=False,
             show_welcome_message=False,
         )
         # NiceGUI would make a page of its own, which nobody counts, for whatever is not there.
-        pages.add_exception_handler(404, _missing)
+        pages.add_exception_handler(404, _not_found)
         bind_events(core.sio, owner)
         hosts = self.context.settings.allowed_hosts
-        gate = Gate(app, self.context.door, owner, self._full, hosts)
-        return GZipMiddleware(SecurityHeaders(gate), minimum_size=1000)
+        guard = RequestGuard(app, self.context.session_resolver, owner, self._full, hosts)
+        return GZipMiddleware(SecurityHeaders(guard), minimum_size=1000)
 
     def _loading(self) -> list[str]:
         return sorted(plural for plural, one in self._reflectors.items() if not one.synced.is_set())
@@ -158,10 +158,10 @@ class Dashboard:
     def _full(self, session: Session) -> bool:
         settings, user = self.context.settings, session.identity.user
         opened = list(Client.instances)
-        if self.context.door.mode is AuthMode.NONE:
+        if self.context.session_resolver.mode is AuthMode.NONE:
             return len(opened) >= settings.most_pages
         own = sum(found is not None and found.identity.user == user for found in map(owner, opened))
-        return room.full(len(opened), own, settings.most_pages, settings.most_pages_each)
+        return page_limit.is_reached(len(opened), own, settings.most_pages, settings.most_pages_each)
 
     async def run(self) -> None:
         """Runs until the server is told to stop, or until any part ends."""
@@ -171,8 +171,8 @@ class Dashboard:
             [
                 self.server.serve(),
                 *(reflector.run() for reflector in self._reflectors.values()),
-                context.presence.run(),
-                context.door.run(),
+                context.api_monitor.run(),
+                context.session_resolver.run(),
                 http.serve(metrics, settings.bind, settings.metrics_port),
                 http.serve(http.probe_pages(self._checks()), settings.bind, settings.probe_port),
             ]
@@ -188,8 +188,8 @@ class Dashboard:
     def _count(self) -> None:
         context = self.context
         context.metrics.clients.set(len(context.feed))
-        context.metrics.sessions.set(len(context.door.sessions))
-        context.metrics.watch_lag.set(context.presence.lag)
+        context.metrics.sessions.set(len(context.session_resolver.sessions))
+        context.metrics.watch_lag.set(context.api_monitor.lag)
 
 
 def owner(client_id: str) -> Session | None:
@@ -199,7 +199,7 @@ def owner(client_id: str) -> Session | None:
     return session if isinstance(session, Session) else None
 
 
-async def _missing(request: Request, _: Exception) -> Response:
+async def _not_found(request: Request, _: Exception) -> Response:
     return refusal(404, "there is no such page", request.headers.get("accept", ""))
 
 

@@ -93,7 +93,7 @@ class DashboardSettings:
         return given or (LOCAL_NAMES if self.auth_mode == AuthMode.NONE else given)
 
 
-_WORDS = {"true": True, "false": False}
+_BOOLEANS = {"true": True, "false": False}
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> DashboardSettings:
@@ -106,7 +106,7 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> DashboardSettin
             continue
         kind: type[Any] = type(item.default)
         try:
-            given[item.name] = _WORDS[text.lower()] if kind is bool else kind(text)
+            given[item.name] = _BOOLEANS[text.lower()] if kind is bool else kind(text)
         except (KeyError, ValueError):
             raise SettingError(f"{variable}={text!r} is not of type {kind.__name__}") from None
         if kind in (int, float) and given[item.name] < 0:

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from convoy_operator.dashboard.auth.gate import SESSION
+from convoy_operator.dashboard.auth.request_guard import SESSION
 from convoy_operator.dashboard.auth.sessions import Session
 
 log = structlog.get_logger(__name__)
@@ -30,7 +30,7 @@ def bind_events(sio: Any, owner: Callable[[str], Session | None]) -> None:
 def _bound(
     sio: Any, owner: Callable[[str], Session | None], handler: Handler
 ) -> Callable[[str, dict[str, Any]], Awaitable[Any]]:
-    async def take(socket: str, message: dict[str, Any]) -> Any:
+    async def handle(socket: str, message: dict[str, Any]) -> Any:
         scope = (sio.get_environ(socket) or {}).get("asgi.scope") or {}
         session, page = scope.get(SESSION), owner(str(message.get("client_id")))
         if session is None or session.over or (page is not None and page is not session):
@@ -39,4 +39,4 @@ def _bound(
         found = handler(socket, message)
         return await found if inspect.isawaitable(found) else found
 
-    return take
+    return handle

@@ -10,7 +10,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from tests.integration.dashboard import llama, machines, samples, times
 from tests.integration.dashboard.conftest import Browser, Cluster, Process, Starter, eventually
-from tests.integration.dashboard.cutting import Wire
+from tests.integration.dashboard.cuttable_proxy import Wire
 
 pytestmark = pytest.mark.timeout(180)
 

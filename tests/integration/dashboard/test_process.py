@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.integration.dashboard import llama, machines, samples
 from tests.integration.dashboard.conftest import Browser, Cluster, Starter, chart_rules, eventually
-from tests.integration.dashboard.cutting import Wire
+from tests.integration.dashboard.cuttable_proxy import Wire
 from tests.integration.dashboard.kubelet import Kubelet
 
 pytestmark = pytest.mark.timeout(180)

@@ -20,10 +20,10 @@ from convoy_operator.limits import FLOW
 
 log = structlog.get_logger(__name__)
 
-MOST_ANSWERS = 16_384
-ANSWER_SECONDS = 5.0
+MOST_DECISIONS = 16_384
+WAIT_SECONDS = 5.0
 """Pages wait for an answer, and have to say soon that there is none; it is not given up by then."""
-ASK_SECONDS = 60.0
+REVIEW_SECONDS = 60.0
 """A question that has waited in line for so long is given up."""
 SPREAD = 0.25
 """By so much of its time an answer may be forgotten earlier, so that not all are asked for anew at once."""
@@ -46,7 +46,7 @@ class Access(Protocol):
     """What a session may see."""
 
     @property
-    def unanswered(self) -> bool:
+    def undecided(self) -> bool:
         """Whether nobody has said yet if it may see some of what was asked for last."""
         ...
 
@@ -67,10 +67,10 @@ class Access(Protocol):
         ...
 
 
-class Everything:
+class FullAccess:
     """For a dashboard that asks nobody who they are."""
 
-    unanswered = False
+    undecided = False
 
     async def namespaces(self, present: Iterable[str]) -> frozenset[str]:
         """See Access."""
@@ -90,16 +90,16 @@ class Everything:
 
 
 @dataclass(slots=True)
-class _Answer:
-    said: bool | None = None
+class _Decision:
+    allowed: bool | None = None
     """None while nobody has answered."""
-    until: float = float("-inf")
+    expires: float = float("-inf")
     """So long it is believed."""
-    asked: float = float("-inf")
-    asking: asyncio.Task[None] | None = None
+    requested_at: float = float("-inf")
+    review: asyncio.Task[None] | None = None
 
 
-class Answers:
+class AccessReviews:
     """What SubjectAccessReviews said, for all sessions: of one user's right the API server is asked once."""
 
     def __init__(
@@ -113,65 +113,65 @@ class Answers:
         self._seconds = seconds
         self._clock = clock
         self._spread = spread
-        self._known: OrderedDict[tuple[Identity, tuple[tuple[str, str], ...]], _Answer] = OrderedDict()
+        self._known: OrderedDict[tuple[Identity, tuple[tuple[str, str], ...]], _Decision] = OrderedDict()
 
     async def may(self, identity: Identity, wanted: Mapping[str, str]) -> bool | None:
         """Whether that user may do so; None when nobody says. What was said before holds meanwhile."""
-        answer = self._known.setdefault((identity, tuple(sorted(wanted.items()))), _Answer())
+        decision = self._known.setdefault((identity, tuple(sorted(wanted.items()))), _Decision())
         now = self._clock()
-        if now < answer.until:
-            return answer.said
-        if answer.asking is None or answer.asking.done():
+        if now < decision.expires:
+            return decision.allowed
+        if decision.review is None or decision.review.done():
             self._known.move_to_end((identity, tuple(sorted(wanted.items()))))
-            while len(self._known) > MOST_ANSWERS:
+            while len(self._known) > MOST_DECISIONS:
                 self._known.popitem(last=False)
-            answer.asked = now
-            answer.asking = asyncio.create_task(self._ask(identity, wanted, answer))
+            decision.requested_at = now
+            decision.review = asyncio.create_task(self._review(identity, wanted, decision))
         # One that waits in a long line is waited for once, not at every update of a page.
-        patience = max(0.0, answer.asked + ANSWER_SECONDS - now)
-        await asyncio.wait({answer.asking}, timeout=patience)
-        return answer.said
+        wait = max(0.0, decision.requested_at + WAIT_SECONDS - now)
+        await asyncio.wait({decision.review}, timeout=wait)
+        return decision.allowed
 
-    async def _ask(self, identity: Identity, wanted: Mapping[str, str], answer: _Answer) -> None:
+    async def _review(self, identity: Identity, wanted: Mapping[str, str], decision: _Decision) -> None:
         # Users take turns: nobody stands behind all namespaces of another.
         FLOW.set(identity)
         lasts = min(self._seconds, RETRY_SECONDS)
         try:
-            asked = self._reviewer.review_access(identity, wanted)
-            status = await asyncio.wait_for(asked, ASK_SECONDS)
-            answer.said = status.get("allowed") is True and status.get("denied") is not True
+            request = self._reviewer.review_access(identity, wanted)
+            status = await asyncio.wait_for(request, REVIEW_SECONDS)
+            decision.allowed = status.get("allowed") is True and status.get("denied") is not True
             lasts = self._seconds * (1.0 - SPREAD * self._spread())
         except (errors.Unavailable, errors.TooManyRequests, TimeoutError) as fault:
             log.warning("no answer about a right", user=identity.user, error=str(fault))
         except errors.ApiError as fault:
             # It is there, and does not say yes.
             log.warning("a right cannot be asked for", user=identity.user, error=str(fault))
-            answer.said = None
-        answer.until = self._clock() + lasts
+            decision.allowed = None
+        decision.expires = self._clock() + lasts
 
 
 class ReviewedAccess:
     """As SubjectAccessReviews say. While nobody answers, what was said before holds, and nothing else."""
 
-    def __init__(self, answers: Answers, identity: Identity) -> None:
-        self._answers = answers
+    def __init__(self, reviews: AccessReviews, identity: Identity) -> None:
+        self._reviews = reviews
         self._identity = identity
-        self._open: dict[str, bool] = {}
+        self._undecided: dict[str, bool] = {}
 
     @property
-    def unanswered(self) -> bool:
+    def undecided(self) -> bool:
         """See Access."""
-        return any(self._open.values())
+        return any(self._undecided.values())
 
     async def namespaces(self, present: Iterable[str]) -> frozenset[str]:
         """See Access."""
         if await self.everywhere():
-            self._open["namespaces"] = False
+            self._undecided["namespaces"] = False
             return frozenset(present)
-        asked = list(present)
-        found = await asyncio.gather(*(self._of({**_JOBS, "namespace": one}) for one in asked))
-        self._open["namespaces"] = None in found
-        return frozenset(one for one, may in zip(asked, found, strict=True) if may)
+        requested = list(present)
+        found = await asyncio.gather(*(self._decide({**_JOBS, "namespace": one}) for one in requested))
+        self._undecided["namespaces"] = None in found
+        return frozenset(one for one, may in zip(requested, found, strict=True) if may)
 
     async def everywhere(self) -> bool:
         """See Access."""
@@ -186,9 +186,9 @@ class ReviewedAccess:
         return await self._may("logs", {**_LOGS, "namespace": namespace})
 
     async def _may(self, what: str, wanted: Mapping[str, str]) -> bool:
-        found = await self._of(wanted)
-        self._open[what] = found is None
+        found = await self._decide(wanted)
+        self._undecided[what] = found is None
         return found is True
 
-    async def _of(self, wanted: Mapping[str, str]) -> bool | None:
-        return await self._answers.may(self._identity, wanted)
+    async def _decide(self, wanted: Mapping[str, str]) -> bool | None:
+        return await self._reviews.may(self._identity, wanted)

@@ -25,7 +25,7 @@ class Identity:
     """What the authenticator adds, which authorizers may go by."""
 
 
-def of_review(status: Mapping[str, Any]) -> Identity | None:
+def from_review(status: Mapping[str, Any]) -> Identity | None:
     """The user in the status of a TokenReview; None for a token that is refused."""
     user = status.get("user") or {}
     name = user.get("username")
@@ -41,7 +41,7 @@ def of_review(status: Mapping[str, Any]) -> Identity | None:
     )
 
 
-def of_headers(user: str, groups: str) -> Identity | None:
+def from_headers(user: str, groups: str) -> Identity | None:
     """The user whom a proxy names, with groups between commas; None for a name that is no person's.
 
     A proxy speaks of people: the names that Kubernetes keeps for itself are not believed from it, or

@@ -24,7 +24,7 @@ class Session:
     access: Access
     token: str | None = field(repr=False)
     """What was logged in with, to have it reviewed again; None behind a proxy."""
-    made: float
+    created: float
     used: float
     over: bool = False
     on_end: list[Callable[[], None]] = field(default_factory=list, repr=False)
@@ -40,7 +40,7 @@ class Sessions:
         self._clock = clock
         self._known: dict[str, Session] = {}
 
-    def begin(
+    def start(
         self, identity: Identity, access: Access, token: str | None = None, key: str | None = None
     ) -> Session:
         """A session of that user, under a random id or the given one.
@@ -75,8 +75,8 @@ class Sessions:
         """It is over."""
         session.over, session.token = True, None
         self._known.pop(session.id, None)
-        for told in session.on_end:
-            told()
+        for callback in session.on_end:
+            callback()
         session.on_end.clear()
 
     def expire(self) -> None:
@@ -98,4 +98,4 @@ class Sessions:
 
     def _expired(self, session: Session) -> bool:
         now = self._clock()
-        return now - session.used >= self._idle or now - session.made >= self._longest
+        return now - session.used >= self._idle or now - session.created >= self._longest

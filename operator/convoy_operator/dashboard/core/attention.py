@@ -15,10 +15,10 @@ from convoy_crds.summaries import NOT_RECONCILED, WARNING_REASONS
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
+from convoy_operator.dashboard.core.formatting import ago, job_link, node_link, shortened
 from convoy_operator.dashboard.core.jobs import ours, why
-from convoy_operator.dashboard.core.objects import Kept
+from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
-from convoy_operator.dashboard.core.words import ago, job_link, node_link, shortened
 
 STUCK = timedelta(minutes=10)
 """A job that has not come up for so long is shown, whatever its reason."""
@@ -47,71 +47,76 @@ class Concern:
     advice: str
 
 
-def of_job(kept: Kept[TrainingJob], now: datetime) -> Iterator[Concern]:
+def of_job(parsed: ParsedObject[TrainingJob], now: datetime) -> Iterator[Concern]:
     """What is wrong with a job."""
-    job = kept.model
+    job = parsed.model
     if job is None:
         advice = "correct the manifest and apply it again"
-        yield _concern(kept, "Job unreadable", Tone.BAD, None, kept.flaw, advice)
+        yield _concern(parsed, "Job unreadable", Tone.BAD, None, parsed.parse_error, advice)
         return
-    found = _of_life(kept, job, now)
+    found = _phase_concern(parsed, job, now)
     if found is not None:
         yield found
     if job.metadata.deletion_timestamp is None and job.status.phase not in TERMINAL:
-        yield from _of_conditions(kept, job)
+        yield from _condition_concerns(parsed, job)
 
 
 def _concern(
-    kept: Kept[TrainingJob], what: str, tone: Tone, since: datetime | None, said: str, advice: str = ""
+    parsed: ParsedObject[TrainingJob],
+    what: str,
+    tone: Tone,
+    since: datetime | None,
+    reason: str,
+    advice: str = "",
 ) -> Concern:
-    where = f"{kept.namespace}/{kept.name}"
+    where = f"{parsed.namespace}/{parsed.name}"
     return Concern(
         f"job/{where}/{what}",
         what,
         tone,
         where,
-        job_link(kept.namespace, kept.name),
+        job_link(parsed.namespace, parsed.name),
         since,
-        said,
-        advice or f"see {_ask(kept)}",
+        reason,
+        advice or f"see {_why_command(parsed)}",
     )
 
 
-def _ask(kept: Kept[TrainingJob]) -> str:
-    return f"convoy why {kept.name} -n {kept.namespace}"
+def _why_command(parsed: ParsedObject[TrainingJob]) -> str:
+    return f"convoy why {parsed.name} -n {parsed.namespace}"
 
 
-def _of_life(kept: Kept[TrainingJob], job: TrainingJob, now: datetime) -> Concern | None:
+def _phase_concern(parsed: ParsedObject[TrainingJob], job: TrainingJob, now: datetime) -> Concern | None:
     """What is wrong with where it is between its making and its end."""
     status, leaves = job.status, job.metadata.deletion_timestamp
-    said = f"{status.reason}: {status.message}" if status.message else status.reason
+    reason = f"{status.reason}: {status.message}" if status.message else status.reason
     created = job.metadata.creation_timestamp
 
-    def long(since: datetime | None) -> bool:
+    def is_overdue(since: datetime | None) -> bool:
         return since is not None and now - since >= STUCK
 
     if leaves is not None:
-        advice = f"see its finalizers: kubectl -n {kept.namespace} get trainingjob {kept.name} -o yaml"
-        late = long(leaves)
-        return _concern(kept, "Job not deleted", Tone.WARN, leaves, why(job), advice) if late else None
+        advice = f"see its finalizers: kubectl -n {parsed.namespace} get trainingjob {parsed.name} -o yaml"
+        late = is_overdue(leaves)
+        return _concern(parsed, "Job not deleted", Tone.WARN, leaves, why(job), advice) if late else None
     if status.phase is Phase.FAILED:
-        advice = f"see {_ask(kept)}; correct what it names and make the job anew"
-        return _concern(kept, "Job failed", Tone.BAD, status.completion_time, said, advice)
+        advice = f"see {_why_command(parsed)}; correct what it names and make the job anew"
+        return _concern(parsed, "Job failed", Tone.BAD, status.completion_time, reason, advice)
     if not ours(job):
         return None  # who manages it knows how long it may take
     since = _not_running_since(job)
-    if status.phase is None and long(created):
-        return _concern(kept, "Job stuck", Tone.BAD, created, NOT_RECONCILED, "see that the operator runs")
-    if status.phase in _COMING_UP and (status.reason in WARNING_REASONS or long(since or created)):
-        return _concern(kept, "Job stuck", Tone.WARN, since or created, said)
-    if status.phase is Phase.SUSPENDING and long(since):
-        return _concern(kept, "Suspension stuck", Tone.WARN, since, said)
+    if status.phase is None and is_overdue(created):
+        return _concern(parsed, "Job stuck", Tone.BAD, created, NOT_RECONCILED, "see that the operator runs")
+    if status.phase in _COMING_UP and (status.reason in WARNING_REASONS or is_overdue(since or created)):
+        return _concern(parsed, "Job stuck", Tone.WARN, since or created, reason)
+    if status.phase is Phase.SUSPENDING and is_overdue(since):
+        return _concern(parsed, "Suspension stuck", Tone.WARN, since, reason)
     if status.phase is Phase.SUSPENDED and status.reason in WARNING_REASONS:
-        return _concern(kept, "Job suspended unsaved", Tone.WARN, None, said)
+        return _concern(parsed, "Job suspended unsaved", Tone.WARN, None, reason)
     return None
 
 
-def _of_conditions(kept: Kept[TrainingJob], job: TrainingJob) -> Iterator[Concern]:
+def _condition_concerns(parsed: ParsedObject[TrainingJob], job: TrainingJob) -> Iterator[Concern]:
     for condition in job.status.conditions:
         since = condition.last_transition_time
         if (
@@ -119,12 +124,12 @@ def _of_conditions(kept: Kept[TrainingJob], job: TrainingJob) -> Iterator[Concer
             and condition.status == "False"
             and condition.reason in WARNING_REASONS
         ):
-            said = f"{condition.reason}: {condition.message}"
-            yield _concern(kept, "Checkpoints at risk", Tone.WARN, since, said)
+            reason = f"{condition.reason}: {condition.message}"
+            yield _concern(parsed, "Checkpoints at risk", Tone.WARN, since, reason)
         if condition.reason == Reasons.DETECTOR_DEGRADED.name:
-            said = condition.message or "the ranks' times scatter too much"
+            reason = condition.message or "the ranks' times scatter too much"
             advice = "do not take silence for health: sweep its nodes, or give it steps of even length"
-            yield _concern(kept, "Detector blind", Tone.WARN, since, said, advice)
+            yield _concern(parsed, "Detector blind", Tone.WARN, since, reason, advice)
 
 
 def _not_running_since(job: TrainingJob) -> datetime | None:
@@ -199,15 +204,15 @@ def of_store(store: CheckpointStore) -> Concern | None:
 
 
 def gather(
-    jobs: Iterable[Kept[TrainingJob]],
-    healths: Iterable[Kept[NodeHealth]],
-    policies: Iterable[Kept[GuardPolicy]],
-    stores: Iterable[Kept[CheckpointStore]],
+    jobs: Iterable[ParsedObject[TrainingJob]],
+    healths: Iterable[ParsedObject[NodeHealth]],
+    policies: Iterable[ParsedObject[GuardPolicy]],
+    stores: Iterable[ParsedObject[CheckpointStore]],
     current: Mapping[str, NodeHealth],
     now: datetime,
 ) -> list[Concern]:
     """All of it: the worst first, then the newest. `current`: by node, the hardware it is now."""
-    found = [concern for kept in jobs for concern in of_job(kept, now)]
+    found = [concern for parsed in jobs for concern in of_job(parsed, now)]
     others: list[Concern | None] = [of_health(one.model, current) for one in healths if one.model]
     others += [of_policy(one.model) for one in policies if one.model]
     others += [of_store(one.model) for one in stores if one.model]

@@ -46,13 +46,13 @@ def line(curve: Curve | None, values: str, unit: str, colour: str) -> Options:
     """One curve over the steps. `values`: `losses` or `rates`."""
     points: list[list[float]] = []
     if curve is not None:
-        told: Sequence[float] = getattr(curve, values)
+        reported: Sequence[float] = getattr(curve, values)
         points = [
             [step, float(f"{value:.{DIGITS}g}")]
-            for step, value in zip(curve.steps, told, strict=True)
+            for step, value in zip(curve.steps, reported, strict=True)
             if not isnan(value)
         ]
-    return _plot(points, _below("step", type="value", scale=True), unit, colour)
+    return _plot(points, _x_axis("step", type="value", scale=True), unit, colour)
 
 
 def metric(curve: MetricCurve, unit: str) -> Options:
@@ -62,29 +62,29 @@ def metric(curve: MetricCurve, unit: str) -> Options:
         for step, value in zip(curve.steps, curve.values, strict=True)
         if not isnan(value)
     ]
-    return _plot(points, _below("step", type="value", scale=True), unit, ORANGE)
+    return _plot(points, _x_axis("step", type="value", scale=True), unit, ORANGE)
 
 
-def course(curve: Curve | None) -> Options:
+def progress(curve: Curve | None) -> Options:
     """The step over time. A job that goes back to a checkpoint rests until it does, and then falls."""
     points: list[list[float]] = []
     for at, step in zip(curve.times, curve.steps, strict=True) if curve is not None else ():
         if points and step < points[-1][1]:
             points.append([round(1000 * at), points[-1][1]])
         points.append([round(1000 * at), step])
-    return {**_plot(points, _below("time (UTC)", type="time"), "step", VIOLET), "useUTC": True}
+    return {**_plot(points, _x_axis("time (UTC)", type="time"), "step", VIOLET), "useUTC": True}
 
 
-def _below(name: str, **more: Any) -> Options:
+def _x_axis(name: str, **more: Any) -> Options:
     """The axis below a plot."""
     return _axis(name=name, nameLocation="middle", nameGap=26, **more)
 
 
-def _plot(points: Sequence[Sequence[float]], below: Options, unit: str, colour: str) -> Options:
+def _plot(points: Sequence[Sequence[float]], x_axis: Options, unit: str, colour: str) -> Options:
     common = _common()
     return {
         **common,
-        "xAxis": below,
+        "xAxis": x_axis,
         "grid": {**common["grid"], "bottom": 26},
         "yAxis": _axis(type="value", name=unit, scale=True, nameTextStyle={"color": GREY, "align": "left"}),
         "series": [

@@ -8,8 +8,8 @@ from statistics import median
 
 from convoy_crds.hardwareclass import ClassMetric, HardwareClass
 from convoy_crds.hardwareclass import Row as ClassRow
+from convoy_operator.dashboard.core.formatting import figure
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
-from convoy_operator.dashboard.core.words import figure
 
 NOTABLE = 0.05
 """A node this share worse than its class is marked; what is slow is for the sweep to say."""

@@ -14,9 +14,7 @@ from convoy_crds.nodehealth import NodeHealth
 from convoy_crds.summaries import is_unwanted, restarts_in_window, shorten_list
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Progress
-from convoy_operator.dashboard.core.jobs import done, goodput
-from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
-from convoy_operator.dashboard.core.words import (
+from convoy_operator.dashboard.core.formatting import (
     ago,
     clock,
     duration,
@@ -26,6 +24,8 @@ from convoy_operator.dashboard.core.words import (
     ranges,
     until,
 )
+from convoy_operator.dashboard.core.jobs import done, goodput
+from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 
 CONDITIONS = (
     Column("Condition"),

@@ -11,9 +11,9 @@ from convoy_crds.summaries import NOT_RECONCILED, WARNING_REASONS, age, restarts
 from convoy_crds.terms import MANAGED_BY
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
-from convoy_operator.dashboard.core.objects import Kept
+from convoy_operator.dashboard.core.formatting import clock, job_link
+from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
-from convoy_operator.dashboard.core.words import clock, job_link
 
 UNKNOWN = "New"
 """Phase of a job that no operator has looked at."""
@@ -102,14 +102,14 @@ def why(job: TrainingJob) -> str:
     return said or "-"
 
 
-def row(kept: Kept[TrainingJob], now: datetime) -> Row:
+def row(parsed: ParsedObject[TrainingJob], now: datetime) -> Row:
     """One job."""
-    link, key = job_link(kept.namespace, kept.name), f"{kept.namespace}/{kept.name}"
+    link, key = job_link(parsed.namespace, parsed.name), f"{parsed.namespace}/{parsed.name}"
     name = Cell(key, href=link)
-    job = kept.model
+    job = parsed.model
     if job is None:
         rest = (Cell("-"),) * (len(COLUMNS) - 3)
-        return Row(key, (name, Cell(UNREADABLE, Tone.BAD), *rest, Cell(kept.flaw)), UNREADABLE)
+        return Row(key, (name, Cell(UNREADABLE, Tone.BAD), *rest, Cell(parsed.parse_error)), UNREADABLE)
     status = job.status
     point, restarts = status.checkpoint, status.restarts.total
     share, ratio = done(job), goodput(job, now)
@@ -132,10 +132,12 @@ def row(kept: Kept[TrainingJob], now: datetime) -> Row:
     return Row(key, cells, phase)
 
 
-def rows(jobs: Iterable[Kept[TrainingJob]], now: datetime, cache: RowCache | None = None) -> list[Row]:
+def rows(
+    jobs: Iterable[ParsedObject[TrainingJob]], now: datetime, cache: RowCache | None = None
+) -> list[Row]:
     """All jobs, newest first."""
     make = cache.row if cache is not None else row
-    return [make(kept, now) for kept in sorted(jobs, key=_newest)]
+    return [make(parsed, now) for parsed in sorted(jobs, key=_newest)]
 
 
 class RowCache:
@@ -147,22 +149,22 @@ class RowCache:
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, datetime, Row]] = {}
 
-    def row(self, kept: Kept[TrainingJob], now: datetime) -> Row:
+    def row(self, parsed: ParsedObject[TrainingJob], now: datetime) -> Row:
         """The row of a job."""
-        version, at, found = self._known.get(kept.uid, (-1, now, None))
-        if found is None or version != kept.version or (now - at).total_seconds() >= self.SECONDS:
-            found = row(kept, now)
-            self._known[kept.uid] = (kept.version, now, found)
+        version, at, found = self._known.get(parsed.uid, (-1, now, None))
+        if found is None or version != parsed.version or (now - at).total_seconds() >= self.SECONDS:
+            found = row(parsed, now)
+            self._known[parsed.uid] = (parsed.version, now, found)
         return found
 
-    def forget(self, uid: str) -> None:
+    def remove(self, uid: str) -> None:
         """The job is gone."""
         self._known.pop(uid, None)
 
 
-def _newest(kept: Kept[TrainingJob]) -> tuple[float, str, str]:
-    created = kept.model.metadata.creation_timestamp if kept.model else None
-    return (-created.timestamp() if created else 0.0, kept.namespace, kept.name)
+def _newest(parsed: ParsedObject[TrainingJob]) -> tuple[float, str, str]:
+    created = parsed.model.metadata.creation_timestamp if parsed.model else None
+    return (-created.timestamp() if created else 0.0, parsed.namespace, parsed.name)
 
 
 def nothing(user: str, everywhere: bool) -> str:
@@ -176,11 +178,11 @@ def nothing(user: str, everywhere: bool) -> str:
     )
 
 
-def counts(jobs: Iterable[Kept[TrainingJob]]) -> dict[str, int]:
+def counts(jobs: Iterable[ParsedObject[TrainingJob]]) -> dict[str, int]:
     """How many jobs are in each phase, in the order of phases; none that nobody is in."""
     found: dict[str, int] = {}
-    for kept in jobs:
-        phase = phase_name(kept.model) if kept.model else UNREADABLE
+    for parsed in jobs:
+        phase = phase_name(parsed.model) if parsed.model else UNREADABLE
         found[phase] = found.get(phase, 0) + 1
     order = [*(phase.value for phase in Phase), UNKNOWN, ELSEWHERE, DELETING, UNREADABLE]
     return {phase: found[phase] for phase in order if phase in found}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from convoy_operator.dashboard.core.words import counted, visible
+from convoy_operator.dashboard.core.formatting import counted, visible
 
 PREFIX = re.compile(r"^\[(\d+)/(\d+)\] ")
 """`[incarnation/rank] ` before every line that a rank writes."""
@@ -39,15 +39,15 @@ class Tail:
         # The beginning of a line says whose it is, and is all of it that is shown.
         self._rest = rest[: MOST_LENGTH + 1]
         for line in lines:
-            self._take(line)
+            self._add_line(line)
 
     def end(self) -> None:
         """Nothing more comes."""
         if self._rest:
-            self._take(self._rest)
+            self._add_line(self._rest)
             self._rest = ""
 
-    def _take(self, line: str) -> None:
+    def _add_line(self, line: str) -> None:
         self.seen += 1
         found = PREFIX.match(line)
         if found is None or self._rank is None or int(found[2]) == self._rank:
@@ -64,14 +64,14 @@ class Tail:
         """The lines."""
         return "\n".join(self._lines)
 
-    def wants(self, asked: int) -> int | None:
+    def lines_to_read(self, asked: int) -> int | None:
         """After the last `asked` lines of a pod were read: how many to read in their place; None: enough."""
         whole, enough = self.seen < asked, self.own >= MOST_LINES or len(self.text) > MOST_TEXT // 2
         if whole or enough or asked >= MOST_READ:
             return None
         return min(MOST_READ, asked * READ_MORE)
 
-    def told(self, asked: int) -> str:
+    def summary(self, asked: int) -> str:
         """What was read, when the last `asked` lines of a pod were asked for."""
         part = "all" if self.seen < asked else "the last"
         if self._lines:

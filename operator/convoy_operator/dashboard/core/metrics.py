@@ -5,8 +5,8 @@ from __future__ import annotations
 from convoy_crds.engine import Engine, EngineMetric
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import Metric
+from convoy_operator.dashboard.core.formatting import figure
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
-from convoy_operator.dashboard.core.words import figure
 
 COLUMNS = (
     Column("Metric"),

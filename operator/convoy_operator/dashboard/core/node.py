@@ -11,11 +11,11 @@ from convoy_crds.healthsweep import HealthSweep, NodeVerdict
 from convoy_crds.nodehealth import EvidenceKind, NodeHealth, Verdict
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.core import jobs
+from convoy_operator.dashboard.core.formatting import ago, clock, duration, figure, job_link, until
 from convoy_operator.dashboard.core.job import Fact
 from convoy_operator.dashboard.core.nodes import TONES
-from convoy_operator.dashboard.core.objects import Kept
+from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
-from convoy_operator.dashboard.core.words import ago, clock, duration, figure, job_link, until
 
 HISTORY = (Column("When"), Column("Turn", badge=True), Column("Why", wide=True))
 EVIDENCE = (
@@ -123,19 +123,21 @@ def evidence_rows(health: NodeHealth, now: datetime) -> list[Row]:
     return found
 
 
-def sweep_rows(sweeps: Iterable[Kept[HealthSweep]], node: str, hardware: str, now: datetime) -> list[Row]:
+def sweep_rows(
+    sweeps: Iterable[ParsedObject[HealthSweep]], node: str, hardware: str, now: datetime
+) -> list[Row]:
     """The sweeps that took it in, newest first."""
     found: list[tuple[float, Row]] = []
-    for kept in sweeps:
-        for one in kept.model.status.nodes if kept.model else ():
+    for parsed in sweeps:
+        for one in parsed.model.status.nodes if parsed.model else ():
             if one.hardware != hardware if one.hardware and hardware else one.node != node:
                 continue
-            at = one.at or (kept.model.status.start_time if kept.model else None)
+            at = one.at or (parsed.model.status.start_time if parsed.model else None)
             verdict = (
                 Cell(one.verdict, _VERDICTS[one.verdict]) if one.verdict else Cell("under way", Tone.BUSY)
             )
-            cells = (Cell(kept.name), verdict, Cell(one.tier), Cell(ago(at, now)), Cell(_decided(one)))
-            found.append((at.timestamp() if at else float("inf"), Row(kept.name, cells)))
+            cells = (Cell(parsed.name), verdict, Cell(one.tier), Cell(ago(at, now)), Cell(_decided(one)))
+            found.append((at.timestamp() if at else float("inf"), Row(parsed.name, cells)))
     return [row for _, row in sorted(found, key=lambda pair: pair[0], reverse=True)]
 
 
@@ -149,21 +151,21 @@ def _decided(one: NodeVerdict) -> str:
     return "; ".join(told) or one.message or "-"
 
 
-def job_rows(pods: Iterable[Pod], known: Iterable[Kept[TrainingJob]]) -> list[Row]:
+def job_rows(pods: Iterable[Pod], known: Iterable[ParsedObject[TrainingJob]]) -> list[Row]:
     """The jobs whose pods are on it."""
     count: dict[tuple[str, str], int] = {}
     for pod in pods:
         key = (pod.namespace, pod.job)
         count[key] = count.get(key, 0) + 1
     found = []
-    for kept in sorted(known, key=lambda kept: (kept.namespace, kept.name)):
-        number, job = count.get((kept.namespace, kept.name), 0), kept.model
+    for parsed in sorted(known, key=lambda parsed: (parsed.namespace, parsed.name)):
+        number, job = count.get((parsed.namespace, parsed.name), 0), parsed.model
         if number and job is not None:
             cells = (
-                Cell(f"{kept.namespace}/{kept.name}", href=job_link(kept.namespace, kept.name)),
+                Cell(f"{parsed.namespace}/{parsed.name}", href=job_link(parsed.namespace, parsed.name)),
                 Cell(jobs.phase_name(job), jobs.phase_tone(job)),
                 Cell(str(number), order=float(number)),
                 Cell(jobs.why(job)),
             )
-            found.append(Row(f"{kept.namespace}/{kept.name}", cells))
+            found.append(Row(f"{parsed.namespace}/{parsed.name}", cells))
     return found

@@ -9,9 +9,9 @@ from convoy_controllers.cached import Node
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy
 from convoy_crds.nodehealth import NodeHealth, State
 from convoy_crds.summaries import age
-from convoy_operator.dashboard.core.objects import Kept
+from convoy_operator.dashboard.core.formatting import node_link
+from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
-from convoy_operator.dashboard.core.words import node_link
 
 UNGUARDED = "Unguarded"
 """State of a node that Convoy has no record of."""
@@ -42,7 +42,7 @@ COLUMNS = (
 )
 
 
-def by_node(healths: Iterable[Kept[NodeHealth]], nodes: Iterable[Node]) -> dict[str, NodeHealth]:
+def by_node(healths: Iterable[ParsedObject[NodeHealth]], nodes: Iterable[Node]) -> dict[str, NodeHealth]:
     """Of each node that is there, the hardware that it is now.
 
     A record keeps its last node when the hardware is gone: another node may have that name since, which its
@@ -50,21 +50,21 @@ def by_node(healths: Iterable[Kept[NodeHealth]], nodes: Iterable[Node]) -> dict[
     """
     uids = {node.name: node.uid for node in nodes}
     found: dict[str, NodeHealth] = {}
-    for kept in healths:
-        if kept.model is None:
+    for parsed in healths:
+        if parsed.model is None:
             continue
-        ref = kept.model.status.node_ref
+        ref = parsed.model.status.node_ref
         if ref.name not in uids or ref.uid not in ("", uids[ref.name]):
             continue
         known = found.get(ref.name)
-        if known is None or _certainty(known) < _certainty(kept.model):
-            found[ref.name] = kept.model
+        if known is None or _certainty(known) < _certainty(parsed.model):
+            found[ref.name] = parsed.model
     return found
 
 
-def last_of(healths: Iterable[Kept[NodeHealth]], name: str) -> NodeHealth | None:
+def last_of(healths: Iterable[ParsedObject[NodeHealth]], name: str) -> NodeHealth | None:
     """The hardware that was last seen under the name of a node that is gone."""
-    found = [kept.model for kept in healths if kept.model and kept.model.status.node_ref.name == name]
+    found = [parsed.model for parsed in healths if parsed.model and parsed.model.status.node_ref.name == name]
     return max(found, key=_since, default=None)
 
 

@@ -15,7 +15,7 @@ M = TypeVar("M", bound=Model)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept(Generic[M]):
+class ParsedObject(Generic[M]):
     """One custom resource."""
 
     namespace: str
@@ -24,21 +24,21 @@ class Kept(Generic[M]):
     version: int
     model: M | None
     """None for an object that this version cannot read."""
-    flaw: str = ""
+    parse_error: str = ""
     """Why it cannot be read."""
 
 
-def keeper(kind: type[M]) -> Callable[[Mapping[str, Any]], Kept[M]]:
+def parser_of(kind: type[M]) -> Callable[[Mapping[str, Any]], ParsedObject[M]]:
     """What makes a `Kept` of a raw object of that kind."""
 
-    def keep(raw: Mapping[str, Any]) -> Kept[M]:
-        parent = views.parent(raw)
-        model, flaw = None, ""
+    def parse(raw: Mapping[str, Any]) -> ParsedObject[M]:
+        parent = views.cached_object(raw)
+        model, parse_error = None, ""
         try:
             model = kind.model_validate(parent.raw)
         except ValidationError as error:
             first = error.errors()[0]
-            flaw = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        return Kept(parent.namespace, parent.name, parent.uid, parent.version, model, flaw)
+            parse_error = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return ParsedObject(parent.namespace, parent.name, parent.uid, parent.version, model, parse_error)
 
-    return keep
+    return parse

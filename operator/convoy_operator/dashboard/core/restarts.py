@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from convoy_crds.trainingjob_status import LastRestart, TrainingJobStatus
-from convoy_operator.dashboard.core.words import shortened
+from convoy_operator.dashboard.core.formatting import shortened
 
 MOST = 64
 """Of one job, the newest."""
@@ -53,14 +53,14 @@ def _circumstances(last: LastRestart) -> str:
     return ", ".join(words)
 
 
-class Histories:
+class RestartHistory:
     """Those of all jobs, by uid."""
 
     def __init__(self, jobs: int = JOBS) -> None:
         self._most = jobs
         self._known: OrderedDict[str, deque[Restart]] = OrderedDict()
 
-    def see(self, uid: str, status: TrainingJobStatus) -> None:
+    def record(self, uid: str, status: TrainingJobStatus) -> None:
         """Takes what a job's status tells."""
         last, known = status.restarts.last, self._known.get(uid, ())
         if last is None or any(one.at == last.at for one in known):
@@ -71,11 +71,11 @@ class Histories:
             while len(self._known) > self._most:
                 self._known.popitem(last=False)
 
-    def forget(self, uid: str) -> None:
+    def remove(self, uid: str) -> None:
         """The job is gone."""
         self._known.pop(uid, None)
 
-    def of(self, uid: str) -> tuple[Restart, ...]:
+    def get(self, uid: str) -> tuple[Restart, ...]:
         """A job's, oldest first."""
         return tuple(self._known.get(uid, ()))
 

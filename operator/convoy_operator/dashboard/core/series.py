@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from math import nan
 
 from convoy_crds.trainingjob_status import Metric, Progress
-from convoy_operator.dashboard.core.thinning import Thinned
+from convoy_operator.dashboard.core.downsampling import Downsampled
 
 POINTS = 600
 """Of one curve. When it is full every other one goes, so that it always reaches back to its beginning."""
@@ -36,10 +36,10 @@ class MetricCurve:
     steps: array[float] = field(default_factory=_numbers)
     values: array[float] = field(default_factory=_numbers)
     """NaN where the value was no finite number."""
-    _rows: Thinned = field(init=False)
+    _rows: Downsampled = field(init=False)
 
     def __post_init__(self) -> None:
-        self._rows = Thinned((self.steps, self.values), METRIC_POINTS)
+        self._rows = Downsampled((self.steps, self.values), METRIC_POINTS)
 
     def add(self, metric: Metric) -> bool:
         """Record a value. Return False for the one that was recorded last."""
@@ -66,12 +66,12 @@ class Curve:
     """Samples per second; NaN where none was told."""
     metrics: dict[str, MetricCurve] = field(default_factory=dict)
     """By name, in the order of the status."""
-    _rows: Thinned = field(init=False)
-    _told: tuple[datetime | None, int] | None = None
+    _rows: Downsampled = field(init=False)
+    _last_report: tuple[datetime | None, int] | None = None
     """Time and step that were told last."""
 
     def __post_init__(self) -> None:
-        self._rows = Thinned((self.times, self.steps, self.losses, self.rates), POINTS)
+        self._rows = Downsampled((self.times, self.steps, self.losses, self.rates), POINTS)
 
     @property
     def stride(self) -> int:
@@ -81,11 +81,11 @@ class Curve:
     def add(self, progress: Progress, now: datetime) -> bool:
         """Takes what was told, unless it is what was told last; whether it was news."""
         measured = self._add_metrics(progress.metrics)
-        told = progress.time, progress.step
-        if told == self._told:
+        reported = progress.time, progress.step
+        if reported == self._last_report:
             return measured
-        self._told = told
-        at = self._when(progress.time, now)
+        self._last_report = reported
+        at = self._timestamp(progress.time, now)
         if not self.times:
             self.since = min(self.since, datetime.fromtimestamp(at, UTC))
         loss, rate = progress.loss, progress.samples_per_second
@@ -95,22 +95,22 @@ class Curve:
         return True
 
     def _add_metrics(self, metrics: Iterable[Metric]) -> bool:
-        news = False
+        changed = False
         for one in metrics:
             curve = self.metrics.get(one.name)
             if curve is None:
                 if len(self.metrics) >= METRICS:
                     continue
                 curve = self.metrics[one.name] = MetricCurve()
-            news = curve.add(one) or news
-        return news
+            changed = curve.add(one) or changed
+        return changed
 
-    def _when(self, told: datetime | None, now: datetime) -> float:
-        last, seen = self.times[-1] if self.times else float("-inf"), now.timestamp()
+    def _timestamp(self, reported: datetime | None, now: datetime) -> float:
+        last, received = self.times[-1] if self.times else float("-inf"), now.timestamp()
         # Clocks of nodes differ: one that is ahead must not keep what others tell from being shown.
-        if told is not None and last < told.timestamp() <= seen:
-            return told.timestamp()
-        return max(last, seen)
+        if reported is not None and last < reported.timestamp() <= received:
+            return reported.timestamp()
+        return max(last, received)
 
 
 class Curves:
@@ -120,7 +120,7 @@ class Curves:
         self._most = jobs
         self._known: OrderedDict[str, Curve] = OrderedDict()
 
-    def see(self, uid: str, progress: Progress | None, now: datetime) -> bool:
+    def record(self, uid: str, progress: Progress | None, now: datetime) -> bool:
         """Takes a job's progress; whether it was news."""
         curve = self._known.get(uid)
         if curve is None:
@@ -132,7 +132,7 @@ class Curves:
         self._known.move_to_end(uid)
         return True
 
-    def forget(self, uid: str) -> None:
+    def remove(self, uid: str) -> None:
         """The job is gone."""
         self._known.pop(uid, None)
 

@@ -8,23 +8,23 @@ from typing import Any, TypeVar
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
+from convoy_operator.dashboard.core.formatting import visible
 from convoy_operator.dashboard.core.rows import Tone
-from convoy_operator.dashboard.core.words import visible
 
 E = TypeVar("E", bound=ui.element)
 
 
 def box(tag: str, classes: str = "", **attributes: Any) -> ui.element:
     """An element that holds others."""
-    return _dress(ui.element(tag), classes, attributes)
+    return _decorated(ui.element(tag), classes, attributes)
 
 
-def text(tag: str, said: str = "", classes: str = "", **attributes: Any) -> TextElement:
+def text(tag: str, content: str = "", classes: str = "", **attributes: Any) -> TextElement:
     """An element that holds text."""
-    return _dress(TextElement(tag=tag, text=visible(said)), classes, attributes)
+    return _decorated(TextElement(tag=tag, text=visible(content)), classes, attributes)
 
 
-def _dress(element: E, classes: str, attributes: dict[str, Any]) -> E:
+def _decorated(element: E, classes: str, attributes: dict[str, Any]) -> E:
     if classes:
         element.classes(classes)
     for name, value in attributes.items():
@@ -33,14 +33,14 @@ def _dress(element: E, classes: str, attributes: dict[str, Any]) -> E:
     return element
 
 
-def say(element: TextElement, said: str) -> None:
+def set_text(element: TextElement, content: str) -> None:
     """Changes the text, where it differs."""
-    said = visible(said)
-    if element.text != said:
-        element.set_text(said)
+    content = visible(content)
+    if element.text != content:
+        element.set_text(content)
 
 
-def put(element: ui.element, name: str, value: Any) -> None:
+def set_attribute(element: ui.element, name: str, value: Any) -> None:
     """Changes an attribute, where it differs; None removes it."""
     if value is None:
         if name in element.props:
@@ -49,7 +49,7 @@ def put(element: ui.element, name: str, value: Any) -> None:
         element.props[name] = value
 
 
-def dress(element: ui.element, classes: str) -> None:
+def set_classes(element: ui.element, classes: str) -> None:
     """Changes the classes, where they differ."""
     if " ".join(element.classes) != classes:
         element.classes(replace=classes)
@@ -57,7 +57,7 @@ def dress(element: ui.element, classes: str) -> None:
 
 def show(element: ui.element, shown: bool) -> None:
     """Shows or hides an element, for readers of screens too."""
-    put(element, "hidden", None if shown else True)
+    set_attribute(element, "hidden", None if shown else True)
 
 
 def tone_class(tone: Tone, badge: bool = False) -> str:
@@ -65,8 +65,8 @@ def tone_class(tone: Tone, badge: bool = False) -> str:
     return " ".join(part for part in ("badge" if badge else "", f"tone-{tone}" if tone else "") if part)
 
 
-def button(said: str, pressed: Callable[[], Any], classes: str = "", **attributes: Any) -> TextElement:
+def button(content: str, pressed: Callable[[], Any], classes: str = "", **attributes: Any) -> TextElement:
     """A button."""
-    element = text("button", said, classes, type="button", **attributes)
+    element = text("button", content, classes, type="button", **attributes)
     element.on("click", lambda _: pressed(), args=[])
     return element

@@ -9,8 +9,8 @@ from nicegui import ui
 from convoy_crds.summaries import age
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
-from convoy_operator.dashboard.core.words import account, clock
-from convoy_operator.dashboard.pages.elements import box, put, say, show, text
+from convoy_operator.dashboard.core.formatting import account, clock
+from convoy_operator.dashboard.pages.elements import box, set_attribute, set_text, show, text
 from convoy_operator.dashboard.settings import AuthMode
 
 THEME_COOKIE = "convoy-theme"
@@ -21,10 +21,10 @@ _DARK = {"light": False, "dark": True}
 class Frame:
     """Use it as `with frame.content:`."""
 
-    def __init__(self, context: Context, session: Session, title: str, place: str) -> None:
+    def __init__(self, context: Context, session: Session, title: str, location: str) -> None:
         """`place`: path and query of this page."""
         self._context = context
-        self.place = place
+        self.location = location
         """Where its reader is now: with the query that says what they have asked to see."""
         client = ui.context.client
         ui.page_title(f"{title} · Convoy" if title else "Convoy")
@@ -39,7 +39,7 @@ class Frame:
             self._header(session, theme)
         self._banner = box("div", "banner")
         with self._banner:
-            self._told = text("span", "", role="alert")
+            self._alert = text("span", "", role="alert")
             # What grows by itself would be read aloud again and again.
             self._age = text("span", "", aria_hidden="true")
         self._access = session.access
@@ -54,13 +54,13 @@ class Frame:
         with box("header", "bar"):
             text("a", "Convoy", "brand", href="/")
             with box("nav", aria_label="Main"):
-                here = {"aria_current": "page"} if self.place.partition("?")[0] == "/" else {}
+                here = {"aria_current": "page"} if self.location.partition("?")[0] == "/" else {}
                 text("a", "Overview", href="/", **here)
             box("span", "gap")
             following = list(THEMES)[(list(THEMES).index(theme) + 1) % len(THEMES)]
             with box("form", method="post", action="/theme"):
                 box("input", type="hidden", name="theme", value=following)
-                self._back = box("input", type="hidden", name="back", value=self.place)
+                self._back_field = box("input", type="hidden", name="back", value=self.location)
                 text(
                     "button",
                     f"Theme: {THEMES[theme]}",
@@ -68,16 +68,16 @@ class Frame:
                     aria_label=f"Theme: {THEMES[theme]}. Change to {THEMES[following]}",
                 )
             text("span", account(session.identity.user), "user", title=session.identity.user)
-            if self._context.door.mode is AuthMode.TOKEN_REVIEW:
+            if self._context.session_resolver.mode is AuthMode.TOKEN_REVIEW:
                 with box("form", method="post", action="/logout"):
                     text("button", "Log out", type="submit")
 
-    def moved(self, place: str) -> None:
+    def set_location(self, location: str) -> None:
         """The address of this page is that now."""
-        self.place = place
-        put(self._back, "value", place)
+        self.location = location
+        set_attribute(self._back_field, "value", location)
 
-    def failed(self, at: datetime | None) -> None:
+    def set_failed(self, at: datetime | None) -> None:
         """This page could not be brought up to date, since then; None: it is up to date."""
         if at is None and not self._built:
             self._built = True
@@ -88,25 +88,31 @@ class Frame:
 
     def refresh(self) -> None:
         """Says what is the matter with the data."""
-        presence, now = self._context.presence, datetime.now(UTC)
-        told = []
+        api_monitor, now = self._context.api_monitor, datetime.now(UTC)
+        warnings = []
         if self._failed is not None:
-            told.append(
+            warnings.append(
                 f"This page has not been brought up to date since {clock(self._failed)}: "
                 "the dashboard failed, and its log says how. It tries again."
             )
-        away = presence.away_since
+        away = api_monitor.unavailable_since
         if away is not None:
-            told.append(f"The API server has not answered since {clock(away)}. What is shown is older.")
-        elif presence.behind:
-            told.append(f"The API server answers again. Not up to date yet: {', '.join(presence.behind)}.")
-        loading = [plural for plural in self._context.loading() if plural not in presence.refused]
+            warnings.append(f"The API server has not answered since {clock(away)}. What is shown is older.")
+        elif api_monitor.recovering:
+            warnings.append(
+                f"The API server answers again. Not up to date yet: {', '.join(api_monitor.recovering)}."
+            )
+        loading = [plural for plural in self._context.loading() if plural not in api_monitor.unwatched]
         if loading:
-            told.append(f"Not loaded yet: {', '.join(loading)}. What is missing here may be there.")
-        if self._access.unanswered:
-            told.append("Some of your rights are not known yet. What is missing here may be there.")
-        told += [f"Cannot watch {plural}: {why}." for plural, why in sorted(presence.refused.items())]
-        say(self._told, " ".join(told))
-        say(self._age, f" ({age(away, now)})" if away else "")
-        show(self._banner, bool(told))
-        put(self.content, "data-stale", "true" if away or presence.behind or self._failed else None)
+            warnings.append(f"Not loaded yet: {', '.join(loading)}. What is missing here may be there.")
+        if self._access.undecided:
+            warnings.append("Some of your rights are not known yet. What is missing here may be there.")
+        warnings += [
+            f"Cannot watch {plural}: {why}." for plural, why in sorted(api_monitor.unwatched.items())
+        ]
+        set_text(self._alert, " ".join(warnings))
+        set_text(self._age, f" ({age(away, now)})" if away else "")
+        show(self._banner, bool(warnings))
+        set_attribute(
+            self.content, "data-stale", "true" if away or api_monitor.recovering or self._failed else None
+        )

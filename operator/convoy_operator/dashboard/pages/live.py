@@ -30,14 +30,14 @@ CONNECT_SECONDS = 60.0
 """A browser that loaded the page and does not come back in this time is not waited for."""
 
 
-def _way_out(context: Context, place: str) -> str:
-    if context.door.mode is AuthMode.TOKEN_REVIEW:
-        return f"/login?over=1&back={quote(place, safe='')}"
-    path, mark, query = place.partition("?")
+def _exit_url(context: Context, location: str) -> str:
+    if context.session_resolver.mode is AuthMode.TOKEN_REVIEW:
+        return f"/login?over=1&back={quote(location, safe='')}"
+    path, mark, query = location.partition("?")
     return quote(path) + mark + query
 
 
-async def cut(client: Client) -> None:
+async def disconnect_page(client: Client) -> None:
     """Closes a page whose session is over, when its browser has had the time to leave it by itself."""
     await asyncio.sleep(LEAVE_SECONDS)
     for socket, _ in list(core.sio.manager.get_participants("/", client.id)):
@@ -52,7 +52,7 @@ class Page(Protocol):
     session: Session
     frame: Frame
 
-    async def ask(self) -> None:
+    async def check_access(self) -> None:
         """Asks what its reader may see."""
         ...
 
@@ -66,10 +66,10 @@ def _draw(context: Context, page: Page) -> None:
     worked = thread_time()
     page.frame.refresh()
     page.show()
-    context.pace.spent(thread_time() - worked)
+    context.throttle.record_cost(thread_time() - worked)
 
 
-async def keep(context: Context, page: Page) -> None:
+async def keep_updated(context: Context, page: Page) -> None:
     """Keeps the page under construction up to date: now, and until it is closed or its session is over."""
     client, session, frame = ui.context.client, page.session, page.frame
 
@@ -78,20 +78,20 @@ async def keep(context: Context, page: Page) -> None:
             # Before anything is asked for: an answer may be what does not come.
             frame.refresh()
         try:
-            await page.ask()
+            await page.check_access()
             if session.over:
                 return True
             with client:
                 _draw(context, page)
         except Exception:
             # One object that is not as thought must not leave a page standing still without a word.
-            log.exception("a page could not be brought up to date", place=frame.place)
+            log.exception("a page could not be brought up to date", location=frame.location)
             context.metrics.failures.inc()
             with client:
-                frame.failed(datetime.now(UTC))
+                frame.set_failed(datetime.now(UTC))
             return False
         with client:
-            frame.failed(None)
+            frame.set_failed(None)
         context.metrics.updates.inc()
         return True
 
@@ -100,11 +100,11 @@ async def keep(context: Context, page: Page) -> None:
             await client.connected(timeout=CONNECT_SECONDS)
         except TimeoutError:
             return
-        with context.feed.bell() as bell:
+        with context.feed.subscribe() as subscription:
             # What changed while the browser loaded the page rang nobody.
-            bell.ring()
+            subscription.notify()
             while not client.is_deleted and not session.over:
-                since = await bell.wait(TICK)
+                since = await subscription.wait(TICK)
                 if session.over:
                     return
                 began = monotonic()
@@ -113,13 +113,13 @@ async def keep(context: Context, page: Page) -> None:
                     continue
                 if since is not None:
                     context.metrics.update_seconds.observe(monotonic() - since)
-                spacing = context.pace.spacing(len(context.feed))
-                await asyncio.sleep(max(0.0, began + spacing - monotonic()))
+                interval = context.throttle.interval(len(context.feed))
+                await asyncio.sleep(max(0.0, began + interval - monotonic()))
 
     def leave() -> None:
         with client:
-            ui.navigate.to(_way_out(context, frame.place))
-        background_tasks.create(cut(client), name=f"cut {client.id}")
+            ui.navigate.to(_exit_url(context, frame.location))
+        background_tasks.create(disconnect_page(client), name=f"cut {client.id}")
 
     await update()
     session.on_end.append(leave)

@@ -10,11 +10,11 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from convoy_operator import errors
-from convoy_operator.dashboard.auth.door import MOST_TOKEN
-from convoy_operator.dashboard.auth.gate import SESSION, is_place
 from convoy_operator.dashboard.auth.identity import address_of
-from convoy_operator.dashboard.auth.limit import LoginLimit
+from convoy_operator.dashboard.auth.login_limit import LoginLimit
 from convoy_operator.dashboard.auth.refusal import STYLE
+from convoy_operator.dashboard.auth.request_guard import SESSION, is_location
+from convoy_operator.dashboard.auth.session_resolver import MOST_TOKEN
 from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.pages.frame import THEME_COOKIE, THEMES
 from convoy_operator.dashboard.settings import AuthMode
@@ -35,7 +35,7 @@ _PAGE = """<!doctype html>
 <form method="post" action="/login" autocomplete="off">
 <input type="hidden" name="back" value="{back}">
 <p id="help">Log in with a token of this cluster. It is kept in memory alone, while the session lasts.</p>
-<p class="banner" role="alert"{hidden}>{said}</p>
+<p class="banner" role="alert"{hidden}>{message}</p>
 <label for="token">Token</label>
 <input id="token" name="token" type="password" required autofocus spellcheck="false" autocomplete="off"
  maxlength="{most}" aria-describedby="help">
@@ -48,18 +48,18 @@ owner may list.</p>
 
 def _back(given: str | None) -> str:
     """Where a form leads: a page of this host alone, neither another scheme nor //elsewhere."""
-    return given if given is not None and is_place(given) else "/"
+    return given if given is not None and is_location(given) else "/"
 
 
-def _page(request: Request, said: str = "", status: int = 200, back: str | None = None) -> Response:
+def _page(request: Request, message: str = "", status: int = 200, back: str | None = None) -> Response:
     theme = request.cookies.get(THEME_COOKIE, "")
     page = _PAGE.format(
         style=STYLE,
         scheme=theme if theme in ("light", "dark") else "light dark",
         body=f"body--{theme}" if theme in ("light", "dark") else "body--auto",
-        said=escape(said),
+        message=escape(message),
         back=escape(_back(back)),
-        hidden="" if said else " hidden",
+        hidden="" if message else " hidden",
         most=MOST_TOKEN,
     )
     return HTMLResponse(page, status, headers={"Cache-Control": "no-store"})
@@ -77,31 +77,31 @@ async def _form(request: Request) -> dict[str, str]:
 
 def register(context: Context, app: FastAPI) -> None:
     """Makes the page, and the two forms of the header."""
-    door, limit, secure = context.door, LoginLimit(), context.settings.secure_cookie
+    resolver, limit, secure = context.session_resolver, LoginLimit(), context.settings.secure_cookie
 
     @app.get("/login")
-    async def ask(request: Request) -> Response:
-        if door.mode is not AuthMode.TOKEN_REVIEW:
+    async def show_login(request: Request) -> Response:
+        if resolver.mode is not AuthMode.TOKEN_REVIEW:
             return RedirectResponse("/", 303)
         asked = request.query_params
         return _page(request, OVER if "over" in asked else "", back=asked.get("back"))
 
     @app.post("/login")
-    async def enter(request: Request) -> Response:
-        if door.mode is not AuthMode.TOKEN_REVIEW:
+    async def log_in(request: Request) -> Response:
+        if resolver.mode is not AuthMode.TOKEN_REVIEW:
             return PlainTextResponse("nobody logs in here\n", 404)
         form = await _form(request)
         back = form.get("back")
         peer = request.client.host if request.client else ""
         forwarded = ",".join(request.headers.getlist("x-forwarded-for"))
         address = address_of(peer, forwarded, context.settings.proxies)
-        if not limit.begin(address):
+        if not limit.acquire(address):
             context.metrics.logins.labels("limited").inc()
             return _page(request, LIMITED, 429, back)
         try:
-            session = await door.enter(form.get("token", ""))
+            session = await resolver.log_in(form.get("token", ""))
         except errors.ApiError as fault:
-            limit.did_not_fail(address)
+            limit.refund_failure(address)
             context.metrics.logins.labels("failed").inc()
             log.warning("a token was not reviewed", error=str(fault))
             return _page(request, AWAY, 503, back)
@@ -109,30 +109,30 @@ def register(context: Context, app: FastAPI) -> None:
             context.metrics.logins.labels("refused").inc()
             log.info("a token was refused", peer=address)
             return _page(request, REFUSED, 401, back)
-        limit.did_not_fail(address)
+        limit.refund_failure(address)
         context.metrics.logins.labels("accepted").inc()
         log.info("logged in", user=session.identity.user, peer=address)
         answer = RedirectResponse(_back(back), 303)
-        cookie = door.cookie(request.headers.get("host", ""))
+        cookie = resolver.cookie(request.headers.get("host", ""))
         answer.set_cookie(cookie, session.id, httponly=True, samesite="strict", secure=secure, path="/")
         return answer
 
     @app.post("/logout")
-    async def leave(request: Request) -> Response:
-        door.sessions.end(request.scope[SESSION])
+    async def log_out(request: Request) -> Response:
+        resolver.sessions.end(request.scope[SESSION])
         answer = RedirectResponse("/login", 303)
-        cookie = door.cookie(request.headers.get("host", ""))
+        cookie = resolver.cookie(request.headers.get("host", ""))
         answer.delete_cookie(cookie, httponly=True, samesite="strict", secure=secure, path="/")
         return answer
 
     @app.post("/theme")
-    async def theme(request: Request) -> Response:
-        said = await _form(request)
-        answer = RedirectResponse(_back(said.get("back")), 303)
-        if said.get("theme") in THEMES:
+    async def set_theme(request: Request) -> Response:
+        message = await _form(request)
+        answer = RedirectResponse(_back(message.get("back")), 303)
+        if message.get("theme") in THEMES:
             answer.set_cookie(
                 THEME_COOKIE,
-                said["theme"],
+                message["theme"],
                 max_age=_YEAR,
                 httponly=True,
                 samesite="strict",

@@ -11,12 +11,12 @@ from nicegui import background_tasks, ui
 from convoy_operator import errors
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
+from convoy_operator.dashboard.core.formatting import duration
 from convoy_operator.dashboard.core.logs import FIRST_READ, Tail
-from convoy_operator.dashboard.core.words import duration
 from convoy_operator.dashboard.gateway import FOLLOW_SECONDS
+from convoy_operator.dashboard.log_limit import LogLimitError
 from convoy_operator.dashboard.pages.components import Field, Number
-from convoy_operator.dashboard.pages.elements import box, button, put, say, show, text
-from convoy_operator.dashboard.seats import NoSeatError
+from convoy_operator.dashboard.pages.elements import box, button, set_attribute, set_text, show, text
 
 SPACING = 0.5
 """Seconds between two updates of a log that is followed."""
@@ -46,56 +46,56 @@ class Logs:
             self._range = text("span", "Rank", aria_hidden="true")
             start = str(self._rank) if rank else ""
             self._field = Field("Rank", self._choose, hint="0", number=Number(0, anchor="logs"), start=start)
-            button("Show the last 500 lines", lambda: self._begin(False))
-            button("Follow", lambda: self._begin(True))
-            self._stop = button("Stop", lambda: self._end("stopped"))
-            self._said = text("span", "", "count", role="status")
+            button("Show the last 500 lines", lambda: self._start(False))
+            button("Follow", lambda: self._start(True))
+            self._stop_button = button("Stop", lambda: self._stop_reading("stopped"))
+            self._status = text("span", "", "count", role="status")
         self._lines = text("pre", "", "log", tabindex="0", role="log", aria_label="Log", aria_live="off")
         show(self._lines, False)
-        put(self._stop, "disabled", True)
+        set_attribute(self._stop_button, "disabled", True)
         # NiceGUI gives its client to a handler that takes an argument.
-        self._client.on_delete(lambda: self._end())  # noqa: PLW0108
+        self._client.on_delete(lambda: self._stop_reading())  # noqa: PLW0108
 
     def offer(self, ranks: int) -> None:
         """The job has so many ranks."""
         most = max(0, ranks - 1)
-        say(self._range, f"Rank (0 to {most})")
-        put(self._field, "label", f"Rank, 0 to {most}")
-        put(self._field, "most", most)
+        set_text(self._range, f"Rank (0 to {most})")
+        set_attribute(self._field, "label", f"Rank, 0 to {most}")
+        set_attribute(self._field, "most", most)
 
     def _choose(self, typed: str) -> None:
-        self._context.door.sessions.use(self._session)
+        self._context.session_resolver.sessions.use(self._session)
         self._rank = _rank(typed)
 
-    def _end(self, why: str = "") -> None:
+    def _stop_reading(self, why: str = "") -> None:
         if self._task is None:
             return
         self._task.cancel()
         self._task = None
         if why:
-            say(self._said, why)
+            set_text(self._status, why)
 
-    def _begin(self, follow: bool) -> None:
-        self._context.door.sessions.use(self._session)
-        self._end()
-        self._task = background_tasks.create(self._guarded(follow), name="log")
+    def _start(self, follow: bool) -> None:
+        self._context.session_resolver.sessions.use(self._session)
+        self._stop_reading()
+        self._task = background_tasks.create(self._read_safely(follow), name="log")
 
-    async def _guarded(self, follow: bool) -> None:
+    async def _read_safely(self, follow: bool) -> None:
         rank = self._rank
         with self._client:
             try:
-                put(self._stop, "disabled", None)
-                if why := await self._refused():
-                    say(self._said, why)
+                set_attribute(self._stop_button, "disabled", None)
+                if why := await self._refusal():
+                    set_text(self._status, why)
                     return
-                with self._context.seats.taken(self._session.identity.user):
+                with self._context.log_limit.acquire(self._session.identity.user):
                     await self._read(rank, follow)
-            except (errors.ApiError, NoSeatError) as fault:
-                say(self._said, f"rank {rank}: {getattr(fault, 'message', '') or fault}")
+            except (errors.ApiError, LogLimitError) as fault:
+                set_text(self._status, f"rank {rank}: {getattr(fault, 'message', '') or fault}")
             finally:
-                put(self._stop, "disabled", True)
+                set_attribute(self._stop_button, "disabled", True)
 
-    async def _refused(self) -> str:
+    async def _refusal(self) -> str:
         """Why its reader may see nothing here; empty when they may."""
         access, namespace = self._session.access, self._namespace
         if self._session.over:
@@ -109,26 +109,26 @@ class Logs:
     async def _read(self, rank: int, follow: bool) -> None:
         found = self._find(rank)
         if isinstance(found, str):
-            say(self._said, found)
+            set_text(self._status, found)
             return
         pod, container = found
         where = f"rank {rank} in pod {pod}"
         show(self._lines, True)
-        say(self._said, f"reading {where}")
+        set_text(self._status, f"reading {where}")
         lines, following = FIRST_READ, ""
         wanted: int | None = lines
         while wanted is not None:
             lines, tail = wanted, Tail(rank)
-            whole = await self._take(tail, pod, container, lines)
-            wanted = tail.wants(lines) if whole else None
-        say(self._lines, tail.text)
-        said = tail.told(lines) if whole else "its lines are too long to read all: the newest are missing"
+            whole = await self._read_tail(tail, pod, container, lines)
+            wanted = tail.lines_to_read(lines) if whole else None
+        set_text(self._lines, tail.text)
+        said = tail.summary(lines) if whole else "its lines are too long to read all: the newest are missing"
         if follow:
-            say(self._said, f"following {where}")
+            set_text(self._status, f"following {where}")
             following = await self._follow(Tail(rank), pod, container, lines)
-        say(self._said, f"{where}: {following or said}")
+        set_text(self._status, f"{where}: {following or said}")
 
-    async def _take(self, tail: Tail, pod: str, container: str, lines: int) -> bool:
+    async def _read_tail(self, tail: Tail, pod: str, container: str, lines: int) -> bool:
         """Reads the last lines of a pod; whether all of them."""
         length = 0
         pieces = self._context.gateway.log(self._namespace, pod, container, lines=lines, follow=False)
@@ -156,18 +156,18 @@ class Logs:
         finally:
             shower.cancel()
         tail.end()
-        say(self._lines, tail.text)
+        set_text(self._lines, tail.text)
         return ended
 
     async def _show(self, tail: Tail) -> None:
         while True:
-            await asyncio.sleep(max(SPACING, SPACING_EACH * len(self._context.seats)))
+            await asyncio.sleep(max(SPACING, SPACING_EACH * len(self._context.log_limit)))
             # The right may have gone since the log was opened.
-            if why := await self._refused():
-                say(self._lines, "")
-                self._end(why)
+            if why := await self._refusal():
+                set_text(self._lines, "")
+                self._stop_reading(why)
                 return
-            say(self._lines, tail.text)
+            set_text(self._lines, tail.text)
 
 
 def _rank(typed: str) -> int:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from fastapi import Request
 from nicegui import ui
 
-from convoy_operator.dashboard.auth.gate import SESSION, place_of
+from convoy_operator.dashboard.auth.request_guard import SESSION, location_of
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.core import charts, distribution, node
@@ -15,9 +15,9 @@ from convoy_operator.dashboard.core.nodes import TONES, UNGUARDED, last_of
 from convoy_operator.dashboard.core.rows import Column
 from convoy_operator.dashboard.pages import live
 from convoy_operator.dashboard.pages.components import Chart
-from convoy_operator.dashboard.pages.elements import box, dress, say, show, text, tone_class
+from convoy_operator.dashboard.pages.elements import box, set_classes, set_text, show, text, tone_class
 from convoy_operator.dashboard.pages.frame import Frame
-from convoy_operator.dashboard.pages.parts import Facts
+from convoy_operator.dashboard.pages.parts import FactList
 from convoy_operator.dashboard.pages.table import Table
 
 NO_CLASS = "No sweep has measured it yet, or too few nodes like it have been measured."
@@ -28,28 +28,28 @@ def register(context: Context) -> None:
 
     @ui.page("/nodes/{name}", dark=None, response_timeout=live.BUILD_SECONDS)
     async def show_node(request: Request, name: str) -> None:
-        page = NodePage(context, request.scope[SESSION], name, place_of(request.scope))
-        await live.keep(context, page)
+        page = NodePage(context, request.scope[SESSION], name, location_of(request.scope))
+        await live.keep_updated(context, page)
 
 
 class NodePage:
     """One reader's view of one node, or of hardware whose node is gone."""
 
-    def __init__(self, context: Context, session: Session, name: str, place: str) -> None:
+    def __init__(self, context: Context, session: Session, name: str, location: str) -> None:
         self._context = context
         self.session = session
         self._name = name
         self._sees_nodes = False
         self._allowed: frozenset[str] = frozenset()
-        self.frame = Frame(context, session, name, place)
+        self.frame = Frame(context, session, name, location)
         with self.frame.content:
             with box("div", "title"):
                 text("h1", name)
                 self._state = text("span", "", "badge", role="status")
             self._why = text("p", "", "sum")
-            self._all = box("div")
-            with self._all:
-                self._facts = Facts()
+            self._body = box("div")
+            with self._body:
+                self._facts = FactList()
                 self._notes = text("p", "", "notes")
                 with box("section", aria_labelledby="figures"):
                     text("h2", "Its figures against its hardware class", id="figures")
@@ -60,51 +60,51 @@ class NodePage:
                 self._evidence = self._table(
                     "What speaks against it", "evidence", node.EVIDENCE, "Nothing speaks against it."
                 )
-                self._history = self._table("History", "history", node.HISTORY, "Nothing has turned yet.")
+                self._timeline = self._table("History", "history", node.HISTORY, "Nothing has turned yet.")
                 self._sweeps = self._table(
                     "Sweeps", "sweeps", node.SWEEPS, "No sweep that is still kept took it in."
                 )
                 self._jobs = self._table("Jobs on it", "jobs", node.JOBS, "None that you may list.")
 
     def _used(self) -> None:
-        self._context.door.sessions.use(self.session)
+        self._context.session_resolver.sessions.use(self.session)
 
     def _table(self, title: str, key: str, columns: tuple[Column, ...], empty: str) -> Table:
         with box("section", aria_labelledby=key):
             text("h2", title, id=key)
             return Table(title, columns, empty, used=self._used)
 
-    async def ask(self) -> None:
+    async def check_access(self) -> None:
         """See live.Page."""
         access = self.session.access
         self._sees_nodes = await access.nodes()
-        present = {kept.namespace for kept in self._context.world.jobs}
+        present = {kept.namespace for kept in self._context.cache.jobs}
         self._allowed = await access.namespaces(sorted(present))
 
     def show(self) -> None:
         """See live.Page."""
-        world, now = self._context.world, datetime.now(UTC)
-        known = world.nodes.get("", self._name)
-        health = world.health_by_node().get(self._name)
-        if health is None and (by_name := world.healths.get("", self._name)) is not None:
+        cache, now = self._context.cache, datetime.now(UTC)
+        known = cache.nodes.get("", self._name)
+        health = cache.health_by_node().get(self._name)
+        if health is None and (by_name := cache.healths.get("", self._name)) is not None:
             health = by_name.model
         if health is None and known is None:
-            health = last_of(world.healths, self._name)
+            health = last_of(cache.healths, self._name)
         if (known is None and health is None) or not self._sees_nodes:
-            say(self._state, "")
-            dress(self._state, "badge")
-            say(self._why, "There is no such node, or you may not see it.")
-            show(self._all, False)
+            set_text(self._state, "")
+            set_classes(self._state, "badge")
+            set_text(self._why, "There is no such node, or you may not see it.")
+            show(self._body, False)
             return
-        show(self._all, True)
+        show(self._body, True)
         state = health.status.state if health else None
-        say(self._state, state or UNGUARDED)
-        dress(self._state, tone_class(TONES[state], badge=True) if state else "badge tone-quiet")
-        say(self._why, health.status.message if health else "Convoy has no record of its hardware.")
+        set_text(self._state, state or UNGUARDED)
+        set_classes(self._state, tone_class(TONES[state], badge=True) if state else "badge tone-quiet")
+        set_text(self._why, health.status.message if health else "Convoy has no record of its hardware.")
         self._facts.show(node.facts(known, health, now))
-        say(self._notes, "\n".join(node.notes(health, now)) if health else "")
+        set_text(self._notes, "\n".join(node.notes(health, now)) if health else "")
         hardware = health.metadata.name if health else ""
-        classes = [kept.model for kept in world.classes if kept.model is not None]
+        classes = [kept.model for kept in cache.classes if kept.model is not None]
         found = distribution.class_of(hardware, classes) if hardware else None
         strips = distribution.strips(hardware, found) if found else []
         show(self._strip_box, bool(strips))
@@ -112,8 +112,8 @@ class NodePage:
         self._strips.draw(charts.strips(strips))
         self._figures.show(distribution.rows(strips))
         self._evidence.show(node.evidence_rows(health, now) if health else [])
-        self._history.show(node.history_rows(health, now) if health else [])
-        self._sweeps.show(node.sweep_rows(world.sweeps, self._name, hardware, now))
-        jobs = [kept for kept in world.jobs if kept.namespace in self._allowed]
-        pods = [pod for pod in world.pods if pod.view.node == self._name and pod.view.needs_node]
+        self._timeline.show(node.history_rows(health, now) if health else [])
+        self._sweeps.show(node.sweep_rows(cache.sweeps, self._name, hardware, now))
+        jobs = [kept for kept in cache.jobs if kept.namespace in self._allowed]
+        pods = [pod for pod in cache.pods if pod.view.node == self._name and pod.view.needs_node]
         self._jobs.show(node.job_rows(pods, jobs))

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from fastapi import Request
 from nicegui import ui
 
-from convoy_operator.dashboard.auth.gate import SESSION, place_of
+from convoy_operator.dashboard.auth.request_guard import SESSION, location_of
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
-from convoy_operator.dashboard.core import attention, jobs, nodes, place
+from convoy_operator.dashboard.core import attention, jobs, nodes, table_query
+from convoy_operator.dashboard.core.formatting import counted
 from convoy_operator.dashboard.core.rows import Column
-from convoy_operator.dashboard.core.words import counted
 from convoy_operator.dashboard.pages import live
-from convoy_operator.dashboard.pages.components import Place
+from convoy_operator.dashboard.pages.components import AddressQuery
 from convoy_operator.dashboard.pages.elements import box, show, text
 from convoy_operator.dashboard.pages.frame import Frame
 from convoy_operator.dashboard.pages.parts import Chips
@@ -27,8 +27,8 @@ def register(context: Context) -> None:
 
     @ui.page("/", dark=None, response_timeout=live.BUILD_SECONDS)
     async def overview(request: Request) -> None:
-        page = Overview(context, request.scope[SESSION], request.query_params, place_of(request.scope))
-        await live.keep(context, page)
+        page = Overview(context, request.scope[SESSION], request.query_params, location_of(request.scope))
+        await live.keep_updated(context, page)
 
 
 class Overview:
@@ -42,7 +42,7 @@ class Overview:
         self._everywhere = self._sees_nodes = False
         self.frame = Frame(context, session, "", address)
         with self.frame.content:
-            self._place = Place()
+            self._address_query = AddressQuery()
             text("h1", "Overview")
             with box("div", "sums"):
                 self._job_counts = Chips("Jobs by phase")
@@ -62,50 +62,52 @@ class Overview:
 
     def _table(self, name: str, columns: Sequence[Column], empty: str, query: Mapping[str, str]) -> Table:
         """One whose filters, order and page are in the address."""
-        start = place.choice(query, name, len(columns))
-        self._place.say(name, place.query(name, start))
+        start = table_query.parse_choice(query, name, len(columns))
+        self._address_query.set_part(name, table_query.format_choice(name, start))
         return Table(
             name,
             columns,
             empty,
             used=self._used,
-            filters=Filters(start, lambda chosen: self._moved(name, place.query(name, chosen))),
+            filters=Filters(
+                start, lambda chosen: self._update_location(name, table_query.format_choice(name, chosen))
+            ),
         )
 
-    def _moved(self, part: str, query: Mapping[str, str]) -> None:
-        self._place.say(part, query)
-        self.frame.moved(f"/?{self._place.query}" if self._place.query else "/")
+    def _update_location(self, part: str, query: Mapping[str, str]) -> None:
+        self._address_query.set_part(part, query)
+        self.frame.set_location(f"/?{self._address_query.query}" if self._address_query.query else "/")
 
     def _used(self) -> None:
-        self._context.door.sessions.use(self.session)
+        self._context.session_resolver.sessions.use(self.session)
 
-    async def ask(self) -> None:
+    async def check_access(self) -> None:
         """See live.Page."""
         access = self.session.access
-        present = {kept.namespace for kept in self._context.world.jobs}
+        present = {kept.namespace for kept in self._context.cache.jobs}
         self._allowed = await access.namespaces(sorted(present))
         self._everywhere, self._sees_nodes = await access.everywhere(), await access.nodes()
 
     def show(self) -> None:
         """See live.Page."""
-        world, sees_nodes, now = self._context.world, self._sees_nodes, datetime.now(UTC)
-        seen = [kept for kept in world.jobs if kept.namespace in self._allowed]
+        cache, sees_nodes, now = self._context.cache, self._sees_nodes, datetime.now(UTC)
+        seen = [kept for kept in cache.jobs if kept.namespace in self._allowed]
         phases = jobs.counts(seen)
         self._jobs.empty = jobs.nothing(self.session.identity.user, self._everywhere)
-        self._jobs.show(jobs.rows(seen, now, world.rows), phases)
-        policies = world.policies_by_name() if sees_nodes else {}
-        current = world.health_by_node() if sees_nodes else {}
+        self._jobs.show(jobs.rows(seen, now, cache.rows), phases)
+        policies = cache.policies_by_name() if sees_nodes else {}
+        current = cache.health_by_node() if sees_nodes else {}
         node_rows = []
         if sees_nodes:
-            node_rows = nodes.rows(world.nodes, current, policies, world.pods_per_node(), now)
+            node_rows = nodes.rows(cache.nodes, current, policies, cache.pods_per_node(), now)
         states = nodes.counts(node_rows)
         show(self._node_section, sees_nodes)
         self._nodes.show(node_rows, states)
         concerns = attention.gather(
             seen,
-            world.healths if sees_nodes else (),
-            world.policies if sees_nodes else (),
-            world.checkpoint_stores if sees_nodes else (),
+            cache.healths if sees_nodes else (),
+            cache.policies if sees_nodes else (),
+            cache.checkpoint_stores if sees_nodes else (),
             current,
             now,
         )

@@ -11,12 +11,12 @@ from nicegui.elements.mixins.text_element import TextElement
 from convoy_crds.goodput import Cause
 from convoy_operator.dashboard.core.job import Fact, Share
 from convoy_operator.dashboard.core.rows import Tone
-from convoy_operator.dashboard.pages.elements import box, dress, say, show, text, tone_class
+from convoy_operator.dashboard.pages.elements import box, set_classes, set_text, show, text, tone_class
 
 _CAUSES = frozenset(Cause)
 
 
-class Facts:
+class FactList:
     """Figures with their names."""
 
     def __init__(self) -> None:
@@ -32,9 +32,9 @@ class Facts:
                 with box("div") as group:
                     self._known.append((group, text("dt"), text("dd")))
         for (_, name, value), fact in zip(self._known, facts, strict=True):
-            say(name, fact.label)
-            say(value, fact.text)
-            dress(value, tone_class(fact.tone))
+            set_text(name, fact.label)
+            set_text(value, fact.text)
+            set_classes(value, tone_class(fact.tone))
 
 
 class Chips:
@@ -48,7 +48,7 @@ class Chips:
 
     def show(self, total: str, counts: Mapping[str, int], tones: Mapping[Any, Tone]) -> None:
         """Shows these."""
-        say(self._total, total)
+        set_text(self._total, total)
         while len(self._known) > len(counts):
             self._known.pop()[0].delete()
         with self._list:
@@ -56,11 +56,11 @@ class Chips:
                 with box("li") as item:
                     self._known.append((item, text("span")))
         for (_, chip), (name, number) in zip(self._known, counts.items(), strict=True):
-            say(chip, f"{number} {name}")
-            dress(chip, tone_class(tones.get(name, Tone.PLAIN), badge=True))
+            set_text(chip, f"{number} {name}")
+            set_classes(chip, tone_class(tones.get(name, Tone.PLAIN), badge=True))
 
 
-class Bar:
+class StackedBar:
     """A stacked bar, and what its parts are."""
 
     def __init__(self, label: str, empty: str) -> None:
@@ -82,7 +82,7 @@ class Bar:
             self._build(found)
         for (part, legend), one in zip(self._parts, found, strict=True):
             part.style(f"flex-grow: {max(one.share, 0.002):.4f}")
-            say(legend, f"{one.cause}: {one.text}")
+            set_text(legend, f"{one.cause}: {one.text}")
 
     def _build(self, found: Sequence[Share]) -> None:
         self._bar.clear()

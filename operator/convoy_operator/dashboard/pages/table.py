@@ -9,8 +9,8 @@ from nicegui import ui
 
 from convoy_operator.dashboard.core.rows import Choice, Column, Row, arrange
 from convoy_operator.dashboard.pages.components import Field
-from convoy_operator.dashboard.pages.components.lines import Lines
-from convoy_operator.dashboard.pages.elements import box, button, put, say, show, text
+from convoy_operator.dashboard.pages.components.table_body import TableBody
+from convoy_operator.dashboard.pages.elements import box, button, set_attribute, set_text, show, text
 
 PAGE = 50
 """Rows at a time."""
@@ -59,18 +59,21 @@ class Table:
                 text("caption", label, "unseen")
                 with box("thead"), box("tr"):
                     self._heads = [self._head(number) for number in range(len(columns))]
-                self._body = Lines(columns)
+                self._body = TableBody(columns)
             self._note = text("p", empty, "empty")
             self._pager(label)
 
     def _filters(self, label: str) -> None:
         with box("div", "filters", role="search", aria_label=f"Filter: {label}"):
             self._words = Field(
-                f"Filter {label} by words", self._say_words, hint="Filter by words", start=self._choice.words
+                f"Filter {label} by words",
+                self._filter_words,
+                hint="Filter by words",
+                start=self._choice.words,
             )
             self._groups = Field(
                 f"Show {label} that are",
-                self._say_group,
+                self._filter_group,
                 choices=[("", "All")],
                 start=self._choice.group,
             )
@@ -84,21 +87,21 @@ class Table:
 
     def _pager(self, label: str) -> None:
         with box("nav", "pager", aria_label=f"Pages: {label}") as self._pages:
-            self._back = button("Previous", lambda: self._turn(-1))
-            self._place = text("span", "", role="status")
-            self._on = button("Next", lambda: self._turn(1))
+            self._previous_button = button("Previous", lambda: self._turn_page(-1))
+            self._range = text("span", "", role="status")
+            self._next_button = button("Next", lambda: self._turn_page(1))
 
     def _sort(self, number: int) -> None:
         descending = self._choice.column == number and not self._choice.descending
         self._choose(replace(self._choice, column=number, descending=descending, page=0))
 
-    def _turn(self, by: int) -> None:
+    def _turn_page(self, by: int) -> None:
         self._choose(replace(self._choice, page=self._choice.page + by))
 
-    def _say_words(self, words: str) -> None:
+    def _filter_words(self, words: str) -> None:
         self._choose(replace(self._choice, words=words, page=0))
 
-    def _say_group(self, group: str) -> None:
+    def _filter_group(self, group: str) -> None:
         self._choose(replace(self._choice, group=group, page=0))
 
     def _choose(self, choice: Choice) -> None:
@@ -124,15 +127,15 @@ class Table:
         self._body.show(found.rows)
         for number, head in enumerate(self._heads):
             order = "descending" if self._choice.descending else "ascending"
-            put(head, "aria-sort", order if number == self._choice.column else "none")
+            set_attribute(head, "aria-sort", order if number == self._choice.column else "none")
         show(self._scroll, bool(found.rows))
         show(self._note, not found.rows)
-        say(self._note, "Nothing matches the filter." if found.total else self.empty)
+        set_text(self._note, "Nothing matches the filter." if found.total else self.empty)
         if self._words is not None:
             part = "" if found.matching == found.total else f"{found.matching} of "
-            say(self._count, f"{part}{found.total} in all")
+            set_text(self._count, f"{part}{found.total} in all")
         show(self._pages, found.pages > 1)
         first = found.page * PAGE
-        say(self._place, f"{first + 1} to {first + len(found.rows)} of {found.matching}")
-        put(self._back, "disabled", found.page == 0 or None)
-        put(self._on, "disabled", found.page == found.pages - 1 or None)
+        set_text(self._range, f"{first + 1} to {first + len(found.rows)} of {found.matching}")
+        set_attribute(self._previous_button, "disabled", found.page == 0 or None)
+        set_attribute(self._next_button, "disabled", found.page == found.pages - 1 or None)

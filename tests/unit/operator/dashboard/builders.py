@@ -9,7 +9,7 @@ from convoy_controllers.cached import Node, Pod
 from convoy_controllers.views import PodView
 from convoy_crds.nodehealth import NodeHealth
 from convoy_crds.trainingjob import TrainingJob
-from convoy_operator.dashboard.core.objects import Kept, keeper
+from convoy_operator.dashboard.core.objects import ParsedObject, parser_of
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -37,8 +37,8 @@ def raw(name: str = "gpt", made: str | None = None, **status: Any) -> dict[str, 
     }
 
 
-def kept(name: str = "gpt", made: str | None = None, **status: Any) -> Kept[TrainingJob]:
-    return keeper(TrainingJob)(raw(name, made, **status))
+def parsed(name: str = "gpt", made: str | None = None, **status: Any) -> ParsedObject[TrainingJob]:
+    return parser_of(TrainingJob)(raw(name, made, **status))
 
 
 def training(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.operator.dashboard.builders import NOW, ago, condition, health, kept, raw
+from tests.unit.operator.dashboard.builders import NOW, ago, condition, health, parsed, raw
 
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.core import attention
-from convoy_operator.dashboard.core.objects import Kept, keeper
+from convoy_operator.dashboard.core.objects import ParsedObject, parser_of
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ from convoy_operator.dashboard.core.objects import Kept, keeper
     ],
 )
 def test_jobs_that_need_a_person(status: dict[str, Any], made: dict[str, float], what: list[str]) -> None:
-    found = list(attention.of_job(kept(made=ago(**made), **status), NOW))
+    found = list(attention.of_job(parsed(made=ago(**made), **status), NOW))
     assert [one.what for one in found] == what
     assert all(one.why and one.advice and one.href == "/jobs/team/gpt" for one in found)
 
@@ -119,14 +119,14 @@ def test_jobs_of_others_and_jobs_that_leave(
         body["spec"]["managedBy"] = "example.com/other"
     if leaves:
         body["metadata"]["deletionTimestamp"] = ago(**leaves)
-    found = list(attention.of_job(keeper(TrainingJob)(body), NOW))
+    found = list(attention.of_job(parser_of(TrainingJob)(body), NOW))
     assert [one.what for one in found] == what
     assert not found or found[0].why
 
 
 def test_hardware_that_left_its_node_is_told_of_by_its_own_name() -> None:
     left, here = health("Condemned", "hw-old"), health("Quarantined", "hw-new")
-    kept_ones = [Kept("", one.metadata.name, one.metadata.name, 1, one) for one in (left, here)]
+    kept_ones = [ParsedObject("", one.metadata.name, one.metadata.name, 1, one) for one in (left, here)]
     found = attention.gather([], kept_ones, [], [], {"node-1": here}, NOW)
     assert sorted((one.where, one.href) for one in found) == [
         ("hw-old", "/nodes/hw-old"),
@@ -187,9 +187,9 @@ def test_stores(conditions: list[dict[str, Any]], why: str | None) -> None:
 def test_the_worst_is_first_and_then_the_newest() -> None:
     found = attention.gather(
         [
-            kept("slow", ago(hours=3), phase="Pending", reason="Unschedulable"),
-            kept("old", phase="Failed", reason="RankFailed", completionTime=ago(hours=2)),
-            kept("new", phase="Failed", reason="RankFailed", completionTime=ago(minutes=2)),
+            parsed("slow", ago(hours=3), phase="Pending", reason="Unschedulable"),
+            parsed("old", phase="Failed", reason="RankFailed", completionTime=ago(hours=2)),
+            parsed("new", phase="Failed", reason="RankFailed", completionTime=ago(minutes=2)),
         ],
         [],
         [],

@@ -11,31 +11,31 @@ import pytest
 
 from convoy_operator import errors
 from convoy_operator.dashboard.auth.access import (
-    ANSWER_SECONDS,
     RETRY_SECONDS,
-    Answers,
-    Everything,
+    WAIT_SECONDS,
+    AccessReviews,
+    FullAccess,
     ReviewedAccess,
 )
-from convoy_operator.dashboard.auth.door import Door, cookie_of
-from convoy_operator.dashboard.auth.gate import same_site
 from convoy_operator.dashboard.auth.identity import (
     AUTHENTICATED,
     Identity,
     address_of,
-    of_headers,
-    of_review,
+    from_headers,
+    from_review,
     within,
 )
-from convoy_operator.dashboard.auth.limit import (
+from convoy_operator.dashboard.auth.login_limit import (
     ADDRESS_BURST,
     OVERALL_BURST,
     TRIES,
     TRIES_BURST,
     LoginLimit,
 )
+from convoy_operator.dashboard.auth.request_guard import same_site
+from convoy_operator.dashboard.auth.session_resolver import SessionResolver, cookie_of
 from convoy_operator.dashboard.auth.sessions import MOST, MOST_EACH, Session, Sessions
-from convoy_operator.dashboard.room import full
+from convoy_operator.dashboard.page_limit import is_reached
 from convoy_operator.dashboard.settings import LOCAL_NAMES, DashboardSettings, from_environment
 from convoy_operator.settings import SettingError
 
@@ -69,7 +69,7 @@ class Clock:
     ],
 )
 def test_the_user_of_a_review(status: dict[str, Any], found: Identity | None) -> None:
-    assert of_review(status) == found
+    assert from_review(status) == found
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_user_of_a_review(status: dict[str, Any], found: Identity | None) ->
     ],
 )
 def test_the_user_that_a_proxy_names(user: str, groups: str, found: Identity | None) -> None:
-    assert of_headers(user, groups) == found
+    assert from_headers(user, groups) == found
 
 
 @pytest.mark.parametrize(
@@ -101,15 +101,15 @@ def test_addresses_of_proxies(address: str, inside: bool) -> None:
 def test_failures_of_one_address_run_out_and_come_back() -> None:
     clock = Clock()
     limit = LoginLimit(clock)
-    assert [limit.begin("a") for _ in range(ADDRESS_BURST + 1)] == [True] * ADDRESS_BURST + [False]
-    assert limit.begin("b")
+    assert [limit.acquire("a") for _ in range(ADDRESS_BURST + 1)] == [True] * ADDRESS_BURST + [False]
+    assert limit.acquire("b")
     clock.now += 12
-    assert [limit.begin("a"), limit.begin("a")] == [True, False]
+    assert [limit.acquire("a"), limit.acquire("a")] == [True, False]
 
 
 def logins(limit: LoginLimit, address: str, tries: int) -> int:
     """How many of them are let through; none fails."""
-    return sum(limit.begin(address) and (limit.did_not_fail(address) or True) for _ in range(tries))
+    return sum(limit.acquire(address) and (limit.refund_failure(address) or True) for _ in range(tries))
 
 
 def test_logins_that_succeed_are_limited_too_and_less() -> None:
@@ -124,16 +124,16 @@ def test_logins_that_succeed_are_limited_too_and_less() -> None:
 def test_what_is_not_tried_costs_nothing() -> None:
     clock = Clock()
     limit = LoginLimit(clock)
-    assert sum(limit.begin("a") for _ in range(10 * TRIES_BURST)) == ADDRESS_BURST
+    assert sum(limit.acquire("a") for _ in range(10 * TRIES_BURST)) == ADDRESS_BURST
     clock.now += 12
-    assert limit.begin("a")
+    assert limit.acquire("a")
     clock.now += 12 * ADDRESS_BURST
     assert logins(limit, "a", 1) == 1
 
 
 def test_many_addresses_share_a_limit() -> None:
     limit = LoginLimit(Clock())
-    assert sum(limit.begin(str(number)) for number in range(3 * OVERALL_BURST)) == OVERALL_BURST
+    assert sum(limit.acquire(str(number)) for number in range(3 * OVERALL_BURST)) == OVERALL_BURST
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_many_addresses_share_a_limit() -> None:
 def test_sessions_end_when_idle_and_at_last(steps: list[float], alive: bool) -> None:
     clock = Clock()
     sessions = Sessions(idle=60, longest=200, clock=clock)
-    session = sessions.begin(ADA, Everything(), "secret")
-    told: list[str] = []
-    session.on_end.append(lambda: told.append("over"))
+    session = sessions.start(ADA, FullAccess(), "secret")
+    ended: list[str] = []
+    session.on_end.append(lambda: ended.append("over"))
     for step in steps:
         clock.now += step
         if found := sessions.find(session.id):
@@ -152,59 +152,59 @@ def test_sessions_end_when_idle_and_at_last(steps: list[float], alive: bool) -> 
     assert (sessions.find(session.id) is session, session.over, session.token is None) == (
         alive, not alive, not alive
     )  # fmt: skip
-    assert told == ([] if alive else ["over"])
+    assert ended == ([] if alive else ["over"])
 
 
 def test_ids_are_long_and_tokens_are_not_shown() -> None:
     sessions = Sessions(60, 600)
-    one, two = (sessions.begin(ADA, Everything(), "s3cret") for _ in range(2))
+    one, two = (sessions.start(ADA, FullAccess(), "s3cret") for _ in range(2))
     assert one.id != two.id and len(one.id) >= 40
     assert "s3cret" not in repr(one) and one.id not in repr(one)
 
 
-class ConnectionLimit:
+class UserSessions:
     """Sessions of users, each begun a moment after the one before."""
 
     def __init__(self) -> None:
         self.clock = Clock()
         self.sessions = Sessions(600, 6000, self.clock)
 
-    def begin(self, user: str) -> Session:
+    def start(self, user: str) -> Session:
         self.clock.now += 0.001
-        return self.sessions.begin(Identity(user), Everything())
+        return self.sessions.start(Identity(user), FullAccess())
 
     def of(self, user: str) -> int:
         return sum(one.identity.user == user for one in self.sessions.all())
 
 
 def test_who_logs_in_again_and_again_ends_sessions_of_their_own_alone() -> None:
-    crowd = ConnectionLimit()
-    other = crowd.begin("eve")
-    own = [crowd.begin("ada") for _ in range(MOST_EACH)]
-    crowd.clock.now += 1
-    crowd.sessions.use(own[0])
+    users = UserSessions()
+    other = users.start("eve")
+    own = [users.start("ada") for _ in range(MOST_EACH)]
+    users.clock.now += 1
+    users.sessions.use(own[0])
     for _ in range(2 * MOST):
-        crowd.begin("ada")
-        assert crowd.of("ada") == MOST_EACH and not other.over
-    crowd = ConnectionLimit()
-    own = [crowd.begin("ada") for _ in range(MOST_EACH)]
-    crowd.clock.now += 1
-    crowd.sessions.use(own[0])
-    crowd.begin("ada")
+        users.start("ada")
+        assert users.of("ada") == MOST_EACH and not other.over
+    users = UserSessions()
+    own = [users.start("ada") for _ in range(MOST_EACH)]
+    users.clock.now += 1
+    users.sessions.use(own[0])
+    users.start("ada")
     assert [one.over for one in own[:3]] == [False, True, False], "the one that was idle longest"
 
 
 def test_where_there_are_too_many_sessions_one_of_who_has_most_is_ended() -> None:
-    crowd = ConnectionLimit()
-    first = crowd.begin("ada")
+    users = UserSessions()
+    first = users.start("ada")
     for number in range(MOST // MOST_EACH):
         for _ in range(MOST_EACH - 1):
-            crowd.begin(f"greedy-{number}")
-    while len(crowd.sessions) < MOST:
-        crowd.begin(f"single-{len(crowd.sessions)}")
+            users.start(f"greedy-{number}")
+    while len(users.sessions) < MOST:
+        users.start(f"single-{len(users.sessions)}")
     for number in range(MOST // MOST_EACH):
-        crowd.begin(f"new-{number}")
-        assert len(crowd.sessions) == MOST and crowd.of(f"greedy-{number}") == MOST_EACH - 2
+        users.start(f"new-{number}")
+        assert len(users.sessions) == MOST and users.of(f"greedy-{number}") == MOST_EACH - 2
     assert not first.over, "it was idle longest, and is the only one of its user"
 
 
@@ -223,7 +223,7 @@ def test_where_there_are_too_many_sessions_one_of_who_has_most_is_ended() -> Non
     ],
 )
 def test_pages_that_a_reader_may_open(pages: int, own: int, is_full: bool) -> None:
-    assert full(pages, own, most=150, each=50) is is_full
+    assert is_reached(pages, own, most=150, each=50) is is_full
 
 
 def test_a_few_readers_cannot_take_all_pages() -> None:
@@ -231,14 +231,14 @@ def test_a_few_readers_cannot_take_all_pages() -> None:
         held = [0] * greedy
         for _ in range(1000):
             for one in range(greedy):
-                held[one] += not full(sum(held), held[one], most=150, each=50)
+                held[one] += not is_reached(sum(held), held[one], most=150, each=50)
         assert sum(held) < 150 and min(held) > 0, greedy
 
 
 class Reviewer:
     def __init__(self, allowed: dict[str, set[str]]) -> None:
         self.allowed = allowed
-        self.asked = 0
+        self.requests = 0
         self.away = False
         self.fault: Exception | None = None
         self.free = asyncio.Event()
@@ -246,7 +246,7 @@ class Reviewer:
         self.users = {"good": {"authenticated": True, "user": {"username": "ada", "groups": ["team"]}}}
 
     async def review_access(self, identity: Identity, wanted: Mapping[str, str]) -> dict[str, Any]:
-        self.asked += 1
+        self.requests += 1
         await self.free.wait()
         if self.fault is not None:
             raise self.fault
@@ -264,19 +264,19 @@ class Reviewer:
 
 def test_rights_are_asked_for_once_in_a_while_and_stay_while_nobody_answers() -> None:
     clock, reviewer = Clock(), Reviewer({"list trainingjobs": {"a"}, "get pods": {"a"}})
-    access = ReviewedAccess(Answers(reviewer, 60, clock, lambda: 0.0), ADA)
+    access = ReviewedAccess(AccessReviews(reviewer, 60, clock, lambda: 0.0), ADA)
 
     async def play() -> None:
         assert await access.namespaces(["a", "b"]) == {"a"}
-        assert reviewer.asked == 3
+        assert reviewer.requests == 3
         assert await access.namespaces(["a", "b"]) == {"a"}
-        assert (await access.everywhere(), reviewer.asked) == (False, 3)
+        assert (await access.everywhere(), reviewer.requests) == (False, 3)
         assert (await access.nodes(), await access.logs("a"), await access.logs("b")) == (False, True, False)
         reviewer.away, clock.now = True, clock.now + 61
         assert await access.namespaces(["a", "b", "new"]) == {"a"}
-        asked, reviewer.away = reviewer.asked, False
+        before, reviewer.away = reviewer.requests, False
         clock.now += RETRY_SECONDS - 1
-        assert await access.namespaces(["a", "b", "new"]) == {"a"} and reviewer.asked == asked
+        assert await access.namespaces(["a", "b", "new"]) == {"a"} and reviewer.requests == before
         clock.now += 2
         reviewer.allowed = {"list trainingjobs": {"*"}}
         assert await access.namespaces(["a", "b"]) == {"a", "b"} and await access.everywhere()
@@ -287,25 +287,25 @@ def test_rights_are_asked_for_once_in_a_while_and_stay_while_nobody_answers() ->
 
 def test_rights_are_asked_for_once_by_all_sessions_of_a_user() -> None:
     reviewer = Reviewer({"list trainingjobs": {"*"}})
-    answers = Answers(reviewer, 60)
+    reviews = AccessReviews(reviewer, 60)
 
     async def play() -> None:
-        many = [ReviewedAccess(answers, ADA) for _ in range(30)]
+        many = [ReviewedAccess(reviews, ADA) for _ in range(30)]
         assert all(await asyncio.gather(*(one.everywhere() for one in many)))
-        assert reviewer.asked == 1
+        assert reviewer.requests == 1
 
     asyncio.run(play())
 
 
 def test_answers_are_not_all_forgotten_at_once() -> None:
     clock, reviewer, rolled = Clock(), Reviewer({"list trainingjobs": {"a"}}), iter([0.0, 0.0, 1.0] * 9)
-    access = ReviewedAccess(Answers(reviewer, 60, clock, lambda: next(rolled)), ADA)
+    access = ReviewedAccess(AccessReviews(reviewer, 60, clock, lambda: next(rolled)), ADA)
 
     async def play() -> None:
         await access.namespaces(["a", "b"])
         clock.now += 59
         await access.namespaces(["a", "b"])
-        assert reviewer.asked == 3 + 1
+        assert reviewer.requests == 3 + 1
 
     asyncio.run(play())
 
@@ -316,17 +316,17 @@ def test_a_right_of_which_nobody_says_anything_is_not_known_and_its_question_goe
     async def play() -> None:
         clock = asyncio.get_running_loop().time
         reviewer = Reviewer({"list trainingjobs": {"*"}})
-        access = ReviewedAccess(Answers(reviewer, 60, clock), ADA)
+        access = ReviewedAccess(AccessReviews(reviewer, 60, clock), ADA)
         reviewer.free.clear()
-        began = clock()
-        assert not await access.everywhere() and access.unanswered
-        assert clock() - began == pytest.approx(ANSWER_SECONDS)
-        assert not await access.everywhere() and clock() - began == pytest.approx(ANSWER_SECONDS)
-        assert reviewer.asked == 1, "the one that waits in line is not asked again"
+        start = clock()
+        assert not await access.everywhere() and access.undecided
+        assert clock() - start == pytest.approx(WAIT_SECONDS)
+        assert not await access.everywhere() and clock() - start == pytest.approx(WAIT_SECONDS)
+        assert reviewer.requests == 1, "the one that waits in line is not asked again"
         reviewer.free.set()
         await asyncio.sleep(0.1)
-        assert await access.everywhere() and not access.unanswered
-        assert reviewer.asked == 1
+        assert await access.everywhere() and not access.undecided
+        assert reviewer.requests == 1
 
     virtual(play())
 
@@ -341,13 +341,13 @@ def test_a_right_of_which_nobody_says_anything_is_not_known_and_its_question_goe
 )
 def test_what_was_granted_holds_while_nobody_answers_alone(fault: Exception, stays: bool) -> None:
     clock, reviewer = Clock(), Reviewer({"list nodehealths": {"*"}})
-    access = ReviewedAccess(Answers(reviewer, 60, clock), ADA)
+    access = ReviewedAccess(AccessReviews(reviewer, 60, clock), ADA)
 
     async def play() -> None:
         assert await access.nodes()
         reviewer.fault, clock.now = fault, clock.now + 61
         assert await access.nodes() is stays
-        assert access.unanswered is not stays
+        assert access.undecided is not stays
 
     asyncio.run(play())
 
@@ -368,27 +368,27 @@ def test_whose_request_a_proxy_passes_on(peer: str, forwarded: str, address: str
     assert address_of(peer, forwarded, (ip_network("10.0.0.0/8"),)) == address
 
 
-def door(mode: str, **settings: Any) -> tuple[Door, Reviewer]:
+def session_resolver(mode: str, **settings: Any) -> tuple[SessionResolver, Reviewer]:
     reviewer = Reviewer({})
-    return Door(DashboardSettings(auth_mode=mode, **settings), reviewer), reviewer
+    return SessionResolver(DashboardSettings(auth_mode=mode, **settings), reviewer), reviewer
 
 
 @pytest.mark.parametrize("token", ["", "bad", "x" * 20_000, "go\nod", "gööd"])
 def test_a_token_that_is_none_opens_nothing(token: str) -> None:
-    assert asyncio.run(door("TokenReview")[0].enter(token)) is None
+    assert asyncio.run(session_resolver("TokenReview")[0].log_in(token)) is None
 
 
 def test_a_token_opens_a_session_that_its_cookie_finds() -> None:
-    found = door("TokenReview")[0]
-    session = asyncio.run(found.enter(" good\n"))
+    found = session_resolver("TokenReview")[0]
+    session = asyncio.run(found.log_in(" good\n"))
     assert session is not None and session.identity == ADA
     headers = {"cookie": f'odd[1]="; other=1; convoy-session={session.id}'}
-    assert found.session("1.2.3.4", lambda name: headers.get(name, "")) is session
+    assert found.resolve("1.2.3.4", lambda name: headers.get(name, "")) is session
     headers["host"] = "localhost:8090"
-    assert found.session("1.2.3.4", lambda name: headers.get(name, "")) is None
+    assert found.resolve("1.2.3.4", lambda name: headers.get(name, "")) is None
     headers["cookie"] = f"convoy-session-8091=x; convoy-session-8090={session.id}"
-    assert found.session("1.2.3.4", lambda name: headers.get(name, "")) is session
-    assert found.session("1.2.3.4", lambda name: "") is None
+    assert found.resolve("1.2.3.4", lambda name: headers.get(name, "")) is session
+    assert found.resolve("1.2.3.4", lambda name: "") is None
 
 
 def test_headers_open_nothing_but_behind_a_proxy() -> None:
@@ -397,17 +397,17 @@ def test_headers_open_nothing_but_behind_a_proxy() -> None:
     def header(name: str) -> str:
         return headers.get(name, "")
 
-    assert door("TokenReview")[0].session("10.0.0.1", header) is None
-    behind = door("Proxy", proxy_cidrs="10.0.0.0/8")[0]
-    assert behind.session("11.0.0.1", header) is None
-    session = behind.session("10.0.0.1", header)
-    assert session is not None and session is behind.session("10.0.0.2", header)
+    assert session_resolver("TokenReview")[0].resolve("10.0.0.1", header) is None
+    behind = session_resolver("Proxy", proxy_cidrs="10.0.0.0/8")[0]
+    assert behind.resolve("11.0.0.1", header) is None
+    session = behind.resolve("10.0.0.1", header)
+    assert session is not None and session is behind.resolve("10.0.0.2", header)
     headers["x-forwarded-groups"] = "ops"
-    assert behind.session("10.0.0.1", header) is not session
+    assert behind.resolve("10.0.0.1", header) is not session
 
 
 def test_a_cookie_for_tls_alone_is_for_one_host_alone() -> None:
-    found = door("TokenReview", secure_cookie=True)[0]
+    found = session_resolver("TokenReview", secure_cookie=True)[0]
     assert found.cookie("convoy.example.com") == "__Host-convoy-session"
     assert found.cookie("[::1]:8443") == "__Host-convoy-session-8443"
 

@@ -13,9 +13,9 @@ import pytest
 import uvicorn
 
 from convoy_operator.dashboard import connections
-from convoy_operator.dashboard.auth.access import Everything
-from convoy_operator.dashboard.auth.gate import SESSION
+from convoy_operator.dashboard.auth.access import FullAccess
 from convoy_operator.dashboard.auth.identity import Identity
+from convoy_operator.dashboard.auth.request_guard import SESSION
 from convoy_operator.dashboard.auth.sessions import Sessions
 from convoy_operator.dashboard.connections import Connections
 
@@ -29,7 +29,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 async def app(scope: Any, receive: Any, send: Any) -> None:
     """A long answer at /long, a short one elsewhere; websockets of the user that their path names."""
     if scope["type"] == "websocket":
-        scope[SESSION] = Sessions(60, 600).begin(Identity(scope["path"]), Everything())
+        scope[SESSION] = Sessions(60, 600).start(Identity(scope["path"]), FullAccess())
         await send({"type": "websocket.accept"})
         while (await receive())["type"] != "websocket.disconnect":
             pass
@@ -107,10 +107,10 @@ async def ended(reader: asyncio.StreamReader) -> None:
 async def test_idle_connections_give_way_and_who_asks_is_answered(pages: Pages) -> None:
     idle = [await pages.connect() for _ in range(40)]
     assert await pages.get(await pages.connect("127.0.0.1"))
-    gone = len(idle) + 1 - OTHERS
+    aborted = len(idle) + 1 - OTHERS
     waits = [asyncio.create_task(ended(reader)) for reader, _ in idle]
-    await asyncio.wait(waits[:gone])
-    assert not any(one.done() for one in waits[gone:])
+    await asyncio.wait(waits[:aborted])
+    assert not any(one.done() for one in waits[aborted:])
 
 
 async def test_who_asks_again_and_again_keeps_a_connection_and_who_has_few_does_too(pages: Pages) -> None:
@@ -142,10 +142,10 @@ async def test_of_too_many_sockets_who_has_most_loses_the_oldest(pages: Pages) -
 
 
 async def test_who_reads_no_answer_holds_a_place_until_it_gives_way(pages: Pages) -> None:
-    asked = b"GET /long HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    request = b"GET /long HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
     stalled = [await pages.connect(reads=False) for _ in range(OTHERS)]
     for reader, writer in stalled:
-        writer.write(asked)
+        writer.write(request)
         await reader.readuntil(b"\r\n\r\n")
     for _ in range(OTHERS):
         assert await pages.get(await pages.connect())

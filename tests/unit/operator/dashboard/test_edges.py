@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from convoy_operator.dashboard.auth.access import Everything
-from convoy_operator.dashboard.auth.door import Door
-from convoy_operator.dashboard.auth.gate import SESSION, Gate, is_place
+from convoy_operator.dashboard.auth.access import FullAccess
 from convoy_operator.dashboard.auth.identity import Identity
 from convoy_operator.dashboard.auth.refusal import refusal
+from convoy_operator.dashboard.auth.request_guard import SESSION, RequestGuard, is_location
+from convoy_operator.dashboard.auth.session_resolver import SessionResolver
 from convoy_operator.dashboard.auth.sessions import Sessions
 from convoy_operator.dashboard.feed import Feed
 from convoy_operator.dashboard.headers import SecurityHeaders
@@ -73,9 +73,9 @@ def test_what_is_no_page_passes_as_it_is() -> None:
 async def inner(scope: Any, receive: Any, send: Any) -> None:
     """What the gate stands before: says whose request it is."""
     session = scope.get(SESSION)
-    said = session.identity.user if session else "open"
+    response = session.identity.user if session else "open"
     await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": said.encode()})
+    await send({"type": "http.response.body", "body": response.encode()})
 
 
 HOST = (b"host", b"a")
@@ -84,7 +84,7 @@ EVIL = (b"origin", b"http://evil")
 
 
 @pytest.mark.parametrize(
-    ("scope", "cookie", "said"),
+    ("scope", "cookie", "response"),
     [
         ({}, False, 303),
         ({"path": "/jobs/a/b"}, True, "ada"),
@@ -134,23 +134,26 @@ EVIL = (b"origin", b"http://evil")
         ({"headers": [(b"cookie", b"convoy-session=x"), (b"cookie", b"convoy-session=y")]}, True, 303),
     ],
 )
-def test_who_passes_the_gate(scope: dict[str, Any], cookie: bool, said: str | int) -> None:
-    door = Door(DashboardSettings(auth_mode="TokenReview"), None)  # type: ignore[arg-type]
-    mine = door.sessions.begin(Identity("ada"), Everything())
-    others = door.sessions.begin(Identity("eve"), Everything())
+def test_who_passes_the_gate(scope: dict[str, Any], cookie: bool, response: str | int) -> None:
+    session_resolver = SessionResolver(DashboardSettings(auth_mode="TokenReview"), None)  # type: ignore[arg-type]
+    mine = session_resolver.sessions.start(Identity("ada"), FullAccess())
+    others = session_resolver.sessions.start(Identity("eve"), FullAccess())
     owners = {"mine": mine, "others": others}
     headers = list(scope.pop("headers", []))
     headers += [(b"cookie", f"convoy-session={mine.id}".encode())] if cookie else []
-    gate = Gate(
-        inner, door, owners.get, lambda session: session is mine and scope.get("path", "").endswith("/full")
+    guard = RequestGuard(
+        inner,
+        session_resolver,
+        owners.get,
+        lambda session: session is mine and scope.get("path", "").endswith("/full"),
     )
-    sent = play(gate, {"type": "http", "headers": headers, **scope})
+    sent = play(guard, {"type": "http", "headers": headers, **scope})
     if sent[0]["type"] == "websocket.close":
-        assert sent[0]["code"] == said
-    elif isinstance(said, str):
-        assert sent[1]["body"].decode() == said
+        assert sent[0]["code"] == response
+    elif isinstance(response, str):
+        assert sent[1]["body"].decode() == response
     else:
-        assert sent[0]["status"] == said
+        assert sent[0]["status"] == response
 
 
 @pytest.mark.parametrize(
@@ -168,9 +171,9 @@ def test_who_passes_the_gate(scope: dict[str, Any], cookie: bool, said: str | in
 )
 def test_where_nobody_logs_in_only_this_machine_is_a_host(host: str, passes: bool) -> None:
     settings = DashboardSettings(auth_mode="None")
-    door = Door(settings, None)  # type: ignore[arg-type]
-    gate = Gate(inner, door, lambda _: None, hosts=settings.allowed_hosts)
-    sent = play(gate, {"type": "http", "headers": [(b"host", host.encode())]})
+    session_resolver = SessionResolver(settings, None)  # type: ignore[arg-type]
+    guard = RequestGuard(inner, session_resolver, lambda _: None, hosts=settings.allowed_hosts)
+    sent = play(guard, {"type": "http", "headers": [(b"host", host.encode())]})
     assert sent[0]["status"] == (200 if passes else 403)
 
 
@@ -185,16 +188,19 @@ def test_where_nobody_logs_in_only_this_machine_is_a_host(host: str, passes: boo
     ],
 )
 def test_what_a_page_asks_for_by_itself_is_no_use_of_a_session(path: str, used: bool) -> None:
-    door = Door(DashboardSettings(auth_mode="TokenReview"), None)  # type: ignore[arg-type]
-    session = door.sessions.begin(Identity("ada"), Everything())
+    session_resolver = SessionResolver(DashboardSettings(auth_mode="TokenReview"), None)  # type: ignore[arg-type]
+    session = session_resolver.sessions.start(Identity("ada"), FullAccess())
     before = session.used = session.used - 100
     headers = [(b"cookie", f"convoy-session={session.id}".encode())]
-    play(Gate(inner, door, lambda _: None), {"type": "http", "path": path, "headers": headers})
+    play(
+        RequestGuard(inner, session_resolver, lambda _: None),
+        {"type": "http", "path": path, "headers": headers},
+    )
     assert (session.used > before) is used
 
 
 @pytest.mark.parametrize(
-    ("page", "socket", "over", "heard"),
+    ("page", "socket", "over", "accepted"),
     [
         ("mine", "mine", False, True),
         ("gone", "mine", False, True),
@@ -204,19 +210,19 @@ def test_what_a_page_asks_for_by_itself_is_no_use_of_a_session(path: str, used: 
     ],
 )
 def test_a_socket_speaks_for_pages_of_its_session_alone(
-    page: str, socket: str, over: bool, heard: bool
+    page: str, socket: str, over: bool, accepted: bool
 ) -> None:
     sessions = Sessions(60, 600)
-    owners = {name: sessions.begin(Identity(name), Everything()) for name in ("mine", "others")}
+    owners = {name: sessions.start(Identity(name), FullAccess()) for name in ("mine", "others")}
     owners["mine"].over = over
-    told: list[str] = []
+    received: list[str] = []
 
     async def slow(_: str, message: dict[str, Any]) -> bool:
-        told.append(message["client_id"])
+        received.append(message["client_id"])
         return True
 
     def quick(_: str, message: dict[str, Any]) -> None:
-        told.append(message["client_id"])
+        received.append(message["client_id"])
 
     handlers = {name: slow if name == "handshake" else quick for name in EVENTS}
     scope = {"asgi.scope": {SESSION: owners.get(socket)}}
@@ -224,7 +230,7 @@ def test_a_socket_speaks_for_pages_of_its_session_alone(
     bind_events(sio, owners.get)
     for name in EVENTS:
         asyncio.run(handlers[name]("sid", {"client_id": page}))  # type: ignore[arg-type]
-    assert told == ([page] * len(EVENTS) if heard else [])
+    assert received == ([page] * len(EVENTS) if accepted else [])
 
 
 @pytest.mark.parametrize(
@@ -238,10 +244,10 @@ def test_a_socket_speaks_for_pages_of_its_session_alone(
     ],
 )
 def test_the_login_leads_back_to_the_page_that_was_asked_for(path: str, login: bytes) -> None:
-    door = Door(DashboardSettings(auth_mode="TokenReview"), None)  # type: ignore[arg-type]
+    session_resolver = SessionResolver(DashboardSettings(auth_mode="TokenReview"), None)  # type: ignore[arg-type]
     path, _, query = path.partition("?")
-    asked = {"type": "http", "path": path, "query_string": query.encode()}
-    sent = play(Gate(inner, door, lambda _: None), asked)
+    scope = {"type": "http", "path": path, "query_string": query.encode()}
+    sent = play(RequestGuard(inner, session_resolver, lambda _: None), scope)
     assert dict(sent[0]["headers"])[b"location"] == login
 
 
@@ -253,7 +259,7 @@ def test_the_login_leads_back_to_the_page_that_was_asked_for(path: str, login: b
      ("//evil?x", False), ("/?a\r\nb", False), ("/?\u00e4", False)],
 )  # fmt: skip
 def test_forms_lead_to_pages_of_ours_alone(path: str, ours: bool) -> None:
-    assert is_place(path) is ours
+    assert is_location(path) is ours
 
 
 def test_a_bell_rings_once_for_many_changes_and_says_since_when(
@@ -261,15 +267,15 @@ def test_a_bell_rings_once_for_many_changes_and_says_since_when(
 ) -> None:
     async def play() -> None:
         feed = Feed()
-        with feed.bell() as bell:
-            assert await bell.wait(1.0) is None
-            feed.ring()
-            feed.ring()
-            assert await bell.wait(1.0) is not None
+        with feed.subscribe() as subscription:
+            assert await subscription.wait(1.0) is None
+            feed.notify()
+            feed.notify()
+            assert await subscription.wait(1.0) is not None
             clock = asyncio.get_running_loop().time
-            began = clock()
-            assert await bell.wait(1.0) is None
-            assert clock() - began >= 1.0
+            start = clock()
+            assert await subscription.wait(1.0) is None
+            assert clock() - start >= 1.0
             assert len(feed) == 1
         assert len(feed) == 0
 
@@ -280,6 +286,6 @@ def test_a_bell_rings_once_for_many_changes_and_says_since_when(
     ("accepted", "kind"), [("text/html,*/*", "text/html"), ("*/*", "text/plain"), ("", "text/plain")]
 )
 def test_a_refusal_is_a_page_for_browsers(accepted: str, kind: str) -> None:
-    answer = refusal(404, "there is no <such> page", accepted)
-    assert answer.status_code == 404 and answer.headers["content-type"].startswith(kind)
-    assert ("There is no &lt;such&gt; page." in bytes(answer.body).decode()) == (kind == "text/html")
+    response = refusal(404, "there is no <such> page", accepted)
+    assert response.status_code == 404 and response.headers["content-type"].startswith(kind)
+    assert ("There is no &lt;such&gt; page." in bytes(response.body).decode()) == (kind == "text/html")

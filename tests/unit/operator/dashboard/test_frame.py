@@ -16,9 +16,9 @@ from nicegui.page import page
 from starlette.requests import Request
 
 from convoy_operator import errors
-from convoy_operator.dashboard.auth.door import Door
 from convoy_operator.dashboard.auth.identity import Identity
-from convoy_operator.dashboard.auth.limit import ADDRESS_BURST
+from convoy_operator.dashboard.auth.login_limit import ADDRESS_BURST
+from convoy_operator.dashboard.auth.session_resolver import SessionResolver
 from convoy_operator.dashboard.metrics import DashboardMetrics
 from convoy_operator.dashboard.pages import login
 from convoy_operator.dashboard.pages.frame import Frame
@@ -28,43 +28,45 @@ from convoy_operator.metrics import Metrics
 
 def framed() -> tuple[Frame, Any, Any]:
     """A frame, what it goes by, and whose it is."""
-    presence = SimpleNamespace(away_since=None, behind=[], refused={})
-    context: Any = SimpleNamespace(presence=presence, loading=list, door=SimpleNamespace(mode=AuthMode.NONE))
+    api_monitor = SimpleNamespace(unavailable_since=None, recovering=[], unwatched={})
+    context: Any = SimpleNamespace(
+        api_monitor=api_monitor, loading=list, session_resolver=SimpleNamespace(mode=AuthMode.NONE)
+    )
     session: Any = SimpleNamespace(
-        identity=Identity("ada"), access=SimpleNamespace(unanswered=False), over=False
+        identity=Identity("ada"), access=SimpleNamespace(undecided=False), over=False
     )
     scope = {"type": "http", "path": "/", "headers": [], "query_string": b""}
     with Client(page(""), request=Request(scope)):
-        return Frame(context, session, "", "/"), presence, session
+        return Frame(context, session, "", "/"), api_monitor, session
 
 
 def test_what_is_read_aloud_does_not_grow() -> None:
-    frame, presence, _ = framed()
-    said = []
+    frame, api_monitor, _ = framed()
+    texts = []
     for seconds in (5, 65):
-        presence.away_since = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=seconds)
+        api_monitor.unavailable_since = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=seconds)
         frame.refresh()
-        said.append((re.sub(r"since \S+ \S+", "", frame._told.text), frame._age.text))
-    assert said[0][0] == said[1][0] and said[0][1] != said[1][1]
-    assert frame._told.props["role"] == "alert" and "role" not in frame._age.props
+        texts.append((re.sub(r"since \S+ \S+", "", frame._alert.text), frame._age.text))
+    assert texts[0][0] == texts[1][0] and texts[0][1] != texts[1][1]
+    assert frame._alert.props["role"] == "alert" and "role" not in frame._age.props
 
 
 def test_rights_that_are_not_known_are_told_of() -> None:
     frame, _, session = framed()
-    assert frame._told.text == ""
-    session.access.unanswered = True
+    assert frame._alert.text == ""
+    session.access.undecided = True
     frame.refresh()
-    assert "Some of your rights are not known yet" in frame._told.text
+    assert "Some of your rights are not known yet" in frame._alert.text
 
 
 def test_a_form_leads_back_to_what_its_reader_asked_to_see() -> None:
     frame, _, _ = framed()
-    assert frame._back.props["value"] == frame.place == "/"
-    frame.moved("/?jobs.page=2")
-    assert frame._back.props["value"] == frame.place == "/?jobs.page=2"
+    assert frame._back_field.props["value"] == frame.location == "/"
+    frame.set_location("/?jobs.page=2")
+    assert frame._back_field.props["value"] == frame.location == "/?jobs.page=2"
 
 
-class Nobody:
+class RejectingReviewer:
     """Knows no token."""
 
     async def review_token(self, _: str) -> dict[str, Any]:
@@ -78,7 +80,9 @@ class Nobody:
 def test_behind_a_proxy_that_is_believed_failures_are_counted_by_reader(proxies: str, shared: bool) -> None:
     settings = DashboardSettings(proxy_cidrs=proxies)
     context: Any = SimpleNamespace(
-        door=Door(settings, Nobody()), settings=settings, metrics=DashboardMetrics(Metrics("test"))
+        session_resolver=SessionResolver(settings, RejectingReviewer()),
+        settings=settings,
+        metrics=DashboardMetrics(Metrics("test")),
     )
     app = FastAPI()
     login.register(context, app)
@@ -87,15 +91,15 @@ def test_behind_a_proxy_that_is_believed_failures_are_counted_by_reader(proxies:
         transport = httpx.ASGITransport(app, client=("10.0.0.1", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://a") as browser:
 
-            async def enter(address: str) -> httpx.Response:
+            async def log_in(address: str) -> httpx.Response:
                 form = {"token": "wrong", "back": "/jobs/team/gpt"}
                 return await browser.post("/login", data=form, headers={"X-Forwarded-For": address})
 
-            told = [(await enter("9.9.9.9")).status_code for _ in range(ADDRESS_BURST)]
-            assert told == [401] * ADDRESS_BURST
-            limited = await enter("9.9.9.9")
+            statuses = [(await log_in("9.9.9.9")).status_code for _ in range(ADDRESS_BURST)]
+            assert statuses == [401] * ADDRESS_BURST
+            limited = await log_in("9.9.9.9")
             assert limited.status_code == 429
             assert 'name="back" value="/jobs/team/gpt"' in limited.text
-            assert (await enter("8.8.8.8")).status_code == (429 if shared else 401)
+            assert (await log_in("8.8.8.8")).status_code == (429 if shared else 401)
 
     asyncio.run(play())

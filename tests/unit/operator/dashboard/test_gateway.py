@@ -25,13 +25,13 @@ class Server:
     """Answers as the test says."""
 
     def __init__(self) -> None:
-        self.answer: Answer = lambda _: web.json_response({})
-        self.asked: list[dict[str, str]] = []
+        self.handler: Answer = lambda _: web.json_response({})
+        self.requests: list[dict[str, str]] = []
 
-    async def take(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(dict(request.query))
-        answer = self.answer(request)
-        return await answer if asyncio.iscoroutine(answer) else answer
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(dict(request.query))
+        respond = self.handler(request)
+        return await respond if asyncio.iscoroutine(respond) else respond
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def server() -> Server:
 @pytest.fixture
 async def gateway(server: Server) -> AsyncIterator[DashboardGateway]:
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", server.take)
+    app.router.add_route("*", "/{path:.*}", server.handle)
     async with TestServer(app) as http:
         configuration = Configuration(host=str(http.make_url("")).rstrip("/"))
         configuration.connection_pool_maxsize = 1
@@ -55,7 +55,7 @@ async def gateway(server: Server) -> AsyncIterator[DashboardGateway]:
 async def test_the_newest_events_are_found_however_the_server_sorts_them(
     server: Server, gateway: DashboardGateway
 ) -> None:
-    def answer(request: web.Request) -> web.Response:
+    def respond(request: web.Request) -> web.Response:
         page = int(request.query.get("continue", "0"))
         items = [
             {"reason": f"{page}-{one}", "lastTimestamp": ago(minutes=1000 - 100 * page - one)}
@@ -65,20 +65,20 @@ async def test_the_newest_events_are_found_however_the_server_sorts_them(
             {"items": items, "metadata": {"continue": str(page + 1)} if page < 2 else {}}
         )
 
-    gateway._line = FreeLine()  # type: ignore[assignment]
-    server.answer = answer
+    gateway._limiter = NoLimit()  # type: ignore[assignment]
+    server.handler = respond
     found = await gateway.events("team", "u")
-    assert (len(server.asked), len(found)) == (3, MOST_EVENTS)
+    assert (len(server.requests), len(found)) == (3, MOST_EVENTS)
     assert (found[0]["reason"], found[-1]["reason"]) == ("2-99", "2-0")
-    server.answer = lambda _: web.json_response({"items": [], "metadata": {"continue": "more"}})
+    server.handler = lambda _: web.json_response({"items": [], "metadata": {"continue": "more"}})
     await gateway.events("team", "u")
-    assert len(server.asked) == 3 + EVENT_PAGES
+    assert len(server.requests) == 3 + EVENT_PAGES
 
 
-class FreeLine:
+class NoLimit:
     """Nobody waits."""
 
-    async def take(self) -> float:
+    async def acquire(self) -> float:
         return 0.0
 
 
@@ -96,8 +96,8 @@ async def test_characters_that_come_in_pieces_are_whole_and_a_log_takes_no_conne
         await ended.wait()
         return response
 
-    gateway._line = FreeLine()  # type: ignore[assignment]
-    server.answer = stream
+    gateway._limiter = NoLimit()  # type: ignore[assignment]
+    server.handler = stream
     pieces: list[str] = []
 
     async def follow() -> None:
@@ -109,10 +109,10 @@ async def test_characters_that_come_in_pieces_are_whole_and_a_log_takes_no_conne
     following = asyncio.create_task(follow())
     await asyncio.wait_for(written.wait(), 5)
     assert "".join(pieces) == "größe 日本\n"
-    assert server.asked[-1]["tailLines"] == "7" and "limitBytes" not in server.asked[-1]
+    assert server.requests[-1]["tailLines"] == "7" and "limitBytes" not in server.requests[-1]
     # The one connection of the pool that all else shares is free.
-    server.answer = lambda _: web.json_response({})
-    await asyncio.wait_for(gateway.answers(), 2)
+    server.handler = lambda _: web.json_response({})
+    await asyncio.wait_for(gateway.probe(), 2)
     ended.set()
     await asyncio.wait_for(following, 5)
 
@@ -121,7 +121,7 @@ async def test_whether_the_server_answers_is_asked_in_no_line(
     server: Server, gateway: DashboardGateway
 ) -> None:
     for _ in range(5):
-        await asyncio.wait_for(gateway.answers(), 1)
-    server.answer = lambda _: web.json_response({"message": "no"}, status=403)
+        await asyncio.wait_for(gateway.probe(), 1)
+    server.handler = lambda _: web.json_response({"message": "no"}, status=403)
     with pytest.raises(errors.Forbidden):
-        await gateway.answers()
+        await gateway.probe()

@@ -10,7 +10,7 @@ from tests.unit.operator.dashboard.builders import NOW, ago, pod, texts, trainin
 
 from convoy_controllers.views import ContainerEnd
 from convoy_crds.nodehealth import NodeHealth
-from convoy_operator.dashboard.core import happenings, job
+from convoy_operator.dashboard.core import job, timeline
 from convoy_operator.dashboard.core.restarts import Restart
 from convoy_operator.dashboard.core.rows import Tone
 
@@ -54,7 +54,7 @@ def test_ranks_close_up_where_a_pod_is_absent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("view", "said", "tone"),
+    ("view", "text", "tone"),
     [
         ({}, "-", Tone.PLAIN),
         ({"exit_code": 0}, "ended: Completed (exit code 0)", Tone.PLAIN),
@@ -87,8 +87,8 @@ def test_ranks_close_up_where_a_pod_is_absent() -> None:
         ),
     ],
 )
-def test_states_of_pods(view: dict[str, Any], said: str, tone: Tone) -> None:
-    assert job.pod_state(pod("a", **view)) == (said, tone)
+def test_states_of_pods(view: dict[str, Any], text: str, tone: Tone) -> None:
+    assert job.pod_state(pod("a", **view)) == (text, tone)
 
 
 def test_every_tier_that_is_used_has_a_line() -> None:
@@ -162,7 +162,7 @@ def test_the_past_is_of_events_and_of_the_last_restart() -> None:
         "at": ago(hours=2),
     }
     model = training(incarnation=2, restarts={"total": 1, "last": last})
-    found = happenings.timeline(
+    found = timeline.entries(
         model,
         [
             event("Training", ago(minutes=5)),
@@ -178,7 +178,7 @@ def test_the_past_is_of_events_and_of_the_last_restart() -> None:
     ]
     circumstances = "rank 2 on n2, at step 40, replaces: Process, counted, then incarnation 2"
     assert found[-1].message == f"killed ({circumstances})"
-    assert texts(happenings.rows(found, NOW))[0][1] == "RankFailed x3"
+    assert texts(timeline.rows(found, NOW))[0][1] == "RankFailed x3"
 
 
 def restart(minutes: float, incarnation: int, reason: str = "RankKilled", message: str = "m") -> Restart:
@@ -190,7 +190,7 @@ KILLED, LOST = restart(90, 2), restart(40, 3, "PodLost")
 
 
 @pytest.mark.parametrize(
-    ("seen", "events", "told"),
+    ("seen", "events", "expected"),
     [
         pytest.param([], [], [], id="nothing"),
         pytest.param(
@@ -235,21 +235,21 @@ KILLED, LOST = restart(90, 2), restart(40, 3, "PodLost")
     ],
 )
 def test_restarts_that_are_remembered_and_events_are_told_together(
-    seen: list[Restart], events: list[dict[str, Any]], told: list[str]
+    seen: list[Restart], events: list[dict[str, Any]], expected: list[str]
 ) -> None:
-    found = happenings.timeline(training(), events, seen)
+    found = timeline.entries(training(), events, seen)
     lines = []
     for one in found:
         times = f" x{one.times}" if one.times > 1 else ""
         then = f" then {one.message.removesuffix(')')[-1]}" if "incarnation" in one.message else ""
         lines.append(f"{(NOW - one.at).total_seconds() // 60:.0f} {one.reason}{times}{then}")
-    assert lines == told
+    assert lines == expected
 
 
 def test_the_latest_restart_is_the_one_that_was_remembered_of_it() -> None:
     """An incarnation may grow without a restart, as when the job is suspended."""
     last = {"reason": "RankKilled", "message": "m", "at": ago(minutes=8)}
-    (found,) = happenings.timeline(
+    (found,) = timeline.entries(
         training(incarnation=7, restarts={"total": 1, "last": last}), [], [restart(8, 3)]
     )
     assert found.message == "m (counted, then incarnation 3)"
@@ -257,6 +257,6 @@ def test_the_latest_restart_is_the_one_that_was_remembered_of_it() -> None:
 
 def test_the_past_is_bounded_and_no_event_keeps_a_restart_out() -> None:
     many = [event(f"E{number}", ago(seconds=number)) for number in range(200)]
-    found = happenings.timeline(training(), many, [KILLED])
+    found = timeline.entries(training(), many, [KILLED])
     assert [one.reason for one in found][:2] == ["E0", "E1"]
-    assert (len(found), found[-1].reason) == (happenings.MOST + 1, "RankKilled")
+    assert (len(found), found[-1].reason) == (timeline.MOST + 1, "RankKilled")

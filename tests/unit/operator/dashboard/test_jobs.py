@@ -6,18 +6,18 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.operator.dashboard.builders import NOW, ago, kept, raw
+from tests.unit.operator.dashboard.builders import NOW, ago, parsed, raw
 
 from convoy_crds.summaries import NOT_RECONCILED
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.core import jobs
-from convoy_operator.dashboard.core.objects import keeper
+from convoy_operator.dashboard.core.objects import parser_of
 from convoy_operator.dashboard.core.rows import Tone
 
 
 def test_a_running_job_in_a_row() -> None:
     row = jobs.row(
-        kept(
+        parsed(
             phase="Running",
             reason="Training",
             message="2 ranks run",
@@ -50,7 +50,7 @@ def test_a_running_job_in_a_row() -> None:
 
 
 def test_restarts_that_the_window_has_left_are_no_warning() -> None:
-    row = jobs.row(kept(restarts={"total": 1, "inWindow": 1, "times": [ago(minutes=61)]}), NOW)
+    row = jobs.row(parsed(restarts={"total": 1, "inWindow": 1, "times": [ago(minutes=61)]}), NOW)
     assert (row.cells[6].text, row.cells[6].tone) == ("1", Tone.PLAIN)
 
 
@@ -69,12 +69,12 @@ def test_restarts_that_the_window_has_left_are_no_warning() -> None:
     ],
 )
 def test_phases(status: dict[str, Any], phase: str, tone: Tone) -> None:
-    cell = jobs.row(kept(**status), NOW).cells[1]
+    cell = jobs.row(parsed(**status), NOW).cells[1]
     assert (cell.text, cell.tone) == (phase, tone)
 
 
 def test_what_is_unknown_is_a_dash_and_a_new_job_says_who_should_look() -> None:
-    row = jobs.row(kept(), NOW)
+    row = jobs.row(parsed(), NOW)
     assert {row.cells[number].text for number in (2, 3, 4, 5, 7)} == {"-"}
     assert row.cells[-1].text == NOT_RECONCILED
 
@@ -82,16 +82,16 @@ def test_what_is_unknown_is_a_dash_and_a_new_job_says_who_should_look() -> None:
 def test_a_job_that_cannot_be_read_is_shown_with_its_flaw() -> None:
     body = raw()
     body["spec"]["roles"][0]["replicas"] = "many"
-    row = jobs.row(keeper(TrainingJob)(body), NOW)
+    row = jobs.row(parser_of(TrainingJob)(body), NOW)
     assert (len(row.cells), row.group) == (len(jobs.COLUMNS), jobs.UNREADABLE)
     assert "spec.roles.0.replicas" in row.cells[-1].text
 
 
 def test_the_newest_job_is_first_and_phases_are_counted_in_their_order() -> None:
     found = [
-        kept("old", ago(days=2), phase="Failed"),
-        kept("new", ago(minutes=1), phase="Running"),
-        kept("other", ago(days=1), phase="Running"),
+        parsed("old", ago(days=2), phase="Failed"),
+        parsed("new", ago(minutes=1), phase="Running"),
+        parsed("other", ago(days=1), phase="Running"),
     ]
     assert [row.key for row in jobs.rows(found, NOW)] == ["team/new", "team/other", "team/old"]
     assert list(jobs.counts(found).items()) == [("Running", 2), ("Failed", 1)]
@@ -99,31 +99,31 @@ def test_the_newest_job_is_first_and_phases_are_counted_in_their_order() -> None
 
 def test_a_job_that_is_over_grows_no_older_in_its_ledger() -> None:
     ledger = {"seconds": {"productive": 90.0, "start": 10.0}, "cause": "start", "since": ago(days=3)}
-    job = kept(phase="Succeeded", completionTime=ago(days=3), goodput=ledger).model
+    job = parsed(phase="Succeeded", completionTime=ago(days=3), goodput=ledger).model
     assert job is not None and jobs.goodput(job, NOW) == 0.9
 
 
 def test_a_row_is_made_anew_when_its_job_changes_and_while_it_ages() -> None:
     cache = jobs.RowCache()
-    first = cache.row(kept(phase="Running"), NOW)
-    assert cache.row(kept(phase="Running"), NOW + timedelta(seconds=4)) is first
-    assert cache.row(kept(phase="Running"), NOW + timedelta(seconds=5)) is not first
+    first = cache.row(parsed(phase="Running"), NOW)
+    assert cache.row(parsed(phase="Running"), NOW + timedelta(seconds=4)) is first
+    assert cache.row(parsed(phase="Running"), NOW + timedelta(seconds=5)) is not first
     body = raw(phase="Failed")
     body["metadata"]["resourceVersion"] = "8"
-    assert cache.row(keeper(TrainingJob)(body), NOW + timedelta(seconds=5)).group == "Failed"
+    assert cache.row(parser_of(TrainingJob)(body), NOW + timedelta(seconds=5)).group == "Failed"
 
 
 @pytest.mark.parametrize(
-    ("user", "everywhere", "said"),
+    ("user", "everywhere", "text"),
     [
         ("ada", True, ("There are no TrainingJobs: kubectl apply",)),
         ("ada", False, ("that ada may list", "--clusterrole=convoy-trainingjobs-viewer --user=ada")),
         ("ada; rm", False, ("that ada; rm may list", "--user='ada; rm'")),
     ],
 )
-def test_where_there_are_no_jobs_it_is_said_why(user: str, everywhere: bool, said: tuple[str, ...]) -> None:
+def test_where_there_are_no_jobs_it_is_said_why(user: str, everywhere: bool, text: tuple[str, ...]) -> None:
     text = jobs.nothing(user, everywhere)
-    assert [words for words in said if words not in text] == []
+    assert [words for words in text if words not in text] == []
     assert ("may list" in text) is not everywhere
 
 
@@ -156,7 +156,7 @@ def test_jobs_of_others_and_jobs_that_leave_say_so(
         body["spec"]["managedBy"] = manager
     if leaves:
         body["metadata"]["deletionTimestamp"] = ago(minutes=1)
-    one = keeper(TrainingJob)(body)
+    one = parser_of(TrainingJob)(body)
     row = jobs.row(one, NOW)
     assert (row.group, row.cells[1].text, row.cells[-1].text) == (phase, phase, why)
     assert jobs.counts([one]) == {phase: 1}

@@ -7,9 +7,9 @@ from typing import Any
 from tests.unit.crds import toyserver
 
 from convoy_crds.kinds import KINDS
-from convoy_operator.dashboard.core.objects import keeper
+from convoy_operator.dashboard.cache import DashboardCache
+from convoy_operator.dashboard.core.objects import parser_of
 from convoy_operator.dashboard.feed import Feed
-from convoy_operator.dashboard.world import World
 from convoy_operator.metrics import Metrics
 
 TOY = {
@@ -23,12 +23,12 @@ TOY = {
 async def test_a_toy_kind_is_watched_and_a_change_of_its_objects_wakes_the_pages() -> None:
     feed = Feed()
     gateway: Any = None
-    world = World(feed, (*KINDS, toyserver.KIND))
-    reflectors = world.reflectors(gateway, Metrics())
+    cache = DashboardCache(feed, (*KINDS, toyserver.KIND))
+    reflectors = cache.reflectors(gateway, Metrics())
     assert set(reflectors) == {"pods", "nodes", "toyservers", *(kind.plural for kind in KINDS)}
-    toys = world.objects(toyserver.KIND)
-    with feed.bell() as bell:
-        toys.upsert(keeper(toyserver.ToyServer)(TOY))
-        assert await bell.wait(1) is not None
-    (kept,) = toys
-    assert kept.model is not None and kept.model.spec.replicas == 3
+    toys = cache.objects(toyserver.KIND)
+    with feed.subscribe() as subscription:
+        toys.upsert(parser_of(toyserver.ToyServer)(TOY))
+        assert await subscription.wait(1) is not None
+    (parsed,) = toys
+    assert parsed.model is not None and parsed.model.spec.replicas == 3

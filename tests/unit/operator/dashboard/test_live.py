@@ -14,9 +14,9 @@ import pytest
 
 from convoy_operator.dashboard.feed import Feed
 from convoy_operator.dashboard.metrics import DashboardMetrics
-from convoy_operator.dashboard.pace import LEAST, Pace
 from convoy_operator.dashboard.pages import live
 from convoy_operator.dashboard.settings import AuthMode
+from convoy_operator.dashboard.update_throttle import LEAST_SECONDS, UpdateThrottle
 from convoy_operator.metrics import Metrics
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -29,25 +29,28 @@ class Page(nullcontext):  # type: ignore[type-arg]
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, mode: AuthMode = AuthMode.TOKEN_REVIEW) -> None:
         super().__init__()
-        self.place = "/"
+        self.location = "/"
         self.session = SimpleNamespace(over=False, on_end=[])
         self.feed = Feed()
         self.metrics = DashboardMetrics(Metrics("test"))
         self.context: Any = SimpleNamespace(
-            feed=self.feed, pace=Pace(), metrics=self.metrics, door=SimpleNamespace(mode=mode)
+            feed=self.feed,
+            throttle=UpdateThrottle(),
+            metrics=self.metrics,
+            session_resolver=SimpleNamespace(mode=mode),
         )
         self.refreshed: list[float] = []
         self.failures: list[bool] = []
         self.fault: Exception | None = None
-        self.gone_to: list[str] = []
+        self.visited: list[str] = []
         self.closing: list[Callable[[], None]] = []
         self.ready = asyncio.Event()
-        self.answered = asyncio.Event()
-        self.answered.set()
-        self.told = 0
-        self.cut: list[float] = []
+        self.access_known = asyncio.Event()
+        self.access_known.set()
+        self.refreshes = 0
+        self.disconnected: list[float] = []
         ui = SimpleNamespace(
-            context=SimpleNamespace(client=self), navigate=SimpleNamespace(to=self.gone_to.append)
+            context=SimpleNamespace(client=self), navigate=SimpleNamespace(to=self.visited.append)
         )
         monkeypatch.setattr(live, "ui", ui)
         create = SimpleNamespace(create=lambda work, name: asyncio.ensure_future(work))
@@ -68,12 +71,12 @@ class Page(nullcontext):  # type: ignore[type-arg]
         return self
 
     def refresh(self) -> None:
-        self.told += 1
+        self.refreshes += 1
 
-    async def ask(self) -> None:
-        await self.answered.wait()
+    async def check_access(self) -> None:
+        await self.access_known.wait()
 
-    def failed(self, at: datetime | None) -> None:
+    def set_failed(self, at: datetime | None) -> None:
         self.failures.append(at is not None)
 
     def show(self) -> None:
@@ -83,14 +86,14 @@ class Page(nullcontext):  # type: ignore[type-arg]
 
     async def disconnect(self, socket: str) -> None:
         assert socket == "socket"
-        self.cut.append(asyncio.get_running_loop().time())
+        self.disconnected.append(asyncio.get_running_loop().time())
 
     def delete(self) -> None:
         self.is_deleted = True
 
     async def open(self) -> None:
         """Built and connected, and told what happened in between."""
-        await live.keep(self.context, self)  # type: ignore[arg-type]
+        await live.keep_updated(self.context, self)  # type: ignore[arg-type]
         self.ready.set()
         await asyncio.sleep(1.0)
         self.refreshed.clear()
@@ -100,13 +103,13 @@ def test_a_page_is_told_at_once_and_then_in_its_rhythm(monkeypatch: pytest.Monke
     async def play() -> None:
         page = Page(monkeypatch)
         await page.open()
-        began = asyncio.get_running_loop().time()
+        start = asyncio.get_running_loop().time()
         for _ in range(50):
-            page.feed.ring()
-            await asyncio.sleep(LEAST / 10)
-        assert page.refreshed[0] - began < LEAST / 10
+            page.feed.notify()
+            await asyncio.sleep(LEAST_SECONDS / 10)
+        assert page.refreshed[0] - start < LEAST_SECONDS / 10
         gaps = [after - before for before, after in zip(page.refreshed, page.refreshed[1:], strict=False)]
-        assert len(page.refreshed) in (5, 6) and min(gaps) >= LEAST * 0.999
+        assert len(page.refreshed) in (5, 6) and min(gaps) >= LEAST_SECONDS * 0.999
         await asyncio.sleep(live.TICK / 2)
         assert len(page.refreshed) <= 7
         page.closing[0]()
@@ -121,11 +124,11 @@ def test_what_changes_while_a_browser_loads_the_page_is_not_missed(
 ) -> None:
     async def play() -> None:
         page = Page(monkeypatch)
-        await live.keep(page.context, page)  # type: ignore[arg-type]
+        await live.keep_updated(page.context, page)  # type: ignore[arg-type]
         assert len(page.refreshed) == 1
-        page.feed.ring()
+        page.feed.notify()
         page.ready.set()
-        await asyncio.sleep(LEAST)
+        await asyncio.sleep(LEAST_SECONDS)
         assert len(page.refreshed) == 2
         page.closing[0]()
 
@@ -148,7 +151,7 @@ def test_an_update_that_fails_is_said_and_tried_again(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("mode", "place", "leads"),
+    ("mode", "location", "leads"),
     [
         (AuthMode.TOKEN_REVIEW, "/jobs/team/gpt", "/login?over=1&back=%2Fjobs%2Fteam%2Fgpt"),
         (AuthMode.TOKEN_REVIEW, "/?a=b%20c&d=2", "/login?over=1&back=%2F%3Fa%3Db%2520c%26d%3D2"),
@@ -157,25 +160,25 @@ def test_an_update_that_fails_is_said_and_tried_again(monkeypatch: pytest.Monkey
     ],
 )
 def test_a_session_that_is_over_leads_away_from_where_its_reader_is(
-    monkeypatch: pytest.MonkeyPatch, virtual: Run, mode: AuthMode, place: str, leads: str
+    monkeypatch: pytest.MonkeyPatch, virtual: Run, mode: AuthMode, location: str, leads: str
 ) -> None:
     async def play() -> None:
         page = Page(monkeypatch, mode)
         await page.open()
-        page.place = place
-        began = asyncio.get_running_loop().time()
+        page.location = location
+        start = asyncio.get_running_loop().time()
         page.session.over = True
         for told in page.session.on_end:
             told()
-        assert page.gone_to == [leads]
+        assert page.visited == [leads]
         if mode is AuthMode.TOKEN_REVIEW:
-            assert parse_qs(urlsplit(leads).query)["back"] == [place], "the login leads back"
-        page.feed.ring()
-        await asyncio.sleep(LEAST)
+            assert parse_qs(urlsplit(leads).query)["back"] == [location], "the login leads back"
+        page.feed.notify()
+        await asyncio.sleep(LEAST_SECONDS)
         assert page.refreshed == [], "nobody who is logged out is told of a change"
-        assert page.cut == [] and not page.is_deleted, "its browser leaves by itself"
+        assert page.disconnected == [] and not page.is_deleted, "its browser leaves by itself"
         await asyncio.sleep(live.LEAVE_SECONDS)
-        assert page.is_deleted and page.cut == [pytest.approx(began + live.LEAVE_SECONDS)]
+        assert page.is_deleted and page.disconnected == [pytest.approx(start + live.LEAVE_SECONDS)]
         page.closing[0]()
         assert page.session.on_end == []
 
@@ -190,15 +193,15 @@ def test_an_absence_is_told_while_rights_are_waited_for_and_waiting_costs_nothin
         await page.open()
         # What other tasks work meanwhile is not this page's.
         monkeypatch.setattr(live, "thread_time", lambda: 0.0)
-        page.answered.clear()
-        told, cost = page.told, page.context.pace.spacing(1)
-        page.feed.ring()
+        page.access_known.clear()
+        told, cost = page.refreshes, page.context.throttle.interval(1)
+        page.feed.notify()
         await asyncio.sleep(1.0)
-        assert page.told == told + 1 and page.refreshed == []
+        assert page.refreshes == told + 1 and page.refreshed == []
         monkeypatch.setattr(live, "thread_time", lambda: 7.0)
-        page.answered.set()
-        await asyncio.sleep(LEAST)
-        assert page.refreshed and page.context.pace.spacing(1) == cost
+        page.access_known.set()
+        await asyncio.sleep(LEAST_SECONDS)
+        assert page.refreshed and page.context.throttle.interval(1) == cost
         page.closing[0]()
 
     virtual(play())

@@ -22,8 +22,8 @@ from convoy_operator.dashboard.core.logs import (
     Tail,
 )
 from convoy_operator.dashboard.gateway import FOLLOW_SECONDS
+from convoy_operator.dashboard.log_limit import LogLimit, LogLimitError
 from convoy_operator.dashboard.pages import logs
-from convoy_operator.dashboard.seats import NoSeatError, Seats
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -66,7 +66,7 @@ def test_a_long_line_that_comes_in_pieces_keeps_its_rank() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "own", "others", "wanted"),
+    ("count", "own", "others", "wanted"),
     [
         (FIRST_READ, 0, FIRST_READ - 1, None),
         (FIRST_READ, 0, FIRST_READ, FIRST_READ * READ_MORE),
@@ -77,15 +77,15 @@ def test_a_long_line_that_comes_in_pieces_keeps_its_rank() -> None:
     ],
 )
 def test_more_is_read_until_there_are_enough_lines_of_the_rank(
-    asked: int, own: int, others: int, wanted: int | None
+    count: int, own: int, others: int, wanted: int | None
 ) -> None:
     tail = Tail(1)
     tail.add("[3/1] of it\n" * own + "[3/2] of another\n" * others)
-    assert tail.wants(asked) == wanted
+    assert tail.lines_to_read(count) == wanted
 
 
 @pytest.mark.parametrize(
-    ("text", "asked", "told"),
+    ("text", "count", "summary"),
     [
         ("", 500, "nothing was written"),
         ("[3/2] x\n", 500, "no line of it in all 1 of its pod"),
@@ -94,25 +94,25 @@ def test_more_is_read_until_there_are_enough_lines_of_the_rank(
         ("[3/1] x\n[3/2] y\n", 2, "1 line, from the last 2 of its pod"),
     ],
 )
-def test_what_was_read_is_told(text: str, asked: int, told: str) -> None:
+def test_what_was_read_is_told(text: str, count: int, summary: str) -> None:
     tail = Tail(1)
     tail.add(text)
-    assert tail.told(asked) == told
+    assert tail.summary(count) == summary
 
 
 def test_readers_have_so_many_logs_and_all_together_no_more() -> None:
-    seats = Seats(most=3, each=2)
-    with seats.taken("ada"), seats.taken("ada"):
-        with pytest.raises(NoSeatError, match="you read 2"), seats.taken("ada"):
+    log_limit = LogLimit(most=3, each=2)
+    with log_limit.acquire("ada"), log_limit.acquire("ada"):
+        with pytest.raises(LogLimitError, match="you read 2"), log_limit.acquire("ada"):
             pass
         with (
-            seats.taken("eve"),
-            pytest.raises(NoSeatError, match="3 logs are read already"),
-            seats.taken("kim"),
+            log_limit.acquire("eve"),
+            pytest.raises(LogLimitError, match="3 logs are read already"),
+            log_limit.acquire("kim"),
         ):
             pass
-        assert len(seats) == 2
-    assert len(seats) == 0
+        assert len(log_limit) == 2
+    assert len(log_limit) == 0
 
 
 class Element(SimpleNamespace):
@@ -131,7 +131,7 @@ class Reading:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.may = {"jobs": True, "logs": True}
         self.found = 0
-        self.asked: list[Mapping[str, Any]] = []
+        self.requests: list[Mapping[str, Any]] = []
         self.written = "[1/0] of 0\n[1/1] of 1\n"
         self.fault: Exception | None = None
         self.texts: list[Element] = []
@@ -152,7 +152,9 @@ class Reading:
         access = SimpleNamespace(namespaces=self.namespaces, logs=self.logs)
         self.session: Any = SimpleNamespace(access=access, over=False, identity=SimpleNamespace(user="ada"))
         sessions = SimpleNamespace(use=lambda _: None)
-        context: Any = SimpleNamespace(seats=Seats(), gateway=self, door=SimpleNamespace(sessions=sessions))
+        context: Any = SimpleNamespace(
+            log_limit=LogLimit(), gateway=self, session_resolver=SimpleNamespace(sessions=sessions)
+        )
         self.page = logs.Logs(context, self.session, "team", self.find)
 
     def close(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,8 +167,8 @@ class Reading:
         for handler in self.closing:
             Client.safe_invoke(self.page._client, handler)
 
-    async def namespaces(self, asked: list[str]) -> frozenset[str]:
-        return frozenset(asked if self.may["jobs"] else ())
+    async def namespaces(self, count: list[str]) -> frozenset[str]:
+        return frozenset(count if self.may["jobs"] else ())
 
     async def logs(self, _: str) -> bool:
         return self.may["logs"]
@@ -175,18 +177,18 @@ class Reading:
         self.found += 1
         return "pod-0", "worker"
 
-    async def log(self, *_: Any, **asked: Any) -> AsyncIterator[str]:
-        self.asked.append(asked)
+    async def log(self, *_: Any, **count: Any) -> AsyncIterator[str]:
+        self.requests.append(count)
         yield self.written
         if self.fault is not None:
             raise self.fault
-        while asked["follow"]:
+        while count["follow"]:
             await asyncio.sleep(1.0)
             yield "[1/0] more\n"
 
     @property
-    def said(self) -> str:
-        return self.page._said.text
+    def status(self) -> str:
+        return self.page._status.text
 
     @property
     def lines(self) -> str:
@@ -194,7 +196,7 @@ class Reading:
 
 
 @pytest.mark.parametrize(
-    ("may", "over", "said"),
+    ("may", "over", "status"),
     [
         ({"jobs": False}, False, "there is no such job, or you may not see it"),
         ({"logs": False}, False, "you may not read logs in namespace team"),
@@ -203,15 +205,15 @@ class Reading:
     ],
 )
 def test_rights_come_before_what_there_is(
-    monkeypatch: pytest.MonkeyPatch, virtual: Run, may: dict[str, bool], over: bool, said: str
+    monkeypatch: pytest.MonkeyPatch, virtual: Run, may: dict[str, bool], over: bool, status: str
 ) -> None:
     async def play() -> None:
         reading = Reading(monkeypatch)
         reading.may |= may
         reading.session.over = over
-        reading.page._begin(False)
+        reading.page._start(False)
         await asyncio.sleep(1.0)
-        assert reading.said.startswith(said)
+        assert reading.status.startswith(status)
         assert (reading.found > 0) is (not may and not over), "who may not see it learns nothing of it"
 
     virtual(play())
@@ -220,18 +222,18 @@ def test_rights_come_before_what_there_is(
 def test_a_log_that_is_followed_ends_with_its_right(monkeypatch: pytest.MonkeyPatch, virtual: Run) -> None:
     async def play() -> None:
         reading = Reading(monkeypatch)
-        reading.page._begin(True)
+        reading.page._start(True)
         await asyncio.sleep(10.0)
-        assert reading.said == "following rank 0 in pod pod-0" and "more" in reading.lines
+        assert reading.status == "following rank 0 in pod pod-0" and "more" in reading.lines
         reading.may["logs"] = False
         await asyncio.sleep(2.0)
-        assert reading.said.startswith("you may not read logs") and reading.lines == ""
+        assert reading.status.startswith("you may not read logs") and reading.lines == ""
 
     virtual(play())
 
 
 @pytest.mark.parametrize(
-    ("seconds", "stop", "fault", "said"),
+    ("seconds", "stop", "fault", "status"),
     [
         (5.0, True, None, "stopped"),
         (FOLLOW_SECONDS + 5, False, None, "rank 0 in pod pod-0: followed for 30 min: press Follow to go on"),
@@ -244,18 +246,18 @@ def test_each_end_has_its_name(
     seconds: float,
     stop: bool,
     fault: Exception | None,
-    said: str,
+    status: str,
 ) -> None:
     async def play() -> None:
         reading = Reading(monkeypatch)
-        reading.page._begin(True)
+        reading.page._start(True)
         reading.fault = fault
         await asyncio.sleep(seconds)
         if stop:
-            reading.page._end("stopped")
+            reading.page._stop_reading("stopped")
             await asyncio.sleep(0)
-        assert reading.said == said
-        assert len(reading.page._context.seats) == 0
+        assert reading.status == status
+        assert len(reading.page._context.log_limit) == 0
 
     virtual(play())
 
@@ -263,10 +265,10 @@ def test_each_end_has_its_name(
 def test_too_many_logs_are_refused_in_words(monkeypatch: pytest.MonkeyPatch, virtual: Run) -> None:
     async def play() -> None:
         reading = Reading(monkeypatch)
-        reading.page._context.seats = Seats(most=0)  # type: ignore[misc]
-        reading.page._begin(True)
+        reading.page._context.log_limit = LogLimit(most=0)  # type: ignore[misc]
+        reading.page._start(True)
         await asyncio.sleep(1.0)
-        assert "0 logs are read already" in reading.said and reading.asked == []
+        assert "0 logs are read already" in reading.status and reading.requests == []
 
     virtual(play())
 
@@ -278,12 +280,12 @@ def test_a_page_that_is_closed_reads_no_more(
     async def play() -> None:
         reading = Reading(monkeypatch)
         reading.close(monkeypatch)
-        reading.page._begin(follow)
+        reading.page._start(follow)
         await asyncio.sleep(1.0)
-        assert len(reading.page._context.seats) == follow
-        said = reading.said
+        assert len(reading.page._context.log_limit) == follow
+        status = reading.status
         reading.close(monkeypatch)
         await asyncio.sleep(0.1)
-        assert len(reading.page._context.seats) == 0 and reading.said == said
+        assert len(reading.page._context.log_limit) == 0 and reading.status == status
 
     virtual(play())

@@ -27,7 +27,7 @@ ENGINE = Engine.model_validate(
 )
 
 
-def told(step: int, *found: Metric) -> Progress:
+def progress_of(step: int, *found: Metric) -> Progress:
     return Progress(step=step, metrics=list(found))
 
 
@@ -49,11 +49,13 @@ def test_metrics_of_a_job_without_an_engine_have_a_name_and_a_value() -> None:
 
 def test_a_metric_has_a_point_for_each_step_at_which_it_was_reported() -> None:
     curve = Curve(NOW)
-    assert curve.add(told(1, Metric(name="a", value=1.0, step=1)), NOW)
-    assert curve.add(told(2, Metric(name="a", value=1.0, step=1)), NOW)
-    assert curve.add(told(2, Metric(name="a", value=1.5, step=2)), NOW), "measured after the step was told"
-    assert not curve.add(told(2, Metric(name="a", value=1.5, step=2)), NOW)
-    curve.add(told(3, Metric(name="a", step=3), Metric(name="b", value=4.0, step=3)), NOW)
+    assert curve.add(progress_of(1, Metric(name="a", value=1.0, step=1)), NOW)
+    assert curve.add(progress_of(2, Metric(name="a", value=1.0, step=1)), NOW)
+    assert curve.add(progress_of(2, Metric(name="a", value=1.5, step=2)), NOW), (
+        "measured after the step was told"
+    )
+    assert not curve.add(progress_of(2, Metric(name="a", value=1.5, step=2)), NOW)
+    curve.add(progress_of(3, Metric(name="a", step=3), Metric(name="b", value=4.0, step=3)), NOW)
     assert list(curve.metrics["a"].steps) == [1.0, 2.0, 3.0]
     assert isnan(curve.metrics["a"].values[-1])
     drawn = charts.metric(curve.metrics["a"], "ratio")
@@ -65,7 +67,10 @@ def test_curves_of_metrics_are_bounded_and_true_at_both_ends() -> None:
     curve = Curve(NOW)
     for step in range(20 * METRIC_POINTS):
         curve.add(
-            told(step, *(Metric(name=f"m{n}", value=float(step), step=step) for n in range(METRICS + 3))), NOW
+            progress_of(
+                step, *(Metric(name=f"m{n}", value=float(step), step=step) for n in range(METRICS + 3))
+            ),
+            NOW,
         )
     assert list(curve.metrics) == [f"m{number}" for number in range(METRICS)]
     for one in curve.metrics.values():

@@ -14,8 +14,8 @@ from convoy_crds.healthsweep import HealthSweep
 from convoy_crds.nodehealth import NodeHealth
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.core import charts, distribution, node
-from convoy_operator.dashboard.core.objects import keeper
-from convoy_operator.dashboard.core.words import clock
+from convoy_operator.dashboard.core.formatting import clock
+from convoy_operator.dashboard.core.objects import parser_of
 
 
 def hardware_class() -> HardwareClass:
@@ -72,7 +72,7 @@ def test_figures_are_held_against_the_class_with_the_newest_row_of_each() -> Non
 
 def test_the_sweeps_of_hardware_newest_first() -> None:
     def sweep(name: str, **verdict: Any) -> Any:
-        return keeper(HealthSweep)(
+        return parser_of(HealthSweep)(
             {
                 "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
                 "spec": {"nodes": ["n1"]},
@@ -177,6 +177,6 @@ def test_the_jobs_of_a_node_are_those_that_may_be_seen() -> None:
         "spec": training().to_dict()["spec"],
         "status": {"phase": "Running", "reason": "Training"},
     }
-    seen = [keeper(TrainingJob)(body)]
+    seen = [parser_of(TrainingJob)(body)]
     pods = [pod("gpt-w-0"), pod("gpt-w-1"), Pod("secret", 1, "hidden", pod("x").view)]
     assert texts(node.job_rows(pods, seen)) == [["team/gpt", "Running", "2", "Training"]]

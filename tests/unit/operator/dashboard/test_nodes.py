@@ -11,7 +11,7 @@ from tests.unit.operator.dashboard.builders import NOW, ago, health, node
 from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.nodehealth import NodeHealth
 from convoy_operator.dashboard.core import nodes
-from convoy_operator.dashboard.core.objects import Kept, keeper
+from convoy_operator.dashboard.core.objects import ParsedObject, parser_of
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_a_node_without_a_record_says_so() -> None:
     ],
 )
 def test_a_node_is_the_hardware_that_names_its_uid(records: list[Any], found: str | None) -> None:
-    kept = [
-        keeper(NodeHealth)(
+    parsed = [
+        parser_of(NodeHealth)(
             {
                 "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
                 "status": {
@@ -73,15 +73,15 @@ def test_a_node_is_the_hardware_that_names_its_uid(records: list[Any], found: st
         for name, uid, since, *where in records
     ]
     live = [replace(node(), uid="u-node-1")]
-    one = nodes.by_node(kept, live).get("node-1")
+    one = nodes.by_node(parsed, live).get("node-1")
     assert (one.metadata.name if one else None) == found
 
 
 def test_a_node_that_is_gone_is_the_hardware_that_was_decided_last() -> None:
-    kept = [
-        Kept("", name, name, 1, health("Suspect", name, since=ago(**since)))
+    parsed = [
+        ParsedObject("", name, name, 1, health("Suspect", name, since=ago(**since)))
         for name, since in (("old", {"days": 9}), ("new", {"hours": 1}))
     ]
-    found = nodes.last_of(kept, "node-1")
+    found = nodes.last_of(parsed, "node-1")
     assert found is not None and found.metadata.name == "new"
-    assert nodes.last_of(kept, "node-2") is None and nodes.by_node(kept, []) == {}
+    assert nodes.last_of(parsed, "node-2") is None and nodes.by_node(parsed, []) == {}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.unit.operator.dashboard.builders import ago, kept, training
+from tests.unit.operator.dashboard.builders import ago, parsed, training
 
 from convoy_crds.trainingjob_status import TrainingJobStatus
-from convoy_operator.dashboard.core.restarts import MOST, MOST_MESSAGE, Histories
+from convoy_operator.dashboard.cache import DashboardCache
+from convoy_operator.dashboard.core.restarts import MOST, MOST_MESSAGE, RestartHistory
 from convoy_operator.dashboard.feed import Feed
-from convoy_operator.dashboard.world import World
 
 
 def status(incarnation: int, seconds: float = 0.0, **last: Any) -> TrainingJobStatus:
@@ -20,13 +20,13 @@ def status(incarnation: int, seconds: float = 0.0, **last: Any) -> TrainingJobSt
 
 
 def test_each_is_remembered_once_with_what_was_said_of_it() -> None:
-    known = Histories()
-    known.see("a", training().status)
-    assert known.of("a") == () and len(known) == 0
-    known.see("a", status(2, 90, rank=1, node="n1", step=40))
-    known.see("a", status(3, 90, rank=1, node="n1", step=40))
-    known.see("a", status(4, 10, reason="PodLost", counted=False, message="x" * 9000))
-    first, second = known.of("a")
+    known = RestartHistory()
+    known.record("a", training().status)
+    assert known.get("a") == () and len(known) == 0
+    known.record("a", status(2, 90, rank=1, node="n1", step=40))
+    known.record("a", status(3, 90, rank=1, node="n1", step=40))
+    known.record("a", status(4, 10, reason="PodLost", counted=False, message="x" * 9000))
+    first, second = known.get("a")
     assert (first.incarnation, first.reason, first.message) == (2, "RankKilled", "m")
     assert first.circumstances == "rank 1 on n1, at step 40, replaces: Process, counted"
     assert (second.incarnation, second.reason) == (4, "PodLost")
@@ -34,22 +34,22 @@ def test_each_is_remembered_once_with_what_was_said_of_it() -> None:
 
 
 def test_a_job_has_so_many_and_of_many_jobs_the_one_that_was_quiet_longest_goes() -> None:
-    known = Histories(jobs=2)
+    known = RestartHistory(jobs=2)
     for number in range(MOST + 5):
-        known.see("a", status(number, 1000 - number))
-    assert [one.incarnation for one in known.of("a")] == list(range(5, MOST + 5))
-    known.see("b", status(1))
-    known.see("a", status(99))
-    known.see("c", status(1))
-    assert [bool(known.of(one)) for one in "abc"] == [True, False, True]
+        known.record("a", status(number, 1000 - number))
+    assert [one.incarnation for one in known.get("a")] == list(range(5, MOST + 5))
+    known.record("b", status(1))
+    known.record("a", status(99))
+    known.record("c", status(1))
+    assert [bool(known.get(one)) for one in "abc"] == [True, False, True]
 
 
 def test_they_are_kept_while_a_job_is_watched_and_no_longer() -> None:
-    world = World(Feed())
+    cache = DashboardCache(Feed())
     for version, (incarnation, seconds) in enumerate(((2, 90), (2, 90), (3, 10))):
         last = {"reason": "RankKilled", "at": ago(seconds=seconds)}
-        job = replace(kept(incarnation=incarnation, restarts={"last": last}), version=version)
-        world.jobs.upsert(job)
-    assert [one.incarnation for one in world.restarts.of("u-gpt")] == [2, 3]
-    world.jobs.remove(job)
-    assert len(world.restarts) == 0
+        job = replace(parsed(incarnation=incarnation, restarts={"last": last}), version=version)
+        cache.jobs.upsert(job)
+    assert [one.incarnation for one in cache.restarts.get("u-gpt")] == [2, 3]
+    cache.jobs.remove(job)
+    assert len(cache.restarts) == 0

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from tests.unit.operator.dashboard.builders import NOW
 
-from convoy_operator.dashboard.core import words
+from convoy_operator.dashboard.core import formatting
 from convoy_operator.dashboard.core.rows import Cell, Choice, Row, arrange, natural
 
 
@@ -55,36 +55,36 @@ def test_numbers_in_names_are_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [
         (0, "0 s"), (0.25, "0.2 s"), (42.4, "42 s"), (60, "1 min"), (425, "7 min 5 s"), (3600, "1 h"),
         (12_000, "3 h 20 min"), (187_200, "2 d 4 h"), (86_400, "1 d"), (-5, "0 s"),
     ],
 )  # fmt: skip
-def test_lengths_of_time(seconds: float, said: str) -> None:
-    assert words.duration(seconds) == said
+def test_lengths_of_time(seconds: float, text: str) -> None:
+    assert formatting.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "text"),
     [(None, "-"), (0.0, "0"), (2.14912, "2.149"), (0.0001, "1.000e-04"), (1843.2, "1,843"),
      (3e9, "3.000e+09"),
      (-12.5, "-12.5")],
 )  # fmt: skip
-def test_figures(value: float | None, said: str) -> None:
-    assert words.figure(value) == said
+def test_figures(value: float | None, text: str) -> None:
+    assert formatting.figure(value) == text
 
 
 def test_moments() -> None:
-    assert words.until(NOW + timedelta(hours=7), NOW) == "in 7h"
-    assert words.until(NOW - timedelta(hours=7), NOW) == "7h ago"
-    assert (words.until(None, NOW), words.ago(None, NOW), words.clock(None)) == ("-", "-", "-")
-    assert words.clock(NOW) == "2026-05-01 12:00:00Z"
+    assert formatting.until(NOW + timedelta(hours=7), NOW) == "in 7h"
+    assert formatting.until(NOW - timedelta(hours=7), NOW) == "7h ago"
+    assert (formatting.until(None, NOW), formatting.ago(None, NOW), formatting.clock(None)) == ("-", "-", "-")
+    assert formatting.clock(NOW) == "2026-05-01 12:00:00Z"
 
 
 def test_links_hold_names_that_are_no_paths() -> None:
-    assert words.job_link("a/b", "c?d#<e>") == "/jobs/a%2Fb/c%3Fd%23%3Ce%3E"
-    assert words.node_link("../x") == "/nodes/..%2Fx"
+    assert formatting.job_link("a/b", "c?d#<e>") == "/jobs/a%2Fb/c%3Fd%23%3Ce%3E"
+    assert formatting.node_link("../x") == "/nodes/..%2Fx"
 
 
 @pytest.mark.parametrize(
@@ -99,20 +99,20 @@ def test_links_hold_names_that_are_no_paths() -> None:
     ],
 )
 def test_what_cannot_be_seen_is_shown(given: str, seen: str) -> None:
-    assert words.visible(given) == seen
+    assert formatting.visible(given) == seen
 
 
 @pytest.mark.parametrize(
-    ("numbers", "said"),
+    ("numbers", "text"),
     [([], ""), ([5], "5"), ([0, 1, 2, 3], "0-3"), ([7, 0, 1, 3, 4, 4], "0-1, 3-4, 7")],
 )
-def test_ranks_are_told_in_ranges(numbers: list[int], said: str) -> None:
-    assert words.ranges(numbers) == said
+def test_ranks_are_told_in_ranges(numbers: list[int], text: str) -> None:
+    assert formatting.ranges(numbers) == text
 
 
 def test_a_long_text_is_shortened() -> None:
-    assert words.shortened("abcdef", 6) == "abcdef"
-    assert words.shortened("abcdefg", 6) == "abcde…"
+    assert formatting.shortened("abcdef", 6) == "abcdef"
+    assert formatting.shortened("abcdefg", 6) == "abcde…"
 
 
 @pytest.mark.parametrize(
@@ -125,4 +125,4 @@ def test_a_long_text_is_shortened() -> None:
     ],
 )
 def test_a_service_account_is_told_by_namespace_and_name(user: str, shown: str) -> None:
-    assert words.account(user) == shown
+    assert formatting.account(user) == shown

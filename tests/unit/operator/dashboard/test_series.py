@@ -13,7 +13,7 @@ from convoy_operator.dashboard.core import charts
 from convoy_operator.dashboard.core.series import POINTS, Curve, Curves
 
 
-def told(step: int, loss: float | None = 1.0) -> Progress:
+def progress(step: int, loss: float | None = 1.0) -> Progress:
     return Progress(step=step, loss=loss, time=at(step))
 
 
@@ -24,7 +24,7 @@ def at(seconds: float) -> datetime:
 def test_a_curve_is_bounded_and_keeps_its_beginning_and_its_end() -> None:
     curve = Curve(NOW)
     for step in range(20_000):
-        curve.add(told(step, loss=float(step)), at(step))
+        curve.add(progress(step, loss=float(step)), at(step))
         assert len(curve.times) <= POINTS + 1
         assert (curve.steps[0], curve.steps[-1], curve.losses[-1]) == (0.0, float(step), float(step))
     assert len(curve.times) >= POINTS // 2
@@ -36,7 +36,7 @@ def test_a_curve_is_bounded_and_keeps_its_beginning_and_its_end() -> None:
 def test_a_job_that_tells_no_loss_keeps_whole_points() -> None:
     curve = Curve(NOW)
     for step in range(3 * POINTS):
-        curve.add(told(step, loss=None), at(step))
+        curve.add(progress(step, loss=None), at(step))
         lengths = {len(part) for part in (curve.times, curve.steps, curve.losses, curve.rates)}
         assert len(lengths) == 1, f"after {step} steps"
     assert charts.line(curve, "losses", "", "#000")["series"][0]["data"] == []
@@ -45,15 +45,15 @@ def test_a_job_that_tells_no_loss_keeps_whole_points() -> None:
 def test_small_values_are_drawn_as_what_they_are() -> None:
     curve = Curve(NOW)
     for step, loss in enumerate((4e-7, 1.23456789, 123456.789, -2e-9, 0.0)):
-        curve.add(told(step, loss), NOW)
+        curve.add(progress(step, loss), NOW)
     drawn = [value for _, value in charts.line(curve, "losses", "", "#000")["series"][0]["data"]]
     assert drawn == [4e-7, 1.23457, 123457.0, -2e-9, 0.0]
 
 
 def test_what_is_known_is_not_taken_twice() -> None:
     curve = Curve(NOW)
-    assert curve.add(told(1), at(1))
-    assert not curve.add(told(1), at(9))
+    assert curve.add(progress(1), at(1))
+    assert not curve.add(progress(1), at(9))
     assert curve.add(Progress(step=2), at(9))
     assert isnan(curve.losses[-1]) and isnan(curve.rates[-1])
     assert not curve.add(Progress(step=2), at(20))
@@ -88,8 +88,8 @@ def test_a_clock_that_is_wrong_hides_nothing_that_others_tell(
     reports: list[tuple[float | None, float]], times: list[float]
 ) -> None:
     curve = Curve(NOW)
-    for step, (said, seen) in enumerate(reports):
-        when = at(said) if said is not None else None
+    for step, (reported, seen) in enumerate(reports):
+        when = at(reported) if reported is not None else None
         assert curve.add(Progress(step=step, time=when), at(seen))
     assert list(curve.steps) == list(range(len(reports)))
     assert list(curve.times) == [at(seconds).timestamp() for seconds in times]
@@ -99,35 +99,35 @@ def test_a_restart_shows_as_a_rest_and_a_fall_over_time() -> None:
     curve = Curve(NOW)
     for step, seconds in ((90, 0), (100, 10), (81, 7210), (91, 7220)):
         curve.add(Progress(step=step, time=at(seconds)), at(seconds))
-    drawn = charts.course(curve)
+    drawn = charts.progress(curve)
     [series] = drawn["series"]
-    began = round(1000 * NOW.timestamp())
-    assert [[(time - began) / 1000, step] for time, step in series["data"]] == [
+    start = round(1000 * NOW.timestamp())
+    assert [[(time - start) / 1000, step] for time, step in series["data"]] == [
         [0, 90], [10, 100], [7210, 100], [7210, 81], [7220, 91]
     ]  # fmt: skip
     assert drawn["xAxis"]["type"] == "time" and drawn["useUTC"]
-    assert charts.course(None)["series"][0]["data"] == []
+    assert charts.progress(None)["series"][0]["data"] == []
 
 
 def test_of_many_jobs_the_one_that_was_quiet_longest_goes() -> None:
     curves = Curves(jobs=2)
-    assert curves.see("a", told(1), NOW)
-    curves.see("b", told(1), NOW)
-    curves.see("a", told(2), NOW)
-    curves.see("c", None, NOW)
+    assert curves.record("a", progress(1), NOW)
+    curves.record("b", progress(1), NOW)
+    curves.record("a", progress(2), NOW)
+    curves.record("c", None, NOW)
     assert [curves.get(one) is not None for one in "abc"] == [True, False, True]
-    curves.forget("a")
+    curves.remove("a")
     assert len(curves) == 1
 
 
 def test_a_chart_leaves_out_what_was_not_told() -> None:
     curve = Curve(NOW)
-    curve.add(told(1, loss=2.5), NOW)
-    curve.add(told(2, loss=None), NOW)
+    curve.add(progress(1, loss=2.5), NOW)
+    curve.add(progress(2, loss=None), NOW)
     assert charts.line(curve, "losses", "", "#000")["series"][0]["data"] == [[1.0, 2.5]]
     assert charts.line(None, "rates", "", "#000")["series"][0]["data"] == []
 
 
 def test_tooltips_are_drawn_and_never_parsed() -> None:
-    for options in (charts.line(None, "losses", "", "#000"), charts.course(None), charts.strips(())):
+    for options in (charts.line(None, "losses", "", "#000"), charts.progress(None), charts.strips(())):
         assert options["tooltip"]["renderMode"] == "richText"

@@ -31,15 +31,15 @@ class Field(ui.element, component="field.js"):
     def __init__(
         self,
         label: str,
-        said: Callable[[str], Any],
+        changed: Callable[[str], Any],
         *,
         hint: str = "",
         choices: Sequence[tuple[str, str]] = (),
         number: Number | None = None,
         start: str = "",
     ) -> None:
-        """`said` is called with the value when it changes; `choices` are (value, text); `number` makes it a
-        field for numbers; `start` is the first value.
+        """`changed` is called with each new value; `choices` are (value, text); `number` makes the field
+        numeric; `start` is the initial value.
         """
         super().__init__()
         self.props["label"] = label
@@ -51,10 +51,10 @@ class Field(ui.element, component="field.js"):
         if number is not None:
             self.props["least"], self.props["most"] = 0, number.most
 
-        def take(event: GenericEventArguments) -> None:
-            said(str(event.args)[:MOST_WORDS])
+        def on_change(event: GenericEventArguments) -> None:
+            changed(str(event.args)[:MOST_WORDS])
 
-        self.on("said", take, throttle=0.1, leading_events=False)
+        self.on("changed", on_change, throttle=0.1, leading_events=False)
 
     def offer(self, choices: Sequence[tuple[str, str]]) -> None:
         """Changes the choices, where they differ."""
@@ -63,19 +63,19 @@ class Field(ui.element, component="field.js"):
             self.props["choices"] = found
 
 
-class Place(ui.element, component="place.js"):
+class AddressQuery(ui.element, component="address_query.js"):
     """The query in the page's address."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[str, dict[str, str]] = {}
+        self._parts: dict[str, dict[str, str]] = {}
 
-    def say(self, part: str, query: Mapping[str, str]) -> None:
+    def set_part(self, part: str, values: Mapping[str, str]) -> None:
         """Changes one part of it."""
-        self._said[part] = dict(query)
-        told = urlencode([pair for said in self._said.values() for pair in said.items()])
-        if self.query != told:
-            self.props["query"] = told
+        self._parts[part] = dict(values)
+        query = urlencode([pair for values in self._parts.values() for pair in values.items()])
+        if self.query != query:
+            self.props["query"] = query
 
     @property
     def query(self) -> str:

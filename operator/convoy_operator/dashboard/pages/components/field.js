@@ -1,7 +1,7 @@
 // A native input or select: its label, its focus and its keys are the browser's.
 export default {
   props: { label: String, kind: String, choices: Array, hint: String, start: String, anchor: String, least: Number, most: Number },
-  emits: ["said"],
+  emits: ["changed"],
   data() {
     return { value: this.start ?? "" };
   },
@@ -10,9 +10,9 @@ export default {
     if (this.anchor && location.hash === `#${this.anchor}`) this.$el.scrollIntoView({ block: "center" });
   },
   methods: {
-    say(event) {
+    change(event) {
       this.value = event.target.value;
-      this.$emit("said", this.value);
+      this.$emit("changed", this.value);
     },
   },
   render() {
@@ -20,12 +20,12 @@ export default {
     const shared = { "aria-label": this.label, value: this.value };
     if (this.kind === "select") {
       const options = this.choices.map(([value, text]) => h("option", { value, key: value }, text));
-      return h("select", { ...shared, class: "field", onChange: this.say }, options);
+      return h("select", { ...shared, class: "field", onChange: this.change }, options);
     }
     const bounds = this.kind === "number" ? { min: this.least, max: this.most, inputmode: "numeric" } : {};
     return h("input", {
       ...shared, ...bounds, class: "field", type: this.kind, placeholder: this.hint,
-      autocomplete: "off", spellcheck: "false", onInput: this.say,
+      autocomplete: "off", spellcheck: "false", onInput: this.change,
     });
   },
 };

@@ -11,7 +11,7 @@ MOST_TEXT = 200
 _MOST_DIGITS = 6
 
 
-def choice(query: Mapping[str, str], table: str, columns: int) -> Choice:
+def parse_choice(query: Mapping[str, str], table: str, columns: int) -> Choice:
     """What the address asks for; what cannot be is left out."""
     sort = query.get(f"{table}.sort", "")
     column = _number(sort.removeprefix("-"))
@@ -25,7 +25,7 @@ def choice(query: Mapping[str, str], table: str, columns: int) -> Choice:
     )
 
 
-def query(table: str, chosen: Choice) -> dict[str, str]:
+def format_choice(table: str, chosen: Choice) -> dict[str, str]:
     """What the address says of a choice; nothing of what nobody has asked for."""
     sign = "-" if chosen.descending else ""
     said = {

@@ -30,8 +30,8 @@ from convoy_operator import views
 from convoy_operator.cache import Store
 from convoy_operator.dashboard.core.jobs import RowCache
 from convoy_operator.dashboard.core.nodes import by_node
-from convoy_operator.dashboard.core.objects import Kept, keeper
-from convoy_operator.dashboard.core.restarts import Histories
+from convoy_operator.dashboard.core.objects import ParsedObject, parser_of
+from convoy_operator.dashboard.core.restarts import RestartHistory
 from convoy_operator.dashboard.core.series import Curves
 from convoy_operator.dashboard.feed import Feed
 from convoy_operator.gateway import ApiGateway
@@ -41,12 +41,12 @@ from convoy_operator.reflector import Reflector, Source
 M = TypeVar("M", bound=Model)
 
 
-class World:
+class DashboardCache:
     """The stores of all watched resources, and the jobs' curves and restarts."""
 
     def __init__(self, feed: Feed, kinds: Sequence[Kind[Any]] = KINDS) -> None:
         self._kinds = {kind.plural: kind for kind in kinds}
-        self._objects: dict[str, Store[Kept[Any]]] = {plural: Store() for plural in self._kinds}
+        self._objects: dict[str, Store[ParsedObject[Any]]] = {plural: Store() for plural in self._kinds}
         self.jobs = self.objects(trainingjob.KIND)
         self.healths = self.objects(nodehealth.KIND)
         self.sweeps = self.objects(healthsweep.KIND)
@@ -57,17 +57,17 @@ class World:
         self.pods: Store[Pod] = Store(index=lambda pod: (pod.namespace, pod.job))
         self.nodes: Store[Node] = Store()
         self.curves = Curves()
-        self.restarts = Histories()
+        self.restarts = RestartHistory()
         self.rows = RowCache()
         self._feed = feed
-        self.jobs.listen(self._job)
-        self.nodes.listen(self._node)
-        self.pods.listen(self._other)
+        self.jobs.listen(self._on_job)
+        self.nodes.listen(self._on_node)
+        self.pods.listen(self._on_other)
         for store in self._objects.values():
             if store is not self.jobs:
-                store.listen(self._other)
+                store.listen(self._on_other)
 
-    def objects(self, kind: Kind[M]) -> Store[Kept[M]]:
+    def objects(self, kind: Kind[M]) -> Store[ParsedObject[M]]:
         """Return the objects of one of Convoy's kinds."""
         return self._objects[kind.plural]
 
@@ -79,7 +79,7 @@ class World:
         }
         for plural, kind in self._kinds.items():
             store = self._objects[plural]
-            found[plural] = Reflector(gateway, Source(of(kind), store, keeper(kind.model)), metrics)
+            found[plural] = Reflector(gateway, Source(of(kind), store, parser_of(kind.model)), metrics)
         return found
 
     def health_by_node(self) -> dict[str, NodeHealth]:
@@ -88,39 +88,41 @@ class World:
 
     def policies_by_name(self) -> Mapping[str, GuardPolicy]:
         """Those that can be read."""
-        return {kept.name: kept.model for kept in self.policies if kept.model is not None}
+        return {parsed.name: parsed.model for parsed in self.policies if parsed.model is not None}
 
     def pods_per_node(self) -> Counter[str]:
         """Pods of jobs that have not ended."""
         return Counter(pod.view.node for pod in self.pods if pod.view.node and pod.view.needs_node)
 
-    def pods_of(self, job: Kept[TrainingJob]) -> list[Pod]:
+    def pods_of(self, job: ParsedObject[TrainingJob]) -> list[Pod]:
         """A job's own: anybody may give a pod its label."""
         return [pod for pod in self.pods.indexed((job.namespace, job.name)) if pod.view.owner_uid == job.uid]
 
     def engine_of(self, job: TrainingJob) -> Engine | None:
         """Return the Engine that the job names; None without one, and while there is none of that name."""
-        kept = self.engines.get("", job.spec.engine.name) if job.spec.engine else None
-        return kept.model if kept is not None else None
+        parsed = self.engines.get("", job.spec.engine.name) if job.spec.engine else None
+        return parsed.model if parsed is not None else None
 
-    def _job(self, before: Kept[TrainingJob] | None, after: Kept[TrainingJob] | None, own: bool) -> None:
+    def _on_job(
+        self, before: ParsedObject[TrainingJob] | None, after: ParsedObject[TrainingJob] | None, own: bool
+    ) -> None:
         if after is None or (before is not None and before.uid != after.uid):
-            gone = before.uid if before is not None else ""
-            for memory in (self.curves, self.restarts, self.rows):
-                memory.forget(gone)
+            removed_uid = before.uid if before is not None else ""
+            for records in (self.curves, self.restarts, self.rows):
+                records.remove(removed_uid)
         if after is not None and after.model is not None:
-            self.curves.see(after.uid, after.model.status.progress, datetime.now(UTC))
-            self.restarts.see(after.uid, after.model.status)
-        self._feed.ring()
+            self.curves.record(after.uid, after.model.status.progress, datetime.now(UTC))
+            self.restarts.record(after.uid, after.model.status)
+        self._feed.notify()
 
-    def _node(self, before: Node | None, after: Node | None, own: bool) -> None:
+    def _on_node(self, before: Node | None, after: Node | None, own: bool) -> None:
         # Kubelets write to their nodes all the time; little of it is shown.
-        if before is None or after is None or _shown(before) != _shown(after):
-            self._feed.ring()
+        if before is None or after is None or _displayed(before) != _displayed(after):
+            self._feed.notify()
 
-    def _other(self, before: object, after: object, own: bool) -> None:
-        self._feed.ring()
+    def _on_other(self, before: object, after: object, own: bool) -> None:
+        self._feed.notify()
 
 
-def _shown(node: Node) -> tuple[object, ...]:
+def _displayed(node: Node) -> tuple[object, ...]:
     return node.uid, node.ready, node.cordoned, node.agent_ready

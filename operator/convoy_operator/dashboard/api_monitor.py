@@ -10,18 +10,18 @@ from time import monotonic
 
 from convoy_controllers.resources import Resource
 from convoy_operator import errors
-from convoy_operator.dashboard.core.words import shortened
+from convoy_operator.dashboard.core.formatting import shortened
 from convoy_operator.dashboard.gateway import DashboardGateway
 from convoy_operator.gateway import Object
 
-BEAT_SECONDS = 5.0
+PROBE_SECONDS = 5.0
 """Between two questions while it answers."""
-ANXIOUS_SECONDS = 1.0
+OUTAGE_PROBE_SECONDS = 1.0
 """Between two while it does not."""
-ANSWER_SECONDS = 3.0
-LASTING_SECONDS = 45.0
+PROBE_TIMEOUT_SECONDS = 3.0
+FAILURE_GRACE_SECONDS = 45.0
 """A watch that fails for so long, while the API server answers, is told of: reflectors wait 30 s at most."""
-MOST_WHY = 160
+MOST_REASON = 160
 """Characters of a fault that are told."""
 _REFUSALS = (errors.Forbidden, errors.NotFound)
 
@@ -36,7 +36,7 @@ class Failing:
     refused: bool
 
 
-class Presence:
+class ApiMonitor:
     """Asks it every few seconds: a watch without news says nothing for a minute."""
 
     def __init__(
@@ -48,94 +48,94 @@ class Presence:
         self._gateway = gateway
         self._changed = changed
         self._clock = clock
-        self._heard = clock()
-        self.away_since: datetime | None = None
+        self._last_answer = clock()
+        self.unavailable_since: datetime | None = None
         """None while it answers."""
-        self.refused: dict[str, str] = {}
+        self.unwatched: dict[str, str] = {}
         """By resource, why it cannot be watched."""
-        self.behind: list[str] = []
+        self.recovering: list[str] = []
         """Resources that are not watched again yet, since it was away."""
         self._failing: dict[str, Failing] = {}
-        self._back = float("-inf")
+        self._recovered_at = float("-inf")
 
     @property
     def lag(self) -> float:
         """Seconds since it was last heard from."""
-        return self._clock() - self._heard
+        return self._clock() - self._last_answer
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await self.beat()
-            await asyncio.sleep(ANXIOUS_SECONDS if self.away_since else BEAT_SECONDS)
+            await self.probe()
+            await asyncio.sleep(OUTAGE_PROBE_SECONDS if self.unavailable_since else PROBE_SECONDS)
 
-    async def beat(self) -> None:
+    async def probe(self) -> None:
         """Asks once."""
         try:
             # It asks for an object that need not be there: that it says so is an answer, too.
-            await asyncio.wait_for(self._gateway.answers(), ANSWER_SECONDS)
+            await asyncio.wait_for(self._gateway.probe(), PROBE_TIMEOUT_SECONDS)
         except (errors.Unavailable, errors.TooManyRequests, TimeoutError):
-            if self.away_since is None:
-                self.away_since = datetime.now(UTC)
+            if self.unavailable_since is None:
+                self.unavailable_since = datetime.now(UTC)
                 self._changed()
-                self.look()
+                self.update()
             return
         except errors.ApiError:
             pass
-        self._heard = self._clock()
-        if self.away_since is not None:
-            self.away_since = None
-            self._back = self._heard
+        self._last_answer = self._clock()
+        if self.unavailable_since is not None:
+            self.unavailable_since = None
+            self._recovered_at = self._last_answer
             self._changed()
-        self.look()
+        self.update()
 
-    def works(self, resource: Resource, how: str) -> None:
+    def record_success(self, resource: Resource, how: str) -> None:
         """What failed before, `list` or `watch`, works: a list that works says nothing of the watch."""
         failing = self._failing.get(resource.plural)
         if failing is not None and failing.how == how:
             del self._failing[resource.plural]
-            self.look()
+            self.update()
 
-    def fails(self, resource: Resource, how: str, fault: errors.ApiError) -> None:
+    def record_failure(self, resource: Resource, how: str, fault: errors.ApiError) -> None:
         """`how`: `list` or `watch`. That a version is too old is no fault."""
         if isinstance(fault, errors.Gone):
             return
         before = self._failing.get(resource.plural)
         since = before.since if before is not None else self._clock()
         self._failing[resource.plural] = Failing(
-            how, shortened(str(fault), MOST_WHY), since, isinstance(fault, _REFUSALS)
+            how, shortened(str(fault), MOST_REASON), since, isinstance(fault, _REFUSALS)
         )
-        self.look()
+        self.update()
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Tells of what is refused at once, of other faults when they last. An absence tells of them all."""
-        now, here = self._clock(), self.away_since is None
-        refused, behind = {}, []
+        now, here = self._clock(), self.unavailable_since is None
+        refused, recovering = {}, []
         for plural, one in sorted(self._failing.items()):
-            if one.refused or (here and now - max(one.since, self._back) >= LASTING_SECONDS):
+            if one.refused or (here and now - max(one.since, self._recovered_at) >= FAILURE_GRACE_SECONDS):
                 refused[plural] = one.why
-            elif here and one.since <= self._back:
-                behind.append(plural)
-        if (refused, behind) != (self.refused, self.behind):
-            self.refused, self.behind = refused, behind
+            elif here and one.since <= self._recovered_at:
+                recovering.append(plural)
+        if (refused, recovering) != (self.unwatched, self.recovering):
+            self.unwatched, self.recovering = refused, recovering
             self._changed()
 
 
-class NotedGateway:
+class MonitoredGateway:
     """What a reflector asks, with its outcome noted."""
 
-    def __init__(self, gateway: DashboardGateway, presence: Presence) -> None:
+    def __init__(self, gateway: DashboardGateway, monitor: ApiMonitor) -> None:
         self._gateway = gateway
-        self._presence = presence
+        self._monitor = monitor
 
     async def list(self, resource: Resource, selector: str = "") -> tuple[list[Object], str]:
         """See ApiGateway."""
         try:
             found = await self._gateway.list(resource, selector)
         except errors.ApiError as fault:
-            self._presence.fails(resource, "list", fault)
+            self._monitor.record_failure(resource, "list", fault)
             raise
-        self._presence.works(resource, "list")
+        self._monitor.record_success(resource, "list")
         return found
 
     async def watch(
@@ -145,11 +145,11 @@ class NotedGateway:
 
         def opened() -> None:
             # Of a quiet resource nothing else tells so.
-            self._presence.works(resource, "watch")
+            self._monitor.record_success(resource, "watch")
 
         try:
             async for event in self._gateway.watch(resource, version, selector, opened):
                 yield event
         except errors.ApiError as fault:
-            self._presence.fails(resource, "watch", fault)
+            self._monitor.record_failure(resource, "watch", fault)
             raise

@@ -13,8 +13,8 @@ import structlog
 from starlette.requests import cookie_parser
 
 from convoy_operator import errors
-from convoy_operator.dashboard.auth.access import Answers, Everything, ReviewedAccess, Reviewer
-from convoy_operator.dashboard.auth.identity import Identity, of_headers, of_review, within
+from convoy_operator.dashboard.auth.access import AccessReviews, FullAccess, ReviewedAccess, Reviewer
+from convoy_operator.dashboard.auth.identity import Identity, from_headers, from_review, within
 from convoy_operator.dashboard.auth.sessions import Session, Sessions
 from convoy_operator.dashboard.settings import AuthMode, DashboardSettings
 from convoy_operator.gateway import Object
@@ -23,7 +23,7 @@ from convoy_operator.run_until_first_exit import run_until_first_exit
 log = structlog.get_logger(__name__)
 
 MOST_TOKEN = 16_384
-LOOK_SECONDS = 5.0
+EXPIRY_SECONDS = 5.0
 """Between two looks for sessions whose time is over."""
 
 
@@ -35,7 +35,7 @@ class TokenReviewer(Reviewer, Protocol):
         ...
 
 
-class Door:
+class SessionResolver:
     """Knows the sessions, and lets people in."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Door:
         self.sessions = sessions or Sessions(idle, longest)
         self._proxies = settings.proxies
         self._reviewed: dict[str, float] = {}
-        self._answers = Answers(reviewer, settings.recheck_seconds)
+        self._access_reviews = AccessReviews(reviewer, settings.recheck_seconds)
 
     def cookie(self, host: str) -> str:
         """Name of the session's cookie, for the header `Host`.
@@ -62,34 +62,34 @@ class Door:
         port = host_of(host)[1]
         return f"{name}-{port}" if port else name
 
-    def session(self, peer: str, header: Callable[[str], str]) -> Session | None:
+    def resolve(self, peer: str, header: Callable[[str], str]) -> Session | None:
         """The session of a request from `peer` with these headers; None when there is none."""
         if self.mode is AuthMode.TOKEN_REVIEW:
             return self.sessions.find(cookie_of(header("cookie"), self.cookie(header("host"))))
         if self.mode is AuthMode.NONE:
             anybody = Identity("anonymous")
-            return self.sessions.find("-") or self.sessions.begin(anybody, Everything(), key="-")
+            return self.sessions.find("-") or self.sessions.start(anybody, FullAccess(), key="-")
         if not within(peer, self._proxies):
             return None
-        identity = of_headers(header("x-forwarded-user"), header("x-forwarded-groups"))
+        identity = from_headers(header("x-forwarded-user"), header("x-forwarded-groups"))
         if identity is None:
             return None
         text = "\0".join((identity.user, *identity.groups))
         key = hashlib.sha256(text.encode()).hexdigest()
-        return self.sessions.find(key) or self.sessions.begin(identity, self._access(identity), key=key)
+        return self.sessions.find(key) or self.sessions.start(identity, self._access(identity), key=key)
 
-    async def enter(self, token: str) -> Session | None:
+    async def log_in(self, token: str) -> Session | None:
         """A session for the owner of a token; None for one that is refused. Raises errors.ApiError."""
         token = token.strip()
         if not token or len(token) > MOST_TOKEN or not token.isascii() or not token.isprintable():
             return None
-        identity = of_review(await self._reviewer.review_token(token))
+        identity = from_review(await self._reviewer.review_token(token))
         if identity is None:
             return None
-        return self.sessions.begin(identity, self._access(identity), token)
+        return self.sessions.start(identity, self._access(identity), token)
 
     def _access(self, identity: Identity) -> ReviewedAccess:
-        return ReviewedAccess(self._answers, identity)
+        return ReviewedAccess(self._access_reviews, identity)
 
     async def run(self) -> None:
         """Ends sessions whose time is over, or whose token is refused by now; until cancelled."""
@@ -97,13 +97,13 @@ class Door:
 
     async def _expire(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(EXPIRY_SECONDS)
             self.sessions.expire()
 
     async def _recheck_all(self) -> None:
         clock = asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(EXPIRY_SECONDS)
             known = {session.id: session for session in self.sessions.all() if session.token}
             self._reviewed = {key: self._reviewed.get(key, clock()) for key in known}
             for key, session in known.items():
@@ -115,7 +115,7 @@ class Door:
         if session.token is None:
             return
         try:
-            identity = of_review(await self._reviewer.review_token(session.token))
+            identity = from_review(await self._reviewer.review_token(session.token))
         except errors.ApiError as fault:
             log.warning("no answer about a token", user=session.identity.user, error=str(fault))
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def full(pages: int, own: int, most: int, each: int) -> bool:
+def is_reached(pages: int, own: int, most: int, each: int) -> bool:
     """Whether another page has no room: `pages` are open, `own` of them are the reader's.
 
     A reader may have as many as are free, and never more than `each`: so some are left for whoever has none,

@@ -11,12 +11,12 @@ import pytest
 
 from convoy_controllers.resources import NODE_HEALTHS
 from convoy_operator import errors
-from convoy_operator.dashboard.presence import LASTING_SECONDS, NotedGateway, Presence
+from convoy_operator.dashboard.api_monitor import FAILURE_GRACE_SECONDS, ApiMonitor, MonitoredGateway
 
 FORBIDDEN = errors.Forbidden(403, "no right")
 BROKEN = errors.Unavailable(500, "broken")
 OLD = errors.Gone(410, "too old")
-LONG = LASTING_SECONDS + 1
+LONG = FAILURE_GRACE_SECONDS + 1
 
 
 class Clock:
@@ -26,15 +26,15 @@ class Clock:
         return self.now
 
 
-class Answering:
+class Available:
     """An API server that is there."""
 
-    async def answers(self) -> None:
+    async def probe(self) -> None:
         return None
 
 
 @pytest.mark.parametrize(
-    ("steps", "told", "behind"),
+    ("steps", "unwatched", "recovering"),
     [
         ([("list", FORBIDDEN)], True, False),
         ([("list", FORBIDDEN), ("list", None)], False, False),
@@ -55,35 +55,35 @@ class Answering:
         (["away", ("watch", BROKEN), LONG, "back", LONG], True, False),
     ],
 )
-def test_what_is_told_of_a_watch(steps: list[Any], told: bool, behind: bool) -> None:
-    clock, rung = Clock(), []
-    presence = Presence(Answering(), lambda: rung.append(1), clock)  # type: ignore[arg-type]
+def test_what_is_told_of_a_watch(steps: list[Any], unwatched: bool, recovering: bool) -> None:
+    clock, changes = Clock(), []
+    monitor = ApiMonitor(Available(), lambda: changes.append(1), clock)  # type: ignore[arg-type]
     for step in steps:
         match step:
             case "away":
-                presence.away_since = datetime.now(UTC)
+                monitor.unavailable_since = datetime.now(UTC)
             case (how, None):
-                presence.works(NODE_HEALTHS, how)
+                monitor.record_success(NODE_HEALTHS, how)
             case (how, fault):
-                presence.fails(NODE_HEALTHS, how, fault)
+                monitor.record_failure(NODE_HEALTHS, how, fault)
             case "back":
-                asyncio.run(presence.beat())
+                asyncio.run(monitor.probe())
             case seconds:
                 clock.now += seconds
-                presence.look()
-    assert list(presence.refused) == (["nodehealths"] if told else [])
-    assert presence.behind == (["nodehealths"] if behind else [])
-    assert len(rung) >= told + behind
+                monitor.update()
+    assert list(monitor.unwatched) == (["nodehealths"] if unwatched else [])
+    assert monitor.recovering == (["nodehealths"] if recovering else [])
+    assert len(changes) >= unwatched + recovering
 
 
 class Quiet:
     """A watch that tells nothing; it is taken when the test says so."""
 
     def __init__(self) -> None:
-        self.taken = asyncio.Event()
+        self.opened = asyncio.Event()
 
     async def watch(self, *given: Any) -> AsyncIterator[Any]:
-        await self.taken.wait()
+        await self.opened.wait()
         given[-1]()
         await asyncio.sleep(60)
         yield "MODIFIED", {}
@@ -93,15 +93,15 @@ def test_a_watch_works_when_it_is_taken_and_not_before(
     virtual: Callable[[Coroutine[Any, Any, None]], None],
 ) -> None:
     async def play() -> None:
-        presence, quiet = Presence(None, lambda: None), Quiet()  # type: ignore[arg-type]
-        presence.fails(NODE_HEALTHS, "watch", FORBIDDEN)
-        events = NotedGateway(quiet, presence).watch(NODE_HEALTHS, "1")  # type: ignore[arg-type]
+        monitor, quiet = ApiMonitor(None, lambda: None), Quiet()  # type: ignore[arg-type]
+        monitor.record_failure(NODE_HEALTHS, "watch", FORBIDDEN)
+        events = MonitoredGateway(quiet, monitor).watch(NODE_HEALTHS, "1")  # type: ignore[arg-type]
         waiting = asyncio.ensure_future(anext(events))
-        await asyncio.sleep(LASTING_SECONDS)
-        assert presence.refused, "one that hangs does not work"
-        quiet.taken.set()
+        await asyncio.sleep(FAILURE_GRACE_SECONDS)
+        assert monitor.unwatched, "one that hangs does not work"
+        quiet.opened.set()
         await asyncio.sleep(0.1)
-        assert not presence.refused
+        assert not monitor.unwatched
         waiting.cancel()
 
     virtual(play())

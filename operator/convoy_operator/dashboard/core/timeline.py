@@ -9,9 +9,9 @@ from typing import Any
 
 from convoy_crds.summaries import WARNING_REASONS
 from convoy_crds.trainingjob import TrainingJob
+from convoy_operator.dashboard.core.formatting import ago, clock
 from convoy_operator.dashboard.core.restarts import Restart, latest
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
-from convoy_operator.dashboard.core.words import ago, clock
 
 MOST = 50
 """Events that are shown, besides those of restarts."""
@@ -27,7 +27,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class TimelineEntry:
     """One thing that became of a job."""
 
     at: datetime
@@ -49,12 +49,12 @@ def _moment(text: Any) -> datetime | None:
 
 def _last(raw: Mapping[str, Any]) -> datetime | None:
     """When an Event was seen last."""
-    told = (
+    shown_events = (
         raw.get("lastTimestamp"),
         (raw.get("series") or {}).get("lastObservedTime"),
         raw.get("eventTime"),
     )
-    return next((moment for moment in map(_moment, told) if moment is not None), None)
+    return next((moment for moment in map(_moment, shown_events) if moment is not None), None)
 
 
 def newest(events: Iterable[dict[str, Any]], most: int) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def newest(events: Iterable[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     return [raw for _, raw in sorted(known, key=lambda pair: pair[0], reverse=True)[:most]]
 
 
-def of_event(raw: Mapping[str, Any]) -> Happening | None:
+def from_event(raw: Mapping[str, Any]) -> TimelineEntry | None:
     """An Event; None for one without a time."""
     series, at = raw.get("series") or {}, _last(raw)
     if at is None:
@@ -71,50 +71,52 @@ def of_event(raw: Mapping[str, Any]) -> Happening | None:
     reason = str(raw.get("reason") or "")
     warning = raw.get("type") == "Warning" or reason in WARNING_REASONS
     times = max(int(raw.get("count") or 1), int(series.get("count") or 1))
-    return Happening(at, reason, str(raw.get("message") or ""), Tone.WARN if warning else Tone.PLAIN, times)
+    return TimelineEntry(
+        at, reason, str(raw.get("message") or ""), Tone.WARN if warning else Tone.PLAIN, times
+    )
 
 
-def timeline(
-    job: TrainingJob, events: Iterable[Mapping[str, Any]], seen: Iterable[Restart] = ()
-) -> list[Happening]:
+def entries(
+    job: TrainingJob, events: Iterable[Mapping[str, Any]], remembered: Iterable[Restart] = ()
+) -> list[TimelineEntry]:
     """What became of a job, newest first: its restarts, and of its Events `MOST` at most.
 
     `seen`: the restarts that are remembered. One that has an Event as well is told once.
     """
-    told = sorted(filter(None, map(of_event, events)), key=lambda one: one.at)
+    shown_events = sorted(filter(None, map(from_event, events)), key=lambda one: one.at)
     # As they were when they were first seen: the incarnation of a status grows without a restart, too.
-    known = {one.at: one for one in (latest(job.status), *seen) if one is not None}
-    found: list[Happening] = []
-    alone: list[Restart] = []
+    known = {one.at: one for one in (latest(job.status), *remembered) if one is not None}
+    found: list[TimelineEntry] = []
+    without_event: list[Restart] = []
     for _, one in sorted(known.items()):
-        own = next((event for event in told if _is_of(event, one)), None)
-        if own is None:
-            alone.append(one)
+        event_of_restart = next((event for event in shown_events if _describes(event, one)), None)
+        if event_of_restart is None:
+            without_event.append(one)
             found.append(_restart(one, one.message))
             continue
-        told.remove(own)
+        shown_events.remove(event_of_restart)
         # What is said again within minutes gets no Event of its own: the next one counts it.
-        counted = [other for other in alone if _same(own, other)]
-        found.append(_restart(one, own.message, own.times - len(counted)))
-        alone = [other for other in alone if other not in counted]
-    return sorted((*found, *told[-MOST:]), key=lambda one: one.at, reverse=True)
+        counted = [other for other in without_event if _same_kind(event_of_restart, other)]
+        found.append(_restart(one, event_of_restart.message, event_of_restart.times - len(counted)))
+        without_event = [other for other in without_event if other not in counted]
+    return sorted((*found, *shown_events[-MOST:]), key=lambda one: one.at, reverse=True)
 
 
-def _is_of(event: Happening, restart: Restart) -> bool:
+def _describes(event: TimelineEntry, restart: Restart) -> bool:
     """Whether an Event tells of that very restart."""
     return event.reason == restart.reason and abs((event.at - restart.at).total_seconds()) <= _SAME_SECONDS
 
 
-def _same(event: Happening, restart: Restart) -> bool:
+def _same_kind(event: TimelineEntry, restart: Restart) -> bool:
     return event.reason == restart.reason and event.message[:_HEAD] == restart.message[:_HEAD]
 
 
-def _restart(one: Restart, message: str, times: int = 1) -> Happening:
+def _restart(one: Restart, message: str, times: int = 1) -> TimelineEntry:
     words = f"{one.circumstances}, then incarnation {one.incarnation}"
-    return Happening(one.at, one.reason, f"{message} ({words})".strip(), Tone.WARN, max(1, times))
+    return TimelineEntry(one.at, one.reason, f"{message} ({words})".strip(), Tone.WARN, max(1, times))
 
 
-def rows(found: Iterable[Happening], now: datetime) -> list[Row]:
+def rows(found: Iterable[TimelineEntry], now: datetime) -> list[Row]:
     """As a table."""
     return [
         Row(

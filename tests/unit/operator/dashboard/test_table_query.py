@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from convoy_operator.dashboard.core import place
+from convoy_operator.dashboard.core import table_query
 from convoy_operator.dashboard.core.rows import Choice
 
 
@@ -18,8 +18,8 @@ from convoy_operator.dashboard.core.rows import Choice
     ],
 )
 def test_an_address_says_what_was_chosen_and_is_read_again(query: dict[str, str], chosen: Choice) -> None:
-    assert place.choice({**query, "nodes.words": "other"}, "jobs", 10) == chosen
-    assert place.query("jobs", chosen) == query
+    assert table_query.parse_choice({**query, "nodes.words": "other"}, "jobs", 10) == chosen
+    assert table_query.format_choice("jobs", chosen) == query
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,10 @@ def test_an_address_says_what_was_chosen_and_is_read_again(query: dict[str, str]
     ],
 )
 def test_what_cannot_be_is_left_out(query: dict[str, str]) -> None:
-    assert place.choice(query, "jobs", 10) == Choice()
+    assert table_query.parse_choice(query, "jobs", 10) == Choice()
 
 
 def test_words_are_bounded() -> None:
-    assert len(place.choice({"jobs.words": "x" * 9999}, "jobs", 10).words) == place.MOST_TEXT
+    assert (
+        len(table_query.parse_choice({"jobs.words": "x" * 9999}, "jobs", 10).words) == table_query.MOST_TEXT
+    )

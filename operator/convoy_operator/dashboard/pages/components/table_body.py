@@ -9,13 +9,13 @@ from typing import Any
 
 from nicegui import ui
 
+from convoy_operator.dashboard.core.formatting import visible
 from convoy_operator.dashboard.core.rows import Cell, Column, Row
-from convoy_operator.dashboard.core.words import visible
 
 _KINDS = ("number", "badge", "wide", "brief", "link")
 
 
-class Lines(ui.element, component="lines.js"):
+class TableBody(ui.element, component="table_body.js"):
     """What the lines of one table are made in."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -24,7 +24,7 @@ class Lines(ui.element, component="lines.js"):
             {"label": column.label, **{name: True for name in _KINDS if getattr(column, name)}}
             for column in columns
         ]
-        self._known: dict[str, Line] = {}
+        self._known: dict[str, TableRow] = {}
 
     def show(self, rows: Sequence[Row]) -> None:
         """Shows these rows in this order. A row keeps its line wherever it moves, and with it the focus."""
@@ -33,7 +33,7 @@ class Lines(ui.element, component="lines.js"):
         for key in set(self._known).difference(keys):
             self._known.pop(key).delete()
         with self:
-            made = {row.key: Line(row) for row in rows if row.key not in self._known}
+            made = {row.key: TableRow(row) for row in rows if row.key not in self._known}
         for row in rows:
             if row.key in self._known:
                 self._known[row.key].show(row)
@@ -55,7 +55,7 @@ def unique(rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-class Line(ui.element, component="line.js"):
+class TableRow(ui.element, component="table_row.js"):
     """The line of one row."""
 
     def __init__(self, row: Row) -> None:

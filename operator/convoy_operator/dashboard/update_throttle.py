@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-LEAST = 0.1
+LEAST_SECONDS = 0.1
 """Seconds between two updates of a page, at least."""
-SHARE = 0.5
+CPU_SHARE = 0.5
 """Of a processor, at most, for the updates of all open pages together."""
-_WEIGHT = 0.1
+_NEWEST_WEIGHT = 0.1
 """Of the newest update in the mean: what is costly once in a while slows nobody down."""
 
 
-class Pace:
+class UpdateThrottle:
     """One for all pages: what their updates cost, and how far apart they are therefore."""
 
     def __init__(self) -> None:
         self._mean = 0.0
 
-    def spent(self, seconds: float) -> None:
+    def record_cost(self, seconds: float) -> None:
         """An update took so much time of the processor."""
-        self._mean += _WEIGHT * (seconds - self._mean)
+        self._mean += _NEWEST_WEIGHT * (seconds - self._mean)
 
-    def spacing(self, pages: int) -> float:
+    def interval(self, pages: int) -> float:
         """Seconds from the beginning of one update of a page to that of its next, with so many pages open."""
-        return max(LEAST, self._mean * pages / SHARE)
+        return max(LEAST_SECONDS, self._mean * pages / CPU_SHARE)

@@ -16,7 +16,7 @@ MOST_JOBS = 256
 """Whose Events are kept; the one that was asked for longest ago makes room."""
 
 
-class Events(Protocol):
+class EventSource(Protocol):
     """Who knows them."""
 
     async def events(self, namespace: str, uid: str) -> list[Object]:
@@ -24,22 +24,22 @@ class Events(Protocol):
         ...
 
 
-class Past:
+class EventCache:
     """However many pages show a job, its Events are asked for once."""
 
-    def __init__(self, source: Events, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, source: EventSource, clock: Callable[[], float] = monotonic) -> None:
         self._source = source
         self._clock = clock
         self._known: OrderedDict[str, tuple[float, asyncio.Task[list[Object]]]] = OrderedDict()
 
-    async def of(self, namespace: str, uid: str) -> list[Object]:
+    async def events(self, namespace: str, uid: str) -> list[Object]:
         """The Events of a job. Raises errors.ApiError."""
-        at, asked = self._known.get(uid, (float("-inf"), None))
-        if asked is None or (asked.done() and self._clock() - at >= FRESH_SECONDS):
-            asked = asyncio.create_task(self._source.events(namespace, uid))
-            self._known[uid] = (self._clock(), asked)
+        at, task = self._known.get(uid, (float("-inf"), None))
+        if task is None or (task.done() and self._clock() - at >= FRESH_SECONDS):
+            task = asyncio.create_task(self._source.events(namespace, uid))
+            self._known[uid] = (self._clock(), task)
             self._known.move_to_end(uid)
             while len(self._known) > MOST_JOBS:
                 self._known.popitem(last=False)
         # A page that is closed ends its own waiting, not that of the others.
-        return await asyncio.shield(asked)
+        return await asyncio.shield(task)

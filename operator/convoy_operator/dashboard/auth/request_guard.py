@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, quote, urlsplit
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from convoy_operator.dashboard.auth.door import Door, host_of
 from convoy_operator.dashboard.auth.refusal import refusal
+from convoy_operator.dashboard.auth.session_resolver import SessionResolver, host_of
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.settings import AuthMode
 
@@ -21,8 +21,8 @@ ALIVE = "/healthz"
 _OPEN = re.compile(r"/login|/static/[^/]+")
 _PAGE = re.compile(r"/(jobs/[^/]+/[^/]+|nodes/[^/]+)?")
 _SOCKET = "/_nicegui_ws/"
-_OTHERS = re.compile(r"/_nicegui/[^/]+/.+|/_nicegui_ws/.*|/logout|/theme|/favicon\.ico")
-_NO_USE = re.compile(r"/_nicegui/.*|/_nicegui_ws/.*|/favicon\.ico")
+_ENDPOINTS = re.compile(r"/_nicegui/[^/]+/.+|/_nicegui_ws/.*|/logout|/theme|/favicon\.ico")
+_BACKGROUND = re.compile(r"/_nicegui/.*|/_nicegui_ws/.*|/favicon\.ico")
 """What pages ask for without their reader."""
 _SAFE = ("GET", "HEAD")
 
@@ -49,25 +49,25 @@ def is_page(path: str) -> bool:
     return _PAGE.fullmatch(path) is not None
 
 
-def is_place(address: str) -> bool:
+def is_location(address: str) -> bool:
     """Whether it is a page of ours, perhaps with a query: what may be gone back to, after a form."""
     path, _, query = address.partition("?")
     return is_page(path) and query.isascii() and query.isprintable()
 
 
-def place_of(scope: Scope) -> str:
+def location_of(scope: Scope) -> str:
     """Path and query of a request; without a query that no form could lead back to."""
     path, query = str(scope["path"]), scope.get("query_string", b"").decode("latin-1")
     return f"{path}?{query}" if query and query.isascii() and query.isprintable() else path
 
 
-class Gate:
+class RequestGuard:
     """ASGI."""
 
     def __init__(
         self,
         app: ASGIApp,
-        door: Door,
+        resolver: SessionResolver,
         owner: Callable[[str], Session | None],
         full: Callable[[Session], bool] = lambda _: False,
         hosts: frozenset[str] = frozenset(),
@@ -76,7 +76,7 @@ class Gate:
         `hosts`: names by which it may be reached, any when empty.
         """
         self._app = app
-        self._door = door
+        self._resolver = resolver
         self._owner = owner
         self._full = full
         self._hosts = hosts
@@ -101,13 +101,13 @@ class Gate:
         if _OPEN.fullmatch(path):
             await self._app(scope, receive, send)
             return
-        if not is_page(path) and not _OTHERS.fullmatch(path):
+        if not is_page(path) and not _ENDPOINTS.fullmatch(path):
             await _refuse(scope, receive, send, 404, "there is no such page")
             return
         peer = scope["client"][0] if scope.get("client") else ""
-        session = self._door.session(peer, header)
+        session = self._resolver.resolve(peer, header)
         if session is None:
-            await self._turn_away(scope, receive, send)
+            await self._reject(scope, receive, send)
             return
         if path.startswith(_SOCKET) and not self._owns(scope, session):
             await _refuse(scope, receive, send, 403, "this page is of another session")
@@ -115,25 +115,25 @@ class Gate:
         if reading and is_page(path) and self._full(session):
             await _refuse(scope, receive, send, 503, "too many pages are open: close some, and try again")
             return
-        if not _NO_USE.fullmatch(path):
-            self._door.sessions.use(session)
+        if not _BACKGROUND.fullmatch(path):
+            self._resolver.sessions.use(session)
         scope[SESSION] = session
         await self._app(scope, receive, send)
 
     def _owns(self, scope: Scope, session: Session) -> bool:
         query = scope.get("query_string", b"").decode("latin-1")
-        asked = parse_qs(query, keep_blank_values=True).get("client_id", ())
-        if len(asked) != 1:
+        client_ids = parse_qs(query, keep_blank_values=True).get("client_id", ())
+        if len(client_ids) != 1:
             return False
-        owner = self._owner(asked[0])
+        owner = self._owner(client_ids[0])
         # A page that is gone has no owner; NiceGUI then has its browser load it anew.
         return owner is None or owner is session
 
-    async def _turn_away(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._door.mode is AuthMode.TOKEN_REVIEW and scope["type"] == "http":
+    async def _reject(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._resolver.mode is AuthMode.TOKEN_REVIEW and scope["type"] == "http":
             if scope["method"] == "GET" and not scope["path"].startswith("/_nicegui"):
-                place = place_of(scope)
-                back = f"?back={quote(place, safe='')}" if place != "/" else ""
+                location = location_of(scope)
+                back = f"?back={quote(location, safe='')}" if location != "/" else ""
                 await RedirectResponse(f"/login{back}", 303)(scope, receive, send)
                 return
             await _refuse(scope, receive, send, 401, "log in first")

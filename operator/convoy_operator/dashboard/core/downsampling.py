@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Thinned:
+class Downsampled:
     """Columns of one length. When they are full, every other row goes.
 
     The first row stays, and the newest row is always there.

@@ -33,7 +33,7 @@ class LoginLimit:
         self._overall = TokenBucket(OVERALL, OVERALL_BURST, clock)
         self._addresses: OrderedDict[str, _Address] = OrderedDict()
 
-    def begin(self, address: str) -> bool:
+    def acquire(self, address: str) -> bool:
         """Takes what a failure of this address will cost; False when it is not there."""
         known = self._addresses.get(address)
         if known is None:
@@ -44,16 +44,16 @@ class LoginLimit:
             while len(self._addresses) > MOST_ADDRESSES:
                 self._addresses.popitem(last=False)
         self._addresses.move_to_end(address)
-        taken = []
+        reserved = []
         for bucket in (known.tries, known.failures, self._overall):
-            taken.append(bucket)
+            reserved.append(bucket)
             if bucket.reserve() > 0:
-                for one in taken:
+                for one in reserved:
                     one.refund()
                 return False
         return True
 
-    def did_not_fail(self, address: str) -> None:
+    def refund_failure(self, address: str) -> None:
         """Gives back what only a failure costs."""
         self._overall.refund()
         if address in self._addresses:

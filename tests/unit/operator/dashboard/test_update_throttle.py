@@ -1,0 +1,34 @@
+"""How far apart the updates of a page are."""
+
+from __future__ import annotations
+
+import pytest
+
+from convoy_operator.dashboard.update_throttle import CPU_SHARE, LEAST_SECONDS, UpdateThrottle
+
+
+@pytest.mark.parametrize(
+    ("cost", "pages", "seconds"),
+    [
+        (0.0, 1, LEAST_SECONDS),
+        (0.005, 0, LEAST_SECONDS),
+        (0.005, 1, LEAST_SECONDS),
+        (0.005, 30, 0.3),
+        (0.1, 1, 0.2),
+        (0.1, 30, 6.0),
+    ],
+)
+def test_all_pages_together_take_no_more_than_their_share(cost: float, pages: int, seconds: float) -> None:
+    throttle = UpdateThrottle()
+    for _ in range(200):
+        throttle.record_cost(cost)
+    assert throttle.interval(pages) == pytest.approx(seconds)
+    assert cost * pages / throttle.interval(pages) <= CPU_SHARE * 1.000001
+
+
+def test_one_costly_update_among_cheap_ones_slows_nobody_down() -> None:
+    throttle = UpdateThrottle()
+    for _ in range(100):
+        throttle.record_cost(0.004)
+    throttle.record_cost(0.05)
+    assert throttle.interval(1) == LEAST_SECONDS
