@@ -20,7 +20,7 @@ from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.simulate.machines import Machines
 from convoy_controllers.views import NodeView, SlotView
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 """Seconds between two polls while an agent is away."""
 
 
@@ -46,28 +46,28 @@ class AgentMonitor:
         self._latencies = latencies
         self._api = api
         self._machines = machines
-        self._start()
+        self._reset()
         self._polling = False
         self.leading = False
         self.wake: Callable[[str, float], None] = lambda node, seconds: None
         """Wants the jobs on a node reconciled within so many seconds."""
         api.listeners.append(self._api_changed)
 
-    def _start(self) -> None:
+    def _reset(self) -> None:
         latencies = self._latencies
         self._liveness = Liveness(latencies.silent, latencies.grace, latencies.farewell)
         self._poll = LivenessPoll(self._liveness)
         self._attestations = Attestations()
-        self._synced = 0.0
+        self._delivered_at = 0.0
         self.links = {
             name: Link(Channel(self._kernel), unreachable_since=self._unreachable(name, 0.0))
             for name in self._machines.by_name
         }
 
-    def lead(self) -> None:
+    def start_leading(self) -> None:
         """Let a replica lead from now on: it knows nothing."""
         self.leading = True
-        self._start()
+        self._reset()
         self._liveness.start_leading(self._kernel.now)
         self._kernel.after(self._latencies.grace, self.poll)
         self.poll()
@@ -87,14 +87,14 @@ class AgentMonitor:
 
     # Signs of agents
 
-    def connected(self, name: str) -> None:
+    def session_started(self, name: str) -> None:
         """Note that an agent has dialled."""
         self.links[name].up = True
         self._liveness.record_sign(name, self._kernel.now)
         self._poll.arrived(name)
         self.relabel(name)
 
-    def broke(self, name: str, *, farewell: bool) -> None:
+    def session_ended(self, name: str, *, farewell: bool) -> None:
         """Note the end of an agent's session."""
         self.links[name].up = False
         now = self._kernel.now
@@ -106,11 +106,11 @@ class AgentMonitor:
             self._liveness.record_sign(name, at)
         self._kernel.at(at + limit + 0.01, self.poll)
 
-    def _heartbeats(self) -> float:
+    def _deliver_heartbeats(self) -> float:
         """Deliver what connected agents have sent by now; return the time."""
         now = self._kernel.now
-        if now != self._synced:
-            self._synced = now
+        if now != self._delivered_at:
+            self._delivered_at = now
             for name, link in self.links.items():
                 if link.up:
                     self._liveness.record_sign(name, now)
@@ -127,7 +127,7 @@ class AgentMonitor:
     def _unreachable(self, node: str, before: float) -> float:
         return 0.0 if self._machines[node].reaches_control else before or self._kernel.now
 
-    def _answers(self, name: str) -> bool:
+    def _reachable(self, name: str) -> bool:
         since = self.links[name].unreachable_since
         return not since or self._kernel.now - since < PROBE_SECONDS
 
@@ -135,19 +135,19 @@ class AgentMonitor:
 
     def unsettled(self, nodes: Iterable[str]) -> float:
         """Return the seconds until it is known which of these nodes' agents are present; 0 when it is."""
-        return self._liveness.unsettled(nodes, self._heartbeats())
+        return self._liveness.unsettled(nodes, self._deliver_heartbeats())
 
     def present(self, name: str) -> bool:
         """Return whether an agent counts as present."""
-        return self._liveness.connected(name, self._heartbeats())
+        return self._liveness.connected(name, self._deliver_heartbeats())
 
     def node_view(self, name: str, lease_seconds: Callable[[str], float]) -> NodeView:
         """Return what plans are shown of a node. `lease_seconds`: age of a node's Lease, while it is read."""
-        now, link = self._heartbeats(), self.links[name]
+        now, link = self._deliver_heartbeats(), self.links[name]
         silent = self._liveness.silent(name, now)
         if silent and self._api.up:
             link.lease_seconds = lease_seconds(name)
-        probe = NodeProbe(now - silent, self._answers(name), True, link.lease_seconds)
+        probe = NodeProbe(now - silent, self._reachable(name), True, link.lease_seconds)
         return node_view(
             name,
             self._api.nodes.get(name),
@@ -161,7 +161,7 @@ class AgentMonitor:
         """Expect an agent wherever there are pods, label nodes, and wake the jobs of silent agents."""
         if not self.leading:
             return
-        now = self._heartbeats()
+        now = self._deliver_heartbeats()
         occupied = {pod.node for pod in self._api.pods.values() if pod.node and pod.needs_node}
         changes = self._poll.poll(frozenset(occupied & self.links.keys()), now)
         self._attestations.prune(now)
@@ -174,7 +174,7 @@ class AgentMonitor:
         away = any(not self.links[name].up and self._expected(name, occupied) for name in self.links)
         if away and not self._polling:
             self._polling = True
-            self._kernel.after(LOOK_SECONDS, self._poll_again)
+            self._kernel.after(POLL_SECONDS, self._poll_again)
 
     def _expected(self, name: str, occupied: set[str]) -> bool:
         return name in occupied or self._liveness.known(name)
@@ -186,14 +186,14 @@ class AgentMonitor:
     def relabel(self, name: str) -> None:
         """Set the agent-ready label right, in a moment."""
         node = self._api.nodes.get(name)
-        if node is not None and self._api.up and self._wanted(name, node) != node.agent_ready:
+        if node is not None and self._api.up and self._wants_label(name, node) != node.agent_ready:
             self._kernel.after(self._latencies.api, lambda: self._label(name))
 
     def _label(self, name: str) -> None:
         node = self._api.nodes.get(name)
         if node is not None and self._api.up and self.leading:
-            self._api.set_node(name, agent_ready=self._wanted(name, node))
+            self._api.set_node(name, agent_ready=self._wants_label(name, node))
 
-    def _wanted(self, name: str, node: Node) -> bool:
-        now = self._heartbeats()
-        return wants_agent_ready(node, self._liveness, self._answers(name), self._latencies.farewell, now)
+    def _wants_label(self, name: str, node: Node) -> bool:
+        now = self._deliver_heartbeats()
+        return wants_agent_ready(node, self._liveness, self._reachable(name), self._latencies.farewell, now)

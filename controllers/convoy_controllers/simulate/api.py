@@ -1,4 +1,4 @@
-"""The API server of a simulated cluster: jobs, pods and nodes as they are stored, and who is told of changes.
+"""The API server of a simulated cluster: jobs, pods and nodes as they are stored, and change listeners.
 
 Only what decisions about jobs can depend on is modelled: uids, versions and conflicts, graceful deletion,
 creation times in whole seconds, requests that are refused, and times at which nothing answers.
@@ -91,7 +91,7 @@ class Api:
         if not self.up:
             raise Unavailable("the API server does not answer")
 
-    def told(self, kind: str, name: str) -> None:
+    def _notify(self, kind: str, name: str) -> None:
         """Tells everybody of a change."""
         for listener in self.listeners:
             listener(kind, name)
@@ -112,7 +112,7 @@ class Api:
             }
         )
         self.jobs[meta.name] = Stored(job.model_copy(update={"metadata": meta}), self._version())
-        self.told("jobs", meta.name)
+        self._notify("jobs", meta.name)
         return self.jobs[meta.name].job
 
     def edit_job(self, name: str, spec: Mapping[str, Any]) -> None:
@@ -122,7 +122,7 @@ class Api:
         body["spec"].update(spec)
         body["metadata"]["generation"] += 1
         self.jobs[name] = Stored(TrainingJob.model_validate(body), self._version())
-        self.told("jobs", name)
+        self._notify("jobs", name)
 
     def store_status(self, name: str, version: int, status: Mapping[str, Any]) -> Stored:
         """Writes the whole status if the job has not changed since. Conflict where it has, or is gone."""
@@ -133,14 +133,14 @@ class Api:
         fresh = stored.job.model_copy(update={"status": TrainingJobStatus.model_validate(status)})
         self.jobs[name] = Stored(fresh, self._version())
         self.status_writes += 1
-        self.told("jobs", name)
+        self._notify("jobs", name)
         return self.jobs[name]
 
     def delete_job(self, name: str) -> None:
         """Deletes a job; the garbage collector sees to its pods."""
         self.check()
         if self.jobs.pop(name, None) is not None:
-            self.told("jobs", name)
+            self._notify("jobs", name)
 
     # Pods
 
@@ -196,7 +196,7 @@ class Api:
             del self.pods[name]
             self.specs.pop(uid, None)
             self.versions.pop(uid, None)
-            self.told("pods", name)
+            self._notify("pods", name)
 
     def set_pod(self, name: str, uid: str, **facts: Any) -> None:
         """Changes what a kubelet, the scheduler or a controller says of a pod that is still there."""
@@ -210,7 +210,7 @@ class Api:
     def _put(self, pod: PodView) -> None:
         self.pods[pod.name] = pod
         self.versions[pod.uid] = self._version()
-        self.told("pods", pod.name)
+        self._notify("pods", pod.name)
 
     def evict(self, name: str, reason: str = "EvictionByEvictionAPI") -> None:
         """Deletes a pod and says, in its DisruptionTarget condition, for whom."""
@@ -233,17 +233,17 @@ class Api:
         node = self.nodes.get(name)
         if node is not None and (fresh := replace(node, **facts)) != node:
             self.nodes[name] = fresh
-            self.told("nodes", name)
+            self._notify("nodes", name)
 
     def put_node(self, node: Node) -> None:
         """A kubelet registers its node."""
         self.nodes[node.name] = node
-        self.told("nodes", node.name)
+        self._notify("nodes", node.name)
 
     def delete_node(self, name: str) -> None:
         """Deletes a Node object."""
         if self.nodes.pop(name, None) is not None:
-            self.told("nodes", name)
+            self._notify("nodes", name)
 
     def _version(self) -> int:
         self._count += 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from convoy_controllers.simulate.api import Api, Node
+from convoy_controllers.simulate.cluster_events import ClusterEvent, Notify
 from convoy_controllers.simulate.fences import Fences
 from convoy_controllers.simulate.garbage import GarbageCollector
-from convoy_controllers.simulate.happenings import Happening, Tell
 from convoy_controllers.simulate.hub import Hub
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.kubelets import Kubelets
@@ -35,14 +35,14 @@ class Cluster:
     ) -> None:
         self.latencies = latencies or Latencies()
         self.kernel = Kernel(seed)
-        self.listeners: list[Tell] = []
+        self.listeners: list[Notify] = []
         self.engines = {engine.metadata.name: engine for engine in engines}
         self.training_jobs: dict[str, Job] = {}
         self.api = Api(self.kernel)
         self.machines = Machines(self.kernel, machines)
-        self.workers = Workers(self.kernel, self.latencies, self.tell)
+        self.workers = Workers(self.kernel, self.latencies, self.notify)
         self.training = GangTraining(
-            self.kernel, self.workers, self.training_jobs, self.machines.reaches, self.tell
+            self.kernel, self.workers, self.training_jobs, self.machines.reaches, self.notify
         )
         self.workers.training = self.training
         for machine in self.machines.by_name.values():
@@ -55,14 +55,14 @@ class Cluster:
         self.hub = Hub(self.kernel, self.latencies, self.api, self.machines, self.workers, self.kubelets)
         self.fences = Fences(self.kernel, self.machines, self.workers)
         self.operator = OperatorModel(
-            self.kernel, self.latencies, self.api, self.hub, self.engines, self.tell
+            self.kernel, self.latencies, self.api, self.hub, self.engines, self.notify
         )
         self.machines.changed.append(self.training.machine_changed)
 
-    def tell(self, happening: Happening) -> None:
+    def notify(self, event: ClusterEvent) -> None:
         """Passes on what has happened."""
         for listener in self.listeners:
-            listener(happening)
+            listener(event)
 
     def submit(self, job: TrainingJob, program: Program | None = None) -> None:
         """A user creates a job; without a program its ranks make no step of their own."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from convoy_controllers.simulate.api import Node
 from convoy_controllers.simulate.cluster import Cluster
-from convoy_controllers.simulate.happenings import Injected
+from convoy_controllers.simulate.cluster_events import FaultInjected
 from convoy_controllers.simulate.workers import LIVE, SIGKILL, Worker
 
 
@@ -28,7 +28,7 @@ class Faults:
         """A rank of the job's newest incarnation ends."""
         worker = self._with_rank(job, rank)
         if worker is not None:
-            self._say(f"rank {rank} of {job} ends with {f'signal {signal}' if signal else code}")
+            self._record(f"rank {rank} of {job} ends with {f'signal {signal}' if signal else code}")
             self._workers.end_rank(worker.uid, rank, code or (128 + signal if signal else 0), signal=signal)
 
     def kill_rank(self, job: str, rank: int) -> None:
@@ -39,21 +39,21 @@ class Faults:
         """A rank stands still for good."""
         worker = self._with_rank(job, rank)
         if worker is not None:
-            self._say(f"rank {rank} of {job} hangs")
+            self._record(f"rank {rank} of {job} hangs")
             self._cluster.training.hang(worker.uid)
 
     def delete_pod(self, name: str) -> None:
         """`kubectl delete pod`."""
         pod = self._api.pods.get(name)
         if pod is not None and self._api.up:
-            self._say(f"pod {name} is deleted")
+            self._record(f"pod {name} is deleted")
             self._api.delete_pod(name, pod.uid)
 
     def kill_container(self, name: str) -> None:
         """The kernel takes a whole container for its memory."""
         pod = self._api.pods.get(name)
         if pod is not None and pod.uid in self._workers.by_uid:
-            self._say(f"the container of {name} runs out of memory")
+            self._record(f"the container of {name} runs out of memory")
             self._workers.kill(pod.uid, reason="OOMKilled")
 
     # Nodes
@@ -61,7 +61,7 @@ class Faults:
     def kill_node(self, name: str) -> None:
         """The power of a machine goes."""
         if self._machines[name].powered:
-            self._say(f"node {name} loses power")
+            self._record(f"node {name} loses power")
             self._workers.lose_node(name)
             self._machines.set(name, powered=False, booted=False, agent=False)
 
@@ -69,12 +69,12 @@ class Faults:
         """The power is back; kubelet and agent follow once it has booted."""
         machine = self._machines[name]
         if not machine.powered:
-            self._say(f"node {name} has power again")
+            self._record(f"node {name} has power again")
             self._machines.set(name, powered=True)
             pause = self._cluster.kernel.about(self._cluster.latencies.boot)
             self._cluster.kernel.after(pause, lambda: self._booted(name))
         elif machine.reaches_control and name not in self._api.nodes and self._api.up:
-            self._say(f"the kubelet of {name} registers its node again")
+            self._record(f"the kubelet of {name} registers its node again")
             self._api.put_node(Node(name, machine.capacity))
             self._cluster.hub.refresh(machine)
 
@@ -84,31 +84,31 @@ class Faults:
 
     def cut_node(self, name: str, *, control_only: bool = False) -> None:
         """A node's network goes; with `control_only` only its way to the control plane."""
-        self._say(f"node {name} is cut off" + (" from the control plane" if control_only else ""))
+        self._record(f"node {name} is cut off" + (" from the control plane" if control_only else ""))
         self._machines.set(name, **{"control_cut" if control_only else "cut": True})
 
     def heal_node(self, name: str) -> None:
         """The network is back."""
         machine = self._machines[name]
         if machine.cut or machine.control_cut:
-            self._say(f"the network of node {name} heals")
+            self._record(f"the network of node {name} heals")
             self._machines.set(name, cut=False, control_cut=False)
 
     def cordon_node(self, name: str) -> None:
         """`kubectl cordon`."""
-        self._say(f"node {name} is cordoned")
+        self._record(f"node {name} is cordoned")
         self._api.set_node(name, cordoned=True)
 
     def uncordon_node(self, name: str) -> None:
         """`kubectl uncordon`."""
-        self._say(f"node {name} is uncordoned")
+        self._record(f"node {name} is uncordoned")
         self._api.set_node(name, cordoned=False)
 
     def drain_node(self, name: str) -> None:
         """`kubectl drain`: cordons, then evicts."""
         if not self._api.up:
             return
-        self._say(f"node {name} is drained")
+        self._record(f"node {name} is drained")
         self._api.set_node(name, cordoned=True)
         for pod in self._api.pods_on(name):
             self._api.evict(pod.name)
@@ -116,7 +116,7 @@ class Faults:
     def delete_node(self, name: str) -> None:
         """`kubectl delete node`."""
         if name in self._api.nodes and self._api.up:
-            self._say(f"Node object {name} is deleted")
+            self._record(f"Node object {name} is deleted")
             self._cluster.kubelets.delete_node(name)
 
     # Agents
@@ -124,34 +124,34 @@ class Faults:
     def stop_agent(self, node: str, *, farewell: bool = False) -> None:
         """An agent's process ends, or leaves for an upgrade."""
         if self._machines[node].agent:
-            self._say(f"the agent of {node} " + ("says goodbye" if farewell else "crashes"))
+            self._record(f"the agent of {node} " + ("says goodbye" if farewell else "crashes"))
             self._machines.set(node, farewell=farewell, agent=False)
 
     def start_agent(self, node: str) -> None:
         """It is there again, with what its predecessor wrote down."""
         if self._machines[node].up and not self._machines[node].agent:
-            self._say(f"the agent of {node} is there again")
+            self._record(f"the agent of {node} is there again")
             self._machines.set(node, agent=True)
 
     # The control plane
 
     def crash_operator(self, effects: int = 0) -> None:
         """The leader dies, at once or between two effects of a plan; another follows."""
-        self._say("the operator crashes" + (f" before its effect number {effects}" if effects else ""))
+        self._record("the operator crashes" + (f" before its effect number {effects}" if effects else ""))
         self._cluster.operator.crash(effects)
 
     def stop_api(self) -> None:
         """The API server answers nobody; who connects is refused."""
-        self._say("the API server goes down")
+        self._record("the API server goes down")
         self._api.up = False
 
     def start_api(self) -> None:
         """It answers again."""
         if not self._api.up:
-            self._say("the API server is up again")
+            self._record("the API server is up again")
             self._api.up = True
             self._cluster.kubelets.resync()
-            self._cluster.scheduler.ask()
+            self._cluster.scheduler.request_run()
             self._cluster.operator.api_changed()
             self._cluster.hub.monitor.poll()
 
@@ -160,7 +160,7 @@ class Faults:
     def edit(self, job: str, **spec: object) -> None:
         """A user changes fields of the spec, in JSON form."""
         if job in self._api.jobs and self._api.up:
-            self._say(f"{job}: " + ", ".join(f"{key} = {value!r}" for key, value in spec.items()))
+            self._record(f"{job}: " + ", ".join(f"{key} = {value!r}" for key, value in spec.items()))
             self._api.edit_job(job, spec)
 
     def heal_all(self, but: str = "") -> None:
@@ -197,5 +197,5 @@ class Faults:
                 return worker
         return None
 
-    def _say(self, what: str) -> None:
-        self._cluster.tell(Injected(what))
+    def _record(self, what: str) -> None:
+        self._cluster.notify(FaultInjected(what))

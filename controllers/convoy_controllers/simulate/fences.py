@@ -16,19 +16,19 @@ from convoy_controllers.simulate.machines import Machine, Machines
 from convoy_controllers.simulate.workers import Worker, Workers
 from convoy_controllers.trainingjob.faults import PREEMPTED
 
-LOOK_SECONDS = 0.5
+JUDGE_SECONDS = 0.5
 """Seconds between two judgements of one agent."""
 
 
 @dataclass(slots=True)
-class _Isolation:
+class _IsolatedAgent:
     """One agent that does not reach the control plane. Times are Unix seconds."""
 
     hub: float
     """When it lost the control plane, or began without."""
     peers: dict[fence.Peer, float] = field(default_factory=dict)
     """Last attestations."""
-    asked: dict[fence.Peer, float] = field(default_factory=dict)
+    requested: dict[fence.Peer, float] = field(default_factory=dict)
 
     @property
     def contacts(self) -> Contacts:
@@ -43,7 +43,7 @@ class Fences:
         self._kernel = kernel
         self._machines = machines
         self._workers = workers
-        self._isolated: dict[str, _Isolation] = {}
+        self._isolated: dict[str, _IsolatedAgent] = {}
         """By machine."""
         machines.changed.append(self._reach_changed)
 
@@ -51,25 +51,25 @@ class Fences:
         name = machine.name
         watched = machine.up and machine.agent and not machine.reaches_control
         if watched and name not in self._isolated:
-            isolation = self._isolated[name] = _Isolation(self._kernel.now)
-            self._kernel.after(LOOK_SECONDS, lambda: self._judge(name, isolation))
+            agent = self._isolated[name] = _IsolatedAgent(self._kernel.now)
+            self._kernel.after(JUDGE_SECONDS, lambda: self._judge(name, agent))
         elif not watched:
             self._isolated.pop(name, None)
 
-    def _judge(self, name: str, isolation: _Isolation) -> None:
-        if self._isolated.get(name) is not isolation:
+    def _judge(self, name: str, agent: _IsolatedAgent) -> None:
+        if self._isolated.get(name) is not agent:
             return
         now, jobs = self._kernel.now, self._strict_jobs(name)
-        for job, peer in fence.peers_to_contact(jobs, isolation.contacts, isolation.asked, now):
-            isolation.asked[job, peer] = now
+        for job, peer in fence.peers_to_contact(jobs, agent.contacts, agent.requested, now):
+            agent.requested[job, peer] = now
             if self._attests(peer, name, job):
                 self._machines[peer].requests.record(name, now)
-                isolation.peers[job, peer] = now
-        for stopped in fence.must_stop(jobs, isolation.contacts, now):
-            reason = fence.stop_reason(stopped, isolation.contacts, now)
+                agent.peers[job, peer] = now
+        for stopped in fence.must_stop(jobs, agent.contacts, now):
+            reason = fence.stop_reason(stopped, agent.contacts, now)
             for uid in stopped.pods:
-                self._workers.obey(Shutdown(name, uid, PREEMPTED, reason, immediate=True))
-        self._kernel.after(LOOK_SECONDS, lambda: self._judge(name, isolation))
+                self._workers.handle_command(Shutdown(name, uid, PREEMPTED, reason, immediate=True))
+        self._kernel.after(JUDGE_SECONDS, lambda: self._judge(name, agent))
 
     def _strict_jobs(self, name: str) -> list[StrictJob[None]]:
         by_job: dict[str, list[Worker]] = {}

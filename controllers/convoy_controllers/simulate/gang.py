@@ -37,7 +37,7 @@ class Gang:
     program: Program
     joined: dict[str, int] = field(default_factory=dict)
     """By uid, the pods whose ranks run and are in it: how many those are."""
-    world: frozenset[str] = frozenset()
+    members: frozenset[str] = frozenset()
     """Uids of all its pods, once the last has joined."""
     stretches: list[Stretch] = field(default_factory=list)
     first_step: float = 0.0
@@ -48,7 +48,7 @@ class Gang:
     """Of what it does next."""
     saving: bool = False
     """A checkpoint holds it up."""
-    held: float = 0.0
+    paused_seconds: float = 0.0
     """Seconds for which checkpoints held it up."""
     broken: bool = False
     """A rank is gone or stands still: it will never step again."""
@@ -65,7 +65,7 @@ class Gang:
         """Whether it makes steps now."""
         return bool(self.stretches) and self.stretches[-1].end == math.inf
 
-    def go(self, now: float, step: int) -> None:
+    def start(self, now: float, step: int) -> None:
         """Steps from now on; `step` is done."""
         self.stretches = [*self.stretches[-_KEPT:], Stretch(now, step)]
 

@@ -1,11 +1,11 @@
-"""The garbage collector of a simulated cluster: pods whose job is gone go too."""
+"""The garbage collector of a simulated cluster: pods whose job is job_deleted go too."""
 
 from __future__ import annotations
 
 from convoy_controllers.simulate.api import Api
 from convoy_controllers.simulate.kernel import Kernel
 
-LOOK_SECONDS = 0.5
+COLLECT_DELAY_SECONDS = 0.5
 
 
 class GarbageCollector:
@@ -14,14 +14,14 @@ class GarbageCollector:
     def __init__(self, kernel: Kernel, api: Api) -> None:
         self._kernel = kernel
         self._api = api
-        self._asked = False
-        api.listeners.append(self._told)
+        self._scheduled = False
+        api.listeners.append(self._on_change)
 
-    def _told(self, kind: str, name: str) -> None:
-        gone = kind == "jobs" and name not in self._api.jobs
-        if (gone or self._orphan(kind, name)) and not self._asked:
-            self._asked = True
-            self._kernel.after(LOOK_SECONDS, self._look)
+    def _on_change(self, kind: str, name: str) -> None:
+        job_deleted = kind == "jobs" and name not in self._api.jobs
+        if (job_deleted or self._orphan(kind, name)) and not self._scheduled:
+            self._scheduled = True
+            self._kernel.after(COLLECT_DELAY_SECONDS, self._collect)
 
     def _orphan(self, kind: str, name: str) -> bool:
         pod = self._api.pods.get(name) if kind == "pods" else None
@@ -30,11 +30,11 @@ class GarbageCollector:
     def _owners(self) -> set[str]:
         return {stored.job.metadata.uid for stored in self._api.jobs.values()}
 
-    def _look(self) -> None:
-        self._asked = False
+    def _collect(self) -> None:
+        self._scheduled = False
         if not self._api.up:
-            self._asked = True
-            self._kernel.after(LOOK_SECONDS, self._look)
+            self._scheduled = True
+            self._kernel.after(COLLECT_DELAY_SECONDS, self._collect)
             return
         owners = self._owners()
         for pod in list(self._api.pods.values()):

@@ -1,4 +1,4 @@
-"""The operator's hub in a simulated cluster: agents' sessions, what they told, and what plans see."""
+"""The operator's hub in a simulated cluster: agents' sessions, what they report, and what plans see."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ class Hub:
         self._machines = machines
         self._workers = workers
         self._kubelets = kubelets
-        self._life = 0
+        self._term = 0
         self.monitor = AgentMonitor(kernel, latencies, api, machines)
-        workers.changed = self._changed
+        workers.changed = self._pod_changed
         machines.changed.append(self.refresh)
 
     # Leadership
 
-    def begin(self) -> None:
+    def start_leading(self) -> None:
         """A replica leads from now on."""
-        self.monitor.lead()
+        self.monitor.start_leading()
         for machine in self._machines.by_name.values():
             self.refresh(machine)
 
-    def end(self) -> None:
+    def stop_leading(self) -> None:
         """The leader is gone, and with it all it knew."""
         self.monitor.leading = False
-        self._life += 1
+        self._term += 1
         for link in self.monitor.links.values():
             link.up = link.dialling = False
 
@@ -59,19 +59,19 @@ class Hub:
     def refresh(self, machine: Machine) -> None:
         """A machine's reach may have changed."""
         link = self.monitor.links[machine.name]
-        there = self.monitor.leading and machine.reaches_control
+        reachable = self.monitor.leading and machine.reaches_control
         self.monitor.reach_changed(machine.name)
-        if link.up and not (there and machine.agent):
-            self._broke(machine)
-        elif there and machine.agent and not link.up and not link.dialling:
+        if link.up and not (reachable and machine.agent):
+            self._session_ended(machine)
+        elif reachable and machine.agent and not link.up and not link.dialling:
             link.dialling = True
-            life = self._life
+            term = self._term
             pause = self._kernel.about(self._latencies.dial)
-            self._kernel.after(pause, lambda: self._dialled(machine, life))
+            self._kernel.after(pause, lambda: self._dialled(machine, term))
 
-    def _dialled(self, machine: Machine, life: int) -> None:
+    def _dialled(self, machine: Machine, term: int) -> None:
         link = self.monitor.links[machine.name]
-        if life != self._life or not self.monitor.leading:
+        if term != self._term or not self.monitor.leading:
             return
         link.dialling = False
         if not (machine.reaches_control and machine.agent):
@@ -80,18 +80,18 @@ class Hub:
         link.slots = {
             worker.uid: view
             for worker in self._workers.on(machine.name)
-            if (view := self._told(worker.uid)) is not None
+            if (view := self._report(worker.uid)) is not None
         }
-        self.monitor.connected(machine.name)
+        self.monitor.session_started(machine.name)
         self.monitor.wake(machine.name, 0.0)
 
-    def _broke(self, machine: Machine) -> None:
+    def _session_ended(self, machine: Machine) -> None:
         link = self.monitor.links[machine.name]
         before = self._kernel.now - self._latencies.progress
-        link.slots = {uid: self._stepped(uid, slot, before) for uid, slot in link.slots.items()}
-        self.monitor.broke(machine.name, farewell=machine.farewell and not machine.agent)
+        link.slots = {uid: self._with_steps(uid, slot, before) for uid, slot in link.slots.items()}
+        self.monitor.session_ended(machine.name, farewell=machine.farewell and not machine.agent)
 
-    def _changed(self, uid: str) -> None:
+    def _pod_changed(self, uid: str) -> None:
         """An agent has news of a pod."""
         slot = self._workers.slots.get(uid)
         node = (
@@ -102,29 +102,29 @@ class Hub:
         link = self.monitor.links.get(node or "")
         if node is None or link is None or not link.up:
             return
-        life, told = self._life, self._told(uid)
+        term, report = self._term, self._report(uid)
         pause = self._kernel.about(self._latencies.report)
-        link.channel.send(pause, lambda: self._arrived(node, uid, told, life))
+        link.channel.send(pause, lambda: self._receive_report(node, uid, report, term))
 
-    def _arrived(self, node: str, uid: str, told: SlotView | None, life: int) -> None:
+    def _receive_report(self, node: str, uid: str, report: SlotView | None, term: int) -> None:
         link = self.monitor.links[node]
-        if life != self._life or not link.up:
+        if term != self._term or not link.up:
             return
-        if told is None:
+        if report is None:
             link.slots.pop(uid, None)
         else:
-            link.slots[uid] = replace(told, stepped=self._seen(link.slots.get(uid), told))
-        self.monitor.wake(node, 0.0 if told is not None else self._latencies.debounce)
+            link.slots[uid] = replace(report, stepped=self._last_step_seen(link.slots.get(uid), report))
+        self.monitor.wake(node, 0.0 if report is not None else self._latencies.debounce)
 
-    def _seen(self, before: SlotView | None, told: SlotView) -> float:
+    def _last_step_seen(self, before: SlotView | None, report: SlotView) -> float:
         """When a step of its ranks was last seen to be over."""
-        if before is None or before.incarnation != told.incarnation:
+        if before is None or before.incarnation != report.incarnation:
             return 0.0
         known = {rank.rank: rank.step or 0 for rank in before.ranks}
-        moved = any((rank.step or 0) > known.get(rank.rank, 0) for rank in told.ranks)
+        moved = any((rank.step or 0) > known.get(rank.rank, 0) for rank in report.ranks)
         return self._kernel.now if moved else before.stepped
 
-    def _told(self, uid: str) -> SlotView | None:
+    def _report(self, uid: str) -> SlotView | None:
         return self._workers.view(uid, self._kernel.now)
 
     def send(self, command: JobCommand) -> None:
@@ -132,18 +132,18 @@ class Hub:
         link = self.monitor.links.get(command.node)
         if link is None or not link.up:
             return
-        life = self._life
+        term = self._term
 
-        def arrives() -> None:
-            if life == self._life and link.up:
-                self._workers.obey(command)
+        def arrive() -> None:
+            if term == self._term and link.up:
+                self._workers.handle_command(command)
 
-        self._kernel.after(self._kernel.about(self._latencies.command), arrives)
+        self._kernel.after(self._kernel.about(self._latencies.command), arrive)
 
     # What plans are shown
 
     def slots(self, pods: Iterable[PodView]) -> dict[str, SlotView]:
-        """By pod uid, what agents have told."""
+        """By pod uid, what agents have report."""
         found: dict[str, SlotView] = {}
         for pod in pods:
             link = self.monitor.links.get(pod.node or "")
@@ -151,14 +151,14 @@ class Hub:
             if link is None or slot is None:
                 continue
             if link.up:
-                slot = self._stepped(pod.uid, slot, self._kernel.now - self._latencies.progress)
+                slot = self._with_steps(pod.uid, slot, self._kernel.now - self._latencies.progress)
             elif slot.launcher_connected and not self.monitor.present(pod.node or ""):
                 slot = replace(slot, launcher_connected=False, agent_away=True)
             found[pod.uid] = slot
         return found
 
-    def _stepped(self, uid: str, slot: SlotView, moment: float) -> SlotView:
-        """The report with the steps that were told since, as of a moment."""
+    def _with_steps(self, uid: str, slot: SlotView, moment: float) -> SlotView:
+        """The report with the steps that were report since, as of a moment."""
         now = self._workers.view(uid, moment)
         if now is None or now.incarnation != slot.incarnation or not slot.ranks:
             return slot

@@ -38,15 +38,15 @@ class Kubelets:
         self._api = api
         self._machines = machines
         self._workers = workers
-        self._saves = saves_on_term
+        self._saves_on_term = saves_on_term
         self._starting: set[str] = set()
-        self._asked: set[str] = set()
+        self._scheduled: set[str] = set()
         self._retrying: set[str] = set()
         self._address = 0
         self._renewed: dict[str, float] = {}
         self.launchers = True
         """False keeps every launcher from meeting its agent."""
-        api.listeners.append(self._told)
+        api.listeners.append(self._on_change)
         machines.changed.append(self._reach_changed)
         workers.ended = self._container_ended
         for machine in machines.by_name.values():
@@ -54,34 +54,34 @@ class Kubelets:
 
     # When to look
 
-    def _told(self, kind: str, name: str) -> None:
+    def _on_change(self, kind: str, name: str) -> None:
         if kind != "pods":
             return
         pod = self._api.pods.get(name)
         if pod is not None and pod.node:
-            self._soon(pod.node)
+            self._sync_soon(pod.node)
         elif pod is None:
             for node in [worker.node for worker in self._workers.by_uid.values() if worker.pod == name]:
-                self._soon(node)
+                self._sync_soon(node)
 
-    def _soon(self, node: str) -> None:
-        if node not in self._asked:
-            self._asked.add(node)
-            self._kernel.after(self._latencies.watch, lambda: self._look(node))
+    def _sync_soon(self, node: str) -> None:
+        if node not in self._scheduled:
+            self._scheduled.add(node)
+            self._kernel.after(self._latencies.watch, lambda: self._sync_node(node))
 
     def _container_ended(self, worker: Worker) -> None:
-        self._in(self._kernel.about(self._latencies.relist), worker.node)
+        self._sync_after(self._kernel.about(self._latencies.relist), worker.node)
 
-    def _in(self, seconds: float, node: str) -> None:
-        self._kernel.after(seconds, lambda: self._look(node))
+    def _sync_after(self, seconds: float, node: str) -> None:
+        self._kernel.after(seconds, lambda: self._sync_node(node))
 
-    def _retry(self, node: str) -> None:
+    def _retry_later(self, node: str) -> None:
         if node not in self._retrying:
             self._retrying.add(node)
-            self._in(RETRY_SECONDS, node)
+            self._sync_after(RETRY_SECONDS, node)
 
-    def _look(self, node: str) -> None:
-        self._asked.discard(node)
+    def _sync_node(self, node: str) -> None:
+        self._scheduled.discard(node)
         self._retrying.discard(node)
         machine = self._machines.by_name.get(node)
         if machine is not None and machine.reaches_control and self._api.up:
@@ -95,9 +95,9 @@ class Kubelets:
             if pod is None or pod.uid != worker.uid:
                 # Deleted by force while this kubelet did not hear of it.
                 self._workers.kill(worker.uid)
-                self._workers.forget(worker.uid)
+                self._workers.remove(worker.uid)
             elif worker.exit_code is not None:
-                self._say_ended(worker, pod, machine)
+                self._report_end(worker, pod, machine)
             elif pod.deleting:
                 worker.grace = self._grace(pod)
                 self._workers.terminate(worker.uid)
@@ -112,22 +112,22 @@ class Kubelets:
                 lost = {"exit_code": 128 + SIGKILL, "termination_reason": "ContainerStatusUnknown"}
                 self._api.set_pod(pod.name, pod.uid, phase="Failed", **lost)
 
-    def _say_ended(self, worker: Worker, pod: PodView, machine: Machine) -> None:
+    def _report_end(self, worker: Worker, pod: PodView, machine: Machine) -> None:
         if pod.phase not in ENDED_PHASES:
             phase = "Failed" if worker.exit_code else "Succeeded"
             facts = {"exit_code": worker.exit_code, "termination_reason": worker.reason}
             self._api.set_pod(pod.name, pod.uid, phase=phase, **facts)
         if pod.deleting:
             if machine.agent:
-                self._workers.forget(pod.uid)
+                self._workers.remove(pod.uid)
                 self._api.remove_pod(pod.name, pod.uid)
             else:
                 # Its volume cannot be unmounted without the agent.
-                self._retry(machine.name)
+                self._retry_later(machine.name)
 
     def _start(self, pod: PodView, machine: Machine) -> None:
         if not machine.agent:
-            self._retry(machine.name)
+            self._retry_later(machine.name)
             return
         self._starting.add(pod.uid)
         pause = self._kernel.about(self._latencies.pod_start)
@@ -137,7 +137,7 @@ class Kubelets:
         self._starting.discard(pod.uid)
         now = self._api.pods.get(pod.name)
         if not machine.up or now is None or now.uid != pod.uid or now.deleting:
-            self._in(0.0, machine.name)
+            self._sync_after(0.0, machine.name)
             return
         worker = Worker(
             pod.uid,
@@ -146,7 +146,7 @@ class Kubelets:
             pod.owner_uid or "",
             machine.name,
             self._grace(pod),
-            saves_on_term=self._saves(pod.owner_uid or ""),
+            saves_on_term=self._saves_on_term(pod.owner_uid or ""),
         )
         self._workers.start(worker)
         self._address += 1
@@ -154,12 +154,12 @@ class Kubelets:
         if machine.reaches_control and self._api.up:
             self._api.set_pod(pod.name, pod.uid, phase="Running", ip=address)
         else:
-            self._kernel.after(RETRY_SECONDS, lambda: self._say_running(worker, address))
+            self._kernel.after(RETRY_SECONDS, lambda: self._report_running(worker, address))
         if self.launchers:
             pause = self._kernel.about(self._latencies.launcher)
             self._kernel.after(pause, lambda: self._workers.connect(pod.uid))
 
-    def _say_running(self, worker: Worker, address: str) -> None:
+    def _report_running(self, worker: Worker, address: str) -> None:
         machine = self._machines[worker.node]
         if worker.uid not in self._workers.by_uid:
             return
@@ -167,7 +167,7 @@ class Kubelets:
             if worker.live:
                 self._api.set_pod(worker.pod, worker.uid, phase="Running", ip=address)
             return
-        self._kernel.after(RETRY_SECONDS, lambda: self._say_running(worker, address))
+        self._kernel.after(RETRY_SECONDS, lambda: self._report_running(worker, address))
 
     def _grace(self, pod: PodView) -> float:
         grace = self._api.specs.get(pod.uid, {}).get("terminationGracePeriodSeconds", GRACE_SECONDS)
@@ -185,7 +185,7 @@ class Kubelets:
     def _reach_changed(self, machine: Machine) -> None:
         name = machine.name
         if machine.reaches_control:
-            self._kernel.after(RETRY_SECONDS, lambda: self._back(name))
+            self._kernel.after(RETRY_SECONDS, lambda: self._reconnected(name))
         elif name in self._renewed:
             # Renewals of the past are dated back to where they were.
             age = self._kernel.rng.uniform(0.0, self._latencies.lease)
@@ -193,19 +193,19 @@ class Kubelets:
             mark = self._renewed[name]
             self._kernel.after(self._latencies.node_grace, lambda: self._not_ready(name, mark))
 
-    def _back(self, name: str) -> None:
+    def _reconnected(self, name: str) -> None:
         machine = self._machines[name]
         if not machine.reaches_control:
             return
         if not self._api.up:
-            self._kernel.after(RETRY_SECONDS, lambda: self._back(name))
+            self._kernel.after(RETRY_SECONDS, lambda: self._reconnected(name))
             return
         self._renewed[name] = self._kernel.now
         if name in self._api.nodes:
             self._api.set_node(name, ready=True)
         else:
             self._api.put_node(Node(name, machine.capacity))
-        self._look(name)
+        self._sync_node(name)
 
     def _not_ready(self, name: str, mark: float) -> None:
         if self._machines[name].reaches_control or self._renewed[name] != mark:
@@ -214,9 +214,9 @@ class Kubelets:
             self._kernel.after(self._latencies.node_grace, lambda: self._not_ready(name, mark))
             return
         self._api.set_node(name, ready=False)
-        self._kernel.after(self._latencies.eviction, lambda: self._evict(name))
+        self._kernel.after(self._latencies.eviction, lambda: self._evict_pods(name))
 
-    def _evict(self, name: str) -> None:
+    def _evict_pods(self, name: str) -> None:
         node = self._api.nodes.get(name)
         if self._api.up and node is not None and not node.ready:
             for pod in self._api.pods_on(name):
@@ -225,11 +225,11 @@ class Kubelets:
     def delete_node(self, name: str) -> None:
         """Somebody deletes the Node object; its pods go with it, some time later."""
         self._api.delete_node(name)
-        self._kernel.after(self._latencies.pod_gc, lambda: self._collect(name))
+        self._kernel.after(self._latencies.pod_gc, lambda: self._delete_orphans(name))
 
-    def _collect(self, name: str) -> None:
+    def _delete_orphans(self, name: str) -> None:
         if not self._api.up:
-            self._kernel.after(self._latencies.pod_gc, lambda: self._collect(name))
+            self._kernel.after(self._latencies.pod_gc, lambda: self._delete_orphans(name))
         elif name not in self._api.nodes:
             for pod in self._api.pods_on(name):
                 self._api.set_pod(pod.name, pod.uid, disruption="DeletionByPodGC")
@@ -240,4 +240,4 @@ class Kubelets:
         for name, machine in self._machines.by_name.items():
             if machine.reaches_control:
                 self._renewed[name] = self._kernel.now
-            self._soon(name)
+            self._sync_soon(name)

@@ -15,14 +15,14 @@ from convoy_controllers.progress_throttle import WRITES_PER_SECOND, ProgressThro
 from convoy_controllers.queue_timings import BACKOFF_MAX_SECONDS, BACKOFF_MIN_SECONDS
 from convoy_controllers.simulate import stores
 from convoy_controllers.simulate.api import Api, ApiError, Refused, Stored
-from convoy_controllers.simulate.happenings import Planned, Tell
+from convoy_controllers.simulate.cluster_events import Notify, PlanMade
 from convoy_controllers.simulate.hub import Hub
+from convoy_controllers.simulate.informer_cache import InformerCache
 from convoy_controllers.simulate.kernel import Kernel, Timer
 from convoy_controllers.simulate.latencies import Latencies
-from convoy_controllers.simulate.performing import Effects, Hands
-from convoy_controllers.simulate.sight import Sight
+from convoy_controllers.simulate.plan_executor import Effects, PlanExecutor
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.plan import plan as planned
+from convoy_controllers.trainingjob.plan import plan as decide
 from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.engine import Engine
 from convoy_crds.trainingjob import TrainingJob
@@ -36,12 +36,12 @@ class Crashed(Exception):
 
 
 @dataclass(slots=True)
-class Desk:
+class QueueEntry:
     """What the operator keeps of one job."""
 
     timer: Timer | None = None
     busy: bool = False
-    again: bool = False
+    due_again: bool = False
     """It became due while it was worked on."""
     failures: int = 0
     not_before: float = 0.0
@@ -49,7 +49,7 @@ class Desk:
     """Rounds in a row in which a pod was refused."""
     refused: dict[str, Refusal] = field(default_factory=dict)
     refused_until: float = 0.0
-    generation: int = 0
+    metadata_generation: int = 0
 
 
 class OperatorModel:
@@ -62,23 +62,23 @@ class OperatorModel:
         api: Api,
         hub: Hub,
         engines: Mapping[str, Engine],
-        tell: Tell,
+        notify: Notify,
     ) -> None:
         self._kernel = kernel
         self._latencies = latencies
         self._api = api
         self._hub = hub
         self._engines = engines
-        self._tell = tell
-        self.sight = Sight(kernel, latencies, api)
-        self.sight.wake = self._news
-        self._desks: dict[str, Desk] = {}
+        self._notify = notify
+        self.cache = InformerCache(kernel, latencies, api)
+        self.cache.wake = self._job_changed
+        self._entries: dict[str, QueueEntry] = {}
         self._throttle = self._new_throttle()
         self._countdown = 0
-        self._life = 0
+        self._term = 0
         self.leading = False
         self.plans = 0
-        hub.monitor.wake = self._node_news
+        hub.monitor.wake = self._node_changed
 
     def _new_throttle(self) -> ProgressThrottle[str]:
         return ProgressThrottle(self._latencies.progress_write, WRITES_PER_SECOND)
@@ -93,11 +93,11 @@ class OperatorModel:
             return
         self.leading = True
         self._countdown = 0
-        self._desks.clear()
+        self._entries.clear()
         self._throttle = self._new_throttle()
-        self.sight.open()
-        self._hub.begin()
-        for name in self.sight.jobs:
+        self.cache.start()
+        self._hub.start_leading()
+        for name in self.cache.jobs:
             self.add(name, 0.0)
 
     def crash(self, effects: int = 0) -> None:
@@ -109,114 +109,114 @@ class OperatorModel:
 
     def _die(self) -> None:
         self.leading = False
-        self._life += 1
-        self.sight.close()
-        self._hub.end()
-        for desk in self._desks.values():
-            if desk.timer is not None:
-                desk.timer.cancel()
-        self._desks.clear()
+        self._term += 1
+        self.cache.stop()
+        self._hub.stop_leading()
+        for entry in self._entries.values():
+            if entry.timer is not None:
+                entry.timer.cancel()
+        self._entries.clear()
         self._kernel.after(self._kernel.about(self._latencies.failover), self.lead)
 
     def api_changed(self) -> None:
         """The API server answers again: its watches are opened anew."""
         if self.leading and self._api.up:
-            self.sight.open()
-            for name in self.sight.jobs:
+            self.cache.start()
+            for name in self.cache.jobs:
                 self.add(name, 0.0)
 
     # The queue
 
     def add(self, name: str, seconds: float) -> None:
         """Wants a job looked at within so many seconds."""
-        if not self.leading or name not in self.sight.jobs:
+        if not self.leading or name not in self.cache.jobs:
             return
-        desk = self._desks.setdefault(name, Desk())
+        entry = self._entries.setdefault(name, QueueEntry())
         due = self._kernel.now + seconds
         if seconds:
-            due = max(due, desk.not_before)
-        if desk.busy:
-            desk.again = True
+            due = max(due, entry.not_before)
+        if entry.busy:
+            entry.due_again = True
             return
-        if desk.timer is not None:
-            if desk.timer.at <= due:
+        if entry.timer is not None:
+            if entry.timer.at <= due:
                 return
-            desk.timer.cancel()
-        desk.timer = self._kernel.at(due, lambda: self._begin(name))
+            entry.timer.cancel()
+        entry.timer = self._kernel.at(due, lambda: self._start_reconcile(name))
 
-    def _news(self, job: str, urgent: bool) -> None:
+    def _job_changed(self, job: str, urgent: bool) -> None:
         self.add(job, 0.0 if urgent else self._latencies.debounce)
 
-    def _node_news(self, node: str, seconds: float) -> None:
-        for job in self.sight.jobs_on(node):
+    def _node_changed(self, node: str, seconds: float) -> None:
+        for job in self.cache.jobs_on(node):
             self.add(job, seconds)
 
-    def _begin(self, name: str) -> None:
-        desk = self._desks.get(name)
-        if desk is None or not self.leading:
+    def _start_reconcile(self, name: str) -> None:
+        entry = self._entries.get(name)
+        if entry is None or not self.leading:
             return
-        desk.timer = None
-        desk.busy = True
-        self._kernel.play(self._handle(name, desk))
+        entry.timer = None
+        entry.busy = True
+        self._kernel.play(self._handle(name, entry))
 
-    def _handle(self, name: str, desk: Desk) -> Effects:
+    def _handle(self, name: str, entry: QueueEntry) -> Effects:
         """One reconcile; whatever goes wrong is tried again later."""
-        life = self._life
+        term = self._term
         try:
-            wait = yield from self._reconcile(name, desk, life)
+            wait = yield from self._reconcile(name, entry, term)
         except Crashed:
             return
         except ApiError:
-            desk.failures += 1
-            wait = self._backoff(desk.failures)
-            desk.not_before = self._kernel.now + wait
+            entry.failures += 1
+            wait = self._backoff(entry.failures)
+            entry.not_before = self._kernel.now + wait
         else:
-            desk.failures, desk.not_before = 0, 0.0
-        if life != self._life:
+            entry.failures, entry.not_before = 0, 0.0
+        if term != self._term:
             return
-        desk.busy = False
-        if desk.again:
-            desk.again = False
+        entry.busy = False
+        if entry.due_again:
+            entry.due_again = False
             self.add(name, self._latencies.debounce)
         if wait is not None:
             self.add(name, max(wait, LEAST_REQUEUE))
 
-    def _hands(self, life: int) -> Hands:
-        def alive() -> None:
-            if life != self._life:
+    def _executor(self, term: int) -> PlanExecutor:
+        def check_term() -> None:
+            if term != self._term:
                 raise Crashed
 
-        def begin() -> None:
-            alive()
+        def before_effect() -> None:
+            check_term()
             if self._countdown:
                 self._countdown -= 1
                 if not self._countdown:
                     self._die()
                     raise Crashed
 
-        return Hands(
+        return PlanExecutor(
             kernel=self._kernel,
             latencies=self._latencies,
             api=self._api,
             send=self._hub.send,
-            sight=self.sight,
-            tell=self._tell,
-            before_effect=begin,
-            after_request=alive,
+            cache=self.cache,
+            notify=self._notify,
+            before_effect=before_effect,
+            after_request=check_term,
         )
 
     # One reconcile
 
     def observed(self, job: TrainingJob, refused: Mapping[str, Refusal]) -> Observed:
         """What plans are shown of a job."""
-        pods = self.sight.pods(job.metadata.name)
+        pods = self.cache.pods(job.metadata.name)
         own = tuple(pod for pod in pods if pod.owner_uid == job.metadata.uid)
         named = job.spec.engine.name if job.spec.engine else ""
         return Observed(
             job=job,
             engine=self._engines.get(named),
             known_engines=tuple(sorted(self._engines)),
-            store=stores.named(job),
+            store=stores.store_of(job),
             pods=pods,
             slots=self._hub.slots(own),
             nodes=self._hub.nodes(pods),
@@ -225,62 +225,67 @@ class OperatorModel:
             create_errors=refused,
         )
 
-    def _reconcile(self, name: str, desk: Desk, life: int) -> Generator[float, None, float | None]:
+    def _reconcile(self, name: str, entry: QueueEntry, term: int) -> Generator[float, None, float | None]:
         """Seconds until time alone makes another reconcile worth while."""
-        stored = self.sight.jobs.get(name)
+        stored = self.cache.jobs.get(name)
         if stored is None:
             self._throttle.drop(name)
             return None
-        nodes = {pod.node for pod in self.sight.pods(name) if pod.node}
+        nodes = {pod.node for pod in self.cache.pods(name) if pod.node}
         if unsettled := self._hub.monitor.unsettled(nodes):
             return unsettled
-        hands, decided = self._hands(life), self._kernel.now
-        made = self._plan(stored, desk)
-        waits = [made.requeue_after]
-        if made.status_first:
-            yield from self._store(hands, stored, made, decided)
-        for gone in made.deletions:
-            yield from hands.delete(name, gone)
-        if made.creations and (yield from self._create(hands, stored, made, desk)):
-            stored, decided = self.sight.jobs.get(name, stored), self._kernel.now
-            made = replace(self._plan(stored, desk), status_first=False)
-            waits.append(made.requeue_after)
-        if desk.refused_until > self._kernel.now:
-            waits.append(desk.refused_until - self._kernel.now)
-        if not made.status_first:
-            waits.append(self._too_early(stored, made))
+        executor, decided = self._executor(term), self._kernel.now
+        plan = self._plan(stored, entry)
+        waits = [plan.requeue_after]
+        if plan.status_first:
+            yield from self._store(executor, stored, plan, decided)
+        for deletion in plan.deletions:
+            yield from executor.delete(name, deletion)
+        if plan.creations and (yield from self._create(executor, stored, plan, entry)):
+            stored, decided = self.cache.jobs.get(name, stored), self._kernel.now
+            plan = replace(self._plan(stored, entry), status_first=False)
+            waits.append(plan.requeue_after)
+        if entry.refused_until > self._kernel.now:
+            waits.append(entry.refused_until - self._kernel.now)
+        if not plan.status_first:
+            waits.append(self._progress_delay(stored, plan))
             if waits[-1] is None:
-                yield from self._store(hands, stored, made, decided)
-        hands.command(stored.job, made)
-        if made.delete_parent:
-            yield from hands.delete_job(name)
+                yield from self._store(executor, stored, plan, decided)
+        executor.command(stored.job, plan)
+        if plan.delete_parent:
+            yield from executor.delete_job(name)
             return None
         if stored.job.status.phase is Phase.RUNNING:
             # Agents report steps all the time: their job is woken at its turn to store them.
-            turn = self._throttle.turn(name, len(self.sight.jobs), self._kernel.now)
+            turn = self._throttle.turn(name, len(self.cache.jobs), self._kernel.now)
             waits.append(turn or self._latencies.progress_write)
         return min((wait for wait in waits if wait is not None), default=None)
 
-    def _plan(self, stored: Stored, desk: Desk) -> Plan:
-        standing = desk.generation == stored.job.metadata.generation and self._kernel.now < desk.refused_until
-        observed = self.observed(stored.job, desk.refused if standing else {})
-        made = planned(observed, self._kernel.time)
+    def _plan(self, stored: Stored, entry: QueueEntry) -> Plan:
+        still_refused = (
+            entry.metadata_generation == stored.job.metadata.generation
+            and self._kernel.now < entry.refused_until
+        )
+        observed = self.observed(stored.job, entry.refused if still_refused else {})
+        plan = decide(observed, self._kernel.time)
         self.plans += 1
-        self._tell(Planned(observed, made))
-        return made
+        self._notify(PlanMade(observed, plan))
+        return plan
 
-    def _create(self, hands: Hands, stored: Stored, made: Plan, desk: Desk) -> Generator[float, None, bool]:
+    def _create(
+        self, executor: PlanExecutor, stored: Stored, plan: Plan, entry: QueueEntry
+    ) -> Generator[float, None, bool]:
         """Creates the plan's pods up to the first that is refused; whether one was."""
         refused: dict[str, Refusal] = {}
-        for body in made.manifests:
+        for body in plan.manifests:
             try:
-                yield from hands.create(stored.job.metadata.uid, body)
+                yield from executor.create(stored.job.metadata.uid, body)
             except Refused as error:
                 refused[body["metadata"]["name"]] = Refusal(str(error))
                 break
-        desk.refusals = desk.refusals + 1 if refused else 0
-        desk.generation, desk.refused = stored.job.metadata.generation, refused
-        desk.refused_until = self._kernel.now + self._backoff(desk.refusals) if refused else 0.0
+        entry.refusals = entry.refusals + 1 if refused else 0
+        entry.metadata_generation, entry.refused = stored.job.metadata.generation, refused
+        entry.refused_until = self._kernel.now + self._backoff(entry.refusals) if refused else 0.0
         return bool(refused)
 
     def _backoff(self, tries: int) -> float:
@@ -288,17 +293,17 @@ class OperatorModel:
         longest = min(BACKOFF_MIN_SECONDS * 2.0 ** (tries - 1), BACKOFF_MAX_SECONDS)
         return longest * self._kernel.rng.uniform(0.5, 1.0)
 
-    def _store(self, hands: Hands, stored: Stored, made: Plan, decided: float) -> Effects:
-        if made.status is not None and merge_patch(stored.job.status.to_dict(), made.status):
-            yield from hands.store(stored, made.status, decided)
+    def _store(self, executor: PlanExecutor, stored: Stored, plan: Plan, decided: float) -> Effects:
+        if plan.status is not None and merge_patch(stored.job.status.to_dict(), plan.status):
+            yield from executor.store(stored, plan.status, decided)
             self._throttle.record_write(stored.job.metadata.name, self._kernel.now)
 
-    def _too_early(self, stored: Stored, made: Plan) -> float | None:
+    def _progress_delay(self, stored: Stored, plan: Plan) -> float | None:
         """Return the seconds until a status that carries only progress may be written; None for now."""
-        if made.status is None:
+        if plan.status is None:
             return None
         before = stored.job.status.to_dict()
-        patch, jobs = merge_patch(before, made.status), len(self.sight.jobs)
+        patch, jobs = merge_patch(before, plan.status), len(self.cache.jobs)
         if not patch:
             return None
         return self._throttle.wait(stored.job.metadata.name, before, patch, jobs, self._kernel.now) or None

@@ -7,25 +7,25 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from convoy_controllers.simulate.cluster import Cluster
+from convoy_controllers.simulate.cluster_events import ClusterEvent, FaultInjected, FirstStep, StatusStored
 from convoy_controllers.simulate.faults import Faults
-from convoy_controllers.simulate.happenings import FirstStep, Happening, Injected, StatusStored
+from convoy_controllers.simulate.invariants import InvariantChecker
 from convoy_controllers.simulate.kernel import EPOCH
 from convoy_controllers.simulate.machines import Machine
-from convoy_controllers.simulate.promises import Promises
-from convoy_controllers.simulate.scenario import Event, Run, Scenario
+from convoy_controllers.simulate.scenario import Scenario, ScenarioEvent, ScenarioJob
 from convoy_controllers.simulate.truth import Truth
 from convoy_crds.engine import Engine
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 """How often it is looked whether all jobs have ended."""
-MOST_LINES = 10_000
+MOST_ENTRIES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TimelineEntry:
     """Something that happened."""
 
     at: float
@@ -34,7 +34,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class JobResult:
     """How a job fared."""
 
     job: TrainingJob
@@ -51,82 +51,82 @@ class History:
 
     seconds: float = 0.0
     """Of virtual time."""
-    lines: list[Line] = field(default_factory=list)
+    entries: list[TimelineEntry] = field(default_factory=list)
     dropped: int = 0
-    """Lines beyond MOST_LINES."""
-    fates: list[Fate] = field(default_factory=list)
+    """Lines beyond MOST_ENTRIES."""
+    results: list[JobResult] = field(default_factory=list)
 
 
 def replay(scenario: Scenario) -> History:
-    """Plays it to its end. promises.Broken, an AssertionError, when Convoy breaks one of its own."""
+    """Plays it to its end. InvariantViolation when Convoy breaks one of its own."""
     machines = [Machine(node.name, node.capacity) for node in scenario.nodes]
     engines = [_engine(name) for name in sorted(_engines(scenario.jobs))]
     cluster = Cluster(machines, latencies=scenario.latencies, engines=engines, seed=scenario.seed)
     history = History()
-    scribe = _Scribe(cluster, history)
+    recorder = _TimelineRecorder(cluster, history)
     truth = Truth(cluster)
-    Promises(cluster)
+    InvariantChecker(cluster)
     faults = Faults(cluster)
     cluster.operator.lead()
     for run in scenario.jobs:
         cluster.kernel.after(run.at, partial(cluster.submit, run.job, run.program))
     for event in scenario.events:
-        cluster.kernel.after(event.at, partial(scribe.deal, event, faults))
+        cluster.kernel.after(event.at, partial(recorder.inject, event, faults))
     began = cluster.kernel.now
     while cluster.kernel.now < began + scenario.until and not _over(cluster, scenario):
-        cluster.run(min(LOOK_SECONDS, began + scenario.until - cluster.kernel.now))
+        cluster.run(min(CHECK_SECONDS, began + scenario.until - cluster.kernel.now))
     history.seconds = cluster.kernel.now - began
-    for job in scribe.jobs.values():
+    for job in recorder.jobs.values():
         ledger = totals(job.status.goodput, cluster.kernel.time)
-        history.fates.append(Fate(job, ledger, truth.seconds(job.metadata.uid)))
+        history.results.append(JobResult(job, ledger, truth.seconds(job.metadata.uid)))
     return history
 
 
-def table(fate: Fate) -> list[tuple[str, float, float]]:
+def seconds_by_cause(result: JobResult) -> list[tuple[str, float, float]]:
     """(cause, seconds by the ledger, seconds in truth) of the causes that took any."""
-    causes = [cause.value for cause in Cause if fate.ledger.get(cause) or fate.truth.get(cause)]
-    return [(cause, fate.ledger.get(cause, 0.0), fate.truth.get(cause, 0.0)) for cause in causes]
+    causes = [cause.value for cause in Cause if result.ledger.get(cause) or result.truth.get(cause)]
+    return [(cause, result.ledger.get(cause, 0.0), result.truth.get(cause, 0.0)) for cause in causes]
 
 
-class _Scribe:
+class _TimelineRecorder:
     """Writes down what a person would want to read."""
 
     def __init__(self, cluster: Cluster, history: History) -> None:
         self._cluster = cluster
         self._history = history
-        self._dealt = 0
+        self._injected = 0
         self.jobs: dict[str, TrainingJob] = {}
         """By name, as they last were, also those that are gone."""
-        cluster.listeners.append(self._happened)
+        cluster.listeners.append(self._on_event)
 
-    def _happened(self, happening: Happening) -> None:
-        match happening:
-            case Injected(what):
-                self._dealt += 1
-                self._write(f"! {what}")
+    def _on_event(self, event: ClusterEvent) -> None:
+        match event:
+            case FaultInjected(description):
+                self._injected += 1
+                self._add(f"! {description}")
             case FirstStep(gang):
-                self._write(f"{gang.job}: incarnation {gang.incarnation} steps")
+                self._add(f"{gang.job}: incarnation {gang.incarnation} steps")
             case StatusStored(before, after):
                 self.jobs[after.metadata.name] = after
                 old, new = before.status, after.status
                 if (old.phase, old.reason, old.incarnation) != (new.phase, new.reason, new.incarnation):
-                    self._write(f"{after.metadata.name}: {new.phase} {new.reason}: {new.message}")
+                    self._add(f"{after.metadata.name}: {new.phase} {new.reason}: {new.message}")
             case _:
                 pass
 
-    def deal(self, event: Event, faults: Faults) -> None:
+    def inject(self, event: ScenarioEvent, faults: Faults) -> None:
         """Does what an event says, and writes down that it met with nothing."""
-        before = self._dealt
-        event.happen(faults)
-        if self._dealt == before:
-            self._write(f"! {event.do}: there is nothing to do it to")
+        before = self._injected
+        event.inject(faults)
+        if self._injected == before:
+            self._add(f"! {event.do}: there is nothing to do it to")
 
-    def _write(self, what: str) -> None:
-        if len(self._history.lines) >= MOST_LINES:
+    def _add(self, what: str) -> None:
+        if len(self._history.entries) >= MOST_ENTRIES:
             self._history.dropped += 1
             return
         at = self._cluster.kernel.now - EPOCH.timestamp()
-        self._history.lines.append(Line(round(at, 3), what))
+        self._history.entries.append(TimelineEntry(round(at, 3), what))
 
 
 def _over(cluster: Cluster, scenario: Scenario) -> bool:
@@ -137,7 +137,7 @@ def _over(cluster: Cluster, scenario: Scenario) -> bool:
     return all(stored.job.status.phase in TERMINAL for stored in cluster.api.jobs.values())
 
 
-def _engines(runs: Iterable[Run]) -> set[str]:
+def _engines(runs: Iterable[ScenarioJob]) -> set[str]:
     return {run.job.spec.engine.name for run in runs if run.job.spec.engine is not None}
 
 

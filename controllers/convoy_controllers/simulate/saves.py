@@ -11,7 +11,7 @@ from convoy_controllers.views import CommitView
 
 
 @dataclass(slots=True)
-class Generation:
+class SavedGeneration:
     """One that was committed."""
 
     step: int
@@ -19,11 +19,11 @@ class Generation:
     """By pod that saved, the machines that have its share in memory."""
 
 
-class Saves:
+class SavedCheckpoints:
     """Of one job: the newest generation in memory, and the step of the newest in its store."""
 
     def __init__(self) -> None:
-        self._memory: Generation | None = None
+        self._memory: SavedGeneration | None = None
         self._stored = 0
         self._stored_at = -math.inf
 
@@ -32,7 +32,7 @@ class Saves:
     ) -> dict[str, CommitView]:
         """Keeps what the pods of these assignments have saved. What agents know then, by tier."""
         memories = [(plan.node, plan.memory) for plan in plans if plan.memory is not None]
-        self._memory = Generation(step, [{node, *memory.hosts} for node, memory in memories])
+        self._memory = SavedGeneration(step, [{node, *memory.hosts} for node, memory in memories])
         tiers = {"local"}
         if memories and all(memory.copies for _, memory in memories):
             tiers.add("peer")
@@ -47,18 +47,18 @@ class Saves:
         for holders in self._memory.shards if self._memory else ():
             holders.discard(machine)
 
-    def go_on(self, reached: Callable[[str], bool]) -> int:
+    def restore(self, reachable: Callable[[str], bool]) -> int:
         """As `newest`, for a run that goes on from there: what it has not found is no state any more."""
-        found = self.newest(reached)
+        found = self.newest(reachable)
         if self._memory is not None and self._memory.step != found:
             self._memory = None
         return found
 
-    def newest(self, reached: Callable[[str], bool]) -> int:
-        """The step that a restore finds in the memory of the machines that are reached, or in the store; 0
+    def newest(self, reachable: Callable[[str], bool]) -> int:
+        """The step that a restore finds in the memory of the machines that are reachable, or in the store; 0
         when nothing is whole.
         """
         found = self._memory
-        if found is not None and all(any(map(reached, holders)) for holders in found.shards):
+        if found is not None and all(any(map(reachable, holders)) for holders in found.shards):
             return found.step
         return self._stored

@@ -30,7 +30,7 @@ class MachineSpec(Model):
     """Pods of jobs that fit."""
 
 
-class Run(Model):
+class ScenarioJob(Model):
     """A job of the scenario."""
 
     job: TrainingJob
@@ -68,14 +68,14 @@ Action = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _ActionSpec:
     """How an action is done, and which of an event's fields it is about."""
 
-    do: Callable[[Faults, Event], None]
+    do: Callable[[Faults, ScenarioEvent], None]
     needs: frozenset[str]
 
 
-class Event(Model):
+class ScenarioEvent(Model):
     """Something that is done to the cluster."""
 
     at: Seconds
@@ -92,46 +92,46 @@ class Event(Model):
     """With which `endRank` ends it."""
 
     @model_validator(mode="after")
-    def _is_about_something(self) -> Self:
-        needs = WAYS[self.do].needs
+    def _has_the_fields_of_its_action(self) -> Self:
+        needs = ACTIONS[self.do].needs
         given = {name for name in ("node", "job", "rank", "pod") if getattr(self, name) is not None}
         if given != needs:
             wanted = " and ".join(sorted(needs)) or "neither node, job, rank nor pod"
             raise ValueError(f"{self.do} takes {wanted}")
         return self
 
-    def happen(self, faults: Faults) -> None:
+    def inject(self, faults: Faults) -> None:
         """Does it."""
-        WAYS[self.do].do(faults, self)
+        ACTIONS[self.do].do(faults, self)
 
 
-def _way(do: Callable[[Faults, Any], None], *needs: str) -> _Way:
-    return _Way(do, frozenset(needs))
+def _action(do: Callable[[Faults, Any], None], *needs: str) -> _ActionSpec:
+    return _ActionSpec(do, frozenset(needs))
 
 
-WAYS: Mapping[str, _Way] = {
-    "killRank": _way(lambda f, e: f.kill_rank(e.job, e.rank), "job", "rank"),
-    "endRank": _way(lambda f, e: f.end_rank(e.job, e.rank, e.code), "job", "rank"),
-    "hangRank": _way(lambda f, e: f.hang_rank(e.job, e.rank), "job", "rank"),
-    "deletePod": _way(lambda f, e: f.delete_pod(e.pod), "pod"),
-    "outOfMemory": _way(lambda f, e: f.kill_container(e.pod), "pod"),
-    "killNode": _way(lambda f, e: f.kill_node(e.node), "node"),
-    "returnNode": _way(lambda f, e: f.return_node(e.node), "node"),
-    "cutNode": _way(lambda f, e: f.cut_node(e.node), "node"),
-    "cutFromControlPlane": _way(lambda f, e: f.cut_node(e.node, control_only=True), "node"),
-    "healNode": _way(lambda f, e: f.heal_node(e.node), "node"),
-    "cordonNode": _way(lambda f, e: f.cordon_node(e.node), "node"),
-    "uncordonNode": _way(lambda f, e: f.uncordon_node(e.node), "node"),
-    "drainNode": _way(lambda f, e: f.drain_node(e.node), "node"),
-    "deleteNode": _way(lambda f, e: f.delete_node(e.node), "node"),
-    "crashAgent": _way(lambda f, e: f.stop_agent(e.node), "node"),
-    "upgradeAgent": _way(lambda f, e: f.stop_agent(e.node, farewell=True), "node"),
-    "startAgent": _way(lambda f, e: f.start_agent(e.node), "node"),
-    "crashOperator": _way(lambda f, e: f.crash_operator()),
-    "stopApiServer": _way(lambda f, e: f.stop_api()),
-    "startApiServer": _way(lambda f, e: f.start_api()),
-    "suspend": _way(lambda f, e: f.edit(e.job, suspend=True), "job"),
-    "resume": _way(lambda f, e: f.edit(e.job, suspend=False), "job"),
+ACTIONS: Mapping[str, _ActionSpec] = {
+    "killRank": _action(lambda f, e: f.kill_rank(e.job, e.rank), "job", "rank"),
+    "endRank": _action(lambda f, e: f.end_rank(e.job, e.rank, e.code), "job", "rank"),
+    "hangRank": _action(lambda f, e: f.hang_rank(e.job, e.rank), "job", "rank"),
+    "deletePod": _action(lambda f, e: f.delete_pod(e.pod), "pod"),
+    "outOfMemory": _action(lambda f, e: f.kill_container(e.pod), "pod"),
+    "killNode": _action(lambda f, e: f.kill_node(e.node), "node"),
+    "returnNode": _action(lambda f, e: f.return_node(e.node), "node"),
+    "cutNode": _action(lambda f, e: f.cut_node(e.node), "node"),
+    "cutFromControlPlane": _action(lambda f, e: f.cut_node(e.node, control_only=True), "node"),
+    "healNode": _action(lambda f, e: f.heal_node(e.node), "node"),
+    "cordonNode": _action(lambda f, e: f.cordon_node(e.node), "node"),
+    "uncordonNode": _action(lambda f, e: f.uncordon_node(e.node), "node"),
+    "drainNode": _action(lambda f, e: f.drain_node(e.node), "node"),
+    "deleteNode": _action(lambda f, e: f.delete_node(e.node), "node"),
+    "crashAgent": _action(lambda f, e: f.stop_agent(e.node), "node"),
+    "upgradeAgent": _action(lambda f, e: f.stop_agent(e.node, farewell=True), "node"),
+    "startAgent": _action(lambda f, e: f.start_agent(e.node), "node"),
+    "crashOperator": _action(lambda f, e: f.crash_operator()),
+    "stopApiServer": _action(lambda f, e: f.stop_api()),
+    "startApiServer": _action(lambda f, e: f.start_api()),
+    "suspend": _action(lambda f, e: f.edit(e.job, suspend=True), "job"),
+    "resume": _action(lambda f, e: f.edit(e.job, suspend=False), "job"),
 }
 
 
@@ -141,14 +141,14 @@ class Scenario(Model):
     seed: int = 0
     """Of everything that chance decides."""
     nodes: Annotated[list[MachineSpec], Field(min_length=1, max_length=2048)]
-    jobs: Annotated[list[Run], Field(min_length=1, max_length=2048)]
-    events: list[Event] = Field(default_factory=list)
+    jobs: Annotated[list[ScenarioJob], Field(min_length=1, max_length=2048)]
+    events: list[ScenarioEvent] = Field(default_factory=list)
     latencies: Latencies = Field(default_factory=Latencies)
     until: Annotated[float, Field(gt=0, le=LONGEST_SECONDS)] = 3600.0
     """Virtual seconds after which it ends, unless all jobs have ended before."""
 
     @model_validator(mode="after")
-    def _hangs_together(self) -> Self:
+    def _names_exist(self) -> Self:
         nodes = _unique("nodes", [node.name for node in self.nodes])
         jobs = _unique("jobs", [run.job.metadata.name for run in self.jobs])
         pods = {slot.pod for run in self.jobs for slot in slots(run.job)}

@@ -19,55 +19,59 @@ class Scheduler:
         self._kernel = kernel
         self._latencies = latencies
         self._api = api
-        self._asked = False
+        self._scheduled = False
         self.open = True
         """False leaves every pod without a place, as a cluster without room does."""
         api.listeners.append(self._changed)
 
     def _changed(self, kind: str, name: str) -> None:
         if kind != "jobs":
-            self.ask()
+            self.request_run()
 
-    def ask(self) -> None:
+    def request_run(self) -> None:
         """Looks again, soon."""
-        if not self._asked:
-            self._asked = True
-            self._kernel.after(self._kernel.about(self._latencies.schedule), self._look)
+        if not self._scheduled:
+            self._scheduled = True
+            self._kernel.after(self._kernel.about(self._latencies.schedule), self._schedule)
 
-    def _look(self) -> None:
-        self._asked = False
+    def _schedule(self) -> None:
+        self._scheduled = False
         if not self._api.up:
             return
-        waiting = [pod for pod in self._api.pods.values() if _waits(pod.node, pod.phase, pod.deleting)]
+        waiting = [pod for pod in self._api.pods.values() if _unscheduled(pod.node, pod.phase, pod.deleting)]
         used = Counter(pod.node for pod in self._api.pods.values() if pod.phase not in ENDED_PHASES)
         for pod in waiting:
             avoid = _avoided(self._api.specs.get(pod.uid, {}))
             node = self._choose(used, avoid) if self.open else None
             if node is None:
-                self._api.set_pod(pod.name, pod.uid, unschedulable=self._why(used))
+                self._api.set_pod(pod.name, pod.uid, unschedulable=self._unschedulable_message(used))
             else:
                 used[node] += 1
                 self._api.set_pod(pod.name, pod.uid, node=node, unschedulable="")
 
     def _choose(self, used: Counter[str | None], avoid: frozenset[str]) -> str | None:
-        fit = [node for node in self._api.nodes.values() if _takes(node) and used[node.name] < node.capacity]
+        fit = [
+            node
+            for node in self._api.nodes.values()
+            if _schedulable(node) and used[node.name] < node.capacity
+        ]
         best = min(fit, key=lambda node: (node.name in avoid, used[node.name], node.name), default=None)
         return best.name if best else None
 
-    def _why(self, used: Counter[str | None]) -> str:
+    def _unschedulable_message(self, used: Counter[str | None]) -> str:
         nodes = self._api.nodes.values()
-        closed = sum(not _takes(node) for node in nodes)
+        closed = sum(not _schedulable(node) for node in nodes)
         words = [f"{closed} node(s) did not match"] if closed else []
         if len(nodes) > closed:
             words.append(f"{len(nodes) - closed} Insufficient cpu")
         return f"0/{len(nodes)} nodes are available: {', '.join(words) or 'there are none'}."
 
 
-def _waits(node: str | None, phase: str, deleting: bool) -> bool:
+def _unscheduled(node: str | None, phase: str, deleting: bool) -> bool:
     return node is None and phase == "Pending" and not deleting
 
 
-def _takes(node: Node) -> bool:
+def _schedulable(node: Node) -> bool:
     """Whether it takes workers at all: the label is in every worker's node selector."""
     return node.ready and not node.cordoned and node.agent_ready
 

@@ -6,7 +6,7 @@ from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.trainingjob import TrainingJob
 
 
-def named(job: TrainingJob) -> CheckpointStore | None:
+def store_of(job: TrainingJob) -> CheckpointStore | None:
     """The store that a job names; None when it names none."""
     name = job.spec.checkpoint.tiers.store
     if name is None:

@@ -1,4 +1,4 @@
-"""What the ranks of a job do together: form a process group, step, save, hang, and take one another down."""
+"""What the ranks of a job do connected: form a process group, step, save, hang, and take one another down."""
 
 from __future__ import annotations
 
@@ -6,19 +6,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from convoy_controllers.commands import Assign
+from convoy_controllers.simulate.cluster_events import (
+    CheckpointCommitted,
+    FirstStep,
+    Notify,
+    TrainingPaused,
+    TrainingResumed,
+    TrainingStopped,
+)
 from convoy_controllers.simulate.gang import Gang
-from convoy_controllers.simulate.happenings import Committed, FirstStep, Paused, Stopped, Tell, WentOn
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.program import Program
-from convoy_controllers.simulate.saves import Saves
+from convoy_controllers.simulate.saves import SavedCheckpoints
 from convoy_controllers.simulate.workers import LIVE, Worker, Workers
 from convoy_controllers.views import RankView
 
 ABORT_SECONDS = 0.5
 """How much later than its limit a launcher's watchdog strikes."""
 FIRST_STEP_FACTOR = 3.0
-"""How many times hangSeconds the first step may take (convoy_workloads.runtime.beat)."""
+"""How many times hangSeconds the first step may take (convoy_workloads.runtime.heartbeat)."""
 SIGABRT = 6
 
 
@@ -29,7 +36,7 @@ class Job:
     program: Program | None = None
     save_every: float = 0.0
     """Seconds between two checkpoints that its pods begin with; 0: none are kept."""
-    saves: Saves = field(default_factory=Saves)
+    saves: SavedCheckpoints = field(default_factory=SavedCheckpoints)
 
 
 class GangTraining:
@@ -41,13 +48,13 @@ class GangTraining:
         workers: Workers,
         jobs: Mapping[str, Job],
         reaches: Callable[[str, str], bool],
-        tell: Tell,
+        notify: Notify,
     ) -> None:
         self._kernel = kernel
         self._workers = workers
         self._jobs = jobs
         self._reaches = reaches
-        self._tell = tell
+        self._notify = notify
         self.gangs: dict[tuple[str, int], Gang] = {}
 
     # What launchers do
@@ -69,16 +76,16 @@ class GangTraining:
         worker.gang = gang
         gang.joined[worker.uid] = assign.processes
         if gang.whole:
-            gang.world = frozenset(gang.joined)
-            pause = program.join_seconds + (program.restore_seconds if self._newest(gang) else 0.0)
-            self._later(gang, self._kernel.about(pause), self._begin)
+            gang.members = frozenset(gang.joined)
+            pause = program.join_seconds + (program.restore_seconds if self._restorable_step(gang) else 0.0)
+            self._later(gang, self._kernel.about(pause), self._start_stepping)
 
-    def leave(self, worker: Worker, *, echo: bool) -> None:
+    def leave(self, worker: Worker, *, resets_peers: bool) -> None:
         """Ranks of a pod are gone."""
         gang = worker.gang
         if gang is None:
             return
-        self._break(gang)
+        self._stop_for_good(gang)
         slot = self._workers.slots.get(worker.uid)
         if slot is not None:
             # What they had done is known also once they are in the gang no more.
@@ -86,12 +93,12 @@ class GangTraining:
             self._workers.slots[worker.uid] = replace(slot, ranks=ranks)
         worker.gang = None
         gang.joined.pop(worker.uid, None)
-        if echo:
+        if resets_peers:
             self._kernel.after(
-                self._kernel.about(gang.program.echo_seconds), lambda: self._echo(gang, worker.node)
+                self._kernel.about(gang.program.echo_seconds), lambda: self._end_peers(gang, worker.node)
             )
         elif gang.program.peer_timeout_seconds:
-            self._kernel.after(gang.program.peer_timeout_seconds, lambda: self._echo(gang, None))
+            self._kernel.after(gang.program.peer_timeout_seconds, lambda: self._end_peers(gang, None))
 
     def progress(self, worker: Worker, ranks: tuple[RankView, ...], moment: float) -> tuple[RankView, ...]:
         """The ranks that live, with their steps as of a moment."""
@@ -107,9 +114,9 @@ class GangTraining:
                 step=step,
                 time=at,
                 first_step=gang.first_step,
-                checkpoint_seconds=round(gang.held, 3),
-                save_seconds=gang.program.save_seconds if gang.held else 0.0,
-                copy_seconds=gang.program.commit_seconds if gang.held else 0.0,
+                checkpoint_seconds=round(gang.paused_seconds, 3),
+                save_seconds=gang.program.save_seconds if gang.paused_seconds else 0.0,
+                copy_seconds=gang.program.commit_seconds if gang.paused_seconds else 0.0,
                 total_steps=gang.program.total_steps,
             )
             if rank.state == "RUNNING"
@@ -118,7 +125,7 @@ class GangTraining:
         )
 
     def interval_changed(self, worker: Worker) -> None:
-        """The ranks of a pod are told of another time between two saves."""
+        """The ranks of a pod are memory of another time between two saves."""
         gang = worker.gang
         if gang is not None and gang.stepping and gang.first_step:
             self._next(gang)
@@ -126,12 +133,12 @@ class GangTraining:
     # What goes wrong
 
     def hang(self, uid: str) -> None:
-        """A rank of a pod stands still, and with it all others; the watchdogs of all strike."""
+        """A rank of a pod stands still, and with it all others; the watchdogs of all abort."""
         worker = self._workers.by_uid.get(uid)
         if worker is not None and worker.gang is not None and not worker.gang.broken:
             gang = worker.gang
-            self._break(gang, hung=True)
-            self._watch(gang)
+            self._stop_for_good(gang, hung=True)
+            self._start_watchdogs(gang)
 
     def machine_changed(self, machine: Machine) -> None:
         """What is in the memory of a machine without power is gone."""
@@ -141,44 +148,44 @@ class GangTraining:
         self.network_changed()
 
     def network_changed(self) -> None:
-        """Gangs that are torn apart stall; those that are together again go on."""
+        """Gangs that are torn apart stall; those that are connected again go on."""
         for gang in list(self.gangs.values()):
             if gang.broken or gang.saving or not gang.whole:
                 continue
-            together = self._together(gang)
-            if gang.stepping and not together:
+            connected = self._connected(gang)
+            if gang.stepping and not connected:
                 self._stall(gang)
-            elif together and not gang.stepping:
-                self._later(gang, 1.0, self._begin if not gang.first_step else self._go_on)
+            elif connected and not gang.stepping:
+                self._later(gang, 1.0, self._start_stepping if not gang.first_step else self._resume)
 
     def _stall(self, gang: Gang) -> None:
         gang.stop(self._kernel.now)
         _cancel(gang)
-        self._tell(Stopped(gang))
-        self._watch(gang)
+        self._notify(TrainingStopped(gang))
+        self._start_watchdogs(gang)
         if gang.program.peer_timeout_seconds:
             self._kernel.after(gang.program.peer_timeout_seconds, lambda: self._give_up(gang))
 
     # The life of a gang
 
-    def _begin(self, gang: Gang) -> None:
-        if gang.broken or not self._together(gang):
+    def _start_stepping(self, gang: Gang) -> None:
+        if gang.broken or not self._connected(gang):
             return
         saves = self._jobs[gang.job_uid].saves
-        gang.go(self._kernel.now, saves.go_on(lambda node: self._reaches(self._home(gang), node)))
-        self._later(gang, gang.program.step_seconds, self._first)
+        gang.start(self._kernel.now, saves.restore(lambda node: self._reaches(self._first_node(gang), node)))
+        self._later(gang, gang.program.step_seconds, self._first_step_done)
 
-    def _first(self, gang: Gang) -> None:
+    def _first_step_done(self, gang: Gang) -> None:
         gang.first_step = self._kernel.now
         gang.saved = self._kernel.now
-        self._tell(FirstStep(gang))
-        self._changed(gang)
+        self._notify(FirstStep(gang))
+        self._report_changes(gang)
         self._next(gang)
 
-    def _go_on(self, gang: Gang) -> None:
-        if not gang.broken and not gang.stepping and self._together(gang):
-            gang.go(self._kernel.now, gang.last[0])
-            self._tell(WentOn(gang))
+    def _resume(self, gang: Gang) -> None:
+        if not gang.broken and not gang.stepping and self._connected(gang):
+            gang.start(self._kernel.now, gang.last[0])
+            self._notify(TrainingResumed(gang))
             self._next(gang)
 
     def _next(self, gang: Gang) -> None:
@@ -203,41 +210,41 @@ class GangTraining:
     def _save(self, gang: Gang) -> None:
         gang.stop(self._kernel.now)
         gang.saving = True
-        self._tell(Paused(gang))
+        self._notify(TrainingPaused(gang))
         self._later(gang, gang.program.save_seconds, self._saved)
 
     def _saved(self, gang: Gang) -> None:
         now, step = self._kernel.now, gang.last[0]
         gang.saving = False
-        gang.held += gang.program.save_seconds
-        if not self._together(gang):
+        gang.paused_seconds += gang.program.save_seconds
+        if not self._connected(gang):
             self._stall(gang)
             return
         gang.saved = now
-        gang.go(now, step)
-        self._tell(WentOn(gang))
+        gang.start(now, step)
+        self._notify(TrainingResumed(gang))
         self._kernel.after(gang.program.commit_seconds, lambda: self._commit(gang, step))
         self._next(gang)
 
     def _commit(self, gang: Gang, step: int) -> None:
         """Counts only when every agent of the gang is there and has heard of no later incarnation."""
-        slots = [self._workers.slots.get(uid) for uid in gang.world]
-        intact = not gang.broken and self._together(gang)
+        slots = [self._workers.slots.get(uid) for uid in gang.members]
+        intact = not gang.broken and self._connected(gang)
         if not intact or any(
             slot is None or max(slot.incarnation, slot.port_incarnation) > gang.incarnation for slot in slots
         ):
             return
-        plans = [plan for uid in sorted(gang.world) if (plan := self._workers.by_uid[uid].plan) is not None]
+        plans = [plan for uid in sorted(gang.members) if (plan := self._workers.by_uid[uid].plan) is not None]
         marks = self._jobs[gang.job_uid].saves.commit(gang.incarnation, step, plans, self._kernel.now)
-        self._tell(Committed(gang, step))
-        for uid in gang.world:
+        self._notify(CheckpointCommitted(gang, step))
+        for uid in gang.members:
             slot = self._workers.slots[uid]
             self._workers.slots[uid] = replace(slot, committed={**slot.committed, **marks})
-        self._changed(gang)
+        self._report_changes(gang)
 
     def _complete(self, gang: Gang) -> None:
         gang.stop(self._kernel.now)
-        self._tell(Stopped(gang))
+        self._notify(TrainingStopped(gang))
         for uid in sorted(gang.joined):
             worker = self._workers.by_uid[uid]
             if gang.program.endless_roles and _role(worker) in gang.program.endless_roles:
@@ -253,16 +260,16 @@ class GangTraining:
 
     # The ends of a gang
 
-    def _break(self, gang: Gang, *, hung: bool = False) -> None:
+    def _stop_for_good(self, gang: Gang, *, hung: bool = False) -> None:
         stepping = gang.stepping
         gang.stop(self._kernel.now)
         if not gang.broken:
             gang.broken = True
             _cancel(gang)
             if stepping or gang.first_step:
-                self._tell(Stopped(gang, hung))
+                self._notify(TrainingStopped(gang, hung))
 
-    def _echo(self, gang: Gang, node: str | None) -> None:
+    def _end_peers(self, gang: Gang, node: str | None) -> None:
         """The ranks that are left end, where word of the end on `node` reaches them (None: everywhere)."""
         for uid in sorted(gang.joined):
             worker = self._workers.by_uid.get(uid)
@@ -275,12 +282,12 @@ class GangTraining:
                     self._workers.end_rank(uid, rank.rank, gang.program.peer_lost_code)
 
     def _give_up(self, gang: Gang) -> None:
-        if not gang.stepping and not gang.broken and not self._together(gang):
-            self._break(gang)
-            self._echo(gang, None)
+        if not gang.stepping and not gang.broken and not self._connected(gang):
+            self._stop_for_good(gang)
+            self._end_peers(gang, None)
 
-    def _watch(self, gang: Gang) -> None:
-        """Lets the launchers' watchdogs strike, unless the gang goes on before that."""
+    def _start_watchdogs(self, gang: Gang) -> None:
+        """Lets the launchers' watchdogs abort, unless the gang goes on before that."""
         worker = next((self._workers.by_uid[uid] for uid in gang.joined if uid in self._workers.by_uid), None)
         if worker is None or worker.plan is None:
             return
@@ -288,7 +295,7 @@ class GangTraining:
         mark = gang.last
         since = mark[1] or self._kernel.now
 
-        def strike() -> None:
+        def abort() -> None:
             if gang.stepping or gang.last != mark:
                 return
             for uid in sorted(gang.joined):
@@ -297,32 +304,32 @@ class GangTraining:
                     for rank in self._workers.slots[uid].ranks:
                         self._workers.end_rank(uid, rank.rank, 128 + SIGABRT, signal=SIGABRT, hung=True)
 
-        self._kernel.at(since + seconds + ABORT_SECONDS, strike)
+        self._kernel.at(since + seconds + ABORT_SECONDS, abort)
 
     # Help
 
     def _interval(self, gang: Gang) -> float:
         """Seconds between two saves: what slot 0's agent knows of, or else what the pods began with."""
         plans = [self._workers.by_uid[uid].plan for uid in gang.joined if uid in self._workers.by_uid]
-        told = next((plan.memory for plan in plans if plan and plan.slot == 0), None)
-        return (told.interval_seconds if told else 0) or self._jobs[gang.job_uid].save_every
+        memory = next((plan.memory for plan in plans if plan and plan.slot == 0), None)
+        return (memory.interval_seconds if memory else 0) or self._jobs[gang.job_uid].save_every
 
-    def _newest(self, gang: Gang) -> int:
+    def _restorable_step(self, gang: Gang) -> int:
         """The step that its ranks go on from; 0 without any."""
-        return self._jobs[gang.job_uid].saves.newest(lambda node: self._reaches(self._home(gang), node))
+        return self._jobs[gang.job_uid].saves.newest(lambda node: self._reaches(self._first_node(gang), node))
 
-    def _home(self, gang: Gang) -> str:
+    def _first_node(self, gang: Gang) -> str:
         """The machine of one of its workers."""
-        return next(worker.node for uid in sorted(gang.world) if (worker := self._workers.by_uid.get(uid)))
+        return next(worker.node for uid in sorted(gang.members) if (worker := self._workers.by_uid.get(uid)))
 
-    def _together(self, gang: Gang) -> bool:
-        workers = [self._workers.by_uid.get(uid) for uid in gang.world]
+    def _connected(self, gang: Gang) -> bool:
+        workers = [self._workers.by_uid.get(uid) for uid in gang.members]
         if any(worker is None or not worker.live for worker in workers):
             return False
         nodes = sorted({worker.node for worker in workers if worker is not None})
         return all(self._reaches(nodes[0], node) for node in nodes[1:])
 
-    def _changed(self, gang: Gang) -> None:
+    def _report_changes(self, gang: Gang) -> None:
         for uid in sorted(gang.joined):
             self._workers.changed(uid)
 

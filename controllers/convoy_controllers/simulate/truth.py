@@ -11,15 +11,15 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from convoy_controllers.simulate.cluster import Cluster
-from convoy_controllers.simulate.gang import Gang
-from convoy_controllers.simulate.happenings import (
+from convoy_controllers.simulate.cluster_events import (
+    ClusterEvent,
     FirstStep,
-    Happening,
-    Paused,
     StatusStored,
-    Stopped,
-    WentOn,
+    TrainingPaused,
+    TrainingResumed,
+    TrainingStopped,
 )
+from convoy_controllers.simulate.gang import Gang
 from convoy_controllers.simulate.machines import Machine
 from convoy_crds.goodput import Cause
 from convoy_crds.layout import slots
@@ -55,7 +55,7 @@ class Truth:
         self._accounts: dict[str, _Account] = {}
         self._lost: dict[str, float] = {}
         """By machine that is gone or cut off, since when."""
-        cluster.listeners.append(self._happened)
+        cluster.listeners.append(self._on_event)
         cluster.api.listeners.append(self._told)
         cluster.machines.changed.append(self._reach_changed)
 
@@ -84,20 +84,20 @@ class Truth:
         else:
             self._lost.setdefault(machine.name, self._cluster.kernel.now)
 
-    def _happened(self, happening: Happening) -> None:
-        match happening:
+    def _on_event(self, event: ClusterEvent) -> None:
+        match event:
             case StatusStored(before, after, decided):
                 self._decided(before.status, after, decided)
-            case FirstStep(gang) | WentOn(gang):
+            case FirstStep(gang) | TrainingResumed(gang):
                 account = self._accounts[gang.job_uid]
                 stored = self._cluster.api.jobs.get(gang.job)
                 newest = stored is not None and gang.incarnation == stored.job.status.incarnation
                 if newest and account.mode not in (Cause.SUSPENDED, ""):
                     self._turn(account, STEPPING)
                     account.gang = gang
-            case Paused(gang):
+            case TrainingPaused(gang):
                 self._gang_turns(gang, Cause.CHECKPOINT)
-            case Stopped(gang, hung):
+            case TrainingStopped(gang, hung):
                 self._gang_turns(gang, Cause.DETECT, gang.last[1] if hung else None)
                 account = self._accounts[gang.job_uid]
                 if account.gang is gang:

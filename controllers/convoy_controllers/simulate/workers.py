@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from convoy_controllers.commands import Assign, JobCommand, PickPort, Shutdown
+from convoy_controllers.simulate.cluster_events import Notify, RanksStarted
 from convoy_controllers.simulate.gang import Gang
-from convoy_controllers.simulate.happenings import RanksStarted, Tell
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.trainingjob.faults import PREEMPTED
@@ -41,7 +41,7 @@ class Worker:
     ending: bool = False
     """The launcher was told to end and takes no assignment any more."""
     shutdown: Shutdown | None = None
-    """What the agent has still to tell its launcher."""
+    """What the agent has still to notify its launcher."""
     exit_code: int | None = None
     """Of the container, once it ended."""
     reason: str = ""
@@ -52,15 +52,15 @@ class Worker:
         return self.exit_code is None
 
 
-class Training(Protocol):
+class RankTraining(Protocol):
     """What ranks of several pods do together."""
 
     def join(self, worker: Worker, assign: Assign) -> None:
         """The ranks of a pod run."""
         ...
 
-    def leave(self, worker: Worker, *, echo: bool) -> None:
-        """Ranks of a pod are gone; with `echo` their peers' connections are reset."""
+    def leave(self, worker: Worker, *, resets_peers: bool) -> None:
+        """Ranks of a pod are gone; with `resets_peers` their peers' connections are reset."""
         ...
 
     def progress(self, worker: Worker, ranks: tuple[RankView, ...], moment: float) -> tuple[RankView, ...]:
@@ -75,11 +75,11 @@ class Training(Protocol):
 class Workers:
     """All containers of the cluster."""
 
-    def __init__(self, kernel: Kernel, latencies: Latencies, tell: Tell) -> None:
+    def __init__(self, kernel: Kernel, latencies: Latencies, notify: Notify) -> None:
         self._kernel = kernel
         self._latencies = latencies
-        self._tell = tell
-        self.training: Training
+        self._notify = notify
+        self.training: RankTraining
         self.slots: dict[str, SlotView] = {}
         self.by_uid: dict[str, Worker] = {}
         self.changed: Callable[[str], None] = lambda uid: None
@@ -101,7 +101,7 @@ class Workers:
         if worker is not None and worker.live and uid in self.slots:
             self._set(uid, launcher_connected=True)
             if worker.shutdown is not None:
-                self.obey(worker.shutdown)
+                self.handle_command(worker.shutdown)
 
     def terminate(self, uid: str) -> None:
         """SIGTERM: the ranks may save their state, then the launcher goes."""
@@ -109,7 +109,7 @@ class Workers:
         if worker is None or not worker.live or worker.ending:
             return
         worker.ending = True
-        self._kernel.after(min(self._term(), worker.grace), lambda: self._leave(worker, None))
+        self._kernel.after(min(self._term(), worker.grace), lambda: self._end_container(worker, None))
 
     def kill(self, uid: str, code: int = 128 + SIGKILL, reason: str = "Error") -> None:
         """The container is gone at once; nobody is told but those that were connected."""
@@ -121,10 +121,10 @@ class Workers:
         """Everything on a node is gone, and no connection is reset."""
         for worker in [worker for worker in self.by_uid.values() if worker.node == node]:
             worker.exit_code = 128 + SIGKILL
-            self.training.leave(worker, echo=False)
-            self.forget(worker.uid)
+            self.training.leave(worker, resets_peers=False)
+            self.remove(worker.uid)
 
-    def forget(self, uid: str) -> None:
+    def remove(self, uid: str) -> None:
         """The pod has left its node."""
         self.by_uid.pop(uid, None)
         self.slots.pop(uid, None)
@@ -143,7 +143,7 @@ class Workers:
 
     # Commands
 
-    def obey(self, command: JobCommand) -> None:
+    def handle_command(self, command: JobCommand) -> None:
         """What a launcher does that is connected to its agent."""
         slot = self.slots.get(command.pod_uid)
         worker = self.by_uid.get(command.pod_uid)
@@ -158,15 +158,15 @@ class Workers:
                 port = FIRST_PORT + command.incarnation
                 self._set(slot.pod_uid, port_incarnation=command.incarnation, master_port=port)
             case Assign() if command.incarnation > slot.incarnation:
-                self._assign(self._known(command, worker), command)
+                self._assign(self._worker_of(command, worker), command)
             case Assign() if worker is not None and command.incarnation == slot.incarnation:
-                self._take_interval(worker, command)
+                self._set_interval(worker, command)
             case Shutdown() if worker is not None:
                 self._shut_down(worker, command)
             case _:
                 pass
 
-    def _known(self, command: Assign, worker: Worker | None) -> Worker:
+    def _worker_of(self, command: Assign, worker: Worker | None) -> Worker:
         """The worker of a pod; of one that tests have made up as well."""
         if worker is None:
             job = command.job.rpartition("/")[2]
@@ -179,7 +179,7 @@ class Workers:
     def _assign(self, worker: Worker, command: Assign) -> None:
         if worker.ending:
             return
-        self.training.leave(worker, echo=True)
+        self.training.leave(worker, resets_peers=True)
         worker.plan = command
         numbers = range(command.rank_offset, command.rank_offset + command.processes)
         ranks = tuple(RankView(number, "STARTING") for number in numbers)
@@ -187,21 +187,21 @@ class Workers:
         self._set(worker.uid, incarnation=command.incarnation, ranks=ranks, interval_seconds=every)
         if self._latencies.rank_start:
             pause = self._kernel.about(self._latencies.rank_start)
-            self._kernel.after(pause, lambda: self._begin(worker, command))
+            self._kernel.after(pause, lambda: self._start_ranks(worker, command))
         else:
-            self._begin(worker, command)
+            self._start_ranks(worker, command)
 
-    def _take_interval(self, worker: Worker, command: Assign) -> None:
+    def _set_interval(self, worker: Worker, command: Assign) -> None:
         if (every := _interval(command)) != self.slots[worker.uid].interval_seconds and not worker.ending:
             worker.plan = command
             self._set(worker.uid, interval_seconds=every)
             self.training.interval_changed(worker)
 
-    def _begin(self, worker: Worker, command: Assign) -> None:
+    def _start_ranks(self, worker: Worker, command: Assign) -> None:
         slot = self.slots.get(worker.uid)
         if slot is None or not worker.live or worker.ending or slot.incarnation != command.incarnation:
             return
-        self._tell(RanksStarted(worker.job, worker.job_uid, worker.pod, worker.uid, command.incarnation))
+        self._notify(RanksStarted(worker.job, worker.job_uid, worker.pod, worker.uid, command.incarnation))
         now = self._kernel.now
         ranks = tuple(
             replace(rank, state="RUNNING", started=now, time=now) if rank.state == "STARTING" else rank
@@ -213,7 +213,7 @@ class Workers:
     def _shut_down(self, worker: Worker, command: Shutdown) -> None:
         worker.ending = True
         pause = 0.0 if command.immediate else self._term()
-        self._kernel.after(pause, lambda: self._leave(worker, command.exit_code))
+        self._kernel.after(pause, lambda: self._end_container(worker, command.exit_code))
 
     def _term(self) -> float:
         return self._kernel.about(self._latencies.term)
@@ -228,7 +228,7 @@ class Workers:
         if not any(rank.rank == number and rank.state in LIVE for rank in self.slots[uid].ranks):
             return
         if code or signal:
-            self.training.leave(worker, echo=True)
+            self.training.leave(worker, resets_peers=True)
         now = self._kernel.now
         known = self.training.progress(worker, self.slots[uid].ranks, now)
         ranks = tuple(
@@ -239,7 +239,7 @@ class Workers:
         )
         self._set(uid, ranks=ranks)
 
-    def _leave(self, worker: Worker, code: int | None) -> None:
+    def _end_container(self, worker: Worker, code: int | None) -> None:
         """The ranks end as SIGTERM ends them, and the launcher with `code`, or as the worst of them."""
         if not worker.live or worker.uid not in self.slots:
             return
@@ -256,7 +256,7 @@ class Workers:
 
     def _end(self, worker: Worker, code: int, reason: str) -> None:
         worker.exit_code, worker.reason = code, reason
-        self.training.leave(worker, echo=True)
+        self.training.leave(worker, resets_peers=True)
         if worker.uid in self.slots:
             self._set(worker.uid, launcher_connected=False)
         self.ended(worker)

@@ -11,11 +11,11 @@ from convoy_controllers.commands import JobCommand
 from convoy_controllers.plan import Plan
 from convoy_controllers.simulate.api import Node
 from convoy_controllers.simulate.cluster import Cluster
+from convoy_controllers.simulate.informer_cache import InformerCache
 from convoy_controllers.simulate.kernel import EPOCH
 from convoy_controllers.simulate.latencies import instant
 from convoy_controllers.simulate.machines import Machine
-from convoy_controllers.simulate.performing import Hands
-from convoy_controllers.simulate.sight import Sight
+from convoy_controllers.simulate.plan_executor import PlanExecutor
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan
 from convoy_controllers.trainingjob.refusal import Refusal
@@ -86,7 +86,7 @@ class ToyCluster:
         self._api, self._workers = self._cluster.api, self._cluster.workers
         for machine in machines:
             self._api.put_node(Node(machine.name, machine.capacity, agent_ready=True))
-        self._sight = Sight(self._cluster.kernel, self._cluster.latencies, self._api)
+        self._cache = InformerCache(self._cluster.kernel, self._cluster.latencies, self._api)
         self._name = job.metadata.name
         self._cluster.submit(job)
         self._last = self._api.jobs[self._name].job
@@ -185,17 +185,17 @@ class ToyCluster:
             left[0] = left[0] - 1 if left[0] is not None else None
 
         kernel, latencies = self._cluster.kernel, self._cluster.latencies
-        hands = Hands(
+        executor = PlanExecutor(
             kernel=kernel,
             latencies=latencies,
             api=self._api,
-            send=self._obey,
-            sight=self._sight,
-            tell=self._cluster.tell,
+            send=self._handle_command,
+            cache=self._cache,
+            notify=self._cluster.notify,
             before_effect=begin,
         )
         with contextlib.suppress(Crash):
-            for _ in hands.carry_out(self._api.jobs[self._name], made, kernel.now):
+            for _ in executor.execute(self._api.jobs[self._name], made, kernel.now):
                 pass
         kernel.drain()
         return made
@@ -219,9 +219,9 @@ class ToyCluster:
         self._cluster.run(seconds)
         return self
 
-    def _obey(self, command: JobCommand) -> None:
+    def _handle_command(self, command: JobCommand) -> None:
         if not self.deaf:
-            self._workers.obey(command)
+            self._workers.handle_command(command)
 
     def connect(self, pod: str) -> Self:
         """A pod's launcher meets its agent."""
@@ -291,7 +291,7 @@ class ToyCluster:
     def lose(self, pod: str) -> Self:
         """A pod vanishes, as after `kubectl delete --force`."""
         uid = self.pods[pod].uid
-        self._workers.forget(uid)
+        self._workers.remove(uid)
         self._api.remove_pod(pod, uid)
         return self
 

@@ -12,7 +12,7 @@ from convoy.cli.__main__ import app
 from convoy.cli.cluster import Failure
 from convoy.cli.simulate import load
 from convoy_controllers.simulate import replay as replaying
-from convoy_controllers.simulate.promises import Broken
+from convoy_controllers.simulate.violation import InvariantViolation
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "scenarios" / "crash-loop.yaml"
 
@@ -26,10 +26,10 @@ def test_it_tells_the_story_and_where_the_time_went() -> None:
 
 def test_json_has_all_of_it() -> None:
     result = CliRunner().invoke(app, ["simulate", str(EXAMPLE), "-o", "json", "--seed", "3"])
-    told = json.loads(result.output)
-    assert told["jobs"][0]["status"]["reason"] == "RepeatedError"
-    assert set(told["jobs"][0]["ledgerSeconds"]) >= {"productive", "recompute", "restart"}
-    assert told["lines"][0]["at"] >= 0 and told["droppedLines"] == 0
+    found = json.loads(result.output)
+    assert found["jobs"][0]["status"]["reason"] == "RepeatedError"
+    assert set(found["jobs"][0]["ledgerSeconds"]) >= {"productive", "recompute", "restart"}
+    assert found["lines"][0]["at"] >= 0 and found["droppedLines"] == 0
 
 
 def test_standard_input() -> None:
@@ -65,9 +65,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_broken_promise_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def judge(*_: object) -> None:
-        raise Broken("two processes")
+    def violate(*_: object) -> None:
+        raise InvariantViolation("two processes")
 
-    monkeypatch.setattr(replaying.Promises, "judge", judge)
+    monkeypatch.setattr(replaying.InvariantChecker, "check", violate)
     result = CliRunner().invoke(app, ["simulate", str(EXAMPLE)])
     assert result.exit_code != 0

@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from convoy_controllers.plan import Plan
 from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.faults import Faults
+from convoy_controllers.simulate.invariants import InvariantChecker
 from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.program import Program
-from convoy_controllers.simulate.promises import Promises
 from convoy_controllers.testing.builders import make_engine, make_job
 from convoy_controllers.trainingjob.plan import plan
 from convoy_crds.trainingjob import TrainingJob
@@ -64,7 +64,7 @@ class Life(RuleBasedStateMachine):
         machines = [Machine(f"node-{number}", self.shape.capacity) for number in range(NODES)]
         self.cluster = Cluster(machines, latencies=LATENCIES, engines=[make_engine()], seed=seed)
         self.faults = Faults(self.cluster)
-        Promises(self.cluster)
+        InvariantChecker(self.cluster)
         self.cluster.operator.lead()
         self.cluster.submit(self.shape.job(), self.shape.program)
         self.run(5.0)
@@ -224,7 +224,7 @@ class Life(RuleBasedStateMachine):
     def room(self, room: bool) -> None:
         self.count()
         self.cluster.scheduler.open = room
-        self.cluster.scheduler.ask()
+        self.cluster.scheduler.request_run()
 
     @rule(why=st.sampled_from(["", "", "exceeded quota"]))
     def admission(self, why: str) -> None:
@@ -280,7 +280,7 @@ class Life(RuleBasedStateMachine):
         made = self.plan()
         if made.status is not None:
             stored = self.cluster.api.jobs["job"]
-            self.cluster.operator.sight.take_job(
+            self.cluster.operator.cache.put_job(
                 self.cluster.api.store_status("job", stored.version, made.status)
             )
         return self.left() == NOTHING

@@ -2,7 +2,7 @@
 promises.
 
 Each shape gets its share of the random events; `make fuzz` plays 500,000.
-`convoy_controllers.simulate.promises` lists the promises, and `lives` what must hold once nothing more goes
+`convoy_controllers.simulate.invariants` lists the promises, and `lives` what must hold once nothing more goes
 wrong.
 """
 

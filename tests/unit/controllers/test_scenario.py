@@ -9,8 +9,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from convoy_controllers.simulate.replay import MOST_LINES, History, replay, table
-from convoy_controllers.simulate.scenario import WAYS, Scenario
+from convoy_controllers.simulate.replay import MOST_ENTRIES, History, replay, seconds_by_cause
+from convoy_controllers.simulate.scenario import ACTIONS, Scenario
 from convoy_crds.trainingjob_status import Phase
 
 FOLDER = Path(__file__).parents[3] / "examples" / "scenarios"
@@ -28,8 +28,8 @@ def play(name: str) -> History:
 
 
 def test_each_action_of_the_schema_is_one_that_can_be_done() -> None:
-    field = Scenario.model_json_schema()["$defs"]["Event"]["properties"]["do"]
-    assert set(field["enum"]) == WAYS.keys()
+    field = Scenario.model_json_schema()["$defs"]["ScenarioEvent"]["properties"]["do"]
+    assert set(field["enum"]) == ACTIONS.keys()
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_a_scenario_that_does_not_hang_together_is_refused(change: dict[str, Any
 
 def test_the_same_seed_gives_the_same_history() -> None:
     first, second = play("node-loss.yaml"), play("node-loss.yaml")
-    assert first.lines == second.lines and first.fates == second.fates
+    assert first.entries == second.entries and first.results == second.results
     other = Scenario.model_validate(yaml.safe_load((FOLDER / "node-loss.yaml").read_text()))
     other.seed = 99
-    assert replay(other).lines != first.lines
+    assert replay(other).entries != first.entries
 
 
 def test_there_are_examples() -> None:
@@ -72,36 +72,36 @@ def test_there_are_examples() -> None:
 
 def test_a_lost_node_costs_a_width_and_comes_back() -> None:
     history = play("node-loss.yaml")
-    (fate,) = history.fates
-    status = fate.job.status
+    (result,) = history.results
+    status = result.job.status
     assert status.phase is Phase.SUCCEEDED and status.restarts.counted == 1
-    said = [line.what for line in history.lines]
-    assert any("Shrunk" in line and "without train-worker-" in line for line in said)
-    assert any("Regrow" in line for line in said)
-    assert sum(status.goodput.seconds.values()) == pytest.approx(sum(fate.truth.values()), abs=0.01)
-    for cause, ledger, truth in table(fate):
+    lines = [line.what for line in history.entries]
+    assert any("Shrunk" in line and "without train-worker-" in line for line in lines)
+    assert any("Regrow" in line for line in lines)
+    assert sum(status.goodput.seconds.values()) == pytest.approx(sum(result.truth.values()), abs=0.01)
+    for cause, ledger, truth in seconds_by_cause(result):
         assert ledger == pytest.approx(truth, abs=max(0.5, 0.05 * truth)), cause
 
 
 def test_a_crash_loop_ends_at_the_third_time() -> None:
     history = play("crash-loop.yaml")
-    status = history.fates[0].job.status
+    status = history.results[0].job.status
     assert (status.phase, status.reason, status.restarts.total) == (Phase.FAILED, "RepeatedError", 2)
     assert history.seconds < 200
 
 
 def test_a_job_does_not_notice_the_control_plane() -> None:
-    status = play("control-plane.yaml").fates[0].job.status
+    status = play("control-plane.yaml").results[0].job.status
     assert (status.phase, status.restarts.total, status.incarnation) == (Phase.SUCCEEDED, 0, 1)
 
 
 def test_what_cannot_be_told_in_so_many_lines_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("convoy_controllers.simulate.replay.MOST_LINES", 3)
+    monkeypatch.setattr("convoy_controllers.simulate.replay.MOST_ENTRIES", 3)
     history = play("control-plane.yaml")
-    assert len(history.lines) == 3 < MOST_LINES and history.dropped > 0
+    assert len(history.entries) == 3 < MOST_ENTRIES and history.dropped > 0
 
 
 def test_it_ends_when_its_time_is_over() -> None:
     scenario = Scenario.model_validate(body(until=30))
     history = replay(scenario)
-    assert history.seconds == 30 and history.fates[0].job.status.phase is Phase.RUNNING
+    assert history.seconds == 30 and history.results[0].job.status.phase is Phase.RUNNING

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from convoy_controllers.simulate.cluster import Cluster
+from convoy_controllers.simulate.cluster_events import CheckpointCommitted, ClusterEvent, FirstStep
 from convoy_controllers.simulate.faults import Faults
-from convoy_controllers.simulate.happenings import Committed, FirstStep, Happening
 from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.program import Program
-from convoy_controllers.simulate.saves import Generation, Saves
+from convoy_controllers.simulate.saves import SavedCheckpoints, SavedGeneration
 from convoy_controllers.testing.builders import make_engine, make_job
 
 PEER = {"local": {}, "peer": {}}
@@ -27,14 +27,14 @@ class Course:
         self.commits: list[int] = []
         self.begins: list[int] = []
         """By incarnation that steps, the steps behind it when it began."""
-        self.cluster.listeners.append(self._happened)
+        self.cluster.listeners.append(self._on_event)
         self.cluster.operator.lead()
         self.cluster.submit(make_job(checkpoint={"interval": "10s", "tiers": tiers}), Program())
         self.cluster.run(60.0)
 
-    def _happened(self, happening: Happening) -> None:
-        match happening:
-            case Committed(_, step):
+    def _on_event(self, event: ClusterEvent) -> None:
+        match event:
+            case CheckpointCommitted(_, step):
                 self.commits.append(step)
             case FirstStep(gang):
                 self.begins.append(gang.at(self.cluster.kernel.now)[0] - 1)
@@ -100,9 +100,9 @@ def test_agents_tell_each_tier() -> None:
 
 
 def test_what_a_run_has_not_found_when_it_went_on_is_no_state_of_it_any_more() -> None:
-    saves = Saves()
-    saves._memory = Generation(5, [{"one"}, {"two"}])
+    saves = SavedCheckpoints()
+    saves._memory = SavedGeneration(5, [{"one"}, {"two"}])
     assert saves.newest(lambda node: node == "one") == 0
-    assert saves.go_on(lambda node: True) == 5
-    assert saves.go_on(lambda node: node == "one") == 0
+    assert saves.restore(lambda node: True) == 5
+    assert saves.restore(lambda node: node == "one") == 0
     assert saves.newest(lambda node: True) == 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from convoy_controllers.checkpoint.interval import LEAST_SECONDS, MOST_SECONDS
 from convoy_controllers.commands import Assign
 from convoy_controllers.simulate.cluster import Cluster
-from convoy_controllers.simulate.happenings import Happening, Paused
+from convoy_controllers.simulate.cluster_events import ClusterEvent, TrainingPaused
 from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.program import Program
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
@@ -263,8 +263,8 @@ def test_simulated_ranks_save_as_often_as_they_are_told() -> None:
     cluster = Cluster([Machine(f"node-{number}") for number in range(2)], engines=[make_engine()])
     pauses: list[float] = []
 
-    def listen(happening: Happening) -> None:
-        if isinstance(happening, Paused):
+    def listen(event: ClusterEvent) -> None:
+        if isinstance(event, TrainingPaused):
             pauses.append(cluster.kernel.now)
 
     cluster.listeners.append(listen)

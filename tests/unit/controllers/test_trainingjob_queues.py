@@ -13,10 +13,10 @@ import pytest
 
 from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.faults import Faults
+from convoy_controllers.simulate.invariants import InvariantChecker
 from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.program import Program
-from convoy_controllers.simulate.promises import Promises
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
@@ -54,7 +54,7 @@ class Queued:
         machines = [Machine(f"node-{number}") for number in range(4)]
         self.cluster = Cluster(machines, latencies=Latencies(), engines=[make_engine()])
         self.faults = Faults(self.cluster)
-        Promises(self.cluster)
+        InvariantChecker(self.cluster)
         self.cluster.api.listeners.append(self._judge)
         self.cluster.operator.lead()
         program = Program(total_steps=100_000, step_seconds=STEP_SECONDS)

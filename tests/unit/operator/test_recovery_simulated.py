@@ -10,8 +10,8 @@ import pytest
 
 from convoy_controllers.cached import CachedObject, Pod
 from convoy_controllers.simulate.cluster import Cluster
+from convoy_controllers.simulate.cluster_events import ClusterEvent, FirstStep, PlanMade, StatusStored
 from convoy_controllers.simulate.faults import Faults
-from convoy_controllers.simulate.happenings import FirstStep, Happening, Planned, StatusStored
 from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.program import Program
 from convoy_controllers.testing.builders import make_engine, make_job
@@ -37,7 +37,7 @@ class Watched:
         self.metrics = Metrics()
         self.cache = ClusterCache()
         self.versions = itertools.count(1)
-        self.seen: Planned | None = None
+        self.seen: PlanMade | None = None
         self.steps: list[float] = []
         self.meter = RecoveryMeter(self.metrics, self.cache, self.slots, lambda: self.cluster.kernel.now)
         self.cluster.listeners.append(self.record)
@@ -58,15 +58,15 @@ class Watched:
         self.cache.jobs.upsert(parent)
         return parent
 
-    def record(self, happening: Happening) -> None:
-        match happening:
-            case Planned():
-                self.seen = happening
-                self.pods(happening.observed.pods)
-                self.meter.after_reconcile(self.parent(happening.observed.job))
-                self.meter.before_status_write(self.parent(happening.observed.job), happening.plan)
+    def record(self, event: ClusterEvent) -> None:
+        match event:
+            case PlanMade():
+                self.seen = event
+                self.pods(event.observed.pods)
+                self.meter.after_reconcile(self.parent(event.observed.job))
+                self.meter.before_status_write(self.parent(event.observed.job), event.plan)
             case StatusStored():
-                self.parent(happening.after)
+                self.parent(event.after)
             case FirstStep():
                 self.steps.append(self.cluster.kernel.now)
 

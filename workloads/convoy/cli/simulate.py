@@ -14,13 +14,12 @@ from pydantic import ValidationError
 from convoy.cli import table
 from convoy.cli.cluster import Failure
 from convoy.cli.field_errors import field_path
-from convoy.cli.manifest import NoYaml, documents, parse
+from convoy.cli.manifest import InvalidYaml, documents, parse
 from convoy.cli.rules import broken_rules
 from convoy.cli.sources import STDIN
-from convoy_controllers.simulate.promises import Broken
-from convoy_controllers.simulate.replay import Fate, History, replay
-from convoy_controllers.simulate.replay import table as rows
+from convoy_controllers.simulate.replay import History, JobResult, replay, seconds_by_cause
 from convoy_controllers.simulate.scenario import Scenario
+from convoy_controllers.simulate.violation import InvariantViolation
 from convoy_crds.meta import API_VERSION
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 
@@ -46,7 +45,7 @@ def simulate(
         scenario.seed = seed
     try:
         history = replay(scenario)
-    except Broken as fault:
+    except InvariantViolation as fault:
         raise Failure(f"{file}: Convoy broke one of its promises, please report: {fault}") from fault
     if output is Output.JSON:
         typer.echo(json.dumps(as_json(history), indent=2))
@@ -61,7 +60,7 @@ def load(file: Path) -> Scenario:
         bodies = list(documents(text))
     except OSError as error:
         raise Failure(f"{file}: {error.strerror or error}") from error
-    except (NoYaml, UnicodeDecodeError) as error:
+    except (InvalidYaml, UnicodeDecodeError) as error:
         raise Failure(f"{file}: {error}") from error
     if len(bodies) != 1:
         raise Failure(f"{file}: a scenario is one YAML document, with nodes and jobs")
@@ -95,16 +94,16 @@ def as_json(history: History) -> dict[str, Any]:
     """The whole replay."""
     return {
         "seconds": round(history.seconds, 3),
-        "lines": [{"at": line.at, "what": line.what} for line in history.lines],
+        "lines": [{"at": entry.at, "what": entry.what} for entry in history.entries],
         "droppedLines": history.dropped,
         "jobs": [
             {
-                "name": fate.job.metadata.name,
-                "status": fate.job.status.to_dict(),
-                "ledgerSeconds": _rounded(fate.ledger),
-                "trueSeconds": _rounded(fate.truth),
+                "name": result.job.metadata.name,
+                "status": result.job.status.to_dict(),
+                "ledgerSeconds": _rounded(result.ledger),
+                "trueSeconds": _rounded(result.truth),
             }
-            for fate in history.fates
+            for result in history.results
         ],
     }
 
@@ -114,26 +113,26 @@ def _rounded(seconds: dict[str, float]) -> dict[str, float]:
 
 
 def _print(history: History) -> None:
-    for line in history.lines:
-        typer.echo(f"{line.at:10.3f}  {line.what}")
+    for entry in history.entries:
+        typer.echo(f"{entry.at:10.3f}  {entry.what}")
     if history.dropped:
         typer.echo(f"... and {history.dropped} lines more")
-    for fate in history.fates:
-        _print_fate(fate)
+    for result in history.results:
+        _print_result(result)
 
 
-def _print_fate(fate: Fate) -> None:
-    status = fate.job.status
+def _print_result(result: JobResult) -> None:
+    status = result.job.status
     ratio = f"{status.goodput.ratio:.1%}" if status.goodput.ratio is not None else "none"
     typer.echo("")
     typer.echo(
-        f"{fate.job.metadata.name}: {status.phase} {status.reason}, incarnation {status.incarnation}, "
+        f"{result.job.metadata.name}: {status.phase} {status.reason}, incarnation {status.incarnation}, "
         f"{status.restarts.total} restarts ({status.restarts.counted} counted), goodput {ratio}"
     )
-    shown = table.plain()
+    shown = table.new_table()
     shown.add_column("CAUSE")
     for head in ("LEDGER", "TRUTH"):
         shown.add_column(head, justify="right")
-    for cause, ledger, truth in rows(fate):
+    for cause, ledger, truth in seconds_by_cause(result):
         shown.add_row(cause, f"{ledger:.1f} s", f"{truth:.1f} s")
-    table.show(shown)
+    table.print_table(shown)

@@ -10,10 +10,10 @@ from convoy_controllers.children import Delete, EndPod
 from convoy_controllers.commands import JobCommand
 from convoy_controllers.plan import Plan
 from convoy_controllers.simulate.api import AlreadyExists, Api, Conflict, Refused, Stored
-from convoy_controllers.simulate.happenings import Commanded, StatusStored, Tell
+from convoy_controllers.simulate.cluster_events import CommandSent, Notify, StatusStored
+from convoy_controllers.simulate.informer_cache import InformerCache
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.latencies import Latencies
-from convoy_controllers.simulate.sight import Sight
 from convoy_crds.trainingjob import TrainingJob
 
 Effects = Generator[float, None, None]
@@ -21,7 +21,7 @@ Effects = Generator[float, None, None]
 
 
 @dataclass(kw_only=True)
-class Hands:
+class PlanExecutor:
     """The operator's requests to API server and hub."""
 
     kernel: Kernel
@@ -29,8 +29,8 @@ class Hands:
     api: Api
     send: Callable[[JobCommand], None]
     """Sends a command by the hub."""
-    sight: Sight
-    tell: Tell
+    cache: InformerCache
+    notify: Notify
     before_effect: Callable[[], None] = lambda: None
     """Called before each effect; may raise, which leaves undone what was to follow."""
     after_request: Callable[[], None] = lambda: None
@@ -43,21 +43,21 @@ class Hands:
         yield from self._request()
         before, name = stored.job, stored.job.metadata.name
         fresh = self.api.store_status(name, stored.version, status)
-        self.tell(StatusStored(before, fresh.job, decided))
-        self.sight.take_job(fresh)
+        self.notify(StatusStored(before, fresh.job, decided))
+        self.cache.put_job(fresh)
 
-    def delete(self, job: str, gone: Delete) -> Effects:
-        """Deletes the very pod that was seen; one that is gone or replaced is as good as deleted."""
+    def delete(self, job: str, deletion: Delete) -> Effects:
+        """Deletes the very pod that was seen; one that is deletion or replaced is as good as deleted."""
         yield from self._request()
-        known = next((pod for pod in self.sight.pods(job) if pod.uid == gone.uid), None)
+        known = next((pod for pod in self.cache.pods(job) if pod.uid == deletion.uid), None)
         try:
-            left = self.api.delete_pod(gone.name, gone.uid, gone.grace_seconds)
+            remaining = self.api.delete_pod(deletion.name, deletion.uid, deletion.grace_seconds)
         except Conflict:
-            left = None
-        if left is not None:
-            self.sight.take_pod(left)
+            remaining = None
+        if remaining is not None:
+            self.cache.put_pod(remaining)
         elif known is not None:
-            self.sight.drop_pod(known)
+            self.cache.drop_pod(known)
 
     def end(self, one: EndPod) -> Effects:
         """Ends what runs of a pod beside its ranks, which is nothing here: its kubelet says so."""
@@ -73,34 +73,34 @@ class Hands:
             pod = self.api.pods[body["metadata"]["name"]]
             if pod.owner_uid != owner:
                 raise Refused("a pod of that name exists and is not this job's") from None
-        self.sight.take_pod(pod)
+        self.cache.put_pod(pod)
 
-    def command(self, job: TrainingJob, made: Plan) -> None:
+    def command(self, job: TrainingJob, plan: Plan) -> None:
         """Sends the plan's commands for a job."""
-        for command in made.commands:
+        for command in plan.commands:
             if not isinstance(command, JobCommand):
                 raise TypeError(f"no command of a job: {command}")
             self.before_effect()
             now = self.api.jobs.get(job.metadata.name)
             same = now is not None and now.job.metadata.uid == job.metadata.uid
-            self.tell(Commanded(now.job if now and same else None, command))
+            self.notify(CommandSent(now.job if now and same else None, command))
             self.send(command)
 
-    def carry_out(self, stored: Stored, made: Plan, decided: float) -> Effects:
+    def execute(self, stored: Stored, plan: Plan, decided: float) -> Effects:
         """All of a plan, where nothing goes wrong."""
         job = stored.job.metadata
-        if made.status_first:
-            yield from self.store(stored, made.status, decided)
-        for gone in made.deletions:
-            yield from self.delete(job.name, gone)
-        for one in made.endings:
+        if plan.status_first:
+            yield from self.store(stored, plan.status, decided)
+        for deletion in plan.deletions:
+            yield from self.delete(job.name, deletion)
+        for one in plan.endings:
             yield from self.end(one)
-        for body in made.manifests:
+        for body in plan.manifests:
             yield from self.create(job.uid, body)
-        if not made.status_first:
-            yield from self.store(stored, made.status, decided)
-        self.command(stored.job, made)
-        if made.delete_parent:
+        if not plan.status_first:
+            yield from self.store(stored, plan.status, decided)
+        self.command(stored.job, plan)
+        if plan.delete_parent:
             yield from self.delete_job(job.name)
 
     def delete_job(self, job: str) -> Effects:

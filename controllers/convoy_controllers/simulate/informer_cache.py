@@ -1,4 +1,4 @@
-"""What the operator of a simulated cluster has seen of the API server: its caches, a moment behind."""
+"""What the operator of a simulated cluster has cached of the API server: its caches, a moment behind."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from convoy_crds.terms import LABEL_JOB
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A pod and the version of it that was seen."""
+class CachedPod:
+    """A pod and the version of it that was cached."""
 
     pod: PodView
     version: int
 
 
-class Sight:
+class InformerCache:
     """Watches of jobs and pods. The operator's own writes are in it at once."""
 
     def __init__(self, kernel: Kernel, latencies: Latencies, api: Api) -> None:
@@ -28,72 +28,74 @@ class Sight:
         self._api = api
         self._kernel = kernel
         self._channel = Channel(kernel)
-        self._life = 0
+        self._session = 0
         self._watching = False
         self._sent: dict[str, PodView] = {}
         """Pods by name as the API server last told of them."""
-        self._gone: set[str] = set()
+        self._removed: set[str] = set()
         self.jobs: dict[str, Stored] = {}
-        self._pods: dict[str, dict[str, Seen]] = {}
+        self._pods: dict[str, dict[str, CachedPod]] = {}
         self.wake: Callable[[str, bool], None] = lambda job, urgent: None
         """Told of a job that something new concerns."""
-        api.listeners.append(self._changed)
+        api.listeners.append(self._send_change)
 
-    def open(self) -> None:
+    def start(self) -> None:
         """Lists everything, and watches from now on."""
-        self.close()
+        self.stop()
         self._watching = True
-        self._gone.clear()
+        self._removed.clear()
         self.jobs = dict(self._api.jobs)
         self._sent = dict(self._api.pods)
         self._pods = {}
         for pod in self._api.pods.values():
-            self.take_pod(pod)
+            self.put_pod(pod)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Sees nothing any more; what is on its way is lost."""
-        self._life += 1
+        self._session += 1
         self._watching = False
 
     def pods(self, job: str) -> tuple[PodView, ...]:
         """Pods labelled with a job's name."""
-        return tuple(seen.pod for seen in self._pods.get(job, {}).values())
+        return tuple(cached.pod for cached in self._pods.get(job, {}).values())
 
     def jobs_on(self, node: str) -> list[str]:
         """Jobs of the pods that a node is needed for."""
         return [
             job
             for job, group in self._pods.items()
-            if any(seen.pod.node == node and seen.pod.needs_node for seen in group.values())
+            if any(cached.pod.node == node and cached.pod.needs_node for cached in group.values())
         ]
 
     # Own writes
 
-    def take_job(self, stored: Stored) -> None:
+    def put_job(self, stored: Stored) -> None:
         """A job as the API server answered."""
         self.jobs[stored.job.metadata.name] = stored
 
-    def take_pod(self, pod: PodView) -> None:
+    def put_pod(self, pod: PodView) -> None:
         """A pod as the API server answered."""
         group = self._pods.setdefault(pod.labels.get(LABEL_JOB, ""), {})
-        group[pod.name] = Seen(pod, self._api.versions.get(pod.uid, 0))
+        group[pod.name] = CachedPod(pod, self._api.versions.get(pod.uid, 0))
 
     def drop_pod(self, pod: PodView) -> None:
         """A pod is known to be gone."""
-        self._gone.add(pod.uid)
+        self._removed.add(pod.uid)
         group = self._pods.get(pod.labels.get(LABEL_JOB, ""), {})
         if (known := group.get(pod.name)) is not None and known.pod.uid == pod.uid:
             del group[pod.name]
 
     # Watches
 
-    def _changed(self, kind: str, name: str) -> None:
+    def _send_change(self, kind: str, name: str) -> None:
         if not self._watching or not self._api.up:
             return
-        life, pause = self._life, self._kernel.about(self._latencies.watch)
+        session, pause = self._session, self._kernel.about(self._latencies.watch)
         if kind == "jobs":
             stored = self._api.jobs.get(name)
-            self._channel.send(pause, lambda: self._job(name, stored) if life == self._life else None)
+            self._channel.send(
+                pause, lambda: self._receive_job(name, stored) if session == self._session else None
+            )
         elif kind == "pods":
             before, pod = self._sent.get(name), self._api.pods.get(name)
             version = self._api.versions.get(pod.uid, 0) if pod else 0
@@ -101,9 +103,11 @@ class Sight:
                 self._sent[name] = pod
             else:
                 self._sent.pop(name, None)
-            self._channel.send(pause, lambda: self._pod(before, pod, version) if life == self._life else None)
+            self._channel.send(
+                pause, lambda: self._receive_pod(before, pod, version) if session == self._session else None
+            )
 
-    def _job(self, name: str, stored: Stored | None) -> None:
+    def _receive_job(self, name: str, stored: Stored | None) -> None:
         known = self.jobs.get(name)
         if stored is None:
             self.jobs.pop(name, None)
@@ -112,16 +116,16 @@ class Sight:
             spec = known is None or known.job.metadata.generation != stored.job.metadata.generation
             self.wake(name, spec)
 
-    def _pod(self, before: PodView | None, pod: PodView | None, version: int) -> None:
+    def _receive_pod(self, before: PodView | None, pod: PodView | None, version: int) -> None:
         if before is not None and (pod is None or pod.uid != before.uid):
             self.drop_pod(before)
             self.wake(before.labels.get(LABEL_JOB, ""), True)
-        if pod is None or pod.uid in self._gone:
+        if pod is None or pod.uid in self._removed:
             return
         group = self._pods.setdefault(pod.labels.get(LABEL_JOB, ""), {})
         known = group.get(pod.name)
         if known is not None and known.pod.uid == pod.uid and known.version >= version:
             return
-        group[pod.name] = Seen(pod, version)
+        group[pod.name] = CachedPod(pod, version)
         ended = pod.phase in ENDED_PHASES and (known is None or known.pod.phase != pod.phase)
         self.wake(pod.labels.get(LABEL_JOB, ""), ended)

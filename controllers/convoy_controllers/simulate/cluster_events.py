@@ -13,7 +13,7 @@ from convoy_crds.trainingjob import TrainingJob
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlanMade:
     """The operator has decided."""
 
     observed: Observed
@@ -31,7 +31,7 @@ class StatusStored:
 
 
 @dataclass(frozen=True, slots=True)
-class Commanded:
+class CommandSent:
     """A command leaves the operator."""
 
     job: TrainingJob | None
@@ -58,21 +58,21 @@ class FirstStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Paused:
+class TrainingPaused:
     """A checkpoint holds a gang up."""
 
     gang: Gang
 
 
 @dataclass(frozen=True, slots=True)
-class WentOn:
+class TrainingResumed:
     """A gang steps again, after a checkpoint or a stall."""
 
     gang: Gang
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class TrainingStopped:
     """A gang makes no more steps: a rank is gone, stands still or cannot be reached, or all are through."""
 
     gang: Gang
@@ -81,7 +81,7 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CheckpointCommitted:
     """A checkpoint counts from now on."""
 
     gang: Gang
@@ -89,22 +89,22 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Injected:
+class FaultInjected:
     """Something was done to the cluster from outside."""
 
-    what: str
+    description: str
 
 
-Happening = (
-    Planned
+ClusterEvent = (
+    PlanMade
     | StatusStored
-    | Commanded
+    | CommandSent
     | RanksStarted
     | FirstStep
-    | Paused
-    | WentOn
-    | Stopped
-    | Committed
-    | Injected
+    | TrainingPaused
+    | TrainingResumed
+    | TrainingStopped
+    | CheckpointCommitted
+    | FaultInjected
 )
-Tell = Callable[[Happening], None]
+Notify = Callable[[ClusterEvent], None]

@@ -1,0 +1,144 @@
+"""Rules that must hold at every moment of a simulated job, whatever fails.
+
+The checks use the state of the simulated cluster: which processes run, what was stored, and when. They do not
+trust what the operator believes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from convoy_controllers.commands import Assign, PickPort
+from convoy_controllers.simulate.cluster import Cluster
+from convoy_controllers.simulate.cluster_events import ClusterEvent, CommandSent, RanksStarted, StatusStored
+from convoy_controllers.simulate.violation import InvariantViolation
+from convoy_controllers.simulate.workers import LIVE
+from convoy_controllers.trainingjob.nodes import strict
+from convoy_crds.goodput import totals
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import TERMINAL
+
+LEDGER_SECONDS = 0.002
+"""Allowed difference between the ledger's sum and the job's age. The ledger counts milliseconds."""
+_SECONDS_BEFORE, _SECONDS_AFTER = 3.0, 60.0
+"""A restart may be caused by a machine change if it is at most this long before or after the change."""
+
+
+@dataclass(slots=True)
+class _JobHistory:
+    """Facts about one job that the checks compare with later events."""
+
+    counted_restarts: list[float] = field(default_factory=list)
+    """Decision times of restarts that count against the budget, in Unix seconds."""
+    pod_uids: dict[tuple[int, str], str] = field(default_factory=dict)
+    """Uid of the pod that ran each (incarnation, pod name)."""
+
+
+class InvariantChecker:
+    """Checks every event of a cluster and raises InvariantViolation as soon as a rule is broken."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._histories: defaultdict[str, _JobHistory] = defaultdict(_JobHistory)
+        """Histories by job uid."""
+        self._machine_changes: list[float] = []
+        """Times at which the state of any machine changed, in Unix seconds."""
+        cluster.listeners.append(self.check)
+        cluster.machines.changed.append(lambda machine: self._machine_changes.append(cluster.kernel.now))
+
+    def check(self, event: ClusterEvent) -> None:
+        """Check one event against the rules."""
+        match event:
+            case StatusStored():
+                self._check_status(event)
+            case CommandSent(TrainingJob() as job, Assign() | PickPort() as command):
+                number, stored = command.incarnation, job.status.incarnation
+                if not job.status.membership:
+                    raise InvariantViolation(
+                        f"a command for incarnation {number} was sent before a membership was stored"
+                    )
+                if number > stored:
+                    raise InvariantViolation(
+                        f"a command for incarnation {number} was sent, but the stored one is {stored}"
+                    )
+            case RanksStarted():
+                self._check_start(event)
+            case _:
+                pass
+
+    def _check_status(self, event: StatusStored) -> None:
+        before, after = event.before.status, event.after.status
+        if before.phase in TERMINAL and after.phase is not before.phase:
+            raise InvariantViolation(
+                f"the phase changed from {before.phase}, which is final, to {after.phase}"
+            )
+        if after.incarnation < before.incarnation:
+            raise InvariantViolation(
+                f"the incarnation decreased from {before.incarnation} to {after.incarnation}"
+            )
+        if after.restarts.total < before.restarts.total:
+            raise InvariantViolation(
+                f"the number of restarts decreased from {before.restarts.total} to {after.restarts.total}"
+            )
+        self._check_budget(event)
+        self._check_ledger(event.before, event.after, event.decided)
+
+    def _check_budget(self, event: StatusStored) -> None:
+        before, after = event.before.status.restarts, event.after.status.restarts
+        recovery = event.after.spec.recovery
+        counted = self._histories[event.after.metadata.uid].counted_restarts
+        if after.total > before.total + 1:
+            raise InvariantViolation(
+                f"one status adds {after.total - before.total} restarts, at most 1 is allowed"
+            )
+        if after.counted < before.counted and counted and self._machine_may_be_cause(counted[-1]):
+            counted.pop()
+        if after.total > before.total and after.last is not None and after.last.counted:
+            counted.append(event.decided)
+        start = event.decided - recovery.window_seconds
+        inside = sum(at > start for at in counted)
+        if inside > recovery.max_restarts:
+            raise InvariantViolation(
+                f"{inside} counted restarts within {recovery.window_seconds} s, "
+                f"spec.recovery.maxRestarts allows {recovery.max_restarts}"
+            )
+
+    def _machine_may_be_cause(self, restart: float) -> bool:
+        """Return True if a change of a machine may have caused the restart at this time."""
+        return any(
+            change - _SECONDS_BEFORE <= restart <= change + _SECONDS_AFTER for change in self._machine_changes
+        )
+
+    def _check_ledger(self, before: TrainingJob, after: TrainingJob, decided: float) -> None:
+        """Check that every second has exactly one cause, and that none is added after the job's end."""
+        created, ledger = after.metadata.creation_timestamp, after.status.goodput
+        if created is None:
+            return
+        booked = sum(totals(ledger, datetime.fromtimestamp(decided, UTC)).values())
+        if before.status.phase in TERMINAL:
+            age = sum(before.status.goodput.seconds.values())
+        else:
+            age = decided - created.timestamp()
+        if abs(booked - age) > LEDGER_SECONDS:
+            raise InvariantViolation(
+                f"the ledger's sum is {booked:.3f} s, the job's age is {age:.3f} s: {ledger.seconds}"
+            )
+        if min(ledger.seconds.values(), default=0.0) < 0:
+            raise InvariantViolation(f"the ledger has a negative entry: {ledger.seconds}")
+
+    def _check_start(self, started: RanksStarted) -> None:
+        history = self._histories[started.job_uid]
+        first = history.pod_uids.setdefault((started.incarnation, started.pod), started.uid)
+        if first != started.uid:
+            raise InvariantViolation(f"two pods ran {started.pod} in incarnation {started.incarnation}")
+        stored = self._cluster.api.jobs.get(started.job)
+        if stored is None or stored.job.metadata.uid != started.job_uid or not strict(stored.job):
+            return
+        for other in self._cluster.workers.by_uid.values():
+            same = (other.job_uid, other.pod) == (started.job_uid, started.pod)
+            if not same or other.uid == started.uid or not other.live:
+                continue
+            if any(rank.state in LIVE for rank in self._cluster.workers.slots[other.uid].ranks):
+                raise InvariantViolation(f"two processes of {started.pod} ran at once under Strict fencing")
