@@ -72,7 +72,7 @@ class Browser:
     def all(self, selector: str) -> list[Any]:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
-    def sees(self, text: str, seconds: float = WAIT) -> None:
+    def wait_for_text(self, text: str, seconds: float = WAIT) -> None:
         """Waits until the page says so."""
         eventually(lambda: text in self.text, seconds, f"{text!r} in the page")
 
@@ -87,13 +87,13 @@ class Browser:
     def run(self, script: str, *given: Any) -> Any:
         return self.driver.execute_script(script, *given)
 
-    def complaints(self) -> list[str]:
+    def console_errors(self) -> list[str]:
         """What the console has said at level warning or worse since the last look."""
         return [
             one["message"] for one in self.driver.get_log("browser") if one["level"] in ("WARNING", "SEVERE")
         ]
 
-    def asked(self) -> set[str]:
+    def requested_urls(self) -> set[str]:
         """Addresses that were asked for since the last look."""
         found = set()
         for entry in self.driver.get_log("performance"):
@@ -104,5 +104,5 @@ class Browser:
                 found.add(message["params"]["url"])
         return found
 
-    def shot(self, path: Path) -> None:
+    def save_screenshot(self, path: Path) -> None:
         self.driver.save_screenshot(str(path))

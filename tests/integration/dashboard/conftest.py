@@ -66,8 +66,8 @@ class Cluster:
             with contextlib.suppress(urllib.error.HTTPError):
                 self.plane.request("POST", f"{RBAC}{scope}/{kind.lower()}s", body)
         path = f"/api/v1/namespaces/default/serviceaccounts/{name}/token"
-        answer = self.plane.request("POST", path, {"spec": {"expirationSeconds": 7200}})
-        return str(answer["status"]["token"])
+        response = self.plane.request("POST", path, {"spec": {"expirationSeconds": 7200}})
+        return str(response["status"]["token"])
 
     def make(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
         """Creates an object of Convoy's, with its status."""
@@ -125,10 +125,10 @@ class Process:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def ask(self, path: str, port: int | None = None, host: str = "127.0.0.1") -> str:
+    def get(self, path: str, port: int | None = None, host: str = "127.0.0.1") -> str:
         """One answer to one GET."""
-        with urllib.request.urlopen(f"http://{host}:{port or self.port}{path}", timeout=10) as answer:
-            return answer.read().decode()
+        with urllib.request.urlopen(f"http://{host}:{port or self.port}{path}", timeout=10) as response:
+            return response.read().decode()
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -150,18 +150,18 @@ class Starter:
 
     def __call__(self, mode: str = "None", kubeconfig: Path | None = None, **settings: str) -> Process:
         """One that is ready."""
-        found = self.begin(mode, kubeconfig, **settings)
+        found = self.launch(mode, kubeconfig, **settings)
 
         def ready() -> bool:
             # Not an AssertionError, after which `eventually` would look again.
             if found.process.poll() is not None:
                 pytest.fail(found.log.read_text()[-3000:])
-            return found.ask("/readyz", found.probe_port) == "ok\n"
+            return found.get("/readyz", found.probe_port) == "ok\n"
 
         eventually(ready, 50, "the dashboard is ready")
         return found
 
-    def begin(self, mode: str = "None", kubeconfig: Path | None = None, **settings: str) -> Process:
+    def launch(self, mode: str = "None", kubeconfig: Path | None = None, **settings: str) -> Process:
         """One that begins to start."""
         if kubeconfig is None:
             token = self.cluster.account("convoy-dashboard", chart_rules())
@@ -222,6 +222,6 @@ def browser(chromium: Browser) -> Browser:
     chromium.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
     chromium.size(1280)
     chromium.dark(False)
-    chromium.complaints()
-    chromium.asked()
+    chromium.console_errors()
+    chromium.requested_urls()
     return chromium

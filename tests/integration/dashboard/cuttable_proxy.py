@@ -10,7 +10,7 @@ import threading
 from tests.integration.ports import free_port
 
 
-class Wire:
+class CuttableProxy:
     """Passes bytes on to a port of this machine, until it is cut."""
 
     def __init__(self, port: int) -> None:

@@ -21,26 +21,26 @@ class Kubelet:
 
     def __init__(self, folder: Path, text: str) -> None:
         self.more: Queue[str | None] = Queue()
-        self.asked: list[tuple[str, dict[str, list[str]]]] = []
+        self.requests: list[tuple[str, dict[str, list[str]]]] = []
         kubelet = self
 
-        class Answer(BaseHTTPRequestHandler):
+        class LogHandler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 parts = urlsplit(self.path)
-                asked = parse_qs(parts.query)
-                kubelet.asked.append((parts.path, asked))
+                query = parse_qs(parts.query)
+                kubelet.requests.append((parts.path, query))
                 self.send_response(200)
                 self.end_headers()
                 self.wfile.write(text.encode())
                 self.wfile.flush()
-                while asked.get("follow") == ["true"] and (line := kubelet.more.get(timeout=60)) is not None:
+                while query.get("follow") == ["true"] and (line := kubelet.more.get(timeout=60)) is not None:
                     self.wfile.write(line.encode())
                     self.wfile.flush()
 
             def log_message(self, *_: object) -> None:
                 """Says nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), LogHandler)
         self.port = self._server.server_address[1]
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(_certificate(folder))

@@ -20,21 +20,23 @@ STEP_SECONDS, SLOW_SECONDS = 0.865, 1.042
 BATCH = 1600
 """Samples of a step."""
 MADE, LOST, KILLED = 283.0, 160.0, 47.0
-LIVES = ((279.0, 0), (158.5, 8_192), (46.2, 15_878))
+STARTS = ((279.0, 0), (158.5, 8_192), (46.2, 15_878))
 """When an incarnation began to train, and from which step."""
 WATCHED = 60.0
 """When the dashboard began to look."""
-LOST_WORDS = f"node node-09 is lost with pod {NAME}-worker-3: its agent and its kubelet are silent"
-KILLED_WORDS = "rank 2 on node node-02 was killed by signal 9, by hand or by the node's out-of-memory killer"
+LOST_MESSAGE = f"node node-09 is lost with pod {NAME}-worker-3: its agent and its kubelet are silent"
+KILLED_MESSAGE = (
+    "rank 2 on node node-02 was killed by signal 9, by hand or by the node's out-of-memory killer"
+)
 
 
 def step(minutes: float) -> int:
     """The step at which it was."""
-    end = LOST if minutes > LIVES[1][0] else KILLED if minutes > LIVES[2][0] else 0.0
-    began, first = next(life for life in reversed(LIVES) if life[0] >= minutes)
+    end = LOST if minutes > STARTS[1][0] else KILLED if minutes > STARTS[2][0] else 0.0
+    start, first = next(one for one in reversed(STARTS) if one[0] >= minutes)
     minutes = max(minutes, end)
     slow = max(0.0, SLOW_MINUTES - minutes)
-    return first + int(60 * ((began - minutes - slow) / STEP_SECONDS + slow / SLOW_SECONDS))
+    return first + int(60 * ((start - minutes - slow) / STEP_SECONDS + slow / SLOW_SECONDS))
 
 
 SLOW = (
@@ -56,10 +58,10 @@ def progress(minutes: float, noise: float = 0.0) -> dict[str, Any]:
     """`status.progress`."""
     seconds = SLOW_SECONDS if minutes < SLOW_MINUTES else STEP_SECONDS
     reached = step(minutes)
-    told = losses(reached)
+    reported = losses(reached)
     return {
-        **told,
-        "loss": round(told["loss"] + 0.03 * noise, 4),
+        **reported,
+        "loss": round(reported["loss"] + 0.03 * noise, 4),
         "step": reached,
         "totalSteps": TOTAL,
         "percent": 100 * reached // TOTAL,
@@ -115,10 +117,10 @@ def engine(cluster: Cluster) -> None:
     cluster.make("engines", {"kind": "Engine", "metadata": {"name": "llama"}, "spec": spec})
 
 
-def began(cluster: Cluster, body: dict[str, Any]) -> None:
+def create_job(cluster: Cluster, body: dict[str, Any]) -> None:
     """The job, as it was when the dashboard began to look. `body`: without a status."""
     last = {
-        "reason": "NodeLost", "message": LOST_WORDS, "node": "node-09", "pod": f"{NAME}-worker-3",
+        "reason": "NodeLost", "message": LOST_MESSAGE, "node": "node-09", "pod": f"{NAME}-worker-3",
         "step": step(LOST), "scope": "Pod", "counted": False, "at": at(minutes=LOST),
     }  # fmt: skip
     status = {
@@ -129,24 +131,24 @@ def began(cluster: Cluster, body: dict[str, Any]) -> None:
     cluster.make("trainingjobs", {**body, "status": status})
 
 
-def went_on(cluster: Cluster, points: int) -> None:
+def replay(cluster: Cluster, points: int) -> None:
     """What became of it since, told in so many steps as the operator would."""
     rng = random.Random(3)
     restarted = False
     for number in range(1, points + 1):
         minutes = WATCHED * (points - number) / points
-        told: dict[str, Any] = {"progress": progress(minutes, rng.gauss(0, 1))}
-        if minutes < LIVES[2][0] and not restarted:
+        reported: dict[str, Any] = {"progress": progress(minutes, rng.gauss(0, 1))}
+        if minutes < STARTS[2][0] and not restarted:
             restarted = True
-            told |= _killed()
-        cluster.status("trainingjobs", NAME, told, "default")
+            reported |= _killed()
+        cluster.status("trainingjobs", NAME, reported, "default")
     cluster.status("trainingjobs", NAME, _slowed(), "default")
     _events(cluster)
 
 
 def _killed() -> dict[str, Any]:
     last = {
-        "reason": "RankKilled", "message": KILLED_WORDS, "rank": 2, "node": "node-02", "pod": None,
+        "reason": "RankKilled", "message": KILLED_MESSAGE, "rank": 2, "node": "node-02", "pod": None,
         "step": step(KILLED), "scope": "Process", "counted": True, "at": at(minutes=KILLED),
     }  # fmt: skip
     restarts = {"total": 2, "counted": 1, "inWindow": 1, "times": [at(minutes=KILLED)], "last": last}
@@ -161,8 +163,8 @@ def _slowed() -> dict[str, Any]:
         "checkpoint": checkpoint(3, 1),
         "conditions": [
             condition("Valid", "True", "Accepted", "the spec is valid", minutes=MADE),
-            condition("Scheduled", "True", "AllScheduled", "all 4 pods are scheduled", minutes=LIVES[1][0]),
-            condition("Running", "True", "Training", runs, minutes=LIVES[2][0]),
+            condition("Scheduled", "True", "AllScheduled", "all 4 pods are scheduled", minutes=STARTS[1][0]),
+            condition("Running", "True", "Training", runs, minutes=STARTS[2][0]),
             condition("Checkpointing", "True", "Saving", "saving every 95 s to: local, peer"),
             condition("StragglerDetected", "True", "Straggler", SLOW, minutes=found),
         ],
@@ -210,13 +212,13 @@ def pods(cluster: Cluster) -> None:
 def _events(cluster: Cluster) -> None:
     """Those of the last hour: the API server keeps no others."""
     job = cluster.plane.request("GET", PATH)
-    told = (
-        ("Warning", "RankKilled", KILLED_WORDS, KILLED),
+    reported = (
+        ("Warning", "RankKilled", KILLED_MESSAGE, KILLED),
         ("Normal", "FormingProcessGroup", f"incarnation 3: starting {RANKS} ranks", KILLED - 0.1),
-        ("Normal", "Training", f"incarnation 3: {RANKS} ranks run", LIVES[2][0]),
+        ("Normal", "Training", f"incarnation 3: {RANKS} ranks run", STARTS[2][0]),
         ("Warning", "Straggler", SLOW, SLOW_MINUTES - 1),
     )
-    for number, (kind, reason, message, minutes) in enumerate(told):
+    for number, (kind, reason, message, minutes) in enumerate(reported):
         cluster.plane.request(
             "POST",
             "/api/v1/namespaces/default/events",

@@ -28,7 +28,7 @@ COST = 1060
 """GPU-seconds that this has cost the 8 ranks of its job, which lose 17 % of their time."""
 STATES = ("Qualified", "Qualified", "Qualified", "Quarantined", "Qualified", "Suspect", "Sweeping",
           "Repairing", "Probation", "Unverified")  # fmt: skip
-WORDS = {
+TEXTS = {
     "Quarantined": "out of service: HealthSweep sweep-71 failed the node: gemm-bf16 is 31 % below its class",
     "Suspect": "1.23 times as slow as its peers (Thermal) in default/llama-8b; it has cost "
     f"{COST} GPU-seconds",
@@ -58,7 +58,8 @@ def nodes(cluster: Cluster) -> None:
             "metadata": {"name": HARDWARE[number]},
             "spec": {},
             "status": {
-                "state": state, "since": at(hours=SINCE[state]), "message": WORDS[state], "policy": "default",
+                "state": state, "since": at(hours=SINCE[state]), "message": TEXTS[state],
+                "policy": "default",
                 "nodeRef": {"name": name, "rack": f"r{number % 2 + 1}", "driver": "570.124.06"},
                 "qualifiedUntil": at(days=-9), "swept": at(days=2), "conditions": [],
             },
@@ -79,7 +80,7 @@ def _suspected(name: str) -> dict[str, Any]:
     turns = (
         ("Unverified", "Sweeping", "UnderTest", "HealthSweep sweep-64 is running", 48.3),
         ("Sweeping", "Qualified", "SweepPassed", "HealthSweep sweep-64 passed the node", 48),
-        ("Qualified", "Suspect", "SlowerThanPeers", WORDS["Suspect"], SINCE["Suspect"]),
+        ("Qualified", "Suspect", "SlowerThanPeers", TEXTS["Suspect"], SINCE["Suspect"]),
     )
     return {
         "evidence": [

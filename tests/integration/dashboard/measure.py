@@ -53,10 +53,10 @@ def updates(cluster: Cluster, browser: Browser, name: str, rng: random.Random) -
     found = []
     for number in range(UPDATES):
         mark = f"{name}/{number}"
-        began = time.time()
+        start = time.time()
         cluster.status("trainingjobs", "bench-499", {"ready": mark}, "default")
         eventually(lambda mark=mark: browser.run("return window.seen[arguments[0]]", mark), 60)
-        found.append(browser.run("return window.seen[arguments[0]]", mark) - began * 1000)
+        found.append(browser.run("return window.seen[arguments[0]]", mark) - start * 1000)
         time.sleep(rng.uniform(0.6, 1.4))  # at all phases of the page's own rhythm
     return found
 
@@ -66,11 +66,11 @@ class Load:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._spent, self._began = cpu_seconds(pid), time.monotonic()
+        self._spent, self._start = cpu_seconds(pid), time.monotonic()
 
     def figures(self) -> dict[str, float]:
         """Share of a processor since it began, and memory now."""
-        share = (cpu_seconds(self._pid) - self._spent) / (time.monotonic() - self._began)
+        share = (cpu_seconds(self._pid) - self._spent) / (time.monotonic() - self._start)
         return {"cores": share, "memory_mb": memory_mb(self._pid)}
 
 
@@ -85,16 +85,16 @@ def load(pid: int) -> dict[str, float]:
 @contextmanager
 def progress(cluster: Cluster, rng: random.Random) -> Iterator[None]:
     """Other jobs make steps, as the operator tells of them; fails when fewer were told than it says."""
-    ended, begun = threading.Event(), time.monotonic()
-    told = 0
+    ended, start = threading.Event(), time.monotonic()
+    written = 0
 
     def write() -> None:
-        nonlocal told
-        while not ended.wait(begun + told / WRITES_PER_SECOND - time.monotonic()):
-            step = samples.running(5000 + told, 50_000)
+        nonlocal written
+        while not ended.wait(start + written / WRITES_PER_SECOND - time.monotonic()):
+            step = samples.running(5000 + written, 50_000)
             name = f"bench-{rng.randrange(499):03d}"
             cluster.status("trainingjobs", name, {"progress": step}, "default")
-            told += 1
+            written += 1
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -103,7 +103,7 @@ def progress(cluster: Cluster, rng: random.Random) -> Iterator[None]:
     finally:
         ended.set()
         writer.join()
-    rate = told / (time.monotonic() - begun)
+    rate = written / (time.monotonic() - start)
     assert rate > 0.9 * WRITES_PER_SECOND, f"only {rate:.1f} changes a second were written"
 
 
@@ -122,7 +122,7 @@ def fill(cluster: Cluster) -> None:
         cluster.make("trainingjobs", body)
 
 
-def first_sights(browser: Browser, url: str) -> tuple[list[float], list[float]]:
+def first_contents(browser: Browser, url: str) -> tuple[list[float], list[float]]:
     """Milliseconds from the start of a load, with nothing cached: to the first paint, to the first rows."""
     browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
     contents, rows = [], []
@@ -141,7 +141,7 @@ def test_measure(empty: Cluster, starter: Starter, browser: Browser) -> None:
     process = starter()
     pid = process.process.pid
     loads = {"rest": load(pid)}
-    contents, rows = first_sights(browser, process.url)
+    contents, rows = first_contents(browser, process.url)
     eventually(lambda: browser.row("default/bench-499"))
     quiet = updates(empty, browser, "quiet", rng)
     with progress(empty, rng):
@@ -154,7 +154,7 @@ def test_measure(empty: Cluster, starter: Starter, browser: Browser) -> None:
     for number in VIEWERS:
         with Viewers(process.url, number) as viewers, progress(empty, rng):
             loads[f"{number} viewers"] = load(pid)
-            assert viewers.told >= number, "the viewers were told of changes"
+            assert viewers.messages >= number, "the viewers were told of changes"
             assert not viewers.lost, "all of them stayed"
             if number == VIEWERS[-1]:
                 browser.open(process.url)

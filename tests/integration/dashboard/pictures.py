@@ -53,23 +53,23 @@ PICTURES = (
 )
 
 
-def stored(cluster: Cluster, verb: str, **body: bytes) -> Any:
+def etcd_request(cluster: Cluster, verb: str, **body: bytes) -> Any:
     """Asks the API server's store."""
     encoded = {key: base64.b64encode(value).decode() for key, value in body.items()}
     request = urllib.request.Request(
         f"{cluster.plane.etcd_url}/v3/kv/{verb}", json.dumps(encoded).encode(), method="POST"
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return json.load(answer)
+    with urllib.request.urlopen(request, timeout=10) as response:
+        return json.load(response)
 
 
-def aged(cluster: Cluster, namespace: str, name: str, minutes: float) -> None:
+def set_age(cluster: Cluster, namespace: str, name: str, minutes: float) -> None:
     """Has a job made so long ago, which the API server lets nobody say."""
     key = f"/registry/convoy.dev/trainingjobs/{namespace}/{name}".encode()
-    (found,) = stored(cluster, "range", key=key)["kvs"]
+    (found,) = etcd_request(cluster, "range", key=key)["kvs"]
     body = json.loads(base64.b64decode(found["value"]))
     body["metadata"]["creationTimestamp"] = at(minutes=minutes)
-    stored(cluster, "put", key=key, value=json.dumps(body).encode())
+    etcd_request(cluster, "put", key=key, value=json.dumps(body).encode())
 
 
 def test_pictures(cluster: Cluster, dashboard: Process, browser: Browser) -> None:
@@ -77,12 +77,12 @@ def test_pictures(cluster: Cluster, dashboard: Process, browser: Browser) -> Non
     cluster.plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": RESEARCH}})
     samples.fill(cluster, RESEARCH)
     for (namespace, name), minutes in AGES.items():
-        aged(cluster, namespace, name, minutes)
+        set_age(cluster, namespace, name, minutes)
     for one in PICTURES:
         browser.size(one.width, one.height)
         browser.dark(one.dark)
         browser.open(dashboard.url + one.path)
-        browser.sees(one.sign)
+        browser.wait_for_text(one.sign)
         eventually(lambda: browser.run(DRAWN), what=f"charts of {one.path}")
-        browser.shot(ROOT / f"docs/images/dashboard-{one.name}.png")
-    assert browser.complaints() == []
+        browser.save_screenshot(ROOT / f"docs/images/dashboard-{one.name}.png")
+    assert browser.console_errors() == []

@@ -61,7 +61,7 @@ def checkpoint(step: int, incarnation: int = 1, minutes: float = 1) -> dict[str,
 def jobs(cluster: Cluster, research: str) -> None:
     """The jobs of two namespaces."""
     trained = {"engine": {"name": "llama"}, "checkpoint": {"interval": "Auto", **TIERS}}
-    llama.began(cluster, training_job(llama.NAME, "default", 4, 2, **trained))
+    llama.create_job(cluster, training_job(llama.NAME, "default", 4, 2, **trained))
     failed = training_job("odb-ablation-7", research, 2)
     failed["status"] = {
         "phase": "Failed", "reason": "RepeatedError", "ready": "0/2", "incarnation": 4,
@@ -126,4 +126,4 @@ def fill(cluster: Cluster, research: str, points: int = 60) -> None:
     machines.hardware(cluster)
     jobs(cluster, research)
     llama.pods(cluster)
-    llama.went_on(cluster, points)
+    llama.replay(cluster, points)

@@ -16,7 +16,7 @@ import socketio
 
 ACK_SECONDS = 3.0
 """Between two acknowledgements, as NiceGUI's pages send them."""
-Take = Callable[[str, dict[str, Any]], None]
+OnEvent = Callable[[str, dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -39,33 +39,33 @@ class Loaded:
 
 async def load(session: aiohttp.ClientSession, url: str) -> Loaded:
     """Asks for a page."""
-    async with session.get(url) as answer:
-        page = await answer.text()
+    async with session.get(url) as response:
+        page = await response.text()
     name = re.search(r"['\"]client_id['\"]: ['\"]([0-9a-f-]+)", page)
     elements = re.search(r"parseElements\(String\.raw`(.*?)`\)", page, re.DOTALL)
     assert name is not None and elements is not None, page[-2000:]
     return Loaded(name[1], json.loads(html.unescape(elements[1])))
 
 
-async def connect(url: str, page: str, headers: dict[str, str], take: Take) -> socketio.AsyncClient:
+async def connect(url: str, page: str, headers: dict[str, str], on_event: OnEvent) -> socketio.AsyncClient:
     """The socket of a page, which acknowledges what it gets. `take`: told of each message, by name."""
     ids = {name: str(uuid.uuid4()) for name in ("document_id", "tab_id")}
-    asked = {"client_id": page, "next_message_id": "0", "implicit_handshake": "true", **ids}
-    query = "&".join(f"{name}={value}" for name, value in asked.items())
+    params = {"client_id": page, "next_message_id": "0", "implicit_handshake": "true", **ids}
+    query = "&".join(f"{name}={value}" for name, value in params.items())
     client = socketio.AsyncClient(handle_sigint=False, reconnection=False)
     newest = 0
 
-    async def told(name: str, message: dict[str, Any] | None = None) -> None:
+    async def on_message(name: str, message: dict[str, Any] | None = None) -> None:
         nonlocal newest
         newest = max(newest, (message or {}).get("_id", 0) + 1)
-        take(name, message or {})
+        on_event(name, message or {})
 
     async def acknowledge() -> None:
         while client.connected:
             await client.emit("ack", {"client_id": page, "next_message_id": newest})
             await asyncio.sleep(ACK_SECONDS)
 
-    client.on("*", told)
+    client.on("*", on_message)
     await client.connect(
         f"{url}?{query}",
         headers={"Origin": url, **headers},

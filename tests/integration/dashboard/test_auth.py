@@ -33,7 +33,7 @@ def other(cluster: Cluster, guarded: Process) -> str:
     return name
 
 
-def ask(
+def request(
     process: Process, method: str, path: str, headers: dict[str, str] | None = None, **form: str
 ) -> tuple[int, dict[str, str], str]:
     """Status, headers and body of one answer; redirections are not followed."""
@@ -41,8 +41,12 @@ def ask(
     body = urlencode(form) if form else None
     own = {"Content-Type": "application/x-www-form-urlencoded"} if form else {}
     connection.request(method, path, body, {**own, **(headers or {})})
-    answer = connection.getresponse()
-    found = answer.status, {key.lower(): value for key, value in answer.getheaders()}, answer.read().decode()
+    response = connection.getresponse()
+    found = (
+        response.status,
+        {key.lower(): value for key, value in response.getheaders()},
+        response.read().decode(),
+    )
     connection.close()
     return found
 
@@ -56,12 +60,12 @@ def log_in(process: Process, browser: Browser, token: str) -> None:
 
 def test_without_a_token_there_is_a_login_and_nothing_else(other: str, guarded: Process) -> None:
     for path, back in (("/", ""), ("/jobs/default/here", "?back=%2Fjobs%2Fdefault%2Fhere")):
-        status, headers, _ = ask(guarded, "GET", path)
+        status, headers, _ = request(guarded, "GET", path)
         assert (status, headers["location"]) == (303, "/login" + back)
-    assert ask(guarded, "GET", "/_nicegui_ws/socket.io/?EIO=4&transport=polling")[0] == 401
-    assert ask(guarded, "GET", "/docs")[0] == 404
-    assert ask(guarded, "GET", "/openapi.json")[0] == 404
-    status, headers, body = ask(guarded, "GET", "/login")
+    assert request(guarded, "GET", "/_nicegui_ws/socket.io/?EIO=4&transport=polling")[0] == 401
+    assert request(guarded, "GET", "/docs")[0] == 404
+    assert request(guarded, "GET", "/openapi.json")[0] == 404
+    status, headers, body = request(guarded, "GET", "/login")
     assert status == 200 and "<script" not in body
     assert headers["cache-control"] == "no-store"
 
@@ -70,14 +74,14 @@ def test_a_wrong_token_is_refused_and_a_right_one_is_let_in(
     other: str, cluster: Cluster, guarded: Process, browser: Browser
 ) -> None:
     log_in(guarded, browser, "not-a-token")
-    browser.sees("does not know this token")
+    browser.wait_for_text("does not know this token")
     token = cluster.account("all-seeing", ALL)
     browser.find("#token").send_keys(token)
     browser.find("button[type=submit]").click()
-    browser.sees("default/here")
-    browser.sees(f"{other}/there")
-    browser.sees("node-1")
-    browser.sees("default/all-seeing")
+    browser.wait_for_text("default/here")
+    browser.wait_for_text(f"{other}/there")
+    browser.wait_for_text("node-1")
+    browser.wait_for_text("default/all-seeing")
     cookie = browser.driver.get_cookie(f"convoy-session-{guarded.port}")
     assert cookie["httpOnly"] and cookie["sameSite"] == "Strict"
     assert token not in cookie["value"]
@@ -91,16 +95,16 @@ def test_only_the_namespaces_that_one_may_list_are_shown(
     other: str, cluster: Cluster, guarded: Process, browser: Browser
 ) -> None:
     log_in(guarded, browser, cluster.account("of-one", LIST_JOBS, namespace=other))
-    browser.sees(f"{other}/there")
+    browser.wait_for_text(f"{other}/there")
     assert "default/here" not in browser.text and "node-1" not in browser.text
     browser.open(guarded.url + "/jobs/default/here")
-    browser.sees("There is no such job, or you may not see it.")
+    browser.wait_for_text("There is no such job, or you may not see it.")
     browser.open(guarded.url + "/nodes/node-1")
-    browser.sees("There is no such node, or you may not see it.")
+    browser.wait_for_text("There is no such node, or you may not see it.")
     browser.open(guarded.url + f"/jobs/{other}/there")
-    browser.sees("Logs")
+    browser.wait_for_text("Logs")
     eventually(lambda: [one for one in browser.all("button") if one.text == "Follow"])[0].click()
-    browser.sees(f"you may not read logs in namespace {other}")
+    browser.wait_for_text(f"you may not read logs in namespace {other}")
 
 
 def test_who_may_list_nothing_sees_nothing(
@@ -108,8 +112,8 @@ def test_who_may_list_nothing_sees_nothing(
 ) -> None:
     log_in(guarded, browser, cluster.account("of-none", []))
     user = "system:serviceaccount:default:of-none"
-    browser.sees(f"There are no TrainingJobs that {user} may list.")
-    browser.sees(f"--clusterrole=convoy-trainingjobs-viewer --user={user}")
+    browser.wait_for_text(f"There are no TrainingJobs that {user} may list.")
+    browser.wait_for_text(f"--clusterrole=convoy-trainingjobs-viewer --user={user}")
     assert f"{other}/there" not in browser.text and "node-1" not in browser.text
 
 
@@ -117,24 +121,24 @@ def test_a_token_that_is_revoked_ends_the_session(
     other: str, cluster: Cluster, guarded: Process, browser: Browser
 ) -> None:
     log_in(guarded, browser, cluster.account("short-lived", LIST_JOBS))
-    browser.sees("default/here")
+    browser.wait_for_text("default/here")
     browser.find("section[aria-labelledby=jobs] input").send_keys("her")
     eventually(lambda: browser.driver.current_url.endswith("/?jobs.words=her"))
     assert browser.find("header input[name=back]").get_attribute("value") == "/?jobs.words=her"
     cluster.plane.request("DELETE", "/api/v1/namespaces/default/serviceaccounts/short-lived")
     eventually(lambda: "/login" in browser.driver.current_url, 45)
-    browser.sees("Your session is over")
+    browser.wait_for_text("Your session is over")
     assert browser.find("input[name=back]").get_attribute("value") == "/?jobs.words=her"
 
 
 def test_an_idle_session_ends(other: str, cluster: Cluster, starter: Starter, browser: Browser) -> None:
     process = starter("TokenReview", idle_seconds="15")
     token = cluster.account("idler", LIST_JOBS)
-    cookie = ask(process, "POST", "/login", {"Origin": process.url}, token=token)[1]["set-cookie"]
+    cookie = request(process, "POST", "/login", {"Origin": process.url}, token=token)[1]["set-cookie"]
     # One that does not leave by itself is shown out.
     with Viewers(process.url, 1, cookie.partition(";")[0]) as stays:
         log_in(process, browser, token)
-        browser.sees("default/here")
+        browser.wait_for_text("default/here")
         eventually(lambda: "/login" in browser.driver.current_url)
         eventually(lambda: stays.lost == 1)
     assert "Traceback" not in process.log.read_text()
@@ -149,7 +153,7 @@ def test_a_session_that_ends_before_its_page_is_connected_leads_to_the_login(
     try:
         log_in(process, browser, cluster.account("idler", LIST_JOBS))
         eventually(lambda: browser.driver.current_url == process.url + "/")
-        browser.sees("Connection lost", 30)
+        browser.wait_for_text("Connection lost", 30)
         browser.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
         eventually(lambda: "/login" in browser.driver.current_url, 30)
     finally:
@@ -167,11 +171,11 @@ def test_after_a_restart_an_open_page_leads_to_the_login_and_from_there_back(
     browser.find("#token").send_keys(token)
     browser.find("button[type=submit]").click()
     eventually(lambda: browser.driver.current_url == first.url + "/jobs/default/here")
-    browser.sees("default/here")
+    browser.wait_for_text("default/here")
     first.stop()
-    browser.sees("Connection lost")
+    browser.wait_for_text("Connection lost")
     again = starter("TokenReview", port=str(first.port))
-    browser.sees("Log in with a token")
+    browser.wait_for_text("Log in with a token")
     browser.find("#token").send_keys(token)
     browser.find("button[type=submit]").click()
     eventually(lambda: browser.driver.current_url == first.url + "/jobs/default/here")
@@ -182,11 +186,11 @@ def test_pages_are_bounded(other: str, starter: Starter) -> None:
     process = starter(most_pages="3")
     # What is not there is no page, and takes no place of one.
     for path in ("/login.php", "/_nicegui/x", "/_nicegui/x/y", "/static/x/y", "/static/x") * 2:
-        assert ask(process, "GET", path)[0] == 404, path
-    assert ask(process, "GET", "/", {"Host": "rebound.example.com"})[0] == 403
-    told = [ask(process, "GET", "/nodes/node-1")[0] for _ in range(4)]
-    assert told == [200, 200, 200, 503]
-    status, headers, _ = ask(process, "GET", "/static/convoy.css")
+        assert request(process, "GET", path)[0] == 404, path
+    assert request(process, "GET", "/", {"Host": "rebound.example.com"})[0] == 403
+    statuses = [request(process, "GET", "/nodes/node-1")[0] for _ in range(4)]
+    assert statuses == [200, 200, 200, 503]
+    status, headers, _ = request(process, "GET", "/static/convoy.css")
     assert (status, headers["cache-control"]) == (200, "no-cache")
     process.stop()
 
@@ -194,21 +198,23 @@ def test_pages_are_bounded(other: str, starter: Starter) -> None:
 @pytest.mark.parametrize("origin", ["https://elsewhere.example", "null", None])
 def test_what_other_sites_ask_for_is_refused(other: str, guarded: Process, origin: str | None) -> None:
     headers = {"Origin": origin} if origin else {}
-    assert ask(guarded, "POST", "/login", headers, token="x")[0] == 403
+    assert request(guarded, "POST", "/login", headers, token="x")[0] == 403
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
                "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="}  # fmt: skip
     path = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
-    assert ask(guarded, "GET", path, {**headers, **upgrade})[0] == 403
+    assert request(guarded, "GET", path, {**headers, **upgrade})[0] == 403
 
 
 def test_failed_logins_are_limited(other: str, cluster: Cluster, starter: Starter) -> None:
     process = starter("TokenReview")
     headers = {"Origin": process.url}
-    told = [ask(process, "POST", "/login", headers, token=f"wrong-{number}")[0] for number in range(7)]
-    assert told == [401] * 5 + [429] * 2
+    statuses = [
+        request(process, "POST", "/login", headers, token=f"wrong-{number}")[0] for number in range(7)
+    ]
+    assert statuses == [401] * 5 + [429] * 2
     token = cluster.account("locked-out", LIST_JOBS)
-    assert ask(process, "POST", "/login", headers, token=token)[0] == 429
-    metrics = process.ask("/metrics", process.metrics_port)
+    assert request(process, "POST", "/login", headers, token=token)[0] == 429
+    metrics = process.get("/metrics", process.metrics_port)
     assert 'convoy_dashboard_logins_total{outcome="refused"} 5.0' in metrics
     process.stop()
 
@@ -225,18 +231,18 @@ def test_a_proxy_is_believed_from_its_address_alone(other: str, cluster: Cluster
     near = starter("Proxy", proxy_cidrs="127.0.0.0/8", most_pages_each="2")
     far = starter("Proxy", proxy_cidrs="10.0.0.0/8")
     user = {"X-Forwarded-User": "ada"}
-    status, _, body = ask(near, "GET", "/", user)
+    status, _, body = request(near, "GET", "/", user)
     assert status == 200 and "default/here" in body
-    told: list[Any] = [
-        ask(near, "GET", "/")[0],
-        ask(near, "GET", "/", {"X-Forwarded-User": "system:admin"})[0],
-        ask(far, "GET", "/", user)[0],
+    statuses: list[Any] = [
+        request(near, "GET", "/")[0],
+        request(near, "GET", "/", {"X-Forwarded-User": "system:admin"})[0],
+        request(far, "GET", "/", user)[0],
     ]
-    assert told == [403, 403, 403]
-    nobody = ask(near, "GET", "/", {"X-Forwarded-User": "eve", "X-Forwarded-Groups": "system:masters"})[2]
+    assert statuses == [403, 403, 403]
+    nobody = request(near, "GET", "/", {"X-Forwarded-User": "eve", "X-Forwarded-Groups": "system:masters"})[2]
     assert "default/here" not in nobody
-    assert [ask(near, "GET", "/", user)[0] for _ in range(2)] == [200, 503], "a reader has so many pages"
-    assert ask(near, "GET", "/", {"X-Forwarded-User": "eve"})[0] == 200
+    assert [request(near, "GET", "/", user)[0] for _ in range(2)] == [200, 503], "a reader has so many pages"
+    assert request(near, "GET", "/", {"X-Forwarded-User": "eve"})[0] == 200
     near.stop()
     far.stop()
 
@@ -256,7 +262,7 @@ ALLOWED = {"img-src": r"'self'|data:", "style-src-attr": r"'unsafe-hashes'|'sha2
 
 def test_the_policy_forbids_what_is_not_of_this_host(dashboard: Process, guarded: Process) -> None:
     for process, path in ((dashboard, "/"), (guarded, "/login"), (guarded, "/static/convoy.css")):
-        _, headers, _ = ask(process, "GET", path)
+        _, headers, _ = request(process, "GET", path)
         policy = headers["content-security-policy"]
         for one in policy.split("; "):
             name, *sources = one.split(" ")

@@ -20,16 +20,16 @@ def job(name: str, namespace: str = "default", **status: Any) -> dict[str, Any]:
 
 def test_an_empty_cluster_says_so(empty: Cluster, dashboard: Process, browser: Browser) -> None:
     browser.open(dashboard.url)
-    browser.sees("There are no TrainingJobs")
-    browser.sees("Nothing needs a person.")
-    assert browser.complaints() == []
+    browser.wait_for_text("There are no TrainingJobs")
+    browser.wait_for_text("Nothing needs a person.")
+    assert browser.console_errors() == []
 
 
 def test_a_job_is_followed_from_pending_to_succeeded_without_a_reload(
     empty: Cluster, dashboard: Process, browser: Browser
 ) -> None:
     browser.open(dashboard.url)
-    browser.sees("There are no TrainingJobs")
+    browser.wait_for_text("There are no TrainingJobs")
     browser.run("window.stayed = true")
     empty.make("trainingjobs", job("follow", phase="Pending", reason="WaitingForPods"))
     eventually(lambda: browser.row("default/follow")[1] == "Pending")
@@ -37,7 +37,7 @@ def test_a_job_is_followed_from_pending_to_succeeded_without_a_reload(
         empty.status("trainingjobs", "follow", {"phase": phase, "ready": ready}, "default")
         eventually(lambda phase=phase, ready=ready: browser.row("default/follow")[1:3] == [phase, ready])
     assert browser.run("return window.stayed") is True
-    assert browser.complaints() == []
+    assert browser.console_errors() == []
 
 
 def test_a_job_that_is_deleted_while_one_looks_is_said_to_be_gone(
@@ -56,15 +56,15 @@ def test_a_job_that_is_deleted_while_one_looks_is_said_to_be_gone(
     }
     empty.plane.request("POST", "/api/v1/namespaces/default/events", happened)
     browser.open(dashboard.url + "/jobs/default/short")
-    browser.sees("it fell over")
-    browser.sees("in the first life")
+    browser.wait_for_text("it fell over")
+    browser.wait_for_text("in the first life")
     empty.plane.request("DELETE", path)
-    browser.sees("The job has been deleted")
+    browser.wait_for_text("The job has been deleted")
     assert "it fell over" not in browser.text and browser.find(".title .badge").text == ""
     empty.make("trainingjobs", job("short", phase="Running", reason="Training", message="a new life"))
-    browser.sees("a new life")
+    browser.wait_for_text("a new life")
     assert "in the first life" not in browser.text, "it is another job of that name"
-    assert browser.complaints() == []
+    assert browser.console_errors() == []
 
 
 def test_a_node_that_is_deleted_while_one_looks_has_no_state(
@@ -74,5 +74,5 @@ def test_a_node_that_is_deleted_while_one_looks_has_no_state(
     browser.open(dashboard.url + "/nodes/leaving")
     eventually(lambda: browser.find(".title .badge").text == "Unguarded")
     empty.plane.request("DELETE", "/api/v1/nodes/leaving")
-    browser.sees("There is no such node")
+    browser.wait_for_text("There is no such node")
     assert browser.find(".title .badge").text == ""

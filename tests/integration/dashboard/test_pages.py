@@ -10,7 +10,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from tests.integration.dashboard import llama, machines, samples, times
 from tests.integration.dashboard.conftest import Browser, Cluster, Process, Starter, eventually
-from tests.integration.dashboard.cuttable_proxy import Wire
+from tests.integration.dashboard.cuttable_proxy import CuttableProxy
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -43,9 +43,9 @@ def test_every_page_says_what_there_is_and_asks_nobody_else(
     browser.size(width)
     browser.open(dashboard.url + path)
     for sign in signs:
-        browser.sees(sign)
-    assert browser.complaints() == []
-    hosts = {urlsplit(url).netloc for url in browser.asked() if not url.startswith("data:")}
+        browser.wait_for_text(sign)
+    assert browser.console_errors() == []
+    hosts = {urlsplit(url).netloc for url in browser.requested_urls() if not url.startswith("data:")}
     assert hosts == {urlsplit(dashboard.url).netloc}
     assert browser.run("return document.documentElement.scrollWidth") <= width
 
@@ -74,16 +74,16 @@ def test_charts_follow_the_window(research: str, dashboard: Process, browser: Br
 
 def test_what_is_not_there_is_said(research: str, dashboard: Process, browser: Browser) -> None:
     browser.open(dashboard.url + "/jobs/default/nobody")
-    browser.sees("There is no such job, or you may not see it.")
+    browser.wait_for_text("There is no such job, or you may not see it.")
     browser.open(dashboard.url + "/nodes/nowhere")
-    browser.sees("There is no such node, or you may not see it.")
+    browser.wait_for_text("There is no such node, or you may not see it.")
 
 
 def test_the_job_of_a_row_is_reached_and_sorted_and_filtered_by_keyboard_alone(
     research: str, dashboard: Process, browser: Browser
 ) -> None:
     browser.open(dashboard.url)
-    browser.sees("llama-8b")
+    browser.wait_for_text("llama-8b")
     press = ActionChains(browser.driver)
     focus = "const one = document.activeElement; return one.getAttribute('aria-label') || one.innerText"
     press.send_keys(Keys.TAB).perform()
@@ -117,14 +117,14 @@ def test_the_job_of_a_row_is_reached_and_sorted_and_filtered_by_keyboard_alone(
     reach("default/gpt2-baseline")
     press.send_keys(Keys.ENTER).perform()
     eventually(lambda: browser.driver.current_url.endswith("/jobs/default/gpt2-baseline"))
-    browser.sees("Completed: all roles are complete")
+    browser.wait_for_text("Completed: all roles are complete")
 
 
 def test_focus_stays_where_it_is_while_data_move(
     research: str, cluster: Cluster, dashboard: Process, browser: Browser
 ) -> None:
     browser.open(dashboard.url)
-    browser.sees("llama-8b")
+    browser.wait_for_text("llama-8b")
     browser.run("document.querySelector(\"tr[data-key='default/moe-sweep-b'] a\").focus()")
     cluster.status("trainingjobs", "moe-sweep-b", {"ready": "7/8"}, "default")
     eventually(lambda: browser.row("default/moe-sweep-b")[2] == "7/8")
@@ -169,7 +169,7 @@ def test_dark_follows_the_system_and_can_be_chosen(
     browser.dark(False)
     browser.open(dashboard.url + "/nodes/node-06")
     eventually(lambda: ground() == dark)
-    assert browser.complaints() == []
+    assert browser.console_errors() == []
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -179,7 +179,7 @@ def test_text_stands_out_from_what_it_stands_on(
 ) -> None:
     browser.dark(dark)
     browser.open(dashboard.url + path)
-    browser.sees("node-06")
+    browser.wait_for_text("node-06")
     assert browser.run(CONTRAST) == []
 
 
@@ -203,11 +203,11 @@ def test_what_objects_say_is_never_run(cluster: Cluster, dashboard: Process, bro
     cluster.make("trainingjobs", body)
     for path in ("/", "/jobs/default/evil", "/jobs/default/%3Cscript%3Ewindow.harm=4%3Cb%3E"):
         browser.open(dashboard.url + path)
-        browser.sees("<script>window.harm=")
+        browser.wait_for_text("<script>window.harm=")
         assert browser.run("return window.harm") is None
         assert "\u202e" not in browser.run("return document.querySelector('#app').innerHTML")
         assert browser.run("return document.querySelectorAll('#app img, #app script, #app b').length") == 0
-        assert browser.complaints() == []
+        assert browser.console_errors() == []
 
 
 def test_a_server_that_is_away_is_told_of_and_data_stay(
@@ -215,27 +215,27 @@ def test_a_server_that_is_away_is_told_of_and_data_stay(
 ) -> None:
     cluster.clear()
     cluster.make("trainingjobs", samples.training_job("stays") | {"status": {"phase": "Running"}})
-    wire = Wire(urlsplit(cluster.plane.url).port or 0)
+    proxy = CuttableProxy(urlsplit(cluster.plane.url).port or 0)
     config = cluster.plane.kubeconfig()
-    config.write_text(config.read_text().replace(cluster.plane.url, f"https://127.0.0.1:{wire.port}"))
+    config.write_text(config.read_text().replace(cluster.plane.url, f"https://127.0.0.1:{proxy.port}"))
     process = starter(kubeconfig=config)
     try:
         browser.open(process.url)
-        browser.sees("default/stays")
+        browser.wait_for_text("default/stays")
         eventually(lambda: not browser.find(".banner").is_displayed())
-        wire.cut()
-        browser.sees("The API server has not answered since", 30)
+        proxy.cut()
+        browser.wait_for_text("The API server has not answered since", 30)
         assert (
             "default/stays" in browser.text and browser.find("#content").get_attribute("data-stale") == "true"
         )
         cluster.status("trainingjobs", "stays", {"phase": "Succeeded"}, "default")
-        wire.mend()
+        proxy.mend()
         eventually(lambda: not browser.find(".banner").is_displayed(), 30)
         eventually(lambda: browser.row("default/stays")[1] == "Succeeded", 60)
         assert browser.find("#content").get_attribute("data-stale") is None
     finally:
         process.stop()
-        wire.end()
+        proxy.end()
 
 
 def test_a_list_of_many_jobs_comes_in_pages(cluster: Cluster, dashboard: Process, browser: Browser) -> None:
@@ -255,7 +255,7 @@ def test_a_list_of_many_jobs_comes_in_pages(cluster: Cluster, dashboard: Process
     assert browser.find(jobs + "input").get_attribute("value") == "many"
     browser.find(jobs + ".pager button").click()
     eventually(lambda: browser.driver.current_url.endswith("/?jobs.words=many&jobs.sort=-1"))
-    assert browser.complaints() == []
+    assert browser.console_errors() == []
     browser.open(dashboard.url + "/?jobs.page=2")
     eventually(lambda: browser.find(jobs + ".pager span").text == "51 to 60 of 60")
     assert len(browser.find(jobs).find_elements(By.CSS_SELECTOR, "tbody tr")) == 10

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.integration.dashboard import llama, machines, samples
 from tests.integration.dashboard.conftest import Browser, Cluster, Starter, chart_rules, eventually
-from tests.integration.dashboard.cuttable_proxy import Wire
+from tests.integration.dashboard.cuttable_proxy import CuttableProxy
 from tests.integration.dashboard.kubelet import Kubelet
 
 pytestmark = pytest.mark.timeout(180)
@@ -21,17 +21,17 @@ pytestmark = pytest.mark.timeout(180)
 
 def test_it_tells_how_it_does_and_stops_in_time(empty: Cluster, starter: Starter, browser: Browser) -> None:
     process = starter()
-    assert process.ask("/healthz", process.probe_port) == "ok\n"
+    assert process.get("/healthz", process.probe_port) == "ok\n"
     browser.open(process.url)
-    browser.sees("There are no TrainingJobs")
-    eventually(lambda: "convoy_dashboard_clients 1.0" in process.ask("/metrics", process.metrics_port))
-    metrics = process.ask("/metrics", process.metrics_port)
+    browser.wait_for_text("There are no TrainingJobs")
+    eventually(lambda: "convoy_dashboard_clients 1.0" in process.get("/metrics", process.metrics_port))
+    metrics = process.get("/metrics", process.metrics_port)
     for name in ("updates_total", "update_seconds_bucket", "watch_lag_seconds", "sessions"):
         assert f"convoy_dashboard_{name}" in metrics
     assert "convoy_reconcile" not in metrics
-    began = time.monotonic()
+    start = time.monotonic()
     assert process.stop() == 0
-    assert time.monotonic() - began < 12
+    assert time.monotonic() - start < 12
     browser.open("about:blank")
 
 
@@ -43,7 +43,7 @@ def test_what_it_may_not_watch_is_said(empty: Cluster, starter: Starter, browser
     token = empty.account("half-blind", rules)
     process = starter(kubeconfig=empty.plane.kubeconfig(token))
     browser.open(process.url)
-    browser.sees("Cannot watch nodehealths: 403")
+    browser.wait_for_text("Cannot watch nodehealths: 403")
     process.stop()
 
 
@@ -51,20 +51,20 @@ def test_before_anything_is_loaded_nothing_is_said_to_be_missing(
     empty: Cluster, starter: Starter, browser: Browser
 ) -> None:
     empty.make("trainingjobs", samples.training_job("there"))
-    wire = Wire(urlsplit(empty.plane.url).port or 0)
+    proxy = CuttableProxy(urlsplit(empty.plane.url).port or 0)
     config = empty.plane.kubeconfig()
-    config.write_text(config.read_text().replace(empty.plane.url, f"https://127.0.0.1:{wire.port}"))
-    wire.cut()
-    process = starter.begin(kubeconfig=config)
-    eventually(lambda: process.ask("/login") is not None, 50)
+    config.write_text(config.read_text().replace(empty.plane.url, f"https://127.0.0.1:{proxy.port}"))
+    proxy.cut()
+    process = starter.launch(kubeconfig=config)
+    eventually(lambda: process.get("/login") is not None, 50)
     browser.open(process.url)
-    browser.sees("Not loaded yet: ")
-    browser.sees("The API server has not answered since")
-    wire.mend()
-    browser.sees("default/there")
+    browser.wait_for_text("Not loaded yet: ")
+    browser.wait_for_text("The API server has not answered since")
+    proxy.mend()
+    browser.wait_for_text("default/there")
     eventually(lambda: not browser.find(".banner").is_displayed())
     process.stop()
-    wire.end()
+    proxy.end()
 
 
 def test_its_rights_are_enough_and_it_reads_no_secrets(
@@ -79,7 +79,7 @@ def test_its_rights_are_enough_and_it_reads_no_secrets(
     config = empty.plane.kubeconfig(token)
     process = starter(kubeconfig=config)
     browser.open(process.url)
-    browser.sees("There are no TrainingJobs")
+    browser.wait_for_text("There are no TrainingJobs")
     eventually(lambda: not browser.find(".banner").is_displayed())
     process.stop()
 
@@ -97,9 +97,9 @@ def test_it_writes_nowhere_but_where_it_is_told(empty: Cluster, starter: Starter
 def test_it_is_there_for_ipv4_and_for_ipv6(empty: Cluster, starter: Starter) -> None:
     process = starter("TokenReview", bind="")
     for host in ("127.0.0.1", "[::1]"):
-        assert process.ask("/healthz", process.probe_port, host) == "ok\n"
-        assert "convoy_dashboard_clients" in process.ask("/metrics", process.metrics_port, host)
-        assert "<html" in process.ask("/login", host=host)
+        assert process.get("/healthz", process.probe_port, host) == "ok\n"
+        assert "convoy_dashboard_clients" in process.get("/metrics", process.metrics_port, host)
+        assert "<html" in process.get("/login", host=host)
     process.stop()
 
 
@@ -107,12 +107,12 @@ def test_where_nobody_logs_in_pages_are_at_the_loopback_alone_wherever_probes_ar
     empty: Cluster, starter: Starter
 ) -> None:
     elsewhere = "127.0.0.2"
-    process = starter.begin("None", bind=elsewhere)
-    eventually(lambda: process.ask("/readyz", process.probe_port, elsewhere) == "ok\n", 50)
-    assert "convoy_dashboard_clients" in process.ask("/metrics", process.metrics_port, elsewhere)
-    assert "<html" in process.ask("/")
+    process = starter.launch("None", bind=elsewhere)
+    eventually(lambda: process.get("/readyz", process.probe_port, elsewhere) == "ok\n", 50)
+    assert "convoy_dashboard_clients" in process.get("/metrics", process.metrics_port, elsewhere)
+    assert "<html" in process.get("/")
     with pytest.raises(urllib.error.URLError, match="refused"):
-        process.ask("/", host=elsewhere)
+        process.get("/", host=elsewhere)
     process.stop()
 
 
@@ -131,15 +131,15 @@ def test_probes_and_pages_are_answered_while_strangers_hold_connections(
             stranger = f"127.0.3.{number % 250 + 1}"
             held.enter_context(socket.create_connection(("127.0.0.1", port), 10, (stranger, 0)))
         for _ in range(3):
-            assert process.ask("/healthz", process.probe_port) == "ok\n"
-            assert process.ask("/readyz", process.probe_port) == "ok\n"
-            assert "convoy_dashboard_clients" in process.ask("/metrics", process.metrics_port)
-            assert "<html" in process.ask("/login")
+            assert process.get("/healthz", process.probe_port) == "ok\n"
+            assert process.get("/readyz", process.probe_port) == "ok\n"
+            assert "convoy_dashboard_clients" in process.get("/metrics", process.metrics_port)
+            assert "<html" in process.get("/login")
     process.stop()
 
 
 def test_a_wrong_setting_is_named(starter: Starter) -> None:
-    one = starter.begin("Nobody")
+    one = starter.launch("Nobody")
     assert one.process.wait(40) != 0
     assert "CONVOY_DASHBOARD_AUTH_MODE='Nobody' must be one of" in one.log.read_text()
 
@@ -159,26 +159,26 @@ def test_the_log_of_a_rank_is_read_and_followed(
     def press(name: str) -> None:
         eventually(lambda: [one for one in browser.all("button") if one.text.startswith(name)])[0].click()
 
-    browser.sees("llama-8b-worker-2")
+    browser.wait_for_text("llama-8b-worker-2")
     # The row of a pod leads to the log of its first rank.
     browser.find("tr a[href$='?rank=4#logs']").click()
     eventually(lambda: browser.find("input[type=number]").get_attribute("value") == "4")
     assert browser.run("return document.querySelector('#logs').getBoundingClientRect().top < innerHeight")
     press("Show")
-    browser.sees("[3/4] step 1 of rank 4 <b>")
+    browser.wait_for_text("[3/4] step 1 of rank 4 <b>")
     assert "of rank 5" not in browser.text
-    asked_path, asked = kubelet.asked[-1]
-    assert asked_path == "/containerLogs/default/llama-8b-worker-2/worker"
-    assert asked["tailLines"] == ["500"] and "follow" not in asked
+    path_requested, query = kubelet.requests[-1]
+    assert path_requested == "/containerLogs/default/llama-8b-worker-2/worker"
+    assert query["tailLines"] == ["500"] and "follow" not in query
     press("Follow")
-    browser.sees("following rank 4")
+    browser.wait_for_text("following rank 4")
     kubelet.more.put("[3/4] step 2 of rank 4\n")
-    browser.sees("step 2 of rank 4")
+    browser.wait_for_text("step 2 of rank 4")
     kubelet.more.put(None)
-    browser.sees("the log has ended")
+    browser.wait_for_text("the log has ended")
     browser.find("input[type=number]").send_keys("4")
     press("Show")
-    browser.sees("llama-8b has no rank 44")
+    browser.wait_for_text("llama-8b has no rank 44")
     process.stop()
     kubelet.end()
 
@@ -189,6 +189,6 @@ def test_logs_that_are_switched_off_cannot_be_asked_for(
     empty.make("trainingjobs", samples.training_job("quiet"))
     process = starter(logs="false")
     browser.open(process.url + "/jobs/default/quiet")
-    browser.sees("Logs are switched off")
+    browser.wait_for_text("Logs are switched off")
     assert not [one for one in browser.all("button") if one.text.startswith(("Show", "Follow"))]
     process.stop()

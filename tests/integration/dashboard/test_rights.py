@@ -35,20 +35,20 @@ def test_every_right_is_used_and_nothing_is_refused(
     token = empty.account(NAME, chart_rules())
     process = starter("TokenReview", kubeconfig=empty.plane.kubeconfig(token))
     log_in(process, browser, empty.account("reader", ALL + LOGS))
-    browser.sees("default/llama-8b")
+    browser.wait_for_text("default/llama-8b")
     browser.open(process.url + "/jobs/default/llama-8b")
-    browser.sees("llama-8b-worker-2")
+    browser.wait_for_text("llama-8b-worker-2")
     eventually(lambda: [one for one in browser.all("button") if one.text.startswith("Show")])[0].click()
-    browser.sees("step 1")
+    browser.wait_for_text("step 1")
 
-    def asked() -> list[rights.Request]:
+    def requests() -> list[rights.Request]:
         return empty.plane.audited_requests("default", NAME)
 
     def all_used() -> bool:
-        assert rights.faults(granted(), rights.used(granted(), asked())) == []
+        assert rights.faults(granted(), rights.used(granted(), requests())) == []
         return True
 
     eventually(all_used, 20)
-    assert [str(one) for one in asked() if one.refused] == []
+    assert [str(one) for one in requests() if one.refused] == []
     process.stop()
     kubelet.end()

@@ -29,13 +29,13 @@ class Reader:
         """How the jobs were sorted, each time that it changed."""
         self._more = asyncio.Event()
 
-    def take(self, name: str, message: dict[str, Any]) -> None:
+    def on_event(self, name: str, message: dict[str, Any]) -> None:
         for order in ("ascending", "descending"):
             if name == "update" and f'"aria-sort": "{order}"' in json.dumps(message):
                 self.sorted.append(order)
                 self._more.set()
 
-    async def sorts(self) -> None:
+    async def wait_for_sort(self) -> None:
         """Waits until the page is told of another order."""
         await asyncio.wait_for(self._more.wait(), 20)
         self._more.clear()
@@ -45,12 +45,12 @@ class Reader:
 async def reader(url: str, token: str) -> AsyncIterator[Reader]:
     async with aiohttp.ClientSession() as session:
         form = {"data": {"token": token}, "headers": {"Origin": url}, "allow_redirects": False}
-        async with session.post(f"{url}/login", **form) as answer:
-            cookie = {"Cookie": answer.headers["Set-Cookie"].partition(";")[0]}
+        async with session.post(f"{url}/login", **form) as response:
+            cookie = {"Cookie": response.headers["Set-Cookie"].partition(";")[0]}
     found = Reader()
     async with aiohttp.ClientSession(headers=cookie) as session:
         found.page = await sockets.load(session, url)
-    found.socket = await sockets.connect(url, found.page.id, cookie, found.take)
+    found.socket = await sockets.connect(url, found.page.id, cookie, found.on_event)
     try:
         yield found
     finally:
@@ -66,9 +66,9 @@ async def test_a_socket_does_nothing_to_a_page_of_another_session(cluster: Clust
         await eve.socket.emit("event", ada.page.click("Step"))
         # What she says of her own page comes after it.
         await eve.socket.emit("event", eve.page.click("Step"))
-        await eve.sorts()
+        await eve.wait_for_sort()
         assert process.log.read_text().count(REFUSED) == 1
         await ada.socket.emit("event", ada.page.click("Step"))
-        await ada.sorts()
+        await ada.wait_for_sort()
         assert (ada.sorted, eve.sorted) == (["ascending"], ["ascending"])
     process.stop()

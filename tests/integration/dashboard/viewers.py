@@ -24,7 +24,7 @@ class Viewers:
         self._open = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
         self._fault: BaseException | None = None
-        self.told = 0
+        self.messages = 0
         """Messages that all of them got."""
         self.lost = 0
         """Connections that were ended."""
@@ -54,12 +54,12 @@ class Viewers:
     async def _page(self, session: aiohttp.ClientSession) -> socketio.AsyncClient:
         page = await sockets.load(session, self._url)
 
-        def take(_: str, message: dict[str, Any]) -> None:
-            self.told += 1
+        def count(_: str, message: dict[str, Any]) -> None:
+            self.messages += 1
 
-        async def lose(*_: object) -> None:
+        async def on_disconnect(*_: object) -> None:
             self.lost += 1
 
-        client = await sockets.connect(self._url, page.id, self._headers, take)
-        client.on("disconnect", lose)
+        client = await sockets.connect(self._url, page.id, self._headers, count)
+        client.on("disconnect", on_disconnect)
         return client
