@@ -112,7 +112,7 @@ class FakeClient:
         return {"data": {key: base64.b64encode(text.encode()).decode() for key, text in self.keys.items()}}
 
 
-class Saved:
+class SavedJobStore:
     """One job's part of a store; and `convoy checkpoint` as its user has it."""
 
     def __init__(self, blobs: Blobs, place: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ class Saved:
         return manifest
 
 
-class Bucket(Saved):
+class Bucket(SavedJobStore):
     """In a bucket."""
 
     def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from convoy.cli import change
 from convoy.cli.__main__ import app
-from convoy.cli.change import loss
+from convoy.cli.change import restart_loss
 from convoy.client import Refused
 from convoy.client.job_actions import refusal
 from convoy_crds.trainingjob import TrainingJob
@@ -43,14 +43,14 @@ def job(
     ],
 )
 def test_what_would_be_lost_is_known(about: TrainingJob, words: str, steps: int) -> None:
-    found = loss(about)
+    found = restart_loss(about)
     assert found[0].endswith(words) and bool(found[0]) == bool(words) and found[1] == steps
 
 
 class FakeJobs:
     def __init__(self, about: TrainingJob) -> None:
         self.about = about
-        self.steered: list[str] = []
+        self.actions: list[str] = []
 
     @property
     def training_jobs(self) -> FakeJobs:
@@ -60,18 +60,18 @@ class FakeJobs:
         return self.about
 
     def suspend(self, _: str) -> TrainingJob:
-        return self._steer("suspend")
+        return self._act("suspend")
 
     def resume(self, _: str) -> TrainingJob:
-        return self._steer("resume")
+        return self._act("resume")
 
     def restart(self, _: str) -> TrainingJob:
-        return self._steer("restart")
+        return self._act("restart")
 
-    def _steer(self, verb: str) -> TrainingJob:
+    def _act(self, verb: str) -> TrainingJob:
         if why := refusal(self.about, verb):
             raise Refused(why)
-        self.steered.append(verb)
+        self.actions.append(verb)
         return self.about
 
 
@@ -95,4 +95,4 @@ def test_without_a_terminal_nothing_is_lost_unasked(
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == code, result.output
     assert words in result.output
-    assert jobs.steered == ([] if code else arguments[:1])
+    assert jobs.actions == ([] if code else arguments[:1])

@@ -12,17 +12,17 @@ from tests.unit.cli.saved_job import NOW, SIZE, chunk_of, noise, record_of, shar
 from convoy.cli.checkpoint import ls, verify
 from convoy.cli.checkpoint.contents import (
     Contents,
-    chosen,
+    choose_generation,
+    describe_skipped,
+    fault_lines,
     faults,
     label,
     newest_base,
-    passed,
-    readable,
+    parse_label,
     refusal,
     rows,
+    stored_chunks,
     to_verify,
-    told,
-    unlabel,
 )
 from convoy.cli.checkpoint.export import format_of, journal_refusal
 from convoy_agents.tiercheck.stores.blobs import Listing
@@ -82,16 +82,16 @@ WHOLE = contents(RUN, SHARDS, [BRANCH])
     ],
 )
 def test_a_generation_is_written_as_incarnation_and_step(text: str, found: Generation | None) -> None:
-    assert unlabel(text) == found
+    assert parse_label(text) == found
     assert found is None or label(found) == text
 
 
 def test_a_row_tells_what_is_new_and_what_belongs_to_the_run() -> None:
-    told = [
-        (label(row.generation), row.bytes, row.new_bytes, row.on_line, row.whole, row.restored)
+    shown = [
+        (label(row.generation), row.bytes, row.new_bytes, row.in_lineage, row.whole, row.restored)
         for row in rows(WHOLE)
     ]
-    assert told == [
+    assert shown == [
         ("2/25", 2 * SIZE, 2 * SIZE, True, True, True),
         ("1/30", SIZE, SIZE, False, True, False),
         ("1/20", 2 * SIZE, SIZE, True, True, False),
@@ -151,20 +151,22 @@ def test_a_generation_that_lacks_bytes_is_not_the_one_that_is_restored(about: Co
 def test_the_newest_that_is_whole_is_chosen_or_the_one_that_is_named(
     which: tuple[int, int] | None, without: list[bytes], found: Any, words: str
 ) -> None:
-    plan = chosen(contents(RUN, SHARDS, [BRANCH], without=without), Generation(*which) if which else None)
+    plan = choose_generation(
+        contents(RUN, SHARDS, [BRANCH], without=without), Generation(*which) if which else None
+    )
     if found is None:
         assert plan is None
     elif found == "lost":
-        assert isinstance(plan, Lost) and passed(plan) == words
+        assert isinstance(plan, Lost) and describe_skipped(plan) == words
     else:
         assert isinstance(plan, Restore)
-        assert plan.record.generation == Generation(*found) and passed(plan) == words
+        assert plan.record.generation == Generation(*found) and describe_skipped(plan) == words
 
 
 def test_what_cannot_be_restored_is_said() -> None:
     assert refusal("job", None, None) == "the store has no generation of job"
     assert "no generation 9/9 of job" in refusal("job", Generation(9, 9), None)
-    lost = chosen(contents(RUN[:1], SHARDS[:1], without=[noise(2)]))
+    lost = choose_generation(contents(RUN[:1], SHARDS[:1], without=[noise(2)]))
     assert isinstance(lost, Lost)
     assert refusal("job", None, lost) == "no generation of job is whole: 1/10 lacks shard 0 of 1/10"
 
@@ -211,7 +213,7 @@ def test_a_thing_that_many_need_is_named_once() -> None:
     shared = [shard((1, step), [noise(0)], name) for step in (1, 2) for name in ("0", "1", "10")]
     records = [record_of(shared[:3]), record_of(shared[3:], (1, 1))]
     about = contents(records, shared, without=[noise(0)])
-    damaged, missing = told(fault for one in records for fault in faults(about, one))
+    damaged, missing = fault_lines(fault for one in records for fault in faults(about, one))
     assert not damaged
     assert missing == [
         f"chunk {chunk_of(noise(0)).digest} is missing, "
@@ -231,28 +233,28 @@ def test_a_thing_that_many_need_is_named_once() -> None:
 def test_what_is_verified(which: tuple[int, int] | None, everything: bool, found: list[str]) -> None:
     records = to_verify(WHOLE, Generation(*which) if which else None, everything)
     assert [label(one.generation) for one in records] == found
-    digests = [chunk.digest for chunk in readable(WHOLE, records)]
+    digests = [chunk.digest for chunk in stored_chunks(WHOLE, records)]
     assert len(digests) == len(set(digests)), "each chunk is read once"
 
 
 def test_a_generation_that_ends_in_a_journal_is_not_exported() -> None:
     about = contents(JOURNAL, [BASE, SEGMENT, LATER])
-    plan = chosen(about)
+    plan = choose_generation(about)
     assert isinstance(plan, Restore) and newest_base(about) == Generation(1, 1)
     words = journal_refusal(plan, about)
     assert words.startswith("1/3 ends in a journal") and words.endswith("--generation 1/1")
-    base = chosen(about, Generation(1, 1))
+    base = choose_generation(about, Generation(1, 1))
     assert isinstance(base, Restore) and not journal_refusal(base, about)
     nothing = contents(JOURNAL[1:], [BASE, SEGMENT, LATER])
-    later = chosen(nothing)
+    later = choose_generation(nothing)
     assert isinstance(later, Restore) and "no generation in the store" in journal_refusal(later, nothing)
 
 
 def test_malformed_records_may_hide_a_generation() -> None:
     lines = ("b: team/uid/records/gen-1-1: its checksum does not match", "b: team/uid/manifests/0: bad")
     about = replace(WHOLE, malformed=lines)
-    assert verify.unread(about, everything=False) == [lines[0]]
-    assert verify.unread(about, everything=True) == list(lines)
+    assert verify.unreadable_objects(about, everything=False) == [lines[0]]
+    assert verify.unreadable_objects(about, everything=True) == list(lines)
 
 
 def test_the_format_follows_the_name() -> None:

@@ -11,7 +11,7 @@ from tests.unit.agents import fault_proxy
 from tests.unit.cli.saved_job import SIZE, Bucket, chunk_of, job, noise, record_of, shard
 from tests.unit.cli.test_checkpoint_contents import contents
 
-from convoy.cli.checkpoint.findings import conclude, count
+from convoy.cli.checkpoint.findings import count, find_faults
 from convoy_agents.tiercheck.stores.job_folders import JobFolder, job_folders
 from convoy_agents.tiercheck.stores.store import Store
 from convoy_controllers.checkpoint.retention import Garbage, Keep
@@ -32,7 +32,7 @@ def digests(*seeds: object) -> frozenset[str]:
 
 
 def test_a_store_in_order_has_nothing_to_say() -> None:
-    found = conclude(contents(RUN, [FIRST, SECOND], age=OLD), Keep(2), GRACE)
+    found = find_faults(contents(RUN, [FIRST, SECOND], age=OLD), Keep(2), GRACE)
     assert (found.generations, found.size, found.faults) == (2, 3 * SIZE + 200, 0)
     assert found.orphaned == found.expired == Garbage() and not count(found.garbage)
 
@@ -42,7 +42,7 @@ def test_a_store_in_order_has_nothing_to_say() -> None:
     [(OLD, Garbage(manifests=frozenset({STRAY.id}), chunks=digests(9))), (10.0, Garbage())],
 )
 def test_what_no_record_needs_is_orphaned_and_goes_when_it_is_old(age: float, expired: Garbage) -> None:
-    found = conclude(contents(RUN, [FIRST, SECOND, STRAY], age=age), Keep(2), GRACE)
+    found = find_faults(contents(RUN, [FIRST, SECOND, STRAY], age=age), Keep(2), GRACE)
     assert found.orphaned == Garbage(manifests=frozenset({STRAY.id}), chunks=digests(9))
     assert found.orphaned_bytes == SIZE + 100
     assert found.expired == expired and not found.faults
@@ -51,13 +51,13 @@ def test_what_no_record_needs_is_orphaned_and_goes_when_it_is_old(age: float, ex
 def test_a_young_manifest_keeps_its_old_chunks() -> None:
     about = contents(RUN, [FIRST, SECOND, STRAY], age=OLD)
     times = {**about.manifests.written, STRAY.id: about.manifests.now}
-    found = conclude(replace(about, manifests=about.manifests._replace(written=times)), Keep(2), GRACE)
+    found = find_faults(replace(about, manifests=about.manifests._replace(written=times)), Keep(2), GRACE)
     assert count(found.orphaned) == 2 and not count(found.expired)
 
 
 def test_a_record_that_cannot_be_read_may_need_anything() -> None:
     about = contents(RUN[:1], [FIRST, SECOND], age=OLD, malformed=("b: t/u/records/gen-1-20: damaged",))
-    found = conclude(about, Keep(2), GRACE)
+    found = find_faults(about, Keep(2), GRACE)
     assert found.damaged == ("cannot be read: b: t/u/records/gen-1-20: damaged",)
     assert found.orphaned == found.expired == Garbage()
 
@@ -65,13 +65,13 @@ def test_a_record_that_cannot_be_read_may_need_anything() -> None:
 def test_a_manifest_that_cannot_be_read_may_need_any_chunk() -> None:
     about = contents(RUN, [FIRST, SECOND], age=OLD)
     known = {FIRST.id: FIRST}
-    found = conclude(replace(about, inventory=replace(about.inventory, manifests=known)), Keep(2), GRACE)
+    found = find_faults(replace(about, inventory=replace(about.inventory, manifests=known)), Keep(2), GRACE)
     assert found.damaged == (f"manifest {SECOND.id} cannot be read, of shard 0 of 1/20",)
     assert found.orphaned == found.expired == Garbage()
 
 
 def test_the_next_garbage_collection_is_told() -> None:
-    found = conclude(contents(RUN, [FIRST, SECOND], age=OLD), Keep(1), GRACE)
+    found = find_faults(contents(RUN, [FIRST, SECOND], age=OLD), Keep(1), GRACE)
     assert found.garbage == Garbage((FIRST.generation,), (), frozenset({FIRST.id}), digests(2))
     assert found.garbage_bytes == SIZE + 100 and not count(found.orphaned)
 
@@ -79,7 +79,7 @@ def test_the_next_garbage_collection_is_told() -> None:
 def test_what_is_missing_and_what_was_read_damaged_is_told_apart() -> None:
     about = contents(RUN, [FIRST, SECOND], age=OLD, without=[noise(2)])
     bad = chunk_of(noise(3)).digest
-    found = conclude(about, Keep(2), GRACE, {bad: f"chunk {bad} is damaged"})
+    found = find_faults(about, Keep(2), GRACE, {bad: f"chunk {bad} is damaged"})
     assert found.missing == (f"chunk {chunk_of(noise(2)).digest} is missing, of shard 0 of 1/10",)
     assert found.damaged == (f"chunk {bad} is damaged, of shard 0 of 1/20",)
 

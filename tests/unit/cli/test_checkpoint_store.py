@@ -13,7 +13,7 @@ from tests.unit.agents import fault_proxy
 from tests.unit.agents.stores.test_encoded import Always, numbers
 from tests.unit.cli.saved_job import Bucket, chunk_of, job, noise, shard
 
-from convoy.cli.checkpoint.store_access import advice, connect, elsewhere
+from convoy.cli.checkpoint.store_access import connect, install_advice, no_store_reason
 from convoy.client import ApiError, Client, Forbidden, NotFound
 from convoy_agents.tiercheck.stores.store import Store
 from convoy_controllers.checkpoint import records
@@ -72,7 +72,7 @@ def test_generations_are_listed_with_what_is_new_in_them(bucket: Bucket) -> None
     assert lines[1][:2] == ["local", "2/40"] and lines[2][:2] == ["remote", "2/30"]
     head = lines.index(next(line for line in lines if line[:2] == ["GENERATION", "STEP"]))
     rows = [dict(zip(lines[head], line, strict=True)) for line in lines[head + 1 : head + 4]]
-    columns = ("GENERATION", "SHARDS", "WORLD", "TORCH", "SIZE", "NEW", "LINE", "WHOLE", "RESTORE")
+    columns = ("GENERATION", "SHARDS", "WORLD", "TORCH", "SIZE", "NEW", "LINEAGE", "WHOLE", "RESTORE")
     assert [tuple(row[head] for head in columns) for row in rows] == [
         ("2/15", "2", "2", "2.13.0", "2.9Ki", "2.0Ki", "yes", "yes", "yes"),
         ("1/20", "2", "2", "2.13.0", "2.9Ki", "1000", "no", "yes", "no"),
@@ -108,7 +108,7 @@ def test_a_job_that_is_gone_is_found_by_its_uid(bucket: Bucket) -> None:
 )
 def test_a_job_without_a_store_has_its_watermarks(bucket: Bucket, tiers: Any, words: str) -> None:
     bucket.cluster.about = job(tiers, checkpoint=MARKS)
-    assert words in elsewhere(bucket.cluster.about)
+    assert words in no_store_reason(bucket.cluster.about)
     shown = bucket.run("ls", "job")
     assert shown.exit_code == 0 and "2/40" in shown.output and words in shown.output
     assert json.loads(bucket.run("ls", "job", "-o", "json").output)["generations"] is None
@@ -141,7 +141,7 @@ def test_without_boto3_it_is_said_how_to_install_it(bucket: Bucket, monkeypatch:
     failed = bucket.run("verify", "job")
     assert failed.exit_code == 1
     assert "pip install --no-deps boto3 botocore s3transfer jmespath" in failed.output
-    assert advice("xxhash").endswith("pip install xxhash")
+    assert install_advice("xxhash").endswith("pip install xxhash")
 
 
 def test_another_endpoint_may_be_given(bucket: Bucket) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.saved_job import Saved, chunk_of, noise, shard
+from tests.unit.cli.saved_job import SavedJobStore, chunk_of, noise, shard
 
 from convoy_agents.tiercheck.stores.volume import Volume
 
@@ -22,11 +22,11 @@ def disk(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def saved(disk: Path, monkeypatch: pytest.MonkeyPatch) -> Saved:
+def saved(disk: Path, monkeypatch: pytest.MonkeyPatch) -> SavedJobStore:
     """Two generations, and what broke off."""
     # What a bucket needs is not there.
     monkeypatch.setitem(sys.modules, "boto3", None)
-    made = Saved(Volume(disk, PART), {"volume": {"claimName": "shared", "path": PART}}, monkeypatch)
+    made = SavedJobStore(Volume(disk, PART), {"volume": {"claimName": "shared", "path": PART}}, monkeypatch)
     made.cluster.keys = {}
     made.save((1, 10), {"0": [noise(1), noise(2)]})
     made.save((1, 20), {"0": [noise(1), noise(3)]}, parent=(1, 10))
@@ -35,7 +35,7 @@ def saved(disk: Path, monkeypatch: pytest.MonkeyPatch) -> Saved:
 
 
 def test_a_generation_is_listed_verified_and_brought_into_a_folder(
-    saved: Saved, disk: Path, tmp_path: Path
+    saved: SavedJobStore, disk: Path, tmp_path: Path
 ) -> None:
     found = saved.run("ls", "job", "--folder", str(disk))
     assert found.exit_code == 0 and found.output.splitlines()[-1].startswith("1/20 is what a restart of job")
@@ -49,7 +49,7 @@ def test_a_generation_is_listed_verified_and_brought_into_a_folder(
     assert saved.run("verify", "job", "--folder", str(disk)).exit_code == 1
 
 
-def test_what_broke_off_is_deleted_once_it_is_old(saved: Saved, disk: Path) -> None:
+def test_what_broke_off_is_deleted_once_it_is_old(saved: SavedJobStore, disk: Path) -> None:
     lost = disk / PART / "team" / "uid-1" / "chunks" / chunk_of(noise(4)).digest
     for path in [path for path in disk.rglob("*") if path.is_file()]:
         os.utime(path, (0, path.stat().st_mtime - 7200))
@@ -60,7 +60,7 @@ def test_what_broke_off_is_deleted_once_it_is_old(saved: Saved, disk: Path) -> N
     assert saved.run("verify", "job", "--all", "--folder", str(disk)).exit_code == 0
 
 
-def test_what_a_job_had_is_deleted(saved: Saved, disk: Path) -> None:
+def test_what_a_job_had_is_deleted(saved: SavedJobStore, disk: Path) -> None:
     saved.cluster.about = None
     gone = ("rm", "job", "--store", "s3", "--uid", "uid-1", "--yes")
     failed = saved.run(*gone)
@@ -70,7 +70,9 @@ def test_what_a_job_had_is_deleted(saved: Saved, disk: Path) -> None:
     assert not [path for path in disk.rglob("*") if path.is_file()]
 
 
-def test_what_broke_off_while_it_was_written_is_deleted_with_the_job(saved: Saved, disk: Path) -> None:
+def test_what_broke_off_while_it_was_written_is_deleted_with_the_job(
+    saved: SavedJobStore, disk: Path
+) -> None:
     saved.cluster.about = None
     gone = ("rm", "job", "--store", "s3", "--uid", "uid-1", "--folder", str(disk), "--yes")
     assert saved.run(*gone).exit_code == 0
@@ -92,12 +94,12 @@ def test_what_broke_off_while_it_was_written_is_deleted_with_the_job(saved: Save
         (["--endpoint", "http://x"], "--endpoint is for a bucket; CheckpointStore s3 is on a volume"),
     ],
 )
-def test_without_the_volume_it_is_said_what_to_do(saved: Saved, words: list[str], said: str) -> None:
+def test_without_the_volume_it_is_said_what_to_do(saved: SavedJobStore, words: list[str], said: str) -> None:
     for command in (["ls", "job"], ["verify", "job"], ["restore", "job", "--to", "out"], ["fsck", "s3"]):
         failed = saved.run(*command, *words)
         assert failed.exit_code == 1 and said in failed.output, failed.output
 
 
-def test_a_volume_that_is_not_this_ones_has_nothing(saved: Saved, tmp_path: Path) -> None:
+def test_a_volume_that_is_not_this_ones_has_nothing(saved: SavedJobStore, tmp_path: Path) -> None:
     failed = saved.run("verify", "job", "--folder", str(tmp_path))
     assert failed.exit_code == 1 and "the store has no generation of job" in failed.output

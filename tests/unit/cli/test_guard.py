@@ -1,4 +1,4 @@
-"""`convoy guard`: which node is meant, and what is said of it."""
+"""`convoy guard`: which node is meant, and what is shown of it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from convoy_crds.nodehealth import NodeHealth
 from .test_show import NOW
 
 
-def health(name: str = "hw", node: str = "n1", said: Any = None, **status: Any) -> NodeHealth:
+def health(name: str = "hw", node: str = "n1", spec: Any = None, **status: Any) -> NodeHealth:
     body = {"nodeRef": {"name": node}, **status}
-    return NodeHealth.model_validate({"metadata": {"name": name}, "spec": said or {}, "status": body})
+    return NodeHealth.model_validate({"metadata": {"name": name}, "spec": spec or {}, "status": body})
 
 
 def text(about: NodeHealth) -> str:
@@ -29,7 +29,7 @@ def text(about: NodeHealth) -> str:
 
 
 class Healths(NodeHealths):
-    """Holds the NodeHealths, and what was said of them."""
+    """Holds the NodeHealths, and what was shown of them."""
 
     def __init__(self, *healths: NodeHealth) -> None:
         self.healths, self.patched = list(healths), []
@@ -60,9 +60,9 @@ def test_a_node_is_meant_before_hardware_of_that_name(healths: Healths, name: st
 
 
 def test_a_node_against_which_nothing_speaks() -> None:
-    said = text(health(state="Unverified", since="2026-01-01T11:00:00Z", message="first seen, on node n1"))
-    assert said.startswith("node n1, hardware hw: Unverified for 60m\n  first seen")
-    assert "GuardPolicy: none" in said and "Nothing speaks against it." in said
+    shown = text(health(state="Unverified", since="2026-01-01T11:00:00Z", message="first seen, on node n1"))
+    assert shown.startswith("node n1, hardware hw: Unverified for 60m\n  first seen")
+    assert "GuardPolicy: none" in shown and "Nothing speaks against it." in shown
 
 
 def test_what_speaks_against_it_and_what_is_in_the_way() -> None:
@@ -78,7 +78,7 @@ def test_what_speaks_against_it_and_what_is_in_the_way() -> None:
         "after": "Quarantined",
         "reason": "ConfirmedSlow",
     }
-    said = text(
+    shown = text(
         health(
             state="Quarantined",
             policy="default",
@@ -89,16 +89,16 @@ def test_what_speaks_against_it_and_what_is_in_the_way() -> None:
             history=[turn],
         )
     )
-    assert "ns/job: 40% slower than its peers (Compute) from 30m to 60s ago; cost 1234 GPU-seconds" in said
-    assert "! Acting=False: SparesBudget" in said and "    a drain waits" in said
-    assert "Suspect -> Quarantined: ConfirmedSlow" in said and "lemon score 1.00" in said
+    assert "ns/job: 40% slower than its peers (Compute) from 30m to 60s ago; cost 1234 GPU-seconds" in shown
+    assert "! Acting=False: SparesBudget" in shown and "    a drain waits" in shown
+    assert "Suspect -> Quarantined: ConfirmedSlow" in shown and "lemon score 1.00" in shown
 
 
 def test_what_moving_its_jobs_was_to_bring_is_shown() -> None:
     pace = {"job": "ns/j", "seconds": 1.5, "gain": 0.5}
     action = {"at": "2026-01-01T11:00:00Z", "jobs": ["ns/j"], "outcome": "Right", "paces": [pace]}
-    said = text(health(state="Requalifying", actions=[action]))
-    assert "Drained 60m ago (ns/j): Right\n  ns/j: a step took 1.5 s, 0.5 s of it for this node" in said
+    shown = text(health(state="Requalifying", actions=[action]))
+    assert "Drained 60m ago (ns/j): Right\n  ns/j: a step took 1.5 s, 0.5 s of it for this node" in shown
 
 
 @pytest.mark.parametrize(
@@ -111,30 +111,30 @@ def test_what_moving_its_jobs_was_to_bring_is_shown() -> None:
     ids=["holds", "is cut short", "is over"],
 )
 def test_who_had_it_left_alone_is_said_while_it_holds(since: str, until: str, words: str) -> None:
-    said = {"exempt": {"user": "ada", "reason": "experiment", "until": until}}
-    found = text(health(said=said, exemption={"since": since, "until": until, "before": "Qualified"}))
+    spec = {"exempt": {"user": "ada", "reason": "experiment", "until": until}}
+    found = text(health(spec=spec, exemption={"since": since, "until": until, "before": "Qualified"}))
     assert (f"Left alone until {words}, by ada: experiment" in found) is bool(words)
     assert ("Left alone" in found) is bool(words)
 
 
 def test_what_a_test_is_to_look_into_is_shown() -> None:
     hint = {"job": "ns/job", "cause": "Input", "at": "2026-01-01T11:50:00Z", "slowdown": 1.3}
-    said = text(health(state="Unverified", noticed=hint))
-    assert "To be swept once it is idle: ns/job was 30% slower for it (Input), 10m ago" in said
-    assert "Nothing speaks against it." in said
+    shown = text(health(state="Unverified", noticed=hint))
+    assert "To be swept once it is idle: ns/job was 30% slower for it (Input), 10m ago" in shown
+    assert "Nothing speaks against it." in shown
 
 
 def test_what_people_have_said_is_shown() -> None:
-    said = text(health(said={"condemned": {"reason": "smoke", "user": "ops"}}, state="Condemned"))
-    assert "Condemned by ops: smoke" in said
+    shown = text(health(spec={"condemned": {"reason": "smoke", "user": "ops"}}, state="Condemned"))
+    assert "Condemned by ops: smoke" in shown
 
 
 def test_a_release_ends_a_condemnation(healths: Healths) -> None:
     decide.release("n1", reason="fixed", user="ops")
     ((name, body),) = healths.patched
     assert name == "hw" and body["spec"]["condemned"] is None
-    said = NodeHealth.model_validate({"metadata": {}, "spec": {"release": body["spec"]["release"]}}).spec
-    assert said.release is not None and (said.release.reason, said.release.user) == ("fixed", "ops")
+    spec = NodeHealth.model_validate({"metadata": {}, "spec": {"release": body["spec"]["release"]}}).spec
+    assert spec.release is not None and (spec.release.reason, spec.release.user) == ("fixed", "ops")
 
 
 def test_what_is_taken_back_is_removed(healths: Healths) -> None:
@@ -145,13 +145,13 @@ def test_what_is_taken_back_is_removed(healths: Healths) -> None:
 
 @pytest.mark.parametrize("name", ["twice", "nobody"])
 def test_nothing_is_said_of_a_node_that_is_not_known_for_sure(healths: Healths, name: str) -> None:
-    said = CliRunner().invoke(app, ["guard", "condemn", name, "--reason", "smoke", "--user", "ops"])
-    assert (said.exit_code, said.output.startswith("error: ")) == (1, True), said.output
+    result = CliRunner().invoke(app, ["guard", "condemn", name, "--reason", "smoke", "--user", "ops"])
+    assert (result.exit_code, result.output.startswith("error: ")) == (1, True), result.output
     assert healths.patched == []
 
 
-@pytest.mark.parametrize("say", [decide.exempt, decide.condemn])
-def test_what_is_said_has_a_reason(healths: Healths, say: Callable[..., None]) -> None:
+@pytest.mark.parametrize("decision", [decide.exempt, decide.condemn])
+def test_what_is_said_has_a_reason(healths: Healths, decision: Callable[..., None]) -> None:
     with pytest.raises(typer.BadParameter, match="say why"):
-        say("n1")
+        decision("n1")
     assert healths.patched == []

@@ -24,10 +24,10 @@ from convoy.client import Unreachable
 def test_what_cannot_be_read_is_on_stderr(
     monkeypatch: pytest.MonkeyPatch, lines: list[str], failure: Exception | None, code: int, stderr: str
 ) -> None:
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def logs(name: str, *, notify: Any, **chosen: Any) -> Iterator[str]:
-        asked.append((name, chosen))
+        requests.append((name, chosen))
         notify("gpt-worker-1 waits")
         yield from lines
         if failure:
@@ -37,4 +37,4 @@ def test_what_cannot_be_read_is_on_stderr(
     monkeypatch.setattr("convoy.cli.logs.connect", lambda *_: jobs)
     done = CliRunner().invoke(app, ["logs", "gpt", "-f", "--rank", "0"])
     assert (done.exit_code, done.stdout, done.stderr) == (code, "".join(f"{one}\n" for one in lines), stderr)
-    assert asked == [("gpt", {"rank": 0, "incarnation": None, "follow": True})]
+    assert requests == [("gpt", {"rank": 0, "incarnation": None, "follow": True})]

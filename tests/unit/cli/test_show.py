@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from convoy.cli.show import age, row, warning_message
-from convoy.cli.table import amount, fit
+from convoy.cli.table import fitting_columns, format_bytes
 from convoy_crds.trainingjob import TrainingJob
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -64,11 +64,11 @@ def test_the_message_is_for_jobs_in_trouble() -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "shown"),
+    ("width", "shown"),
     [(None, "abcd"), (26, "abcd"), (25, "acd"), (18, "ac"), (1, "ac")],
 )
-def test_columns_make_room_in_their_order(room: int | None, shown: str) -> None:
-    assert "".join(fit({"a": 5, "b": 5, "c": 5, "d": 5}, ["b", "d"], room)) == shown
+def test_columns_make_room_in_their_order(width: int | None, shown: str) -> None:
+    assert "".join(fitting_columns({"a": 5, "b": 5, "c": 5, "d": 5}, ["b", "d"], width)) == shown
 
 
 @pytest.mark.parametrize(
@@ -76,4 +76,4 @@ def test_columns_make_room_in_their_order(room: int | None, shown: str) -> None:
     [(0, "0"), (1023, "1023"), (1024, "1.0Ki"), (1536 * 2**20, "1.5Gi"), (2**42, "4.0Ti")],
 )
 def test_an_amount_is_as_kubernetes_writes_it(size: int, text: str) -> None:
-    assert amount(size) == text
+    assert format_bytes(size) == text

@@ -7,14 +7,23 @@ from typing import Any
 
 import pytest
 
-from convoy.cli.why import CUT, Said, event_lines, explanation, in_order, pod_lines, pod_words, why
+from convoy.cli.why import (
+    EVENTS_TRUNCATED,
+    ShownMessages,
+    describe_pod,
+    event_lines,
+    explanation,
+    in_order,
+    pod_lines,
+    why,
+)
 from convoy_crds.trainingjob import TrainingJob
 
 from .test_show import NOW, job
 
 
 def text(about: TrainingJob) -> str:
-    return "\n".join(explanation(about, NOW, Said()))
+    return "\n".join(explanation(about, NOW, ShownMessages()))
 
 
 def condition(kind: str, status: str, reason: str = "Why", message: str = "") -> dict[str, Any]:
@@ -80,7 +89,7 @@ def pod(
     ],
 )
 def test_a_pod_is_told_of_by_the_container_of_its_ranks(given: Any, words: str) -> None:
-    assert pod_words(given) == words
+    assert describe_pod(given) == words
 
 
 def test_a_job_nobody_has_looked_at_says_so() -> None:
@@ -193,7 +202,7 @@ class Jobs:
     """The answers of a server with a gang of pods; counts the requests for their events."""
 
     def __init__(self, pods: list[Any], whole: bool = True) -> None:
-        self._pods, self._whole, self.asked = pods, whole, 0
+        self._pods, self._whole, self.requests = pods, whole, 0
 
     def get(self, name: str) -> TrainingJob:
         return job(phase="Pending")
@@ -205,12 +214,12 @@ class Jobs:
         return []
 
     def pod_events(self) -> tuple[dict[str, list[Any]], bool]:
-        self.asked += 1
+        self.requests += 1
         return {"u0": no_room(), "u1": no_room()}, self._whole
 
 
 @pytest.mark.parametrize(
-    ("phase", "whole", "asked", "warnings", "cut"),
+    ("phase", "whole", "requests", "warnings", "cut"),
     [("Pending", True, 1, 2, 0), ("Pending", False, 1, 2, 1), ("Running", True, 0, 0, 0)],
 )
 def test_events_of_pods_are_asked_for_once_and_where_one_waits(
@@ -218,7 +227,7 @@ def test_events_of_pods_are_asked_for_once_and_where_one_waits(
     capsys: pytest.CaptureFixture[str],
     phase: str,
     whole: bool,
-    asked: int,
+    requests: int,
     warnings: int,
     cut: int,
 ) -> None:
@@ -226,11 +235,15 @@ def test_events_of_pods_are_asked_for_once_and_where_one_waits(
     monkeypatch.setattr("convoy.cli.why.connect", lambda *_: SimpleNamespace(training_jobs=jobs))
     why("gpt")
     shown = capsys.readouterr().out
-    assert (jobs.asked, shown.count("Why: no room"), shown.count(CUT)) == (asked, warnings, cut)
+    assert (jobs.requests, shown.count("Why: no room"), shown.count(EVENTS_TRUNCATED)) == (
+        requests,
+        warnings,
+        cut,
+    )
 
 
 def test_a_message_that_was_shown_is_not_shown_again() -> None:
-    said = Said()
-    said.once("exit code 1\nTraceback ...\nlast line")
-    lines = event_lines([event("exit code 1\nTraceback", 4, 1), event("new\nlines", 5, 2)], NOW, said)
+    shown = ShownMessages()
+    shown.add("exit code 1\nTraceback ...\nlast line")
+    lines = event_lines([event("exit code 1\nTraceback", 4, 1), event("new\nlines", 5, 2)], NOW, shown)
     assert [line.split("Why: ")[-1].strip() for line in lines] == ["as above", "new", "lines"]

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tests.unit.crds import toyserver
 
-from convoy.cli.manifest import Manifest, ours, parse, problems
+from convoy.cli.manifest import Manifest, is_convoy_object, parse, problems
 from convoy.client import Client
 from convoy.client.api import Api
 from convoy.client.collection import Writable
@@ -120,7 +120,7 @@ def test_a_manifest_is_checked(spec: dict[str, Any], words: list[str]) -> None:
 
 
 def test_a_manifest_without_a_version_is_known_by_its_kind() -> None:
-    assert ours({"kind": "ToyServer"}, WITH_TOY) and not ours({"kind": "ToyServer"})
+    assert is_convoy_object({"kind": "ToyServer"}, WITH_TOY) and not is_convoy_object({"kind": "ToyServer"})
 
 
 def test_the_reference_gets_a_page_and_a_place_in_the_navigation() -> None:

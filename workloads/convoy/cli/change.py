@@ -15,7 +15,7 @@ from convoy_crds.trainingjob import TrainingJob
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-def loss(job: TrainingJob) -> tuple[str, int]:
+def restart_loss(job: TrainingJob) -> tuple[str, int]:
     """What a job without checkpoints loses when its ranks stop, in words and steps; empty when nothing."""
     status = job.status
     if job.spec.checkpoint.tiers.any or not status.incarnation:
@@ -28,9 +28,9 @@ def loss(job: TrainingJob) -> tuple[str, int]:
     return f"{text} at step 0{steps}{own}", step
 
 
-def _agree(job: TrainingJob, yes: bool) -> None:
+def _confirm_loss(job: TrainingJob, yes: bool) -> None:
     """Says what would be lost, and asks whoever is there; Failure when steps would be and nobody answers."""
-    words, steps = loss(job)
+    words, steps = restart_loss(job)
     if not words:
         return
     typer.echo(words, err=True)
@@ -42,7 +42,9 @@ def _agree(job: TrainingJob, yes: bool) -> None:
         raise Failure("say --yes to go on")
 
 
-def _steered(name: str, verb: str, namespace: str | None, context: str | None) -> tuple[Client, TrainingJob]:
+def _permitted_job(
+    name: str, verb: str, namespace: str | None, context: str | None
+) -> tuple[Client, TrainingJob]:
     """The job, once it is known that it can be steered so: before anybody is asked."""
     client = connect(namespace, context)
     job = client.training_jobs.get(name)
@@ -56,8 +58,8 @@ def suspend(name: Name, yes: Yes = False, namespace: Namespace = None, context: 
 
     `resume` runs it on from its last checkpoint; without a place for checkpoints, from step 0.
     """
-    client, job = _steered(name, "suspend", namespace, context)
-    _agree(job, yes)
+    client, job = _permitted_job(name, "suspend", namespace, context)
+    _confirm_loss(job, yes)
     client.training_jobs.suspend(name)
     saves = "saves its state and gives" if job.spec.checkpoint.tiers.any else "gives"
     typer.echo(f"trainingjob/{name} {saves} its pods back")
@@ -77,8 +79,8 @@ def restart(name: Name, yes: Yes = False, namespace: Namespace = None, context: 
 
     It goes on from its last checkpoint; without a place for checkpoints, from step 0.
     """
-    client, job = _steered(name, "restart", namespace, context)
-    _agree(job, yes)
+    client, job = _permitted_job(name, "restart", namespace, context)
+    _confirm_loss(job, yes)
     restarted = client.training_jobs.restart(name)
     typer.echo(f"trainingjob/{name} restarts (restartId {restarted.spec.recovery.restart_id})")
 

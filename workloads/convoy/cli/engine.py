@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from convoy.cli.cluster import Context, Failure, connect
-from convoy.cli.table import plain, show
+from convoy.cli.table import new_table, print_table
 from convoy_crds.engine import Engine
 from convoy_crds.parameters import parameters
 from convoy_crds.suggest import suggestion
@@ -43,9 +43,9 @@ def describe(found: Engine) -> None:
 
 
 def _print(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
-    table = plain()
+    table = new_table()
     for head in heads:
         table.add_column(head, overflow="fold")
     for line in lines:
         table.add_row(*map(Text, line))
-    show(table)
+    print_table(table)

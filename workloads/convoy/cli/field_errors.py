@@ -22,7 +22,7 @@ def _pattern(annotated: Any) -> str:
 
 _DURATION = "a whole number with s, m or h behind it, such as 90s, 10m or 2h"
 
-SHAPES = {
+PATTERN_MESSAGES = {
     _pattern(DnsLabel): "must be a name of a-z, 0-9 and '-' that begins and ends with a letter or digit",
     _pattern(ObjectName): (
         "must be a name of a-z, 0-9, '-' and '.' whose parts begin and end with a letter or digit"
@@ -32,29 +32,29 @@ SHAPES = {
 }
 """Patterns of the models in words."""
 
-_WORDS: Mapping[str, Callable[[dict[str, Any], Any], str]] = {
+_MESSAGES: Mapping[str, Callable[[dict[str, Any], Any], str]] = {
     "missing": lambda _, __: "is required",
-    "string_type": lambda _, value: f"must be text, is {_shown(value)}: put it in quotes",
-    "int_type": lambda _, value: f"must be a whole number, is {_shown(value)}",
-    "bool_type": lambda _, value: f"must be true or false, is {_shown(value)}",
-    "list_type": lambda _, value: f"must be a list, is {_shown(value)}",
-    "dict_type": lambda _, value: f"must hold fields of its own, is {_shown(value)}",
-    "model_type": lambda _, value: f"must hold fields of its own, is {_shown(value)}",
-    "enum": lambda facts, value: f"must be {facts['expected']}, is {_shown(value)}",
-    "literal_error": lambda facts, value: f"must be {facts['expected']}, is {_shown(value)}",
-    "greater_than_equal": lambda facts, value: f"must be at least {facts['ge']}, is {_shown(value)}",
-    "less_than_equal": lambda facts, value: f"must be at most {facts['le']}, is {_shown(value)}",
+    "string_type": lambda _, value: f"must be text, is {_display(value)}: put it in quotes",
+    "int_type": lambda _, value: f"must be a whole number, is {_display(value)}",
+    "bool_type": lambda _, value: f"must be true or false, is {_display(value)}",
+    "list_type": lambda _, value: f"must be a list, is {_display(value)}",
+    "dict_type": lambda _, value: f"must hold fields of its own, is {_display(value)}",
+    "model_type": lambda _, value: f"must hold fields of its own, is {_display(value)}",
+    "enum": lambda facts, value: f"must be {facts['expected']}, is {_display(value)}",
+    "literal_error": lambda facts, value: f"must be {facts['expected']}, is {_display(value)}",
+    "greater_than_equal": lambda facts, value: f"must be at least {facts['ge']}, is {_display(value)}",
+    "less_than_equal": lambda facts, value: f"must be at most {facts['le']}, is {_display(value)}",
     "string_too_short": lambda _, __: "must not be empty",
     "string_too_long": lambda facts, _: f"must not be longer than {facts['max_length']} characters",
     "too_short": lambda facts, _: f"needs at least {facts['min_length']}",
     "too_long": lambda facts, _: f"takes at most {facts['max_length']}",
     "string_pattern_mismatch": lambda facts, value: (
-        f"{SHAPES.get(facts['pattern'], 'must match ' + facts['pattern'])}, is {_shown(value)}"
+        f"{PATTERN_MESSAGES.get(facts['pattern'], 'must match ' + facts['pattern'])}, is {_display(value)}"
     ),
 }
 
 
-def _shown(value: Any) -> str:
+def _display(value: Any) -> str:
     """A value as its writer knows it."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -78,7 +78,7 @@ def violation(error: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     if error["type"] == "extra_forbidden":
         words = f"there is no such field{suggestion(str(location[-1]), _fields(schema, location[:-1]))}"
     else:
-        explain = _WORDS.get(error["type"])
+        explain = _MESSAGES.get(error["type"])
         words = explain(error.get("ctx") or {}, error["input"]) if explain else str(error["msg"])
     return f"{field_path(location)}: {words}"
 
@@ -103,6 +103,6 @@ def name_error(metadata: Mapping[str, Any]) -> str | None:
     if not NAME.fullmatch(given):
         return (
             "metadata.name: must be of a-z, 0-9, '-' and '.', and begin and end with a letter or digit, is "
-            f"{_shown(name)}"
+            f"{_display(name)}"
         )
     return None

@@ -15,8 +15,8 @@ _FLOAT = re.compile(
 _WHOLE = re.compile(r"^[-+]?(0b[01_]+|0o?[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$")
 _SHORT = re.compile(r"^[yYnN]$")
 _TAG = "tag:yaml.org,2002:"
-_READ_OTHERWISE = {_TAG + "int", _TAG + "float", _TAG + "timestamp"}
-_MOST_WHOLE = 1e21
+_REPLACED_TAGS = {_TAG + "int", _TAG + "float", _TAG + "timestamp"}
+_MAX_WHOLE = 1e21
 """From here on Go writes a whole number as `1e+21`."""
 
 
@@ -28,11 +28,11 @@ class Loader(yaml.SafeLoader):
     def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
         """Return a number; a whole one as an int, since it is one in the JSON that the API server is sent."""
         number: float = super().construct_yaml_float(node)
-        return int(number) if number.is_integer() and abs(number) < _MOST_WHOLE else number
+        return int(number) if number.is_integer() and abs(number) < _MAX_WHOLE else number
 
 
 Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in rules if tag not in _READ_OTHERWISE]
+    first: [(tag, pattern) for tag, pattern in rules if tag not in _REPLACED_TAGS]
     for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 Loader.add_implicit_resolver(_TAG + "int", _WHOLE, list("-+0123456789"))

@@ -25,7 +25,7 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_workloads.engines.catalogue import catalogue
 
 
-class NoYaml(ValueError):
+class InvalidYaml(ValueError):
     """The text is no YAML; says where."""
 
 
@@ -62,7 +62,7 @@ class Manifest:
 
 
 def documents(text: str) -> list[dict[str, Any]]:
-    """The objects in a text; NoYaml when it is none."""
+    """The objects in a text; InvalidYaml when it is none."""
     try:
         return [body for body in load_all(text) if isinstance(body, dict)]
     except yaml.MarkedYAMLError as error:
@@ -73,14 +73,14 @@ def documents(text: str) -> list[dict[str, Any]]:
             if isinstance(error, yaml.parser.ParserError)
             else ""
         )
-        raise NoYaml(f"{place}{error.problem or error.context}{hint}") from error
+        raise InvalidYaml(f"{place}{error.problem or error.context}{hint}") from error
     except yaml.YAMLError as error:
-        raise NoYaml(str(error)) from error
+        raise InvalidYaml(str(error)) from error
     except RecursionError as error:
-        raise NoYaml("objects and lists are nested too deeply to be read") from error
+        raise InvalidYaml("objects and lists are nested too deeply to be read") from error
 
 
-def ours(body: Mapping[str, Any], kinds: Sequence[Kind[Any]] = KINDS) -> bool:
+def is_convoy_object(body: Mapping[str, Any], kinds: Sequence[Kind[Any]] = KINDS) -> bool:
     """Return True for an object meant for Convoy, if only by its kind; False for those of other groups."""
     version = str(body.get("apiVersion", ""))
     return version.partition("/")[0] == GROUP or (not version and body.get("kind") in by_name(kinds))

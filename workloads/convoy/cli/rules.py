@@ -56,13 +56,13 @@ def _broken(schema: dict[str, Any], value: Any, path: str) -> list[str]:
                 found += _broken(child, value[name], f"{path}.{name}")
     elif isinstance(value, list) and "items" in schema:
         for key in schema.get("x-kubernetes-list-map-keys", ()):
-            found += _doubles([item.get(key) for item in value], f"{path.lstrip('.')}[*].{key}")
+            found += _duplicates([item.get(key) for item in value], f"{path.lstrip('.')}[*].{key}")
         for index, item in enumerate(value):
             found += _broken(schema["items"], item, f"{path}[{index}]")
     return found
 
 
-def _doubles(keys: list[Any], where: str) -> list[str]:
+def _duplicates(keys: list[Any], where: str) -> list[str]:
     return [
         f"{where}: {key!r} is there more than once" for key in sorted({k for k in keys if keys.count(k) > 1})
     ]

@@ -35,13 +35,13 @@ def named_engines(client: Client, manifests: Iterable[Manifest]) -> list[Manifes
 
 def refusals(client: Client, manifest: Manifest, manifests: Iterable[Manifest]) -> list[str]:
     """Return the API server's refusals of an object that is valid in itself, each with its field's path."""
-    problems = list(_object(client, manifest))
+    problems = list(_object_refusals(client, manifest))
     if manifest.job is not None and not problems:
-        problems += _pods(client, manifest.job, manifest.engine_of(manifests))
+        problems += _pod_refusals(client, manifest.job, manifest.engine_of(manifests))
     return [f"{manifest.where}: {problem}" for problem in problems]
 
 
-def _object(client: Client, manifest: Manifest) -> Iterator[str]:
+def _object_refusals(client: Client, manifest: Manifest) -> Iterator[str]:
     """Refusals of the object, as a new one or as a change of the one that is there."""
     if manifest.kind is None:
         return
@@ -54,17 +54,17 @@ def _object(client: Client, manifest: Manifest) -> Iterator[str]:
         yield f"the API server did not check it: {error}"
 
 
-def _pods(client: Client, job: TrainingJob, engine: Engine | None) -> Iterator[str]:
+def _pod_refusals(client: Client, job: TrainingJob, engine: Engine | None) -> Iterator[str]:
     """Refusals of the first pod of each role."""
     first: dict[str, Slot] = {slot.role: slot for slot in reversed(slots(job))}
     for role in job.spec.roles:
         body = pod(job, engine, first[role.name])
         # No job has the uid, and users need no right to hold up its deletion.
         del body["metadata"]["ownerReferences"]
-        yield from _pod(client, job, body)
+        yield from _role_refusals(client, job, body)
 
 
-def _pod(client: Client, job: TrainingJob, body: Mapping[str, Any]) -> Iterator[str]:
+def _role_refusals(client: Client, job: TrainingJob, body: Mapping[str, Any]) -> Iterator[str]:
     role = body["metadata"]["labels"][LABEL_ROLE]
     try:
         client.api.dry_run_pod(client.namespace, body)

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from convoy.cli.cluster import Context, Namespace, connect
-from convoy.cli.table import fit, plain, room, show
+from convoy.cli.table import fitting_columns, new_table, print_table, terminal_width
 from convoy_crds.summaries import age, step, warning_message
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
@@ -25,7 +25,7 @@ COLOURS = {
 MESSAGE = "MESSAGE"
 MESSAGE_WIDTH = 30
 """Columns that the message has at least."""
-DISPENSABLE = ("ETA", "LOSS", "CHECKPOINT", "RESTARTS", "AGE", "READY", "STEP", "REASON")
+HIDE_ORDER = ("ETA", "LOSS", "CHECKPOINT", "RESTARTS", "AGE", "READY", "STEP", "REASON")
 """In the order in which they make room."""
 
 
@@ -59,8 +59,8 @@ def table(rows: list[dict[str, str]], width: int | None) -> Table:
     widths = {head: max(len(head), *(len(line[head]) for line in rows)) for head in heads}
     if width is not None and MESSAGE in widths:
         widths[MESSAGE] = min(widths[MESSAGE], MESSAGE_WIDTH)
-    shown = fit(widths, DISPENSABLE, width)
-    made = plain()
+    shown = fitting_columns(widths, HIDE_ORDER, width)
+    made = new_table()
     for head in shown:
         made.add_column(head, no_wrap=head != MESSAGE, overflow="fold")
     for line in rows:
@@ -94,4 +94,4 @@ def get(
         rows = [
             {"NAMESPACE": job.metadata.namespace or "", **line} for job, line in zip(jobs, rows, strict=True)
         ]
-    show(table(rows, room()))
+    print_table(table(rows, terminal_width()))

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from convoy.cli.cluster import Failure
-from convoy.cli.manifest import Manifest, NoYaml, documents, ours, parse
+from convoy.cli.manifest import InvalidYaml, Manifest, documents, is_convoy_object, parse
 from convoy_crds.meta import API_VERSION
 
 STDIN = Path("-")
@@ -46,9 +46,9 @@ def _read(path: Path) -> Source:
     name = "stdin" if path == STDIN else str(path)
     try:
         text = sys.stdin.read() if path == STDIN else path.read_text()
-        bodies = [body for body in documents(text) if ours(body)]
+        bodies = [body for body in documents(text) if is_convoy_object(body)]
     except OSError as error:
         return Source(name, error=error.strerror or str(error))
-    except (NoYaml, UnicodeDecodeError) as error:
+    except (InvalidYaml, UnicodeDecodeError) as error:
         return Source(name, error=str(error))
     return Source(name, tuple(parse(body, number) for number, body in enumerate(bodies, 1)))

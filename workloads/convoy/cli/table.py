@@ -15,36 +15,36 @@ UNLIMITED = 100_000
 _UNITS = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 
-def fit(widths: Mapping[str, int], dispensable: Sequence[str], room: int | None) -> list[str]:
-    """The columns that are shown, in their order: those of `dispensable` go, first one first, until the rest
-    has room. Without `room` all stay.
+def fitting_columns(widths: Mapping[str, int], hide_order: Sequence[str], width: int | None) -> list[str]:
+    """The columns that are shown, in their order: those of `hide_order` go, first one first, until the rest
+    has width. Without `width` all stay.
     """
     kept = dict(widths)
-    for head in dispensable:
-        if room is None or sum(kept.values()) + GAP * (len(kept) - 1) <= room:
+    for head in hide_order:
+        if width is None or sum(kept.values()) + GAP * (len(kept) - 1) <= width:
             break
         kept.pop(head, None)
     return list(kept)
 
 
-def room() -> int | None:
+def terminal_width() -> int | None:
     """Columns of the terminal; None for a file or a pipe."""
     return Console().width if sys.stdout.isatty() else None
 
 
-def plain() -> Table:
+def new_table() -> Table:
     """A table without lines."""
     return Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
 
 
-def amount(size: int) -> str:
+def format_bytes(size: int) -> str:
     """Bytes in few characters: `512`, `1.5Gi`."""
     return next((f"{size / length:.1f}{unit}" for unit, length in _UNITS if size >= length), str(size))
 
 
-def show(table: Table) -> None:
+def print_table(table: Table) -> None:
     """Prints a table."""
-    console = Console(width=room() or UNLIMITED)
+    console = Console(width=terminal_width() or UNLIMITED)
     with console.capture() as captured:
         console.print(table)
     for line in captured.get().splitlines():

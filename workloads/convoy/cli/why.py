@@ -25,13 +25,15 @@ from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
 
-NEWEST = 10
+MAX_EVENTS = 10
 """Events that are shown."""
-ALIKE = 4
+MAX_EQUAL_LINES = 4
 """Pods with the same to say that have a line each; more than that have one together."""
-METRICS = 8
+MAX_METRICS = 8
 """Metrics of the program's own that are shown; the others are counted."""
-CUT = "  (the namespace has more events of pods than are read: kubectl describe pod has all of one)"
+EVENTS_TRUNCATED = (
+    "  (the namespace has more events of pods than are read: kubectl describe pod has all of one)"
+)
 
 
 def why(name: Name, namespace: Namespace = None, context: Context = None) -> None:
@@ -46,21 +48,21 @@ def why(name: Name, namespace: Namespace = None, context: Context = None) -> Non
     waiting = {pod.metadata.uid for pod in pods if pod.status.phase == "Pending"}
     events, whole = jobs.pod_events() if waiting else ({}, True)
     told = [(pod, events.get(pod.metadata.uid, []) if pod.metadata.uid in waiting else []) for pod in pods]
-    said = Said()
-    lines = [*explanation(job, now, said), "", "Pods:", *(pod_lines(told) or ["  none"])]
-    lines += [] if whole else [CUT]
-    lines += ["", "Events:", *(event_lines(jobs.events(job.metadata.uid), now, said) or ["  none"])]
+    shown = ShownMessages()
+    lines = [*explanation(job, now, shown), "", "Pods:", *(pod_lines(told) or ["  none"])]
+    lines += [] if whole else [EVENTS_TRUNCATED]
+    lines += ["", "Events:", *(event_lines(jobs.events(job.metadata.uid), now, shown) or ["  none"])]
     for line in lines:
         typer.echo(line)
 
 
-class Said:
+class ShownMessages:
     """Messages that have been shown, so that none is shown twice."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
 
-    def once(self, text: str) -> str:
+    def add(self, text: str) -> str:
         """The text, or nothing when it or a longer form of it was shown already. Events cut theirs short."""
         if any(one.startswith(text) for one in self._texts):
             return ""
@@ -68,30 +70,30 @@ class Said:
         return text
 
 
-def explanation(job: TrainingJob, now: datetime, said: Said) -> list[str]:
+def explanation(job: TrainingJob, now: datetime, shown: ShownMessages) -> list[str]:
     """The answer but for pods and events."""
     status = job.status
     lines = [f"{job.metadata.name} is {status.phase or 'new'}: {status.reason or 'not looked at yet'}"]
-    lines += _indented(said.once(status.message if status.phase else NOT_RECONCILED), 2)
+    lines += _indented(shown.add(status.message if status.phase else NOT_RECONCILED), 2)
     for condition in status.conditions:
         mark = "!" if is_unwanted(condition, status.phase) else " "
         since = age(condition.last_transition_time, now)
         lines.append(f"{mark} {condition.type}={condition.status} for {since}: {condition.reason}")
-        lines += _indented(said.once(condition.message), 4)
+        lines += _indented(shown.add(condition.message), 4)
     if any(is_unwanted(condition, status.phase) for condition in status.conditions):
         lines.append("  (! is in the way of the job)")
-    lines += _faults(job, now, said)
+    lines += _faults(job, now, shown)
     lines += _stragglers(job)
     lines += _metrics(job)
     return lines + goodput(job, now) + _checkpoint(job, now)
 
 
-def _faults(job: TrainingJob, now: datetime, said: Said) -> Iterator[str]:
+def _faults(job: TrainingJob, now: datetime, shown: ShownMessages) -> Iterator[str]:
     restarts, recovery = job.status.restarts, job.spec.recovery
     if last := restarts.last:
         where = f" (rank {last.rank} on node {last.node})" if last.rank is not None else ""
         yield f"Last restart {age(last.at, now)} ago: {last.reason}{where}"
-        yield from _indented(said.once(last.message), 2)
+        yield from _indented(shown.add(last.message), 2)
         yield (
             f"  {restarts_in_window(job, now)} of {recovery.max_restarts} counted restarts used "
             f"in the last {recovery.window_seconds} s; {restarts.total} in all"
@@ -109,7 +111,7 @@ def _stragglers(job: TrainingJob) -> Iterator[str]:
 
 def _metrics(job: TrainingJob) -> list[str]:
     found = metrics(job.status.progress) if job.status.progress else []
-    return [f"Metrics: {shorten_list(found, METRICS)}"] if found else []
+    return [f"Metrics: {shorten_list(found, MAX_METRICS)}"] if found else []
 
 
 def _checkpoint(job: TrainingJob, now: datetime) -> list[str]:
@@ -138,11 +140,11 @@ def goodput(job: TrainingJob, now: datetime) -> list[str]:
 
 def pod_lines(pods: Iterable[tuple[Any, list[Any]]]) -> list[str]:
     """Each pod in a few words, and the last warnings about one that does not start; many alike together."""
-    told = [(pod.metadata.name, (pod_words(pod), *_warnings(events))) for pod, events in pods]
+    told = [(pod.metadata.name, (describe_pod(pod), *_warnings(events))) for pod, events in pods]
     alike = Counter(said for _, said in told)
     lines: list[str] = []
     for name, said in told:
-        if (count := alike[said]) > ALIKE:
+        if (count := alike[said]) > MAX_EQUAL_LINES:
             who, alike[said] = f"{name} and {count - 1} more", 0
         elif count:
             who = name
@@ -158,7 +160,7 @@ def _warnings(events: Iterable[Any]) -> list[str]:
     return [f"    {event.reason}: {event.message}" for event in newest if event.type == "Warning"]
 
 
-def pod_words(pod: Any) -> str:
+def describe_pod(pod: Any) -> str:
     """A pod in a few words: phase, node, and what the container of its ranks waits for or ended with.
 
     Of another container what keeps the ranks from starting.
@@ -169,15 +171,15 @@ def pod_words(pod: Any) -> str:
     words += [
         f"container {one.name} {said}"
         for one in [*(pod.status.init_container_statuses or []), *statuses]
-        if one.name != ranks and (said := _in_the_way(one))
+        if one.name != ranks and (said := _blocking_state(one))
     ]
-    words += [said for one in statuses if one.name == ranks and (said := _container_words(one.state))]
+    words += [said for one in statuses if one.name == ranks and (said := _describe_state(one.state))]
     if pod.metadata.deletion_timestamp:
         words.append("being deleted")
     return ", ".join(words)
 
 
-def _container_words(state: Any) -> str:
+def _describe_state(state: Any) -> str:
     if state.waiting:
         return f"waiting: {state.waiting.reason}"
     if state.terminated:
@@ -185,13 +187,13 @@ def _container_words(state: Any) -> str:
     return ""
 
 
-def _in_the_way(container: Any) -> str:
+def _blocking_state(container: Any) -> str:
     """Why a container beside the ranks' may keep these from starting; empty where it does not."""
     state = container.state
     if state.terminated:
-        return _container_words(state) if state.terminated.exit_code else ""
+        return _describe_state(state) if state.terminated.exit_code else ""
     waits = state.waiting and state.waiting.reason not in (None, "PodInitializing", "ContainerCreating")
-    return _container_words(state) if waits else ""
+    return _describe_state(state) if waits else ""
 
 
 def in_order(events: Iterable[Any]) -> list[Any]:
@@ -205,12 +207,12 @@ def in_order(events: Iterable[Any]) -> list[Any]:
     )
 
 
-def event_lines(events: Iterable[Any], now: datetime, said: Said) -> list[str]:
+def event_lines(events: Iterable[Any], now: datetime, shown: ShownMessages) -> list[str]:
     """The newest events, oldest first."""
     lines = []
-    for event in in_order(events)[-NEWEST:]:
+    for event in in_order(events)[-MAX_EVENTS:]:
         when = age(event.last_timestamp or event.event_time, now)
-        first, *rest = _indented(said.once(event.message), 0) or ["as above"]
+        first, *rest = _indented(shown.add(event.message), 0) or ["as above"]
         lines.append(f"  {when:>4} ago  {event.type:<8} {event.reason}: {first}")
         lines += _indented("\n".join(rest), 21)
     return lines

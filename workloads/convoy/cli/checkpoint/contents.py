@@ -17,7 +17,7 @@ from convoy_controllers.checkpoint.restore import REMOTE, Lost, Restore
 if TYPE_CHECKING:
     from convoy_agents.tiercheck.stores.blobs import Listing
 
-MAX_PLACES = 3
+MAX_NAMED_SHARDS = 3
 """Shards that are named with one chunk that they need."""
 _LABEL = re.compile(r"(\d{1,18})/(\d{1,18})")
 
@@ -47,7 +47,7 @@ class Row:
     """All that it needs, as it is kept; each chunk once."""
     new_bytes: int
     """Of these, what the generation before it in the store does not need."""
-    on_line: bool
+    in_lineage: bool
     """Whether it belongs to the run as it happened."""
     whole: bool
     """Whether all that it needs is there, by its size."""
@@ -71,7 +71,7 @@ def label(generation: Generation) -> str:
     return f"{generation.incarnation}/{generation.step}"
 
 
-def unlabel(text: str) -> Generation | None:
+def parse_label(text: str) -> Generation | None:
     """The generation of a label; None for any other text."""
     match = _LABEL.fullmatch(text)
     return Generation(int(match[1]), int(match[2])) if match else None
@@ -80,25 +80,25 @@ def unlabel(text: str) -> Generation | None:
 def rows(contents: Contents) -> list[Row]:
     """All generations, newest first."""
     inventory = contents.inventory
-    line = {one.generation for one in line_of(inventory)}
-    plan = chosen(contents)
+    line = {one.generation for one in run_lineage(inventory)}
+    plan = choose_generation(contents)
     restored = plan.record.generation if isinstance(plan, Restore) else None
     found: list[Row] = []
     before: Mapping[str, int] = {}
     for generation in sorted(inventory.records):
         record = inventory.records[generation]
-        needed = lengths(inventory, record)
+        needed = chunk_lengths(inventory, record)
         own = {digest: contents.chunks.sizes.get(digest, length) for digest, length in needed.items()}
         found.append(
             Row(
                 generation=generation,
-                saved=_time(record.saved),
+                saved=_timestamp(record.saved),
                 shards=len(record.shards),
                 world=record.world,
                 torch=record.torch,
                 bytes=sum(own.values()),
                 new_bytes=sum(length for digest, length in own.items() if digest not in before),
-                on_line=generation in line,
+                in_lineage=generation in line,
                 whole=not faults(contents, record),
                 restored=generation == restored,
             )
@@ -107,19 +107,19 @@ def rows(contents: Contents) -> list[Row]:
     return found[::-1]
 
 
-def line_of(inventory: Inventory) -> list[Record]:
+def run_lineage(inventory: Inventory) -> list[Record]:
     """The generations of the run as it happened, newest first."""
     return lineage(inventory.records.values(), inventory.branches.values())
 
 
-def lengths(inventory: Inventory, record: Record) -> dict[str, int]:
+def chunk_lengths(inventory: Inventory, record: Record) -> dict[str, int]:
     """Bytes of each chunk that a generation needs, by digest, as far as its manifests can be read."""
     keys = retention.reachable(record.shards.values(), inventory.manifests)
     known = (inventory.manifests[key] for key in keys if key in inventory.manifests)
     return {chunk.digest: chunk.length for one in known for chunk in one.chunks}
 
 
-def chosen(
+def choose_generation(
     contents: Contents, which: Generation | None = None, broken: Collection[tuple[str, str]] = ()
 ) -> Restore | Lost | None:
     """The generation that is restored: the newest of the run that is whole, or this one.
@@ -127,24 +127,24 @@ def chosen(
     `broken`: as in `restore.plan`, found damaged while it was read. None when there is none, Lost when none
     is whole.
     """
-    held = whole(contents)
+    inventory = readable_inventory(contents)
     if which is not None:
-        record = held.records.get(which)
-        held = Inventory({} if record is None else {which: record}, {}, held.manifests)
-    return restore.plan({REMOTE: held}, broken)
+        record = inventory.records.get(which)
+        inventory = Inventory({} if record is None else {which: record}, {}, inventory.manifests)
+    return restore.plan({REMOTE: inventory}, broken)
 
 
 def refusal(name: str, which: Generation | None, found: Lost | None) -> str:
     """Why nothing of the job `name` can be restored."""
     if found is not None:
         verdict = f"no generation of {name} is" if which is None else f"{label(which)} of {name} is not"
-        return f"{verdict} whole: {passed(found)}"
+        return f"{verdict} whole: {describe_skipped(found)}"
     if which is None:
         return f"the store has no generation of {name}"
     return f"the store has no generation {label(which)} of {name}; `convoy checkpoint ls` shows what it has"
 
 
-def passed(found: Restore | Lost) -> str:
+def describe_skipped(found: Restore | Lost) -> str:
     """Newer generations that are not whole, and what each lacks; empty when there are none."""
     return "; ".join(
         f"{label(one.generation)} lacks shard {one.shard} of {label(one.missing)}" for one in found.skipped
@@ -153,8 +153,8 @@ def passed(found: Restore | Lost) -> str:
 
 def newest_base(contents: Contents) -> Generation | None:
     """The newest generation of the run that is whole and stands without a journal."""
-    for record in line_of(contents.inventory):
-        plan = chosen(contents, record.generation)
+    for record in run_lineage(contents.inventory):
+        plan = choose_generation(contents, record.generation)
         if isinstance(plan, Restore) and not ends_in_journal(plan):
             return record.generation
     return None
@@ -172,24 +172,24 @@ def to_verify(contents: Contents, which: Generation | None, everything: bool) ->
         return [found[one] for one in sorted(found, reverse=True)]
     if which is not None:
         return [found[which]] if which in found else []
-    return line_of(contents.inventory)[:1]
+    return run_lineage(contents.inventory)[:1]
 
 
-def readable(contents: Contents, records: Iterable[Record]) -> list[Chunk]:
+def stored_chunks(contents: Contents, records: Iterable[Record]) -> list[Chunk]:
     """The chunks that these need and that are there, each once."""
     found: dict[str, int] = {}
     for record in records:
-        found |= lengths(contents.inventory, record)
+        found |= chunk_lengths(contents.inventory, record)
     every = (Chunk(digest, length) for digest, length in sorted(found.items()))
-    return [chunk for chunk in every if _stands(contents, chunk)]
+    return [chunk for chunk in every if _is_stored(contents, chunk)]
 
 
-def whole(contents: Contents) -> Inventory:
+def readable_inventory(contents: Contents) -> Inventory:
     """What is there, without the manifests that lack chunks."""
     manifests = {
         key: one
         for key, one in contents.inventory.manifests.items()
-        if all(_stands(contents, chunk) for chunk in one.chunks)
+        if all(_is_stored(contents, chunk) for chunk in one.chunks)
     }
     return replace(contents.inventory, manifests=manifests)
 
@@ -199,27 +199,27 @@ def faults(contents: Contents, record: Record, damaged: Mapping[str, str] | None
     return [
         Fault(record.generation, shard, what, missing)
         for shard in sorted(record.shards, key=lambda name: (len(name), name))
-        for what, missing in _shard(contents, record.shards[shard], damaged or {})
+        for what, missing in _shard_faults(contents, record.shards[shard], damaged or {})
     ]
 
 
-def told(found: Iterable[Fault]) -> tuple[list[str], list[str]]:
+def fault_lines(found: Iterable[Fault]) -> tuple[list[str], list[str]]:
     """What is damaged and what is missing, a line for each thing with the shards that need it."""
     needed: dict[tuple[str, bool], list[str]] = {}
     for one in found:
         needed.setdefault((one.what, one.missing), []).append(f"shard {one.shard} of {label(one.generation)}")
     lines: tuple[list[str], list[str]] = ([], [])
     for (what, missing), places in needed.items():
-        more = f" and {len(places) - MAX_PLACES} more" if len(places) > MAX_PLACES else ""
-        lines[missing].append(f"{what}, of {', '.join(places[:MAX_PLACES])}{more}")
+        more = f" and {len(places) - MAX_NAMED_SHARDS} more" if len(places) > MAX_NAMED_SHARDS else ""
+        lines[missing].append(f"{what}, of {', '.join(places[:MAX_NAMED_SHARDS])}{more}")
     return lines
 
 
-def _shard(contents: Contents, head: str, damaged: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
+def _shard_faults(contents: Contents, head: str, damaged: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
     """What is wrong with a shard, and whether that is missing."""
     links = restore.chain(contents.inventory.manifests, head)
     if links is None:
-        yield _broken(contents, head)
+        yield _chain_fault(contents, head)
         return
     for chunk in dict.fromkeys(chunk for link in links for chunk in link.chunks):
         size = contents.chunks.sizes.get(chunk.digest, chunk.length)
@@ -231,7 +231,7 @@ def _shard(contents: Contents, head: str, damaged: Mapping[str, str]) -> Iterato
             yield damaged[chunk.digest], False
 
 
-def _broken(contents: Contents, head: str) -> tuple[str, bool]:
+def _chain_fault(contents: Contents, head: str) -> tuple[str, bool]:
     """What is wrong with a chain of manifests that is none."""
     manifests = contents.inventory.manifests
     seen: set[str] = set()
@@ -245,12 +245,12 @@ def _broken(contents: Contents, head: str) -> tuple[str, bool]:
     return (f"manifest {at} cannot be read", False) if there else (f"manifest {at} is missing", True)
 
 
-def _stands(contents: Contents, chunk: Chunk) -> bool:
+def _is_stored(contents: Contents, chunk: Chunk) -> bool:
     there = chunk.digest in contents.chunks.written
     return there and chunk.fits(contents.chunks.sizes.get(chunk.digest, chunk.length))
 
 
-def _time(seconds: float) -> datetime | None:
+def _timestamp(seconds: float) -> datetime | None:
     try:
         return datetime.fromtimestamp(seconds, UTC) if seconds else None
     except (OverflowError, ValueError, OSError):

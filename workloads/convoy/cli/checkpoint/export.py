@@ -10,18 +10,18 @@ from typing import Annotated, Any
 import typer
 
 from convoy.cli.checkpoint.contents import Contents, ends_in_journal, label, newest_base
-from convoy.cli.checkpoint.fetch import place, take
-from convoy.cli.checkpoint.files import fresh, refuse, scratch
+from convoy.cli.checkpoint.fetch import download_generation, shard_path
+from convoy.cli.checkpoint.files import require_free, temporary_folder, write_atomically
 from convoy.cli.checkpoint.store_access import (
     OPERATOR,
     Endpoint,
     Folder,
     Operator,
+    SavedJob,
     StoreName,
-    Subject,
     Uid,
     Which,
-    generation_of,
+    parse_generation,
 )
 from convoy.cli.cluster import Context, Failure, Name, Namespace
 from convoy_controllers.checkpoint.restore import Restore
@@ -64,16 +64,18 @@ def export(
     They are put together from its shards. Values that are no tensors go into the metadata of a safetensors
     file, as JSON. Beside PATH there must be room for the shards meanwhile.
     """
-    which, form = generation_of(generation), form or format_of(to)
-    need_torch()
-    refuse(to, folder=form is Format.DCP)
-    subject = Subject.find(name, store, uid, namespace, context)
-    part = subject.reach(operator, endpoint, folder)
-    contents = part.look()
-    with scratch(to) as beside:
-        plan = take(part, contents, which, beside / "shards", lambda found: journal_refusal(found, contents))
-        facts = facts_of(subject, plan)
-        count = _write(plan, beside / "shards", to, form, facts)
+    which, form = parse_generation(generation), form or format_of(to)
+    require_torch()
+    require_free(to, folder=form is Format.DCP)
+    saved_job = SavedJob.find(name, store, uid, namespace, context)
+    part = saved_job.open_store(operator, endpoint, folder)
+    contents = part.read()
+    with temporary_folder(to) as beside:
+        plan = download_generation(
+            part, contents, which, beside / "shards", lambda found: journal_refusal(found, contents)
+        )
+        metadata = metadata_of(saved_job, plan)
+        count = _write(plan, beside / "shards", to, form, metadata)
     typer.echo(f"{name} {label(plan.record.generation)}: {count} tensors in {to}")
 
 
@@ -96,13 +98,13 @@ def journal_refusal(plan: Restore, contents: Contents) -> str:
     return f"{why}; the newest that stands without one: --generation {label(base)}"
 
 
-def facts_of(subject: Subject, plan: Restore) -> dict[str, Any]:
+def metadata_of(saved_job: SavedJob, plan: Restore) -> dict[str, Any]:
     """What is said of the generation beside its tensors."""
     record = plan.record
     return {
-        "job": subject.name,
-        "namespace": subject.client.namespace,
-        "uid": subject.uid,
+        "job": saved_job.name,
+        "namespace": saved_job.client.namespace,
+        "uid": saved_job.uid,
         "incarnation": record.generation.incarnation,
         "step": record.generation.step,
         "world": record.world,
@@ -111,7 +113,7 @@ def facts_of(subject: Subject, plan: Restore) -> dict[str, Any]:
     }
 
 
-def need_torch() -> None:
+def require_torch() -> None:
     """Failure when there is no torch."""
     try:
         import torch  # noqa: F401, PLC0415
@@ -122,18 +124,18 @@ def need_torch() -> None:
         ) from error
 
 
-def _write(plan: Restore, shards: Path, to: Path, form: Format, facts: dict[str, Any]) -> int:
+def _write(plan: Restore, shards: Path, to: Path, form: Format, metadata: dict[str, Any]) -> int:
     """Writes what is asked for; how many tensors. Failure when the shards are none."""
     from convoy.cli.checkpoint import tensors  # noqa: PLC0415
 
     manifests = [links[0].manifest for links in plan.shards.values()]
     try:
-        whole = tensors.Whole([tensors.opened(place(shards, one)) for one in manifests])
-        with fresh(to, folder=form is Format.DCP) as partial:
+        whole = tensors.Whole([tensors.open_shard(shard_path(shards, one)) for one in manifests])
+        with write_atomically(to, folder=form is Format.DCP) as partial:
             if form is Format.DCP:
                 tensors.write_dcp(partial, whole)
             else:
-                tensors.write_safetensors(partial, whole, {"generation": json.dumps(facts)})
+                tensors.write_safetensors(partial, whole, {"generation": json.dumps(metadata)})
     except tensors.ShardError as error:
         raise Failure(f"{label(plan.record.generation)}: {error}") from error
     return len(whole.names)

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import typer
 
-from convoy.cli.checkpoint.contents import Contents, chosen, label, passed, refusal
-from convoy.cli.checkpoint.files import clear
-from convoy.cli.checkpoint.progress import moving
-from convoy.cli.checkpoint.store_access import Part, asking
-from convoy.cli.checkpoint.verify import RETRIES
+from convoy.cli.checkpoint.contents import Contents, choose_generation, describe_skipped, label, refusal
+from convoy.cli.checkpoint.files import delete
+from convoy.cli.checkpoint.progress import progress_bar
+from convoy.cli.checkpoint.store_access import JobStore, store_errors_as_failures
+from convoy.cli.checkpoint.verify import RETRY_BUDGET
 from convoy.cli.cluster import Failure
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Manifest
@@ -31,7 +31,7 @@ from convoy_controllers.checkpoint.restore import REMOTE, Restore
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
-class Unreadable(Exception):
+class DamagedShard(Exception):
     """A shard that is damaged in the store."""
 
     def __init__(self, manifest: Manifest, why: str) -> None:
@@ -39,63 +39,66 @@ class Unreadable(Exception):
         self.manifest = manifest
 
 
-def take(
-    part: Part,
+def download_generation(
+    part: JobStore,
     contents: Contents,
     which: Generation | None,
     folder: Path,
-    agree: Callable[[Restore], str] = lambda _: "",
+    refuse: Callable[[Restore], str] = lambda _: "",
 ) -> Restore:
     """Brings the newest generation of the run that can be read into a new folder, or this one.
 
-    As a job does, it goes back to an older one when a shard turns out to be damaged, and says so. `agree`:
+    As a job does, it goes back to an older one when a shard turns out to be damaged, and says so. `refuse`:
     why a generation cannot be used, if so. Failure when there is none, OSError of the folder.
     """
     broken: set[tuple[str, str]] = set()
     while True:
-        plan = chosen(contents, which, broken)
+        plan = choose_generation(contents, which, broken)
         if not isinstance(plan, Restore):
             raise Failure(refusal(part.name, which, plan))
         if plan.skipped:
-            typer.echo(f"going back to {label(plan.record.generation)}: {passed(plan)}", err=True)
-        if why := agree(plan):
+            typer.echo(f"going back to {label(plan.record.generation)}: {describe_skipped(plan)}", err=True)
+        if why := refuse(plan):
             raise Failure(why)
         try:
-            _bring(part, plan, folder)
-        except Unreadable as error:
+            _download(part, plan, folder)
+        except DamagedShard as error:
             typer.echo(f"{label(plan.record.generation)}, shard {error.manifest.shard}: {error}", err=True)
             broken.add((REMOTE, error.manifest.id))
-            clear(folder)
+            delete(folder)
         else:
             return plan
 
 
-def place(folder: Path, manifest: Manifest) -> Path:
+def shard_path(folder: Path, manifest: Manifest) -> Path:
     """Where a shard's bytes are. Failure when its name is no name of a file."""
     if not _PLAIN.fullmatch(manifest.shard):
         raise Failure(f"shard {manifest.shard!r} of {label(manifest.generation)}: that is no name of a file")
     return folder / "shards" / manifest.shard / manifest.generation.name
 
 
-def _bring(part: Part, plan: Restore, folder: Path) -> None:
-    """Writes all of it. Unreadable, Failure, OSError."""
+def _download(part: JobStore, plan: Restore, folder: Path) -> None:
+    """Writes all of it. DamagedShard, Failure, OSError."""
     manifests = [link.manifest for links in plan.shards.values() for link in links]
     (folder / "manifests").mkdir(parents=True)
     (folder / "record.json").write_bytes(plan.record.text)
     stop = threading.Event()
-    with asking(), moving(f"reading {part.name}", sum(one.size for one in manifests)) as advance:
+    with (
+        store_errors_as_failures(),
+        progress_bar(f"reading {part.name}", sum(one.size for one in manifests)) as advance,
+    ):
         try:
             for one in manifests:
                 (folder / "manifests" / f"{one.id}.json").write_bytes(one.text)
-                path = place(folder, one)
+                path = shard_path(folder, one)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                _shard(part, one, path, stop, advance)
+                _download_shard(part, one, path, stop, advance)
         finally:
             stop.set()
 
 
-def _shard(
-    part: Part, manifest: Manifest, path: Path, stop: threading.Event, advance: Callable[[int], None]
+def _download_shard(
+    part: JobStore, manifest: Manifest, path: Path, stop: threading.Event, advance: Callable[[int], None]
 ) -> None:
     from convoy_agents.tiercheck.stores.errors import Damaged  # noqa: PLC0415
     from convoy_agents.tiercheck.stores.upload import Retries, TransferLimits, download  # noqa: PLC0415
@@ -111,7 +114,7 @@ def _shard(
             advance(len(data))
 
         try:
-            limits = TransferLimits(retries=Retries(budget=RETRIES))
+            limits = TransferLimits(retries=Retries(budget=RETRY_BUDGET))
             download(part.store, manifest, write, stop=stop, limits=limits)
         except Damaged as error:
-            raise Unreadable(manifest, str(error)) from error
+            raise DamagedShard(manifest, str(error)) from error

@@ -12,9 +12,9 @@ from pathlib import Path
 from convoy.cli.cluster import Failure
 
 
-def refuse(target: Path, folder: bool) -> None:
+def require_free(target: Path, folder: bool) -> None:
     """Failure when something is at `target` already; an empty folder is nothing where one is to be made."""
-    with _words(target):
+    with _os_errors_as_failures(target):
         if target.is_dir():
             if not folder:
                 raise Failure(f"{target} is a folder; a file is to be written there")
@@ -27,40 +27,40 @@ def refuse(target: Path, folder: bool) -> None:
 
 
 @contextlib.contextmanager
-def fresh(target: Path, folder: bool) -> Iterator[Path]:
+def write_atomically(target: Path, folder: bool) -> Iterator[Path]:
     """A name beside `target` for a file or folder; synced, it takes the name of `target` in the end.
 
     After an error nothing is left. Failure when `target` is taken, or the file system refuses.
     """
-    refuse(target, folder)
+    require_free(target, folder)
     target = target.absolute()
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        with _words(target):
+        with _os_errors_as_failures(target):
             yield partial
             for path in [*partial.rglob("*"), partial]:
                 _sync(path)
-            refuse(target, folder)
+            require_free(target, folder)
             partial.replace(target)
             _sync(target.parent)
     finally:
-        clear(partial)
+        delete(partial)
 
 
 @contextlib.contextmanager
-def scratch(target: Path) -> Iterator[Path]:
-    """A folder beside `target`, of the same file system, that goes in the end. Failure as `fresh`."""
+def temporary_folder(target: Path) -> Iterator[Path]:
+    """Yield a folder beside `target`, on the same file system, and delete it at the end."""
     target = target.absolute()
     folder = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        with _words(target):
+        with _os_errors_as_failures(target):
             folder.mkdir(mode=0o700)
             yield folder
     finally:
-        clear(folder)
+        delete(folder)
 
 
-def clear(path: Path) -> None:
+def delete(path: Path) -> None:
     """Nothing is at `path` any more, as far as the file system allows."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
@@ -70,7 +70,7 @@ def clear(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _words(target: Path) -> Iterator[None]:
+def _os_errors_as_failures(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

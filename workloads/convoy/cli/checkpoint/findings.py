@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from convoy.cli.checkpoint.contents import Contents, faults, told
+from convoy.cli.checkpoint.contents import Contents, fault_lines, faults
 from convoy_controllers.checkpoint import retention
 from convoy_controllers.checkpoint.retention import Garbage, Keep
 
@@ -35,13 +35,13 @@ class Findings:
         return len(self.damaged) + len(self.missing)
 
 
-def conclude(
+def find_faults(
     contents: Contents, keep: Keep, grace_seconds: float, damaged: Mapping[str, str] | None = None
 ) -> Findings:
     """All that follows from what a store has of a job. `damaged`: by digest, what was found by reading."""
     inventory, now = contents.inventory, contents.chunks.now
     records = [inventory.records[one] for one in sorted(inventory.records)]
-    bad, missing = told(fault for one in records for fault in faults(contents, one, damaged))
+    bad, missing = fault_lines(fault for one in records for fault in faults(contents, one, damaged))
     orphaned = orphans(contents)
     expired = deletable(contents, orphaned, grace_seconds)
     candidates = retention.remote_garbage(inventory, contents.chunks.written, keep, now, grace_seconds)

@@ -11,28 +11,28 @@ from rich.text import Text
 
 from convoy.cli import table
 from convoy.cli.change import Yes
-from convoy.cli.checkpoint.contents import readable
-from convoy.cli.checkpoint.findings import Findings, conclude, count
+from convoy.cli.checkpoint.contents import stored_chunks
+from convoy.cli.checkpoint.findings import Findings, count, find_faults
 from convoy.cli.checkpoint.store_access import (
     OPERATOR,
     Endpoint,
     Folder,
+    JobStore,
     Operator,
-    Part,
-    asking,
     connect,
-    every_job,
-    part,
+    job_store,
+    list_all_jobs,
+    store_errors_as_failures,
 )
-from convoy.cli.checkpoint.verify import MAX_LINES, examined
+from convoy.cli.checkpoint.verify import MAX_LINES, find_damaged
 from convoy.cli.cluster import Context, Failure
 from convoy.cli.cluster import connect as connect_cluster
 from convoy_controllers.checkpoint.retention import Keep
 from convoy_crds.trainingjob import TrainingJob
 
-GONE = "gone"
+DELETED = "gone"
 """In place of the name of a job that is not in the cluster."""
-_WORDS = frozenset({"NAMESPACE", "UID", "JOB"})
+_TEXT_COLUMNS = frozenset({"NAMESPACE", "UID", "JOB"})
 
 
 def fsck(
@@ -58,24 +58,26 @@ def fsck(
     from convoy_agents.tiercheck.stores.garbage_collection import GRACE_SECONDS  # noqa: PLC0415
     from convoy_agents.tiercheck.stores.job_folders import job_folders  # noqa: PLC0415
 
-    with asking():
+    with store_errors_as_failures():
         found = job_folders(blobs)
-    jobs = every_job(client)
+    jobs = list_all_jobs(client)
     known = None if jobs is None else {job.metadata.uid: job for job in jobs}
-    parts: list[Part] = []
+    parts: list[JobStore] = []
     lines: list[dict[str, str]] = []
     results: list[Findings] = []
-    for home in found:
-        one = part(blobs, home.namespace, home.uid, f"{home.namespace}/{home.uid}")
-        job = known.get(home.uid) if known is not None else None
-        finding = looked(one, deep, keep_of(job), GRACE_SECONDS)
+    for job_folder in found:
+        one = job_store(
+            blobs, job_folder.namespace, job_folder.uid, f"{job_folder.namespace}/{job_folder.uid}"
+        )
+        job = known.get(job_folder.uid) if known is not None else None
+        finding = check_job(one, deep, retention_of(job), GRACE_SECONDS)
         parts.append(one)
         results.append(finding)
-        shown = job.metadata.name if job is not None else ("-" if known is None else GONE)
-        lines.append({"NAMESPACE": home.namespace, "UID": home.uid, "JOB": shown, **line(finding)})
+        shown = job.metadata.name if job is not None else ("-" if known is None else DELETED)
+        lines.append({"NAMESPACE": job_folder.namespace, "UID": job_folder.uid, "JOB": shown, **row(finding)})
     _print(lines)
     for one, finding in zip(parts, results, strict=True):
-        _say(one.name, [*finding.damaged, *finding.missing])
+        _print_faults(one.name, [*finding.damaged, *finding.missing])
     for text in summary(name, results):
         typer.echo(text)
     if repair:
@@ -84,52 +86,53 @@ def fsck(
         raise typer.Exit(1)
 
 
-def looked(one: Part, deep: bool, keep: Keep, grace_seconds: float) -> Findings:
+def check_job(one: JobStore, deep: bool, keep: Keep, grace_seconds: float) -> Findings:
     """What is to be said of a job. Failure when the store fails."""
-    contents = one.look()
+    contents = one.read()
     damaged: dict[str, str] = {}
-    if deep and (damaged := examined(one, readable(contents, contents.inventory.records.values()))):
+    if deep and (damaged := find_damaged(one, stored_chunks(contents, contents.inventory.records.values()))):
         # The job may have deleted what could not be read.
-        contents = one.look()
-    return conclude(contents, keep, grace_seconds, damaged)
+        contents = one.read()
+    return find_faults(contents, keep, grace_seconds, damaged)
 
 
-def keep_of(job: TrainingJob | None) -> Keep:
+def retention_of(job: TrainingJob | None) -> Keep:
     """What a job keeps in its store."""
     remote = job.spec.checkpoint.tiers.remote if job is not None else None
     return Keep(remote.keep_last, remote.keep_every_steps) if remote is not None else Keep()
 
 
-def line(finding: Findings) -> dict[str, str]:
+def row(finding: Findings) -> dict[str, str]:
     """What was found, by column."""
     return {
         "GENERATIONS": str(finding.generations),
-        "SIZE": table.amount(finding.size),
+        "SIZE": table.format_bytes(finding.size),
         "DAMAGED": str(len(finding.damaged)),
         "MISSING": str(len(finding.missing)),
-        "ORPHANED": table.amount(finding.orphaned_bytes),
-        "GARBAGE": table.amount(finding.garbage_bytes),
+        "ORPHANED": table.format_bytes(finding.orphaned_bytes),
+        "GARBAGE": table.format_bytes(finding.garbage_bytes),
     }
 
 
 def summary(name: str, results: Sequence[Findings]) -> list[str]:
     """All jobs together, in a sentence or two."""
     damaged, missing = sum(len(one.damaged) for one in results), sum(len(one.missing) for one in results)
-    size = table.amount(sum(one.size for one in results))
+    size = table.format_bytes(sum(one.size for one in results))
     generations = sum(one.generations for one in results)
     jobs = f"{len(results)} job{'s' if len(results) != 1 else ''}"
     lines = [f"{name}: {jobs}, {generations} generations, {size}; {damaged} damaged, {missing} missing"]
     if orphaned := sum(count(one.orphaned) for one in results):
         expired = sum(count(one.expired) for one in results)
+        orphaned_size = table.format_bytes(sum(one.orphaned_bytes for one in results))
+        expired_size = table.format_bytes(sum(one.expired_bytes for one in results))
         lines.append(
-            f"orphaned: {orphaned} objects ({table.amount(sum(one.orphaned_bytes for one in results))}), "
-            f"of which --repair may delete {expired} "
-            f"({table.amount(sum(one.expired_bytes for one in results))}); the others are too new"
+            f"orphaned: {orphaned} objects ({orphaned_size}), of which --repair may delete {expired} "
+            f"({expired_size}); the others are too new"
         )
     return lines
 
 
-def _repair(parts: Sequence[Part], results: Sequence[Findings], yes: bool) -> None:
+def _repair(parts: Sequence[JobStore], results: Sequence[Findings], yes: bool) -> None:
     """Deletes what is orphaned and old. Failure when nobody agrees, or the store fails."""
     wanted = sum(count(one.expired) for one in results)
     if not wanted:
@@ -142,13 +145,13 @@ def _repair(parts: Sequence[Part], results: Sequence[Findings], yes: bool) -> No
     done = 0
     for one, finding in zip(parts, results, strict=True):
         if count(finding.expired):
-            with asking():
+            with store_errors_as_failures():
                 done += count(one.store.delete(finding.expired))
     left = f"; {wanted - done} are left: they are needed by now, or run it again" if done < wanted else ""
     typer.echo(f"{done} objects deleted{left}")
 
 
-def _say(name: str, wrong: Sequence[str]) -> None:
+def _print_faults(name: str, wrong: Sequence[str]) -> None:
     for one in wrong[:MAX_LINES]:
         typer.echo(f"{name}: {one}", err=True)
     if len(wrong) > MAX_LINES:
@@ -158,9 +161,9 @@ def _say(name: str, wrong: Sequence[str]) -> None:
 def _print(lines: Sequence[dict[str, str]]) -> None:
     if not lines:
         return
-    made = table.plain()
+    made = table.new_table()
     for head in lines[0]:
-        made.add_column(head, no_wrap=True, justify="left" if head in _WORDS else "right")
+        made.add_column(head, no_wrap=True, justify="left" if head in _TEXT_COLUMNS else "right")
     for one in lines:
         made.add_row(*map(Text, one.values()))
-    table.show(made)
+    table.print_table(made)

@@ -11,16 +11,16 @@ import typer
 from rich.text import Text
 
 from convoy.cli import table
-from convoy.cli.checkpoint.contents import Contents, Row, chosen, label, refusal, rows
+from convoy.cli.checkpoint.contents import Contents, Row, choose_generation, label, refusal, rows
 from convoy.cli.checkpoint.store_access import (
     OPERATOR,
     Endpoint,
     Folder,
     Operator,
+    SavedJob,
     StoreName,
-    Subject,
     Uid,
-    elsewhere,
+    no_store_reason,
 )
 from convoy.cli.cluster import Context, Name, Namespace
 from convoy.cli.simulate import Output
@@ -28,7 +28,7 @@ from convoy_controllers.checkpoint.restore import Restore
 from convoy_crds.summaries import age
 from convoy_crds.trainingjob import TrainingJob
 
-DISPENSABLE = ("STEP", "TORCH", "SAVED", "SHARDS", "WORLD", "LINE", "NEW", "WHOLE")
+HIDE_ORDER = ("STEP", "TORCH", "SAVED", "SHARDS", "WORLD", "LINEAGE", "NEW", "WHOLE")
 """Columns in the order in which they make room."""
 _NUMBERS = frozenset({"STEP", "SHARDS", "WORLD", "SIZE", "NEW"})
 
@@ -50,18 +50,18 @@ def ls(
     NEW what the one before it in the store does not. LINE says whether it is of the run as it happened,
     RESTORE which one a job goes on from that finds nothing in memory.
     """
-    subject, now = Subject.find(name, store, uid, namespace, context), datetime.now(UTC)
-    if output is Output.TEXT and subject.job is not None:
-        _print(("TIER", "GENERATION", "AGE"), watermarks(subject.job, now), "no tier has a generation yet")
-    contents = subject.reach(operator, endpoint, folder).look() if subject.store else None
+    saved_job, now = SavedJob.find(name, store, uid, namespace, context), datetime.now(UTC)
+    if output is Output.TEXT and saved_job.job is not None:
+        _print(("TIER", "GENERATION", "AGE"), watermarks(saved_job.job, now), "no tier has a generation yet")
+    contents = saved_job.open_store(operator, endpoint, folder).read() if saved_job.store else None
     if output is Output.JSON:
-        typer.echo(json.dumps(as_json(subject, contents), indent=2))
+        typer.echo(json.dumps(as_json(saved_job, contents), indent=2))
     elif contents is not None:
-        if subject.job is not None:
+        if saved_job.job is not None:
             typer.echo("")
         _print_store(name, contents, now)
-    elif subject.job is not None:
-        typer.echo(elsewhere(subject.job))
+    elif saved_job.job is not None:
+        typer.echo(no_store_reason(saved_job.job))
 
 
 def watermarks(job: TrainingJob, now: datetime) -> list[tuple[str, str, str]]:
@@ -75,7 +75,7 @@ def watermarks(job: TrainingJob, now: datetime) -> list[tuple[str, str, str]]:
     ]
 
 
-def line(row: Row, now: datetime) -> dict[str, str]:
+def cells(row: Row, now: datetime) -> dict[str, str]:
     """One generation, by column."""
     return {
         "GENERATION": label(row.generation),
@@ -85,32 +85,32 @@ def line(row: Row, now: datetime) -> dict[str, str]:
         "SHARDS": str(row.shards),
         "WORLD": str(row.world),
         "TORCH": row.torch or "-",
-        "SIZE": table.amount(row.bytes),
-        "NEW": table.amount(row.new_bytes),
-        "LINE": _yes(row.on_line),
-        "WHOLE": _yes(row.whole),
-        "RESTORE": _yes(row.restored),
+        "SIZE": table.format_bytes(row.bytes),
+        "NEW": table.format_bytes(row.new_bytes),
+        "LINEAGE": _yes_no(row.in_lineage),
+        "WHOLE": _yes_no(row.whole),
+        "RESTORE": _yes_no(row.restored),
     }
 
 
 def conclusion(name: str, contents: Contents) -> str:
     """What a job goes on from that finds nothing in memory."""
-    plan = chosen(contents)
+    plan = choose_generation(contents)
     if isinstance(plan, Restore):
         best = label(plan.record.generation)
         return f"{best} is what a restart of {name} reads that finds nothing in memory."
     return f"{refusal(name, None, plan)}."
 
 
-def as_json(subject: Subject, contents: Contents | None) -> dict[str, Any]:
+def as_json(saved_job: SavedJob, contents: Contents | None) -> dict[str, Any]:
     """All of it."""
-    status = subject.job.status.checkpoint if subject.job is not None else None
+    status = saved_job.job.status.checkpoint if saved_job.job is not None else None
     return {
-        "job": subject.name,
-        "namespace": subject.client.namespace,
-        "uid": subject.uid,
+        "job": saved_job.name,
+        "namespace": saved_job.client.namespace,
+        "uid": saved_job.uid,
         "checkpoint": status.to_dict() if status is not None else None,
-        "store": subject.store or None,
+        "store": saved_job.store or None,
         "generations": [_entry(row) for row in rows(contents)] if contents is not None else None,
         "malformed": list(contents.malformed) if contents is not None else [],
     }
@@ -127,7 +127,7 @@ def _entry(row: Row) -> dict[str, Any]:
         "torch": row.torch,
         "bytes": row.bytes,
         "newBytes": row.new_bytes,
-        "onLine": row.on_line,
+        "inLineage": row.in_lineage,
         "whole": row.whole,
         "restored": row.restored,
     }
@@ -136,10 +136,10 @@ def _entry(row: Row) -> dict[str, Any]:
 def _print_store(name: str, contents: Contents, now: datetime) -> None:
     for one in contents.malformed:
         typer.echo(f"cannot be read: {one}", err=True)
-    lines = [line(row, now) for row in rows(contents)]
+    lines = [cells(row, now) for row in rows(contents)]
     if lines:
         widths = {head: max(len(head), *(len(one[head]) for one in lines)) for head in lines[0]}
-        heads = table.fit(widths, DISPENSABLE, table.room())
+        heads = table.fitting_columns(widths, HIDE_ORDER, table.terminal_width())
         _print(heads, [[one[head] for head in heads] for one in lines], "")
     typer.echo(conclusion(name, contents))
 
@@ -148,17 +148,17 @@ def _print(heads: Sequence[str], lines: Sequence[Sequence[str]], none: str) -> N
     if not lines:
         typer.echo(none)
         return
-    made = table.plain()
+    made = table.new_table()
     for head in heads:
         made.add_column(head, no_wrap=True, justify="right" if head in _NUMBERS else "left")
     for one in lines:
         made.add_row(*map(Text, one))
-    table.show(made)
+    table.print_table(made)
 
 
 def _stamp(time: datetime | None) -> str:
     return f"{time:%Y-%m-%dT%H:%M:%SZ}" if time is not None else "-"
 
 
-def _yes(holds: bool) -> str:
+def _yes_no(holds: bool) -> str:
     return "yes" if holds else "no"

@@ -12,7 +12,7 @@ from rich.progress import TransferSpeedColumn as SpeedColumn
 
 
 @contextlib.contextmanager
-def moving(what: str, size: int) -> Iterator[Callable[[int], None]]:
+def progress_bar(what: str, size: int) -> Iterator[Callable[[int], None]]:
     """Shows on stderr how many of so many bytes are done; takes more of them, from any thread.
 
     Nothing is shown where stderr is no terminal.

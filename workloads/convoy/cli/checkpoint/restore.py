@@ -9,18 +9,18 @@ import typer
 
 from convoy.cli import table
 from convoy.cli.checkpoint.contents import label
-from convoy.cli.checkpoint.fetch import take
-from convoy.cli.checkpoint.files import fresh, refuse
+from convoy.cli.checkpoint.fetch import download_generation
+from convoy.cli.checkpoint.files import require_free, write_atomically
 from convoy.cli.checkpoint.store_access import (
     OPERATOR,
     Endpoint,
     Folder,
     Operator,
+    SavedJob,
     StoreName,
-    Subject,
     Uid,
     Which,
-    generation_of,
+    parse_generation,
 )
 from convoy.cli.cluster import Context, Name, Namespace
 
@@ -42,12 +42,12 @@ def restore(
     Its shards and manifests, every byte checked: of the newest of the run that is whole, when no other is
     named. The folder is there once all of it is.
     """
-    which = generation_of(generation)
-    refuse(to, folder=True)
-    part = Subject.find(name, store, uid, namespace, context).reach(operator, endpoint, folder)
-    contents = part.look()
-    with fresh(to, folder=True) as partial:
-        plan = take(part, contents, which, partial)
+    which = parse_generation(generation)
+    require_free(to, folder=True)
+    part = SavedJob.find(name, store, uid, namespace, context).open_store(operator, endpoint, folder)
+    contents = part.read()
+    with write_atomically(to, folder=True) as partial:
+        plan = download_generation(part, contents, which, partial)
     size = sum(link.manifest.size for links in plan.shards.values() for link in links)
     count = f"{len(plan.shards)} shard{'s' if len(plan.shards) != 1 else ''}"
-    typer.echo(f"{name} {label(plan.record.generation)}: {count} ({table.amount(size)}) in {to}")
+    typer.echo(f"{name} {label(plan.record.generation)}: {count} ({table.format_bytes(size)}) in {to}")

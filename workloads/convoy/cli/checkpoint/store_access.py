@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from convoy.cli.checkpoint.contents import Contents, unlabel
+from convoy.cli.checkpoint.contents import Contents, parse_label
 from convoy.cli.cluster import Failure
 from convoy.cli.cluster import connect as connect_cluster
 from convoy.client import Client, Forbidden, NotFound
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 OPERATOR = "convoy-system"
 _LIBRARIES = ("numpy", "structlog", "xxhash", "zstandard")
 _BOTO = ("boto3", "botocore", "s3transfer", "jmespath")
-_ROUNDS = 3
+_READ_ATTEMPTS = 3
 """Looks at a store from which the job deletes meanwhile."""
 
 StoreName = Annotated[
@@ -73,30 +73,30 @@ Which = Annotated[
 
 
 @dataclass(frozen=True)
-class Part:
+class JobStore:
     """A job's part of a store."""
 
     name: str
     """Of the job."""
     store: Store
-    said: list[str] = field(default_factory=list)
+    malformed: list[str] = field(default_factory=list)
     """What the store reports as malformed."""
 
-    def look(self) -> Contents:
+    def read(self) -> Contents:
         """Read the store. Repeat if a generation is deleted meanwhile, since it would look damaged."""
-        with asking():
-            for _ in range(_ROUNDS):
-                self.said.clear()
+        with store_errors_as_failures():
+            for _ in range(_READ_ATTEMPTS):
+                self.malformed.clear()
                 inventory = self.store.inventory()
                 manifests, chunks = self.store.listing("manifests"), self.store.listing("chunks")
                 left = self.store.listing("records").written
                 if all(one.name in left for one in inventory.records):
                     break
-        return Contents(inventory, chunks, manifests, tuple(self.said))
+        return Contents(inventory, chunks, manifests, tuple(self.malformed))
 
 
 @dataclass(frozen=True)
-class Subject:
+class SavedJob:
     """The job whose checkpoints they are."""
 
     client: Client
@@ -110,7 +110,7 @@ class Subject:
     @classmethod
     def find(
         cls, name: str, store: str | None, uid: str | None, namespace: str | None, context: str | None
-    ) -> Subject:
+    ) -> SavedJob:
         """The job of that name, or the one that was `uid` and used `store`. Failure when there is none."""
         if bool(store) != bool(uid):
             raise Failure("--store and --uid go together: they say which job it was that is gone")
@@ -120,21 +120,21 @@ class Subject:
         job = client.training_jobs.get(name)
         return cls(client, name, job.metadata.uid, job.spec.checkpoint.tiers.store or "", job)
 
-    def reach(self, operator: str, endpoint: str | None, folder: Path | None) -> Part:
+    def open_store(self, operator: str, endpoint: str | None, folder: Path | None) -> JobStore:
         """Its part of the store. Failure when it has none, or the user may not read it."""
         if self.job is not None and not self.store:
-            raise Failure(elsewhere(self.job))
+            raise Failure(no_store_reason(self.job))
         blobs = connect(self.client, self.store, operator, endpoint, folder)
-        return part(blobs, self.client.namespace, self.uid, self.name)
+        return job_store(blobs, self.client.namespace, self.uid, self.name)
 
 
-def part(blobs: Blobs, namespace: str, uid: str, name: str) -> Part:
+def job_store(blobs: Blobs, namespace: str, uid: str, name: str) -> JobStore:
     """What these blobs have of the job `name` that is or was `uid`. Failure when that can be no uid."""
     from convoy_agents.tiercheck.stores.store import Store  # noqa: PLC0415
 
-    said: list[str] = []
+    malformed: list[str] = []
     try:
-        return Part(name, Store(blobs, namespace, uid, report=said.append), said)
+        return JobStore(name, Store(blobs, namespace, uid, report=malformed.append), malformed)
     except ValueError as error:
         raise Failure(str(error)) from error
 
@@ -162,14 +162,14 @@ def _volume(name: str, volume: checkpointstore.Volume, operator: str, folder: Pa
         )
     if not folder.is_dir():
         raise Failure(f"--folder {folder}: no such folder; the volume of {claim} has to be mounted there")
-    need_libraries(_LIBRARIES)
+    require_libraries(_LIBRARIES)
     from convoy_agents.tiercheck.stores.volume import Volume  # noqa: PLC0415
 
     return Volume(folder, volume.path)
 
 
 def _bucket(client: Client, name: str, s3: checkpointstore.S3, operator: str, endpoint: str | None) -> Blobs:
-    need_libraries(("boto3", *_LIBRARIES))
+    require_libraries(("boto3", *_LIBRARIES))
     from botocore.exceptions import BotoCoreError  # noqa: PLC0415
 
     from convoy_agents.tiercheck.stores.s3 import S3, Bucket, Credentials  # noqa: PLC0415
@@ -204,7 +204,7 @@ def _secret(client: Client, namespace: str, name: str) -> dict[str, Any]:
         ) from error
 
 
-def every_job(client: Client) -> list[TrainingJob] | None:
+def list_all_jobs(client: Client) -> list[TrainingJob] | None:
     """The jobs of all namespaces; None when the user may not list them."""
     try:
         return client.training_jobs.list(everywhere=True)
@@ -213,7 +213,7 @@ def every_job(client: Client) -> list[TrainingJob] | None:
 
 
 @contextlib.contextmanager
-def asking() -> Iterator[None]:
+def store_errors_as_failures() -> Iterator[None]:
     """Ends the command with the store's own words when it does not do what it is asked for."""
     from convoy_agents.tiercheck.stores.errors import StoreError  # noqa: PLC0415
 
@@ -223,16 +223,16 @@ def asking() -> Iterator[None]:
         raise Failure(str(error)) from error
 
 
-def need_libraries(names: Sequence[str]) -> None:
+def require_libraries(names: Sequence[str]) -> None:
     """Failure that says what to install when one is lacking by which stores are read."""
     for name in names:
         try:
             importlib.import_module(name)
         except ImportError as error:
-            raise Failure(advice(error.name or name)) from error
+            raise Failure(install_advice(error.name or name)) from error
 
 
-def advice(library: str) -> str:
+def install_advice(library: str) -> str:
     """What to do when a library is not there."""
     package = library.partition(".")[0]
     if package not in _BOTO:
@@ -243,7 +243,7 @@ def advice(library: str) -> str:
     )
 
 
-def elsewhere(job: TrainingJob) -> str:
+def no_store_reason(job: TrainingJob) -> str:
     """Where the checkpoints of a job are that names no store."""
     name = job.metadata.name
     if job.spec.checkpoint.tiers.any:
@@ -251,11 +251,11 @@ def elsewhere(job: TrainingJob) -> str:
     return f"{name} has no place for checkpoints (spec.checkpoint.tiers)"
 
 
-def generation_of(text: str | None) -> Generation | None:
+def parse_generation(text: str | None) -> Generation | None:
     """The generation that an option names; None without one. Failure for any other text."""
     if text is None:
         return None
-    found = unlabel(text)
+    found = parse_label(text)
     if found is None:
         raise Failure(f"--generation {text}: must be incarnation/step, such as 2/1500")
     return found

@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.metadata import MetadataIndex
 from convoy_workloads.runtime.tiers import shard, values
 from convoy_workloads.runtime.tiers.shard import Box, Part, Shard, ShardError
 
-__all__ = ["ShardError", "Whole", "opened", "write_dcp", "write_safetensors"]
+__all__ = ["ShardError", "Whole", "open_shard", "write_dcp", "write_safetensors"]
 
 SAFE_NAMES = {
     "float64": "F64",
@@ -86,7 +86,7 @@ class Whole:
         return found
 
 
-def opened(path: Path) -> Shard:
+def open_shard(path: Path) -> Shard:
     """The shard in a file. ShardError when it is none, OSError."""
     with path.open("rb") as file:
         if not path.stat().st_size:

@@ -13,7 +13,7 @@ from convoy_controllers.nodehealth.manual import exempted_until
 from convoy_crds.nodehealth import EvidenceKind, NodeHealth, NodeHealthStatus
 from convoy_crds.summaries import age
 
-NEWEST = 8
+MAX_ENTRIES = 8
 """Turns and actions that are shown."""
 Node = Annotated[str, typer.Argument(help="Name of a node, or of a NodeHealth.")]
 
@@ -60,7 +60,7 @@ def explanation(health: NodeHealth, now: datetime) -> list[str]:
             f"To be swept once it is idle: {hint.job} was {hint.slowdown - 1:.0%} slower for it "
             f"({hint.cause}), {age(hint.at, now)} ago, which may lie in the node and need not"
         )
-    lines += _people(health, now)
+    lines += _decisions(health, now)
     if status.quarantines:
         lines.append(
             f"Quarantined {len(status.quarantines)} times, lemon score {status.lemon_score:.2f} "
@@ -86,7 +86,7 @@ def _evidence(status: NodeHealthStatus, now: datetime) -> Iterator[str]:
         )
 
 
-def _people(health: NodeHealth, now: datetime) -> Iterator[str]:
+def _decisions(health: NodeHealth, now: datetime) -> Iterator[str]:
     spec = health.spec
     end = exempted_until(health.status, spec, now)
     if spec.exempt and end:
@@ -96,7 +96,7 @@ def _people(health: NodeHealth, now: datetime) -> Iterator[str]:
 
 
 def _actions(status: NodeHealthStatus, now: datetime) -> Iterator[str]:
-    for action in status.actions[-NEWEST:]:
+    for action in status.actions[-MAX_ENTRIES:]:
         jobs = ", ".join(action.jobs) or "no job"
         yield f"Drained {age(action.at, now)} ago ({jobs}): {action.outcome}"
         for one in action.paces:
@@ -107,5 +107,6 @@ def _actions(status: NodeHealthStatus, now: datetime) -> Iterator[str]:
 def _history(status: NodeHealthStatus, now: datetime) -> Iterator[str]:
     if status.history:
         yield "History:"
-    for turn in status.history[-NEWEST:]:
-        yield f"  {age(turn.at, now):>4} ago  {turn.before} -> {turn.after}: {turn.message or turn.reason}"
+    for change in status.history[-MAX_ENTRIES:]:
+        why = change.message or change.reason
+        yield f"  {age(change.at, now):>4} ago  {change.before} -> {change.after}: {why}"
