@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from convoy_controllers.simulate.checkpoints.schedule import play
-from convoy_controllers.simulate.checkpoints.truth import Broken
-from convoy_controllers.simulate.checkpoints.vaults import Rules
+from convoy_controllers.simulate.checkpoints.shard_stores import Rules
+from convoy_controllers.simulate.violation import InvariantViolation
 from convoy_workloads.bench.figures import Figures, Metric
 from e2e.cluster import files, machine
 from e2e.cluster.progress import Progress
@@ -124,7 +124,7 @@ def _found(rule: str) -> int | None:
     for seed in range(_PATIENCE):
         try:
             play(seed, rules)
-        except Broken:
+        except InvariantViolation:
             return seed + 1
         except AssertionError:
             continue

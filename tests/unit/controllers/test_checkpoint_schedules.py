@@ -11,8 +11,9 @@ import pytest
 from tests.cases import cases
 
 from convoy_controllers.simulate.checkpoints.schedule import play
-from convoy_controllers.simulate.checkpoints.truth import Broken, Stuck
-from convoy_controllers.simulate.checkpoints.vaults import Rules
+from convoy_controllers.simulate.checkpoints.shard_stores import Rules
+from convoy_controllers.simulate.checkpoints.truth import NoProgress
+from convoy_controllers.simulate.violation import InvariantViolation
 
 SEEDS = cases(60)
 BROKEN_SEEDS = 2000
@@ -47,8 +48,8 @@ def test_a_broken_rule_is_found(rules: Rules, near: int) -> None:
     """`near` is shortly before a seed that finds the broken rule. If schedules change, a later seed finds
     it.
     """
-    with pytest.raises(Broken):
+    with pytest.raises(InvariantViolation):
         for seed in range(near, near + BROKEN_SEEDS):
             # A schedule that gets stuck does not prove a wrong result.
-            with contextlib.suppress(Stuck):
+            with contextlib.suppress(NoProgress):
                 play(seed, rules)

@@ -1,4 +1,4 @@
-"""Commits: every slot asks the agent of slot 0 until it is answered."""
+"""Commits: every slot asks the agent of slot 0 until it is verdicts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,17 @@ from convoy_controllers.checkpoint.commit import (
 from convoy_controllers.checkpoint.generation import START_STEP, Generation, Tier
 from convoy_controllers.checkpoint.records import Record
 from convoy_controllers.checkpoint.retention import advance
-from convoy_controllers.simulate.checkpoints.vaults import Machine
-from convoy_controllers.simulate.checkpoints.world import AGAIN_SECONDS, GIVE_UP_SECONDS, Formation, World
+from convoy_controllers.simulate.checkpoints.run_state import (
+    GIVE_UP_SECONDS,
+    RETRY_SECONDS,
+    Formation,
+    RunState,
+)
+from convoy_controllers.simulate.checkpoints.shard_stores import Machine
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class CommitRequest:
     """The shard of one slot in a generation, to be committed at one tier."""
 
     formation: Formation
@@ -35,95 +40,106 @@ class Share:
     key: str
 
 
-Answer = Callable[[Verdict, Record | None], None]
+OnVerdict = Callable[[Verdict, Record | None], None]
 
 
 class Commits:
     """Of one schedule."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, state: RunState) -> None:
+        self.state = state
 
-    def lead(self, formation: Formation) -> None:
+    def start_leader(self, formation: Formation) -> None:
         """The agent of slot 0 begins, or begins anew, to gather."""
-        first = self.world.machines[formation.members[0]]
-        formation.life = first.life
-        slots = len(formation.members) - self.world.rules.absent
+        first = self.state.machines[formation.members[0]]
+        formation.leader_starts = first.agent_starts
+        slots = len(formation.members) - self.state.rules.absent
         planned = Planned(formation.number, slots)
-        formation.states = {
-            tier: commit.step(CommitState(), planned, self.world.kernel.now).state for tier in Tier
+        formation.commit_states = {
+            tier: commit.step(CommitState(), planned, self.state.kernel.now).state for tier in Tier
         }
-        formation.shards = {}
+        formation.prepared_keys = {}
 
     def prepare(
         self, formation: Formation, machine: Machine, slot: int, tier: Tier, generation: Generation
     ) -> None:
         """A slot's agent asks for the commit of a generation at a tier, until it is decided."""
-        key, life, began = self.world.key(generation, slot), machine.life, self.world.kernel.now
-        share = Share(formation, machine, slot, tier, generation, key)
-        answered: list[Verdict] = []
+        key, agent_starts, started = (
+            self.state.key(generation, slot),
+            machine.agent_starts,
+            self.state.kernel.now,
+        )
+        request = CommitRequest(formation, machine, slot, tier, generation, key)
+        verdicts: list[Verdict] = []
 
-        def answer(verdict: Verdict, record: Record | None) -> None:
-            if answered or machine.life != life:
+        def on_verdict(verdict: Verdict, record: Record | None) -> None:
+            if verdicts or machine.agent_starts != agent_starts:
                 return
             if verdict is not Verdict.EXPIRED:
-                answered.append(verdict)
-            self._decided(share, verdict, record)
+                verdicts.append(verdict)
+            self._decided(request, verdict, record)
 
-        def ask() -> None:
-            if answered or machine.life != life or not machine.powered or key not in machine.memory.manifests:
+        def send_request() -> None:
+            if (
+                verdicts
+                or machine.agent_starts != agent_starts
+                or not machine.powered
+                or key not in machine.memory.manifests
+            ):
                 return
-            if tier is Tier.LOCAL and self.world.kernel.now - began > GIVE_UP_SECONDS:
+            if tier is Tier.LOCAL and self.state.kernel.now - started > GIVE_UP_SECONDS:
                 # Undecided is not refused: others may know that it stands, and count on the copies.
-                self._give_up(formation, machine, slot, generation, withdraw=False)
+                self._abandon(formation, machine, slot, generation, withdraw=False)
                 return
-            if self.dropped(formation, machine, generation, key):
+            if self.abandoned(formation, machine, generation, key):
                 return
-            if self.world.rules.refusals and machine.seen > formation.number:
+            if self.state.rules.refusals and machine.latest_incarnation > formation.number:
                 return
             # Who holds a copy without the record would not know that it is worth anything.
-            if tier is Tier.LOCAL or generation in machine.memory.records or not self.world.rules.recorded:
-                self._request(share, answer)
-            self.world.kernel.after(AGAIN_SECONDS, ask)
+            if tier is Tier.LOCAL or generation in machine.memory.records or not self.state.rules.recorded:
+                self._request(request, on_verdict)
+            self.state.kernel.after(RETRY_SECONDS, send_request)
 
-        ask()
+        send_request()
 
-    def _request(self, share: Share, answer: Answer) -> None:
-        machine, number = share.machine, share.formation.number
-        self.world.truth.served((machine.name, machine.deaths), number, f"prepares {share.generation}")
+    def _request(self, request: CommitRequest, on_verdict: OnVerdict) -> None:
+        machine, number = request.machine, request.formation.number
+        self.state.truth.check_not_superseded(
+            (machine.name, machine.memory_losses), number, f"prepares {request.generation}"
+        )
 
         def gather(first: Machine) -> None:
-            self._gather(share, first, answer)
+            self._gather(request, first, on_verdict)
 
-        self.world.call(share.formation.members[0], gather, source=machine.name)
+        self.state.send(request.formation.members[0], gather, source=machine.name)
 
-    def _gather(self, share: Share, first: Machine, answer: Answer) -> None:
+    def _gather(self, request: CommitRequest, first: Machine, on_verdict: OnVerdict) -> None:
         """Handle a slot's request at the agent of slot 0."""
-        formation, slot, tier, generation = share.formation, share.slot, share.tier, share.generation
+        formation, slot, tier, generation = request.formation, request.slot, request.tier, request.generation
 
-        def reply(verdict: Verdict) -> None:
+        def respond(verdict: Verdict) -> None:
             record = first.memory.records.get(generation)
-            self.world.call(share.machine.name, lambda _: answer(verdict, record), source=first.name)
+            self.state.send(request.machine.name, lambda _: on_verdict(verdict, record), source=first.name)
 
-        if formation.life != first.life:
-            self.lead(formation)
+        if formation.leader_starts != first.agent_starts:
+            self.start_leader(formation)
         known = first.memory.records.get(generation)
-        mark = first.memory.marks.get(tier)
-        if known is not None and mark is not None and mark >= generation:
-            reply(Verdict.COMMITTED)
+        watermark = first.memory.watermarks.get(tier)
+        if known is not None and watermark is not None and watermark >= generation:
+            respond(Verdict.COMMITTED)
             return
-        state = formation.states[tier]
-        if self.world.rules.refusals:
-            state = commit.step(state, IncarnationSeen(first.seen), self.world.kernel.now).state
-        state = commit.step(state, Tick(), self.world.kernel.now).state
-        formation.shards.setdefault(generation, {})[slot] = share.key
+        state = formation.commit_states[tier]
+        if self.state.rules.refusals:
+            state = commit.step(state, IncarnationSeen(first.latest_incarnation), self.state.kernel.now).state
+        state = commit.step(state, Tick(), self.state.kernel.now).state
+        formation.prepared_keys.setdefault(generation, {})[slot] = request.key
         restored = generation.incarnation < formation.number
         own = Generation(formation.number, START_STEP) if restored else generation
-        result = commit.step(state, Prepare(slot, own), self.world.kernel.now)
-        formation.states[tier] = result.state
+        result = commit.step(state, Prepare(slot, own), self.state.kernel.now)
+        formation.commit_states[tier] = result.state
         for decided, verdict in result.verdicts:
             if decided == own:
-                reply(verdict)
+                respond(verdict)
         if result.write is not None:
             self._write(formation, first, tier, result.write)
 
@@ -131,64 +147,68 @@ class Commits:
         """Every slot has prepared: it is written down, at the agent of slot 0 or in the store."""
         memory, start = first.memory, formation.start
         generation = start if start is not None and own.step == START_STEP else own
-        self.world.truth.served((first.name, first.deaths), formation.number, f"commits {generation}")
+        self.state.truth.check_not_superseded(
+            (first.name, first.memory_losses), formation.number, f"commits {generation}"
+        )
         if tier is not Tier.LOCAL and generation not in memory.records:
             return  # it stands nowhere yet
         if tier is Tier.LOCAL:
-            keys = formation.shards.get(generation, {})
+            keys = formation.prepared_keys.get(generation, {})
             shards = {str(slot): keys[slot] for slot in sorted(keys)}
-            memory.records[generation] = Record(generation, formation.last, shards, len(formation.members))
-            formation.last = generation
+            memory.records[generation] = Record(
+                generation, formation.last_commit, shards, len(formation.members)
+            )
+            formation.last_commit = generation
         if tier is Tier.REMOTE:
-            newest = max(self.world.store.branches, default=0) if self.world.rules.branches else 0
-            if first.cut or not self.world.store_up or newest > generation.incarnation:
+            newest = max(self.state.store.branches, default=0) if self.state.rules.branches else 0
+            if first.cut or not self.state.store_up or newest > generation.incarnation:
                 return
-            self.world.store.records[generation] = memory.records[generation]  # type: ignore[index]
-        memory.marks = advance(memory.marks, tier, generation)
-        memory.collect(self.world.rules)
+            self.state.store.records[generation] = memory.records[generation]  # type: ignore[index]
+        memory.watermarks = advance(memory.watermarks, tier, generation)
+        memory.collect_garbage(self.state.rules)
         if tier is Tier.PEER and generation == start:
-            self.world.truth.losses[generation] = formation.lost
-        if self.world.now is formation:
-            self.world.truth.advance(tier, generation)
-        done = commit.step(formation.states[tier], Recorded(own), self.world.kernel.now)
-        formation.states[tier] = done.state
+            self.state.truth.losses_before[generation] = formation.memory_losses
+        if self.state.current is formation:
+            self.state.truth.advance(tier, generation)
+        done = commit.step(formation.commit_states[tier], Recorded(own), self.state.kernel.now)
+        formation.commit_states[tier] = done.state
 
-    def _decided(self, share: Share, verdict: Verdict, record: Record | None) -> None:
+    def _decided(self, request: CommitRequest, verdict: Verdict, record: Record | None) -> None:
         """Handle a verdict at the agent of any slot."""
-        formation, machine, tier = share.formation, share.machine, share.tier
+        formation, machine, tier = request.formation, request.machine, request.tier
         memory = machine.memory
         if memory.incarnation != formation.number:
             return
         if verdict is Verdict.COMMITTED and record is not None:
             memory.records[record.generation] = record
-            memory.marks = advance(memory.marks, tier, record.generation)
-            memory.collect(self.world.rules)
+            memory.watermarks = advance(memory.watermarks, tier, record.generation)
+            memory.collect_garbage(self.state.rules)
         elif verdict is Verdict.STALE and tier is Tier.LOCAL:
-            self._give_up(formation, machine, share.slot, share.generation, withdraw=True)
+            self._abandon(formation, machine, request.slot, request.generation, withdraw=True)
 
-    def _give_up(
+    def _abandon(
         self, formation: Formation, machine: Machine, slot: int, generation: Generation, *, withdraw: bool
     ) -> None:
         """Unless a later incarnation has looked: it may be about to go on from just that. `withdraw`: the
         copies go too.
         """
-        if machine.seen > formation.number:
+        if machine.latest_incarnation > formation.number:
             return
-        key = self.world.key(generation, slot)
-        machine.memory.given_up.add(key)
-        machine.memory.collect(self.world.rules)
+        key = self.state.key(generation, slot)
+        machine.memory.abandoned.add(key)
+        machine.memory.collect_garbage(self.state.rules)
         if not withdraw:
             return
 
-        def give_back(there: Machine) -> None:
-            if there.memory.incarnation == formation.number and there.seen <= formation.number:
-                there.memory.given_up.add(key)
-                there.memory.collect(self.world.rules)
+        def abandon_copy(there: Machine) -> None:
+            if there.memory.incarnation == formation.number and there.latest_incarnation <= formation.number:
+                there.memory.abandoned.add(key)
+                there.memory.collect_garbage(self.state.rules)
 
-        for host in self.world.hosts(formation, machine):
-            self.world.call(host, give_back, source=machine.name, seconds=self.world.rng.uniform(0.1, 2.0))
+        for host in self.state.hosts(formation, machine):
+            self.state.send(host, abandon_copy, source=machine.name, seconds=self.state.rng.uniform(0.1, 2.0))
 
-    def dropped(self, formation: Formation, machine: Machine, generation: Generation, key: str) -> bool:
+    def abandoned(self, formation: Formation, machine: Machine, generation: Generation, key: str) -> bool:
         """Whether nothing is made of it any more. What was restored stands, whoever gave it up before."""
         own = generation.incarnation == formation.number
-        return machine.memory.incarnation != formation.number or (own and key in machine.memory.given_up)
+        return machine.memory.incarnation != formation.number or (own and key in machine.memory.abandoned)

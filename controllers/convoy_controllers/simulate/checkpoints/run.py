@@ -10,11 +10,11 @@ from convoy_controllers.checkpoint.lineage import branch_of
 from convoy_controllers.checkpoint.records import Branch, Inventory, Record, merge
 from convoy_controllers.simulate.checkpoints.commits import Commits
 from convoy_controllers.simulate.checkpoints.copies import Copies
+from convoy_controllers.simulate.checkpoints.run_state import RETRY_SECONDS, Formation, RunState
 from convoy_controllers.simulate.checkpoints.shape import Shape
-from convoy_controllers.simulate.checkpoints.vaults import Machine, Rules
-from convoy_controllers.simulate.checkpoints.world import AGAIN_SECONDS, Formation, World
+from convoy_controllers.simulate.checkpoints.shard_stores import Machine, Rules
 
-UNHEARD_SECONDS = 30.0
+SILENT_NODE_SECONDS = 30.0
 """For which a restore waits for a node that may know better and does not answer."""
 REMOTE = restore.REMOTE
 
@@ -23,10 +23,10 @@ class Run:
     """Everything of one schedule. `rules` are the protocol's unless something is to be broken."""
 
     def __init__(self, seed: int, shape: Shape | None = None, rules: Rules | None = None) -> None:
-        self.world = World(seed, shape or Shape(), rules or Rules())
-        self.commits = Commits(self.world)
-        self.copies = Copies(self.world, self.commits)
-        self._forms = 0
+        self.state = RunState(seed, shape or Shape(), rules or Rules())
+        self.commits = Commits(self.state)
+        self.copies = Copies(self.state, self.commits)
+        self._formations = 0
         self._members: tuple[str, ...] = ()
         self._trained: list[Formation] = []
 
@@ -34,230 +34,236 @@ class Run:
 
     def form(self) -> None:
         """Forms an incarnation of nodes that are up; of the same as before as far as they are."""
-        if self.world.now is not None:
+        if self.state.current is not None:
             return
-        up = [name for name, machine in self.world.machines.items() if machine.up and not machine.cut]
+        up = [name for name, machine in self.state.machines.items() if machine.up and not machine.cut]
         before = [name for name in self._members if name in up]
         rest = [name for name in up if name not in before]
-        self.world.rng.shuffle(rest)
-        members = [*before, *rest][: self.world.shape.world]
-        if len(members) < self.world.shape.world:
-            self.world.kernel.after(AGAIN_SECONDS, self.form)
+        self.state.rng.shuffle(rest)
+        members = [*before, *rest][: self.state.shape.slots]
+        if len(members) < self.state.shape.slots:
+            self.state.kernel.after(RETRY_SECONDS, self.form)
             return
-        if self.world.rng.random() < 0.3:
-            self.world.rng.shuffle(members)
-        self._forms += 1
+        if self.state.rng.random() < 0.3:
+            self.state.rng.shuffle(members)
+        self._formations += 1
         self._members = tuple(members)
-        formation = self.world.now = Formation(self._forms, self._members)
+        formation = self.state.current = Formation(self._formations, self._members)
         for name in members:
-            self.world.call(name, lambda machine: self._hear(machine, formation.number))
-        self.world.kernel.after(self.world.kernel.about(0.5), lambda: self._restore(formation))
+            self.state.send(name, lambda machine: self._record_incarnation(machine, formation.number))
+        self.state.kernel.after(self.state.kernel.about(0.5), lambda: self._restore(formation))
 
     def fail(self, formation: Formation, seconds: float = 1.0) -> None:
         """A rank ends, or a node does not answer: in a while another incarnation forms.
 
         One that is cut off as a whole knows nothing of it and trains on.
         """
-        if not self._together(formation):
+        if not self._trains_isolated(formation):
             formation.running = False
-        if self.world.now is formation:
-            self.world.now = None
-            self.world.kernel.after(self.world.kernel.about(seconds), self.form)
+        if self.state.current is formation:
+            self.state.current = None
+            self.state.kernel.after(self.state.kernel.about(seconds), self.form)
 
     def restart_agent(self, machine: Machine) -> None:
         """A new agent finds what the one before had, and goes on with what is undecided."""
-        machine.life += 1
+        machine.agent_starts += 1
         memory = machine.memory
-        floor = memory.marks.get(Tier.PEER, Generation(0, 0))
-        for key in [key for key in memory.homes if key not in memory.manifests]:
-            del memory.homes[key]  # was being written, or digested: the rank says it again, or saves anew
+        floor = memory.watermarks.get(Tier.PEER, Generation(0, 0))
+        for key in [key for key in memory.buffers if key not in memory.manifests]:
+            del memory.buffers[key]  # was being written, or digested: the rank says it again, or saves anew
         for formation in self._trained:
             if machine.name not in formation.members or memory.incarnation != formation.number:
                 continue
             slot = formation.members.index(machine.name)
-            for generation in sorted({memory.manifests[key].generation for key in memory.homes}):
+            for generation in sorted({memory.manifests[key].generation for key in memory.buffers}):
                 if generation > floor:
                     self.commits.prepare(formation, machine, slot, Tier.LOCAL, generation)
                     self.copies.replicate(formation, machine, slot, generation)
             if formation.start is not None and formation.start > floor:
                 self.copies.replicate(formation, machine, slot, formation.start)
 
-    def _hear(self, machine: Machine, incarnation: int) -> None:
-        machine.seen = max(machine.seen, incarnation)
-        self.world.truth.hear((machine.name, machine.deaths), incarnation)
+    def _record_incarnation(self, machine: Machine, incarnation: int) -> None:
+        machine.latest_incarnation = max(machine.latest_incarnation, incarnation)
+        self.state.truth.record_incarnation((machine.name, machine.memory_losses), incarnation)
 
     # Restoring.
 
     def _restore(self, formation: Formation) -> None:
-        """The agent of slot 0 asks everybody what they have, and decides."""
-        if self.world.now is not formation or not self._alive(formation):
+        """The agent of slot 0 asks all_consulted what they have, and decides."""
+        if self.state.current is not formation or not self._alive(formation):
             self._retry(formation)
             return
         for name in formation.members:
-            self._hear(self.world.machines[name], formation.number)
-        if self.world.rules.branches:
+            self._record_incarnation(self.state.machines[name], formation.number)
+        if self.state.rules.branches:
             self._branch(formation, Branch(formation.number, decided=False))
-        held = {
+        inventories = {
             name: machine.memory.inventory
-            for name, machine in self.world.machines.items()
-            if self.world.answers(machine)
+            for name, machine in self.state.machines.items()
+            if self.state.reachable(machine)
         }
-        remote = self.world.store_up
+        remote = self.state.store_up
         if remote:
-            held[REMOTE] = Inventory(
-                dict(self.world.store.records),
-                dict(self.world.store.branches),
-                dict(self.world.store.manifests),
+            inventories[REMOTE] = Inventory(
+                dict(self.state.store.records),
+                dict(self.state.store.branches),
+                dict(self.state.store.manifests),
             )
-        everybody = all(
-            self.world.answers(machine) or not machine.powered for machine in self.world.machines.values()
+        all_consulted = all(
+            self.state.reachable(machine) or not machine.powered for machine in self.state.machines.values()
         )
-        if formation.asked is None:
-            formation.asked = self.world.kernel.now
-        silent = formation.number > 1 and not (everybody and remote)
-        doubt = silent and restore.may_be_outdated(held, formation.number)
-        late = self.world.kernel.now - formation.asked >= UNHEARD_SECONDS
-        if doubt and self.world.rules.waits and not (remote and late):
+        if formation.inventories_requested is None:
+            formation.inventories_requested = self.state.kernel.now
+        silent = formation.number > 1 and not (all_consulted and remote)
+        doubt = silent and restore.may_be_outdated(inventories, formation.number)
+        late = self.state.kernel.now - formation.inventories_requested >= SILENT_NODE_SECONDS
+        if doubt and self.state.rules.waits and not (remote and late):
             self._retry(formation)
             return
-        found = restore.plan(held)
+        found = restore.plan(inventories)
         chosen = found if isinstance(found, restore.Restore) else None
-        # Who may know better counts, whether it answers or not, until it has been waited for in vain.
-        asked = {
-            (machine.name, machine.deaths)
-            for machine in self.world.machines.values()
-            if self.world.answers(machine) or not (doubt and late)
+        # Who may know better counts, whether it reachable or not, until it has been waited for in vain.
+        consulted = {
+            (machine.name, machine.memory_losses)
+            for machine in self.state.machines.values()
+            if self.state.reachable(machine) or not (doubt and late)
         }
-        self.world.truth.judge(chosen, self.world.shape, everybody, remote, asked | {(REMOTE, 0)})
-        known = merge(held.values())
-        said = [
-            machine.memory.marks for machine in self.world.machines.values() if self.world.answers(machine)
+        self.state.truth.check_restore(
+            chosen, self.state.shape, all_consulted, remote, consulted | {(REMOTE, 0)}
+        )
+        known = merge(inventories.values())
+        watermark_sets = [
+            machine.memory.watermarks
+            for machine in self.state.machines.values()
+            if self.state.reachable(machine)
         ]
-        marks = restore.initial_watermarks(held, chosen.record, said) if chosen else {}
-        records = [known.records[one] for one in set(marks.values())]
-        self._begin(formation, chosen, tuple(known.branches.values()), marks, records)
+        watermarks = restore.initial_watermarks(inventories, chosen.record, watermark_sets) if chosen else {}
+        records = [known.records[one] for one in set(watermarks.values())]
+        self._start_training(formation, chosen, tuple(known.branches.values()), watermarks, records)
 
-    def _begin(
+    def _start_training(
         self,
         formation: Formation,
         chosen: restore.Restore | None,
         known: Sequence[Branch],
-        marks: Mapping[Tier, Generation],
+        watermarks: Mapping[Tier, Generation],
         records: Sequence[Record],
     ) -> None:
         start = chosen.record.generation if chosen else None
-        formation.start = formation.last = start
-        formation.token = self.world.truth.tokens[start] if start else "new"
+        formation.start = formation.last_commit = start
+        formation.token = self.state.truth.tokens[start] if start else "new"
         formation.step = start.step if start else 0
-        if self.world.rules.branches:
+        if self.state.rules.branches:
             self._branch(formation, branch_of(formation.number, start, known))
         for name in formation.members:
-            memory = self.world.machines[name].memory
+            memory = self.state.machines[name].memory
             memory.incarnation = formation.number
-            memory.marks = dict(marks)
+            memory.watermarks = dict(watermarks)
             memory.records.update({one.generation: one for one in records})
-            memory.collect(self.world.rules)
+            memory.collect_garbage(self.state.rules)
         formation.running = True
-        told = {(name, self.world.machines[name].deaths) for name in formation.members}
-        self.world.truth.witnesses[formation.number] = told | (
-            {(REMOTE, 0)} if self.world.store_up else set()
+        informed = {(name, self.state.machines[name].memory_losses) for name in formation.members}
+        self.state.truth.informed[formation.number] = informed | (
+            {(REMOTE, 0)} if self.state.store_up else set()
         )
         self._trained.append(formation)
-        self.commits.lead(formation)
+        self.commits.start_leader(formation)
         if start is not None:
-            self._adopt(formation, start)
+            self._replicate_restored(formation, start)
         self._step(formation)
 
-    def _adopt(self, formation: Formation, start: Generation) -> None:
+    def _replicate_restored(self, formation: Formation, start: Generation) -> None:
         """What was restored may have lost copies: it gets the places that its successors will have."""
-        formation.lost = self.world.truth.lost
+        formation.memory_losses = self.state.truth.memory_losses
         for slot, name in enumerate(formation.members):
-            machine = self.world.machines[name]
-            for manifest in self.world.links(start, slot):
+            machine = self.state.machines[name]
+            for manifest in self.state.links(start, slot):
                 machine.memory.manifests[manifest.id] = manifest
             self.copies.replicate(formation, machine, slot, start)
 
     def _branch(self, formation: Formation, branch: Branch) -> None:
         for name in formation.members:
-            self.world.machines[name].memory.branches[branch.incarnation] = branch
-        if self.world.store_up:
-            self.world.store.branches[branch.incarnation] = branch  # type: ignore[index]
+            self.state.machines[name].memory.branches[branch.incarnation] = branch
+        if self.state.store_up:
+            self.state.store.branches[branch.incarnation] = branch  # type: ignore[index]
 
     def _retry(self, formation: Formation) -> None:
-        if self.world.now is not formation:
+        if self.state.current is not formation:
             return
         if self._alive(formation):
-            self.world.kernel.after(AGAIN_SECONDS, lambda: self._restore(formation))
+            self.state.kernel.after(RETRY_SECONDS, lambda: self._restore(formation))
         else:
             self.fail(formation)
 
     def _alive(self, formation: Formation) -> bool:
         return all(
-            self.world.machines[name].up and not self.world.machines[name].cut for name in formation.members
+            self.state.machines[name].up and not self.state.machines[name].cut for name in formation.members
         )
 
     # Training and saving.
 
     def _step(self, formation: Formation) -> None:
-        if not formation.running or not all(self.world.machines[name].powered for name in formation.members):
+        if not formation.running or not all(self.state.machines[name].powered for name in formation.members):
             return
-        if self.world.now is formation or self._together(formation):
+        if self.state.current is formation or self._trains_isolated(formation):
             formation.step += 1
             formation.token = f"{formation.token[:40]}>{formation.number}.{formation.step}"[-60:]
-            if self.world.now is formation:
-                self.world.truth.began.setdefault(formation.number, formation.start)
-            if formation.step % self.world.shape.save_every == 0:
+            if self.state.current is formation:
+                self.state.truth.restored_from.setdefault(formation.number, formation.start)
+            if formation.step % self.state.shape.save_every == 0:
                 self._save(formation)
-        self.world.kernel.after(
-            self.world.kernel.about(1 / self.world.shape.steps_per_second), lambda: self._step(formation)
+        self.state.kernel.after(
+            self.state.kernel.about(1 / self.state.shape.steps_per_second), lambda: self._step(formation)
         )
 
-    def _together(self, formation: Formation) -> bool:
+    def _trains_isolated(self, formation: Formation) -> bool:
         """Whether an incarnation that has been replaced still trains: all of it cut off as a whole."""
         return all(
-            self.world.machines[name].cut and self.world.machines[name].powered for name in formation.members
+            self.state.machines[name].cut and self.state.machines[name].powered for name in formation.members
         )
 
     def _save(self, formation: Formation) -> None:
         generation = Generation(formation.number, formation.step)
-        memories = [self.world.machines[name].memory for name in formation.members]
-        segment = self._may_follow(formation)
-        free = [memory.free_slot(segment) for memory in memories]
+        memories = [self.state.machines[name].memory for name in formation.members]
+        segment = self._next_is_segment(formation)
+        free = [memory.free_buffer(segment) for memory in memories]
         if segment and None in free:
-            segment, free = False, [memory.free_slot(False) for memory in memories]
+            segment, free = False, [memory.free_buffer(False) for memory in memories]
         if None in free:
             return
-        self.world.truth.save(generation, formation.token, formation.tip if segment else None)
-        formation.tip = generation
+        self.state.truth.save(generation, formation.token, formation.last_save if segment else None)
+        formation.last_save = generation
         formation.segments = formation.segments + 1 if segment else 0
         for slot, name in enumerate(formation.members):
-            machine, home = self.world.machines[name], free[slot]
-            assert home is not None  # noqa: S101 - looked at above
+            machine, buffer = self.state.machines[name], free[slot]
+            assert buffer is not None  # noqa: S101 - looked at above
             # Until it is sealed nothing names the slot; nobody else writes there.
-            machine.memory.homes[self.world.key(generation, slot)] = home
-            life = machine.life
+            machine.memory.buffers[self.state.key(generation, slot)] = buffer
+            agent_starts = machine.agent_starts
 
-            def sealed(machine: Machine = machine, slot: int = slot, life: int = life) -> None:
-                own = self.world.shard(generation, slot)
+            def sealed(
+                machine: Machine = machine, slot: int = slot, agent_starts: int = agent_starts
+            ) -> None:
+                own = self.state.shard(generation, slot)
                 key = own.id
                 follows = own.extends is None or own.extends in machine.memory.manifests
-                if machine.powered and machine.life == life and formation.running and follows:
+                if machine.powered and machine.agent_starts == agent_starts and formation.running and follows:
                     machine.memory.manifests[key] = own
                     self.commits.prepare(formation, machine, slot, Tier.LOCAL, generation)
                     self.copies.replicate(formation, machine, slot, generation)
-                    if generation.step % (self.world.shape.upload_every * self.world.shape.save_every) == 0:
+                    if generation.step % (self.state.shape.upload_every * self.state.shape.save_every) == 0:
                         self.copies.upload(formation, machine, slot, generation)
                 elif machine.memory.manifests.get(key) is None:
-                    machine.memory.homes.pop(key, None)
+                    machine.memory.buffers.pop(key, None)
 
-            self.world.kernel.after(self.world.rng.uniform(0.01, 0.8), sealed)
+            self.state.kernel.after(self.state.rng.uniform(0.01, 0.8), sealed)
 
-    def _may_follow(self, formation: Formation) -> bool:
+    def _next_is_segment(self, formation: Formation) -> bool:
         """Whether the next save may be a segment: all ranks have sealed the one before."""
-        tip = formation.tip
-        if tip is None or formation.segments >= self.world.shape.segments:
+        last_save = formation.last_save
+        if last_save is None or formation.segments >= self.state.shape.segments:
             return False
         return all(
-            self.world.key(tip, slot) in self.world.machines[name].memory.manifests
+            self.state.key(last_save, slot) in self.state.machines[name].memory.manifests
             for slot, name in enumerate(formation.members)
         )

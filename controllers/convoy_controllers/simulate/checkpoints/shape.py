@@ -10,7 +10,7 @@ class Shape:
     """What runs."""
 
     nodes: int = 4
-    world: int = 3
+    slots: int = 3
     copies: int = 1
     steps_per_second: float = 1.0
     save_every: int = 2

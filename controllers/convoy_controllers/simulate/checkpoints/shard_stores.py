@@ -9,9 +9,9 @@ from convoy_controllers.checkpoint import retention
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Branch, Chunk, Inventory, Manifest, Record
 
-SLOTS = 2
+BASE_BUFFERS = 2
 """Bases that a rank may write alternately."""
-SEGMENTS = 3
+SEGMENT_BUFFERS = 3
 """Slots for the segments of its journal."""
 
 
@@ -22,7 +22,7 @@ class Rules:
     absent: int = 0
     """Slots that may be missing from a commit."""
     peer_stands: bool = True
-    """Memory is kept for the peer watermark, not for the local one alone."""
+    """ShardStore is kept for the peer watermark, not for the local one alone."""
     branches: bool = True
     """Incarnations say where they began."""
     refusals: bool = True
@@ -36,16 +36,16 @@ class Rules:
 
 
 @dataclass(slots=True)
-class Memory:
+class ShardStore:
     """Of one node; it goes with the node."""
 
     records: dict[Generation, Record] = field(default_factory=dict)
     branches: dict[int, Branch] = field(default_factory=dict)
     manifests: dict[str, Manifest] = field(default_factory=dict)
-    homes: dict[str, int] = field(default_factory=dict)
+    buffers: dict[str, int] = field(default_factory=dict)
     """By manifest of the rank's own, the slot it lies in."""
-    given_up: set[str] = field(default_factory=set)
-    marks: dict[Tier, Generation] = field(default_factory=dict)
+    abandoned: set[str] = field(default_factory=set)
+    watermarks: dict[Tier, Generation] = field(default_factory=dict)
     incarnation: int = 0
 
     @property
@@ -53,30 +53,30 @@ class Memory:
         """What others are told of it."""
         return Inventory(dict(self.records), dict(self.branches), dict(self.manifests))
 
-    def free_slot(self, segment: bool) -> int | None:
+    def free_buffer(self, segment: bool) -> int | None:
         """A slot that may be written, by a segment or by a base."""
-        used = set(self.homes.values())
-        slots = range(SLOTS, SLOTS + SEGMENTS) if segment else range(SLOTS)
+        used = set(self.buffers.values())
+        slots = range(BASE_BUFFERS, BASE_BUFFERS + SEGMENT_BUFFERS) if segment else range(BASE_BUFFERS)
         return next((slot for slot in slots if slot not in used), None)
 
-    def extended(self, key: str) -> bool:
+    def is_extended(self, key: str) -> bool:
         """Whether something that is here extends it."""
         return any(one.extends == key for one in self.manifests.values())
 
-    def collect(self, rules: Rules) -> None:
+    def collect_garbage(self, rules: Rules) -> None:
         """Drops what is not needed any more."""
-        marks = dict(self.marks)
-        if not rules.peer_stands and Tier.LOCAL in marks:
-            marks[Tier.PEER] = marks[Tier.LOCAL]
-        garbage = retention.memory_garbage(self.inventory, marks, self.incarnation, self.given_up)
+        watermarks = dict(self.watermarks)
+        if not rules.peer_stands and Tier.LOCAL in watermarks:
+            watermarks[Tier.PEER] = watermarks[Tier.LOCAL]
+        garbage = retention.memory_garbage(self.inventory, watermarks, self.incarnation, self.abandoned)
         for generation in garbage.records:
             del self.records[generation]
         for number in garbage.branches:
             del self.branches[number]
         for key in garbage.manifests:
             del self.manifests[key]
-            self.homes.pop(key, None)
-        self.given_up &= self.manifests.keys()
+            self.buffers.pop(key, None)
+        self.abandoned &= self.manifests.keys()
 
 
 @dataclass(slots=True)
@@ -84,15 +84,15 @@ class Machine:
     """A node."""
 
     name: str
-    memory: Memory = field(default_factory=Memory)
+    memory: ShardStore = field(default_factory=ShardStore)
     powered: bool = True
     agent: bool = True
     cut: bool = False
-    life: int = 0
+    agent_starts: int = 0
     """Counts the starts of its agent: what an earlier one was doing is over."""
-    seen: int = 0
+    latest_incarnation: int = 0
     """The latest incarnation its agent has heard of."""
-    deaths: int = 0
+    memory_losses: int = 0
     """How often its memory was lost."""
 
     @property
@@ -100,11 +100,11 @@ class Machine:
         """Whether its agent runs."""
         return self.powered and self.agent
 
-    def die(self) -> None:
+    def lose_power(self) -> None:
         """Everything in its memory is gone."""
-        self.powered, self.memory, self.seen = False, Memory(), 0
-        self.life += 1
-        self.deaths += 1
+        self.powered, self.memory, self.latest_incarnation = False, ShardStore(), 0
+        self.agent_starts += 1
+        self.memory_losses += 1
 
 
 @lru_cache(maxsize=4096)

@@ -11,11 +11,11 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.placement import Host, place
 from convoy_controllers.checkpoint.records import Inventory, Manifest
 from convoy_controllers.simulate.checkpoints.shape import Shape
+from convoy_controllers.simulate.checkpoints.shard_stores import Machine, Rules, shard_of
 from convoy_controllers.simulate.checkpoints.truth import Truth
-from convoy_controllers.simulate.checkpoints.vaults import Machine, Rules, shard_of
 from convoy_controllers.simulate.kernel import Kernel
 
-AGAIN_SECONDS = 1.0
+RETRY_SECONDS = 1.0
 """Between two tries of what was not answered."""
 GIVE_UP_SECONDS = 20.0
 """For a generation that does not stand locally, or does not get to the store."""
@@ -32,25 +32,25 @@ class Formation:
     token: str = ""
     step: int = 0
     running: bool = False
-    states: dict[Tier, CommitState] = field(default_factory=dict)
+    commit_states: dict[Tier, CommitState] = field(default_factory=dict)
     """At the agent of slot 0."""
-    shards: dict[Generation, dict[int, str]] = field(default_factory=dict)
+    prepared_keys: dict[Generation, dict[int, str]] = field(default_factory=dict)
     """By slot, the ids it prepared with; at the agent of slot 0."""
-    life: int = 0
+    leader_starts: int = 0
     """Of the agent of slot 0 that knows them."""
-    last: Generation | None = None
+    last_commit: Generation | None = None
     """What it has committed."""
-    tip: Generation | None = None
+    last_save: Generation | None = None
     """The newest save, which a segment may follow."""
     segments: int = 0
     """Of the journal behind its newest base."""
-    lost: int = 0
+    memory_losses: int = 0
     """Memories that were lost before it began to make copies of what it was restored from."""
-    asked: float | None = None
+    inventories_requested: float | None = None
     """When it began to ask what to go on from."""
 
 
-class World:
+class RunState:
     """`rules` are the protocol's unless something is to be broken."""
 
     def __init__(self, seed: int, shape: Shape, rules: Rules) -> None:
@@ -62,20 +62,20 @@ class World:
         self.machines = {f"n{number}": Machine(f"n{number}") for number in range(shape.nodes)}
         self.store = Inventory({}, {}, {})
         self.store_up = True
-        self.now: Formation | None = None
+        self.current: Formation | None = None
         """The incarnation that the operator knows of."""
 
     # Who is there.
 
-    def answers(self, machine: Machine) -> bool:
-        """Whether its agent can be asked."""
+    def reachable(self, machine: Machine) -> bool:
+        """Whether its agent can be consulted."""
         return machine.up and not machine.cut
 
-    def reach(self, source: str, target: str) -> bool:
+    def connected(self, source: str, target: str) -> bool:
         """Nodes that are cut off still reach one another."""
         return source in ("", target) or self.machines[source].cut == self.machines[target].cut
 
-    def call(
+    def send(
         self, target: str, act: Callable[[Machine], None], source: str = "", seconds: float = 0.0
     ) -> None:
         """A message, which may get lost or come twice."""
@@ -84,11 +84,11 @@ class World:
             chance = self.rng.random()
             times = 0 if chance < self.shape.loss else 2 if chance > 1 - self.shape.loss else 1
         there = self.machines[target]
-        life = there.life
+        agent_starts = there.agent_starts
         for _ in range(times):
 
             def arrive() -> None:
-                if there.up and there.life == life and self.reach(source, target):
+                if there.up and there.agent_starts == agent_starts and self.connected(source, target):
                     act(there)
 
             self.kernel.after(seconds + self.rng.uniform(0.001, 0.2), arrive)
@@ -101,7 +101,7 @@ class World:
 
     def shard(self, generation: Generation, slot: int) -> Manifest:
         """What a slot has saved as a generation."""
-        before = self.truth.follows.get(generation)
+        before = self.truth.predecessors.get(generation)
         extends = None if before is None else self.key(before, slot)
         return shard_of(generation, slot, self.truth.tokens[generation], extends)
 
