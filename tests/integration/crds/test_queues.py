@@ -16,7 +16,7 @@ import pytest
 from tests.integration.crds.test_schema import MERGE, body, path, refusal
 
 HELD = "status.phase is Pending, Suspending or Suspended, or in the update that sets suspend: true"
-FENCED = "recovery.fencing, and whether there is an engine, may change only"
+FENCED = "recovery.fencing, and the presence of spec.engine, may change only"
 FREE = {None, "Pending", "Suspending", "Suspended"}
 """Phases in which no rank runs, or the running ones are stopping."""
 PHASES = [

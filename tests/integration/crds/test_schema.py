@@ -135,8 +135,8 @@ REFUSED = [
         body(checkpoint={"tiers": {"local": {}, "remote": {"store": "s", "claimName": "c"}}}),
         "unknown field",
     ),
-    (body(checkpoint={"tiers": {"peer": {}}}), "made of what is in local memory: add local: {}"),
-    (body(checkpoint={"tiers": {"remote": {"store": "s"}}}), "is read from memory: add local: {}"),
+    (body(checkpoint={"tiers": {"peer": {}}}), "made from local memory: add local: {}"),
+    (body(checkpoint={"tiers": {"remote": {"store": "s"}}}), "read from local memory: add local: {}"),
     (
         body(checkpoint={"tiers": {"local": {}, "remote": {"store": "s", "keepLast": 0}}}),
         "spec.checkpoint.tiers.remote.keepLast",
@@ -274,7 +274,7 @@ def test_a_bad_store_is_refused_at_the_door(control_plane: Any, manifest: dict[s
     assert words in refusal(lambda: control_plane.request("POST", STORES + STRICT, manifest))
 
 
-MOVED = "a CheckpointStore stays in s3 or on a volume"
+MOVED = "a CheckpointStore cannot change between s3 and volume"
 
 
 @pytest.mark.parametrize(
