@@ -94,7 +94,7 @@ async def test_what_only_events_tell_reaches_the_job(
 async def test_a_sidecar_is_ended_with_the_job_and_its_pod_stays(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finished, "LET_GO_SECONDS", 3600)
+    monkeypatch.setattr(finished, "LAUNCHER_EXIT_SECONDS", 3600)
     namespace = installation.plane.namespace()
     kubelet, path = Kubelet(installation, namespace), JOBS.format(namespace)
     await sidecar_first(installation, namespace)
@@ -123,7 +123,7 @@ async def test_a_sidecar_is_ended_with_the_job_and_its_pod_stays(
         await eventually(
             lambda: any(one.namespace == namespace and one.view.exit_code == 0 for one in operator.cache.pods)
         )
-        monkeypatch.setattr(finished, "LET_GO_SECONDS", 0)
+        monkeypatch.setattr(finished, "LAUNCHER_EXIT_SECONDS", 0)
         again = {"metadata": {"annotations": {"reconcile": "again"}}}
         await installation.call("PATCH", f"{path}/j", again, content_type=MERGE)
 
