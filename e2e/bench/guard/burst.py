@@ -12,8 +12,8 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_crds.meta import API_VERSION
 from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.rig.audit import Entry
-from e2e.bench.rig.guard_policy import API, PATIENCE, guarded, labelled
-from e2e.bench.rig.rig import Rig, rig
+from e2e.bench.rig.guard_policy import API, TIMEOUT_SECONDS, guarded, labelled
+from e2e.bench.rig.rig import Rig, running_rig
 from e2e.cluster.progress import Progress
 
 NODES, REPEATS = 200, 5
@@ -29,11 +29,11 @@ def bench(figures: Figures, nodes: int = NODES, repeats: int = REPEATS) -> None:
 
 async def _bench(figures: Figures, nodes: int, repeats: int) -> None:
     progress = Progress()
-    async with rig(nodes, progress, 0.0) as made, made.operating(_QPS):
-        for agent in made.swarm.agents.values():
+    async with running_rig(nodes, progress, 0.0) as rig, rig.operating(_QPS):
+        for agent in rig.swarm.agents.values():
             agent.measure = broken
         for repeat in range(repeats):
-            delays = await _burst(made)
+            delays = await _burst(rig)
             progress.say(f"burst {repeat + 1}: {len(delays)} nodes, the last after {delays[-1]:.2f} s")
             _add_rows(figures, delays, nodes)
 
@@ -48,17 +48,17 @@ def broken(order: wire.SweepOrder, node: str) -> wire.SweepReport:
     return report
 
 
-async def _burst(made: Rig) -> list[float]:
+async def _burst(rig: Rig) -> list[float]:
     """Seconds from verdict to taint, from least to most."""
-    api = made.api
-    async with guarded(made):
-        made.log.restart()
+    api = rig.api
+    async with guarded(rig):
+        rig.log.restart()
         sweep = {"apiVersion": API_VERSION, "kind": "HealthSweep", "metadata": {"name": _NAME}}
         await api.create(f"{API}/healthsweeps", {**sweep, "spec": {"selector": {}}})
         # Seldom: looking costs the API server what marking does.
         what = "all nodes are tainted"
-        await made.until(lambda: labelled(made, "Suspect"), PATIENCE, what, every=3.0)
-        delays = between(made.entries)
+        await rig.wait_until(lambda: labelled(rig, "Suspect"), TIMEOUT_SECONDS, what, every=3.0)
+        delays = between(rig.entries)
         await api.delete(f"{API}/healthsweeps/{_NAME}")
     return delays
 

@@ -189,7 +189,7 @@ def add_rows(found: dict[str, list[Season]], figures: Figures) -> None:
             gains = [one.pace / none.pace for one, none in zip(seasons, found["no guard"], strict=True)]
             name = f"bad fleet, {arm}: throughput against no guard"
             target = 1.5 if ours else None
-            metric = Metric(name, "times", target, kind="simulated", least=True, spread=words(gains))
+            metric = Metric(name, "times", target, kind="simulated", higher_is_better=True, spread=words(gains))
             figures.add(metric, statistics.fmean(gains))
             _bound(arm, found, figures)
         spreads = [_variation(one.walls[-COUNTED:]) for one in seasons]
@@ -219,7 +219,7 @@ def _bound(arm: str, found: dict[str, list[Season]], figures: Figures) -> None:
     rows = zip(found[arm], found["no guard"], found[WELL], strict=True)
     shares = [(one.pace - none.pace) / (well.pace - none.pace) for one, none, well in rows]
     name = f"bad fleet, {arm}: of what bad machines cost, won back"
-    metric = Metric(name, "share", kind="simulated", least=True, spread=words(shares))
+    metric = Metric(name, "share", kind="simulated", higher_is_better=True, spread=words(shares))
     figures.add(metric, statistics.fmean(shares))
 
 

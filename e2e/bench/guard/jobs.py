@@ -137,5 +137,5 @@ class _Table:
         one = share(list(by_seed.values()))
         spread = f"95 % interval {one.low:.3g} to {one.high:.3g}, {len(lives)} jobs"
         spread = spread if one.value is not None else f"nothing to count in {len(lives)} jobs"
-        metric = Metric(name, "share", target, kind="simulated", least=True, spread=spread)
+        metric = Metric(name, "share", target, kind="simulated", higher_is_better=True, spread=spread)
         self._figures.add(metric, one.value)

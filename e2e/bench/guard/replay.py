@@ -70,7 +70,7 @@ def slowed(figures: Figures) -> None:
             goal = target if not rule else None
             label = f"{words}{', ' + rule if rule else ''}: named within {within} steps"
             share = sum(delay is not None and delay <= within for delay in score.delays) / len(score.delays)
-            figures.add(Metric(label, "share of ranks", goal, least=True), share)
+            figures.add(Metric(label, "share of ranks", goal, higher_is_better=True), share)
             figures.add(_metric(f"{label}, others accused", "ranks", None if rule else 0), score.others)
 
 

@@ -98,12 +98,14 @@ def _add_rows(case: Case, rule: str, counts: Sequence[Count], goal: Goal, figure
     def name(what: str, which: str = rule) -> str:
         return f"{case.words}: {what}, {which}"
 
-    def add(what: str, pairs: Sequence[tuple[int, int]], target: float | None, least: bool = True) -> None:
+    def add(
+        what: str, pairs: Sequence[tuple[int, int]], target: float | None, higher_is_better: bool = True
+    ) -> None:
         one = share(pairs)
         other = next(entry for entry in RULES if entry != "Convoy") if rule == "Convoy" else ""
         spread = f"95 % interval {one.low:.3g} to {one.high:.3g}, {fleets} fleets"
         baseline = name(what, other) if other else ""
-        metric = Metric(name(what), "share", target, baseline, "simulated", least, spread)
+        metric = Metric(name(what), "share", target, baseline, "simulated", higher_is_better, spread)
         if one.value is not None:
             figures.add(metric, one.value)
 
@@ -118,10 +120,15 @@ def _add_rows(case: Case, rule: str, counts: Sequence[Count], goal: Goal, figure
         "healthy nodes that fail",
         [(one.wrong, one.nodes - one.bad) for one in counts],
         target=None,
-        least=False,
+        higher_is_better=False,
     )
     if rule == "Convoy":
-        add("nodes of which it cannot tell", [(one.unknown, one.nodes) for one in counts], None, least=False)
+        add(
+            "nodes of which it cannot tell",
+            [(one.unknown, one.nodes) for one in counts],
+            None,
+            higher_is_better=False,
+        )
         rounds = sum(one.rounds for one in counts) / fleets
         figures.add(
             Metric(name("rounds"), "rounds", kind="simulated", spread=f"mean of {fleets} fleets"), rounds

@@ -15,7 +15,7 @@ from e2e.cluster.errors import ClusterError
 EVERY_SECONDS = 10.0
 # As the kernel cuts them.
 _NAMES = {"convoy-operator": "operator", "convoy-agent": "agent", "convoy-dashboar": "dashboard"}
-_LOOK = f"""
+_SAMPLE_SCRIPT = f"""
 for pid in /proc/[0-9]*; do
   name=$(cat $pid/comm 2>/dev/null)
   case "$name" in {"|".join(_NAMES)})
@@ -27,7 +27,7 @@ true
 """
 _PAGE_MIB = 4096 / 2**20
 _TICKS = 100
-_ENOUGH = 30
+_LEAST_SAMPLES = 30
 """Samples of a process that says something about its growth."""
 
 
@@ -38,14 +38,14 @@ class Sample(NamedTuple):
     """Seconds, of a clock that never goes back."""
     mib: float
     """Resident."""
-    spent: float
+    cpu_seconds: float
     """Processor seconds since its start."""
 
 
-class Verdict(NamedTuple):
+class UsageSummary(NamedTuple):
     """The worst of all processes of a name; None where there was none for long enough."""
 
-    most: float | None
+    mib: float | None
     """MiB in the last third."""
     growth: float | None
     """Growth from the first third to the last."""
@@ -60,20 +60,25 @@ class Usage:
     series: defaultdict[tuple[str, str, int], list[Sample]] = field(default_factory=lambda: defaultdict(list))
     """Samples by name, node and process number."""
 
-    def verdicts(self, enough: int = _ENOUGH) -> dict[str, Verdict]:
+    def summaries(self, least_samples: int = _LEAST_SAMPLES) -> dict[str, UsageSummary]:
         """Verdicts by name, over all processes with so many samples."""
-        return {name: self._verdict(name, enough) for name in _NAMES.values()}
+        return {name: self._summary(name, least_samples) for name in _NAMES.values()}
 
-    def _verdict(self, name: str, enough: int) -> Verdict:
-        long = [one for (known, _, _), one in self.series.items() if known == name and len(one) >= enough]
-        pairs = [(_middle(one[: len(one) // 3]), _middle(one[-(len(one) // 3) :])) for one in long]
-        return Verdict(
+    def _summary(self, name: str, least_samples: int) -> UsageSummary:
+        long = [
+            one for (known, _, _), one in self.series.items() if known == name and len(one) >= least_samples
+        ]
+        pairs = [(_median_mib(one[: len(one) // 3]), _median_mib(one[-(len(one) // 3) :])) for one in long]
+        return UsageSummary(
             max((after for _, after in pairs), default=None),
             max((after / before for before, after in pairs), default=None),
-            max(((one[-1].spent - one[0].spent) / (one[-1].at - one[0].at) for one in long), default=None),
+            max(
+                ((one[-1].cpu_seconds - one[0].cpu_seconds) / (one[-1].at - one[0].at) for one in long),
+                default=None,
+            ),
         )
 
-    def read(self, node: str, lines: str, now: float) -> None:
+    def add_lines(self, node: str, lines: str, now: float) -> None:
         """Takes what a node printed."""
         for line in lines.splitlines():
             name, pid, pages, user, system = line.split()
@@ -81,32 +86,32 @@ class Usage:
             self.series[_NAMES[name], node, int(pid)].append(sample)
 
 
-def _middle(samples: list[Sample]) -> float:
+def _median_mib(samples: list[Sample]) -> float:
     return statistics.median(one.mib for one in samples)
 
 
-class Watch:
+class UsageSampler:
     """Samples in the background. A context manager."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._over = threading.Event()
+        self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self.seen = Usage()
+        self.usage = Usage()
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._stop.set()
         self._thread.join(60)
 
     def _run(self) -> None:
-        while not self._over.wait(EVERY_SECONDS):
+        while not self._stop.wait(EVERY_SECONDS):
             for node in self._cluster.nodes:
                 try:
-                    lines = node.run(["sh", "-c", _LOOK])
+                    lines = node.run(["sh", "-c", _SAMPLE_SCRIPT])
                 except ClusterError:
                     continue  # It is down: that is what a soak is for.
-                self.seen.read(node.name, lines, time.monotonic())
+                self.usage.add_lines(node.name, lines, time.monotonic())

@@ -95,9 +95,9 @@ class Api:
 
     async def watch(self, path: str, version: str, **params: str) -> AsyncIterator[tuple[str, Object]]:
         """(type, object) until the server ends it, which it does within five minutes."""
-        asked = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "290", **params}
+        query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "290", **params}
         limits = aiohttp.ClientTimeout(total=320, sock_connect=10)
-        async with self._open().get(self._server + path, params=asked, timeout=limits) as response:
+        async with self._open().get(self._server + path, params=query, timeout=limits) as response:
             if response.status >= 400:
                 raise ApiError(response.status, (await response.read()).decode(errors="replace"))
             rest = b""

@@ -11,7 +11,7 @@ from pathlib import Path
 from e2e.bench.rig.accounts import account_config
 from e2e.bench.rig.api import Api
 from e2e.bench.rig.plane import DASHBOARD_USER, Plane
-from e2e.bench.rig.programs import Part
+from e2e.bench.rig.programs import ConvoyProcess
 from e2e.cluster.run import tail, wait_for
 
 METRICS_PORT = 8091
@@ -20,7 +20,7 @@ _NAME = "dashboard"
 _READY_SECONDS = 60.0
 
 
-class DashboardProcess(Part):
+class DashboardProcess(ConvoyProcess):
     """One replica that asks nobody who they are: its readers are played without a login."""
 
     def __init__(self, plane: Plane) -> None:

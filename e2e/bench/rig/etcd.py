@@ -26,10 +26,10 @@ def sizes(cluster: Cluster, prefix: str) -> list[int]:
     start, end = prefix.encode(), prefix[:-1].encode() + bytes([ord(prefix[-1]) + 1])
     found: list[int] = []
     while True:
-        asked = {"key": _text(start), "range_end": _text(end), "limit": str(_PAGE)}
-        body = json.dumps(asked).encode()
-        with urllib.request.urlopen(url, body, timeout=_SECONDS, context=context) as answer:
-            page = json.load(answer)
+        query = {"key": _text(start), "range_end": _text(end), "limit": str(_PAGE)}
+        body = json.dumps(query).encode()
+        with urllib.request.urlopen(url, body, timeout=_SECONDS, context=context) as response:
+            page = json.load(response)
         pairs = [
             (base64.b64decode(one["key"]), base64.b64decode(one["value"])) for one in page.get("kvs", [])
         ]

@@ -24,7 +24,7 @@ _WELCOME_SECONDS = 5.0
 _VERSION = "bench"
 
 Call = grpc.aio.StreamStreamCall[wire.AgentMessage, wire.HubMessage]
-Crews = dict[tuple[str, int], set[str]]
+MemberNodes = dict[tuple[str, int], set[str]]
 """Nodes by job uid and incarnation whose agents know it. All agents share it."""
 
 
@@ -35,7 +35,7 @@ class FakeAgent:
     node: str
     hub: str
     identity: Identity
-    crews: Crews
+    member_nodes: MemberNodes
     shut_down: Callable[[FakePod, int], None]
     """A launcher was told to end with this exit code."""
     progressing: Callable[[FakePod], bool]
@@ -47,17 +47,17 @@ class FakeAgent:
     """Makes the report of a sweep; None while the node does not measure itself."""
     telemetry: bool = False
     """True if it passes on the ranks' telemetry."""
-    _reports: list[wire.SweepReport] = field(default_factory=list)
+    _sweep_reports: list[wire.SweepReport] = field(default_factory=list)
     _changed: dict[str, None] = field(default_factory=dict)
-    _gone: list[str] = field(default_factory=list)
-    _told: list[wire.PodTelemetry] = field(default_factory=list)
-    _held: dict[str, str] = field(default_factory=dict)
+    _removed: list[str] = field(default_factory=list)
+    _telemetry: list[wire.PodTelemetry] = field(default_factory=list)
+    _held_tokens: dict[str, str] = field(default_factory=dict)
     """Newest slot token of each job that has checkpoints in this node's memory."""
-    _held_anew: bool = False
+    _held_changed: bool = False
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _boot: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def meet(self, pod: FakePod) -> None:
+    def add_pod(self, pod: FakePod) -> None:
         """A pod's launcher has connected."""
         self.pods[pod.uid] = pod
         self._mark_changed(pod.uid)
@@ -65,15 +65,15 @@ class FakeAgent:
     def reboot(self) -> None:
         """Nothing is left of what was in the node's memory."""
         self.pods.clear()
-        self._told.clear()
-        self._held.clear()
-        self._held_anew = False
+        self._telemetry.clear()
+        self._held_tokens.clear()
+        self._held_changed = False
 
-    def unmount(self, uid: str) -> None:
+    def remove_pod(self, uid: str) -> None:
         """The pod has left the node."""
         if self.pods.pop(uid, None) is not None:
             self._changed.pop(uid, None)
-            self._gone.append(uid)
+            self._removed.append(uid)
             self._wake.set()
 
     async def run(self) -> None:
@@ -107,24 +107,24 @@ class FakeAgent:
                 if not isinstance(first, wire.HubMessage) or first.WhichOneof("body") != "welcome":
                     raise ConnectionError("no leader there")
                 self.connected = True
-                await self._converse(call)
+                await self._exchange(call)
             finally:
                 call.cancel()
 
     def _hello(self) -> wire.Hello:
         self._changed.clear()
-        self._gone.clear()
+        self._removed.clear()
         return wire.Hello(
             node=self.node,
             boot_id=self._boot,
             peer_address=f"{self.node}:8472",
             version=_VERSION,
             pods=[pod.report() for pod in self.pods.values()],
-            held_jobs=self._holdings(),
+            held_jobs=self._held_jobs(),
             hardware=wire.Hardware(known=True),
         )
 
-    async def _converse(self, call: Call) -> None:
+    async def _exchange(self, call: Call) -> None:
         ends = [asyncio.create_task(self._read(call)), asyncio.create_task(self._write(call))]
         try:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -138,17 +138,17 @@ class FakeAgent:
     async def _read(self, call: Call) -> None:
         while isinstance(message := await call.read(), wire.HubMessage):
             if not self.dead.is_set():
-                self._obey(message)
+                self._handle(message)
 
-    def _obey(self, message: wire.HubMessage) -> None:
+    def _handle(self, message: wire.HubMessage) -> None:
         kind = message.WhichOneof("body")
         if kind == "redirect":
             raise ConnectionError("another leads")
         if kind == "sweep_order" and self.measure is not None:
-            self._reports.append(self.measure(message.sweep_order, self.node))
+            self._sweep_reports.append(self.measure(message.sweep_order, self.node))
             self._wake.set()
         if kind == "drop_job":
-            self._hold(message.drop_job.job_uid, None)
+            self._set_held(message.drop_job.job_uid, None)
         if kind not in ("assignment", "pick_port", "shutdown"):
             return
         told = getattr(message, kind)
@@ -156,40 +156,40 @@ class FakeAgent:
         if pod is None:
             return
         if kind == "assignment":
-            crew = self.crews.setdefault((told.job_uid, told.incarnation), set())
-            crew.add(self.node)
-            pod.assign(told, crew, time.time())
+            member_nodes = self.member_nodes.setdefault((told.job_uid, told.incarnation), set())
+            member_nodes.add(self.node)
+            pod.assign(told, member_nodes, time.time())
             if pod.interval:
-                self._hold(told.job_uid, told.slot_token)
+                self._set_held(told.job_uid, told.slot_token)
         elif kind == "pick_port":
-            pod.pick(told)
+            pod.pick_port(told)
         else:
             pod.ended = True
             self.shut_down(pod, told.exit_code)
         self._mark_changed(pod.uid)
 
     async def _write(self, call: Call) -> None:
-        beat = time.monotonic() + random.uniform(0, HEARTBEAT_SECONDS)
+        heartbeat_due = time.monotonic() + random.uniform(0, HEARTBEAT_SECONDS)
         while True:
             self._wake.clear()
             if self.dead.is_set():
                 await asyncio.sleep(HEARTBEAT_SECONDS)
                 continue
-            if time.monotonic() >= beat:
-                beat = time.monotonic() + HEARTBEAT_SECONDS
+            if time.monotonic() >= heartbeat_due:
+                heartbeat_due = time.monotonic() + HEARTBEAT_SECONDS
                 heartbeat = wire.Heartbeat(sent_unix_ms=int(time.time() * 1000))
                 await call.write(wire.AgentMessage(heartbeat=heartbeat))
                 self._progress()
-            if self._held_anew:
-                self._held_anew = False
-                await call.write(wire.AgentMessage(held_jobs=self._holdings()))
-            told, self._told = self._told, []
+            if self._held_changed:
+                self._held_changed = False
+                await call.write(wire.AgentMessage(held_jobs=self._held_jobs()))
+            told, self._telemetry = self._telemetry, []
             if told:
                 await call.write(wire.AgentMessage(telemetry=wire.Telemetry(pods=told)))
-            gone, self._gone = self._gone, []
-            for uid in gone:
+            removed, self._removed = self._removed, []
+            for uid in removed:
                 await call.write(wire.AgentMessage(pod_removed=wire.PodRemoved(pod_uid=uid)))
-            reports, self._reports = self._reports, []
+            reports, self._sweep_reports = self._sweep_reports, []
             for report in reports:
                 await call.write(wire.AgentMessage(sweep=report))
             changed, self._changed = self._changed, {}
@@ -197,7 +197,7 @@ class FakeAgent:
                 if (pod := self.pods.get(uid)) is not None:
                     await call.write(wire.AgentMessage(pod=pod.report()))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, beat - time.monotonic())):
+                async with asyncio.timeout(max(0.0, heartbeat_due - time.monotonic())):
                     await self._wake.wait()
 
     def _progress(self) -> None:
@@ -208,20 +208,20 @@ class FakeAgent:
                 pod.advance(now)
                 self._changed[pod.uid] = None
                 if self.telemetry:
-                    self._told.append(pod.telemetry())
+                    self._telemetry.append(pod.telemetry())
 
-    def _hold(self, job_uid: str, slot_token: str | None) -> None:
+    def _set_held(self, job_uid: str, slot_token: str | None) -> None:
         """The node's memory has checkpoints of this job by this slot token; none of it without."""
-        if self._held.get(job_uid) != slot_token:
-            self._held.pop(job_uid, None)
+        if self._held_tokens.get(job_uid) != slot_token:
+            self._held_tokens.pop(job_uid, None)
             if slot_token is not None:
-                self._held[job_uid] = slot_token
-            self._held_anew = True
+                self._held_tokens[job_uid] = slot_token
+            self._held_changed = True
             self._wake.set()
 
-    def _holdings(self) -> wire.HeldJobs:
+    def _held_jobs(self) -> wire.HeldJobs:
         return wire.HeldJobs(
-            jobs=[wire.HeldJob(job_uid=uid, slot_token=one) for uid, one in self._held.items()]
+            jobs=[wire.HeldJob(job_uid=uid, slot_token=one) for uid, one in self._held_tokens.items()]
         )
 
     def _mark_changed(self, uid: str) -> None:

@@ -39,28 +39,28 @@ class FakePod:
     """The key that has signed the assignment's slot token."""
     interval: int = 0
     """Seconds, and steps, between two checkpoints in memory; 0 where the job keeps none."""
-    crew: set[str] = field(default_factory=set)
+    member_nodes: set[str] = field(default_factory=set)
     """The nodes whose ranks it cannot make a step without."""
     began_ms: int = 0
     step: int = 0
     stepped_ms: int = 0
     ended: bool = False
 
-    def pick(self, asked: wire.PickPort) -> None:
+    def pick_port(self, request: wire.PickPort) -> None:
         """The launcher of slot 0 picks a port."""
-        self.port_incarnation = max(self.port_incarnation, asked.incarnation)
+        self.port_incarnation = max(self.port_incarnation, request.incarnation)
 
-    def assign(self, given: wire.Assignment, crew: set[str], now: float) -> None:
+    def assign(self, assignment: wire.Assignment, member_nodes: set[str], now: float) -> None:
         """The ranks begin anew, without a checkpoint; an incarnation that is not newer changes nothing."""
-        if given.incarnation <= self.incarnation:
+        if assignment.incarnation <= self.incarnation:
             return
-        self.incarnation = given.incarnation
-        self.interval = given.memory.interval_seconds if given.HasField("memory") else 0
-        self.rank_offset, self.processes = given.rank_offset, given.processes
-        self.world_size = given.world_size
-        self.coordinator = (given.members[0].node, given.members[0].peer_address)
-        self.authority = slot_tokens.signing_key_id(given.slot_token)
-        self.crew = crew
+        self.incarnation = assignment.incarnation
+        self.interval = assignment.memory.interval_seconds if assignment.HasField("memory") else 0
+        self.rank_offset, self.processes = assignment.rank_offset, assignment.processes
+        self.world_size = assignment.world_size
+        self.coordinator = (assignment.members[0].node, assignment.members[0].peer_address)
+        self.authority = slot_tokens.signing_key_id(assignment.slot_token)
+        self.member_nodes = member_nodes
         self.step = 0
         self.began_ms = int(now * 1000)
 
@@ -97,17 +97,17 @@ class FakePod:
 
     def telemetry(self) -> wire.PodTelemetry:
         """Return the ranks' times of the newest step: about a second, nearly equal."""
-        told = wire.PodTelemetry(pod_uid=self.uid, incarnation=self.incarnation)
+        telemetry = wire.PodTelemetry(pod_uid=self.uid, incarnation=self.incarnation)
         for rank in range(self.rank_offset, self.rank_offset + self.processes):
             compute = random.gauss(0.8, 0.8 * _NOISE)
-            window = told.windows.add(
+            window = telemetry.windows.add(
                 rank=rank, first=self.step, last=self.step, wall=1.0, compute=compute, optimizer=0.05,
                 data=0.01, wait=max(0.0, 0.94 - compute), tokens=4096,
             )  # fmt: skip
             if self.world_size > 1:
                 members, seconds = f"0-{self.world_size - 1}", random.gauss(0.02, 0.02 * _NOISE)
                 window.collectives.add(kind="dp", members=members, bytes=_GRADIENTS, count=1, seconds=seconds)
-        return told
+        return telemetry
 
     def _committed(self) -> list[wire.Committed]:
         """The newest checkpoint, on its own node and on another."""

@@ -10,26 +10,26 @@ from convoy_crds.terms import LABEL_NODE_HEALTH
 from e2e.bench.rig.rig import Rig
 
 API = f"/apis/{API_VERSION}"
-PATIENCE = 120.0
+TIMEOUT_SECONDS = 120.0
 _NAME = "all"
 
 
 @asynccontextmanager
-async def guarded(made: Rig) -> AsyncIterator[None]:
+async def guarded(rig: Rig) -> AsyncIterator[None]:
     """A GuardPolicy that acts, once every node's hardware is known; afterwards nothing of it is left."""
     policy = {"apiVersion": API_VERSION, "kind": "GuardPolicy", "metadata": {"name": _NAME}}
-    await made.api.create(f"{API}/guardpolicies", {**policy, "spec": {"mode": "Act"}})
+    await rig.api.create(f"{API}/guardpolicies", {**policy, "spec": {"mode": "Act"}})
     try:
-        await made.until(lambda: labelled(made, "Unverified"), PATIENCE, "all hardware is known")
+        await rig.wait_until(lambda: labelled(rig, "Unverified"), TIMEOUT_SECONDS, "all hardware is known")
         yield
     finally:
-        await made.api.delete(f"{API}/guardpolicies/{_NAME}")
-        await made.until(lambda: labelled(made, None), PATIENCE, "nothing is left on nodes")
-        await made.api.delete(f"{API}/nodehealths")
-        await made.api.delete(f"{API}/hardwareclasses")
+        await rig.api.delete(f"{API}/guardpolicies/{_NAME}")
+        await rig.wait_until(lambda: labelled(rig, None), TIMEOUT_SECONDS, "nothing is left on nodes")
+        await rig.api.delete(f"{API}/nodehealths")
+        await rig.api.delete(f"{API}/hardwareclasses")
 
 
-async def labelled(made: Rig, state: str | None) -> bool:
+async def labelled(rig: Rig, state: str | None) -> bool:
     """Return True if every node's label has this state; None: no label."""
-    found = await made.api.get("/api/v1/nodes")
+    found = await rig.api.get("/api/v1/nodes")
     return {one["metadata"]["labels"].get(LABEL_NODE_HEALTH) for one in found["items"]} == {state}

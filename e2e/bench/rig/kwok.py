@@ -10,7 +10,7 @@ import yaml
 from e2e.cluster.addresses import Addresses
 
 GROUP_LABEL = "bench.convoy.dev/group"
-STAY, FALL = "stay", "fall"
+SURVIVING, CRASHING = "surviving", "crashing"
 """Each group of nodes has a kwok of its own, so that one group can lose its kubelets at once."""
 _LEASE_SECONDS = 40
 _AT_ONCE = 128
@@ -110,13 +110,13 @@ def command(program: Path, kubeconfig: Path, configuration: Path) -> list[str]:
 def names(count: int) -> tuple[list[str], list[str]]:
     """The nodes that stay and those that fall: every tenth."""
     every = [f"fake-{index:03}" for index in range(count)]
-    fall = every[9::10]
-    return [name for name in every if name not in set(fall)], fall
+    crashing = every[9::10]
+    return [name for name in every if name not in set(crashing)], crashing
 
 
 def node(name: str, index: int, group: str, addresses: Addresses) -> dict[str, Any]:
     """A Node of eight processors; its pods have addresses of the cluster's own range."""
-    room = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "110"}
+    resources = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "110"}
     first, second = addresses.pods.split(".")[:2]
     pods = f"{first}.{second}.{128 + index // 2}.{128 * (index % 2)}/25"
     return {
@@ -133,5 +133,9 @@ def node(name: str, index: int, group: str, addresses: Addresses) -> dict[str, A
             "annotations": {"kwok.x-k8s.io/node": "fake"},
         },
         "spec": {"podCIDR": pods, "podCIDRs": [pods]},
-        "status": {"allocatable": room, "capacity": room, "nodeInfo": {"machineID": f"machine-{name}"}},
+        "status": {
+            "allocatable": resources,
+            "capacity": resources,
+            "nodeInfo": {"machineID": f"machine-{name}"},
+        },
     }

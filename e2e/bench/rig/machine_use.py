@@ -21,7 +21,7 @@ def busy_seconds() -> float:
     return (user + nice + system + irq + softirq) / _TICKS
 
 
-class Others:
+class OtherLoad:
     """Processor use of the machine since `restart`, less that of this process and of the rig."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -42,13 +42,13 @@ class Others:
         ours += sum(now.values()) - sum(self._alive.values()) + _ended_seconds() - self._ended
         return max(0.0, (busy_seconds() - self._busy - ours) / (time.monotonic() - self._at))
 
-    async def wait_quiet(self, most: float, seconds: float, patience: float) -> None:
+    async def wait_quiet(self, most_cores: float, seconds: float, deadline: float) -> None:
         """Waits until they have used at most so many processors for so long, but not beyond our patience."""
-        deadline = time.monotonic() + patience
-        while time.monotonic() < deadline:
+        end = time.monotonic() + deadline
+        while time.monotonic() < end:
             self.restart()
             await asyncio.sleep(seconds)
-            if self.cores() <= most:
+            if self.cores() <= most_cores:
                 return
 
     def _rig(self) -> dict[int, float]:

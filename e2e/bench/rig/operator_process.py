@@ -12,7 +12,7 @@ from pathlib import Path
 from e2e.bench.rig.accounts import account_config
 from e2e.bench.rig.api import Api
 from e2e.bench.rig.plane import OPERATOR_USER, Plane
-from e2e.bench.rig.programs import Part
+from e2e.bench.rig.programs import ConvoyProcess
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.run import tail
 from e2e.install import NAMESPACE
@@ -21,7 +21,7 @@ SESSION_PORT, METRICS_PORT = 8471, 8080
 _NAME = "operator"
 
 
-class OperatorProcess(Part):
+class OperatorProcess(ConvoyProcess):
     """One replica, as the chart has it."""
 
     def __init__(self, plane: Plane) -> None:
@@ -63,8 +63,8 @@ class OperatorProcess(Part):
             if found.get("convoy_leader") == 1 and found.get("convoy_agents_connected", 0) >= agents:
                 return
             if time.monotonic() > end:
-                said = tail(self._plane.programs.log(_NAME), 1000)
-                raise ClusterError(f"the operator is not ready after {deadline:g} s: {found}\n{said}")
+                log_end = tail(self._plane.programs.log(_NAME), 1000)
+                raise ClusterError(f"the operator is not ready after {deadline:g} s: {found}\n{log_end}")
             await asyncio.sleep(0.2)
 
     def metrics(self) -> dict[str, float]:

@@ -44,7 +44,7 @@ class Plane:
     def __init__(self, nodes: int, progress: Progress) -> None:
         self.cluster = Cluster(NAME, progress=progress)
         self.programs = Programs(self.cluster)
-        self.stay, self.fall = kwok.names(nodes)
+        self.surviving, self.crashing = kwok.names(nodes)
         self._progress = progress
         self._kwok = Path()
         self._manager: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Plane:
     @property
     def nodes(self) -> list[str]:
         """All fake nodes."""
-        return sorted([*self.stay, *self.fall])
+        return sorted([*self.surviving, *self.crashing])
 
     def up(self) -> None:
         """Makes all of it anew; ClusterError when that fails."""
@@ -73,7 +73,7 @@ class Plane:
             options = {"binaries": str(programs), "audit": NAMESPACE, "nodes": 0}
             allocate(self.cluster.file, NAME, machine_routes(), options)
             self.cluster.network.create()
-            self._answering_pods()
+            self._claim_pod_addresses()
             self.control.prepare()
             controllers = (JOBSET_USER, *MANAGER_USERS)
             policy = audit.policy(OPERATOR_USER, controllers)
@@ -90,7 +90,7 @@ class Plane:
         self.start_manager(*UNLIMITED)
         self._start("kube-scheduler", *UNLIMITED)
         self._install()
-        for group in (kwok.STAY, kwok.FALL):
+        for group in (kwok.SURVIVING, kwok.CRASHING):
             self.start_kwok(group)
         with self.cluster.changing() as state:
             state.phase = "up"
@@ -115,7 +115,7 @@ class Plane:
 
     def cut(self, *, cut: bool) -> None:
         """Makes the pods of the nodes that fall unreachable, or reachable again."""
-        for name in self.fall:
+        for name in self.crashing:
             network = self._node(name)["spec"]["podCIDR"]
             change = "replace" if cut else "del"
             run(["ip", "route", change, network, "dev", self.cluster.network.bridge])
@@ -133,13 +133,13 @@ class Plane:
         """The folder of the catalogue, as the operator's pod has it mounted."""
         return self.cluster.folder / "engines"
 
-    def _answering_pods(self) -> None:
+    def _claim_pod_addresses(self) -> None:
         """Gives the machine all pods' addresses: a connection to one is refused, as if a pod were there."""
         bridge = self.cluster.network.bridge
         run(["ip", "route", "replace", "local", self.cluster.addresses.pods, "dev", bridge, "table", "main"])
 
     def _node(self, name: str) -> Object:
-        group = kwok.FALL if name in self.fall else kwok.STAY
+        group = kwok.CRASHING if name in self.crashing else kwok.SURVIVING
         return kwok.node(name, self.nodes.index(name), group, self.cluster.addresses)
 
     def _start(self, component: str, *flags: str) -> None:

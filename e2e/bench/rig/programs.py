@@ -65,7 +65,7 @@ class Programs:
             os.waitpid(process.pid, os.WNOHANG)
 
 
-class Part:
+class ConvoyProcess:
     """A part of Convoy that runs as one of the rig's processes."""
 
     def __init__(self, programs: Programs, name: str) -> None:

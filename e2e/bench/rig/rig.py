@@ -11,8 +11,8 @@ from convoy_crds.terms import LABEL_AGENT_READY, LABEL_JOB
 from e2e.bench.rig.api import Api, ApiError, each
 from e2e.bench.rig.audit import Entry, Log
 from e2e.bench.rig.jobs import JOBS, JOBSETS, PODS, SPACE, TRAINING_JOBS, Shape, training_job
-from e2e.bench.rig.kwok import FALL
-from e2e.bench.rig.machine_use import Others
+from e2e.bench.rig.kwok import CRASHING
+from e2e.bench.rig.machine_use import OtherLoad
 from e2e.bench.rig.operator_process import OperatorProcess
 from e2e.bench.rig.plane import Plane
 from e2e.bench.rig.swarm import Swarm, identities
@@ -22,9 +22,9 @@ from e2e.cluster.run import tail
 from e2e.install import NAMESPACE
 
 _CLEAR_SECONDS = 180.0
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 # Processors that others may use for a machine to be called left alone, and for how long.
-_QUIET, _QUIET_SECONDS = 0.2, 3.0
+_QUIET_CORES, _QUIET_SECONDS = 0.2, 3.0
 
 
 class Rig:
@@ -36,13 +36,13 @@ class Rig:
         self.plane = plane
         self.api = api
         self.operator = operator
-        self.say = progress.say
+        self.report = progress.say
         self.log = Log(plane.control.audit_log)
         self.disturbance = 0.0
         """Processors that others used in the worst of the waits since this was set to 0."""
         self.checkpoints = False
         """True if jobs are created with checkpoints in memory."""
-        self._others = Others(plane.cluster)
+        self._other_load = OtherLoad(plane.cluster)
         self._patience = patience
         self._swarm: Swarm | None = None
 
@@ -70,7 +70,7 @@ class Rig:
                 self._swarm = Swarm(self.api, self.operator.hub, certificates)
             await self.swarm.start()
             await self.operator.ready(len(self.plane.nodes))
-            await self.until(self._labelled, 60, "all nodes labelled")
+            await self.wait_until(self._labelled, 60, "all nodes labelled")
             yield
         finally:
             if self._swarm is not None:
@@ -82,7 +82,7 @@ class Rig:
         found = await self.api.get("/api/v1/nodes", labelSelector=f"{LABEL_AGENT_READY}=true")
         return len(found["items"]) == len(self.plane.nodes)
 
-    async def until(
+    async def wait_until(
         self, holds: Callable[[], Awaitable[bool]], seconds: float, what: str, every: float = 0.2
     ) -> None:
         """Waits until `holds`; ClusterError when it never does."""
@@ -92,38 +92,40 @@ class Rig:
                 raise ClusterError(f"not within {seconds:g} s: {what}")
             await asyncio.sleep(every)
 
-    async def quiet(self) -> None:
+    async def wait_quiet(self) -> None:
         """Waits, while there is patience, until others leave the machine alone; then measuring may begin."""
-        await self._others.wait_quiet(_QUIET, _QUIET_SECONDS, self._patience)
-        self._others.restart()
+        await self._other_load.wait_quiet(_QUIET_CORES, _QUIET_SECONDS, self._patience)
+        self._other_load.restart()
 
-    async def comes(self, holds: Callable[[], bool], seconds: float, program: str = "operator") -> bool:
+    async def holds_in_time(
+        self, holds: Callable[[], bool], seconds: float, program: str = "operator"
+    ) -> bool:
         """Return True if the condition holds in time; False at once if the program it depends on ends."""
         deadline = time.monotonic() + seconds
         try:
             while not holds():
                 if self.plane.programs.get(program) is None:
-                    self.say(f"{program} has ended:\n{tail(self.plane.programs.log(program), 500)}")
+                    self.report(f"{program} has ended:\n{tail(self.plane.programs.log(program), 500)}")
                     return False
                 if time.monotonic() > deadline:
-                    self.say(f"not within {seconds:g} s")
+                    self.report(f"not within {seconds:g} s")
                     return False
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
             return True
         finally:
-            self.disturbance = max(self.disturbance, self._others.cores())
+            self.disturbance = max(self.disturbance, self._other_load.cores())
 
     async def crash(self) -> None:
         """Every node of the group that falls is gone: agent, kubelet, and the way to its pods."""
-        self.swarm.fall(self.plane.fall)
-        await asyncio.to_thread(self.plane.programs.kill, f"kwok-{FALL}")
+        self.swarm.crash(self.plane.crashing)
+        await asyncio.to_thread(self.plane.programs.kill, f"kwok-{CRASHING}")
         await asyncio.to_thread(self.plane.cut, cut=True)
 
     async def reboot(self) -> None:
         """They are back, and nothing runs there that ran before."""
         await asyncio.to_thread(self.plane.cut, cut=False)
-        await asyncio.to_thread(self.plane.start_kwok, FALL)
-        self.swarm.rise(self.plane.fall)
+        await asyncio.to_thread(self.plane.start_kwok, CRASHING)
+        self.swarm.reboot(self.plane.crashing)
 
     async def create(self, shape: Shape) -> None:
         """Creates the TrainingJobs of a shape, as fast as the server takes them."""
@@ -164,7 +166,7 @@ class Rig:
         await asyncio.sleep(2.0)
 
 
-async def twins(api: Api) -> list[str]:
+async def slots_with_two_pods(api: Api) -> list[str]:
     """Slots of jobs that have more than one pod."""
     found = await api.get(PODS, labelSelector=LABEL_JOB)
     seen: set[tuple[str, str]] = set()
@@ -179,7 +181,7 @@ async def twins(api: Api) -> list[str]:
 
 
 @asynccontextmanager
-async def rig(nodes: int, progress: Progress, patience: float) -> AsyncIterator[Rig]:
+async def running_rig(nodes: int, progress: Progress, patience: float) -> AsyncIterator[Rig]:
     """Brings the rig up, and takes everything away in the end."""
     plane = Plane(nodes, progress)
     try:
@@ -188,7 +190,7 @@ async def rig(nodes: int, progress: Progress, patience: float) -> AsyncIterator[
         async with Api(
             plane.control.server, pki / "kubernetes-ca.crt", pki / "admin.crt", pki / "admin.key"
         ) as api:
-            await _furnish(plane, api)
+            await _create_nodes(plane, api)
             operator = OperatorProcess(plane)
             await operator.prepare(api)
             yield Rig(plane, api, operator, progress, patience)
@@ -197,7 +199,7 @@ async def rig(nodes: int, progress: Progress, patience: float) -> AsyncIterator[
         await asyncio.shield(asyncio.to_thread(plane.down))
 
 
-async def _furnish(plane: Plane, api: Api) -> None:
+async def _create_nodes(plane: Plane, api: Api) -> None:
     """The namespace of the jobs, and the nodes, ready."""
     await api.ensure("/api/v1/namespaces", {"metadata": {"name": SPACE}})
     await each(plane.node_bodies(), lambda body: api.create("/api/v1/nodes", body))

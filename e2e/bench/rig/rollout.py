@@ -31,12 +31,12 @@ class Rollout:
 
 def rollout(entries: Sequence[Entry], shape: Shape, kind: str, users: Collection[str]) -> Rollout:
     """Read the rollout of jobs of this kind (their resource's name), brought up by these users."""
-    began = min((entry.received for entry in entries if entry.is_a("create", kind)), default=None)
-    if began is None:
+    start = min((entry.received for entry in entries if entry.is_a("create", kind)), default=None)
+    if start is None:
         return Rollout(None, None, None, None, 0.0, 0)
 
     def since(times: Collection[float], wanted: int) -> float | None:
-        return max(times) - began if len(times) >= wanted else None
+        return max(times) - start if len(times) >= wanted else None
 
     created = [entry.answered for entry in entries if entry.is_a("create", "pods")]
     bound = [entry.answered for entry in entries if entry.is_a("create", "pods", "binding")]
@@ -58,8 +58,8 @@ def rollout(entries: Sequence[Entry], shape: Shape, kind: str, users: Collection
 def running_since(entries: Sequence[Entry], after: float = 0.0) -> dict[str, float]:
     """Return when each job first became Running after that time; only jobs whose last phase is Running."""
     found = {}
-    for job, said in phases(entries).items():
-        first = next((at for at, phase in said if phase == RUNNING and at > after), None)
-        if first is not None and said[-1][1] == RUNNING:
+    for job, reported in phases(entries).items():
+        first = next((at for at, phase in reported if phase == RUNNING and at > after), None)
+        if first is not None and reported[-1][1] == RUNNING:
             found[job] = first
     return found

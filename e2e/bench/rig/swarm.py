@@ -22,7 +22,7 @@ from convoy_agents.enrol import signing_request
 from convoy_crds.terms import CA_SECRET, LABEL_JOB
 from convoy_operator.hub import ca
 from e2e.bench.rig.api import Api, ApiError, Object
-from e2e.bench.rig.fake_agent import Crews, FakeAgent
+from e2e.bench.rig.fake_agent import FakeAgent, MemberNodes
 from e2e.bench.rig.fake_pod import FakePod
 
 _PODS = "/api/v1/pods"
@@ -51,16 +51,16 @@ class Swarm:
 
     def __init__(self, api: Api, hub: str, certificates: dict[str, Identity]) -> None:
         self._api = api
-        crews: Crews = {}
+        member_nodes: MemberNodes = {}
         self.agents = {
-            node: FakeAgent(node, hub, identity, crews, self._shut_down, self._progressing)
+            node: FakeAgent(node, hub, identity, member_nodes, self._shut_down, self._progressing)
             for node, identity in certificates.items()
         }
         self.training = False
         """True while the ranks of all pods make steps."""
         self._dead: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
-        self._ending: set[asyncio.Task[None]] = set()
+        self._exit_tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """All nodes' agents dial."""
@@ -72,7 +72,7 @@ class Swarm:
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, *self._ending, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._exit_tasks, return_exceptions=True)
         for agent in self.agents.values():
             agent.reboot()
 
@@ -81,13 +81,13 @@ class Swarm:
         """Agents that hold a session."""
         return sum(agent.connected for agent in self.agents.values())
 
-    def fall(self, nodes: Sequence[str]) -> None:
+    def crash(self, nodes: Sequence[str]) -> None:
         """These nodes crash."""
         self._dead |= set(nodes)
         for node in nodes:
             self.agents[node].dead.set()
 
-    def rise(self, nodes: Sequence[str]) -> None:
+    def reboot(self, nodes: Sequence[str]) -> None:
         """They are back after a reboot: nothing runs there that ran before."""
         self._dead -= set(nodes)
         for node in nodes:
@@ -96,14 +96,14 @@ class Swarm:
 
     def _progressing(self, pod: FakePod) -> bool:
         # A collective waits for all its members.
-        return self.training and not (pod.crew & self._dead)
+        return self.training and not (pod.member_nodes & self._dead)
 
     def _shut_down(self, pod: FakePod, exit_code: int) -> None:
-        task = asyncio.create_task(self._end(pod, exit_code))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        task = asyncio.create_task(self._set_ended(pod, exit_code))
+        self._exit_tasks.add(task)
+        task.add_done_callback(self._exit_tasks.discard)
 
-    async def _end(self, pod: FakePod, exit_code: int) -> None:
+    async def _set_ended(self, pod: FakePod, exit_code: int) -> None:
         """Patch the status as a kubelet does when a pod's first process has ended."""
         ended = {"terminated": {"exitCode": exit_code, "reason": "Completed" if exit_code == 0 else "Error"}}
         status = {
@@ -139,7 +139,7 @@ class Swarm:
         running = {raw["metadata"]["uid"] for raw in items}
         for agent in self.agents.values():
             for uid in [uid for uid in agent.pods if uid not in running]:
-                agent.unmount(uid)
+                agent.remove_pod(uid)
         for raw in items:
             self._apply("ADDED", raw)
 
@@ -149,9 +149,9 @@ class Swarm:
         if agent is None or agent.node in self._dead:
             return
         if kind == "DELETED":
-            agent.unmount(metadata["uid"])
+            agent.remove_pod(metadata["uid"])
         elif metadata["uid"] not in agent.pods:
-            agent.meet(
+            agent.add_pod(
                 FakePod(
                     uid=metadata["uid"],
                     namespace=metadata["namespace"],

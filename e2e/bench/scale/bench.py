@@ -12,7 +12,7 @@ from functools import partial
 
 from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.rig.jobs import HUNDRED, ONE_LARGE
-from e2e.bench.rig.rig import Rig, rig
+from e2e.bench.rig.rig import Rig, running_rig
 from e2e.bench.scale.jobset import LIMITS, JobSet
 from e2e.bench.scale.scenarios import ROLLOUTS, SCENARIOS
 from e2e.bench.scale.scenarios.common import CAPPED, UNCAPPED
@@ -27,10 +27,10 @@ RATES = {"uncapped": UNCAPPED, "100": CAPPED}
 # Faults and long looks meet the chart's own rate alone.
 _ONE_RATE = frozenset({"kill", "nodes", "steady", "everything", "everything-steady"})
 # Minutes each: fewer of them.
-_AT_MOST = {"nodes": 3, "steady": 1, "everything-steady": 1}
+_MAX_REPEATS = {"nodes": 3, "steady": 1, "everything-steady": 1}
 # Processors that others may use during a measurement that is called undisturbed.
-_DISTURBED = 0.3
-_TRIES = 3
+_UNDISTURBED_CORES = 0.3
+_MAX_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Options:
 class Step:
     """One thing to measure once."""
 
-    words: str
+    title: str
     run: Callable[[Figures], Awaitable[None]]
 
 
@@ -61,54 +61,54 @@ def bench(options: Options, figures: Figures) -> None:
 async def _bench(options: Options, figures: Figures, progress: Progress) -> None:
     task = asyncio.current_task()
 
-    def end(number: signal.Signals) -> None:
+    def cancel(number: signal.Signals) -> None:
         progress.say(f"{number.name}: taking everything away")
         if task is not None:
             task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, end, number)
-    async with rig(options.nodes, progress, options.patience) as made:
-        baseline = JobSet(made, progress)
+        asyncio.get_running_loop().add_signal_handler(number, cancel, number)
+    async with running_rig(options.nodes, progress, options.patience) as rig:
+        baseline = JobSet(rig, progress)
         if BASELINE in options.scenarios:
             await baseline.install()
         for repeat in range(options.repeats):
-            for step in _steps(made, baseline, options, repeat):
-                await _attempt(made, step, f"repeat {repeat + 1}: {step.words}", options.patience, figures)
+            for step in _steps(rig, baseline, options, repeat):
+                await _attempt(rig, step, f"repeat {repeat + 1}: {step.title}", options.patience, figures)
 
 
-def _steps(made: Rig, baseline: JobSet, options: Options, repeat: int) -> Iterator[Step]:
+def _steps(rig: Rig, baseline: JobSet, options: Options, repeat: int) -> Iterator[Step]:
     """Yield the steps of one repeat."""
     for name in ALL:
-        if name not in options.scenarios or repeat >= _AT_MOST.get(name, options.repeats):
+        if name not in options.scenarios or repeat >= _MAX_REPEATS.get(name, options.repeats):
             continue
         if name == BASELINE:
             for limits, shape in itertools.product(LIMITS, (ONE_LARGE, HUNDRED)):
-                yield Step(f"JobSet {shape}, {limits.words}", partial(baseline.measure, limits, shape))
+                yield Step(f"JobSet {shape}, {limits.title}", partial(baseline.measure, limits, shape))
         else:
             for rate in (CAPPED,) if name in _ONE_RATE else [RATES[label] for label in options.rates]:
-                yield Step(f"{name}, {rate.words}", partial(SCENARIOS[name], made, rate))
+                yield Step(f"{name}, {rate.title}", partial(SCENARIOS[name], rig, rate))
 
 
-async def _attempt(made: Rig, step: Step, words: str, patience: float, figures: Figures) -> None:
+async def _attempt(rig: Rig, step: Step, title: str, patience: float, figures: Figures) -> None:
     """Measures once; again, if others used the machine meanwhile and there is patience for it.
 
     Of several attempts the one counts that was disturbed least, whatever came out. A step that breaks costs
     its own figures and no other's.
     """
-    best, least = Figures(), math.inf
-    for _ in range(_TRIES if patience else 1):
-        made.say(words)
-        made.disturbance, trial = 0.0, Figures()
+    best, least_disturbance = Figures(), math.inf
+    for _ in range(_MAX_ATTEMPTS if patience else 1):
+        rig.report(title)
+        rig.disturbance, trial = 0.0, Figures()
         try:
             await step.run(trial)
         except Exception as error:
-            made.say(f"{words} broke: {error!r}")
-            await made.clear()
-        if made.disturbance < least:
-            best, least = trial, made.disturbance
-        if least <= _DISTURBED:
+            rig.report(f"{title} broke: {error!r}")
+            await rig.clear()
+        if rig.disturbance < least_disturbance:
+            best, least_disturbance = trial, rig.disturbance
+        if least_disturbance <= _UNDISTURBED_CORES:
             break
-        made.say(f"{words}: others used {made.disturbance:.1f} processors meanwhile")
+        rig.report(f"{title}: others used {rig.disturbance:.1f} processors meanwhile")
     figures.merge(best)
-    figures.add(Metric("all steps: processors that others used meanwhile", "cores"), least)
+    figures.add(Metric("all steps: processors that others used meanwhile", "cores"), least_disturbance)

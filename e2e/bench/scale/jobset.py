@@ -37,7 +37,7 @@ NAMESPACE = "jobset-system"
 _NAME = "jobset"
 _WEBHOOK_PORT, _HEALTH_PORT = 9443, 9440
 _NOT_INSTALLED = {"Deployment", "Service", "Secret"}
-_SECONDS = 150.0
+_TIMEOUT_SECONDS = 150.0
 _SETTLE_SECONDS = 3.0
 _GO = {"CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=mod"}
 
@@ -46,7 +46,7 @@ _GO = {"CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=mod"}
 class Limits:
     """The rates of JobSet's controller and of the controller manager, as their command lines have them."""
 
-    words: str
+    title: str
     controller: tuple[str, ...]
     manager: tuple[str, ...]
 
@@ -130,8 +130,8 @@ class JobSet:
         try:
             with urllib.request.urlopen(
                 f"http://{self._plane.host}:{_HEALTH_PORT}/readyz", timeout=2
-            ) as answer:
-                return bool(answer.status == 200)
+            ) as response:
+                return bool(response.status == 200)
         except (urllib.error.URLError, OSError):
             return False
 
@@ -145,24 +145,24 @@ class JobSet:
         rig = self._rig
         await self.start(limits)
         try:
-            await rig.quiet()
+            await rig.wait_quiet()
             rig.log.restart()
             await each(shape.names, lambda name: rig.api.create(JOBSETS, job_set(name, shape.workers)))
-            await rig.comes(lambda: self._found(shape).up is not None, _SECONDS, _NAME)
+            await rig.holds_in_time(lambda: self._rollout(shape).up is not None, _TIMEOUT_SECONDS, _NAME)
             await asyncio.sleep(_SETTLE_SECONDS)
-            found = self._found(shape)
+            found = self._rollout(shape)
             for what, value, unit in (
                 ("last pod created", found.created, "seconds"),
                 ("last pod bound", found.bound, "seconds"),
                 ("last pod up", found.up, "seconds"),
                 ("objects written", found.writes_per_pod, "per pod"),
             ):
-                figures.add(Metric(f"JobSet {shape}, {limits.words}: {what}", unit), value)
+                figures.add(Metric(f"JobSet {shape}, {limits.title}: {what}", unit), value)
         finally:
             await asyncio.to_thread(self.stop)
             await rig.clear()
 
-    def _found(self, shape: Shape) -> Rollout:
+    def _rollout(self, shape: Shape) -> Rollout:
         return rollout(self._rig.entries, shape, "jobsets", [JOBSET_USER, *MANAGER_USERS])
 
 

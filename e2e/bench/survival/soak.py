@@ -15,7 +15,7 @@ from urllib3.exceptions import HTTPError
 
 from convoy_crds.meta import GROUP, VERSION
 from convoy_workloads.bench.figures import Figures, Metric
-from e2e.bench.kit.usage import Usage, Watch
+from e2e.bench.kit.usage import Usage, UsageSampler
 from e2e.bench.survival.surroundings import everything_on
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
@@ -36,7 +36,7 @@ AT_ONCE = 3
 """Jobs that run beside one another: as many as two cores move at all."""
 CALM_SECONDS = 300.0
 """Seconds in which every job has to end once nothing fails any more."""
-REST_SECONDS, _AT_REST = 120.0, 6
+_REST_SECONDS, _SAMPLES_AT_REST = 120.0, 6
 """Before the first job, and samples of a process in it that say what it takes at rest."""
 RECOVERY = {"maxRestarts": 1000, "maxIdenticalErrors": 0, "windowSeconds": 60, "hangSeconds": 60}
 
@@ -239,12 +239,12 @@ def bench(minutes: float, seed: int, found: Figures) -> None:
             _script_file(jobs),
         ):
             soak = Soak(cluster, jobs, random.Random(seed), progress)
-            with Watch(cluster) as resting:
-                time.sleep(REST_SECONDS)
-            with Watch(cluster) as watch:
+            with UsageSampler(cluster) as resting:
+                time.sleep(_REST_SECONDS)
+            with UsageSampler(cluster) as watch:
                 _churn(soak, minutes * 60)
                 missing = _calm_down(soak)
-            _record(soak, resting.seen, watch.seen, missing, found)
+            _record(soak, resting.usage, watch.usage, missing, found)
     finally:
         cluster.down()
 
@@ -290,7 +290,7 @@ def _left(soak: Soak) -> list[str]:
     return names + [line for lines in found.values() for line in lines]
 
 
-def _record(soak: Soak, atrest: Usage, loaded: Usage, missing: list[str], found: Figures) -> None:
+def _record(soak: Soak, at_rest: Usage, loaded: Usage, missing: list[str], found: Figures) -> None:
     wrong = [life.name for life in soak.lives if life.over and not life.right]
     left = _left(soak)
     for name in (*missing, *wrong, *left):
@@ -301,11 +301,11 @@ def _record(soak: Soak, atrest: Usage, loaded: Usage, missing: list[str], found:
         found.add(Metric(f"faults: {blow}", "faults"), count)
     found.add(Metric("jobs that did not end as their spec says", "jobs", 0), len(missing) + len(wrong))
     found.add(Metric("objects, mounts, cgroups, processes left", "traces", 0), len(left))
-    for name, verdict in atrest.verdicts(_AT_REST).items():
-        found.add(Metric(f"{name} at rest: memory", "MiB"), verdict.most)
-        found.add(Metric(f"{name} at rest: processors", "cores"), verdict.cores)
-    for name, verdict in loaded.verdicts().items():
-        found.add(Metric(f"{name}: resident memory, last third, the largest", "MiB", 300), verdict.most)
+    for name, summary in at_rest.summaries(_SAMPLES_AT_REST).items():
+        found.add(Metric(f"{name} at rest: memory", "MiB"), summary.mib)
+        found.add(Metric(f"{name} at rest: processors", "cores"), summary.cores)
+    for name, summary in loaded.summaries().items():
+        found.add(Metric(f"{name}: resident memory, last third, the largest", "MiB", 300), summary.mib)
         words = f"{name}: growth of memory, last third of its samples over the first, the most"
-        found.add(Metric(words, "ratio", 1.1), verdict.growth)
-        found.add(Metric(f"{name}: processors, the most", "cores"), verdict.cores)
+        found.add(Metric(words, "ratio", 1.1), summary.growth)
+        found.add(Metric(f"{name}: processors, the most", "cores"), summary.cores)

@@ -24,8 +24,8 @@ def test_before_the_first_assignment_only_the_launcher_is_there():
 
 def test_a_port_is_picked_for_the_incarnation_asked_for():
     one = pod()
-    one.pick(wire.PickPort(pod_uid="u", incarnation=4))
-    one.pick(wire.PickPort(pod_uid="u", incarnation=3))
+    one.pick_port(wire.PickPort(pod_uid="u", incarnation=4))
+    one.pick_port(wire.PickPort(pod_uid="u", incarnation=3))
     assert one.report().port_incarnation == 4
     assert one.report().master_port
 

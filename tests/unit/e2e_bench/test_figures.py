@@ -24,7 +24,7 @@ def test_the_median_is_held_against_the_target():
 def test_what_never_came_is_later_than_anything():
     row = rows(1.0, None, None, target=2.0).row("it")
     assert (row["value"], row["met"]) == (None, False)
-    assert row["spread"] == "1.0 to 1.0, n=3, 2 of them not within the time given"
+    assert row["spread"] == "1.0 to 1.0, n=3, 2 of them not within the time limit"
     assert rows(1.0, 2.0, None).row("it")["value"] == 2.0
 
 
@@ -44,7 +44,7 @@ def test_three_digits_count(value, shown):
 
 def test_what_is_not_measured_says_why():
     figures, others = Figures(), Figures()
-    others.miss(Metric("it", "x", 2.0), "there is none")
+    others.add_unmeasured(Metric("it", "x", 2.0), "there is none")
     figures.merge(others)
     (row,) = figures.rows()
     assert (row["value"], row["met"], row["kind"]) == (None, None, "not measured: there is none")
@@ -54,5 +54,5 @@ def test_what_is_not_measured_says_why():
 @pytest.mark.parametrize(("value", "met"), [(0.79, False), (0.8, True), (3.0, True), (None, False)])
 def test_a_target_may_be_the_least(value, met):
     figures = Figures()
-    figures.add(Metric("it", "x", 0.8, least=True), value)
+    figures.add(Metric("it", "x", 0.8, higher_is_better=True), value)
     assert figures.row("it")["met"] is met

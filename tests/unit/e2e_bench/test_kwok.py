@@ -10,15 +10,15 @@ from e2e.cluster.addresses import Addresses
 
 
 def test_every_tenth_node_falls():
-    stay, fall = kwok.names(100)
-    assert (len(stay), len(fall)) == (90, 10)
-    assert not set(stay) & set(fall)
+    surviving, crashing = kwok.names(100)
+    assert (len(surviving), len(crashing)) == (90, 10)
+    assert not set(surviving) & set(crashing)
 
 
 def test_pod_ranges_lie_in_the_clusters_and_do_not_overlap():
     addresses = Addresses(3)
     ranges = [
-        ipaddress.ip_network(kwok.node(f"n{index}", index, kwok.STAY, addresses)["spec"]["podCIDR"])
+        ipaddress.ip_network(kwok.node(f"n{index}", index, kwok.SURVIVING, addresses)["spec"]["podCIDR"])
         for index in range(250)
     ]
     whole = ipaddress.ip_network(addresses.pods)
@@ -28,6 +28,6 @@ def test_pod_ranges_lie_in_the_clusters_and_do_not_overlap():
 
 
 def test_each_group_has_its_own_kubelet():
-    options, *stages = yaml.safe_load_all(kwok.config(kwok.FALL))
-    assert options["options"]["manageNodesWithLabelSelector"] == f"{kwok.GROUP_LABEL}={kwok.FALL}"
+    options, *stages = yaml.safe_load_all(kwok.config(kwok.CRASHING))
+    assert options["options"]["manageNodesWithLabelSelector"] == f"{kwok.GROUP_LABEL}={kwok.CRASHING}"
     assert {stage["spec"]["resourceRef"]["kind"] for stage in stages} == {"Node", "Pod"}

@@ -141,7 +141,10 @@ def _measure(
         name = f"{measure.name}: {arms.engine.name}, times better than {baseline.name}"
         target = measure.target if number == 0 else None
         spread = f"{found}, {len(trials[baseline.name])} rounds"
-        figures.add(Metric(name, "times", target, least=True, kind=bench.label, spread=spread), found.median)
+        figures.add(
+            Metric(name, "times", target, higher_is_better=True, kind=bench.label, spread=spread),
+            found.median,
+        )
 
 
 def _control(bench: Bench, arms: Arms, found: Ratio, judged: bool, figures: Figures) -> None:

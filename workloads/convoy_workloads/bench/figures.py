@@ -19,17 +19,17 @@ FOLDER = CHECKOUT / "docs" / "bench"
 
 @dataclass(frozen=True)
 class Metric:
-    """A measured quantity. Lower is better unless `least` is set."""
+    """A measured quantity. Lower is better unless `higher_is_better` is set."""
 
     name: str
     unit: str
     target: float | None = None
-    """Largest value that meets the target; with `least`, the smallest."""
+    """Largest value that meets the target; with `higher_is_better`, the smallest."""
     baseline: str = ""
     """Name of the metric to compare with."""
     kind: str = "measured"
     """`measured`, `simulated`, `calibrated simulation`, `paper claim`, or `not measured: ` and the reason."""
-    least: bool = False
+    higher_is_better: bool = False
     """True if higher is better."""
     spread: str = ""
     """Text to show instead of the range of the values, such as a confidence interval."""
@@ -47,7 +47,7 @@ class Figures:
         self.metrics[metric.name] = metric
         self.values.setdefault(metric.name, []).append(value)
 
-    def miss(self, metric: Metric, why: str) -> None:
+    def add_unmeasured(self, metric: Metric, why: str) -> None:
         """Record that a metric cannot be measured here."""
         self.metrics[metric.name] = replace(metric, kind=f"not measured: {why}")
         self.values.setdefault(metric.name, [])
@@ -100,7 +100,7 @@ class Figures:
 def _met(metric: Metric, value: float | None) -> bool:
     if metric.target is None or value is None:
         return False
-    return value >= metric.target if metric.least else value <= metric.target
+    return value >= metric.target if metric.higher_is_better else value <= metric.target
 
 
 def _rounded(value: float | None) -> float | None:

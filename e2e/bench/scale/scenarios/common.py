@@ -22,7 +22,7 @@ class Rate:
     """Requests per second that the operator may make; 0 for no limit."""
 
     qps: float
-    words: str
+    title: str
 
     def target(self, uncapped: float, capped: float) -> float:
         """The one of this rate."""
@@ -44,7 +44,7 @@ def created(entries: Sequence[Entry]) -> int:
 
 async def bring_up(rig: Rig, shape: Shape, seconds: float = ROLLOUT_SECONDS) -> bool:
     """Creates the jobs of a shape, once the machine is left alone; whether all ran in time."""
-    await rig.quiet()
+    await rig.wait_quiet()
     rig.log.restart()
     await rig.create(shape)
-    return await rig.comes(lambda: len(running_since(rig.entries)) >= shape.jobs, seconds)
+    return await rig.holds_in_time(lambda: len(running_since(rig.entries)) >= shape.jobs, seconds)

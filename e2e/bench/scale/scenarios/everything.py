@@ -17,7 +17,7 @@ from e2e.bench.rig.jobs import HUNDRED, ONE_LARGE, THOUSAND_SMALL
 from e2e.bench.rig.operator_process import METRICS_PORT
 from e2e.bench.rig.rig import Rig
 from e2e.bench.scale.scenarios.common import Rate
-from e2e.bench.scale.scenarios.growth import roll
+from e2e.bench.scale.scenarios.growth import measure_rollout
 from e2e.bench.scale.scenarios.steady import measure
 from e2e.drive.monitoring import alerts, monitored
 from e2e.drive.prometheus import prometheus
@@ -33,23 +33,23 @@ _EVERY = "30s"
 @asynccontextmanager
 async def everything_on(rig: Rig, words: str, figures: Figures) -> AsyncIterator[DashboardProcess]:
     """All of it, around an operator that operates. Whether the pages stayed open is a row."""
-    shown = DashboardProcess(rig.plane)
+    dashboard = DashboardProcess(rig.plane)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(guarded(rig))
-        stack.push_async_callback(asyncio.to_thread, shown.stop)
-        await shown.start(rig.api)
+        stack.push_async_callback(asyncio.to_thread, dashboard.stop)
+        await dashboard.start(rig.api)
         rules = await asyncio.to_thread(_rules, rig)
-        watching = prometheus(rig.plane.host, _scrapes(rig), rules, _EVERY)
-        await stack.enter_async_context(_aside(watching))
-        readers = await stack.enter_async_context(_aside(Viewers(shown.url, _VIEWERS)))
-        stack.callback(_telling, rig, on=False)
-        _telling(rig, on=True)
-        yield shown
-        figures.add(Metric(f"{words}: pages that lost the dashboard", "pages", 0), readers.lost)
+        server = prometheus(rig.plane.host, _scrapes(rig), rules, _EVERY)
+        await stack.enter_async_context(_in_thread(server))
+        viewers = await stack.enter_async_context(_in_thread(Viewers(dashboard.url, _VIEWERS)))
+        stack.callback(_set_reporting, rig, on=False)
+        _set_reporting(rig, on=True)
+        yield dashboard
+        figures.add(Metric(f"{words}: pages that lost the dashboard", "pages", 0), viewers.lost)
 
 
 @asynccontextmanager
-async def _aside(context: AbstractContextManager[T]) -> AsyncIterator[T]:
+async def _in_thread(context: AbstractContextManager[T]) -> AsyncIterator[T]:
     """Entered and left in a thread: agents are played in this one, and must not fall silent."""
     entering = asyncio.create_task(asyncio.to_thread(context.__enter__))
     try:
@@ -61,7 +61,7 @@ async def _aside(context: AbstractContextManager[T]) -> AsyncIterator[T]:
             await asyncio.to_thread(context.__exit__, None, None, None)
 
 
-def _telling(rig: Rig, *, on: bool) -> None:
+def _set_reporting(rig: Rig, *, on: bool) -> None:
     """Jobs that are created from now on have checkpoints, and ranks tell what they spend their steps on."""
     rig.checkpoints = on
     for agent in rig.swarm.agents.values():
@@ -90,16 +90,16 @@ def _rules(rig: Rig) -> list[dict[str, Any]]:
 
 async def rollouts(rig: Rig, rate: Rate, figures: Figures) -> None:
     """Each shape, from nothing to Running."""
-    of = f"everything on, {rate.words}"
+    of = f"everything on, {rate.title}"
     async with rig.operating(rate.qps), everything_on(rig, of, figures):
         for shape in (ONE_LARGE, HUNDRED, THOUSAND_SMALL):
-            words = f"{shape}, {rate.words}"
-            await roll(rig, shape, f"everything on, {words}", words, rate, figures)
+            words = f"{shape}, {rate.title}"
+            await measure_rollout(rig, shape, f"everything on, {words}", words, rate, figures)
 
 
-async def running(rig: Rig, rate: Rate, figures: Figures) -> None:
+async def running_jobs(rig: Rig, rate: Rate, figures: Figures) -> None:
     """A thousand jobs that run."""
-    words = f"{THOUSAND_SMALL} Running, {rate.words}"
+    words = f"{THOUSAND_SMALL} Running, {rate.title}"
     of = f"everything on, {words}"
     async with rig.operating(rate.qps), everything_on(rig, of, figures) as dashboard:
         await measure(rig, of, words, figures, dashboard)

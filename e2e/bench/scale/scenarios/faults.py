@@ -9,73 +9,81 @@ from convoy_crds.terms import LABEL_JOB
 from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.rig.audit import last
 from e2e.bench.rig.jobs import HUNDRED, ONE_LARGE, PODS
-from e2e.bench.rig.rig import Rig, twins
+from e2e.bench.rig.rig import Rig, slots_with_two_pods
 from e2e.bench.rig.rollout import running_since
 from e2e.bench.scale.scenarios.common import ROLLOUT_SECONDS, SETTLE_SECONDS, Rate, bring_up, created, ours
 
 _TRAIN_SECONDS = 15.0
 
 
-async def kill(rig: Rig, rate: Rate, figures: Figures) -> None:
+async def kill_operator(rig: Rig, rate: Rate, figures: Figures) -> None:
     """SIGKILL of the operator in the middle of a rollout; a kubelet would start it again a second later."""
     async with rig.operating(rate.qps):
-        await rig.quiet()
+        await rig.wait_quiet()
         rig.log.restart()
         await rig.create(ONE_LARGE)
-        await rig.comes(lambda: created(rig.entries) >= ONE_LARGE.pods * 3 // 10, 60)
+        await rig.holds_in_time(lambda: created(rig.entries) >= ONE_LARGE.pods * 3 // 10, 60)
         died = time.time()
         rig.operator.kill()
         await asyncio.sleep(1.0)
         half = 0 < created(rig.entries) < ONE_LARGE.pods
         rig.operator.start(rate.qps)
-        await rig.comes(lambda: bool(running_since(rig.entries)), ROLLOUT_SECONDS)
+        await rig.holds_in_time(lambda: bool(running_since(rig.entries)), ROLLOUT_SECONDS)
         await asyncio.sleep(SETTLE_SECONDS)
         entries = rig.entries
         again = [e.answered for e in entries if e.is_a("create", "pods") and e.received > died + 1.0]
         ran = max(running_since(entries).values(), default=None)
         # Creates that were on their way when it died may be in no answer, so they are not counted.
         whole = half and ran is not None
-        words = f"operator killed in the middle of {ONE_LARGE}, {rate.words}"
+        words = f"operator killed in the middle of {ONE_LARGE}, {rate.title}"
         figures.add(
             Metric(f"{words}: pods are created again", "seconds"), min(again) - died if again else None
         )
         figures.add(Metric(f"{words}: last pod created", "seconds"), max(again) - died if whole else None)
         figures.add(Metric(f"{words}: Running", "seconds"), ran - died if ran and half else None)
-        figures.add(Metric(f"{words}: slots with two pods", "slots", 0), len(await twins(rig.api)))
+        figures.add(
+            Metric(f"{words}: slots with two pods", "slots", 0), len(await slots_with_two_pods(rig.api))
+        )
         replaced = max(0, created(entries) - ONE_LARGE.pods)
         figures.add(Metric(f"{words}: pods replaced", "pods"), replaced)
         await rig.clear()
 
 
-async def nodes(rig: Rig, rate: Rate, figures: Figures) -> None:
+async def crash_nodes(rig: Rig, rate: Rate, figures: Figures) -> None:
     """Every tenth node crashes: its kubelet, its agent and its pods fall silent at once."""
     async with rig.operating(rate.qps):
         up = await bring_up(rig, HUNDRED)
         rig.swarm.training = True
         await asyncio.sleep(_TRAIN_SECONDS)
-        lost = set(rig.plane.fall)
+        crashed = set(rig.plane.crashing)
         pods = (await rig.api.get(PODS, labelSelector=LABEL_JOB))["items"]
-        placed = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in pods}
-        hit = {pod["metadata"]["labels"][LABEL_JOB] for pod in pods if pod["spec"].get("nodeName") in lost}
-        await rig.quiet()
+        node_of_pod = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in pods}
+        affected = {
+            pod["metadata"]["labels"][LABEL_JOB] for pod in pods if pod["spec"].get("nodeName") in crashed
+        }
+        await rig.wait_quiet()
         rig.log.restart()
         began = time.time()
         await rig.crash()
         try:
-            await rig.comes(lambda: hit <= running_since(rig.entries, began).keys(), ROLLOUT_SECONDS)
+            await rig.holds_in_time(
+                lambda: affected <= running_since(rig.entries, began).keys(), ROLLOUT_SECONDS
+            )
             await asyncio.sleep(SETTLE_SECONDS)
             entries = rig.entries
-            back = sorted(at - began for job, at in running_since(entries, began).items() if job in hit)
-            gone = {entry.name for entry in entries if entry.is_a("delete", "pods")} & placed.keys()
+            recovered = sorted(
+                at - began for job, at in running_since(entries, began).items() if job in affected
+            )
+            deleted = {entry.name for entry in entries if entry.is_a("delete", "pods")} & node_of_pod.keys()
             replaced = last(entries, lambda entry: entry.is_a("create", "pods"))
-            words = f"{len(lost)} of {len(rig.plane.nodes)} nodes crash under {HUNDRED}, {rate.words}"
+            words = f"{len(crashed)} of {len(rig.plane.nodes)} nodes crash under {HUNDRED}, {rate.title}"
             for what, value, unit in (
-                ("jobs hit", len(hit) if up else None, "jobs"),
+                ("jobs hit", len(affected) if up else None, "jobs"),
                 ("last pod replaced", replaced - began if replaced else None, "seconds"),
-                ("half of the jobs hit are Running again", _at(back, len(hit) // 2), "seconds"),
-                ("all jobs hit are Running again", _at(back, len(hit) - 1), "seconds"),
-                ("healthy pods deleted", sum(placed[name] not in lost for name in gone), "pods"),
-                ("objects written", len(ours(entries)) / max(1, len(hit)), "per job hit"),
+                ("half of the jobs hit are Running again", _at(recovered, len(affected) // 2), "seconds"),
+                ("all jobs hit are Running again", _at(recovered, len(affected) - 1), "seconds"),
+                ("healthy pods deleted", sum(node_of_pod[name] not in crashed for name in deleted), "pods"),
+                ("objects written", len(ours(entries)) / max(1, len(affected)), "per job hit"),
             ):
                 figures.add(Metric(f"{words}: {what}", unit), value)
         finally:

@@ -14,18 +14,20 @@ from e2e.bench.scale.scenarios.common import SETTLE_SECONDS, Rate, bring_up, cre
 _SMALL = "small"
 
 
-async def rollout_of(shape: Shape, rig: Rig, rate: Rate, figures: Figures) -> None:
+async def rollout_scenario(shape: Shape, rig: Rig, rate: Rate, figures: Figures) -> None:
     """All jobs of a shape, from nothing to Running."""
     async with rig.operating(rate.qps):
-        words = f"{shape}, {rate.words}"
-        await roll(rig, shape, words, f"JobSet {words}", rate, figures)
+        words = f"{shape}, {rate.title}"
+        await measure_rollout(rig, shape, words, f"JobSet {words}", rate, figures)
         peak = rig.operator.memory_mb(peak=True)
         figures.add(Metric(f"{words}: the operator's memory, at most", "MB"), peak)
 
 
-async def roll(rig: Rig, shape: Shape, words: str, baseline: str, rate: Rate, figures: Figures) -> None:
+async def measure_rollout(
+    rig: Rig, shape: Shape, words: str, baseline: str, rate: Rate, figures: Figures
+) -> None:
     """The same by an operator that operates; rows begin with `words`, those to compare with `baseline`."""
-    spent = rig.operator.spent()
+    cpu_before = rig.operator.spent()
     await bring_up(rig, shape)
     await asyncio.sleep(SETTLE_SECONDS)
     found = rollout(rig.entries, shape, "trainingjobs", [OPERATOR_USER])
@@ -38,28 +40,28 @@ async def roll(rig: Rig, shape: Shape, words: str, baseline: str, rate: Rate, fi
     ):
         figures.add(Metric(f"{words}: {what}", unit, target, f"{baseline}: {what}"), value)
     # Not to be compared: one operator has just begun, another has brought up other shapes before.
-    figures.add(Metric(f"{words}: the operator's processor time", "seconds"), rig.operator.spent(spent))
+    figures.add(Metric(f"{words}: the operator's processor time", "seconds"), rig.operator.spent(cpu_before))
     await rig.clear()
 
 
-async def beside(rig: Rig, rate: Rate, figures: Figures) -> None:
+async def small_beside_large(rig: Rig, rate: Rate, figures: Figures) -> None:
     """A job of one replica, alone and while a thousand pods of another job are created."""
     async with rig.operating(rate.qps):
         for large in (False, True):
-            await rig.quiet()
+            await rig.wait_quiet()
             rig.log.restart()
             if large:
                 await rig.create(ONE_LARGE)
-                await rig.comes(lambda: created(rig.entries) >= ONE_LARGE.pods // 10, 30)
+                await rig.holds_in_time(lambda: created(rig.entries) >= ONE_LARGE.pods // 10, 30)
             await rig.api.create(TRAINING_JOBS, training_job(_SMALL, 1))
-            await rig.comes(lambda: _SMALL in running_since(rig.entries), 60)
+            await rig.holds_in_time(lambda: _SMALL in running_since(rig.entries), 60)
             found = rollout(
                 [entry for entry in rig.entries if entry.name.split("-")[0] == _SMALL],
                 Shape(1, 1),
                 "trainingjobs",
                 [OPERATOR_USER],
             )
-            words = f"one replica {f'while {ONE_LARGE} is created' if large else 'alone'}, {rate.words}"
+            words = f"one replica {f'while {ONE_LARGE} is created' if large else 'alone'}, {rate.title}"
             figures.add(Metric(f"{words}: Running", "seconds", 1.0 if large else None), found.running)
             figures.add(Metric(f"{words}: of it, until its pod is created", "seconds"), found.created)
             # The scheduler takes pods in turn, and kubelets take their time: neither is ours to hurry.

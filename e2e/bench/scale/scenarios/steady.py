@@ -23,7 +23,7 @@ _WINDOW = 10.0
 async def steady(rig: Rig, rate: Rate, figures: Figures) -> None:
     """Memory, and writes while no job progresses and while all do."""
     async with rig.operating(rate.qps):
-        await measure(rig, f"{THOUSAND_SMALL} Running, {rate.words}", "", figures)
+        await measure(rig, f"{THOUSAND_SMALL} Running, {rate.title}", "", figures)
 
 
 async def measure(
@@ -51,24 +51,28 @@ async def measure(
         len(ours(rig.entries)),
     )
     rig.log.restart()
-    spent, began = rig.operator.spent(), time.monotonic()
-    shown = dashboard.spent() if dashboard else None
+    cpu_before, began = rig.operator.spent(), time.monotonic()
+    dashboard_before = dashboard.spent() if dashboard else None
     # Every job's turn comes once in this time, so a shorter look would miss a crowd of turns.
     await asyncio.sleep(max(10.0, THOUSAND_SMALL.jobs / _WRITES_PER_SECOND) + _WINDOW)
     written, seconds = ours(rig.entries), time.monotonic() - began
-    used = rig.operator.spent(spent)
-    watched = dashboard.spent(shown) if dashboard else None
-    crowd = busiest((entry.answered for entry in written), _WINDOW) / _WINDOW
+    cpu_used = rig.operator.spent(cpu_before)
+    dashboard_cpu = dashboard.spent(dashboard_before) if dashboard else None
+    busiest_rate = busiest((entry.answered for entry in written), _WINDOW) / _WINDOW
     add("writes while all progress", "per second", len(written) / seconds, _WRITES_PER_SECOND)
-    add(f"writes while all progress, busiest {_WINDOW:g} s", "per second", crowd, _WRITES_PER_SECOND)
-    add("the operator's processors while all progress", "cores", used / seconds if used else None)
+    add(f"writes while all progress, busiest {_WINDOW:g} s", "per second", busiest_rate, _WRITES_PER_SECOND)
+    add("the operator's processors while all progress", "cores", cpu_used / seconds if cpu_used else None)
     if dashboard:
-        add("the dashboard's processors while all progress", "cores", watched / seconds if watched else None)
+        add(
+            "the dashboard's processors while all progress",
+            "cores",
+            dashboard_cpu / seconds if dashboard_cpu else None,
+        )
         add("the dashboard's memory, at most", "MB", dashboard.memory_mb(peak=True))
     add("the operator's memory", "MB", rig.operator.memory_mb(), 300)
     add("the operator's memory, at most", "MB", rig.operator.memory_mb(peak=True), 300)
-    for whose, prefix in (("of the job itself", etcd.JOBS), ("of its pods", etcd.PODS)):
+    for owner, prefix in (("of the job itself", etcd.JOBS), ("of its pods", etcd.PODS)):
         stored = await asyncio.to_thread(etcd.sizes, rig.plane.cluster, prefix)
-        add(f"bytes in etcd, {whose}", "bytes per job", sum(stored) / THOUSAND_SMALL.jobs)
+        add(f"bytes in etcd, {owner}", "bytes per job", sum(stored) / THOUSAND_SMALL.jobs)
     rig.swarm.training = False
     await rig.clear()

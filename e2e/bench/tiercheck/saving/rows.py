@@ -66,7 +66,7 @@ def of_memory(found: Found, figures: Figures) -> None:
     for name, one, other, target in RATIOS:
         missing = found.missing.get(other.removeprefix("first "))
         if missing is not None:
-            figures.miss(Metric(name, "x", target), missing)
+            figures.add_unmeasured(Metric(name, "x", target), missing)
         elif one in found.values:
             _ratios(figures, Metric(name, "x", target), found.values[one], found.values[other])
     if OURS in found.values:
@@ -79,7 +79,7 @@ def of_peer(found: Sequence[Moved], figures: Figures) -> None:
     """A node that has lost its memory and restores over a link."""
     for one in found:
         figures.add(Metric(SHARDS, "s"), one.seconds)
-    metric = Metric(f"{SHARDS}, link's time for the bytes / time", "x", 0.8, least=True)
+    metric = Metric(f"{SHARDS}, link's time for the bytes / time", "x", 0.8, higher_is_better=True)
     for one in found:
         figures.add(metric, one.link_seconds / one.seconds)
 
@@ -90,7 +90,7 @@ def of_upload(found: Uploads, figures: Figures) -> None:
     for ours, theirs in zip(found.ours, found.theirs, strict=True):
         figures.add(Metric("upload of a generation", "s", baseline=plain), ours)
         figures.add(Metric(plain, "s"), theirs)
-        metric = Metric("upload of a generation, speed / boto3 upload_file", "x", 0.8, least=True)
+        metric = Metric("upload of a generation, speed / boto3 upload_file", "x", 0.8, higher_is_better=True)
         figures.add(metric, theirs / ours)
 
 
@@ -103,7 +103,7 @@ def _journal(found: Found, figures: Figures) -> None:
     for kind, target in (("", 0.3), (" of bf16 values", 0.12)):
         name = f"journal segment of one step{' with gradients' if kind else ''}{kind} / full save, bytes"
         if why := found.missing.get(f"segment bytes{kind}"):
-            figures.miss(Metric(name, "x", target), why)
+            figures.add_unmeasured(Metric(name, "x", target), why)
         for value in found.values.get(f"segment bytes{kind}", ()):
             figures.add(Metric(name, "x", target), value / found.values["full save bytes"][0])
         for encoded in found.values.get(f"encoded gradients{kind} / raw", ()):
