@@ -13,7 +13,7 @@ from convoy_controllers.simulate.invariants import InvariantChecker
 from convoy_controllers.simulate.kernel import EPOCH
 from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.scenario import Scenario, ScenarioEvent, ScenarioJob
-from convoy_controllers.simulate.truth import Truth
+from convoy_controllers.simulate.truth import GoodputTruth
 from convoy_crds.engine import Engine
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.trainingjob import TrainingJob
@@ -64,7 +64,7 @@ def replay(scenario: Scenario) -> History:
     cluster = Cluster(machines, latencies=scenario.latencies, engines=engines, seed=scenario.seed)
     history = History()
     recorder = _TimelineRecorder(cluster, history)
-    truth = Truth(cluster)
+    truth = GoodputTruth(cluster)
     InvariantChecker(cluster)
     faults = Faults(cluster)
     cluster.operator.lead()

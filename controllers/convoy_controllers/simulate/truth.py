@@ -47,7 +47,7 @@ class _Account:
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
-class Truth:
+class GoodputTruth:
     """Of all jobs of one cluster."""
 
     def __init__(self, cluster: Cluster) -> None:

@@ -17,9 +17,9 @@ from typing import Any
 
 from convoy_controllers.guard.faults import Fault
 from convoy_controllers.guard.synthetic import Job, play
-from convoy_controllers.simulate.guard.harm import Harm, Ills
-from convoy_controllers.simulate.guard.training import RESTART
-from convoy_controllers.simulate.guard.world import GuardWorld, Setup
+from convoy_controllers.simulate.guard.guarded_fleet import GuardedFleet, Setup
+from convoy_controllers.simulate.guard.hardware_faults import FleetFaults, HardwareFault
+from convoy_controllers.simulate.guard.trained_job import RESTART_SECONDS
 from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.guard.intervals import words
 from e2e.bench.guard.judges import Judge, nvrx
@@ -59,7 +59,7 @@ class Season:
     """Healthy machines that were taken out of service."""
 
 
-def harms(seed: int) -> tuple[Harm, ...]:
+def faults(seed: int) -> tuple[HardwareFault, ...]:
     """Return the faults of this seed's fleet."""
     chance = random.Random(seed)
     bad = chance.sample(range(MACHINES), BAD + LATER)
@@ -67,24 +67,24 @@ def harms(seed: int) -> tuple[Harm, ...]:
     for at, number in enumerate(bad):
         begins = 0.0 if at < BAD else SWEPT + EACH * (at - BAD) + 8
         size = chance.uniform(0.1, 1.4)
-        found.append(Harm(chance.choice(_KINDS), (number,), size, begins))
+        found.append(HardwareFault(chance.choice(_KINDS), (number,), size, begins))
     return tuple(found)
 
 
 def guarded(seed: int, **policy: Any) -> Season:
     """Convoy's arm. `policy`: what is otherwise in the GuardPolicy."""
     whole = POLICY | policy
-    setup = Setup(harms(seed), JOB, spares=MACHINES - NODES, young=True, policy=whole, every=120.0)
-    world, chance = GuardWorld(setup, seed), _chance(seed)
+    setup = Setup(faults(seed), JOB, spares=MACHINES - NODES, new_hardware=True, policy=whole, every=120.0)
+    world, chance = GuardedFleet(setup, seed), _chance(seed)
     world.run(SWEPT * 60, 300.0)
     walls: list[list[float]] = []
     for number in range(RUNS):
         training = world.launch(sorted(chance.sample(world.free(NODES), NODES)), seed * 100 + number)
-        world.train(EACH)
+        world.run_with_job(EACH)
         walls.append([wall for _, wall in training.steps])
         world.finish()
         world.run(60.0, 60.0)
-    bad = {f"hw{number}" for harm in setup.harms for number in harm.where}
+    bad = {f"hw{number}" for fault in setup.faults for number in fault.where}
     return _season(walls, len(set(world.drained) - bad))
 
 
@@ -92,25 +92,27 @@ def unguarded(seed: int, make: Callable[[], Judge] | None = None, well: bool = F
     """An arm whose judge, if there is one, cordons whom it accuses, as long as a spare is left. `well`:
     nothing is wrong with any machine.
     """
-    ills, chance, cordoned = Ills(() if well else harms(seed)), _chance(seed), set[int]()
+    fleet_faults, chance, cordoned = FleetFaults(() if well else faults(seed)), _chance(seed), set[int]()
     walls = []
     for number in range(RUNS):
         free = [one for one in range(MACHINES) if one not in cordoned]
-        run = _Run(ills, sorted(chance.sample(free, NODES)), SWEPT + number * (EACH + 1), cordoned)
+        run = _Run(fleet_faults, sorted(chance.sample(free, NODES)), SWEPT + number * (EACH + 1), cordoned)
         while run.seconds < EACH * 60:
             run.incarnation((seed * 100 + number) * 1000 + len(cordoned), make() if make else None)
         walls.append(run.walls)
-    bad = {number for harm in ills.harms for number in harm.where}
+    bad = {number for fault in fleet_faults.faults for number in fault.where}
     return _season(walls, len(cordoned - bad))
 
 
 class _Run:
     """A run of a job without Convoy."""
 
-    def __init__(self, ills: Ills, nodes: list[int], begins: float, cordoned: set[int]) -> None:
+    def __init__(
+        self, fleet_faults: FleetFaults, nodes: list[int], begins: float, cordoned: set[int]
+    ) -> None:
         self.seconds = 0.0
         self.walls: list[float] = []
-        self._ills, self._nodes, self._begins, self._cordoned = ills, nodes, begins, cordoned
+        self._fleet_faults, self._nodes, self._begins, self._cordoned = fleet_faults, nodes, begins, cordoned
         self._ages: dict[int, int] = {}
 
     def incarnation(self, seed: int, judge: Judge | None) -> None:
@@ -123,11 +125,11 @@ class _Run:
                 return
             accused = judge(table) if judge is not None else set[int]()
             if window >= ENOUGH and self._replaced({self._nodes[rank // JOB.per_node] for rank in accused}):
-                self.seconds += RESTART
+                self.seconds += RESTART_SECONDS
                 return
             minute = self._begins + self.seconds / 60
             # The list is what the next table is made of.
-            faults[:] = self._ills.felt(JOB, self._nodes, minute, window + 1, self._ages)
+            faults[:] = self._fleet_faults.of_job(JOB, self._nodes, minute, window + 1, self._ages)
 
     def _replaced(self, accused: set[int]) -> bool:
         """Cordon the accused nodes and replace them; return True if there were any."""
@@ -189,7 +191,9 @@ def add_rows(found: dict[str, list[Season]], figures: Figures) -> None:
             gains = [one.pace / none.pace for one, none in zip(seasons, found["no guard"], strict=True)]
             name = f"bad fleet, {arm}: throughput against no guard"
             target = 1.5 if ours else None
-            metric = Metric(name, "times", target, kind="simulated", higher_is_better=True, spread=words(gains))
+            metric = Metric(
+                name, "times", target, kind="simulated", higher_is_better=True, spread=words(gains)
+            )
             figures.add(metric, statistics.fmean(gains))
             _bound(arm, found, figures)
         spreads = [_variation(one.walls[-COUNTED:]) for one in seasons]

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 from convoy_controllers.guard.faults import Fault
 from convoy_controllers.guard.synthetic import play
-from convoy_controllers.simulate.guard.harm import Harm, Ills
-from convoy_controllers.simulate.guard.world import SIXTEEN_NODES, GuardWorld, Setup
-from convoy_controllers.simulate.health import Broken, HealthWorld
+from convoy_controllers.simulate.fleet import SimulatedFleet
+from convoy_controllers.simulate.guard.guarded_fleet import SIXTEEN_NODES, GuardedFleet, Setup
+from convoy_controllers.simulate.guard.hardware_faults import FleetFaults, HardwareFault
+from convoy_controllers.simulate.violation import InvariantViolation
 from convoy_crds.guardpolicy import BreakerState
 from convoy_crds.nodehealth import State
 from convoy_crds.terms import TAINTS
@@ -67,12 +68,12 @@ def seen(seed: int) -> Storm:
     """End to end: half of a job's nodes are slow at once."""
     chance = random.Random(seed)
     half = tuple(sorted(chance.sample(range(16), 8)))
-    harm = Harm("slow", half, chance.uniform(0.3, 0.6), ranks=(0, 1))
-    world = GuardWorld(Setup((harm,)), seed)
-    world.train(MINUTES)
+    fault = HardwareFault("slow", half, chance.uniform(0.3, 0.6), ranks=(0, 1))
+    world = GuardedFleet(Setup((fault,)), seed)
+    world.run_with_job(MINUTES)
     judge, accused, faults = nvrx(), set[int](), list[Fault]()
     for window, table in enumerate(play(SIXTEEN_NODES, faults, 40, seed), start=1):
-        faults[:] = Ills((harm,)).felt(SIXTEEN_NODES, list(range(16)), 60.0, window, {})
+        faults[:] = FleetFaults((fault,)).of_job(SIXTEEN_NODES, list(range(16)), 60.0, window, {})
         accused |= {rank // SIXTEEN_NODES.per_node for rank in judge(table)}
     return Storm("seen", len(world.drained), others=len(accused), leaked=_leaked(world))
 
@@ -80,7 +81,7 @@ def seen(seed: int) -> Storm:
 def deceived(seed: int) -> Storm:
     """The detector accuses half of the fleet while some are repaired; the operator dies now and then."""
     chance = random.Random(seed)
-    world = HealthWorld(_POLICY, NODES, seed=seed)
+    world = SimulatedFleet(_POLICY, NODES, seed=seed)
     names = list(world.hardware)
     recovering = chance.sample(names, RECOVERING)
     broken, opened, before = "", False, 0
@@ -98,8 +99,8 @@ def deceived(seed: int) -> Storm:
             one.job, one.accused_since = "ns/wide", world.kernel.time
             one.bad = chance.random() < 0.3
         while _storms(world, chance, HOURS):
-            opened |= world.guard().status.breaker.state is BreakerState.OPEN
-    except Broken as error:
+            opened |= world.guard_policy().status.breaker.state is BreakerState.OPEN
+    except InvariantViolation as error:
         broken = str(error)
     drains = len(world.drains) - before
     for one in world.hardware.values():
@@ -110,10 +111,10 @@ def deceived(seed: int) -> Storm:
     return Storm("deceived", drains, RECOVERING, lost, broken, _leaked(world), opened=opened)
 
 
-def _storms(world: HealthWorld, chance: random.Random, hours: float) -> bool:
+def _storms(world: SimulatedFleet, chance: random.Random, hours: float) -> bool:
     """Two minutes of it; False at its end, which is counted from the first accusation."""
     if chance.random() < 0.5:
-        world.operate(dies_after=chance.randrange(14))
+        world.reconcile(crash_after=chance.randrange(14))
     world.run(120, every=120)
     began = min(one.accused_since for one in world.hardware.values() if one.accused_since is not None)
     return (world.kernel.time - began).total_seconds() < hours * 3600
@@ -121,24 +122,24 @@ def _storms(world: HealthWorld, chance: random.Random, hours: float) -> bool:
 
 def dies(writes: int) -> Storm:
     """A node goes through everything, and the operator dies after so many writes of every second look."""
-    world, broken = HealthWorld(_POLICY, 3, seed=writes), ""
+    world, broken = SimulatedFleet(_POLICY, 3, seed=writes), ""
     one = world.hardware["hw0"]
     one.job, one.bad, one.accused_since = "ns/j", True, world.kernel.time
     seen: Counter[State] = Counter()
     try:
         for number in range(60 * 30):
             world.kernel.run(world.kernel.now + 60)
-            world.operate(dies_after=writes if number % 2 == 0 else None)
+            world.reconcile(crash_after=writes if number % 2 == 0 else None)
             seen[world.state("hw0")] += 1
             if world.state("hw0") is State.PROBATION:
                 one.accused_since = None
-    except Broken as error:
+    except InvariantViolation as error:
         broken = str(error)
     back = world.state("hw0") is State.QUALIFIED and State.DRAINING in seen and State.REPAIRING in seen
     return Storm("dies", 0, 1, 0 if back else 1, broken, _leaked(world))
 
 
-def _leaked(world: HealthWorld) -> int:
+def _leaked(world: SimulatedFleet) -> int:
     """Nodes that carry a taint of ours though they are in service; suspects and those under test apart."""
     in_service = (State.UNVERIFIED, State.QUALIFIED, State.PROBATION)
     return sum(

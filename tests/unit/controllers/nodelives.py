@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from convoy_controllers.simulate.health import HealthWorld, foreign
+from convoy_controllers.simulate.fleet import SimulatedFleet, foreign
 from convoy_crds.nodehealth import State
 
 NODES = 24
@@ -23,9 +23,9 @@ FEW = st.sets(ONE, min_size=1, max_size=3)
 SERVING = {State.UNVERIFIED, State.QUALIFIED, State.PROBATION}
 
 
-def world(count: int = NODES, **policy: Any) -> HealthWorld:
+def world(count: int = NODES, **policy: Any) -> SimulatedFleet:
     """Return a fleet whose policy acts."""
-    return HealthWorld({"mode": "Act", "repair": {"ladder": LADDER}, **policy}, count)
+    return SimulatedFleet({"mode": "Act", "repair": {"ladder": LADDER}, **policy}, count)
 
 
 class FleetLife(RuleBasedStateMachine):
@@ -93,10 +93,10 @@ class FleetLife(RuleBasedStateMachine):
         for one in self.world.hardware.values():
             one.accused_since = None
 
-    @rule(names=FEW, bad=st.booleans(), mute=st.booleans())
-    def hardware_changes(self, names: set[str], bad: bool, mute: bool) -> None:
+    @rule(names=FEW, bad=st.booleans(), inconclusive=st.booleans())
+    def hardware_changes(self, names: set[str], bad: bool, inconclusive: bool) -> None:
         for name in names:
-            self.world.hardware[name].bad, self.world.hardware[name].mute = bad, mute
+            self.world.hardware[name].bad, self.world.hardware[name].inconclusive = bad, inconclusive
 
     @rule(names=FEW, share=st.sampled_from([None, 0.1, 0.9]))
     def actions_do_good_or_not(self, names: set[str], share: float | None) -> None:
@@ -116,26 +116,26 @@ class FleetLife(RuleBasedStateMachine):
     @rule(writes=st.integers(0, 12), again=st.integers(0, 12))
     def the_operator_dies(self, writes: int, again: int) -> None:
         self.world.kernel.run(self.world.kernel.now + 15)
-        self.world.operate(dies_after=writes)
-        self.world.operate(dies_after=again)
+        self.world.reconcile(crash_after=writes)
+        self.world.reconcile(crash_after=again)
 
     @rule(name=ONE, hours=st.sampled_from([1, 100]))
     def exempt(self, name: str, hours: int) -> None:
         until = self.world.kernel.time + timedelta(hours=hours)
-        self.world.say(name, condemned=None, exempt={**SAID, "until": f"{until:%Y-%m-%dT%H:%M:%SZ}"})
+        self.world.edit_spec(name, condemned=None, exempt={**SAID, "until": f"{until:%Y-%m-%dT%H:%M:%SZ}"})
 
     @rule(name=ONE)
     def condemned(self, name: str) -> None:
-        self.world.say(name, exempt=None, condemned=SAID)
+        self.world.edit_spec(name, exempt=None, condemned=SAID)
 
     @rule(name=ONE)
     def let_go(self, name: str) -> None:
-        self.world.say(name, exempt=None, condemned=None)
+        self.world.edit_spec(name, exempt=None, condemned=None)
 
     @rule(name=ONE)
     def released(self, name: str) -> None:
         at = f"{self.world.kernel.time:%Y-%m-%dT%H:%M:%SZ}"
-        self.world.say(name, condemned=None, release={**SAID, "at": at})
+        self.world.edit_spec(name, condemned=None, release={**SAID, "at": at})
 
     @rule(mode=st.sampled_from(["Act", "Act", "Act", "Observe"]))
     def mode(self, mode: str) -> None:
@@ -149,7 +149,7 @@ class FleetLife(RuleBasedStateMachine):
         FleetLife.drains += len(it.drains)
         it.configure(mode="Act", sweeps={"timePercent": 0})
         for name, one in it.hardware.items():
-            one.accused_since, one.bad, one.mute, one.present, one.agent_connected = (
+            one.accused_since, one.bad, one.inconclusive, one.present, one.agent_connected = (
                 None,
                 False,
                 False,
@@ -157,7 +157,7 @@ class FleetLife(RuleBasedStateMachine):
                 True,
             )
             one.job, one.recovered = "", None
-            it.say(name, exempt=None, condemned=None)
+            it.edit_spec(name, exempt=None, condemned=None)
         it.run(3 * 86400, every=1200)
         left = {name: it.health(name).status for name in it.stored}
         stuck = {

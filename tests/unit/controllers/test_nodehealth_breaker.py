@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 from tests.unit.controllers.nodelives import world
 
-from convoy_controllers.simulate.health import HealthWorld
+from convoy_controllers.simulate.fleet import SimulatedFleet
 from convoy_crds.guardpolicy import BreakerState
 from convoy_crds.nodehealth import State
 
 HOUR = 3600
 
 
-def accuse(it: HealthWorld, *numbers: int) -> None:
+def accuse(it: SimulatedFleet, *numbers: int) -> None:
     for number in numbers:
         one = it.hardware[f"hw{number}"]
         one.job, one.accused_since = f"ns/j{number}", it.kernel.time
 
 
-def quarantined_amid_a_storm() -> HealthWorld:
+def quarantined_amid_a_storm() -> SimulatedFleet:
     """Quarantine one node on the evidence of its job alone. Then a storm opens the breaker, and ends.
 
     The storm's suspects stay suspect for a day. Until then the breaker opens again.
@@ -32,7 +32,7 @@ def quarantined_amid_a_storm() -> HealthWorld:
         # Accuse them for as long as the first node.
         it.hardware[f"hw{number}"].accused_since = it.hardware["hw0"].accused_since
     it.run(60, every=15)
-    assert it.guard().status.breaker.state is BreakerState.OPEN
+    assert it.guard_policy().status.breaker.state is BreakerState.OPEN
     assert it.state("hw0") is State.QUARANTINED
     for one in it.hardware.values():
         one.accused_since = None
@@ -46,7 +46,7 @@ def test_who_is_quarantined_is_swept_while_the_breaker_is_not_closed(bad: bool) 
     it.run(HOUR, every=120)
     status = it.health("hw0").status
     assert status.sweeps == 1
-    assert it.guard().status.breaker.state is BreakerState.OPEN
+    assert it.guard_policy().status.breaker.state is BreakerState.OPEN
     assert status.state is (State.QUARANTINED if bad else State.SUSPECT)
     it.run(27 * HOUR, every=600)
     status = it.health("hw0").status
@@ -63,7 +63,7 @@ def test_who_is_quarantined_and_busy_keeps_no_breaker_half_open() -> None:
     states = set()
     for _ in range(28):
         it.run(HOUR, every=600)
-        states.add(it.guard().status.breaker.state)
+        states.add(it.guard_policy().status.breaker.state)
     assert states == {BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.CLOSED}
     assert it.state("hw0") is not State.QUARANTINED
 
@@ -76,10 +76,10 @@ def test_a_breaker_opens_once_for_hardware_that_failed_two_sweeps_each() -> None
     it.run(400, every=60)
     for one in it.hardware.values():
         one.job, one.accused_since = "", None
-    states = [it.guard().status.breaker.state]
+    states = [it.guard_policy().status.breaker.state]
     for _ in range(48):
         it.run(900, every=300)
-        if (now := it.guard().status.breaker.state) is not states[-1]:
+        if (now := it.guard_policy().status.breaker.state) is not states[-1]:
             states.append(now)
     # It opens again for nodes that have failed their second sweep since, not again for the same nodes.
     assert states.count(BreakerState.OPEN) <= 2, states

@@ -12,7 +12,8 @@ import pytest
 from tests.unit.controllers.nodelives import OTHERS, world
 
 from convoy_controllers.nodehealth import breaker, budget, fleet, record, repairing, wanted
-from convoy_controllers.simulate.health import Broken, HealthWorld, foreign
+from convoy_controllers.simulate.fleet import SimulatedFleet, foreign
+from convoy_controllers.simulate.violation import InvariantViolation
 from convoy_crds.guardpolicy import BreakerState
 from convoy_crds.nodehealth import State
 
@@ -22,13 +23,13 @@ NEVER = {"confirmedPercent": 100, "suspectPercent": 100, "sharedPercent": 100}
 WIDE = {"poolPercent": 25, "fleetPercentPerHour": 40, "quarantinedPercent": 50, "perRack": 9}
 
 
-def accuse(it: HealthWorld, *numbers: int, bad: bool = True, job: str = "") -> None:
+def accuse(it: SimulatedFleet, *numbers: int, bad: bool = True, job: str = "") -> None:
     for number in numbers:
         one = it.hardware[f"hw{number}"]
         one.job, one.bad, one.accused_since = job or f"ns/j{number}", bad, it.kernel.time
 
 
-def crowd(**budgets: Any) -> HealthWorld:
+def crowd(**budgets: Any) -> SimulatedFleet:
     """Ten nodes are slow at once, each with its own job. Only budgets limit actions."""
     it = world(budgets=budgets, breaker=NEVER)
     it.run(60)
@@ -38,7 +39,7 @@ def crowd(**budgets: Any) -> HealthWorld:
     return it
 
 
-def two_of_one_job() -> HealthWorld:
+def two_of_one_job() -> SimulatedFleet:
     it = world(budgets=WIDE, breaker=NEVER)
     accuse(it, 0, 1, job="ns/both")
     it.run(2 * HOUR, every=120)
@@ -46,7 +47,7 @@ def two_of_one_job() -> HealthWorld:
     return it
 
 
-def storm() -> HealthWorld:
+def storm() -> SimulatedFleet:
     """Half of the fleet is accused at once, and would fail sweeps."""
     it = world()
     it.run(60)
@@ -55,7 +56,7 @@ def storm() -> HealthWorld:
     return it
 
 
-def storm_amid_a_drain() -> HealthWorld:
+def storm_amid_a_drain() -> SimulatedFleet:
     """A storm begins while one node is drained and a PodDisruptionBudget refuses evictions."""
     it = world()
     accuse(it, 0)
@@ -71,7 +72,7 @@ def storm_amid_a_drain() -> HealthWorld:
     return it
 
 
-def recovery_amid_a_storm() -> HealthWorld:
+def recovery_amid_a_storm() -> SimulatedFleet:
     """A node is in repair when the breaker opens and stays open."""
     it = world()
     accuse(it, 0)
@@ -79,14 +80,14 @@ def recovery_amid_a_storm() -> HealthWorld:
         it.run(60, every=60)
     accuse(it, *range(4, 20))
     it.run(2 * HOUR, every=120)
-    assert it.guard().status.breaker.state is BreakerState.OPEN
+    assert it.guard_policy().status.breaker.state is BreakerState.OPEN
     assert it.state("hw0") is State.PROBATION, it.state("hw0")
     it.run(25 * HOUR, every=600)
     assert it.state("hw0") is State.QUALIFIED, it.state("hw0")
     return it
 
 
-def dies_always(writes: int) -> HealthWorld:
+def dies_always(writes: int) -> SimulatedFleet:
     """A node goes through all states while every second reconcile dies after `writes` writes."""
     it = world(3)
     for one in it.hardware.values():
@@ -95,7 +96,7 @@ def dies_always(writes: int) -> HealthWorld:
     seen = set()
     for number in range(60 * 30):
         it.kernel.run(it.kernel.now + 60)
-        it.operate(dies_after=writes if number % 2 == 0 else None)
+        it.reconcile(crash_after=writes if number % 2 == 0 else None)
         seen.add(it.state("hw0"))
         if it.state("hw0") is State.PROBATION:
             it.hardware["hw0"].accused_since = None
@@ -108,12 +109,12 @@ def test_a_storm_drains_nobody() -> None:
     it = storm()
     assert (it.drains, it.evicted) == ([], 0)
     assert set(it.states()) <= {State.UNVERIFIED, State.SUSPECT}
-    assert it.guard().status.breaker.state is BreakerState.OPEN
+    assert it.guard_policy().status.breaker.state is BreakerState.OPEN
 
 
 def test_a_storm_stops_what_was_about_to_begin() -> None:
     it = storm_amid_a_drain()
-    assert it.guard().status.breaker.state is BreakerState.OPEN
+    assert it.guard_policy().status.breaker.state is BreakerState.OPEN
     assert (it.state("hw0"), it.hardware["hw0"].job) == (State.DRAINING, "ns/j0")
     conditions = {one.type: one.reason for one in it.health("hw0").status.conditions}
     assert conditions["Acting"] == "DrainBlocked"
@@ -197,7 +198,7 @@ def test_a_lying_detector_opens_the_breaker() -> None:
     for number in range(6):
         accuse(it, number, bad=False)
         it.run(90 * 60, every=60)
-    found = it.guard().status.breaker
+    found = it.guard_policy().status.breaker
     assert (found.state, found.reason) == (BreakerState.HALF_OPEN, "ActionsInVain")
     wrong = [action for name in it.stored for action in it.health(name).status.actions]
     assert len(wrong) == 4
@@ -211,7 +212,7 @@ def test_a_slow_rack_opens_the_breaker_and_so_does_a_slow_driver_of_few() -> Non
             setattr(it.hardware[f"hw{number}"], what, "odd")
         accuse(it, 0, 1, 2)
         it.run(50 * 60, every=60)
-        found = it.guard().status.breaker
+        found = it.guard_policy().status.breaker
         assert (found.state, found.reason, it.drains) == (BreakerState.OPEN, "CommonMode", [])
         assert what in found.message
 
@@ -220,7 +221,7 @@ def test_what_all_nodes_share_says_nothing() -> None:
     it = world(budgets=WIDE, breaker={**NEVER, "sharedPercent": 60})
     accuse(it, 0, 1, 2)
     it.run(HOUR, every=60)
-    assert it.guard().status.breaker.state is BreakerState.CLOSED
+    assert it.guard_policy().status.breaker.state is BreakerState.CLOSED
     assert len(it.drains) == 3
 
 
@@ -228,7 +229,7 @@ def test_many_confirmed_at_once_open_the_breaker() -> None:
     it = world(budgets=WIDE, breaker={**NEVER, "confirmedPercent": 5})
     accuse(it, 0, 1, 2)
     it.run(HOUR, every=60)
-    assert it.guard().status.breaker.reason == "TooManyConfirmed"
+    assert it.guard_policy().status.breaker.reason == "TooManyConfirmed"
     assert it.drains == []
 
 
@@ -237,7 +238,7 @@ def test_after_a_storm_one_that_failed_a_sweep_is_let_through_and_closes_the_bre
     it.run(60)
     accuse(it, *range(12), bad=False)
     it.run(600)
-    assert it.guard().status.breaker.state is BreakerState.OPEN
+    assert it.guard_policy().status.breaker.state is BreakerState.OPEN
     for number in range(12):
         one = it.hardware[f"hw{number}"]
         one.accused_since, one.bad = (one.accused_since, True) if number < 2 else (None, False)
@@ -245,7 +246,7 @@ def test_after_a_storm_one_that_failed_a_sweep_is_let_through_and_closes_the_bre
     seen = set()
     for _ in range(26 * 4):
         it.run(900, every=300)
-        found = it.guard().status.breaker
+        found = it.guard_policy().status.breaker
         seen.add(found.state)
         if it.state("hw0") is not State.SUSPECT and it.drains:
             it.hardware["hw0"].recovered = 0.9
@@ -326,7 +327,7 @@ CONTROLS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], obj
 def test_a_broken_rule_is_found_out(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     breaks, scenario = CONTROLS[rule]
     breaks(monkeypatch)
-    with pytest.raises(AssertionError if rule == "recovery" else Broken):
+    with pytest.raises(AssertionError if rule == "recovery" else InvariantViolation):
         scenario()
 
 

@@ -16,7 +16,7 @@ from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.faults import Faults
 from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.program import Program
-from convoy_controllers.simulate.truth import Truth
+from convoy_controllers.simulate.truth import GoodputTruth
 from convoy_controllers.testing.builders import make_engine, make_job
 from convoy_controllers.trainingjob import goodput
 from convoy_crds.goodput import Cause, totals
@@ -40,7 +40,7 @@ class Course:
         machines = [Machine(f"node-{number}", capacity=1) for number in range(3 + spare)]
         self.cluster = Cluster(machines, engines=[make_engine()], seed=seed)
         self.faults = Faults(self.cluster)
-        self.truth = Truth(self.cluster)
+        self.truth = GoodputTruth(self.cluster)
         self.cluster.operator.lead()
         self.cluster.run(2.0)
         role = {"name": "worker", "replicas": 3} | ({"minReplicas": 2} if elastic else {})

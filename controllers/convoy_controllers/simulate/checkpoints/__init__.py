@@ -1,1 +1,1 @@
-"""Checkpoints in virtual time: nodes that die, agents that restart, messages that get lost."""
+"""The checkpoint protocol in virtual time, with node failures, agent restarts and lost messages."""

@@ -1,4 +1,4 @@
-"""Commits: every slot asks the agent of slot 0 until it is verdicts."""
+"""Commits of generations. Every slot repeats its request to the agent of slot 0 until it gets a verdict."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from convoy_controllers.simulate.checkpoints.shard_stores import Machine
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """The shard of one slot in a generation, to be committed at one tier."""
+    """A request to commit the shard of one slot at one tier."""
 
     formation: Formation
     machine: Machine
@@ -44,13 +44,13 @@ OnVerdict = Callable[[Verdict, Record | None], None]
 
 
 class Commits:
-    """Of one schedule."""
+    """The commit protocol of one schedule."""
 
     def __init__(self, state: RunState) -> None:
         self.state = state
 
     def start_leader(self, formation: Formation) -> None:
-        """The agent of slot 0 begins, or begins anew, to gather."""
+        """Start to collect requests at the agent of slot 0, also after its restart."""
         first = self.state.machines[formation.members[0]]
         formation.leader_starts = first.agent_starts
         slots = len(formation.members) - self.state.rules.absent
@@ -63,7 +63,7 @@ class Commits:
     def prepare(
         self, formation: Formation, machine: Machine, slot: int, tier: Tier, generation: Generation
     ) -> None:
-        """A slot's agent asks for the commit of a generation at a tier, until it is decided."""
+        """Request the commit of a generation at a tier until there is a verdict."""
         key, agent_starts, started = (
             self.state.key(generation, slot),
             machine.agent_starts,
@@ -88,14 +88,15 @@ class Commits:
             ):
                 return
             if tier is Tier.LOCAL and self.state.kernel.now - started > GIVE_UP_SECONDS:
-                # Undecided is not refused: others may know that it stands, and count on the copies.
+                # No verdict is not a refusal: other nodes may know that the generation is committed and need
+                # the copies.
                 self._abandon(formation, machine, slot, generation, withdraw=False)
                 return
             if self.abandoned(formation, machine, generation, key):
                 return
             if self.state.rules.refusals and machine.latest_incarnation > formation.number:
                 return
-            # Who holds a copy without the record would not know that it is worth anything.
+            # A host without the record would not know that its copy belongs to a committed generation.
             if tier is Tier.LOCAL or generation in machine.memory.records or not self.state.rules.recorded:
                 self._request(request, on_verdict)
             self.state.kernel.after(RETRY_SECONDS, send_request)
@@ -144,14 +145,14 @@ class Commits:
             self._write(formation, first, tier, result.write)
 
     def _write(self, formation: Formation, first: Machine, tier: Tier, own: Generation) -> None:
-        """Every slot has prepared: it is written down, at the agent of slot 0 or in the store."""
+        """Record a generation that every slot has prepared, at the agent of slot 0 or in the store."""
         memory, start = first.memory, formation.start
         generation = start if start is not None and own.step == START_STEP else own
         self.state.truth.check_not_superseded(
             (first.name, first.memory_losses), formation.number, f"commits {generation}"
         )
         if tier is not Tier.LOCAL and generation not in memory.records:
-            return  # it stands nowhere yet
+            return  # not committed at any tier yet
         if tier is Tier.LOCAL:
             keys = formation.prepared_keys.get(generation, {})
             shards = {str(slot): keys[slot] for slot in sorted(keys)}
@@ -189,8 +190,9 @@ class Commits:
     def _abandon(
         self, formation: Formation, machine: Machine, slot: int, generation: Generation, *, withdraw: bool
     ) -> None:
-        """Unless a later incarnation has looked: it may be about to go on from just that. `withdraw`: the
-        copies go too.
+        """Abandon a shard, unless its agent knows a later incarnation, which may be about to restore it.
+
+        `withdraw`: abandon the copies too.
         """
         if machine.latest_incarnation > formation.number:
             return
@@ -209,6 +211,8 @@ class Commits:
             self.state.send(host, abandon_copy, source=machine.name, seconds=self.state.rng.uniform(0.1, 2.0))
 
     def abandoned(self, formation: Formation, machine: Machine, generation: Generation, key: str) -> bool:
-        """Whether nothing is made of it any more. What was restored stands, whoever gave it up before."""
+        """Return True if the shard needs no further work. A shard abandoned by an earlier incarnation is
+        still valid if a later incarnation has restored its generation.
+        """
         own = generation.incarnation == formation.number
         return machine.memory.incarnation != formation.number or (own and key in machine.memory.abandoned)

@@ -1,4 +1,4 @@
-"""Copies of what ranks have sealed, on other nodes and in the store."""
+"""Copies of sealed shards on other nodes and in the store."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from convoy_controllers.simulate.checkpoints.shard_stores import Machine
 
 
 class Copies:
-    """Of one schedule."""
+    """The copies of one schedule."""
 
     def __init__(self, state: RunState, commits: Commits) -> None:
         self.state = state
         self.commits = commits
 
     def replicate(self, formation: Formation, machine: Machine, slot: int, generation: Generation) -> None:
-        """Brings what a slot has sealed to the nodes that have its copies."""
+        """Copy a slot's sealed shard to its hosts and then request the commit at the peer tier."""
         hosts = self.state.hosts(formation, machine)
         links = self.state.links(generation, slot)
         wanted = {(host, link) for host in hosts for link in links}
@@ -66,7 +66,7 @@ class Copies:
             old = floor is not None and manifest.generation < floor and not wanted
             if there.memory.incarnation != formation.number or old:
                 return
-            what = f"keeps a copy of {manifest.generation}"
+            what = f"accepts a copy of {manifest.generation}"
             self.state.truth.check_not_superseded((there.name, there.memory_losses), formation.number, what)
             there.memory.manifests[manifest.id] = manifest
             self.state.send(machine.name, lambda _: done(), source=host)
@@ -76,7 +76,7 @@ class Copies:
             done()
 
     def upload(self, formation: Formation, machine: Machine, slot: int, generation: Generation) -> None:
-        """Brings what a slot has sealed to the store."""
+        """Upload a slot's sealed shard to the store and then request the commit at the remote tier."""
         links, agent_starts = self.state.links(generation, slot), machine.agent_starts
         began = self.state.kernel.now
 

@@ -1,4 +1,4 @@
-"""One run of a job whose ranks save, and everything that goes wrong meanwhile."""
+"""One run of a job that saves checkpoints, with all failures that a schedule injects."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from convoy_controllers.simulate.checkpoints.shape import Shape
 from convoy_controllers.simulate.checkpoints.shard_stores import Machine, Rules
 
 SILENT_NODE_SECONDS = 30.0
-"""For which a restore waits for a node that may know better and does not answer."""
+"""Seconds that a restore waits for a silent node that may know a later generation."""
 REMOTE = restore.REMOTE
 
 
 class Run:
-    """Everything of one schedule. `rules` are the protocol's unless something is to be broken."""
+    """One run of a job. A test passes other `rules` to break the protocol on purpose."""
 
     def __init__(self, seed: int, shape: Shape | None = None, rules: Rules | None = None) -> None:
         self.state = RunState(seed, shape or Shape(), rules or Rules())
@@ -30,10 +30,10 @@ class Run:
         self._members: tuple[str, ...] = ()
         self._trained: list[Formation] = []
 
-    # The operator: which nodes form the next incarnation.
+    # The operator chooses the nodes of the next incarnation.
 
     def form(self) -> None:
-        """Forms an incarnation of nodes that are up; of the same as before as far as they are."""
+        """Form an incarnation of available nodes. Keep the nodes of the previous one where possible."""
         if self.state.current is not None:
             return
         up = [name for name, machine in self.state.machines.items() if machine.up and not machine.cut]
@@ -54,9 +54,9 @@ class Run:
         self.state.kernel.after(self.state.kernel.about(0.5), lambda: self._restore(formation))
 
     def fail(self, formation: Formation, seconds: float = 1.0) -> None:
-        """A rank ends, or a node does not answer: in a while another incarnation forms.
+        """End an incarnation after a failure and form another one after about `seconds`.
 
-        One that is cut off as a whole knows nothing of it and trains on.
+        An incarnation whose nodes are all cut off does not notice, and trains on.
         """
         if not self._trains_isolated(formation):
             formation.running = False
@@ -65,12 +65,14 @@ class Run:
             self.state.kernel.after(self.state.kernel.about(seconds), self.form)
 
     def restart_agent(self, machine: Machine) -> None:
-        """A new agent finds what the one before had, and goes on with what is undecided."""
+        """Restart an agent. The new process finds the shards of the old one and requests their pending
+        commits again.
+        """
         machine.agent_starts += 1
         memory = machine.memory
         floor = memory.watermarks.get(Tier.PEER, Generation(0, 0))
         for key in [key for key in memory.buffers if key not in memory.manifests]:
-            del memory.buffers[key]  # was being written, or digested: the rank says it again, or saves anew
+            del memory.buffers[key]  # An unfinished save: the rank reports it again, or saves anew.
         for formation in self._trained:
             if machine.name not in formation.members or memory.incarnation != formation.number:
                 continue
@@ -86,10 +88,10 @@ class Run:
         machine.latest_incarnation = max(machine.latest_incarnation, incarnation)
         self.state.truth.record_incarnation((machine.name, machine.memory_losses), incarnation)
 
-    # Restoring.
+    # Restores
 
     def _restore(self, formation: Formation) -> None:
-        """The agent of slot 0 asks all_consulted what they have, and decides."""
+        """Collect the inventories of all reachable nodes at the agent of slot 0 and choose a generation."""
         if self.state.current is not formation or not self._alive(formation):
             self._retry(formation)
             return
@@ -122,7 +124,7 @@ class Run:
             return
         found = restore.plan(inventories)
         chosen = found if isinstance(found, restore.Restore) else None
-        # Who may know better counts, whether it reachable or not, until it has been waited for in vain.
+        # A node that may know a later generation counts as consulted until the wait for it has timed out.
         consulted = {
             (machine.name, machine.memory_losses)
             for machine in self.state.machines.values()
@@ -162,8 +164,8 @@ class Run:
             memory.records.update({one.generation: one for one in records})
             memory.collect_garbage(self.state.rules)
         formation.running = True
-        informed = {(name, self.state.machines[name].memory_losses) for name in formation.members}
-        self.state.truth.informed[formation.number] = informed | (
+        informed_nodes = {(name, self.state.machines[name].memory_losses) for name in formation.members}
+        self.state.truth.informed[formation.number] = informed_nodes | (
             {(REMOTE, 0)} if self.state.store_up else set()
         )
         self._trained.append(formation)
@@ -173,7 +175,7 @@ class Run:
         self._step(formation)
 
     def _replicate_restored(self, formation: Formation, start: Generation) -> None:
-        """What was restored may have lost copies: it gets the places that its successors will have."""
+        """Copy the restored shards to the hosts of the new incarnation, since some copies may be lost."""
         formation.memory_losses = self.state.truth.memory_losses
         for slot, name in enumerate(formation.members):
             machine = self.state.machines[name]
@@ -200,7 +202,7 @@ class Run:
             self.state.machines[name].up and not self.state.machines[name].cut for name in formation.members
         )
 
-    # Training and saving.
+    # Training and saving
 
     def _step(self, formation: Formation) -> None:
         if not formation.running or not all(self.state.machines[name].powered for name in formation.members):
@@ -217,7 +219,9 @@ class Run:
         )
 
     def _trains_isolated(self, formation: Formation) -> bool:
-        """Whether an incarnation that has been replaced still trains: all of it cut off as a whole."""
+        """Return True if all nodes of a formation run but are cut off, so that a replaced formation trains
+        on.
+        """
         return all(
             self.state.machines[name].cut and self.state.machines[name].powered for name in formation.members
         )
@@ -237,7 +241,7 @@ class Run:
         for slot, name in enumerate(formation.members):
             machine, buffer = self.state.machines[name], free[slot]
             assert buffer is not None  # noqa: S101 - looked at above
-            # Until it is sealed nothing names the slot; nobody else writes there.
+            # Until the shard is sealed no manifest names the buffer, and no other save uses it.
             machine.memory.buffers[self.state.key(generation, slot)] = buffer
             agent_starts = machine.agent_starts
 
@@ -259,7 +263,7 @@ class Run:
             self.state.kernel.after(self.state.rng.uniform(0.01, 0.8), sealed)
 
     def _next_is_segment(self, formation: Formation) -> bool:
-        """Whether the next save may be a segment: all ranks have sealed the one before."""
+        """Return True if the next save may be a journal segment: all ranks have sealed the save before."""
         last_save = formation.last_save
         if last_save is None or formation.segments >= self.state.shape.segments:
             return False

@@ -1,4 +1,4 @@
-"""What everything of one schedule shares: nodes, the store, the truth, and messages that get lost."""
+"""Shared state of one schedule: nodes, store, ground truth, and a network that loses messages."""
 
 from __future__ import annotations
 
@@ -12,73 +12,73 @@ from convoy_controllers.checkpoint.placement import Host, place
 from convoy_controllers.checkpoint.records import Inventory, Manifest
 from convoy_controllers.simulate.checkpoints.shape import Shape
 from convoy_controllers.simulate.checkpoints.shard_stores import Machine, Rules, shard_of
-from convoy_controllers.simulate.checkpoints.truth import Truth
+from convoy_controllers.simulate.checkpoints.truth import RunTruth
 from convoy_controllers.simulate.kernel import Kernel
 
 RETRY_SECONDS = 1.0
-"""Between two tries of what was not answered."""
+"""Seconds until an unanswered request is repeated."""
 GIVE_UP_SECONDS = 20.0
-"""For a generation that does not stand locally, or does not get to the store."""
+"""Seconds after which an agent gives up a commit at the local tier, or an upload."""
 
 
 @dataclass(slots=True)
 class Formation:
-    """An incarnation."""
+    """One formation of the job's nodes, numbered by its incarnation."""
 
     number: int
     members: tuple[str, ...]
-    """Nodes by slot."""
+    """Nodes, indexed by slot."""
     start: Generation | None = None
     token: str = ""
     step: int = 0
     running: bool = False
     commit_states: dict[Tier, CommitState] = field(default_factory=dict)
-    """At the agent of slot 0."""
+    """State of the commit protocol by tier, at the agent of slot 0."""
     prepared_keys: dict[Generation, dict[int, str]] = field(default_factory=dict)
-    """By slot, the ids it prepared with; at the agent of slot 0."""
+    """Ids of the prepared shards by slot, at the agent of slot 0."""
     leader_starts: int = 0
-    """Of the agent of slot 0 that knows them."""
+    """`Machine.agent_starts` of slot 0's agent when it started to collect requests."""
     last_commit: Generation | None = None
-    """What it has committed."""
+    """The newest committed generation."""
     last_save: Generation | None = None
-    """The newest save, which a segment may follow."""
+    """The newest save. The next one may be a segment behind it."""
     segments: int = 0
-    """Of the journal behind its newest base."""
+    """Number of journal segments behind the newest base."""
     memory_losses: int = 0
-    """Memories that were lost before it began to make copies of what it was restored from."""
+    """Number of memory losses before the restored shards were copied again."""
     inventories_requested: float | None = None
-    """When it began to ask what to go on from."""
+    """When the restore first requested inventories, in Unix seconds."""
 
 
 class RunState:
-    """`rules` are the protocol's unless something is to be broken."""
+    """The state of one run. `rules` may break the protocol on purpose."""
 
     def __init__(self, seed: int, shape: Shape, rules: Rules) -> None:
         self.kernel = Kernel(seed)
         self.rng = self.kernel.rng
         self.shape = shape
         self.rules = rules
-        self.truth = Truth()
+        self.truth = RunTruth()
         self.machines = {f"n{number}": Machine(f"n{number}") for number in range(shape.nodes)}
         self.store = Inventory({}, {}, {})
         self.store_up = True
         self.current: Formation | None = None
-        """The incarnation that the operator knows of."""
+        """The formation that the operator knows."""
 
-    # Who is there.
+    # Network
 
     def reachable(self, machine: Machine) -> bool:
-        """Whether its agent can be consulted."""
+        """Return True if the node's agent can be reached."""
         return machine.up and not machine.cut
 
     def connected(self, source: str, target: str) -> bool:
-        """Nodes that are cut off still reach one another."""
+        """Return True if two nodes can exchange messages. Nodes that are cut off reach each other."""
         return source in ("", target) or self.machines[source].cut == self.machines[target].cut
 
     def send(
         self, target: str, act: Callable[[Machine], None], source: str = "", seconds: float = 0.0
     ) -> None:
-        """A message, which may get lost or come twice."""
+        """Send a message to a node. It may be lost or arrive twice."""
         times = 1
         if source != target and source:
             chance = self.rng.random()
@@ -94,23 +94,23 @@ class RunState:
             self.kernel.after(seconds + self.rng.uniform(0.001, 0.2), arrive)
 
     def hosts(self, formation: Formation, machine: Machine) -> tuple[str, ...]:
-        """The nodes that have a node's copies."""
+        """Return the nodes that hold copies of a node's shards."""
         return _hosts(formation.members, self.shape.copies)[machine.name]
 
-    # What ranks save.
+    # Shards
 
     def shard(self, generation: Generation, slot: int) -> Manifest:
-        """What a slot has saved as a generation."""
+        """Return the manifest of a slot's shard in a generation."""
         before = self.truth.predecessors.get(generation)
         extends = None if before is None else self.key(before, slot)
         return shard_of(generation, slot, self.truth.tokens[generation], extends)
 
     def key(self, generation: Generation, slot: int) -> str:
-        """The id of what a slot has saved as a generation."""
+        """Return the id of a slot's shard in a generation."""
         return self.shard(generation, slot).id
 
     def links(self, generation: Generation, slot: int) -> list[Manifest]:
-        """A shard and all that it extends, itself first."""
+        """Return a slot's shard and all shards that it extends, the newest first."""
         return [self.shard(one, slot) for one in self.truth.chain(generation)]
 
 

@@ -1,4 +1,4 @@
-"""Random schedules: what happens to the nodes of a run, and when."""
+"""Random schedules of faults for a run."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from convoy_controllers.checkpoint.generation import Tier
 from convoy_controllers.simulate.checkpoints.run import Run
 from convoy_controllers.simulate.checkpoints.shape import Shape
 from convoy_controllers.simulate.checkpoints.shard_stores import Machine, Rules
-from convoy_controllers.simulate.checkpoints.truth import NoProgress, Truth
+from convoy_controllers.simulate.checkpoints.truth import NoProgress, RunTruth
 
 FAULT_SECONDS = 120.0
-"""Of trouble."""
+"""Seconds in which faults are injected."""
 QUIET_SECONDS = 60.0
-"""Without trouble, in which saves must get on."""
+"""Seconds without faults, in which new generations must be committed."""
 NOTICE_SECONDS = 5.0
-"""Until the operator knows that a node is lost."""
+"""Seconds until the operator knows that a node is lost."""
 
 
-def play(seed: int, rules: Rules | None = None, seconds: float = FAULT_SECONDS) -> Truth:
-    """One schedule; truth.InvariantViolation at the moment a promise does not hold."""
+def play(seed: int, rules: Rules | None = None, seconds: float = FAULT_SECONDS) -> RunTruth:
+    """Play one schedule.
+
+    Raises InvariantViolation when the protocol breaks a guarantee, and NoProgress if commits stop.
+    """
     run = Run(seed, _shape(seed), rules)
     rng = run.state.rng
     run.form()
@@ -29,13 +32,14 @@ def play(seed: int, rules: Rules | None = None, seconds: float = FAULT_SECONDS) 
     run.state.kernel.run(run.state.kernel.now + 60)
     formation = run.state.current
     if formation is None or not formation.running:
-        raise AssertionError("the job does not come back")
+        raise AssertionError("the job does not run 60 s after the last fault")
     saved = dict(run.state.truth.watermarks)
     run.state.kernel.run(run.state.kernel.now + QUIET_SECONDS)
     for tier in (Tier.LOCAL, Tier.PEER):
         if run.state.truth.watermarks.get(tier) == saved.get(tier):
-            raise NoProgress(f"nothing gets to the {tier.value} tier any more: {saved.get(tier)}")
-    # The last word: all memory of the ranks' nodes stays, and what was promised must be there.
+            raise NoProgress(f"no commit at the {tier.value} tier since {saved.get(tier)}")
+    # Finally the job restarts with all memory intact, so the restore must find the newest committed
+    # generation.
     run.fail(formation)
     run.state.kernel.run(run.state.kernel.now + 30)
     return run.state.truth
@@ -77,7 +81,7 @@ def _inject_fault(run: Run) -> None:
 
 
 def _kill(run: Run, machine: Machine) -> None:
-    """The node dies, and comes back with empty memory."""
+    """Cut the power of a node. It comes back with empty memory."""
     if not machine.powered:
         return
     machine.lose_power()

@@ -1,4 +1,4 @@
-"""What is simulated: how many nodes, ranks and copies."""
+"""Size of a simulated run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What runs."""
+    """Numbers of nodes, slots and copies, and how often the job saves."""
 
     nodes: int = 4
     slots: int = 3
@@ -16,6 +16,6 @@ class Shape:
     save_every: int = 2
     upload_every: int = 3
     segments: int = 0
-    """Of a journal behind each base, at most."""
+    """Most journal segments behind a base."""
     loss: float = 0.03
-    """Share of messages that get lost; as many come twice."""
+    """Share of messages that are lost. The same share arrives twice."""

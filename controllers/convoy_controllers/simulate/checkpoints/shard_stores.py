@@ -1,4 +1,4 @@
-"""Nodes and what their memory holds of one job; by the rules that the agents follow."""
+"""Nodes, the checkpoints in their memory, and the rules of the agents that manage them."""
 
 from __future__ import annotations
 
@@ -10,61 +10,61 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Branch, Chunk, Inventory, Manifest, Record
 
 BASE_BUFFERS = 2
-"""Bases that a rank may write alternately."""
+"""Buffers for bases, which a rank writes in turn."""
 SEGMENT_BUFFERS = 3
-"""Slots for the segments of its journal."""
+"""Buffers for journal segments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The protocol, and what can be broken of it to see whether that is found."""
+    """The rules of the protocol. Tests break one rule at a time to prove that the break is found."""
 
     absent: int = 0
     """Slots that may be missing from a commit."""
     peer_stands: bool = True
-    """ShardStore is kept for the peer watermark, not for the local one alone."""
+    """Memory is freed by the peer watermark, not by the local one."""
     branches: bool = True
-    """Incarnations say where they began."""
+    """Each incarnation records the generation that it restored."""
     refusals: bool = True
-    """An agent that has heard of a later incarnation refuses the earlier one."""
+    """An agent that knows a later incarnation refuses requests of earlier ones."""
     acknowledged: bool = True
-    """A copy counts once its host has said that it is whole, not when it is sent."""
+    """A copy counts when its host confirms it, not when it is sent."""
     recorded: bool = True
-    """A slot says that its copies are there once it knows the generation's record."""
+    """A slot reports its copies only after it has the generation's record."""
     waits: bool = True
-    """A restore waits for those who may know better and do not answer."""
+    """A restore waits for silent nodes that may know a later generation."""
 
 
 @dataclass(slots=True)
 class ShardStore:
-    """Of one node; it goes with the node."""
+    """The checkpoints of one job in the memory of one node. They are lost with the node."""
 
     records: dict[Generation, Record] = field(default_factory=dict)
     branches: dict[int, Branch] = field(default_factory=dict)
     manifests: dict[str, Manifest] = field(default_factory=dict)
     buffers: dict[str, int] = field(default_factory=dict)
-    """By manifest of the rank's own, the slot it lies in."""
+    """Buffer number of each shard that the node's own rank saved, by manifest id."""
     abandoned: set[str] = field(default_factory=set)
     watermarks: dict[Tier, Generation] = field(default_factory=dict)
     incarnation: int = 0
 
     @property
     def inventory(self) -> Inventory:
-        """What others are told of it."""
+        """The contents as other nodes see them."""
         return Inventory(dict(self.records), dict(self.branches), dict(self.manifests))
 
     def free_buffer(self, segment: bool) -> int | None:
-        """A slot that may be written, by a segment or by a base."""
+        """Return a free buffer for a segment or a base; None if there is none."""
         used = set(self.buffers.values())
         slots = range(BASE_BUFFERS, BASE_BUFFERS + SEGMENT_BUFFERS) if segment else range(BASE_BUFFERS)
         return next((slot for slot in slots if slot not in used), None)
 
     def is_extended(self, key: str) -> bool:
-        """Whether something that is here extends it."""
+        """Return True if another shard in the store extends this one."""
         return any(one.extends == key for one in self.manifests.values())
 
     def collect_garbage(self, rules: Rules) -> None:
-        """Drops what is not needed any more."""
+        """Remove records, branches and shards that no restore needs any more."""
         watermarks = dict(self.watermarks)
         if not rules.peer_stands and Tier.LOCAL in watermarks:
             watermarks[Tier.PEER] = watermarks[Tier.LOCAL]
@@ -89,19 +89,19 @@ class Machine:
     agent: bool = True
     cut: bool = False
     agent_starts: int = 0
-    """Counts the starts of its agent: what an earlier one was doing is over."""
+    """Number of starts of the agent. Callbacks of an earlier process compare it and do nothing."""
     latest_incarnation: int = 0
-    """The latest incarnation its agent has heard of."""
+    """The latest incarnation that the agent knows."""
     memory_losses: int = 0
-    """How often its memory was lost."""
+    """Number of times that the memory was lost."""
 
     @property
     def up(self) -> bool:
-        """Whether its agent runs."""
+        """True if the node's agent runs."""
         return self.powered and self.agent
 
     def lose_power(self) -> None:
-        """Everything in its memory is gone."""
+        """Cut the power and lose all memory."""
         self.powered, self.memory, self.latest_incarnation = False, ShardStore(), 0
         self.agent_starts += 1
         self.memory_losses += 1
@@ -109,5 +109,5 @@ class Machine:
 
 @lru_cache(maxsize=4096)
 def shard_of(generation: Generation, slot: int, token: str, extends: str | None = None) -> Manifest:
-    """What a rank saves: its only chunk is named after the state and the slot."""
+    """Return the manifest of a shard. Its only chunk is named after the saved state and the slot."""
     return Manifest(generation, str(slot), (Chunk(f"{token}/{slot}", 1),), 1, extends=extends)

@@ -1,4 +1,4 @@
-"""What really happened, and whether a restore is right by it."""
+"""The ground truth of a run, against which every restore is checked."""
 
 from __future__ import annotations
 
@@ -11,68 +11,69 @@ from convoy_controllers.simulate.violation import InvariantViolation
 
 
 class NoProgress(AssertionError):
-    """Nothing is wrong, but nothing gets on either."""
+    """No guarantee is broken, but commits have stopped."""
 
 
 @dataclass(slots=True)
-class Truth:
-    """Of one run."""
+class RunTruth:
+    """The ground truth of one run. A node is identified by its name and its number of memory losses."""
 
     tokens: dict[Generation, str] = field(default_factory=dict)
-    """The state that each generation was saved from."""
+    """The saved state of each generation."""
     predecessors: dict[Generation, Generation] = field(default_factory=dict)
-    """What each journal segment was saved behind."""
+    """The save that each journal segment extends."""
     restored_from: dict[int, Generation | None] = field(default_factory=dict)
-    """What each incarnation that has made a step was restored from."""
+    """The generation that each incarnation restored, for incarnations that made a step."""
     informed: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
-    """Who was told where each incarnation restored_from: nodes with their memory_losses so far, the store."""
+    """The nodes, and the store, that know which generation each incarnation restored."""
     latest_incarnations: dict[tuple[str, int], int] = field(default_factory=dict)
-    """The latest incarnation that each has latest_incarnations of: nodes with their memory_losses so far."""
+    """The latest incarnation that each node knows."""
     watermarks: dict[Tier, Generation] = field(default_factory=dict)
-    """The highest that anybody was told."""
+    """The newest generation that any node knows to be committed, by tier."""
     memory_losses: int = 0
-    """Memories that were lost."""
+    """Number of memory losses of all nodes."""
     losses_before: dict[Generation, int] = field(default_factory=dict)
-    """How many of them before each generation was saved."""
+    """Number of memory losses before each generation was saved."""
     restores: int = 0
     committed: int = 0
 
-    def save(self, generation: Generation, token: str, predecessors: Generation | None = None) -> None:
-        """The ranks save this state; as a segment if it predecessors a save."""
+    def save(self, generation: Generation, token: str, predecessor: Generation | None = None) -> None:
+        """Record a save. It is a journal segment if it has a predecessor."""
         self.tokens[generation] = token
-        if predecessors is not None:
-            self.predecessors[generation] = predecessors
+        if predecessor is not None:
+            self.predecessors[generation] = predecessor
         self.losses_before[generation] = self.memory_losses
 
     def advance(self, tier: Tier, generation: Generation) -> None:
-        """Somebody was told that a generation stands at a tier."""
+        """Record that a node knows of a commit at a tier."""
         if generation > self.watermarks.get(tier, Generation(0, 0)):
             self.watermarks[tier] = generation
             self.committed += tier is Tier.LOCAL
 
     def record_incarnation(self, who: tuple[str, int], incarnation: int) -> None:
-        """Somebody is told of an incarnation."""
+        """Record that a node knows an incarnation."""
         self.latest_incarnations[who] = max(incarnation, self.latest_incarnations.get(who, 0))
 
     def check_not_superseded(self, who: tuple[str, int], incarnation: int, what: str) -> None:
-        """Somebody does for an incarnation what makes its generations stand. InvariantViolation when it knows a
-        later one, which may have looked and chosen already: what comes to stand then is work that nobody
-        will go on from.
+        """Check that a node does not work for an incarnation when it knows a later one.
+
+        The later incarnation may already have chosen a generation, so the committed work would be lost.
+        Raises InvariantViolation.
         """
         if (latest := self.latest_incarnations.get(who, 0)) > incarnation:
             raise InvariantViolation(
-                f"{who[0]} {what} of incarnation {incarnation}, and has heard of {latest}"
+                f"{who[0]} {what} of incarnation {incarnation}, but already knows incarnation {latest}"
             )
 
     def chain(self, generation: Generation) -> list[Generation]:
-        """A save and all that it predecessors, the base last."""
+        """Return a save and all saves that it extends, the base last."""
         found = [generation]
         while found[-1] in self.predecessors:
             found.append(self.predecessors[found[-1]])
         return found
 
     def in_current_history(self, generation: Generation | None) -> bool:
-        """Whether the newest incarnation's run goes through this state."""
+        """Return True if the newest incarnation descends from this generation."""
         newest = max(self.restored_from, default=0)
         limit: Generation | None = Generation(newest, 1 << 60)
         while limit is not None:
@@ -82,7 +83,7 @@ class Truth:
         return generation is None
 
     def successors_unknown(self, chosen: Generation | None, consulted: set[tuple[str, int]]) -> bool:
-        """Whether nobody was consulted who was told of an incarnation after the one that saved this."""
+        """Return True if no consulted node knows of an incarnation that followed the chosen generation."""
         after = [
             number for number in self.restored_from if chosen is not None and number > chosen.incarnation
         ]
@@ -98,26 +99,29 @@ class Truth:
         remote: bool,
         consulted: set[tuple[str, int]],
     ) -> None:
-        """InvariantViolation unless the choice is the run's own, whole, and as new as was promised.
+        """Check that a restore chose a generation of this run that is complete and not older than
+        guaranteed.
 
-        `all_consulted`: whether all memory that was not lost was consulted. `remote`: whether the store was. `consulted`:
-        who was, or had to be waited for, as in `informed`.
+        `all_consulted`: all memory that still exists was read. `remote`: the store was read. `consulted`:
+        nodes that were read or still had to be waited for, as in `informed`. Raises InvariantViolation.
         """
         self.restores += 1
         chosen = found.record.generation if found else None
         lost = self.successors_unknown(chosen, consulted) or (chosen is None and not self.watermarks)
         if not self.in_current_history(chosen) and not lost:
-            raise InvariantViolation(f"{chosen} is restored, which is off the line {self.restored_from}")
+            raise InvariantViolation(
+                f"{chosen} was restored, but the incarnations restored {self.restored_from}"
+            )
         if found is not None:
             token = self.tokens[found.record.generation]
             whole = {f"{token}/{slot}" for slot in range(len(found.shards))}
             read = {chunk.digest for links in found.shards.values() for chunk in links[-1].manifest.chunks}
             chain = self.chain(found.record.generation)[::-1]
             if any([link.manifest.generation for link in links] != chain for links in found.shards.values()):
-                raise InvariantViolation(f"{chosen} is not read behind {chain[:-1]}")
+                raise InvariantViolation(f"{chosen} was read without the saves that it extends: {chain[:-1]}")
             if read != whole or len(found.shards) != shape.slots:
                 raise InvariantViolation(
-                    f"{chosen} is put together from {sorted(read)}, not from {sorted(whole)}"
+                    f"{chosen} was assembled from {sorted(read)}, not from {sorted(whole)}"
                 )
         least = [Generation(0, 0)]
         if (
@@ -130,4 +134,4 @@ class Truth:
             least.append(self.watermarks[Tier.REMOTE])
         promised = max((one for one in least if self.in_current_history(one)), default=Generation(0, 0))
         if (chosen or Generation(0, 0)) < promised:
-            raise InvariantViolation(f"{chosen} is restored, {promised} was promised")
+            raise InvariantViolation(f"{chosen} was restored, but {promised} was committed")

@@ -1,1 +1,1 @@
-"""A job on simulated hardware under the whole guard: steps, detector, life cycle, sweeps, repairs."""
+"""A simulated job on faulty hardware, with the whole guard: detector, node states, sweeps and repairs."""

@@ -26,7 +26,7 @@ import convoy
 from e2e.bench.tiercheck.saving import steps
 from e2e.bench.tiercheck.saving.messages import Messages
 from e2e.bench.tiercheck.saving.steps import WIDTH
-from e2e.bench.tiercheck.saving.ways import Copy, Ours, Way, others, quiet, tensors
+from e2e.bench.tiercheck.saving.save_methods import Copy, Ours, Way, others, quiet, tensors
 
 LAST = 1_000_000
 """Step of the save that is restored."""

@@ -12,7 +12,7 @@ from e2e.bench.tiercheck.saving.peer import Moved
 from e2e.bench.tiercheck.saving.rank import RESERVED
 from e2e.bench.tiercheck.saving.steps import EACH, SPARSE, WITHOUT
 from e2e.bench.tiercheck.saving.upload import Uploads
-from e2e.bench.tiercheck.saving.ways import COPY, OURS, PROCESS, SYNC, THREAD
+from e2e.bench.tiercheck.saving.save_methods import COPY, OURS, PROCESS, SYNC, THREAD
 
 SHARDS = "all shards of another node brought and looked at"
 PLAIN = "copy of the state into warm memory"

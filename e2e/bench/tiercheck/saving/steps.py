@@ -9,7 +9,7 @@ import torch
 
 from convoy_agents.tiercheck import planes
 from e2e.bench.tiercheck.saving.messages import Messages
-from e2e.bench.tiercheck.saving.ways import quiet
+from e2e.bench.tiercheck.saving.save_methods import quiet
 
 WIDTH = 1024
 """Width of the layers, and of the matrices that a step multiplies."""

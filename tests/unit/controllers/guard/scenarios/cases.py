@@ -8,9 +8,9 @@ from tests.unit.controllers.guard.scenarios.expected import Expected, Scenario
 
 from convoy_controllers.guard.sweep.verdict import Outcome, Reason
 from convoy_controllers.guard.synthetic import Job
-from convoy_controllers.simulate.guard.harm import Harm
-from convoy_controllers.simulate.guard.telling import Way
-from convoy_controllers.simulate.guard.world import SIXTEEN_NODES, GuardWorld, Setup
+from convoy_controllers.simulate.guard.guarded_fleet import SIXTEEN_NODES, GuardedFleet, Setup
+from convoy_controllers.simulate.guard.hardware_faults import HardwareFault
+from convoy_controllers.simulate.guard.window_delivery import DeliveryFaults
 from convoy_crds.guardpolicy import BreakerState
 from convoy_crds.nodehealth import State
 
@@ -37,63 +37,63 @@ def culprit(cause: str, also: frozenset[str] = frozenset()) -> Expected:
 
 
 def slow(size: float) -> Setup:
-    return Setup((Harm("slow", (5,), size),), minutes=60 if size == 0.1 else 44)
+    return Setup((HardwareFault("slow", (5,), size),), minutes=60 if size == 0.1 else 44)
 
 
-def resized(world: GuardWorld) -> None:
+def resized(world: GuardedFleet) -> None:
     """The job continues with a quarter fewer ranks, while windows of the previous incarnation are still on
     the way.
     """
-    world.train(20)
+    world.run_with_job(20)
     training = world.training
     assert training is not None
     training.restart(training.nodes[:12], replace(PLAIN, replicas=12))
     for number, one in enumerate(world.hardware.values()):
         one.job = one.job if number < 12 else ""
-    world.train(40)
+    world.run_with_job(40)
 
 
-def silenced(world: GuardWorld) -> None:
-    world.train(6)
+def silenced(world: GuardedFleet) -> None:
+    world.run_with_job(6)
     world.silence(5)
-    world.train(34)
+    world.run_with_job(34)
 
 
-def not_known(world: GuardWorld) -> list[str]:
+def not_known(world: GuardedFleet) -> list[str]:
     """Silence is neither evidence against a node nor a sign of health."""
     values = {one.type: one.status for one in world.health("hw5").status.conditions}
     return [] if values["Qualified"] == "Unknown" else [f"hw5 is Qualified={values['Qualified']}"]
 
 
-def renamed(world: GuardWorld) -> None:
+def renamed(world: GuardedFleet) -> None:
     """The machine is provisioned again during its repair, as another node in another rack."""
     while world.state("hw5") is not State.REPAIRING and world.minute < 50:
-        world.train(1)
+        world.run_with_job(1)
     world.rename("hw5", "r9")
-    world.train(1)
+    world.run_with_job(1)
 
 
-def known_under_both_names(world: GuardWorld) -> list[str]:
+def known_under_both_names(world: GuardedFleet) -> list[str]:
     status = world.health("hw5").status
     names = {turn.node for turn in status.history}
-    said = [] if {"n5", world.hardware["hw5"].node} <= names else [f"its history has {names}"]
-    return said + ([] if len(status.quarantines) == 1 else [f"quarantines: {status.quarantines}"])
+    wrong = [] if {"n5", world.hardware["hw5"].node} <= names else [f"its history has {names}"]
+    return wrong + ([] if len(status.quarantines) == 1 else [f"quarantines: {status.quarantines}"])
 
 
-def vanished(world: GuardWorld) -> None:
+def vanished(world: GuardedFleet) -> None:
     """The node is still suspect when the job ends. It is then swept, and passes."""
-    world.train(30)
-    world.rest(20)
+    world.run_with_job(30)
+    world.run_without_job(20)
 
 
-def swept_once_and_suspect(world: GuardWorld) -> list[str]:
+def swept_once_and_suspect(world: GuardedFleet) -> list[str]:
     status = world.health("hw5").status
     turns = [(turn.before, turn.after) for turn in status.history]
-    said = [] if (State.SUSPECT, State.SUSPECT) in turns else [f"it did not stay suspect: {turns}"]
-    return said + ([] if status.sweeps == 1 else [f"swept {status.sweeps} times"])
+    wrong = [] if (State.SUSPECT, State.SUSPECT) in turns else [f"it did not stay suspect: {turns}"]
+    return wrong + ([] if status.sweeps == 1 else [f"swept {status.sweeps} times"])
 
 
-def link_is_found(world: GuardWorld) -> list[str]:
+def link_is_found(world: GuardedFleet) -> list[str]:
     """A sweep measures only the pairs that it happens to form, so several sweeps run."""
     for _ in range(20):
         if failed := {one.subject for one in world.pairs() if one.outcome is Outcome.FAIL}:
@@ -101,21 +101,21 @@ def link_is_found(world: GuardWorld) -> list[str]:
     return ["no sweep of pairs finds it"]
 
 
-def swept_and_passed(world: GuardWorld) -> list[str]:
+def swept_and_passed(world: GuardedFleet) -> list[str]:
     """The node is swept and passes."""
-    said = [one.outcome for one in world.verdicts.get("hw5", [])]
-    return [] if said == [Outcome.PASS] else [f"sweeps said {said}"]
+    outcomes = [one.outcome for one in world.verdicts.get("hw5", [])]
+    return [] if outcomes == [Outcome.PASS] else [f"the sweeps' outcomes are {outcomes}"]
 
 
-def crowd_is_found(world: GuardWorld) -> list[str]:
+def group_test_finds_it(world: GuardedFleet) -> list[str]:
     pairs = {one.subject for one in world.pairs() if one.outcome is Outcome.FAIL}
-    crowd = {one.subject for one in world.crowd() if one.reason is Reason.SLOW_TOGETHER}
-    return [] if (pairs, crowd) == (set(), {"hw5"}) else [f"pairs fail {pairs}, crowds {crowd}"]
+    grouped = {one.subject for one in world.group_tests() if one.reason is Reason.SLOW_TOGETHER}
+    return [] if (pairs, grouped) == (set(), {"hw5"}) else [f"pairs fail {pairs}, groups {grouped}"]
 
 
-def corrupt(world: GuardWorld) -> list[str]:
+def corrupt(world: GuardedFleet) -> list[str]:
     reasons = {one.reason for one in world.verdicts.get("hw5", [])}
-    return [] if reasons == {Reason.CORRUPT} else [f"sweeps said {reasons}"]
+    return [] if reasons == {Reason.CORRUPT} else [f"the sweeps' reasons are {reasons}"]
 
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -129,12 +129,13 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("1c", "10 % slower", slow(0.1), culprit("Compute")),
     Scenario("1d", "20 % slower", slow(0.2), culprit("Compute")),
     Scenario(
-        "1e", "50 % slower, and an operator that dies", replace(slow(0.5), dies=True), culprit("Compute")
+        "1e", "50 % slower, and an operator that crashes", replace(slow(0.5), operator_crashes=True),
+        culprit("Compute"),
     ),
     Scenario(
         "2", "1 % more each hour",
         Setup(
-            (Harm("drift", (5,), 0.24, begins=30, period=800),), replace(PLAIN, seconds=75.0),
+            (HardwareFault("drift", (5,), 0.24, begins=30, period=800),), replace(PLAIN, seconds=75.0),
             minutes=430, policy=SLIGHT,
         ),
         Expected(also=frozenset({"Compute"}), drained=FIVE),
@@ -142,49 +143,53 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "3", "bursts of 20 s each 5 minutes",
         Setup(
-            (Harm("bursts", (5,), 0.3, begins=1, period=150),),
+            (HardwareFault("bursts", (5,), 0.3, begins=1, period=150),),
             replace(PLAIN, replicas=8, seconds=1.4), minutes=8, hours=1,
         ),
         Expected(also=frozenset({"Compute"})),
     ),
-    Scenario("4", "thermal sawtooth", Setup((Harm("thermal", (5,), 0.4),)), culprit("Thermal")),
+    Scenario("4", "thermal sawtooth", Setup((HardwareFault("thermal", (5,), 0.4),)), culprit("Thermal")),
     Scenario(
-        "5", "one NVLink down", Setup((Harm("nvlink", (5,), 4.0),), LANES, minutes=54),
+        "5", "one NVLink down", Setup((HardwareFault("nvlink", (5,), 4.0),), LANES, minutes=54),
         culprit("Communication"),
     ),
     # The job only sees late input, which is no evidence against hardware. A sweep finds the cause.
     Scenario(
-        "6", "PCIe at half its lanes", Setup((Harm("pcie", (5,), 0.3),), minutes=30),
+        "6", "PCIe at half its lanes", Setup((HardwareFault("pcie", (5,), 0.3),), minutes=30),
         Expected("Input", drained=FIVE),
     ),
     Scenario(
-        "7", "a NIC 30 % slower", Setup((Harm("nic", (5,), 0.43),), LANES, policy=FAST, minutes=54),
+        "7", "a NIC 30 % slower", Setup((HardwareFault("nic", (5,), 0.43),), LANES, policy=FAST, minutes=54),
         culprit("Communication"),
     ),
     Scenario(
-        "8", "a lossy link", Setup((Harm("link", (5, 6), 1.0),), LANES, minutes=30, hours=2),
+        "8", "a lossy link", Setup((HardwareFault("link", (5, 6), 1.0),), LANES, minutes=30, hours=2),
         Expected("Communication", besides=link_is_found),
     ),
     Scenario(
-        "9", "a slow switch of a rack", Setup((Harm("uplink", (0,), 1.0),), LANES, minutes=30, hours=2),
+        "9", "a slow switch of a rack",
+        Setup((HardwareFault("uplink", (0,), 1.0),), LANES, minutes=30, hours=2),
         Expected("Communication"),
     ),
     Scenario(
-        "10", "slow storage", Setup((Harm("storage", (), 0.3),), minutes=30, hours=2), Expected("Input")
+        "10", "slow storage", Setup((HardwareFault("storage", (), 0.3),), minutes=30, hours=2),
+        Expected("Input"),
     ),
     Scenario(
-        "11", "one slow loader", Setup((Harm("loader", (5,), 0.3),), minutes=30, hours=2),
+        "11", "one slow loader", Setup((HardwareFault("loader", (5,), 0.3),), minutes=30, hours=2),
         Expected("Input", besides=swept_and_passed),
     ),
     Scenario(
-        "12", "a CPU hog", Setup((Harm("hog", (5,), 0.3),), minutes=30),
+        "12", "a CPU hog", Setup((HardwareFault("hog", (5,), 0.3),), minutes=30),
         Expected("Host", drained=FIVE),
     ),
     Scenario(
-        "13", "collector's pauses", Setup((Harm("pauses", (), 0.3),), minutes=30, hours=2), Expected("Host")
+        "13", "collector's pauses", Setup((HardwareFault("pauses", (), 0.3),), minutes=30, hours=2),
+        Expected("Host"),
     ),
     Scenario(
-        "14", "sequences of all lengths", Setup((Harm("sequences", (), 0.2, begins=0),), minutes=30, hours=2),
+        "14", "sequences of all lengths",
+        Setup((HardwareFault("sequences", (), 0.2, begins=0),), minutes=30, hours=2),
         Expected("Imbalance"),
     ),
     Scenario(
@@ -192,11 +197,12 @@ SCENARIOS: tuple[Scenario, ...] = (
         Expected("Imbalance"),
     ),
     Scenario(
-        "16", "checkpoints that stall", Setup((Harm("checkpoint", (), 2.0, period=20),), minutes=30, hours=2),
+        "16", "checkpoints that stall",
+        Setup((HardwareFault("checkpoint", (), 2.0, period=20),), minutes=30, hours=2),
         NOBODY,
     ),
     Scenario(
-        "17", "a fleet's power cap", Setup((Harm("cap", (), 0.2),), minutes=30, hours=2),
+        "17", "a fleet's power cap", Setup((HardwareFault("cap", (), 0.2),), minutes=30, hours=2),
         Expected("CommonMode"),
     ),
     Scenario(
@@ -205,13 +211,13 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "18b", "two kinds of hardware, one of them slow",
-        Setup((Harm("slow", (5,), 0.5),), replace(PLAIN, classes=2)),
+        Setup((HardwareFault("slow", (5,), 0.5),), replace(PLAIN, classes=2)),
         culprit("Compute", IMBALANCE),
     ),
     Scenario(
         "19", "two culprits in one column",
         Setup(
-            (Harm("slow", (5, 9), 0.3),), Job(stages=4, replicas=8, per_node=2, seconds=16.0),
+            (HardwareFault("slow", (5, 9), 0.3),), Job(stages=4, replicas=8, per_node=2, seconds=16.0),
             minutes=80, policy=TWO_AT_A_TIME,
         ),
         Expected("Compute", drained=frozenset({5, 9})),
@@ -219,30 +225,32 @@ SCENARIOS: tuple[Scenario, ...] = (
     # Jobs cannot tell whether their samples are the cause. Routine sweeps find the nodes once they are idle.
     Scenario(
         "20a", "a whole replica, of known tokens",
-        Setup((Harm("slow", (5, 13), 0.3),), replace(PLAIN, tokens=True), minutes=30, hours=45),
+        Setup((HardwareFault("slow", (5, 13), 0.3),), replace(PLAIN, tokens=True), minutes=30, hours=45),
         Expected("Compute", drained=frozenset({5, 13})),
     ),
     Scenario(
         "20b", "a whole replica, or its samples",
-        Setup((Harm("slow", (5, 13), 0.3),), minutes=30, hours=45),
+        Setup((HardwareFault("slow", (5, 13), 0.3),), minutes=30, hours=45),
         Expected("Imbalance", drained=frozenset({5, 13})),
     ),
     Scenario(
-        "21", "resized meanwhile", Setup((Harm("slow", (5,), 0.2),), way=Way(late=0.02)), culprit("Compute"),
+        "21", "resized meanwhile",
+        Setup((HardwareFault("slow", (5,), 0.2),), delivery=DeliveryFaults(late=0.02)), culprit("Compute"),
         resized,
     ),
     Scenario(
         "22a", "telemetry lost, late, twice, skewed",
-        Setup((Harm("slow", (5,), 0.2),), way=Way(0.02, 0.02, 0.02, 0.005)), culprit("Compute"),
+        Setup((HardwareFault("slow", (5,), 0.2),), delivery=DeliveryFaults(0.02, 0.02, 0.02, 0.005)),
+        culprit("Compute"),
     ),
     Scenario(
-        "22b", "no telemetry of a slow node", Setup((Harm("slow", (5,), 0.2),), hours=2),
+        "22b", "no telemetry of a slow node", Setup((HardwareFault("slow", (5,), 0.2),), hours=2),
         Expected(also=frozenset({"Unknown"}), besides=not_known), silenced,
     ),
     Scenario(
         "23", "wrong results, as fast as ever",
         Setup(
-            (Harm("corrupt", (5,), begins=0, mends=False),), young=True,
+            (HardwareFault("corrupt", (5,), begins=0, repairable=False),), new_hardware=True,
             policy={"onJoin": "Gate", "sweeps": {"atOncePercent": 25}},
         ),
         Expected(
@@ -252,10 +260,10 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "24", "good in pairs, bad among 32",
         Setup(
-            (Harm("crowd", (5,), 1.0),), Job(stages=1, replicas=64, per_node=2, seconds=20.0),
+            (HardwareFault("crowd", (5,), 1.0),), Job(stages=1, replicas=64, per_node=2, seconds=20.0),
             spares=32, minutes=30, hours=2,
         ),
-        Expected("Communication", besides=crowd_is_found),
+        Expected("Communication", besides=group_test_finds_it),
     ),
     Scenario(
         "25", "provisioned again under another name", slow(0.2),
@@ -265,7 +273,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "26", "a detector that lies",
         Setup(
             tuple(
-                Harm("lie", (number,), 0.2, begins=8 + 14 * at)
+                HardwareFault("lie", (number,), 0.2, begins=8 + 14 * at)
                 for at, number in enumerate((1, 3, 5, 7, 9))
             ),
             minutes=90, policy=WIDE,
@@ -277,7 +285,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "27", "gone before the sweep",
-        Setup((Harm("slow", (5,), 0.2, ends=26),), policy={"drain": {"swapCost": "30m"}}, hours=16),
+        Setup((HardwareFault("slow", (5,), 0.2, ends=26),), policy={"drain": {"swapCost": "30m"}}, hours=16),
         Expected("Compute", suspect=FIVE, besides=swept_once_and_suspect), vanished,
     ),
 )  # fmt: skip

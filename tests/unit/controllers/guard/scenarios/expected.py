@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from convoy_controllers.simulate.guard.world import GuardWorld, Setup, played
+from convoy_controllers.simulate.guard.guarded_fleet import GuardedFleet, Setup, run_setup
 from convoy_crds.guardpolicy import BreakerState
 from convoy_crds.nodehealth import State
 
@@ -45,7 +45,7 @@ class Expected:
     """States of the breaker, in order."""
     qualified: str = "True"
     """Status of the Qualified condition of the drained hardware at the end."""
-    besides: Callable[[GuardWorld], list[str]] = lambda _: []
+    besides: Callable[[GuardedFleet], list[str]] = lambda _: []
     """Further checks; returns their failures."""
 
 
@@ -57,24 +57,24 @@ class Scenario:
     words: str
     setup: Setup
     expected: Expected
-    happens: Callable[[GuardWorld], None] | None = None
+    happens: Callable[[GuardedFleet], None] | None = None
     """Events during the scenario; by default the job trains to its end."""
 
     def __str__(self) -> str:
         return f"{self.number} {self.words}"
 
-    def play(self, setup: Setup | None = None, seed: int = 0) -> GuardWorld:
+    def play(self, setup: Setup | None = None, seed: int = 0) -> GuardedFleet:
         """Run the scenario to its end."""
         setup = setup or self.setup
         if self.happens is None:
-            return played(setup, seed)
-        world = GuardWorld(setup, seed)
+            return run_setup(setup, seed)
+        world = GuardedFleet(setup, seed)
         self.happens(world)
-        world.rest(setup.hours)
+        world.run_without_job(setup.hours)
         return world
 
 
-def wrong(world: GuardWorld, expected: Expected) -> list[str]:
+def wrong(world: GuardedFleet, expected: Expected) -> list[str]:
     """Return all deviations from the expected results, in words."""
     found = [*_causes(world, expected), *_states(world, expected), *expected.besides(world)]
     if tuple(world.breakers) != expected.breakers:
@@ -90,37 +90,40 @@ def wrong(world: GuardWorld, expected: Expected) -> list[str]:
     return found
 
 
-def _causes(world: GuardWorld, expected: Expected) -> list[str]:
+def _causes(world: GuardedFleet, expected: Expected) -> list[str]:
     if world.training is None:
         return []
-    told = world.training.told
-    shares = {cause: count / max(1, told.harmed) for cause, count in told.while_harmed.items()}
+    detections = world.training.detections
+    shares = {
+        cause: count / max(1, detections.windows_while_faulty)
+        for cause, count in detections.causes_while_faulty.items()
+    }
     found = []
     if expected.cause and shares.get(expected.cause, 0.0) < 0.5:
-        found.append(f"{expected.cause} is not told: {shares}")
+        found.append(f"{expected.cause} is not detected: {shares}")
     others = {
         cause: round(share, 2)
         for cause, share in shares.items()
         if cause != expected.cause and cause not in expected.also and share > MOST_OTHER
     }
-    return [*found, *([f"causes {others} are told"] if others else [])]
+    return [*found, *([f"causes {others} are detected"] if others else [])]
 
 
-def _states(world: GuardWorld, expected: Expected) -> list[str]:
+def _states(world: GuardedFleet, expected: Expected) -> list[str]:
     found = []
     for number, name in enumerate(world.hardware):
         visited, state = world.visited[name], world.state(name)
         if number in expected.either:
             continue
-        young = {State.GATED, State.SWEEPING} if world.setup.young else set[State]()
+        new_hardware = {State.GATED, State.SWEEPING} if world.setup.new_hardware else set[State]()
         if number in expected.drained:
             wanted = expected.states.get(number, State.QUALIFIED)
             if state is not wanted:
                 found.append(f"{name} is {state}, not {wanted}")
-            if not world.setup.young and (missing := {State.QUARANTINED, State.DRAINING} - visited):
+            if not world.setup.new_hardware and (missing := {State.QUARANTINED, State.DRAINING} - visited):
                 found.append(f"{name} was never {missing}")
             continue
-        allowed = SERVING | young | ({State.SUSPECT} if number in expected.suspect else set())
+        allowed = SERVING | new_hardware | ({State.SUSPECT} if number in expected.suspect else set())
         if visited - allowed:
             found.append(f"{name} was {sorted(visited - allowed)}")
         if state not in {expected.states.get(number, state)} & (SERVING | {State.SUSPECT}):

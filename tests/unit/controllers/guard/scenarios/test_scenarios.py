@@ -10,23 +10,23 @@ from tests.unit.controllers.guard.scenarios.cases import SCENARIOS
 from tests.unit.controllers.guard.scenarios.expected import Scenario, wrong
 
 from convoy_controllers.guard.synthetic import Job
-from convoy_controllers.simulate.guard.harm import Harm
-from convoy_controllers.simulate.guard.world import GuardWorld, Setup, played
+from convoy_controllers.simulate.guard.guarded_fleet import GuardedFleet, Setup, run_setup
+from convoy_controllers.simulate.guard.hardware_faults import HardwareFault
 
-LIE = Harm("lie", (2,), 0.5, begins=6)
+LIE = HardwareFault("lie", (2,), 0.5, begins=6)
 ACCUSES = {"drain": {"swapCost": "20s"}}
 
 
 @lru_cache(32)
-def calm(job: Job) -> GuardWorld:
+def calm(job: Job) -> GuardedFleet:
     """A job without a fault."""
-    return played(Setup((), job, minutes=20, hours=1))
+    return run_setup(Setup((), job, minutes=20, hours=1))
 
 
 @lru_cache(32)
-def slandered(job: Job) -> GuardWorld:
+def slandered(job: Job) -> GuardedFleet:
     """A job without a fault, with one node accused."""
-    return played(Setup((LIE,), job, minutes=30, hours=1, policy=ACCUSES))
+    return run_setup(Setup((LIE,), job, minutes=30, hours=1, policy=ACCUSES))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)

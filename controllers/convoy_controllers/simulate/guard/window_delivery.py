@@ -1,4 +1,4 @@
-"""From what the ranks of a synthetic job did to what the hub hears of it, in which order."""
+"""The way of telemetry windows from the ranks of a synthetic job to the hub."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from convoy_controllers.guard.telemetry import Collective, Table, Window
 
 
 @dataclass(frozen=True)
-class Way:
-    """What happens to windows between their ranks and the hub. Shares of the windows."""
+class DeliveryFaults:
+    """Shares of windows that are lost, doubled or late on their way to the hub."""
 
     lost: float = 0.0
     twice: float = 0.0
     late: float = 0.0
-    """Heard after those of the next step."""
+    """Share of windows that arrive after those of the next step."""
     skewed: float = 0.0
-    """Ranks whose every window comes that late."""
+    """Share of ranks whose windows are all late."""
 
 
-def windows(table: Table, lies: dict[int, float]) -> list[Window]:
-    """One by rank that is heard. `lies`: by rank, how much slower it says that it computed."""
+def windows(table: Table, false_slowdowns: dict[int, float]) -> list[Window]:
+    """Return one window for each rank with data. `false_slowdowns`: slowdown to add to the telemetry, by
+    rank.
+    """
     collectives: dict[int, list[Collective]] = {}
     for group in table.groups:
         ranks = group.members.tolist()
@@ -44,7 +46,7 @@ def windows(table: Table, lies: dict[int, float]) -> list[Window]:
     for rank, (wall, compute, optimizer, data, wait, save, clock, throttled) in enumerate(columns):
         if math.isnan(wall):
             continue
-        more = 1 + lies.get(rank, 0.0)
+        more = 1 + false_slowdowns.get(rank, 0.0)
         micro = table.micro[rank] * more if table.micro is not None else np.empty(0)
         found.append(
             Window(
@@ -68,28 +70,28 @@ def windows(table: Table, lies: dict[int, float]) -> list[Window]:
 
 
 @dataclass
-class Post:
-    """Carries windows as its way has it."""
+class WindowDelivery:
+    """Delivers windows with the given faults."""
 
-    way: Way
+    faults: DeliveryFaults
     random: random.Random
     _late: list[Window] = field(default_factory=list)
 
-    def carry(self, told: list[Window]) -> Iterator[Window]:
-        """What arrives now, in this order: what was late comes after what was not."""
+    def deliver(self, sent: list[Window]) -> Iterator[Window]:
+        """Yield the windows that arrive at this step, in order. Late windows of the step before come last."""
         before, self._late = self._late, []
-        if self.way == Way():
-            yield from told
+        if self.faults == DeliveryFaults():
+            yield from sent
             return
-        for window in told:
+        for window in sent:
             chance = self.random.random
-            if chance() < self.way.lost:
+            if chance() < self.faults.lost:
                 continue
-            skewed = window.rank % 1000 < 1000 * self.way.skewed
-            if skewed or chance() < self.way.late:
+            skewed = window.rank % 1000 < 1000 * self.faults.skewed
+            if skewed or chance() < self.faults.late:
                 self._late.append(window)
                 continue
             yield window
-            if chance() < self.way.twice:
+            if chance() < self.faults.twice:
                 yield replace(window)
         yield from before

@@ -1,4 +1,4 @@
-"""What a sweep would measure of simulated hardware, judged as real sweeps are."""
+"""Measurements that a sweep makes on simulated hardware. The product's own code judges them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from convoy_controllers.guard.sweep.measuring import Better, Measured, Member, P
 from convoy_controllers.guard.sweep.reference import Reference
 from convoy_controllers.guard.sweep.state import Settings
 from convoy_controllers.guard.sweep.verdict import Outcome, Reason, Verdict, worst
-from convoy_controllers.simulate.guard.harm import MEASURES, METRICS, Harm
+from convoy_controllers.simulate.guard.hardware_faults import MEASURES, METRICS, HardwareFault
 
 FEWEST_PARTNERS = 5
-"""Idle nodes without which no pairs are run."""
+"""Fewest idle partners for pair tests."""
 _HEALTHY = 12
-"""Nodes that the reference was taken from when the fleet was built."""
+"""Healthy nodes that the reference is measured on."""
 _SPREAD, _NOISE, _PAIR_NOISE = 0.007, 0.005, 0.02
 _SAMPLES = 40
 _RIGHT, _CORRUPT = "5f1d", "9c02"
@@ -26,25 +26,25 @@ _RIGHT, _CORRUPT = "5f1d", "9c02"
 
 @dataclass(frozen=True)
 class Machine:
-    """One that takes part."""
+    """A node under test."""
 
     number: int
     rack: str
-    harms: tuple[Harm, ...]
+    faults: tuple[HardwareFault, ...]
 
     @property
     def name(self) -> str:
-        """In verdicts."""
+        """The node's name in verdicts."""
         return f"hw{self.number}"
 
     def factor(self, measures: str) -> float:
-        """How much longer that test takes here."""
-        sizes = [harm.size for harm in self.harms if MEASURES.get(harm.kind) == measures]
+        """Return how many times longer the test of this metric takes on the node."""
+        sizes = [fault.size for fault in self.faults if MEASURES.get(fault.kind) == measures]
         return float(np.prod([1 + size for size in sizes])) if sizes else 1.0
 
 
-class Sweeps:
-    """All tests of one fleet, with chance of their own."""
+class SimulatedSweeps:
+    """All tests of one fleet, with a random generator of their own."""
 
     def __init__(self, seed: int, racks_slow: Callable[[], Iterable[str]] = tuple) -> None:
         self._rng = np.random.default_rng((seed, 77))
@@ -52,18 +52,20 @@ class Sweeps:
         self._references = {name: self._reference(name) for name in METRICS}
 
     def node(self, machine: Machine, idle: list[Machine]) -> Verdict:
-        """All tests of one node, and of pairs with those that are idle."""
+        """Run all tests of one node, with pair and group tests if enough nodes are idle. Return the worst
+        verdict.
+        """
         found = [self._metric(machine, name) for name in METRICS]
         found.append(self._hash(machine))
         others = [one for one in idle if one.number != machine.number]
         if len(others) >= FEWEST_PARTNERS:
             found.append(self._of(machine, self.pairs([machine, *others])))
         if len(others) + 1 >= CROWD + CROWD // 2:
-            found.append(self._of(machine, self.crowd([machine, *others])))
+            found.append(self._of(machine, self.group_tests([machine, *others])))
         return worst(found)
 
     def pairs(self, machines: list[Machine]) -> tuple[Verdict, ...]:
-        """The sweep of pairs over these."""
+        """Run pair tests on these nodes and return the verdicts."""
         by_name = {one.name: one for one in machines}
         members = [Member(one.name, one.rack) for one in machines]
         state = pairs.start(members, Settings(better=Better.LOWER), int(self._rng.integers(1 << 30)))
@@ -71,8 +73,8 @@ class Sweeps:
             state = pairs.apply_results(state, [Measured(one, self._pair(one, by_name)) for one in todo])
         return judging.verdicts(state)
 
-    def crowd(self, machines: list[Machine]) -> tuple[Verdict, ...]:
-        """Groups of many: as one, and halved where that is slow."""
+    def group_tests(self, machines: list[Machine]) -> tuple[Verdict, ...]:
+        """Test a large group of nodes. If the group is slow, halve it to find the slow node."""
         by_name = {one.name: one for one in machines}
         first = [one.name for one in machines[:CROWD]]
         if self._group(first, by_name) < 1.05:
@@ -84,9 +86,9 @@ class Sweeps:
 
     def _of(self, machine: Machine, verdicts: Iterable[Verdict]) -> Verdict:
         passed = Verdict(machine.name, Outcome.PASS, Reason.MEETS_REFERENCE, "as fast as others")
-        said = next((one for one in verdicts if one.subject == machine.name), passed)
-        # What pairs of few partners cannot tell is left to the other tests.
-        return passed if said.outcome is Outcome.INCONCLUSIVE else said
+        verdict = next((one for one in verdicts if one.subject == machine.name), passed)
+        # With few partners a pair test can be inconclusive. Then the other tests decide.
+        return passed if verdict.outcome is Outcome.INCONCLUSIVE else verdict
 
     def _reference(self, name: str) -> Reference:
         samples = {f"built-{at}": self._samples(1.0) for at in range(_HEALTHY)}
@@ -105,7 +107,7 @@ class Sweeps:
             runs.append(self._samples(machine.factor(name)))
 
     def _hash(self, machine: Machine) -> Verdict:
-        wrong = any(harm.kind == "corrupt" for harm in machine.harms)
+        wrong = any(fault.kind == "corrupt" for fault in machine.faults)
         return fingerprint.judge(machine.name, [_CORRUPT if wrong else _RIGHT], {}, frozen=_RIGHT)
 
     def _pair(self, pair: Pair, machines: dict[str, Machine]) -> float:
@@ -113,13 +115,13 @@ class Sweeps:
         took = max(self._alone(one), self._alone(other))
         if one.rack != other.rack and {one.rack, other.rack} & set(self._racks_slow()):
             took *= 1.5
-        both = [harm for harm in one.harms if harm.kind == "link" and harm in other.harms]
-        took *= max((1 + harm.size for harm in both), default=1.0)
+        both = [fault for fault in one.faults if fault.kind == "link" and fault in other.faults]
+        took *= max((1 + fault.size for fault in both), default=1.0)
         return took * float(np.exp(self._rng.normal(0, _PAIR_NOISE)))
 
     @staticmethod
     def _alone(machine: Machine) -> float:
-        return max((1 + harm.size for harm in machine.harms if harm.kind == "nic"), default=1.0)
+        return max((1 + fault.size for fault in machine.faults if fault.kind == "nic"), default=1.0)
 
     def _group(self, names: Iterable[str], machines: dict[str, Machine]) -> float:
         inside = [machines[name] for name in names]

@@ -24,6 +24,7 @@ from convoy_controllers.nodehealth.observed import (
     SweepResult,
 )
 from convoy_controllers.simulate.kernel import Kernel
+from convoy_controllers.simulate.violation import InvariantViolation
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy
 from convoy_crds.meta import seconds
 from convoy_crds.nodehealth import EvidenceKind, NodeHealth, NodeHealthStatus, State, Verdict
@@ -37,11 +38,7 @@ HELD = (State.DRAINING, State.REPAIRING)
 _GPUS = 8
 
 
-class Broken(AssertionError):
-    """A promise that was not kept."""
-
-
-class Crash(Exception):
+class OperatorCrash(Exception):
     """The operator died."""
 
 
@@ -65,7 +62,7 @@ class Hardware:
     """Sweeps fail it until it is repaired."""
     blocked: bool = False
     """A PodDisruptionBudget keeps its pods where they are."""
-    mute: bool = False
+    inconclusive: bool = False
     """Its sweeps have no verdict."""
     repaired: datetime | None = None
     recovered: float | None = None
@@ -73,7 +70,7 @@ class Hardware:
     cordoned: bool = False
 
 
-class HealthWorld:
+class SimulatedFleet:
     """The API server's objects, the hardware, and one operator at a time."""
 
     def __init__(self, policy: dict[str, Any], count: int, racks: int = 4, seed: int = 0) -> None:
@@ -110,11 +107,11 @@ class HealthWorld:
         """All stored states."""
         return [self.state(name) for name in self.stored]
 
-    def guard(self) -> GuardPolicy:
+    def guard_policy(self) -> GuardPolicy:
         """The policy as it is stored."""
         return _policy(self.policy)
 
-    def say(self, name: str, **spec: Any) -> None:
+    def edit_spec(self, name: str, **spec: Any) -> None:
         """People edit the spec of a NodeHealth."""
         body = json.loads(self.stored[name])
         body["spec"] = {key: value for key, value in {**body.get("spec", {}), **spec}.items() if value}
@@ -139,20 +136,20 @@ class HealthWorld:
         end = self.kernel.now + seconds
         while self.kernel.now < end:
             self.kernel.run(min(end, self.kernel.now + every))
-            self.operate()
+            self.reconcile()
 
-    def operate(self, dies_after: int | None = None) -> bool:
+    def reconcile(self, crash_after: int | None = None) -> bool:
         """One look and what follows from it; False when the operator died after so many writes."""
-        self._writes_left = dies_after
+        self._writes_left = crash_after
         try:
-            self._look()
-            self._mark()
-            self._follow()
-        except Crash:
+            self._decide_states()
+            self._taint_nodes()
+            self._act_on_states()
+        except OperatorCrash:
             return False
         finally:
             self._writes_left = None
-        if dies_after is None:
+        if crash_after is None:
             self.check_nodes()
         return True
 
@@ -179,11 +176,11 @@ class HealthWorld:
     def _write(self) -> None:
         if self._writes_left is not None:
             if self._writes_left == 0:
-                raise Crash
+                raise OperatorCrash
             self._writes_left -= 1
 
-    def _look(self) -> None:
-        policy = self.guard()
+    def _decide_states(self) -> None:
+        policy = self.guard_policy()
         members = tuple(Member(self.health(name), self.facts(name)) for name in sorted(self.stored))
         plan = fleets.decide(Fleet(policy, members), self.kernel.time)
         if plan.policy is not None:
@@ -194,10 +191,10 @@ class HealthWorld:
             before = self.health(name)
             after = before.model_copy(update={"status": status})
             self.stored[name] = json.dumps(after.to_dict())
-            self._check(name, before.status, self.health(name).status)
+            self._check_write(name, before.status, self.health(name).status)
 
-    def _mark(self) -> None:
-        policy = self.guard()
+    def _taint_nodes(self) -> None:
+        policy = self.guard_policy()
         for name, one in self.hardware.items():
             if one.present:
                 marks = wanted.marks(self.health(name).status, policy)
@@ -206,15 +203,17 @@ class HealthWorld:
                     self._write()
                     one.taints = [dict(taint) for taint in taints]
 
-    def _follow(self) -> None:
+    def _act_on_states(self) -> None:
         """Sweeps, evictions and repairs that stored states ask for; each takes its time."""
-        policy = self.guard()
+        policy = self.guard_policy()
         for name, one in self.hardware.items():
             status = self.health(name).status
             if status.sweep is not None and status.sweep.name not in self.sweeps:
                 self._write()
                 self.sweeps[status.sweep.name] = None
-                self.kernel.after(self.kernel.about(600), partial(self._swept, name, status.sweep.name))
+                self.kernel.after(
+                    self.kernel.about(600), partial(self._finish_sweep, name, status.sweep.name)
+                )
             if fleets.must_swap(status, policy) and one.job and name not in self._leaving:
                 self._write()
                 self._evict(name)
@@ -223,11 +222,11 @@ class HealthWorld:
                 key = (name, since.isoformat())
                 if key not in self._repairing:
                     self._repairing.add(key)
-                    self.kernel.after(self.kernel.about(1200), partial(self._mend, name))
+                    self.kernel.after(self.kernel.about(1200), partial(self._finish_repair, name))
 
     def _evict(self, name: str) -> None:
-        if self.guard().status.breaker.state is BreakerState.OPEN:
-            raise Broken(f"pods of {name} are evicted while the breaker is open")
+        if self.guard_policy().status.breaker.state is BreakerState.OPEN:
+            raise InvariantViolation(f"pods of {name} are evicted while the breaker is open")
         self.evicted += 1
         if self.hardware[name].blocked:
             return
@@ -239,18 +238,18 @@ class HealthWorld:
 
         self.kernel.after(30, gone)
 
-    def _swept(self, name: str, sweep: str) -> None:
+    def _finish_sweep(self, name: str, sweep: str) -> None:
         one = self.hardware[name]
-        verdict = Verdict.INCONCLUSIVE if one.mute else Verdict.FAIL if one.bad else Verdict.PASS
+        verdict = Verdict.INCONCLUSIVE if one.inconclusive else Verdict.FAIL if one.bad else Verdict.PASS
         self.sweeps[sweep] = SweepResult(sweep, self.kernel.time, verdict)
 
-    def _mend(self, name: str) -> None:
+    def _finish_repair(self, name: str) -> None:
         one = self.hardware[name]
         one.bad, one.boot, one.repaired = False, one.boot + 1, self.kernel.time
 
-    def _check(self, name: str, before: NodeHealthStatus, after: NodeHealthStatus) -> None:
+    def _check_write(self, name: str, before: NodeHealthStatus, after: NodeHealthStatus) -> None:
         """What is promised of a status at the moment that it is written."""
-        policy = self.guard()
+        policy = self.guard_policy()
         rules, breaker = policy.spec.budgets, policy.status.breaker
         statuses = {other: self.health(other).status for other in self.stored}
         total = sum(1 for n, s in statuses.items() if self.hardware[n].present or s.state in OUT)
@@ -258,10 +257,14 @@ class HealthWorld:
         taken = after.state is State.QUARANTINED and before.state not in OUT
         if drained or taken:
             if breaker.state is BreakerState.OPEN:
-                raise Broken(f"{name} is {after.state} while the breaker is open: {breaker.message}")
+                raise InvariantViolation(
+                    f"{name} is {after.state} while the breaker is open: {breaker.message}"
+                )
             swept = any(one.kind is EvidenceKind.SWEEP for one in after.evidence)
             if breaker.state is BreakerState.HALF_OPEN and not (swept and breaker.trial == name):
-                raise Broken(f"{name} is {after.state} though the half open breaker tries {breaker.trial!r}")
+                raise InvariantViolation(
+                    f"{name} is {after.state} though the half open breaker tries {breaker.trial!r}"
+                )
         if taken:
             out = sum(1 for status in statuses.values() if status.state in OUT)
             _most("out of service", out, max(2, total * rules.quarantined_percent // 100))
@@ -281,7 +284,7 @@ class HealthWorld:
         span = timedelta(seconds=seconds(rules.job_interval))
         for at, _, others in self.drains:
             if now - at < span and set(jobs) & set(others):
-                raise Broken(f"{jobs} loses a second node within {span}")
+                raise InvariantViolation(f"{jobs} loses a second node within {span}")
         hour = sum(1 for at, _, _ in self.drains if now - at < timedelta(hours=1)) + 1
         _most("drains in an hour", hour, max(1, total * rules.fleet_percent_per_hour // 100))
         self.drains.append((now, rack, jobs))
@@ -293,9 +296,9 @@ class HealthWorld:
                 continue
             status = self.health(name).status
             ours = {taint["key"].partition("/")[2] for taint in one.taints if taint["key"] in TAINTS}
-            asked = expected(status) if self.guard().spec.mode == "Act" else set()
+            asked = expected(status) if self.guard_policy().spec.mode == "Act" else set()
             if ours != asked:
-                raise Broken(f"{one.node} carries {ours}, as {status.state} it should {asked}")
+                raise InvariantViolation(f"{one.node} carries {ours}, as {status.state} it should {asked}")
 
 
 def expected(status: NodeHealthStatus) -> set[str]:
@@ -309,7 +312,7 @@ def expected(status: NodeHealthStatus) -> set[str]:
 
 def _most(what: str, count: int, limit: int) -> None:
     if count > limit:
-        raise Broken(f"{count} nodes {what}, {limit} are allowed")
+        raise InvariantViolation(f"{count} nodes {what}, {limit} are allowed")
 
 
 def _text(moment: datetime) -> str:

@@ -1,4 +1,4 @@
-"""One simulated job in its incarnations: it steps, tells of it, and is watched."""
+"""A simulated training job: it steps, sends telemetry, and the detector watches it."""
 
 from __future__ import annotations
 
@@ -19,59 +19,67 @@ from convoy_controllers.guard.suspicions import SuspicionRecord, blamed, noticea
 from convoy_controllers.guard.synthetic import Job, play
 from convoy_controllers.guard.telemetry import Layout, Table
 from convoy_controllers.guard.window_collector import WindowCollector
-from convoy_controllers.simulate.guard.harm import Ills
-from convoy_controllers.simulate.guard.telling import Post, Way, windows
+from convoy_controllers.simulate.guard.hardware_faults import FleetFaults
+from convoy_controllers.simulate.guard.window_delivery import DeliveryFaults, WindowDelivery, windows
 from convoy_controllers.simulate.kernel import Kernel
 
-RESTART = 60.0
+RESTART_SECONDS = 60.0
 """Seconds from the last step of an incarnation to the first of the next."""
-SAVES = 300.0
-"""Seconds between two checkpoints that cost nothing."""
-_BLIND = 12
-"""Windows after a harm begins, for which nothing need be told of it."""
+CHECKPOINT_SECONDS = 300.0
+"""Seconds between two checkpoints. They cost no time."""
+_GRACE_WINDOWS = 12
+"""Windows after the start of a fault in which the detector need not report it yet."""
 
 
 @dataclass
-class Told:
-    """What the detector has said, and of how many windows."""
+class Detections:
+    """Causes that the detector reported, and counts of windows."""
 
-    while_harmed: Counter[str] = field(default_factory=Counter)
-    """Causes, from a while after the first harm on; where nothing is to be harmed, from a while on."""
-    harmed: int = 0
-    ever: Counter[str] = field(default_factory=Counter)
+    causes_while_faulty: Counter[str] = field(default_factory=Counter)
+    """Windows with each cause, counted from _GRACE_WINDOWS after the first fault. Without any fault in the
+    setup, counted from _GRACE_WINDOWS after the start.
+    """
+    windows_while_faulty: int = 0
+    causes: Counter[str] = field(default_factory=Counter)
     windows: int = 0
     accused: set[int] = field(default_factory=set)
-    """Hardware that was ever accused, for however short a time."""
+    """Hardware that was accused at least once."""
     dropped: int = 0
-    """Windows that made no sense, or came too late."""
+    """Windows that were invalid or too late."""
 
 
-class Training:
-    """A job on some of the hardware."""
+class TrainedJob:
+    """A job on some nodes of the fleet."""
 
     def __init__(
-        self, kernel: Kernel, job: Job, nodes: list[int], ills: Ills, way: Way | None = None, seed: int = 0
+        self,
+        kernel: Kernel,
+        job: Job,
+        nodes: list[int],
+        faults: FleetFaults,
+        delivery: DeliveryFaults | None = None,
+        seed: int = 0,
     ) -> None:
-        self.kernel, self.job, self.nodes, self.ills = kernel, job, nodes, ills
-        self.told = Told()
+        self.kernel, self.job, self.nodes, self.faults = kernel, job, nodes, faults
+        self.detections = Detections()
         self.held: dict[str, SuspicionRecord] = {}
-        """By hardware."""
+        """Suspicions that may lead to action, by hardware name."""
         self.noticed: dict[str, SuspicionRecord] = {}
-        """So, what may lie in it and need not."""
+        """Weaker suspicions, by hardware name: the node is one of several possible causes."""
         self.gains: dict[str, float] = {}
-        """Seconds by which the last window would have been shorter without it."""
+        """Seconds that the last window would have been shorter without this hardware, by its name."""
         self.walls: list[float] = []
-        """Seconds of the steps of this incarnation."""
+        """Durations of the steps of this incarnation, in seconds."""
         self.steps: list[tuple[int, float]] = []
-        """Of all incarnations: its number, and seconds."""
+        """Steps of all incarnations: the incarnation and the duration in seconds."""
         self.ended = False
-        self.deaf: set[int] = set()
-        """Hardware whose agent is not heard."""
+        self.silent: set[int] = set()
+        """Hardware whose agent is disconnected, so that its windows are lost."""
         self.on_step: Callable[[], None] = lambda: None
         """Called after each step."""
-        self._way, self._seed = way or Way(), seed
-        self.born = kernel.now
-        """What minutes are counted from, in Unix seconds."""
+        self._delivery_faults, self._seed = delivery or DeliveryFaults(), seed
+        self.time_origin = kernel.now
+        """The time from which minutes are counted, in Unix seconds."""
         self.incarnation = 0
         self._collector = WindowCollector(job.size)
         self._ages: dict[int, int] = {}
@@ -79,43 +87,43 @@ class Training:
 
     @property
     def minute(self) -> float:
-        """On the clock that harms begin by."""
-        return (self.kernel.now - self.born) / 60
+        """Minutes since `time_origin`. Faults begin and end by this clock."""
+        return (self.kernel.now - self.time_origin) / 60
 
     @property
     def saved(self) -> float:
-        """When it last saved its state, in Unix seconds."""
-        return self.kernel.now - (self.kernel.now - self.born) % SAVES
+        """The time of the last checkpoint, in Unix seconds."""
+        return self.kernel.now - (self.kernel.now - self.time_origin) % CHECKPOINT_SECONDS
 
     def restart(self, nodes: list[int], job: Job | None = None) -> None:
-        """Another incarnation, on these machines."""
+        """Start another incarnation on these nodes."""
         self.nodes, self.job = nodes, job or self.job
         self.incarnation += 1
         self.held, self.noticed = {}, {}
-        self._start(RESTART)
+        self._start(RESTART_SECONDS)
 
     def end(self) -> None:
-        """It is done."""
+        """End the job."""
         self.ended, self.held, self.noticed = True, {}, {}
 
     def _start(self, pause: float = 0.0) -> None:
         self._layout: Layout = self.job.layout()
         self._state: State = initial_state(self._layout)
         self._collector.reset(self.incarnation, self.job.size)
-        self._post = Post(self._way, random.Random(self._seed))  # noqa: S311 - chance that can be repeated
-        self._faults: list[Fault] = []
+        self._delivery = WindowDelivery(self._delivery_faults, random.Random(self._seed))  # noqa: S311 - chance that can be repeated
+        self._job_faults: list[Fault] = []
         self.walls = []
         seed = self._seed * 1000 + self.incarnation
-        self._tables: Iterator[Table] = play(self.job, self._faults, 1 << 40, seed)
+        self._tables: Iterator[Table] = play(self.job, self._job_faults, 1 << 40, seed)
         self._number = 0
         self.kernel.after(pause, partial(self._step, self.incarnation))
 
     def _step(self, incarnation: int) -> None:
-        """One window of the incarnation that asked for it."""
+        """Start one window, unless its incarnation is over."""
         if self.ended or incarnation != self.incarnation:
             return
         self._number += 1
-        self._faults[:] = self.ills.felt(self.job, self.nodes, self.minute, self._number, self._ages)
+        self._job_faults[:] = self.faults.of_job(self.job, self.nodes, self.minute, self._number, self._ages)
         table = next(self._tables)
         known = table.wall[~np.isnan(table.wall)]
         wall = float(known.max()) if len(known) else self.walls[-1] if self.walls else self.job.seconds
@@ -126,20 +134,20 @@ class Training:
             return
         self.walls.append(wall)
         self.steps.append((incarnation, wall))
-        lies = self.ills.lies(self.job, self.nodes, self.minute)
-        told = [one for one in windows(table, lies) if self._node(one.rank) not in self.deaf]
-        for window in self._post.carry(told):
+        false_slowdowns = self.faults.false_slowdowns(self.job, self.nodes, self.minute)
+        sent = [one for one in windows(table, false_slowdowns) if self._node(one.rank) not in self.silent]
+        for window in self._delivery.deliver(sent):
             for ready in self._collector.add(incarnation, window):
                 self._state, report = advance(self._state, ready)
-                self._heard(report)
-        self.told.dropped = self._collector.dropped
+                self._record_report(report)
+        self.detections.dropped = self._collector.dropped
         self.on_step()
         self._step(incarnation)
 
     def _node(self, rank: int) -> int:
         return self.nodes[rank // self.job.per_node]
 
-    def _heard(self, report: Report) -> None:
+    def _record_report(self, report: Report) -> None:
         found = [
             (grouped(finding.ranks, lambda rank: f"hw{self._node(rank)}"), finding)
             for finding in report.findings
@@ -150,12 +158,12 @@ class Training:
             self.noticed, found, self._layout.size, steps, self.kernel.now, noticeable
         )
         self.gains |= {name: finding.lost for names, finding in found for name in names if blamed(finding)}
-        told, causes = self.told, {finding.cause.value for finding in report.findings}
-        told.windows += 1
-        told.ever.update(causes)
+        detections, causes = self.detections, {finding.cause.value for finding in report.findings}
+        detections.windows += 1
+        detections.causes.update(causes)
         places = {int(self._layout.node[rank]) for finding in report.findings for rank in finding.ranks}
-        told.accused |= {self.nodes[place] for place in places}
-        lasts = any(age >= _BLIND for age in self._ages.values()) and self._faults
-        if lasts or (not self.ills.harms and told.windows > _BLIND):
-            told.harmed += 1
-            told.while_harmed.update(causes)
+        detections.accused |= {self.nodes[place] for place in places}
+        active = any(age >= _GRACE_WINDOWS for age in self._ages.values()) and self._job_faults
+        if active or (not self.faults.faults and detections.windows > _GRACE_WINDOWS):
+            detections.windows_while_faulty += 1
+            detections.causes_while_faulty.update(causes)
