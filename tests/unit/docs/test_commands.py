@@ -37,13 +37,6 @@ def test_people_are_told_to_say_why_of_a_node() -> None:
     assert {page: words for page, words in found.items() if words} == {}
 
 
-def test_the_page_of_installation_opens_the_dashboard_as_its_own_page_does() -> None:
-    texts = [one.text for one in commands(CHECKOUT / "docs" / "install.md")]
-    (installation,) = (text for text in texts if "service/convoy-dashboard" in text)
-    page = "".join(one.text for one in commands(CHECKOUT / "docs" / "dashboard.md"))
-    assert page.startswith(installation)
-
-
 def test_a_reader_s_words_are_filled_in() -> None:
     given = {"JOB": "gpt", "NODE": "node-1", "R": "0"}
     assert filled("convoy logs JOB --rank R; describe node/NODE READY", given) == (
