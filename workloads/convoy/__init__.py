@@ -1,4 +1,4 @@
-"""The public face of Convoy: `join()` for programs that train, `Client` for those who start and watch them.
+"""The public API of Convoy: `join()` for training programs, and `Client` to create and watch jobs.
 
 ```python
 with convoy.join() as job:
@@ -9,7 +9,8 @@ with convoy.join() as job:
         job.checkpoint(step)
 ```
 
-`Client` is loaded when it is first named: it needs the extra `client`, which a program that trains does not.
+`Client` is imported on first use, because it needs the extra `client`. Training programs work without that
+extra.
 """
 
 from pkgutil import extend_path
@@ -20,10 +21,10 @@ from convoy_workloads.runtime import DataError, Interrupted, Job, ParamsError, P
 if TYPE_CHECKING:
     from convoy.client import Client as Client
 
-# The agent mounts this face beside an image that may hold the rest of the package.
+# The agent mounts this package into an image that may contain the rest of it.
 __path__ = extend_path(__path__, __name__)
 
-# Not `Client`: `import *` in a program that trains would ask for it.
+# Without `Client`: `import *` in a training program must not import it.
 __all__ = ["DataError", "Interrupted", "Job", "ParamsError", "PeerLost", "join"]
 
 
@@ -31,9 +32,9 @@ def __getattr__(name: str) -> Any:
     if name != "Client":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from convoy.client import Client  # noqa: PLC0415 - it needs what no training image has
+        from convoy.client import Client  # noqa: PLC0415 - training images lack its packages
     except ImportError as error:
         raise ImportError(
-            f"convoy.Client needs {error.name}, which comes with the extra `client` of convoy-operator"
+            f"convoy.Client needs {error.name}: install convoy-operator with the extra `client`"
         ) from error
     return Client

@@ -1,8 +1,6 @@
-"""For programs that save with torch.distributed.checkpoint: their states in the memory of the job's nodes.
+"""Checkpoints in the memory of the job's nodes, for programs that use torch.distributed.checkpoint.
 
-```python
-import torch.distributed.checkpoint as dcp
-from convoy.dcp import ConvoyReader, ConvoyWriter
+```python import torch.distributed.checkpoint as dcp from convoy.dcp import ConvoyReader, ConvoyWriter
 
 with convoy.join() as job:
     with ConvoyReader(job) as reader:
@@ -15,7 +13,7 @@ with convoy.join() as job:
             dcp.save(state, storage_writer=ConvoyWriter(job, step))
 ```
 
-Needs torch, which `import convoy` alone does not.
+This module needs torch. `import convoy` alone does not.
 """
 
 from convoy_workloads.runtime.adapters.dcp import ConvoyReader, ConvoyWriter, NotSaved

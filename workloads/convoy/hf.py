@@ -1,6 +1,6 @@
-"""For programs that train with Hugging Face's Trainer: `Trainer(..., callbacks=[ConvoyCallback(job)])`.
+"""A callback for Hugging Face's Trainer: `Trainer(..., callbacks=[ConvoyCallback(job)])`.
 
-Needs transformers, which `import convoy` alone does not.
+This module needs transformers. `import convoy` alone does not.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ try:
     from transformers import TrainerCallback
 except ImportError as error:
     raise ImportError(
-        "convoy.hf is for programs that train with Hugging Face's Trainer: transformers cannot be imported"
+        "convoy.hf needs the package transformers, but transformers cannot be imported: install it"
     ) from error
 
 from convoy_workloads.runtime.adapters.trainer import TrainerFollower
@@ -18,30 +18,40 @@ __all__ = ["ConvoyCallback"]
 
 
 class ConvoyCallback(TrainerFollower, TrainerCallback):  # type: ignore[misc]
-    """Restores, reports and saves a training of Trainer; each call of `train()` takes its own.
+    """Restores, reports and saves a training of Trainer. Each call of `train()` needs its own callback.
 
     ```python
     with convoy.join() as job:
         Trainer(model, args, train_dataset=data, callbacks=[ConvoyCallback(job)]).train()
     ```
 
-    Restored as the training begins: the weights, the optimizer, the learning rate's scheduler, the loss
-    scaler of mixed precision, each rank's generators of random numbers, and Trainer's count (steps, epochs,
-    tokens, log, best metric). The data go on where they were: the epoch decides how they are shuffled, and
-    those batches of it that were trained on are loaded and passed over. On the same number of ranks, with
-    data that draw no random numbers as they are loaded, the run then goes on with the same bits as one that
-    was never interrupted; with DistributedDataParallel on three or more ranks it does not, since their sums
-    take another order at first.
+    When the training starts, the callback restores:
 
-    Not restored: the inner state of other callbacks, such as the patience of EarlyStoppingCallback; gradients
-    of a step that was not finished; random changes that a loader makes to its samples; the sum of losses, so
-    `train_loss` is too small. Batches at the end of the restored epoch that are too few for a step, where
-    gradient_accumulation_steps does not divide an epoch, are left out. The first loss after a restore is
-    right in Trainer's log, but not for callbacks that are told before this one, such as those of `report_to`.
-    DeepSpeed's engine is not supported.
+    - the weights, the optimizer, the learning-rate scheduler and the loss scaler of mixed precision,
+    - the random number generators of each rank,
+    - Trainer's progress: steps, epochs, tokens, log and best metric,
+    - the position in the data. The epoch determines the shuffling. The batches that were trained on in this
+      epoch are loaded and skipped.
 
-    Whether to save is decided when a step begins, as `spec.checkpoint` wants it; `save_strategy="no"` spares
-    Trainer's own checkpoints. Asked to leave, it saves, and `train()` ends with SystemExit (exit code 75).
+    On the same number of ranks, the run then yields the same bits as an uninterrupted one. There are two
+    exceptions: data that draw random numbers while they are loaded, and DistributedDataParallel on three or
+    more ranks, whose first sums are added in another order.
 
-    Sources: transformers, trainer_callback.py for the events and trainer.py for what a resumption takes.
+    The callback does not restore:
+
+    - the internal state of other callbacks, such as the patience of EarlyStoppingCallback,
+    - the gradients of an unfinished step,
+    - random changes that a loader makes to its samples,
+    - the sum of losses, so `train_loss` is too small,
+    - the last batches of the restored epoch, if they are too few for a step because
+      gradient_accumulation_steps does not divide the epoch.
+
+    After a restore, the first loss is correct in Trainer's log. Callbacks that run before this one, such as
+    those of `report_to`, get a wrong first loss. DeepSpeed's engine is not supported.
+
+    At the start of each step the callback decides, by `spec.checkpoint`, whether to save. Set
+    `save_strategy="no"` to avoid Trainer's own checkpoints. When the job is told to stop, the callback
+    saves and `train()` ends with SystemExit (exit code 75).
+
+    Sources: transformers, trainer_callback.py for the events and trainer.py for what a resume restores.
     """

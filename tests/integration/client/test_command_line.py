@@ -44,10 +44,10 @@ def test_a_job_is_shown_and_steered(convoy: Run, client: Client, report: Report)
     assert "gives its pods back" in convoy("suspend", "gpt", "--yes", *here).stdout
     assert client.training_jobs.get("gpt").spec.suspend
     again = convoy("suspend", "gpt", "--yes", *here)
-    assert (again.exit_code, again.stdout) == (1, "") and "is suspended already" in again.stderr
+    assert (again.exit_code, again.stdout) == (1, "") and "is already suspended" in again.stderr
     assert "runs on" in convoy("resume", "gpt", *here).stdout
     logs = convoy("logs", "gpt", *here)
-    assert (logs.exit_code, logs.stderr[:6]) == (1, "error:") and "has no pods now" in logs.stderr
+    assert (logs.exit_code, logs.stderr[:6]) == (1, "error:") and "has no pods" in logs.stderr
     assert "deleted" in convoy("delete", "gpt", "--yes", *here).stdout
     gone = convoy("get", "gpt", *here)
     assert gone.exit_code == 1
@@ -64,7 +64,7 @@ def test_a_node_is_spoken_of(convoy: Run, client: Client, control_plane: Any) ->
     assert "Left alone until" in convoy("guard", "why", "cli-node").stdout
     assert convoy("guard", "exempt", "cli-node", "--reason", "over", "--undo").exit_code == 0
     assert client.node_healths.get("cli-hw").spec.exempt is None
-    assert "nothing is known of node cli-none" in convoy("guard", "why", "cli-none").stderr
+    assert "no NodeHealth for node cli-none" in convoy("guard", "why", "cli-none").stderr
 
 
 def test_who_may_not_is_told_in_one_sentence(convoy: Run) -> None:

@@ -69,7 +69,7 @@ def test_what_cannot_come_any_more_ends_the_wait(waiting: Waiting, report: Repor
 def test_a_job_that_is_deleted_ends_the_wait(waiting: Waiting, client: Client) -> None:
     found = waiting()
     client.training_jobs.delete("gpt")
-    with pytest.raises(NotFound, match="was deleted while it was waited for"):
+    with pytest.raises(NotFound, match="was deleted during the wait"):
         found.result(SECONDS)
     with pytest.raises(NotFound, match="there is no trainingjob/gpt"):
         client.training_jobs.wait("gpt", timeout=5)

@@ -25,7 +25,7 @@ def job(phase: str | None = "Running", suspend: bool = False) -> TrainingJob:
         (job(), "restart", ""),
         (job(), "resume", "is not suspended: Running"),
         (job("Suspended", suspend=True), "resume", ""),
-        (job("Suspended", suspend=True), "suspend", "is suspended already"),
+        (job("Suspended", suspend=True), "suspend", "is already suspended"),
         (job("Suspended", suspend=True), "restart", "is suspended: `convoy resume job`"),
         (job("Succeeded"), "restart", "has ended (Succeeded): there is nothing to restart"),
         (job("Failed"), "suspend", "has ended (Failed)"),

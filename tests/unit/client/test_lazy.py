@@ -33,7 +33,9 @@ def test_join_needs_nothing_and_the_client_says_what_it_needs() -> None:
     )
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
-    assert first.startswith("convoy.Client needs ") and first.endswith("extra `client` of convoy-operator")
+    assert first.startswith("convoy.Client needs ") and first.endswith(
+        "install convoy-operator with the extra `client`"
+    )
     assert "has no attribute 'Clinet'" in second
 
 

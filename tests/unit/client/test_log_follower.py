@@ -147,7 +147,9 @@ def test_a_pod_that_waits_to_start_is_told_of_once_and_read_from_its_first_line(
 
     fake_job.turns += [lambda: None, lambda: None, lambda: None, start]
     lines = fake_job.lines()
-    assert next(lines) == "a0" and fake_job.notices == ["not started yet, and read as soon as they are: b"]
+    assert next(lines) == "a0" and fake_job.notices == [
+        "not started yet: b; Convoy reads the logs when they start"
+    ]
     assert [next(lines), next(lines)] == ["b0", "b1"]
     fake_job.end()
     assert list(lines) == [] and len(fake_job.notices) == 1
@@ -164,7 +166,7 @@ def test_a_job_without_pods_is_waited_for() -> None:
 
     fake_job.on_notify = start
     assert list(fake_job.lines()) == ["a0"]
-    assert fake_job.notices == ["not started yet, and read as soon as they are: the job's pods"]
+    assert fake_job.notices == ["not started yet: the job's pods; Convoy reads the logs when they start"]
 
 
 def test_a_log_that_fails_is_told_of_at_once_and_tried_again() -> None:
@@ -175,7 +177,7 @@ def test_a_log_that_fails_is_told_of_at_once_and_tried_again() -> None:
     # `a` has not ended, but writes nothing.
     lines = fake_job.lines()
     assert next(lines) == "b0"
-    assert fake_job.notices == ["the log of b cannot be read now, and is tried again: waiting to start"]
+    assert fake_job.notices == ["cannot read the log of b now, will retry: waiting to start"]
     fake_job.end()
     assert list(lines) == []
 
@@ -254,7 +256,7 @@ def test_what_could_not_be_read_is_raised_after_all_the_rest() -> None:
     found: list[str] = []
     with pytest.raises(Unreachable, match="cut"):
         found.extend(fake_job.lines())
-    assert fake_job.notices == ["the log of c could not be read: waiting to start"]
+    assert fake_job.notices == ["cannot read the log of c: waiting to start"]
     assert [pod.left for pod in pods] == [1, 1, 1]
 
 
@@ -266,7 +268,9 @@ def test_a_container_that_runs_on_after_its_job_is_left_in_time() -> None:
     assert next(lines) == "0"
     fake_job.job_ended, fake_job.step = True, DRAIN_SECONDS / 10
     assert list(lines) == []
-    assert fake_job.notices == [f"not read to the end {DRAIN_SECONDS:g} s after the job's: a"]
+    assert fake_job.notices == [
+        f"logs still open {DRAIN_SECONDS:g} s after the end of the job, not read further: a"
+    ]
     assert DRAIN_SECONDS <= fake_job.ahead < 2 * DRAIN_SECONDS
 
 
@@ -277,7 +281,7 @@ def test_a_server_that_is_away_for_a_while_is_asked_again() -> None:
     fake_job.turns += [lambda: None] * 4 + [fake_job.end]
     pod.write("0")
     assert list(fake_job.lines()) == ["0"]
-    again = f"; it is asked again for {OUTAGE_SECONDS:g} s"
+    again = f"; Convoy retries for {OUTAGE_SECONDS:g} s"
     assert fake_job.notices == [f"away{again}", f"lost{again}"]
 
 

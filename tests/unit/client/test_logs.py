@@ -111,7 +111,7 @@ def test_a_job_that_has_ended_is_read_to_its_end(follow: bool) -> None:
     ("server", "rank", "words"),
     [
         (Server(**SHRUNK), 3, "has no rank 3: its ranks are 0 to 2"),
-        (Server(pods=0), None, "has no pods now"),
+        (Server(pods=0), None, "has no pods"),
         (Server(replicas=MAX_PODS + 1, pods=MAX_PODS + 1), None, "65 pods are too many to read at once"),
     ],
 )

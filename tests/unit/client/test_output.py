@@ -44,7 +44,7 @@ def test_lines_are_told_apart_by_rank_and_incarnation(
         (3, 1, 3, None),
         (3, 2, None, "has no rank 2: its ranks are 0 to 1"),
         (3, None, 7, "has had no incarnation 7: it had incarnations 1 to 3"),
-        (1, None, 0, "has had no incarnation 0: it had incarnation 1 alone"),
+        (1, None, 0, "has had no incarnation 0: it had only incarnation 1"),
         (0, None, 1, "has had no incarnation 1: it had none yet"),
     ],
 )
@@ -56,7 +56,7 @@ def test_what_never_was_is_refused(
 
 
 def test_why_there_are_no_logs() -> None:
-    assert "is suspended: its logs went with its pods" in no_pods_reason(job(1, suspend=True))
+    assert "is suspended: its pods and their logs are deleted" in no_pods_reason(job(1, suspend=True))
     assert "`convoy why job`" in no_pods_reason(job(1))
 
 
@@ -108,8 +108,8 @@ def test_only_pods_that_may_have_the_rank_are_read(
     ("rank", "incarnation", "words"),
     [
         (4, None, None),
-        (5, None, "has no rank 5: its ranks are 0 to 4, as it runs without 1 of its 4 pods"),
-        (5, 2, "has no rank 5: its ranks are 0 to 4, as it runs without 1 of its 4 pods"),
+        (5, None, "has no rank 5: its ranks are 0 to 4, because it runs without 1 of its 4 pods"),
+        (5, 2, "has no rank 5: its ranks are 0 to 4, because it runs without 1 of its 4 pods"),
         (6, 1, None),
         (7, 1, "has no rank 7: its ranks are 0 to 6"),
     ],

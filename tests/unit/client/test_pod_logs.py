@@ -22,7 +22,7 @@ def source(*lines: str, error: Exception | None = None) -> Callable[[], Iterator
 
 
 CUT, BUSY = Unreachable("cut"), ApiError("busy", 500)
-A_IS_CUT, C_IS_BUSY = "the log of a could not be read: cut", "the log of c could not be read: busy"
+A_IS_CUT, C_IS_BUSY = "cannot read the log of a: cut", "cannot read the log of c: busy"
 
 
 @pytest.mark.parametrize(

@@ -43,5 +43,5 @@ def test_what_cannot_be_read_is_left_out(role: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("body", [{}, {"metadata": {"name": "a"}}, stored({}, spec={"roles": []}), [], "x"])
 def test_what_is_no_such_object_is_refused(body: Any) -> None:
-    with pytest.raises(Invalid, match="cannot be read"):
+    with pytest.raises(Invalid, match="cannot be parsed"):
         read(TrainingJob, body)

@@ -76,7 +76,10 @@ def test_a_job_that_is_over_will_not_run() -> None:
     assert not isinstance(raised.value, JobFailed)
 
 
-@pytest.mark.parametrize(("until", "words"), [("Completed", "did you mean 'Complete'"), ("x", "neither")])
+@pytest.mark.parametrize(
+    ("until", "words"),
+    [("Completed", "did you mean 'Complete'"), ("x", "'x' is neither a phase nor a condition")],
+)
 def test_what_there_is_not_is_refused(until: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         check_target(until)
@@ -94,13 +97,13 @@ def test_every_condition_of_a_job_may_be_waited_for() -> None:
 @pytest.mark.parametrize(
     ("about", "words"),
     [
-        (None, "it was not seen"),
-        (job(None), "no operator has looked at it yet"),
+        (None, "the job could not be read"),
+        (job(None), "no operator has reconciled it yet"),
         (
             job("Running", reason="Training", message="2 ranks run", progress={"step": 4}),
             "it is Running at step 4 (Training): 2 ranks run",
         ),
-        (job("Running", generation=2), "it is Running; the operator has not seen its newest spec yet"),
+        (job("Running", generation=2), "it is Running; the operator has not reconciled its newest spec yet"),
     ],
 )
 def test_where_a_job_stands_is_said(about: TrainingJob | None, words: str) -> None:

@@ -100,7 +100,7 @@ def test_who_waits_is_told_where_the_job_stood_when_the_server_went_away(
 
     monkeypatch.setattr(training_jobs, "watch_object", going)
     api: Any = Server()
-    with pytest.raises(WaitTimeout, match="job is not Complete after 5 s: it is Running; since then: away"):
+    with pytest.raises(WaitTimeout, match="job is not Complete after 5 s: it is Running; last error: away"):
         TrainingJobs(api).wait("job", timeout=5)
 
 

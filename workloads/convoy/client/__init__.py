@@ -1,6 +1,6 @@
-"""The client of the API for Python programs: `convoy.Client`, its collections and its errors.
+"""The Python client of Convoy's API: `convoy.Client` and its errors.
 
-Needs the extra `client`, which `import convoy` alone does not.
+This package needs the extra `client`. `import convoy` alone does not.
 """
 
 from convoy.client.client import Client

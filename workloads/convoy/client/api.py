@@ -1,4 +1,4 @@
-"""The calls to the API server that the client is made of: configuration, errors, and streams of lines."""
+"""Requests to the API server: connection, errors and streams of lines."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from urllib3.exceptions import HTTPError
 from convoy.client.errors import NoCluster, Unreachable, error_of
 
 TIMEOUT_SECONDS = 30
-"""For an answer. What is followed has no such limit."""
+"""Seconds to wait for a response. Streams have no such limit."""
 MAX_LINE = 2**24
-"""Bytes of one line of a stream: ten times what etcd takes for one object."""
+"""Most bytes in one line of a stream: ten times the largest object that etcd accepts."""
 _MALFORMED = (OSError, yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError)
-"""What the package kubernetes lets through of a kubeconfig that cannot be read, or has another form."""
+"""Exceptions that the package kubernetes raises for an unreadable or malformed kubeconfig."""
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class Api:
-    """One API server, by one user's rights, with a namespace to use where none is given."""
+    """A connection to one API server with one user's rights, and a default namespace."""
 
     def __init__(self, connection: Any, namespace: str) -> None:
-        """`connection`: an ApiClient of the package kubernetes."""
+        """`connection` is an ApiClient of the package kubernetes."""
         self.namespace = namespace
         self.custom: Any = client.CustomObjectsApi(connection)
         self.core: Any = client.CoreV1Api(connection)
@@ -40,7 +40,10 @@ class Api:
     def connect(
         cls, namespace: str | None = None, context: str | None = None, kubeconfig: str | Path | None = None
     ) -> Api:
-        """By kubeconfig, or from inside a pod; NoCluster where neither is there, or it is broken."""
+        """Connect with a kubeconfig, or with the service account if it runs in a pod.
+
+        Raises NoCluster if there is no configuration, or it cannot be read.
+        """
         if kubeconfig is None and (missing := missing_kubeconfig(os.environ)):
             raise NoCluster(missing)
         settings = client.Configuration()
@@ -57,20 +60,23 @@ class Api:
         return cls(client.ApiClient(settings), namespace or default)
 
     def call(self, verb: Any, *arguments: Any, **options: Any) -> Any:
-        """One request. Raises an ApiError when it is refused, Unreachable when nobody answers."""
+        """Send one request. Raises ApiError if the server refuses it, and Unreachable if the server does
+        not respond.
+        """
         try:
             return verb(*arguments, **{"_request_timeout": TIMEOUT_SECONDS, **options})
         except ApiException as error:
             raise error_of(error.status, error.reason, error.body) from error
         except HTTPError as error:
-            raise Unreachable(f"the API server {self._host} does not answer: {cause(error)}") from error
+            raise Unreachable(f"the API server {self._host} does not respond: {cause(error)}") from error
         except RecursionError as error:
-            raise Unreachable("an object of the answer is nested too deeply to be read") from error
+            raise Unreachable("an object in the response is nested too deeply to parse") from error
 
     def dry_run_pod(self, namespace: str, body: Mapping[str, Any]) -> None:
-        """A dry run of a pod, as it stands: the package's own call would check the body by its models.
+        """Create a pod by a dry run. Raises ApiError if the server refuses it, and Unreachable if it does
+        not respond.
 
-        Raises an ApiError when the pod is refused, Unreachable when nobody answers.
+        The method of the package kubernetes would first check `body` against its own models.
         """
         connection = self.core.api_client
         request = connection.param_serialize(
@@ -82,36 +88,39 @@ class Api:
             body=dict(body),
             auth_settings=["BearerToken"],
         )
-        answer = self.call(connection.call_api, *request)
-        text = answer.read()
-        if not 200 <= answer.status < 300:
-            raise error_of(answer.status, answer.reason, text)
+        response = self.call(connection.call_api, *request)
+        text = response.read()
+        if not 200 <= response.status < 300:
+            raise error_of(response.status, response.reason, text)
 
     def lines(self, what: str, verb: Any, *arguments: Any, **options: Any) -> Iterator[bytes]:
-        """The lines of an answer that goes on. Unreachable when `what` breaks off; close it to end it."""
-        answer = self.call(verb, *arguments, _preload_content=False, **options)
+        """Yield the lines of a streamed response. Close the iterator to end the stream.
+
+        Raises Unreachable if the stream is interrupted; `what` names the stream in that error.
+        """
+        response = self.call(verb, *arguments, _preload_content=False, **options)
         rest = b""
         try:
-            for chunk in answer.stream():
+            for chunk in response.stream():
                 *found, rest = (rest + chunk).split(b"\n")
                 yield from found
                 if len(rest) > MAX_LINE:
                     raise Unreachable(f"{what} has a line of more than {MAX_LINE} bytes")
         except HTTPError as error:
-            raise Unreachable(f"{what} breaks off: {cause(error)}") from error
+            raise Unreachable(f"{what} was interrupted: {cause(error)}") from error
         finally:
-            # Not back into the pool: there may be more to come.
-            answer.close()
+            # Close the connection, because the rest of the response may still follow on it.
+            response.close()
         if rest:
             yield rest
 
     def secret(self, namespace: str, name: str) -> dict[str, Any]:
-        """A Secret, its `data` in base64; Forbidden or NotFound when it cannot be read."""
+        """Return a Secret with its `data` in base64. Raises Forbidden or NotFound."""
         return {"data": self.call(self.core.read_namespaced_secret, name, namespace).data or {}}
 
 
 def missing_kubeconfig(environment: Mapping[str, str]) -> str | None:
-    """What is wrong with KUBECONFIG when none of the files that it names is there."""
+    """Return an error text if KUBECONFIG names files and none of them exists; otherwise None."""
     named = [part for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
     if not named or any(Path(part).expanduser().exists() for part in named):
         return None
@@ -119,7 +128,7 @@ def missing_kubeconfig(environment: Mapping[str, str]) -> str | None:
 
 
 def _load(settings: Any, context: str | None, kubeconfig: str | Path | None) -> str:
-    """Loads the kubeconfig; the context's namespace."""
+    """Load the kubeconfig into `settings`. Return the namespace of the context."""
     path = None if kubeconfig is None else str(kubeconfig)
     config.load_kube_config(config_file=path, context=context, client_configuration=settings)
     contexts, active = config.list_kube_config_contexts(config_file=path)
@@ -128,7 +137,7 @@ def _load(settings: Any, context: str | None, kubeconfig: str | Path | None) -> 
 
 
 def _load_from_pod(settings: Any) -> str:
-    """Loads what the kubelet gave the pod; the pod's namespace."""
+    """Load the pod's service account into `settings`. Return the pod's namespace."""
     try:
         config.load_incluster_config(client_configuration=settings)
         return _POD_NAMESPACE.read_text().strip() or "default"
@@ -137,5 +146,5 @@ def _load_from_pod(settings: Any) -> str:
 
 
 def cause(error: HTTPError) -> str:
-    """The last words of urllib3's, which begin with the names of its objects."""
+    """Return the last part of urllib3's message. The parts before it are names of Python objects."""
     return re.sub(r"^\[Errno \d+\] ", "", str(getattr(error, "reason", error)).rpartition(": ")[2])

@@ -1,4 +1,4 @@
-"""`convoy.Client`: one cluster and namespace, its kinds as attributes."""
+"""`convoy.Client`: a client for one namespace of a cluster, with an attribute for each kind."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _COLLECTIONS: Mapping[type[Model], type[Collection[Any]]] = {
     Engine: Collection,
     HardwareClass: Deletable,
 }
-"""Collections with fewer methods than `Writable`, or more."""
+"""Kinds whose collection has fewer or more methods than `Writable`."""
 
 
 class Client:
-    """What a user does with Convoy in one namespace of one cluster.
+    """A client for Convoy's objects in one namespace of one cluster.
 
-    Threads may share it: requests go through a pool of connections, and nothing is kept between them. An
-    iterator of `logs` is for one thread.
+    Threads may share a client: it keeps no state between requests. An iterator of `training_jobs.logs`
+    belongs to one thread.
     """
 
     training_jobs: TrainingJobs
@@ -56,21 +56,24 @@ class Client:
         api: Api | None = None,
         kinds: Sequence[Kind[Any]] = KINDS,
     ) -> None:
-        """By `kubeconfig`, else by KUBECONFIG, else by ~/.kube/config, else by the pod's service account.
+        """Connect with `kubeconfig`, else KUBECONFIG, else ~/.kube/config, else the pod's service account.
 
-        `context`: of the kubeconfig; its current one by default. `namespace`: by default the context's, or
-        the pod's. `api`: instead of all these. Raises NoCluster when nothing leads to a cluster; whether the
-        API server answers is seen at the first request. `kinds`: those that become attributes.
+        - `context`: a context of the kubeconfig; default: its current context.
+        - `namespace`: default: the namespace of the context or of the pod.
+        - `api`: a connection to use in place of the above.
+        - `kinds`: the kinds that become attributes.
+
+        Raises NoCluster if no configuration is found. The first request shows whether the server responds.
         """
         self.api = api or Api.connect(namespace, context, kubeconfig)
         for kind in kinds:
             setattr(self, kind.attribute, _COLLECTIONS.get(kind.model, Writable)(self.api, kind))
 
     def collection(self, kind: Kind[M]) -> Writable[M]:
-        """Return the objects of a kind, to be read and written as far as the user's rights go."""
+        """Return the collection of a kind. The user's rights limit what it can read and write."""
         return Writable(self.api, kind)
 
     @property
     def namespace(self) -> str:
-        """The namespace of its jobs."""
+        """The namespace that the client works in."""
         return self.api.namespace

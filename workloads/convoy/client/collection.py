@@ -1,4 +1,4 @@
-"""The objects of one kind: got, listed, and where users write them made and deleted."""
+"""Collections of objects of one kind, with the methods get, list, create and delete."""
 
 from __future__ import annotations
 
@@ -13,25 +13,28 @@ from convoy_crds.kind import Kind
 from convoy_crds.meta import API_VERSION, GROUP, VERSION, Model
 
 M = TypeVar("M", bound=Model)
-"""A kind."""
+"""The model of a kind."""
 
 MERGE = "application/merge-patch+json"
 _SERVER_FIELDS = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields")
 
 
 class Collection(Generic[M]):
-    """The objects of a kind, to be read."""
+    """The objects of a kind, read-only."""
 
     def __init__(self, api: Api, kind: Kind[M]) -> None:
         self._api = api
         self._kind = kind
 
     def get(self, name: str) -> M:
-        """One object; NotFound when there is none."""
+        """Return one object. Raises NotFound if it does not exist."""
         return self._read(self._call("get", name))
 
     def list(self, *, everywhere: bool = False, label_selector: str | None = None) -> list[M]:
-        """All of the namespace, or of every one; those with such labels, as `kubectl -l` takes them."""
+        """Return the objects of the client's namespace, or of all namespaces with `everywhere`.
+
+        `label_selector` has the syntax of `kubectl -l`.
+        """
         selected = {"label_selector": label_selector} if label_selector else {}
         if everywhere and self._kind.namespaced:
             custom = self._api.custom
@@ -47,7 +50,7 @@ class Collection(Generic[M]):
         return self._api.call(method, *place, *arguments, **options)
 
     def _request(self, verb: str) -> tuple[Any, tuple[str, ...]]:
-        """The method of the package kubernetes, and its first arguments."""
+        """Return the method of the package kubernetes for `verb`, and its first arguments."""
         if self._kind.namespaced:
             method = getattr(self._api.custom, f"{verb}_namespaced_custom_object")
             return method, (GROUP, VERSION, self._api.namespace, self._kind.plural)
@@ -61,29 +64,29 @@ class Collection(Generic[M]):
 
 
 class Deletable(Collection[M]):
-    """The objects of a kind that the operator makes, and users delete."""
+    """The objects of a kind that the operator creates and users may delete."""
 
     def delete(self, name: str) -> None:
-        """Deletes an object; NotFound when there is none."""
+        """Delete an object. Raises NotFound if it does not exist."""
         self._call("delete", name)
 
 
 class Writable(Deletable[M]):
-    """The objects of a kind that users write."""
+    """The objects of a kind that users create."""
 
     def create(self, body: M | Mapping[str, Any]) -> M:
-        """Makes an object, given as a model or as the dict that a manifest is; how the server stores it.
+        """Create an object from a model or a manifest as a dict. Return the stored object.
 
-        Raises Invalid, with field paths, when it is not valid, and AlreadyExists. Fields that the kind does
-        not have are refused.
+        Raises Invalid, with field paths, if the object is not valid or has unknown fields. Raises
+        AlreadyExists if the name is taken.
         """
         wanted = manifest(self._kind.model, body)
         return self._read(self._call("create", wanted, field_validation="Strict"))
 
     def dry_run(self, body: M | Mapping[str, Any]) -> M:
-        """Checks an object as `create` would, admission included; stores nothing. Raises the same errors.
+        """Check an object as `create` does, with admission, but store nothing. Raises the same errors.
 
-        Where an object of the name is there, the spec is checked as a change of that one.
+        If an object of that name exists, the spec is checked as a change of it.
         """
         wanted = manifest(self._kind.model, body)
         options = {"field_validation": "Strict", "dry_run": "All"}
@@ -95,9 +98,10 @@ class Writable(Deletable[M]):
 
 
 def read(model: type[M], body: Any) -> M:
-    """An object of the server's, without fields that this version does not know or reads otherwise.
+    """Return the model of a stored object. Fields that this version does not know or cannot parse are left
+    out.
 
-    Invalid where what is left is no such object.
+    Raises Invalid if the rest is not a valid object.
     """
     while True:
         try:
@@ -108,11 +112,13 @@ def read(model: type[M], body: Any) -> M:
                 body = _without(body, *first["loc"])
             except (LookupError, TypeError):
                 flaw = FieldError(".".join(map(str, first["loc"])), str(first["msg"]))
-                raise Invalid(f"the object cannot be read: {flaw}", (flaw,)) from error
+                raise Invalid(f"the object cannot be parsed: {flaw}", (flaw,)) from error
 
 
 def _without(value: Any, key: int | str = "", *inside: int | str) -> Any:
-    """A copy of the value without what is at a path; LookupError or TypeError where nothing is there."""
+    """Return a copy of `value` without the entry at the path. Raises LookupError or TypeError if it has
+    none.
+    """
     found = value[key]
     kept = [_without(found, *inside)] if inside else []
     if isinstance(value, list) and isinstance(key, int):
@@ -122,7 +128,9 @@ def _without(value: Any, key: int | str = "", *inside: int | str) -> Any:
 
 
 def manifest(model: type[M], body: M | Mapping[str, Any]) -> dict[str, Any]:
-    """What is sent to make an object: without status, and without what the server alone sets."""
+    """Return the request body that creates an object: without the status and the fields that the server
+    sets.
+    """
     made = dict(body) if isinstance(body, Mapping) else body.to_dict()
     head = {"apiVersion": API_VERSION, "kind": model.__name__}
     wrong = tuple(

@@ -1,4 +1,4 @@
-"""What may go wrong; the text of each is a sentence for people."""
+"""The errors of the client. The text of each error is a sentence for users."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from convoy_crds.trainingjob import TrainingJob
 
 
 class ConvoyError(Exception):
-    """Any error of the client's."""
+    """Base class of the client's errors."""
 
 
 class NoCluster(ConvoyError):
-    """No configuration leads to a cluster."""
+    """No usable configuration of a cluster was found."""
 
 
 class Unreachable(ConvoyError):
-    """The API server does not answer, or breaks off."""
+    """The API server does not respond, or a response was interrupted."""
 
 
 class Refused(ConvoyError):
-    """What is asked for makes no sense for the object as it is."""
+    """The request makes no sense in the object's current state."""
 
 
 class ApiError(ConvoyError):
-    """The API server refused a request; `status` is the HTTP status."""
+    """The API server refused a request. `status` is the HTTP status."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -35,27 +35,27 @@ class ApiError(ConvoyError):
 
 
 class Forbidden(ApiError):
-    """The user may not do this, or is not known."""
+    """The user lacks the right, or is not authenticated."""
 
 
 class NotFound(ApiError):
-    """There is no such object, or the cluster has no such kind."""
+    """The object does not exist, or the cluster does not have its kind."""
 
 
 class AlreadyExists(ApiError):
-    """An object of that name is there."""
+    """An object of that name exists."""
 
 
 class Conflict(ApiError):
-    """The object has changed meanwhile."""
+    """The object was changed by another client."""
 
 
 @dataclass(frozen=True)
 class FieldError:
-    """One thing that is wrong with an object."""
+    """An error in one field of an object."""
 
     path: str
-    """The field, such as `spec.roles[0].replicas`; empty when it is about the whole object."""
+    """The field, such as `spec.roles[0].replicas`; empty for an error of the whole object."""
     message: str
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class FieldError:
 
 
 class Invalid(ApiError):
-    """The object is not valid; `fields` says what is wrong where."""
+    """The object is not valid. `fields` has one entry for each wrong field."""
 
     def __init__(self, message: str, fields: tuple[FieldError, ...] = (), status: int = 422) -> None:
         super().__init__(message, status)
@@ -71,7 +71,7 @@ class Invalid(ApiError):
 
 
 class JobEnded(ConvoyError):
-    """A job has ended, and what was waited for can no longer come; `job` is how it ended."""
+    """The job ended, so the awaited condition can no longer occur. `job` is its last state."""
 
     def __init__(self, message: str, job: TrainingJob) -> None:
         super().__init__(message)
@@ -79,7 +79,7 @@ class JobEnded(ConvoyError):
 
 
 class JobFailed(JobEnded):
-    """A job has failed; `reason` and `message` are those of its status."""
+    """The job failed. `reason` and `message` are those of its status."""
 
     def __init__(self, job: TrainingJob) -> None:
         self.reason, self.message = failure(job)
@@ -87,7 +87,9 @@ class JobFailed(JobEnded):
 
 
 class WaitTimeout(ConvoyError, TimeoutError):
-    """What was waited for did not come in time; `job` is where it stood, if it was seen at all."""
+    """The awaited condition did not occur in time. `job` is the last known state, or None if it was never
+    read.
+    """
 
     def __init__(self, message: str, job: TrainingJob | None) -> None:
         super().__init__(message)
@@ -95,7 +97,7 @@ class WaitTimeout(ConvoyError, TimeoutError):
 
 
 def failure(job: TrainingJob) -> tuple[str, str]:
-    """Reason and message of a job that failed: of its condition Failed, which is not cut short."""
+    """Return reason and message of a failed job: those of the condition Failed, which are not shortened."""
     for condition in job.status.conditions:
         if condition.type == "Failed" and condition.status == "True":
             return condition.reason, condition.message
@@ -107,7 +109,9 @@ _BY_STATUS: dict[int, type[ApiError]] = {401: Forbidden, 403: Forbidden, 404: No
 
 
 def error_of(status: int, reason: str, body: Any) -> ApiError:
-    """The error that an answer of the API server stands for. `body`: its text, a Status object or not."""
+    """Return the error for a refusing response of the API server. `body` is its text, usually a Status
+    object.
+    """
     found = _parsed(body)
     message = str(found.get("message") or f"{status} {reason}")
     if status == 422:

@@ -1,4 +1,4 @@
-"""Which way a job can be steered as it stands. Pure."""
+"""Checks whether a job's state permits suspend, resume or restart. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from convoy_crds.trainingjob_status import TERMINAL
 
 
 def refusal(job: TrainingJob, verb: str) -> str | None:
-    """Why `verb` (suspend, resume or restart) makes no sense for the job as it is; None when it does."""
+    """Return why the job's state does not permit `verb` (suspend, resume or restart); None if it does."""
     name, phase, held = job.metadata.name, job.status.phase, job.spec.suspend
     if phase in TERMINAL:
         return (
-            f"trainingjob/{name} has ended ({phase}): there is nothing to {verb}; delete it to run it again"
+            f"trainingjob/{name} has ended ({phase}): there is nothing to {verb}; "
+            "to run it again, delete it and create it again"
         )
     if verb == "suspend" and held:
-        return f"trainingjob/{name} is suspended already; `convoy resume {name}` lets it run on"
+        return f"trainingjob/{name} is already suspended; `convoy resume {name}` continues it"
     if verb == "resume" and not held:
-        return f"trainingjob/{name} is not suspended: {phase or 'no operator has looked at it yet'}"
+        return f"trainingjob/{name} is not suspended: {phase or 'no operator has reconciled it yet'}"
     if verb == "restart" and held:
-        return f"trainingjob/{name} is suspended: `convoy resume {name}` starts it"
+        return f"trainingjob/{name} is suspended: `convoy resume {name}` continues it"
     return None

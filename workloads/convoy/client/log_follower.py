@@ -1,7 +1,7 @@
-"""Follows the logs of a job's pods together, also of pods that come later, until the job has ended.
+"""Follows the logs of a job's pods, including pods that start later, until the job ends.
 
-A look every few seconds says which logs there are. Each that has begun is read in a thread of its own; a
-reading that fails or breaks off is begun anew and goes on where it stopped, by the times of the lines.
+A scan every few seconds finds the existing logs. A thread reads each log whose container has started. If a
+read fails or is interrupted, the next read continues after the last line, by the times of the lines.
 """
 
 from __future__ import annotations
@@ -19,79 +19,79 @@ from convoy.client.watch import BUSY
 from convoy_crds.summaries import shorten_list
 
 SCAN_SECONDS = 3.0
-"""Between two looks."""
+"""Seconds between two scans."""
 MAX_RETRY_SECONDS = 60.0
-"""Before a log that cannot be read is tried again."""
+"""Longest pause in seconds before a failed log is read again."""
 BROKE_OFF_SECONDS = 60.0
-"""A reading that ends with an error after so long has broken off, and is begun anew without a word."""
+"""If a read lasted this many seconds before its error, it is retried without a notice."""
 OUTAGE_SECONDS = 300.0
-"""For so long looks may fail in a row."""
+"""Seconds for which scans may fail in a row."""
 DRAIN_SECONDS = 30.0
-"""For so long after the job's end the end of its containers is waited for."""
+"""Seconds to wait for the end of the containers after the end of the job."""
 MAX_NAMED = 3
-"""Logs that a sentence names; of others it has the number."""
+"""Most logs to name in one notice. The others are counted."""
 QUEUE_LINES = 1000
-"""Lines of all logs together that nobody has taken yet; then the logs wait."""
+"""Most lines of all logs that the consumer has not read yet. Then the readers wait."""
 _PUT_TIMEOUT_SECONDS = 0.5
-"""How often a reader that waits looks whether anybody still listens."""
+"""Seconds after which a waiting reader checks that the consumer still exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodLogs:
-    """What a look finds."""
+    """The result of a scan."""
 
     logs: tuple[PodLog, ...]
     ended: bool
-    """The job has ended or is gone."""
+    """True if the job has ended or was deleted."""
 
 
 @dataclass(slots=True)
 class ReadState:
-    """How far a log has been read."""
+    """How far a log has been read, and when to read it next."""
 
     name: str
     started_at: float = 0.0
     running: bool = False
     last: bool = False
-    """It was begun when the job had ended: there will be no other."""
+    """True if the read started after the job's end, so it is the last one."""
     position: LogPosition = field(default_factory=LogPosition)
-    """Where it goes on."""
+    """The last line shown."""
     clean: bool = False
-    """The last try came to the end of the log."""
+    """True if the last read reached the end of the log."""
     error: ConvoyError | None = None
-    """Of the last try."""
+    """The error of the last read."""
     failures: int = 0
-    """In a row."""
+    """Number of failed reads in a row."""
     retry_at: float = 0.0
-    """The next try is no earlier."""
+    """Earliest time of the next read."""
 
     def due(self, log: PodLog, now: float, job_ended: bool) -> bool:
-        """Whether to begin to read it, for the first time or again."""
+        """Return True if a read of the log must start now."""
         if self.running or self.last or not log.started or (self.clean and log.ended):
             return False
         return job_ended or now >= self.retry_at
 
     def settled(self, log: PodLog) -> bool:
-        """Whether a job that has ended need not be waited for because of this log."""
+        """Return True if, after the job's end, nothing more is to be read from this log."""
         return not log.started or (not self.running and (self.last or (self.clean and log.ended)))
 
     def start(self, now: float, job_ended: bool) -> None:
-        """A try begins, with the log's first line."""
+        """Record the start of a read, which begins with the first line of the log."""
         self.running, self.started_at, self.last = True, now, job_ended
         self.position.rewind()
 
     def end(self, error: ConvoyError | None, now: float, every: float) -> bool:
-        """A try has ended; whether that is to be told of."""
+        """Record the end of a read. Return True if its error must be reported."""
         self.running, self.clean, self.error = False, error is None, error
         broke_off = now - self.started_at >= BROKE_OFF_SECONDS
         self.failures = 0 if self.clean or broke_off else self.failures + 1
-        # Whether a container has ended is known a moment after its log has.
+        # The pod's status shows the end of a container only a moment after its log has ended.
         self.retry_at = now + min(every * 2 ** min(self.failures, 8), MAX_RETRY_SECONDS)
         return self.failures == 1
 
 
 class LogFollower:
-    """One following, for one thread. `scan`: what is there now; `notify` is called in that thread."""
+    """Follows all logs of one job. It belongs to one thread, in which `scan` and `notify` are called."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class LogFollower:
         self._scan, self._notify, self._clock, self._every = scan, notify, clock, every
         self._queue: Queue[tuple[str, str | ConvoyError | None]] = Queue(QUEUE_LINES)
         self._closed = Event()
-        self._readings: dict[str, ReadState] = {}
+        self._read_states: dict[str, ReadState] = {}
         self._found = PodLogs((), False)
         self._next_scan = clock()
         self._outage_since: float | None = None
@@ -111,11 +111,11 @@ class LogFollower:
         self._reported_waiting: set[str] = set()
 
     def lines(self) -> Generator[str, None, None]:
-        """The lines as they come, those of one pod in their order.
+        """Yield the lines as they arrive; the lines of one pod stay in order.
 
-        Raises at the end what kept a log from being read. Forbidden at once, and what a look is refused;
-        Unreachable when looks have failed for `OUTAGE_SECONDS`. A reader of a log ends with the next line
-        after nobody listens any more.
+        At the end it raises the error that kept a log from being read. It raises at once: Forbidden, a
+        refused scan, and Unreachable if scans fail for `OUTAGE_SECONDS`. If the caller closes the iterator,
+        a reader thread ends with its next line.
         """
         try:
             while not self._finished():
@@ -132,14 +132,14 @@ class LogFollower:
         self._report_unread()
 
     def _finished(self) -> bool:
-        """Looks when it is time to; whether all is read that was to be read."""
+        """Scan if a scan is due. Return True if everything that must be read was read."""
         now = self._clock()
         if now >= self._next_scan:
             self._scan_logs(now)
             self._next_scan = self._clock() + self._every
         if self._give_up_at is None or not self._queue.empty():
             return False
-        return not is_unfinished(self._found.logs, self._readings, late=now >= self._give_up_at)
+        return not is_unfinished(self._found.logs, self._read_states, late=now >= self._give_up_at)
 
     def _scan_logs(self, now: float) -> None:
         try:
@@ -151,11 +151,11 @@ class LogFollower:
         if seen.ended and self._give_up_at is None:
             self._give_up_at = now + DRAIN_SECONDS
         here = {log.uid for log in seen.logs}
-        self._readings = {
-            uid: reading for uid, reading in self._readings.items() if uid in here or reading.running
+        self._read_states = {
+            uid: reading for uid, reading in self._read_states.items() if uid in here or reading.running
         }
         for log in seen.logs:
-            reading = self._readings.setdefault(log.uid, ReadState(log.name))
+            reading = self._read_states.setdefault(log.uid, ReadState(log.name))
             if reading.due(log, now, seen.ended):
                 reading.start(now, seen.ended)
                 Thread(target=self._read, args=(log,), daemon=True).start()
@@ -168,18 +168,22 @@ class LogFollower:
             raise error
         if self._outage_since is None:
             self._outage_since = now
-            self._notify(f"{error}; it is asked again for {OUTAGE_SECONDS:g} s")
+            self._notify(f"{error}; Convoy retries for {OUTAGE_SECONDS:g} s")
         if now - self._outage_since >= OUTAGE_SECONDS:
             raise error
 
     def _report_waiting(self, waits: Mapping[str, str]) -> None:
-        """Tells once of each log that has not begun; names by uid."""
+        """Report each log whose container has not started, once. Keys of `waits` are uids, values are
+        names.
+        """
         if names := [name for uid, name in waits.items() if uid not in self._reported_waiting]:
-            self._notify(f"not started yet, and read as soon as they are: {shorten_list(names, MAX_NAMED)}")
+            self._notify(
+                f"not started yet: {shorten_list(names, MAX_NAMED)}; Convoy reads the logs when they start"
+            )
         self._reported_waiting = set(waits)
 
     def _read(self, log: PodLog) -> None:
-        """Reads a log in a thread of its own."""
+        """Read a log. It runs in its own thread."""
         error: ConvoyError | None = None
         try:
             for line in log.read():
@@ -188,11 +192,11 @@ class LogFollower:
         except ConvoyError as found:
             error = found
         except Exception as found:
-            error = ConvoyError(f"{found!r}")
+            error = ConvoyError(f"the log of {log.name} cannot be read: {found!r}")
         self._put(log.uid, error)
 
     def _put(self, uid: str, found: str | ConvoyError | None) -> bool:
-        """Hands something over; False when nobody listens any more."""
+        """Pass a line, or the end of a read, to the consumer. Return False if the consumer has gone away."""
         while not self._closed.is_set():
             try:
                 self._queue.put((uid, found), timeout=_PUT_TIMEOUT_SECONDS)
@@ -202,8 +206,8 @@ class LogFollower:
         return False
 
     def _new_text(self, uid: str, line: str) -> str | None:
-        """The text of a line that was not there before."""
-        reading = self._readings[uid]
+        """Return the text of a line that was not shown before; None for any other line."""
+        reading = self._read_states[uid]
         at, text = split_timestamp(line)
         if at is not None and not reading.position.is_new(at):
             return None
@@ -211,30 +215,32 @@ class LogFollower:
         return text
 
     def _end_read(self, uid: str, error: ConvoyError | None) -> None:
-        reading = self._readings[uid]
+        reading = self._read_states[uid]
         if isinstance(error, Forbidden):
             raise error
         if reading.end(error, self._clock(), self._every) and not reading.last:
-            self._notify(f"the log of {reading.name} cannot be read now, and is tried again: {error}")
+            self._notify(f"cannot read the log of {reading.name} now, will retry: {error}")
 
     def _report_unread(self) -> None:
-        """Says and raises what has not been read at the end."""
-        readings = [self._readings[log.uid] for log in self._found.logs]
+        """Report the logs that were not read to the end, and raise the first error."""
+        readings = [self._read_states[log.uid] for log in self._found.logs]
         if cut := [reading.name for reading in readings if reading.running]:
             self._notify(
-                f"not read to the end {DRAIN_SECONDS:g} s after the job's: {shorten_list(cut, MAX_NAMED)}"
+                f"logs still open {DRAIN_SECONDS:g} s after the end of the job, not read further: "
+                f"{shorten_list(cut, MAX_NAMED)}"
             )
         failed = [reading for reading in readings if reading.error]
         for reading in failed[1:]:
-            self._notify(f"the log of {reading.name} could not be read: {reading.error}")
+            self._notify(f"cannot read the log of {reading.name}: {reading.error}")
         if failed and failed[0].error:
             raise failed[0].error
 
 
 def is_unfinished(logs: Sequence[PodLog], readings: Mapping[str, ReadState], late: bool) -> bool:
-    """Whether something is to be waited for after the job's end.
+    """Return True if logs must still be read after the job's end.
 
-    What runs on is left when it is `late`. What a container has written that has ended is read to its end.
+    A container that still runs is given up when it is `late`. The log of an ended container is read to its
+    end.
     """
     here = {log.uid for log in logs}
     gone = any(reading.running for uid, reading in readings.items() if uid not in here)

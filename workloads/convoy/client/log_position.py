@@ -1,7 +1,7 @@
-"""Where a log goes on that is read from its first line again: what was shown before is passed over.
+"""The position in a log that is read several times, each time from its first line.
 
-Lines carry the time at which their node has got them. A clock may be set back, and a time may come twice, so
-times say nothing within one reading.
+Each line has the time at which its node received it. The clock may be set back, and several lines may have
+the same time. So the times do not order the lines of one read.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class LogPosition:
-    """How far a log was shown. Times are nanoseconds since 1970."""
+    """The last line of a log that was shown. Times are nanoseconds since 1970."""
 
     newest: int = 0
     last: int = 0
-    """Time of the last line that was shown."""
+    """Time of the line shown last."""
     repeats: int = 0
-    """Lines that were shown last and have that time; 0 before the first line."""
+    """Number of lines shown last that all have the time `last`; 0 before the first line."""
     to_skip: int = 0
-    """Of these, how many have still to come by; 0 when nothing is passed over."""
+    """Number of those lines that are still to be skipped; 0 if nothing is skipped."""
 
     def rewind(self) -> None:
-        """The log is read from its first line again."""
+        """Start to read the log from its first line again."""
         self.to_skip = self.repeats
 
     def is_new(self, at: int) -> bool:
-        """Whether the next line, which has this time, was not shown before.
+        """Return True if the next line, with time `at`, was not shown before.
 
-        What was shown ends with the lines of the last time. A log that was rotated meanwhile may not have
-        them any more: then it ends before the first line that is newer than all. Until that comes, a clock
-        that was set back before the rotation hides lines.
+        Lines are skipped until `repeats` lines of time `last` were skipped, or until a line is newer than
+        `newest`. The second case occurs if a log rotation has removed the lines shown last. If the clock was
+        set back before that rotation, new lines are skipped too until a line is newer than `newest`.
         """
         if self.to_skip and at <= self.newest:
             self.to_skip -= at == self.last
@@ -47,13 +47,13 @@ class LogPosition:
 
 
 def split_timestamp(line: str) -> tuple[int | None, str]:
-    """The time before a line of a log (RFC 3339), None where there is none, and the line without it."""
+    """Return the time in front of a log line (RFC 3339) and the rest; (None, line) if there is no time."""
     found = _STAMP.match(line)
     if found is None:
         return None, line
     try:
         whole = datetime.fromisoformat(found[1] + found[3]) - _EPOCH
-    except ValueError:  # no such day or hour: somebody's text
+    except ValueError:  # no valid date: the program's own text
         return None, line
-    # The runtime tells nanoseconds, which `datetime` does not have.
+    # The container runtime writes nanoseconds, which `datetime` does not support.
     return whole // timedelta(seconds=1) * 10**9 + int((found[2] or "").ljust(9, "0")), line[found.end() :]

@@ -1,6 +1,6 @@
-"""NodeHealths: what is known of nodes, and what people say of them.
+"""NodeHealths: the known health of nodes, and administrators' decisions about them.
 
-That is written into `spec`, with who says so and why.
+A decision is stored in `spec` with its author and reason.
 """
 
 from __future__ import annotations
@@ -20,43 +20,44 @@ from convoy_crds.nodehealth import KIND, MOST_EXEMPT_HOURS, NodeHealth
 
 
 class NodeHealths(Collection[NodeHealth]):
-    """The hardware of the nodes. The operator makes these objects.
+    """The health of the nodes' hardware. The operator creates these objects.
 
-    A node is named by its own name, or by that of its NodeHealth. NotFound when nothing is known of it,
-    Refused when several machines had that name and none has it now alone.
+    `node` is the name of a node or of a NodeHealth. Methods that change a NodeHealth raise NotFound if no
+    NodeHealth matches. They raise Refused if several machines had that name and it is not clear which is
+    meant.
     """
 
     def __init__(self, api: Api, kind: Kind[NodeHealth] = KIND) -> None:
         super().__init__(api, kind)
 
     def of(self, node: str) -> list[NodeHealth]:
-        """All that a name may mean; empty when nothing is known of it."""
+        """Return all NodeHealths that the name may mean; empty if there is none."""
         return matching(self.list(), node)
 
     def release(self, node: str, reason: str, user: str | None = None) -> NodeHealth:
-        """Puts a node back into service, on probation, and forgets what was held against it."""
+        """Return a node to service, on probation, and discard the evidence against it."""
         at = _text(datetime.now(UTC))
         return self._patch_spec(
             node, {"release": {"at": at, **_attribution(reason, user)}, "condemned": None}
         )
 
     def exempt(self, node: str, reason: str, hours: int = 24, user: str | None = None) -> NodeHealth:
-        """Leaves a node alone for so many hours, whatever speaks against it."""
+        """Exempt a node from Convoy's actions for `hours`, whatever the evidence against it."""
         if not 1 <= hours <= MOST_EXEMPT_HOURS:
             raise ValueError(f"hours must be from 1 to {MOST_EXEMPT_HOURS}, is {hours}")
         until = datetime.now(UTC) + timedelta(hours=hours)
         return self._patch_spec(node, {"exempt": {"until": _text(until), **_attribution(reason, user)}})
 
     def end_exemption(self, node: str) -> NodeHealth:
-        """Guards a node again."""
+        """End the exemption of a node."""
         return self._patch_spec(node, {"exempt": None})
 
     def condemn(self, node: str, reason: str, user: str | None = None) -> NodeHealth:
-        """Takes a node out of service until that is taken back; an exemption ends."""
+        """Take a node out of service until `end_condemnation`. This removes an exemption."""
         return self._patch_spec(node, {"condemned": _attribution(reason, user), "exempt": None})
 
     def end_condemnation(self, node: str) -> NodeHealth:
-        """Has a node that was condemned tested again."""
+        """Let Convoy test a condemned node again."""
         return self._patch_spec(node, {"condemned": None})
 
     def _patch_spec(self, node: str, spec: dict[str, JsonValue]) -> NodeHealth:
@@ -64,19 +65,23 @@ class NodeHealths(Collection[NodeHealth]):
 
 
 def matching(healths: Sequence[NodeHealth], name: str) -> list[NodeHealth]:
-    """Those that a name may mean. Of a name that several pieces of hardware had, those that have it now."""
+    """Return the NodeHealths that the name may mean: those whose node has it, else the one with that name."""
     by_node = [one for one in healths if one.status.node_ref.name == name]
     return by_node or [one for one in healths if one.metadata.name == name]
 
 
 def only_match(found: Sequence[NodeHealth], node: str) -> NodeHealth:
-    """The one that is meant; NotFound when there is none, Refused for more than one."""
+    """Return the only NodeHealth in `found`. Raises NotFound if it is empty, and Refused if there are
+    several.
+    """
     if len(found) == 1:
         return found[0]
     if not found:
-        raise NotFound(f"nothing is known of node {node}: see kubectl get nodehealths", 404)
+        raise NotFound(f"no NodeHealth for node {node}: `kubectl get nodehealths` lists the known nodes", 404)
     names = ", ".join(one.metadata.name for one in found)
-    raise Refused(f"{node} was the name of several machines, say which is meant: {names}")
+    raise Refused(
+        f"several machines have had the name {node}: give one of these NodeHealths instead: {names}"
+    )
 
 
 def _attribution(reason: str, user: str | None) -> dict[str, JsonValue]:
@@ -86,7 +91,7 @@ def _attribution(reason: str, user: str | None) -> dict[str, JsonValue]:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # A container's user often has no name.
+    except (KeyError, OSError):  # The user of a container often has no name.
         return f"uid {os.getuid()}"
 
 

@@ -1,6 +1,6 @@
-"""What the ranks of a job wrote, told apart by rank and incarnation.
+"""Selection of the ranks' output by rank and incarnation. Pure.
 
-The launcher puts `[incarnation/rank] ` before every line that a rank writes. Pure.
+The launcher puts `[incarnation/rank] ` in front of every line that a rank writes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from convoy_crds.trainingjob_status import TERMINAL
 
 PREFIX = re.compile(r"^\[(\d+)/(\d+)\] ")
 MAX_PODS = 64
-"""Logs read at once."""
+"""Most logs to read at once."""
 
 
 def select_lines(lines: Iterable[str], rank: int | None, incarnation: int | None) -> Iterator[str]:
-    """The lines of one rank and incarnation; None takes all, and then the launcher's own lines too."""
+    """Yield the lines of one rank and incarnation. None selects all; if both are None, also the launcher's
+    lines.
+    """
     for line in lines:
         found = PREFIX.match(line)
         if found is None:
@@ -33,43 +35,46 @@ def select_lines(lines: Iterable[str], rank: int | None, incarnation: int | None
 
 
 def refusal(job: TrainingJob, rank: int | None, incarnation: int | None) -> str | None:
-    """Why there can be no such line; None when there may be one."""
+    """Return why no such output can exist; None if it can."""
     name, formed = job.metadata.name, job.status.incarnation
     if incarnation is not None and not 1 <= incarnation <= formed:
-        had = {0: "none yet", 1: "incarnation 1 alone"}.get(formed, f"incarnations 1 to {formed}")
+        had = {0: "none yet", 1: "only incarnation 1"}.get(formed, f"incarnations 1 to {formed}")
         return f"{name} has had no incarnation {incarnation}: it had {had}"
     whole = slots(job)
     layout = whole if is_past(job, incarnation) else present(job)
     if rank is not None and not 0 <= rank < (world := world_size(layout)):
         missed = len(whole) - len(layout)
-        fewer = f", as it runs without {missed} of its {len(whole)} pods" if missed else ""
+        fewer = f", because it runs without {missed} of its {len(whole)} pods" if missed else ""
         return f"{name} has no rank {rank}: its ranks are 0 to {world - 1}{fewer}"
     return None
 
 
 def no_pods_reason(job: TrainingJob) -> str:
-    """Why a job has no logs."""
+    """Return why a job has no logs."""
     name = job.metadata.name
     if job.spec.suspend:
-        return f"{name} is suspended: its logs went with its pods; `convoy resume {name}` runs it on"
-    return f"{name} has no pods now, and logs go with their pods; ask `convoy why {name}`"
+        return (
+            f"{name} is suspended: its pods and their logs are deleted; `convoy resume {name}` continues it"
+        )
+    return f"{name} has no pods, and logs are deleted with their pods; `convoy why {name}` explains its state"
 
 
 def expects_pods(job: TrainingJob) -> bool:
-    """Whether pods come by themselves where there are none."""
+    """Return True if a job without pods will get some without a user's action."""
     return not job.spec.suspend and job.status.phase not in TERMINAL
 
 
 def is_past(job: TrainingJob, incarnation: int | None) -> bool:
-    """Whether it is an incarnation before the job's present one: its ranks write no more."""
+    """Return True for an incarnation before the job's current one. Its ranks write no more lines."""
     return incarnation is not None and incarnation < job.status.incarnation
 
 
 def slots_of_rank(job: TrainingJob, rank: int | None, incarnation: int | None = None) -> tuple[Slot, ...]:
-    """The slots whose pods have the rank; all for None.
+    """Return the slots whose pods have the rank; all slots if `rank` is None.
 
-    Without an incarnation, where the rank is now. Which slots an earlier one was without is not known: then
-    all that may have had the rank.
+    Without an incarnation, it is the slot that has the rank now. Convoy does not store which slots an
+    earlier incarnation ran without. So for an earlier one, all slots that may have had the rank are
+    returned.
     """
     if rank is None:
         return slots(job)
@@ -85,7 +90,7 @@ def slots_of_rank(job: TrainingJob, rank: int | None, incarnation: int | None = 
 
 
 def _least_offsets(job: TrainingJob) -> Iterator[int]:
-    """The first rank of each slot when as many as may be absent before it are so."""
+    """Yield the lowest possible first rank of each slot, with as many absent slots before it as permitted."""
     offset = 0
     for role in job.spec.roles:
         fewest = role.min_replicas or role.replicas

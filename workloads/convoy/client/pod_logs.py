@@ -1,4 +1,4 @@
-"""The logs of pods: what there is to be read, and reading them one after the other."""
+"""The logs of pods: their state, and how to read them one after the other."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from convoy.client.watch import CONNECT_SECONDS
 from convoy_crds import containers
 
 SILENCE_TIMEOUT_SECONDS = 1800.0
-"""A log that is followed and is silent for so long is opened anew: its connection may be dead."""
+"""Seconds without a line after which a followed log is opened again, because its connection may be dead."""
 
 Notify = Callable[[str], None]
-"""Takes a sentence about what cannot be read now."""
+"""A function that gets a sentence about a log that cannot be read now."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodLog:
-    """The log of one pod, as a look finds it."""
+    """The log of one pod at the time of a scan."""
 
     uid: str
     name: str
     started: bool
-    """Its container has started: there is something to read."""
+    """True if the container has started, so there is something to read."""
     ended: bool
-    """Its container has ended: nothing more comes."""
+    """True if the container has ended, so no more lines follow."""
     read: Callable[[], Iterator[str]]
-    """Its lines from the first one, each with its time before it, until the container ends."""
+    """Yields the lines from the first one until the container ends. Each has its time in front."""
 
 
 def pod_log(api: Api, pod: Any) -> PodLog:
-    """The log of a pod's ranks, to be followed."""
+    """Return the log of the container that runs a pod's ranks."""
     ranks = rank_container(pod)
     states = [one.state for one in pod.status.container_statuses or [] if one.name == ranks]
     ended = any(state.terminated for state in states)
@@ -44,12 +44,12 @@ def pod_log(api: Api, pod: Any) -> PodLog:
 
 
 def rank_container(pod: Any) -> str:
-    """Name of the container that runs a pod's ranks."""
+    """Return the name of the container that runs a pod's ranks."""
     return containers.rank_container(pod.metadata.annotations, [one.name for one in pod.spec.containers])
 
 
 def log_lines(api: Api, pod: Any, follow: bool = False) -> Iterator[str]:
-    """The lines of the log of a pod's ranks; with `follow` each with its time before it."""
+    """Yield the lines of a pod's ranks. With `follow` each line has its time in front."""
     lines = api.lines(
         f"the log of {pod.metadata.name}",
         api.core.read_namespaced_pod_log,
@@ -64,10 +64,10 @@ def log_lines(api: Api, pod: Any, follow: bool = False) -> Iterator[str]:
 
 
 def read_in_turn(sources: Mapping[str, Callable[[], Iterator[str]]], notify: Notify) -> Iterator[str]:
-    """The lines of the sources, by name, one source after the other.
+    """Yield the lines of the sources, one source after the other. Keys of `sources` are pod names.
 
-    Tells of one that cannot be read when others are still to come, and raises the first error after them;
-    Forbidden at once.
+    If a source fails, the others are still read. Then the first error is raised; `notify` reports the
+    further errors, and the first one early if other sources follow. Forbidden is raised at once.
     """
     failures: list[ConvoyError] = []
     for left, (name, source) in zip(range(len(sources))[::-1], sources.items(), strict=True):
@@ -78,6 +78,6 @@ def read_in_turn(sources: Mapping[str, Callable[[], Iterator[str]]], notify: Not
         except ConvoyError as error:
             failures.append(error)
             if left or len(failures) > 1:
-                notify(f"the log of {name} could not be read: {error}")
+                notify(f"cannot read the log of {name}: {error}")
     if failures:
         raise failures[0]

@@ -1,4 +1,4 @@
-"""TrainingJobs: made, watched and steered."""
+"""The collection of TrainingJobs, with methods to watch and control a job."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ from convoy_crds.trainingjob import KIND, TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
 
 WAIT_SECONDS = 3600.0
-EVENTS_PAGE, EVENT_PAGES = 500, 10
-"""Events of one answer, and answers that are read at most."""
+"""Default timeout of `wait`."""
+EVENTS_PAGE = 500
+"""Events in one response."""
+EVENT_PAGES = 10
+"""Most responses to read."""
 
 
 class TrainingJobs(Writable[TrainingJob]):
@@ -33,28 +36,35 @@ class TrainingJobs(Writable[TrainingJob]):
         super().__init__(api, kind)
 
     def suspend(self, name: str) -> TrainingJob:
-        """Saves the job's state, if it has a place for it, and gives its pods back. Refused when it has ended
-        or is suspended.
+        """Save the job's state, if it has checkpoint tiers, and delete its pods.
+
+        Raises Refused if the job has ended or is already suspended.
         """
         self._check(name, "suspend")
         return self._patch(name, {"spec": {"suspend": True}})
 
     def resume(self, name: str) -> TrainingJob:
-        """Lets a suspended job run on. Refused when it is not suspended."""
+        """Continue a suspended job. Raises Refused if it is not suspended."""
         self._check(name, "resume")
         return self._patch(name, {"spec": {"suspend": False}})
 
     def restart(self, name: str) -> TrainingJob:
-        """Forms the job's process group anew, in the same pods. Refused when it has ended or is suspended."""
+        """Restart all ranks as a new incarnation, in the same pods. Raises Refused if it has ended or is
+        suspended.
+        """
         self._check(name, "restart")
         return self._patch(name, {"spec": {"recovery": {"restartId": secrets.token_hex(4)}}})
 
     def wait(self, name: str, until: str = "Complete", timeout: float = WAIT_SECONDS) -> TrainingJob:
-        """Waits until the job is in the phase `until`, or its condition `until` is True; how it is then.
+        """Wait until the job has the phase `until`, or its condition `until` is True. Return the job in
+        that state.
 
-        `timeout`: seconds, above 0. Raises JobFailed when it fails, JobEnded when it has ended otherwise,
-        WaitTimeout when the time is over, NotFound when it is not there or is deleted meanwhile; Unreachable
-        when the API server does not answer in all that time.
+        `timeout` is in seconds, above 0. Raises:
+
+        - JobFailed if the job fails, and JobEnded if it ends otherwise;
+        - WaitTimeout if the time is over;
+        - NotFound if the job does not exist or is deleted;
+        - Unreachable if the API server never responds.
         """
         waiting.check_target(until)
         if timeout <= 0:
@@ -73,7 +83,7 @@ class TrainingJobs(Writable[TrainingJob]):
         except (Unreachable, ApiError) as error:
             if job is None or isinstance(error, NotFound) or time.monotonic() < deadline:
                 raise
-            late = f"; since then: {error}"
+            late = f"; last error: {error}"
         raise WaitTimeout(f"{name} is not {until} after {timeout:g} s: {waiting.describe(job)}{late}", job)
 
     def logs(
@@ -85,14 +95,17 @@ class TrainingJobs(Writable[TrainingJob]):
         follow: bool = False,
         notify: Notify = lambda _: None,
     ) -> Iterator[str]:
-        """The lines that the ranks wrote, each with `[incarnation/rank] ` before it; of all ranks and
-        incarnations where none is named, and then the launcher's lines too.
+        """Yield the lines that the ranks wrote, each with `[incarnation/rank] ` in front.
 
-        Logs are those of the pods there are; a rank without an incarnation is read where it is now. `follow`
-        goes on until the job has ended, or the incarnation where one is named: pods that start or are
-        replaced later are read from then on. `notify` takes a sentence at once about each log that cannot be
-        read now; the first error is raised after all that can be read. Refused when there is no such rank or
-        incarnation, or no pod and none to wait for.
+        None selects all ranks or incarnations. If both are None, the launcher's lines are included. Only
+        the logs of existing pods can be read. A rank without an incarnation is read from the pod that has
+        it now.
+
+        With `follow` the iterator ends with the job, or with the given incarnation. Pods that start later
+        or replace others are then read too. `notify` gets a sentence about each log that cannot be read
+        now. The first error is raised after everything that can be read.
+
+        Raises Refused if there is no such rank or incarnation, or no pod to read or wait for.
         """
         job = self.get(name)
         if why := output.refusal(job, rank, incarnation):
@@ -111,11 +124,13 @@ class TrainingJobs(Writable[TrainingJob]):
         return output.select_lines(lines, rank, incarnation)
 
     def pods(self, name: str) -> list[Any]:
-        """The pods of a job in their order, as objects of the package kubernetes."""
+        """Return the pods of a job, ordered by index, as objects of the package kubernetes."""
         return self._pods(f"{LABEL_JOB}={name}")
 
     def events(self, uid: str) -> list[Any]:
-        """The Events about a job or pod of that uid, in no order, as objects of the package kubernetes."""
+        """Return the Events of the job or pod with that uid, unordered, as objects of the package
+        kubernetes.
+        """
         found = self._api.call(
             self._api.core.list_namespaced_event,
             self._api.namespace,
@@ -124,9 +139,9 @@ class TrainingJobs(Writable[TrainingJob]):
         return list(found.items)
 
     def pod_events(self) -> tuple[dict[str, list[Any]], bool]:
-        """The Events about the namespace's pods by uid of the pod, in no order, and whether these are all.
+        """Return the Events of the namespace's pods by pod uid, unordered, and True if they are complete.
 
-        A busy namespace may have more than `EVENTS_PAGE * EVENT_PAGES`; then some are left out.
+        If there are more than `EVENTS_PAGE * EVENT_PAGES` Events, the rest is left out.
         """
         found: dict[str, list[Any]] = {}
         further: dict[str, str] = {}
@@ -152,7 +167,7 @@ class TrainingJobs(Writable[TrainingJob]):
         return sorted(found.items, key=lambda pod: int(pod.metadata.labels.get(LABEL_INDEX, 0)))
 
     def _pods_of_rank(self, job: TrainingJob, rank: int | None, incarnation: int | None) -> list[Any]:
-        """The pods to be read; Refused when they are too many."""
+        """Return the pods to read. Raises Refused if there are too many."""
         wanted = {slot.pod: str(slot.index) for slot in output.slots_of_rank(job, rank, incarnation)}
         if not wanted:
             return []
@@ -161,11 +176,13 @@ class TrainingJobs(Writable[TrainingJob]):
             selector += f",{LABEL_INDEX} in ({','.join(wanted.values())})"
         pods = [pod for pod in self._pods(selector) if pod.metadata.name in wanted]
         if rank is None and len(pods) > output.MAX_PODS:
-            raise Refused(f"{len(pods)} pods are too many to read at once: choose one rank")
+            raise Refused(
+                f"{len(pods)} pods are too many to read at once (at most {output.MAX_PODS}): choose one rank"
+            )
         return pods
 
     def _scan_logs(self, job: TrainingJob, rank: int | None, incarnation: int | None) -> PodLogs:
-        """What is there now to be followed."""
+        """Return the logs that can be followed now."""
         try:
             here = self.get(job.metadata.name)
         except NotFound:
@@ -181,8 +198,8 @@ class TrainingJobs(Writable[TrainingJob]):
 
 
 def _check_same_job(name: str, before: TrainingJob | None, here: TrainingJob | None) -> None:
-    """NotFound when the job that was waited for is gone, even if another has its name."""
+    """Raise NotFound if the awaited job does not exist any more, even if another job has its name."""
     if before is None and here is None:
         raise NotFound(f"there is no trainingjob/{name}", 404)
     if here is None or (before is not None and before.metadata.uid != here.metadata.uid):
-        raise NotFound(f"trainingjob/{name} was deleted while it was waited for", 404)
+        raise NotFound(f"trainingjob/{name} was deleted during the wait", 404)

@@ -1,4 +1,4 @@
-"""When a job has come to where somebody waits for it. Pure."""
+"""Checks whether a job has reached the awaited phase or condition. Pure."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ CONDITIONS = frozenset(
         ConditionType.METRICS_DROPPED,
     }
 )
-"""That a TrainingJob may have."""
+"""The conditions that a TrainingJob may have."""
 
 
 def check_target(until: str) -> None:
-    """ValueError when there is neither a phase nor a condition of that name."""
+    """Raise ValueError if `until` is neither a phase nor a condition."""
     names = {*map(str, Phase), *CONDITIONS}
     if until not in names:
         hint = suggestion(until, names)
-        raise ValueError(f"there is neither a phase nor a condition {until!r}{hint}")
+        raise ValueError(f"{until!r} is neither a phase nor a condition of a TrainingJob{hint}")
 
 
 def has_reached(job: TrainingJob, until: str) -> bool:
-    """Whether the job is in the phase `until`, or has the condition `until`.
+    """Return True if the job has the phase `until`, or its condition `until` is True.
 
-    A status that is of an earlier spec says nothing yet, unless the job has ended. Raises JobFailed or
-    JobEnded when it has ended otherwise.
+    A status of an earlier spec does not count unless the job has ended. Raises JobFailed or JobEnded if the
+    job ended in another way.
     """
     status = job.status
     ended = status.phase in TERMINAL
@@ -53,14 +53,14 @@ def has_reached(job: TrainingJob, until: str) -> bool:
 
 
 def describe(job: TrainingJob | None) -> str:
-    """Where a job stands, in a sentence."""
+    """Return the job's state as a sentence."""
     if job is None:
-        return "it was not seen"
+        return "the job could not be read"
     status = job.status
     if status.phase is None:
-        return "no operator has looked at it yet"
+        return "no operator has reconciled it yet"
     step = f" at step {status.progress.step}" if status.progress else ""
     why = f" ({status.reason}): {status.message}" if status.reason else ""
     behind = status.observed_generation < job.metadata.generation
-    late = "; the operator has not seen its newest spec yet" if behind else ""
+    late = "; the operator has not reconciled its newest spec yet" if behind else ""
     return f"it is {status.phase}{step}{why}{late}"

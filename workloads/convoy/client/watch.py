@@ -1,4 +1,4 @@
-"""Follows one object: it is listed, then watched, and listed anew when the watch has ended."""
+"""Watches one object: lists it, watches it, and starts again when the watch ends."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from convoy.client.errors import ApiError, Unreachable, error_of
 from convoy_crds.meta import GROUP, VERSION
 
 WATCH_SECONDS = 240
-"""The longest watch; then the object is listed anew."""
+"""Longest watch in seconds. Then the object is listed again."""
 CONNECT_SECONDS = 10
 MIN_TIMEOUT_SECONDS = 1.0
-"""For an answer, however little time is left."""
+"""Least seconds to wait for a response, however near the deadline is."""
 RETRY_PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""Seconds between tries while the server does not answer or is busy; the last one again and again."""
+"""Seconds between retries while the server does not respond or is busy. The last value repeats."""
 MIN_ROUND_SECONDS = 1.0
-"""A list and its watch take at least so long: one that ends at once is not started anew in a rush."""
+"""Least seconds that a list and its watch take, so that a watch that ends at once is not restarted in a
+tight loop.
+"""
 _GONE = 410
 BUSY = frozenset({429, 500, 502, 503, 504})
-"""Statuses of an answer after which the server is asked again."""
+"""HTTP statuses after which a request is retried."""
 
 
 def watch_object(
@@ -34,10 +36,12 @@ def watch_object(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> Generator[dict[str, Any] | None, None, None]:
-    """The object each time it changes, first as it is; None when it is not there. Ends at the deadline.
+    """Yield the object as it is, then after each change; None while it does not exist. Ends at the
+    deadline.
 
-    `deadline`: by `clock`. What the server cannot answer for a while is asked again until then; then it
-    raises the last error. ApiError at once for what it refuses.
+    `deadline` is a time of `clock`. While the server does not respond or is busy, requests are retried
+    until the deadline. Then the last error is raised. Raises ApiError at once if the server refuses a
+    request.
     """
     failures, last = 0, None
     while (left := deadline - clock()) > 0:
@@ -62,7 +66,7 @@ def watch_object(
 
 
 def _list_and_watch(api: Api, plural: str, name: str, left: float) -> Iterator[dict[str, Any] | None]:
-    """One list and one watch from there on."""
+    """List the object once, and watch it from there."""
     place = (GROUP, VERSION, api.namespace, plural)
     chosen = {"field_selector": f"metadata.name={name}"}
     request = api.custom.list_namespaced_custom_object
@@ -80,7 +84,7 @@ def _list_and_watch(api: Api, plural: str, name: str, left: float) -> Iterator[d
             watch=True,
             resource_version=found["metadata"]["resourceVersion"],
             timeout_seconds=seconds,
-            # The server ends it in time; who hears nothing for longer has lost the connection.
+            # The server ends the watch after `seconds`. A longer silence means a lost connection.
             _request_timeout=(CONNECT_SECONDS, max(MIN_TIMEOUT_SECONDS, min(left, seconds + 5.0))),
         ):
             event = json.loads(line)
@@ -89,9 +93,9 @@ def _list_and_watch(api: Api, plural: str, name: str, left: float) -> Iterator[d
                 raise error_of(int(status.get("code", 0)), status.get("reason", ""), json.dumps(status))
             yield None if event["type"] == "DELETED" else event["object"]
     except Unreachable:
-        # A watch that breaks off is started anew like one that ends.
+        # The caller restarts an interrupted watch, as it does one that ended.
         return
     except ApiError as error:
-        # So is one whose beginning the server remembers no more.
+        # The caller also restarts a watch whose resourceVersion is too old.
         if error.status != _GONE:
             raise
