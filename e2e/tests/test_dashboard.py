@@ -14,7 +14,7 @@ from tests.integration.dashboard.browser import Browser, eventually
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
-from e2e.drive.dashboard_access import DASHBOARD, forwarded, granted, reader
+from e2e.drive.dashboard_access import DASHBOARD, granted, port_forward, reader_token
 from e2e.drive.job_specs import SMALL
 from e2e.drive.jobs import Jobs
 from e2e.install import NAMESPACE
@@ -27,7 +27,7 @@ STEPS = 20
 
 @pytest.fixture(scope="module")
 def dashboard(cluster: Cluster) -> Iterator[str]:
-    with forwarded(cluster, "convoy-dashboard", 80) as url:
+    with port_forward(cluster, "convoy-dashboard", 80) as url:
         yield url
 
 
@@ -53,7 +53,7 @@ def press(browser: Browser, name: str) -> None:
 
 
 @contextmanager
-def held_back(cluster: Cluster) -> Iterator[tuple[dict[str, Any], Callable[[], object]]]:
+def unschedulable_template(cluster: Cluster) -> Iterator[tuple[dict[str, Any], Callable[[], object]]]:
     """A pod template that fits on no node, and what makes it fit on the first one."""
     node, label = cluster.nodes[0].name, "e2e.convoy.dev/open"
     try:
@@ -74,8 +74,8 @@ def test_a_reader_sees_a_job_go_to_its_end_and_its_log(
         eventually(lambda: browser.row(key)[1] == phase, 240, f"{key} is {phase}")
 
     with (
-        held_back(cluster) as (template, open_up),
-        reader(cluster, jobs.namespace, "reader", "view") as token,
+        unschedulable_template(cluster) as (template, open_up),
+        reader_token(cluster, jobs.namespace, "reader", "view") as token,
     ):
         browser.open(dashboard)
         log_in(browser, token)
@@ -103,11 +103,11 @@ def test_who_may_see_nothing_is_told_so(
 ) -> None:
     browser.open(dashboard)
     log_in(browser, "of-no-cluster")
-    browser.wait_for_text("The API server does not know this token")
-    with reader(cluster, jobs.namespace, "for-others", audience="convoy-hub") as token:
+    browser.wait_for_text("The API server rejected this token")
+    with reader_token(cluster, jobs.namespace, "for-others", audience="convoy-hub") as token:
         log_in(browser, token)
-        browser.wait_for_text("The API server does not know this token")
-    with reader(cluster, jobs.namespace, "nobody") as token:
+        browser.wait_for_text("The API server rejected this token")
+    with reader_token(cluster, jobs.namespace, "nobody") as token:
         log_in(browser, token)
         user = f"system:serviceaccount:{jobs.namespace}:nobody"
         browser.wait_for_text(f"There are no TrainingJobs that {user} may list.")

@@ -1,1 +1,1 @@
-"""The dashboard: what the cluster's objects say, as pages for people. It writes nothing."""
+"""The dashboard: web pages that show the state of the cluster's objects. It changes no object."""

@@ -1,4 +1,4 @@
-"""`convoy-dashboard`: runs the dashboard; everything it needs to know is in its environment."""
+"""The command `convoy-dashboard`: runs the dashboard. Environment variables configure it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from convoy_operator.settings import SettingError
 
 
 def main() -> None:
-    """Exits with 0 after SIGTERM, 1 after a failure, 2 for a wrong setting."""
+    """Run the dashboard. Exit with 0 after SIGTERM, 1 after a failure, 2 for an invalid setting."""
     try:
         settings = from_environment()
         log.configure(settings.log_level)
     except (SettingError, ValueError) as error:
         sys.stderr.write(f"convoy-dashboard: {error}\n")
         sys.exit(2)
-    # NiceGUI reads it when it is imported, and would write beside the program.
+    # NiceGUI reads the variable on import. Its default is a folder in the working directory.
     os.environ.setdefault("NICEGUI_STORAGE_PATH", str(Path(tempfile.gettempdir()) / "nicegui"))
     from convoy_operator.dashboard import server  # noqa: PLC0415
 

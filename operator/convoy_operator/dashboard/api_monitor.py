@@ -1,4 +1,4 @@
-"""Whether the API server is there, and which watches are refused."""
+"""A monitor of the API server's availability and of the dashboard's watches."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from convoy_operator.dashboard.gateway import DashboardGateway
 from convoy_operator.gateway import Object
 
 PROBE_SECONDS = 5.0
-"""Between two questions while it answers."""
+"""Seconds between two probes while the API server answers."""
 OUTAGE_PROBE_SECONDS = 1.0
-"""Between two while it does not."""
+"""Seconds between two probes while the API server does not answer."""
 PROBE_TIMEOUT_SECONDS = 3.0
 FAILURE_GRACE_SECONDS = 45.0
-"""A watch that fails for so long, while the API server answers, is told of: reflectors wait 30 s at most."""
+"""Seconds that a watch may fail before pages report it, while the API server answers. A reflector retries
+within 30 s.
+"""
 MOST_REASON = 160
-"""Characters of a fault that are told."""
+"""Largest number of characters of an error that pages show."""
 _REFUSALS = (errors.Forbidden, errors.NotFound)
 
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """A resource that cannot be listed or watched."""
+    """A failing list or watch of a resource."""
 
     how: str
     why: str
@@ -37,7 +39,10 @@ class Failing:
 
 
 class ApiMonitor:
-    """Asks it every few seconds: a watch without news says nothing for a minute."""
+    """Probes the API server every few seconds.
+
+    A watch cannot show an outage quickly: without changes it receives nothing for up to a minute.
+    """
 
     def __init__(
         self,
@@ -50,29 +55,29 @@ class ApiMonitor:
         self._clock = clock
         self._last_answer = clock()
         self.unavailable_since: datetime | None = None
-        """None while it answers."""
+        """Start of the outage; None while the API server answers."""
         self.unwatched: dict[str, str] = {}
-        """By resource, why it cannot be watched."""
+        """By resource, the error of each list or watch that pages report as failing."""
         self.recovering: list[str] = []
-        """Resources that are not watched again yet, since it was away."""
+        """Resources whose watch has not resumed since the last outage."""
         self._failing: dict[str, Failing] = {}
         self._recovered_at = float("-inf")
 
     @property
     def lag(self) -> float:
-        """Seconds since it was last heard from."""
+        """Seconds since the last answer of the API server."""
         return self._clock() - self._last_answer
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Probe the API server until cancelled."""
         while True:
             await self.probe()
             await asyncio.sleep(OUTAGE_PROBE_SECONDS if self.unavailable_since else PROBE_SECONDS)
 
     async def probe(self) -> None:
-        """Asks once."""
+        """Send one probe and record its outcome."""
         try:
-            # It asks for an object that need not be there: that it says so is an answer, too.
+            # The probe reads an object that may not exist. A refusal is also an answer.
             await asyncio.wait_for(self._gateway.probe(), PROBE_TIMEOUT_SECONDS)
         except (errors.Unavailable, errors.TooManyRequests, TimeoutError):
             if self.unavailable_since is None:
@@ -90,14 +95,16 @@ class ApiMonitor:
         self.update()
 
     def record_success(self, resource: Resource, how: str) -> None:
-        """What failed before, `list` or `watch`, works: a list that works says nothing of the watch."""
+        """Record that `how` (`list` or `watch`) works. A list that succeeds does not prove that the watch
+        works.
+        """
         failing = self._failing.get(resource.plural)
         if failing is not None and failing.how == how:
             del self._failing[resource.plural]
             self.update()
 
     def record_failure(self, resource: Resource, how: str, fault: errors.ApiError) -> None:
-        """`how`: `list` or `watch`. That a version is too old is no fault."""
+        """Record an error of `how` (`list` or `watch`). An expired resource version is not a failure."""
         if isinstance(fault, errors.Gone):
             return
         before = self._failing.get(resource.plural)
@@ -108,7 +115,10 @@ class ApiMonitor:
         self.update()
 
     def update(self) -> None:
-        """Tells of what is refused at once, of other faults when they last. An absence tells of them all."""
+        """Publish the failing watches: a refusal at once, other errors after `FAILURE_GRACE_SECONDS`.
+
+        During an outage only refusals are published, because the outage explains all other errors.
+        """
         now, here = self._clock(), self.unavailable_since is None
         refused, recovering = {}, []
         for plural, one in sorted(self._failing.items()):
@@ -122,7 +132,7 @@ class ApiMonitor:
 
 
 class MonitoredGateway:
-    """What a reflector asks, with its outcome noted."""
+    """A gateway for reflectors that records the outcome of each list and watch."""
 
     def __init__(self, gateway: DashboardGateway, monitor: ApiMonitor) -> None:
         self._gateway = gateway
@@ -144,7 +154,7 @@ class MonitoredGateway:
         """See ApiGateway."""
 
         def opened() -> None:
-            # Of a quiet resource nothing else tells so.
+            # For a resource without changes, no other event shows that the watch works.
             self._monitor.record_success(resource, "watch")
 
         try:

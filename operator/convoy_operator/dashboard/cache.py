@@ -1,4 +1,4 @@
-"""Everything the dashboard watches."""
+"""The dashboard's cache of the cluster."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ M = TypeVar("M", bound=Model)
 
 
 class DashboardCache:
-    """The stores of all watched resources, and the jobs' curves and restarts."""
+    """The stores of all watched resources, and the curves and restarts of the jobs."""
 
     def __init__(self, feed: Feed, kinds: Sequence[Kind[Any]] = KINDS) -> None:
         self._kinds = {kind.plural: kind for kind in kinds}
@@ -72,7 +72,7 @@ class DashboardCache:
         return self._objects[kind.plural]
 
     def reflectors(self, gateway: ApiGateway, metrics: Metrics) -> dict[str, Reflector[Any]]:
-        """Return what fills the stores, by resource."""
+        """Return the reflectors that fill the stores, by plural name of the resource."""
         found: dict[str, Reflector[Any]] = {
             PODS.plural: Reflector(gateway, Source(PODS, self.pods, views.pod, LABEL_JOB), metrics),
             NODES.plural: Reflector(gateway, Source(NODES, self.nodes, views.node), metrics),
@@ -83,23 +83,23 @@ class DashboardCache:
         return found
 
     def health_by_node(self) -> dict[str, NodeHealth]:
-        """The hardware that each node is."""
+        """Return the NodeHealth of each existing node's current hardware, by name of the node."""
         return by_node(self.healths, self.nodes)
 
     def policies_by_name(self) -> Mapping[str, GuardPolicy]:
-        """Those that can be read."""
+        """Return the GuardPolicies that this version can read."""
         return {parsed.name: parsed.model for parsed in self.policies if parsed.model is not None}
 
     def pods_per_node(self) -> Counter[str]:
-        """Pods of jobs that have not ended."""
+        """Count the pods on each node that have not ended. The cache holds only pods with a job's label."""
         return Counter(pod.view.node for pod in self.pods if pod.view.node and pod.view.needs_node)
 
     def pods_of(self, job: ParsedObject[TrainingJob]) -> list[Pod]:
-        """A job's own: anybody may give a pod its label."""
+        """Return the pods that the job owns. The label alone proves nothing: any user can set it."""
         return [pod for pod in self.pods.indexed((job.namespace, job.name)) if pod.view.owner_uid == job.uid]
 
     def engine_of(self, job: TrainingJob) -> Engine | None:
-        """Return the Engine that the job names; None without one, and while there is none of that name."""
+        """Return the job's Engine. Return None if the job names none or the Engine does not exist."""
         parsed = self.engines.get("", job.spec.engine.name) if job.spec.engine else None
         return parsed.model if parsed is not None else None
 
@@ -116,7 +116,7 @@ class DashboardCache:
         self._feed.notify()
 
     def _on_node(self, before: Node | None, after: Node | None, own: bool) -> None:
-        # Kubelets write to their nodes all the time; little of it is shown.
+        # Kubelets update their nodes often, and pages show few of the fields.
         if before is None or after is None or _displayed(before) != _displayed(after):
             self._feed.notify()
 

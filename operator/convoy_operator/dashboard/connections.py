@@ -1,8 +1,8 @@
-"""How many connections to the pages are open at a time.
+"""A limit of the open connections to the pages.
 
-Whoever reaches the port may open some. Each is a descriptor of the process: when all are taken, the probes
-get no answer either, and the kubelet restarts the dashboard. One that has said nothing for long gives way to
-a new one.
+Anyone who can reach the port can open connections, and each uses a file descriptor of the process. Without
+free descriptors the probes fail too, and the kubelet restarts the dashboard. At the limit, the connection
+that has been idle longest is closed for a new one.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from convoy_operator.dashboard.auth.request_guard import SESSION
 from convoy_operator.dashboard.auth.sessions import Session
 
 MOST = 256
-"""Those that are no socket of a page: idle, or with a request. A browser has six."""
+"""Largest number of connections that are not websockets of pages. A browser opens up to six."""
 CONNECTION = "convoy.connection"
-"""Key of the transport in the state of a request."""
+"""Key of the transport in a request's state."""
 
 
 class Connections:
-    """Of one server: ASGI, before everything, and `protocol()`, which the server has to use."""
+    """The connections of a server: its outermost ASGI application and its protocol class."""
 
     def __init__(self, app: ASGIApp, sockets: int) -> None:
-        """`sockets`: the most websockets of pages."""
+        """`sockets`: the largest number of websockets."""
         self._app = app
         self._others: ConnectionLimit[asyncio.Transport] = ConnectionLimit(MOST)
         self._sockets: ConnectionLimit[asyncio.Transport] = ConnectionLimit(sockets)
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """Of a connection."""
+        """Return the protocol class that the server must use."""
         connections = self
 
         class NotedProtocol(HttpToolsProtocol):
             def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
                 connections._opened(transport)
-                # What a request brings with it, and a websocket after it.
+                # Each request, and the websocket that follows it, carries this state.
                 self.app_state = {**self.app_state, CONNECTION: transport}
                 super().connection_made(transport)
 
@@ -49,7 +49,7 @@ class Connections:
         """See ASGI."""
         transport: Any = (scope.get("state") or {}).get(CONNECTION)
         if transport is not None and scope["type"] == "http":
-            # It is not long since this one has said something, whenever it was opened.
+            # The connection is in use, so it counts as the newest one.
             self._add(self._others, transport, _address(transport))
 
         async def send_noted(message: Message) -> None:
@@ -73,7 +73,7 @@ class Connections:
     @staticmethod
     def _add(limit: ConnectionLimit[asyncio.Transport], transport: asyncio.Transport, holder: str) -> None:
         if transport.is_closing():
-            return  # it has given way since it asked
+            return  # The limit has already closed this connection.
         dropped = limit.add(transport, holder)
         if dropped is not None:
             dropped.abort()
@@ -84,6 +84,8 @@ def _address(transport: asyncio.Transport) -> str:
 
 
 def _is_closed(transport: asyncio.Transport) -> bool:
-    """Whether its descriptor is free again: one that closes keeps it while nobody reads what is left."""
+    """Return True if the descriptor is free. A closing connection keeps it until the peer reads the
+    remaining data.
+    """
     sock = transport.get_extra_info("socket")
     return sock is None or sock.fileno() < 0

@@ -1,4 +1,4 @@
-"""What every page needs."""
+"""The objects that all pages share."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ class Context:
     session_resolver: SessionResolver
     metrics: DashboardMetrics
     loading: Callable[[], list[str]]
-    """The resources that have not been listed yet."""
+    """Returns the resources whose first list is not complete."""

@@ -1,4 +1,4 @@
-"""The Events of jobs, as all open pages share them."""
+"""A cache of the Events of jobs, shared by all open pages."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Protocol
 from convoy_operator.gateway import Object
 
 FRESH_SECONDS = 5.0
-"""For so long an answer is given again."""
+"""Seconds for which the cached Events of a job are used."""
 MOST_JOBS = 256
-"""Whose Events are kept; the one that was asked for longest ago makes room."""
+"""Largest number of jobs in the cache. The entry with the oldest request is dropped first."""
 
 
 class EventSource(Protocol):
-    """Who knows them."""
+    """A source of Events."""
 
     async def events(self, namespace: str, uid: str) -> list[Object]:
-        """The newest Events of one object."""
+        """Return the newest Events of an object."""
         ...
 
 
 class EventCache:
-    """However many pages show a job, its Events are asked for once."""
+    """Requests the Events of a job once for all pages that show the job."""
 
     def __init__(self, source: EventSource, clock: Callable[[], float] = monotonic) -> None:
         self._source = source
@@ -33,7 +33,7 @@ class EventCache:
         self._known: OrderedDict[str, tuple[float, asyncio.Task[list[Object]]]] = OrderedDict()
 
     async def events(self, namespace: str, uid: str) -> list[Object]:
-        """The Events of a job. Raises errors.ApiError."""
+        """Return the Events of a job. Raise errors.ApiError."""
         at, task = self._known.get(uid, (float("-inf"), None))
         if task is None or (task.done() and self._clock() - at >= FRESH_SECONDS):
             task = asyncio.create_task(self._source.events(namespace, uid))
@@ -41,5 +41,5 @@ class EventCache:
             self._known.move_to_end(uid)
             while len(self._known) > MOST_JOBS:
                 self._known.popitem(last=False)
-        # A page that is closed ends its own waiting, not that of the others.
+        # Cancelling one page's wait must not cancel the request that other pages share.
         return await asyncio.shield(task)

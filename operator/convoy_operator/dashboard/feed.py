@@ -1,4 +1,4 @@
-"""Wakes the open pages when something has changed."""
+"""Notifications of changes, from the cache to the open pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from time import monotonic
 
 
 class Subscription:
-    """One page's: it rings until the page has looked."""
+    """The notifications of one page. Several changes are one notification until the page waits again."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -17,13 +17,15 @@ class Subscription:
         self._since: float | None = None
 
     def notify(self) -> None:
-        """Something has changed."""
+        """Record a change."""
         if self._since is None:
             self._since = self._clock()
         self._changed.set()
 
     async def wait(self, seconds: float) -> float | None:
-        """Waits for a change for so long; since when the oldest unseen one is there, None without any."""
+        """Wait up to `seconds` for a change. Return the time of the first unseen change, or None after the
+        timeout.
+        """
         try:
             await asyncio.wait_for(self._changed.wait(), seconds)
         except TimeoutError:
@@ -34,19 +36,19 @@ class Subscription:
 
 
 class Feed:
-    """All pages' bells."""
+    """The subscriptions of all open pages."""
 
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
 
     def notify(self) -> None:
-        """Rings all."""
+        """Notify every page of a change."""
         for subscription in self._subscriptions:
             subscription.notify()
 
     @contextmanager
     def subscribe(self) -> Iterator[Subscription]:
-        """A bell, for as long as it is heard."""
+        """Subscribe until the context exits."""
         subscription = Subscription()
         self._subscriptions.add(subscription)
         try:

@@ -1,4 +1,4 @@
-"""What the dashboard asks of the API server besides what every watch does."""
+"""The dashboard's requests to the API server, except lists and watches."""
 
 from __future__ import annotations
 
@@ -22,39 +22,41 @@ from convoy_operator.dashboard.core.timeline import newest
 from convoy_operator.gateway import Object
 
 MOST_EVENTS = 100
-"""Of one object, the newest."""
+"""Largest number of Events per object. The newest are kept."""
 FOLLOW_SECONDS = 1800.0
-"""After which following a log ends."""
+"""Seconds after which the dashboard stops following a log."""
 
 
 class DashboardGateway(KubernetesGateway):
-    """KubernetesGateway that also reads the Events of one object, and logs. Who made it closes it."""
+    """A KubernetesGateway that also reads the Events of one object, logs and reviews. Its creator must
+    close it.
+    """
 
     _pool: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Ends all readings of logs."""
+        """Close the connections of logs."""
         if self._pool is not None:
             await self._pool.close()
 
     async def probe(self) -> None:
-        """Returns when the API server answers; raises errors.ApiError.
+        """Return when the API server answers. Raise errors.ApiError.
 
-        It waits in no line behind other requests, and is tried once: how long it takes is the answer.
+        The request bypasses the rate limit and is not retried, so that it measures the API server alone.
         """
         path = GUARD_POLICIES.path(None, "default")
         await self._once("get", GUARD_POLICIES, path, None, {}, "application/json")
 
     async def events(self, namespace: str, uid: str) -> list[Object]:
-        """The newest Events of one object, `MOST_EVENTS` at most."""
+        """Return the newest Events of an object, at most `MOST_EVENTS`."""
         return newest(await self.events_of(namespace, uid), MOST_EVENTS)
 
     async def log(
         self, namespace: str, pod: str, container: str, *, lines: int, follow: bool
     ) -> AsyncGenerator[str, None]:
-        """The last lines of a container's log as text in pieces; with `follow` also what comes after.
+        """Yield the last `lines` lines of a container's log as text; with `follow`, also all later text.
 
-        It ends where the log ends; raises errors.ApiError, also for a connection that breaks.
+        Raise errors.ApiError, also if the connection breaks.
         """
         params = {"container": container, "tailLines": str(lines), "timestamps": "false"}
         params |= {"follow": "true"} if follow else {}
@@ -64,7 +66,7 @@ class DashboardGateway(KubernetesGateway):
             total=FOLLOW_SECONDS + seconds if follow else seconds, connect=CONNECT_SECONDS
         )
         if self._pool is None:
-            # Logs are followed for long: they must not take the connections that watches need.
+            # A followed log stays open for long. A separate pool keeps connections free for watches.
             self._pool = self._client.rest_client._create_pool_manager()
         path = PODS.path(namespace, pod, "log")
         decoder = getincrementaldecoder("utf-8")("replace")
@@ -78,14 +80,14 @@ class DashboardGateway(KubernetesGateway):
                     yield decoder.decode(piece)
                 yield decoder.decode(b"", final=True)
         except (aiohttp.ClientError, TimeoutError, OSError) as fault:
-            raise errors.Unavailable(0, f"log of {pod}: {fault!r}") from fault
+            raise errors.Unavailable(0, f"cannot read the log of pod {pod}: {fault!r}") from fault
 
     async def review_token(self, token: str) -> Object:
-        """`status` of a TokenReview."""
+        """Return the `status` of a TokenReview."""
         return await self._review(TOKEN_REVIEWS, {"token": token})
 
     async def review_access(self, identity: Identity, wanted: Mapping[str, str]) -> Object:
-        """`status` of a SubjectAccessReview. `wanted`: resourceAttributes."""
+        """Return the `status` of a SubjectAccessReview. `wanted`: its resourceAttributes."""
         spec = {
             "user": identity.user,
             "groups": list(identity.groups),

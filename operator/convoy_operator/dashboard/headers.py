@@ -9,11 +9,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _TAGS = re.compile(rb"<(script|style)(?=[\s>])")
 _HIDDEN = "sha256-ZdHxw9eWtnxUb3mk6tBS+gIiVUPE3pGM470keHPDFlE="
-"""Of `display: none`, the one style attribute in NiceGUI's template."""
+"""Hash of `display: none`, the only style attribute in NiceGUI's template."""
 _FIXED = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # With no-referrer browsers would not say from where a form is sent, and `same_site` asks for it.
+    # With no-referrer, browsers send no Origin with a form. `same_site` needs the Origin.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -22,7 +22,9 @@ _FIXED = {
 
 
 def policy(nonce: str) -> str:
-    """Nothing of other hosts, no inline script or style without the nonce, no eval."""
+    """Return a Content-Security-Policy: no other hosts, no eval, and inline scripts and styles only with
+    the nonce.
+    """
     return "; ".join(
         (
             "default-src 'none'",
@@ -40,9 +42,10 @@ def policy(nonce: str) -> str:
 
 
 class SecurityHeaders:
-    """ASGI. What it wraps must not compress: the nonces are written into the text.
+    """An ASGI middleware that sets the headers. The inner application must not compress: nonces are written
+    into its HTML.
 
-    Data of the cluster cannot get a nonce: NiceGUI writes `<` in it as `&lt;`, and titles are escaped.
+    Text from the cluster cannot obtain a nonce: NiceGUI writes `<` as `&lt;`, and titles are escaped.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -1,4 +1,4 @@
-"""How many logs are read at a time."""
+"""A limit of the logs that are read at a time."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MOST, MOST_EACH = 32, 4
-"""Of all readers together, and of one of them."""
+"""Largest numbers of logs read at a time: by all readers together, and by one reader."""
 
 
 class LogLimitError(Exception):
-    """Too many logs are read already; its text says whose."""
+    """The limit is reached. The text names the limit."""
 
 
 class LogLimit:
-    """One for all pages."""
+    """The limit of all pages together and of each reader."""
 
     def __init__(self, most: int = MOST, each: int = MOST_EACH) -> None:
         self._most = most
@@ -27,12 +27,12 @@ class LogLimit:
 
     @contextmanager
     def acquire(self, reader: str) -> Iterator[None]:
-        """Reading one log, while it is entered; raises NoSeatError."""
+        """Count one log of this reader until the context exits. Raise LogLimitError at the limit."""
         if self._open[reader] >= self._each:
-            raise LogLimitError(f"you read {self._each} logs already: stop one of them first")
+            raise LogLimitError(f"you are already reading {self._each} logs; stop one first")
         if len(self) >= self._most:
             raise LogLimitError(
-                f"{self._most} logs are read already, by all readers together: try again later"
+                f"all readers together are already reading {self._most} logs; try again later"
             )
         self._open[reader] += 1
         try:

@@ -15,7 +15,7 @@ class DashboardMetrics:
     """All metrics of one dashboard process, in a registry of their own."""
 
     def __init__(self, api: Metrics) -> None:
-        """`api`: what the client and the reflectors count in; of them only what they set is shown."""
+        """`api`: the metrics of the client and the reflectors. Only those that they set are exported."""
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -27,31 +27,29 @@ class DashboardMetrics:
             api.relists,
         ):
             registry.register(collector)
-        self.clients = Gauge("convoy_dashboard_clients", "Pages that are open.", registry=registry)
-        self.sessions = Gauge("convoy_dashboard_sessions", "Sessions that are not over.", registry=registry)
-        self.updates = Counter(
-            "convoy_dashboard_updates", "Times that an open page was brought up to date.", registry=registry
-        )
+        self.clients = Gauge("convoy_dashboard_clients", "Open pages.", registry=registry)
+        self.sessions = Gauge("convoy_dashboard_sessions", "Active sessions.", registry=registry)
+        self.updates = Counter("convoy_dashboard_updates", "Updates of open pages.", registry=registry)
         self.failures = Counter(
             "convoy_dashboard_update_failures",
-            "Times that an open page could not be brought up to date: see the log.",
+            "Failed updates of open pages; the log has the errors.",
             registry=registry,
         )
         self.update_seconds = Histogram(
             "convoy_dashboard_update_seconds",
-            "From a change's arrival to when a page was told of it.",
+            "Time from the arrival of a change to the update of a page.",
             buckets=_SECONDS,
             registry=registry,
         )
         self.logins = Counter(
             "convoy_dashboard_logins",
-            "Tries to log in, by outcome: accepted, refused, limited or failed.",
+            "Login attempts by outcome: accepted, refused, limited or failed.",
             ["outcome"],
             registry=registry,
         )
         self.watch_lag = Gauge(
             "convoy_dashboard_watch_lag_seconds",
-            "Since the API server was last heard from.",
+            "Time since the last answer of the API server.",
             registry=registry,
         )
         for outcome in ("accepted", "refused", "limited", "failed"):

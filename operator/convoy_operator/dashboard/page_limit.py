@@ -1,12 +1,12 @@
-"""How many pages may be open at a time."""
+"""A limit of the pages that are open at a time."""
 
 from __future__ import annotations
 
 
 def is_reached(pages: int, own: int, most: int, each: int) -> bool:
-    """Whether another page has no room: `pages` are open, `own` of them are the reader's.
+    """Return True if a reader with `own` of the `pages` open pages may not open another one.
 
-    A reader may have as many as are free, and never more than `each`: so some are left for whoever has none,
-    however many the others ask for.
+    A reader may open as many pages as are free, and at most `each`. So readers with few pages always find
+    free ones, however many others open.
     """
     return own >= min(each, most - pages)

@@ -1,4 +1,4 @@
-"""The dashboard put together: watches, pages, metrics and probes in one process."""
+"""The dashboard's process: watches, pages, metrics and probes."""
 
 from __future__ import annotations
 
@@ -52,17 +52,20 @@ log = structlog.get_logger(__name__)
 
 STATIC = Path(__file__).parent / "static"
 RECONNECT_SECONDS = 10.0
-"""For so long a page waits for its browser to come back before it has to be loaded anew."""
+"""Seconds that a page waits for its browser to reconnect. After that, the browser must reload the page."""
 MOST_UNACKNOWLEDGED = 256
-"""Messages that are kept for a browser that comes back: more than can be sent until a lost one is given up
-(22 s, of the RECONNECT_SECONDS). Without them NiceGUI would have the page loaded anew by a script, which the
-policy forbids."""
+"""Messages kept for a browser that reconnects. More than a page sends in the 22 s until a lost connection
+is detected. Without the missing messages, NiceGUI reloads the page with an inline script, which the
+Content-Security-Policy forbids.
+"""
 MOST_MESSAGE = 262_144
-"""Bytes of one message of a browser's."""
+"""Largest size in bytes of a message from a browser."""
 
 
 class Server(uvicorn.Server):
-    """One whose signals are ours: it would raise them again at its end."""
+    """A uvicorn server that leaves signals to the dashboard. Uvicorn raises captured signals again when it
+    stops.
+    """
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -71,7 +74,7 @@ class Server(uvicorn.Server):
 
 
 class Revalidated(StaticFiles):
-    """Files that browsers ask about each time: those of another version must not be mixed with ours."""
+    """Static files that browsers revalidate at each use, so that files of two versions are never mixed."""
 
     def file_response(self, *args: Any, **given: Any) -> Response:
         """See StaticFiles."""
@@ -81,7 +84,7 @@ class Revalidated(StaticFiles):
 
 
 class Dashboard:
-    """One process."""
+    """The parts of the dashboard's process."""
 
     def __init__(self, settings: DashboardSettings, client: ApiClient) -> None:
         api = Settings(qps=settings.qps, burst=settings.burst)
@@ -96,13 +99,13 @@ class Dashboard:
             api_monitor=ApiMonitor(gateway, feed.notify),
             gateway=gateway,
             event_cache=EventCache(gateway),
-            # Where nobody is asked who they are, all readers are one.
+            # Without authentication all readers are the same user.
             log_limit=LogLimit(each=MOST if settings.auth_mode == AuthMode.NONE else MOST_EACH),
             session_resolver=SessionResolver(settings, gateway),
             metrics=DashboardMetrics(counted),
             loading=self._loading,
         )
-        # Of a gateway, reflectors list and watch alone.
+        # Reflectors use only `list` and `watch` of a gateway.
         monitored = cast(ApiGateway, MonitoredGateway(gateway, self.context.api_monitor))
         self._reflectors = self.context.cache.reflectors(monitored, counted)
         connections = Connections(self._app(), 2 * settings.most_pages)
@@ -114,7 +117,7 @@ class Dashboard:
                 port=settings.port,
                 log_config=None,
                 access_log=False,
-                # Headers of proxies are believed by the door alone.
+                # Only the session resolver may trust headers of proxies.
                 proxy_headers=False,
                 server_header=False,
                 ws_max_size=MOST_MESSAGE,
@@ -145,7 +148,7 @@ class Dashboard:
             tailwind=False,
             show_welcome_message=False,
         )
-        # NiceGUI would make a page of its own, which nobody counts, for whatever is not there.
+        # For an unknown path, NiceGUI would create a page that the page limit does not count.
         pages.add_exception_handler(404, _not_found)
         bind_events(core.sio, owner)
         hosts = self.context.settings.allowed_hosts
@@ -164,7 +167,7 @@ class Dashboard:
         return page_limit.is_reached(len(opened), own, settings.most_pages, settings.most_pages_each)
 
     async def run(self) -> None:
-        """Runs until the server is told to stop, or until any part ends."""
+        """Run until the server is told to stop or any part ends."""
         settings, context = self.context.settings, self.context
         metrics = http.metrics_pages(context.metrics.registry, self._count)
         await run_until_first_exit(
@@ -179,7 +182,7 @@ class Dashboard:
         )
 
     def _checks(self) -> http.Checks:
-        # The jobs are enough: that others may not be watched is said on the pages.
+        # Jobs are enough for readiness: pages report the other resources that cannot be watched.
         return {
             "jobs": self._reflectors[TRAINING_JOBS.plural].synced.is_set,
             "pages": lambda: self.server.started,
@@ -193,18 +196,18 @@ class Dashboard:
 
 
 def owner(client_id: str) -> Session | None:
-    """The session that a page was made for."""
+    """Return the session that a page belongs to."""
     client = Client.instances.get(client_id)
     session = client.request.scope.get(SESSION) if client is not None else None
     return session if isinstance(session, Session) else None
 
 
 async def _not_found(request: Request, _: Exception) -> Response:
-    return refusal(404, "there is no such page", request.headers.get("accept", ""))
+    return refusal(404, "this page does not exist", request.headers.get("accept", ""))
 
 
 async def run(settings: DashboardSettings) -> int:
-    """Runs until SIGTERM or SIGINT; the exit code."""
+    """Run until SIGTERM or SIGINT. Return the exit code."""
     loop = asyncio.get_running_loop()
     async with await connect(Settings()) as client:
         dashboard = Dashboard(settings, client)
@@ -217,7 +220,7 @@ async def run(settings: DashboardSettings) -> int:
         try:
             await dashboard.run()
         except Exception:
-            log.exception("the dashboard ends")
+            log.exception("the dashboard failed")
             return 1
         finally:
             await dashboard.context.gateway.close()

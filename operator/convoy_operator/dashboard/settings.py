@@ -1,4 +1,4 @@
-"""What can be set about the dashboard: `CONVOY_DASHBOARD_` + the attribute's name in capitals."""
+"""Settings of the dashboard. Each is read from `CONVOY_DASHBOARD_` + the attribute's name in capitals."""
 
 from __future__ import annotations
 
@@ -13,54 +13,57 @@ from convoy_operator.settings import SettingError
 
 PREFIX = "CONVOY_DASHBOARD_"
 LOCAL = "127.0.0.1"
-"""What `kubectl port-forward` dials in the pod."""
+"""The address that `kubectl port-forward` connects to inside the pod."""
 LOCAL_NAMES = frozenset({"localhost", LOCAL, "::1"})
 Network = IPv4Network | IPv6Network
 
 
 class AuthMode(StrEnum):
-    """How it is found out who looks."""
+    """How the dashboard authenticates readers."""
 
     TOKEN_REVIEW = "TokenReview"  # noqa: S105 - no password
-    """A token of the cluster's, which the API server reviews."""
+    """Readers log in with a token of the cluster. The API server reviews it."""
     PROXY = "Proxy"
-    """A proxy in front says it in headers."""
+    """A proxy in front of the dashboard authenticates readers and sends their names in headers."""
     NONE = "None"
-    """It is not: everybody who reaches the port sees everything."""
+    """No authentication: anyone who can reach the port sees everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardSettings:
-    """Settings of the dashboard's process. Times are seconds."""
+    """Settings of the dashboard's process. Times are in seconds."""
 
     auth_mode: str = AuthMode.TOKEN_REVIEW.value
-    """One of `AuthMode`."""
+    """A value of `AuthMode`."""
     proxy_cidrs: str = ""
-    """Addresses from which X-Forwarded-User and X-Forwarded-Groups are believed, as networks with commas."""
+    """Comma-separated networks of the proxies whose X-Forwarded-User and X-Forwarded-Groups are trusted."""
     logs: bool = True
-    """Whether logs of pods can be read; its role needs `get pods/log` for it."""
+    """True if pages may show logs of pods. The dashboard's role then needs `get pods/log`."""
     secure_cookie: bool = False
-    """Whether browsers may send the session's cookie over TLS alone; for a dashboard that has TLS."""
+    """True if browsers may send the session cookie over TLS only. Requires TLS in front of the dashboard."""
     idle_seconds: float = 3600.0
-    """A session in which no reader did anything for so long is over. An update of its own is no doing."""
+    """Seconds after which an unused session ends. Automatic updates of a page are not a use."""
     session_seconds: float = 43_200.0
-    """A session is over after this, whatever is done in it."""
+    """Longest lifetime of a session."""
     recheck_seconds: float = 60.0
-    """How long an answer about a token or a right is believed."""
+    """Seconds after which a token or a permission is reviewed again."""
 
     most_pages: int = 150
-    """Pages that may be open at a time: one takes a megabyte or two of memory."""
+    """Largest number of open pages. Each needs one to two megabytes of memory."""
 
     most_pages_each: int = 50
-    """Of one user, where it is known who looks; never more than are free besides."""
+    """Largest number of open pages of one user, if users are known. A user never gets more pages than
+    remain free.
+    """
 
     bind: str = ""
-    """Address that all ports are bound to; all of IPv4 and IPv6 when empty."""
+    """Address that all ports listen on. If empty, all IPv4 and IPv6 addresses."""
     pages_bind: str = ""
-    """Address that the port of the pages is bound to; where empty, `LOCAL` in the mode None, else `bind`."""
+    """Address that the pages listen on. If empty, `LOCAL` in the mode None, else `bind`."""
     hosts: str = ""
-    """Names by which browsers may reach it, with commas and without ports; where empty, those of this very
-    machine in the mode None, else any."""
+    """Comma-separated host names, without ports, that browsers may use. If empty, `LOCAL_NAMES` in the mode
+    None, else any name.
+    """
     port: int = 8090
     """Port of the pages."""
     metrics_port: int = 8080
@@ -68,27 +71,27 @@ class DashboardSettings:
     probe_port: int = 8081
     """Port of /healthz and /readyz."""
     qps: float = 50.0
-    """Requests per second to the API server, on average."""
+    """Average limit of requests per second to the API server."""
     burst: int = 200
-    """Requests that may go at once after a quiet time."""
+    """Requests allowed at once after an idle time."""
     stop_seconds: int = 5
-    """For open pages to be closed at SIGTERM."""
+    """Seconds to close open pages after SIGTERM."""
     log_level: str = "INFO"
     """DEBUG, INFO, WARNING or ERROR."""
 
     @property
     def proxies(self) -> tuple[Network, ...]:
-        """`proxy_cidrs`, read."""
+        """The networks of `proxy_cidrs`."""
         return tuple(ip_network(one.strip()) for one in self.proxy_cidrs.split(",") if one.strip())
 
     @property
     def pages_address(self) -> str:
-        """Address of the pages: where nobody is asked who they are, other pods must not reach them."""
+        """Address that the pages listen on. Without authentication, other pods must not reach it."""
         return self.pages_bind or (LOCAL if self.auth_mode == AuthMode.NONE else self.bind)
 
     @property
     def allowed_hosts(self) -> frozenset[str]:
-        """`hosts`, read; any when empty."""
+        """The host names of `hosts`. Empty if any name is allowed."""
         given = frozenset(one.strip().lower() for one in self.hosts.split(",") if one.strip())
         return given or (LOCAL_NAMES if self.auth_mode == AuthMode.NONE else given)
 
@@ -97,7 +100,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> DashboardSettings:
-    """Settings from `CONVOY_DASHBOARD_*` variables; raises SettingError for a value that cannot be used."""
+    """Return the settings of the `CONVOY_DASHBOARD_*` variables. Raise SettingError for an invalid value."""
     given: dict[str, Any] = {}
     for item in fields(DashboardSettings):
         variable = PREFIX + item.name.upper()
@@ -108,7 +111,7 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> DashboardSettin
         try:
             given[item.name] = _BOOLEANS[text.lower()] if kind is bool else kind(text)
         except (KeyError, ValueError):
-            raise SettingError(f"{variable}={text!r} is not of type {kind.__name__}") from None
+            raise SettingError(f"{variable}={text!r} must be of type {kind.__name__}") from None
         if kind in (int, float) and given[item.name] < 0:
             raise SettingError(f"{variable}={text!r} must not be negative")
     settings = DashboardSettings(**given)
@@ -119,5 +122,7 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> DashboardSettin
     except ValueError as error:
         raise SettingError(f"{PREFIX}PROXY_CIDRS: {error}") from None
     if settings.auth_mode == AuthMode.PROXY and not proxies:
-        raise SettingError(f"{PREFIX}AUTH_MODE=Proxy needs {PREFIX}PROXY_CIDRS: whose headers are believed")
+        raise SettingError(
+            f"{PREFIX}AUTH_MODE=Proxy requires {PREFIX}PROXY_CIDRS, the networks of the trusted proxies"
+        )
     return settings

@@ -1,4 +1,4 @@
-"""Whose events a socket may send."""
+"""A check that a websocket sends events only for pages of its own session."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from convoy_operator.dashboard.auth.sessions import Session
 log = structlog.get_logger(__name__)
 
 EVENTS = ("handshake", "event", "javascript_response", "ack", "log")
-"""What NiceGUI's pages send, each with the id of a page."""
+"""The events of NiceGUI's pages. Each names a page by its id."""
 Handler = Callable[[str, dict[str, Any]], Any]
 
 
 def bind_events(sio: Any, owner: Callable[[str], Session | None]) -> None:
-    """Drops what a socket sends for a page of another session: NiceGUI asks for the page's id alone.
+    """Reject events for pages of another session. NiceGUI itself checks only that the page's id exists.
 
-    `sio`: a socketio.AsyncServer; `owner`: whose a page is.
+    `sio`: a socketio.AsyncServer; `owner`: returns the session of a page.
     """
     for name in EVENTS:
         sio.on(name, _bound(sio, owner, sio.handlers["/"][name]))
@@ -34,7 +34,7 @@ def _bound(
         scope = (sio.get_environ(socket) or {}).get("asgi.scope") or {}
         session, page = scope.get(SESSION), owner(str(message.get("client_id")))
         if session is None or session.over or (page is not None and page is not session):
-            log.warning("a socket spoke for a page of another session")
+            log.warning("rejected a websocket event for a page of another session")
             return False
         found = handler(socket, message)
         return await found if inspect.isawaitable(found) else found

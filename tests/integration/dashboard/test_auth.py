@@ -74,7 +74,7 @@ def test_a_wrong_token_is_refused_and_a_right_one_is_let_in(
     other: str, cluster: Cluster, guarded: Process, browser: Browser
 ) -> None:
     log_in(guarded, browser, "not-a-token")
-    browser.wait_for_text("does not know this token")
+    browser.wait_for_text("rejected this token")
     token = cluster.account("all-seeing", ALL)
     browser.find("#token").send_keys(token)
     browser.find("button[type=submit]").click()
@@ -127,7 +127,7 @@ def test_a_token_that_is_revoked_ends_the_session(
     assert browser.find("header input[name=back]").get_attribute("value") == "/?jobs.words=her"
     cluster.plane.request("DELETE", "/api/v1/namespaces/default/serviceaccounts/short-lived")
     eventually(lambda: "/login" in browser.driver.current_url, 45)
-    browser.wait_for_text("Your session is over")
+    browser.wait_for_text("Your session has ended")
     assert browser.find("input[name=back]").get_attribute("value") == "/?jobs.words=her"
 
 

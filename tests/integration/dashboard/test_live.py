@@ -21,7 +21,7 @@ def job(name: str, namespace: str = "default", **status: Any) -> dict[str, Any]:
 def test_an_empty_cluster_says_so(empty: Cluster, dashboard: Process, browser: Browser) -> None:
     browser.open(dashboard.url)
     browser.wait_for_text("There are no TrainingJobs")
-    browser.wait_for_text("Nothing needs a person.")
+    browser.wait_for_text("Nothing needs attention.")
     assert browser.console_errors() == []
 
 
@@ -59,7 +59,7 @@ def test_a_job_that_is_deleted_while_one_looks_is_said_to_be_gone(
     browser.wait_for_text("it fell over")
     browser.wait_for_text("in the first life")
     empty.plane.request("DELETE", path)
-    browser.wait_for_text("The job has been deleted")
+    browser.wait_for_text("The job was deleted")
     assert "it fell over" not in browser.text and browser.find(".title .badge").text == ""
     empty.make("trainingjobs", job("short", phase="Running", reason="Training", message="a new life"))
     browser.wait_for_text("a new life")

@@ -28,9 +28,9 @@ PAGES = (
     ("/", ["llama-8b", "Store not ready", "Breaker open", "Job failed", "Job stuck", "Detector blind",
            "Node quarantined", "10 nodes", "8 jobs"]),
     ("/jobs/default/llama-8b", [f"{llama.step(1):,}", "rank 5", "Thermal", "straggler: ", "RankKilled",
-                                "NodeLost", "Known since", "llama-8b-worker-2", "r2", "6-7", "in the way",
+                                "NodeLost", "Recorded since", "llama-8b-worker-2", "r2", "6-7", "(problem)",
                                 "every 1 min 35 s", "held_out_loss", "nats", "Share of the tokens"]),
-    ("/nodes/node-06", ["Suspect", "gemm-bf16", "worse", "sweep-64", "under way", "Qualified → Suspect",
+    ("/nodes/node-06", ["Suspect", "gemm-bf16", "worse", "sweep-64", "running", "Qualified → Suspect",
                         "default/llama-8b", f"{machines.COST:,} GPU-s"]),
 )  # fmt: skip
 
@@ -87,7 +87,7 @@ def test_the_job_of_a_row_is_reached_and_sorted_and_filtered_by_keyboard_alone(
     press = ActionChains(browser.driver)
     focus = "const one = document.activeElement; return one.getAttribute('aria-label') || one.innerText"
     press.send_keys(Keys.TAB).perform()
-    assert browser.run(focus) == "Skip to the content"
+    assert browser.run(focus) == "Skip to content"
     outline = "return getComputedStyle(document.activeElement).outlineStyle"
     assert browser.run(outline) == "solid"
     press.send_keys(Keys.ENTER).perform()
@@ -103,7 +103,7 @@ def test_the_job_of_a_row_is_reached_and_sorted_and_filtered_by_keyboard_alone(
 
     reach("Filter jobs by words")
     press.send_keys("default").perform()
-    eventually(lambda: "5 of 8 in all" in browser.text)
+    eventually(lambda: "5 of 8 rows" in browser.text)
     jobs = "section[aria-labelledby=jobs] "
     names = (
         f"return [...document.querySelectorAll('{jobs}tbody th')].map((one) => one.innerText.split('/')[1])"

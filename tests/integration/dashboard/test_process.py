@@ -189,6 +189,6 @@ def test_logs_that_are_switched_off_cannot_be_asked_for(
     empty.make("trainingjobs", samples.training_job("quiet"))
     process = starter(logs="false")
     browser.open(process.url + "/jobs/default/quiet")
-    browser.wait_for_text("Logs are switched off")
+    browser.wait_for_text("Logs are disabled")
     assert not [one for one in browser.all("button") if one.text.startswith(("Show", "Follow"))]
     process.stop()

@@ -15,7 +15,7 @@ from tests.integration.dashboard.conftest import Cluster, Starter
 from tests.integration.dashboard.samples import training_job
 
 LIST_JOBS = [{"apiGroups": ["convoy.dev"], "resources": ["trainingjobs"], "verbs": ["list"]}]
-REFUSED = "a socket spoke for a page of another session"
+REFUSED = "rejected a websocket event for a page of another session"
 
 
 class Reader:

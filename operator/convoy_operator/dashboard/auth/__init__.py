@@ -1,1 +1,1 @@
-"""Who looks, and what they may see: the API server decides both."""
+"""Authentication and authorization of readers. The API server decides both."""

@@ -1,4 +1,4 @@
-"""What a user may see, asked of the API server and believed for a while."""
+"""Permissions of users, decided by SubjectAccessReviews of the API server and cached."""
 
 from __future__ import annotations
 
@@ -22,53 +22,53 @@ log = structlog.get_logger(__name__)
 
 MOST_DECISIONS = 16_384
 WAIT_SECONDS = 5.0
-"""Pages wait for an answer, and have to say soon that there is none; it is not given up by then."""
+"""Seconds that a page waits for a decision. The review goes on after that."""
 REVIEW_SECONDS = 60.0
-"""A question that has waited in line for so long is given up."""
+"""Timeout of a review, including its time in the queue."""
 SPREAD = 0.25
-"""By so much of its time an answer may be forgotten earlier, so that not all are asked for anew at once."""
+"""Largest random share by which a decision expires early, so that decisions do not expire all at once."""
 RETRY_SECONDS = 15.0
-"""After a question that nobody answered it is asked again."""
+"""Seconds until a review without a decision is repeated."""
 _JOBS = {"verb": "list", "group": TRAINING_JOBS.group, "resource": TRAINING_JOBS.plural}
 _NODES = {"verb": "list", "group": NODE_HEALTHS.group, "resource": NODE_HEALTHS.plural}
 _LOGS = {"verb": "get", "group": "", "resource": "pods", "subresource": "log"}
 
 
 class Reviewer(Protocol):
-    """Who answers."""
+    """A source of SubjectAccessReviews."""
 
     async def review_access(self, identity: Identity, wanted: Mapping[str, str]) -> Object:
-        """`status` of a SubjectAccessReview."""
+        """Return the `status` of a SubjectAccessReview."""
         ...
 
 
 class Access(Protocol):
-    """What a session may see."""
+    """The permissions of a session."""
 
     @property
     def undecided(self) -> bool:
-        """Whether nobody has said yet if it may see some of what was asked for last."""
+        """True if a permission of the last check has no decision."""
         ...
 
     async def namespaces(self, present: Iterable[str]) -> frozenset[str]:
-        """Of these, the ones whose jobs it may list."""
+        """Return the given namespaces whose jobs the session may list."""
         ...
 
     async def everywhere(self) -> bool:
-        """Whether it may list the jobs of all namespaces, also of those that have none yet."""
+        """Return True if the session may list the jobs of all namespaces."""
         ...
 
     async def nodes(self) -> bool:
-        """Whether it may see nodes and what is known of them."""
+        """Return True if the session may see nodes and their health."""
         ...
 
     async def logs(self, namespace: str) -> bool:
-        """Whether it may read the logs of pods there."""
+        """Return True if the session may read logs of pods in the namespace."""
         ...
 
 
 class FullAccess:
-    """For a dashboard that asks nobody who they are."""
+    """All permissions, for a dashboard without authentication."""
 
     undecided = False
 
@@ -92,15 +92,15 @@ class FullAccess:
 @dataclass(slots=True)
 class _Decision:
     allowed: bool | None = None
-    """None while nobody has answered."""
+    """None if there is no decision."""
     expires: float = float("-inf")
-    """So long it is believed."""
+    """Time after which the review is repeated."""
     requested_at: float = float("-inf")
     review: asyncio.Task[None] | None = None
 
 
 class AccessReviews:
-    """What SubjectAccessReviews said, for all sessions: of one user's right the API server is asked once."""
+    """A cache of SubjectAccessReviews. All sessions of a user share its decisions."""
 
     def __init__(
         self,
@@ -116,7 +116,10 @@ class AccessReviews:
         self._known: OrderedDict[tuple[Identity, tuple[tuple[str, str], ...]], _Decision] = OrderedDict()
 
     async def may(self, identity: Identity, wanted: Mapping[str, str]) -> bool | None:
-        """Whether that user may do so; None when nobody says. What was said before holds meanwhile."""
+        """Return True if the user has the permission, or None if there is no decision.
+
+        An expired decision holds while the API server does not answer.
+        """
         decision = self._known.setdefault((identity, tuple(sorted(wanted.items()))), _Decision())
         now = self._clock()
         if now < decision.expires:
@@ -127,13 +130,13 @@ class AccessReviews:
                 self._known.popitem(last=False)
             decision.requested_at = now
             decision.review = asyncio.create_task(self._review(identity, wanted, decision))
-        # One that waits in a long line is waited for once, not at every update of a page.
+        # A page waits once for a slow review, not again at each update.
         wait = max(0.0, decision.requested_at + WAIT_SECONDS - now)
         await asyncio.wait({decision.review}, timeout=wait)
         return decision.allowed
 
     async def _review(self, identity: Identity, wanted: Mapping[str, str], decision: _Decision) -> None:
-        # Users take turns: nobody stands behind all namespaces of another.
+        # The queue serves users in turn, so that one user's many namespaces do not delay another user.
         FLOW.set(identity)
         lasts = min(self._seconds, RETRY_SECONDS)
         try:
@@ -142,16 +145,22 @@ class AccessReviews:
             decision.allowed = status.get("allowed") is True and status.get("denied") is not True
             lasts = self._seconds * (1.0 - SPREAD * self._spread())
         except (errors.Unavailable, errors.TooManyRequests, TimeoutError) as fault:
-            log.warning("no answer about a right", user=identity.user, error=str(fault))
+            log.warning(
+                "permission not reviewed: no answer from the API server", user=identity.user, error=str(fault)
+            )
         except errors.ApiError as fault:
-            # It is there, and does not say yes.
-            log.warning("a right cannot be asked for", user=identity.user, error=str(fault))
+            # The API server answered but did not grant the permission.
+            log.warning(
+                "permission not reviewed: the API server refused the review",
+                user=identity.user,
+                error=str(fault),
+            )
             decision.allowed = None
         decision.expires = self._clock() + lasts
 
 
 class ReviewedAccess:
-    """As SubjectAccessReviews say. While nobody answers, what was said before holds, and nothing else."""
+    """Permissions of a user. While the API server does not answer, earlier decisions hold."""
 
     def __init__(self, reviews: AccessReviews, identity: Identity) -> None:
         self._reviews = reviews

@@ -1,4 +1,4 @@
-"""Who looks: as the API server says of a token, or a proxy of a request."""
+"""The identity of a reader, from a TokenReview or from the headers of a proxy."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ AUTHENTICATED = "system:authenticated"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A user as the API server knows users."""
+    """A user as the API server describes users."""
 
     user: str
     groups: tuple[str, ...] = ()
     uid: str = ""
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """What the authenticator adds, which authorizers may go by."""
+    """Additional attributes from the authenticator, which authorizers may use."""
 
 
 def from_review(status: Mapping[str, Any]) -> Identity | None:
-    """The user in the status of a TokenReview; None for a token that is refused."""
+    """Return the user in the status of a TokenReview, or None if the token was rejected."""
     user = status.get("user") or {}
     name = user.get("username")
     if status.get("authenticated") is not True or not isinstance(name, str) or not name:
         return None
     extra = user.get("extra") or {}
-    # Their order means nothing, and need not be the same the next time.
+    # The order has no meaning and may differ between reviews.
     return Identity(
         name,
         tuple(sorted(map(str, user.get("groups") or ()))),
@@ -42,10 +42,11 @@ def from_review(status: Mapping[str, Any]) -> Identity | None:
 
 
 def from_headers(user: str, groups: str) -> Identity | None:
-    """The user whom a proxy names, with groups between commas; None for a name that is no person's.
+    """Return the user in a proxy's headers, or None if the name is not acceptable. `groups`:
+    comma-separated.
 
-    A proxy speaks of people: the names that Kubernetes keeps for itself are not believed from it, or
-    whoever can choose a group of that name at the proxy's would be an administrator of the cluster.
+    Names and groups that begin with `system:` are not trusted: a reader who can choose such a group at the
+    proxy would be an administrator of the cluster.
     """
     user = user.strip()
     if not user or len(user) > MOST_NAME or user.startswith(_RESERVED):
@@ -56,7 +57,7 @@ def from_headers(user: str, groups: str) -> Identity | None:
 
 
 def address_of(peer: str, forwarded: str, proxies: Iterable[Network]) -> str:
-    """Whose request it is. `forwarded`: X-Forwarded-For, of which only what believed proxies add is."""
+    """Return the client's address. In `forwarded` (X-Forwarded-For), only trusted proxies' entries count."""
     proxies = tuple(proxies)
     for one in (peer, *(part.strip() for part in reversed(forwarded.split(",")))):
         if not within(one, proxies):
@@ -73,7 +74,7 @@ def _is_address(text: str) -> bool:
 
 
 def within(address: str, networks: Iterable[Network]) -> bool:
-    """Whether an address is in one of the networks; False for what is no address."""
+    """Return True if the address is in one of the networks; False for text that is not an address."""
     try:
         found = ip_address(address)
     except ValueError:

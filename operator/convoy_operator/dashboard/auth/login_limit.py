@@ -1,4 +1,4 @@
-"""How often a login may be tried, and how often it may fail."""
+"""Rate limits of logins and of failed logins."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from time import monotonic
 from convoy_operator.limits import TokenBucket
 
 TRIES, TRIES_BURST = 0.5, 60
-"""Logins per second of one address, also those that succeed: sixty at once, then thirty a minute. Behind an
-Ingress all readers may have one address."""
+"""Logins per second of one address, successful ones included: 60 at once, then 30 a minute. Behind an Ingress
+all readers may share one address."""
 PER_ADDRESS, ADDRESS_BURST = 1 / 12, 5
-"""Failures per second of one address: five at once, then five a minute."""
+"""Failed logins per second of one address: 5 at once, then 5 a minute."""
 OVERALL, OVERALL_BURST = 1.0, 60
-"""Failures per second of all together, so that many addresses cannot make the API server review tokens."""
+"""Failed logins per second of all addresses together. It bounds the TokenReviews that many addresses can
+cause."""
 MOST_ADDRESSES = 4096
 
 
@@ -26,7 +27,9 @@ class _Address:
 
 
 class LoginLimit:
-    """A login costs a token, a failure one more; without them nothing is tried."""
+    """Token buckets: a login costs one token, a failed login a second one. Without tokens the login is
+    refused.
+    """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -34,7 +37,7 @@ class LoginLimit:
         self._addresses: OrderedDict[str, _Address] = OrderedDict()
 
     def acquire(self, address: str) -> bool:
-        """Takes what a failure of this address will cost; False when it is not there."""
+        """Reserve the tokens of a failed login. Return False if address or total is at the limit."""
         known = self._addresses.get(address)
         if known is None:
             known = self._addresses[address] = _Address(
@@ -54,7 +57,7 @@ class LoginLimit:
         return True
 
     def refund_failure(self, address: str) -> None:
-        """Gives back what only a failure costs."""
+        """Refund the tokens that only a failed login costs."""
         self._overall.refund()
         if address in self._addresses:
             self._addresses[address].failures.refund()

@@ -1,4 +1,4 @@
-"""What is answered in place of a page."""
+"""Error responses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PAGE = """<!doctype html>
 
 
 def refusal(status: int, why: str, accepted: str) -> Response:
-    """Says why: as a page where one is accepted (the header `Accept`), else as text."""
+    """Return an error response: HTML if the `Accept` header allows it, else plain text."""
     if "text/html" not in accepted:
         return PlainTextResponse(f"{why}\n", status)
     said = escape(why[:1].upper() + why[1:])

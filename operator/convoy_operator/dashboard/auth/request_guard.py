@@ -1,4 +1,4 @@
-"""Stands before everything: no request without a session, none that another site makes."""
+"""A middleware that rejects requests without a session and requests from other sites."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from convoy_operator.dashboard.settings import AuthMode
 SESSION = "convoy.session"
 """Key of the session in the scope of a request."""
 ALIVE = "/healthz"
-"""Where a load balancer asks of this port whether it is alive: by an address, so under no name."""
+"""Health check path for load balancers. They connect by address, so any host name is allowed."""
 _OPEN = re.compile(r"/login|/static/[^/]+")
 _PAGE = re.compile(r"/(jobs/[^/]+/[^/]+|nodes/[^/]+)?")
 _SOCKET = "/_nicegui_ws/"
 _ENDPOINTS = re.compile(r"/_nicegui/[^/]+/.+|/_nicegui_ws/.*|/logout|/theme|/favicon\.ico")
 _BACKGROUND = re.compile(r"/_nicegui/.*|/_nicegui_ws/.*|/favicon\.ico")
-"""What pages ask for without their reader."""
+"""Requests that pages make by themselves. They do not count as a use of the session."""
 _SAFE = ("GET", "HEAD")
 
 
 def headers_of(scope: Scope) -> Callable[[str], str]:
-    """Looks a header up; empty when there is none, or more than one."""
+    """Return a function that returns a header's value, or an empty text if it is absent or repeated."""
 
     def header(name: str) -> str:
         wanted = name.encode()
@@ -39,30 +39,30 @@ def headers_of(scope: Scope) -> Callable[[str], str]:
 
 
 def same_site(header: Callable[[str], str]) -> bool:
-    """Whether a request that changes something, or a websocket, comes from a page of this very host."""
+    """Return True if the Origin header names this host."""
     origin, host = header("origin"), header("host")
     return bool(origin) and bool(host) and urlsplit(origin).netloc == host
 
 
 def is_page(path: str) -> bool:
-    """Whether it is the path of one of our pages."""
+    """Return True if the path is a page of the dashboard."""
     return _PAGE.fullmatch(path) is not None
 
 
 def is_location(address: str) -> bool:
-    """Whether it is a page of ours, perhaps with a query: what may be gone back to, after a form."""
+    """Return True for the path of a page with an optional query. Forms may redirect only to these."""
     path, _, query = address.partition("?")
     return is_page(path) and query.isascii() and query.isprintable()
 
 
 def location_of(scope: Scope) -> str:
-    """Path and query of a request; without a query that no form could lead back to."""
+    """Return the request's path and query. A query that `is_location` rejects is left out."""
     path, query = str(scope["path"]), scope.get("query_string", b"").decode("latin-1")
     return f"{path}?{query}" if query and query.isascii() and query.isprintable() else path
 
 
 class RequestGuard:
-    """ASGI."""
+    """An ASGI middleware."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class RequestGuard:
         full: Callable[[Session], bool] = lambda _: False,
         hosts: frozenset[str] = frozenset(),
     ) -> None:
-        """`owner`: whose a page is, by the id that its socket names; `full`: no more pages of a session fit;
-        `hosts`: names by which it may be reached, any when empty.
+        """`owner`: returns the session of a page by the page's id; `full`: returns True if the session may
+        open no more pages; `hosts`: the allowed host names, any if empty.
         """
         self._app = app
         self._resolver = resolver
@@ -92,17 +92,24 @@ class RequestGuard:
             await PlainTextResponse("ok\n")(scope, receive, send)
             return
         if self._hosts and host_of(header("host"))[0] not in self._hosts:
-            # Any site can have its own name lead here: where nobody logs in, the name is all that tells.
-            await _refuse(scope, receive, send, 403, "this dashboard is not reached by that name")
+            # DNS rebinding: another site can point its own name at this address. Without logins, only the
+            # Host header reveals it.
+            await _refuse(
+                scope,
+                receive,
+                send,
+                403,
+                "this host name is not allowed; open the dashboard by one of its own names",
+            )
             return
         if not reading and not same_site(header):
-            await _refuse(scope, receive, send, 403, "this was asked for by another site")
+            await _refuse(scope, receive, send, 403, "this request came from another site")
             return
         if _OPEN.fullmatch(path):
             await self._app(scope, receive, send)
             return
         if not is_page(path) and not _ENDPOINTS.fullmatch(path):
-            await _refuse(scope, receive, send, 404, "there is no such page")
+            await _refuse(scope, receive, send, 404, "this page does not exist")
             return
         peer = scope["client"][0] if scope.get("client") else ""
         session = self._resolver.resolve(peer, header)
@@ -110,10 +117,10 @@ class RequestGuard:
             await self._reject(scope, receive, send)
             return
         if path.startswith(_SOCKET) and not self._owns(scope, session):
-            await _refuse(scope, receive, send, 403, "this page is of another session")
+            await _refuse(scope, receive, send, 403, "this page belongs to another session")
             return
         if reading and is_page(path) and self._full(session):
-            await _refuse(scope, receive, send, 503, "too many pages are open: close some, and try again")
+            await _refuse(scope, receive, send, 503, "too many pages are open; close some and try again")
             return
         if not _BACKGROUND.fullmatch(path):
             self._resolver.sessions.use(session)
@@ -126,7 +133,7 @@ class RequestGuard:
         if len(client_ids) != 1:
             return False
         owner = self._owner(client_ids[0])
-        # A page that is gone has no owner; NiceGUI then has its browser load it anew.
+        # A closed page has no owner. NiceGUI then makes its browser reload it.
         return owner is None or owner is session
 
     async def _reject(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -138,7 +145,9 @@ class RequestGuard:
                 return
             await _refuse(scope, receive, send, 401, "log in first")
             return
-        await _refuse(scope, receive, send, 403, "not from a proxy that is believed, or without a user")
+        await _refuse(
+            scope, receive, send, 403, "this request did not come from a trusted proxy, or it names no user"
+        )
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, status: int, why: str) -> None:

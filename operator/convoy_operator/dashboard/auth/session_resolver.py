@@ -1,4 +1,4 @@
-"""Which session a request belongs to, in each of the three ways."""
+"""The session of a request, in each authentication mode."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from convoy_operator.run_until_first_exit import run_until_first_exit
 log = structlog.get_logger(__name__)
 
 MOST_TOKEN = 16_384
-EXPIRY_SECONDS = 5.0
-"""Between two looks for sessions whose time is over."""
+CHECK_SECONDS = 5.0
+"""Seconds between two checks for expired sessions and rejected tokens."""
 
 
 class TokenReviewer(Reviewer, Protocol):
-    """Who says whose a token is."""
+    """A source of TokenReviews and SubjectAccessReviews."""
 
     async def review_token(self, token: str) -> Object:
-        """`status` of a TokenReview."""
+        """Return the `status` of a TokenReview."""
         ...
 
 
 class SessionResolver:
-    """Knows the sessions, and lets people in."""
+    """Finds the session of each request, and creates sessions."""
 
     def __init__(
         self, settings: DashboardSettings, reviewer: TokenReviewer, sessions: Sessions | None = None
@@ -44,7 +44,7 @@ class SessionResolver:
         self._settings = settings
         self._reviewer = reviewer
         self.mode = AuthMode(settings.auth_mode)
-        # Nobody logs in where nobody is asked, so nobody's session ends.
+        # Without authentication there is one shared session, which never ends.
         ends = self.mode is not AuthMode.NONE
         idle, longest = (settings.idle_seconds, settings.session_seconds) if ends else (inf, inf)
         self.sessions = sessions or Sessions(idle, longest)
@@ -53,17 +53,19 @@ class SessionResolver:
         self._access_reviews = AccessReviews(reviewer, settings.recheck_seconds)
 
     def cookie(self, host: str) -> str:
-        """Name of the session's cookie, for the header `Host`.
+        """Return the name of the session cookie for a `Host` header.
 
-        With the prefix browsers take it over TLS and for this host alone. They do not tell ports apart: two
-        dashboards of one host would log each other's readers out.
+        The prefix `__Host-` limits the cookie to TLS and to this host. Cookies ignore ports, so the name
+        contains the port: otherwise two dashboards of one host would log each other's readers out.
         """
         name = "__Host-convoy-session" if self._settings.secure_cookie else "convoy-session"
         port = host_of(host)[1]
         return f"{name}-{port}" if port else name
 
     def resolve(self, peer: str, header: Callable[[str], str]) -> Session | None:
-        """The session of a request from `peer` with these headers; None when there is none."""
+        """Return the session of a request, or None if it has none. `peer`: address; `header`: returns a
+        header.
+        """
         if self.mode is AuthMode.TOKEN_REVIEW:
             return self.sessions.find(cookie_of(header("cookie"), self.cookie(header("host"))))
         if self.mode is AuthMode.NONE:
@@ -79,7 +81,9 @@ class SessionResolver:
         return self.sessions.find(key) or self.sessions.start(identity, self._access(identity), key=key)
 
     async def log_in(self, token: str) -> Session | None:
-        """A session for the owner of a token; None for one that is refused. Raises errors.ApiError."""
+        """Create a session for the owner of the token. Return None if the token is rejected. Raise
+        errors.ApiError.
+        """
         token = token.strip()
         if not token or len(token) > MOST_TOKEN or not token.isascii() or not token.isprintable():
             return None
@@ -92,18 +96,18 @@ class SessionResolver:
         return ReviewedAccess(self._access_reviews, identity)
 
     async def run(self) -> None:
-        """Ends sessions whose time is over, or whose token is refused by now; until cancelled."""
+        """End expired sessions and sessions with a rejected token, until cancelled."""
         await run_until_first_exit([self._expire(), self._recheck_all()])
 
     async def _expire(self) -> None:
         while True:
-            await asyncio.sleep(EXPIRY_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             self.sessions.expire()
 
     async def _recheck_all(self) -> None:
         clock = asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(EXPIRY_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             known = {session.id: session for session in self.sessions.all() if session.token}
             self._reviewed = {key: self._reviewed.get(key, clock()) for key in known}
             for key, session in known.items():
@@ -117,20 +121,20 @@ class SessionResolver:
         try:
             identity = from_review(await self._reviewer.review_token(session.token))
         except errors.ApiError as fault:
-            log.warning("no answer about a token", user=session.identity.user, error=str(fault))
+            log.warning("a token was not reviewed again", user=session.identity.user, error=str(fault))
             return
         if identity != session.identity:
-            log.info("a token is refused by now", user=session.identity.user)
+            log.info("session ended: its token is no longer valid", user=session.identity.user)
             self.sessions.end(session)
 
 
 def cookie_of(header: str, name: str) -> str:
-    """The value of a cookie; empty when there is none. What others of the host set does not matter."""
+    """Return a cookie's value, or an empty text. Cookies of other applications on the host are ignored."""
     return cookie_parser(header).get(name, "")
 
 
 def host_of(header: str) -> tuple[str, int | None]:
-    """Name and port in a header `Host`; no name for what is none."""
+    """Return name and port of a `Host` header. The name is empty if the header is invalid."""
     try:
         parts = urlsplit(f"//{header}")
         return parts.hostname or "", parts.port

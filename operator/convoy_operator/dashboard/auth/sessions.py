@@ -1,4 +1,4 @@
-"""Who is logged in: in memory alone, so that a restart ends all sessions."""
+"""The sessions of logged-in readers. They are held in memory only, so a restart ends them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from convoy_operator.dashboard.auth.access import Access
 from convoy_operator.dashboard.auth.identity import Identity
 
 MOST, MOST_EACH = 1000, 20
-"""Sessions at a time, of all users together and of one of them."""
+"""Largest numbers of sessions: of all users together, and of one user."""
 
 
 @dataclass(eq=False, slots=True)
@@ -23,16 +23,16 @@ class Session:
     identity: Identity
     access: Access
     token: str | None = field(repr=False)
-    """What was logged in with, to have it reviewed again; None behind a proxy."""
+    """The token of the login, kept to review it again; None without one."""
     created: float
     used: float
     over: bool = False
     on_end: list[Callable[[], None]] = field(default_factory=list, repr=False)
-    """Told when it is over."""
+    """Called when the session ends."""
 
 
 class Sessions:
-    """All of them."""
+    """All active sessions."""
 
     def __init__(self, idle: float, longest: float, clock: Callable[[], float] = monotonic) -> None:
         self._idle = idle
@@ -43,10 +43,10 @@ class Sessions:
     def start(
         self, identity: Identity, access: Access, token: str | None = None, key: str | None = None
     ) -> Session:
-        """A session of that user, under a random id or the given one.
+        """Create a session of the user. Its id is `key`, or random.
 
-        Who has as many as one may have loses the one that was idle longest. Where there are too many in all,
-        a user does so who has the most: nobody can end others' by logging in again and again.
+        A user at the limit loses the session that was idle longest. At the limit of all sessions, a user
+        with the most sessions loses one: repeated logins cannot end the sessions of others.
         """
         held = Counter(one.identity.user for one in self._known.values())
         if held[identity.user] >= MOST_EACH:
@@ -60,7 +60,7 @@ class Sessions:
         return session
 
     def find(self, key: str) -> Session | None:
-        """The session of that id, unless it is over."""
+        """Return the session with this id, or None if there is none or it has expired."""
         session = self._known.get(key)
         if session is not None and self._expired(session):
             self.end(session)
@@ -68,11 +68,11 @@ class Sessions:
         return session
 
     def use(self, session: Session) -> None:
-        """Its user has asked for something."""
+        """Record a use of the session."""
         session.used = self._clock()
 
     def end(self, session: Session) -> None:
-        """It is over."""
+        """End the session."""
         session.over, session.token = True, None
         self._known.pop(session.id, None)
         for callback in session.on_end:
@@ -80,13 +80,13 @@ class Sessions:
         session.on_end.clear()
 
     def expire(self) -> None:
-        """Ends those whose time is over."""
+        """End the sessions that have expired."""
         for session in self.all():
             if self._expired(session):
                 self.end(session)
 
     def all(self) -> Iterable[Session]:
-        """Those that are not over, as far as anybody has looked."""
+        """Return all sessions. Some may have expired but not been ended."""
         return list(self._known.values())
 
     def __len__(self) -> int:

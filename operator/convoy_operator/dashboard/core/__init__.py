@@ -1,1 +1,1 @@
-"""From cached objects to what pages show. Pure."""
+"""Functions that turn cached objects into the content of pages. They have no side effects."""

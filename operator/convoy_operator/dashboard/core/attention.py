@@ -1,4 +1,4 @@
-"""What needs a person: what is wrong, where, why, and what to do."""
+"""The table "Needs attention": problems that do not resolve themselves, with location, cause and action."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 
 STUCK = timedelta(minutes=10)
-"""A job that has not come up for so long is shown, whatever its reason."""
+"""Time after which a job that is not running is shown, whatever its reason."""
 _COMING_UP = frozenset({Phase.PENDING, Phase.STARTING, Phase.RESTARTING})
 _OUT_OF_SERVICE = frozenset({State.QUARANTINED, State.DRAINING, State.REPAIRING, State.CONDEMNED})
 COLUMNS = (
-    Column("What", badge=True),
+    Column("Problem", badge=True),
     Column("Where", link=True),
     Column("Since", number=True),
     Column("Why", wide=True),
@@ -35,7 +35,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """One thing that does not mend itself."""
+    """A problem that does not resolve itself."""
 
     key: str
     what: str
@@ -48,7 +48,7 @@ class Concern:
 
 
 def of_job(parsed: ParsedObject[TrainingJob], now: datetime) -> Iterator[Concern]:
-    """What is wrong with a job."""
+    """Yield the problems of a job."""
     job = parsed.model
     if job is None:
         advice = "correct the manifest and apply it again"
@@ -78,7 +78,7 @@ def _concern(
         job_link(parsed.namespace, parsed.name),
         since,
         reason,
-        advice or f"see {_why_command(parsed)}",
+        advice or f"run: {_why_command(parsed)}",
     )
 
 
@@ -87,7 +87,7 @@ def _why_command(parsed: ParsedObject[TrainingJob]) -> str:
 
 
 def _phase_concern(parsed: ParsedObject[TrainingJob], job: TrainingJob, now: datetime) -> Concern | None:
-    """What is wrong with where it is between its making and its end."""
+    """Return the problem with the job's phase or deletion; None if there is none."""
     status, leaves = job.status, job.metadata.deletion_timestamp
     reason = f"{status.reason}: {status.message}" if status.message else status.reason
     created = job.metadata.creation_timestamp
@@ -96,23 +96,25 @@ def _phase_concern(parsed: ParsedObject[TrainingJob], job: TrainingJob, now: dat
         return since is not None and now - since >= STUCK
 
     if leaves is not None:
-        advice = f"see its finalizers: kubectl -n {parsed.namespace} get trainingjob {parsed.name} -o yaml"
+        advice = f"check its finalizers: kubectl -n {parsed.namespace} get trainingjob {parsed.name} -o yaml"
         late = is_overdue(leaves)
-        return _concern(parsed, "Job not deleted", Tone.WARN, leaves, why(job), advice) if late else None
+        return _concern(parsed, "Deletion stuck", Tone.WARN, leaves, why(job), advice) if late else None
     if status.phase is Phase.FAILED:
-        advice = f"see {_why_command(parsed)}; correct what it names and make the job anew"
+        advice = f"run: {_why_command(parsed)}; fix the cause and create the job again"
         return _concern(parsed, "Job failed", Tone.BAD, status.completion_time, reason, advice)
     if not ours(job):
-        return None  # who manages it knows how long it may take
+        return None  # Only the managing controller knows how long each phase may take.
     since = _not_running_since(job)
     if status.phase is None and is_overdue(created):
-        return _concern(parsed, "Job stuck", Tone.BAD, created, NOT_RECONCILED, "see that the operator runs")
+        return _concern(
+            parsed, "Job stuck", Tone.BAD, created, NOT_RECONCILED, "check that the operator is running"
+        )
     if status.phase in _COMING_UP and (status.reason in WARNING_REASONS or is_overdue(since or created)):
         return _concern(parsed, "Job stuck", Tone.WARN, since or created, reason)
     if status.phase is Phase.SUSPENDING and is_overdue(since):
         return _concern(parsed, "Suspension stuck", Tone.WARN, since, reason)
     if status.phase is Phase.SUSPENDED and status.reason in WARNING_REASONS:
-        return _concern(parsed, "Job suspended unsaved", Tone.WARN, None, reason)
+        return _concern(parsed, "Suspended without saving", Tone.WARN, None, reason)
     return None
 
 
@@ -127,8 +129,10 @@ def _condition_concerns(parsed: ParsedObject[TrainingJob], job: TrainingJob) -> 
             reason = f"{condition.reason}: {condition.message}"
             yield _concern(parsed, "Checkpoints at risk", Tone.WARN, since, reason)
         if condition.reason == Reasons.DETECTOR_DEGRADED.name:
-            reason = condition.message or "the ranks' times scatter too much"
-            advice = "do not take silence for health: sweep its nodes, or give it steps of even length"
+            reason = condition.message or "the ranks' step times vary too much"
+            advice = (
+                "an empty straggler list is unreliable: sweep the job's nodes, or make its steps equally long"
+            )
             yield _concern(parsed, "Detector blind", Tone.WARN, since, reason, advice)
 
 
@@ -140,21 +144,23 @@ def _not_running_since(job: TrainingJob) -> datetime | None:
 
 
 def of_health(health: NodeHealth, current: Mapping[str, NodeHealth]) -> Concern | None:
-    """Hardware that is out of service; None for what is in it. `current`: by node, the hardware it is now."""
+    """Return a problem if the hardware is out of service. `current`: the current hardware of each node, by
+    node name.
+    """
     status = health.status
     if status.state not in _OUT_OF_SERVICE:
         return None
     ref = status.node_ref
-    # Hardware that left its node has no other name than its own.
+    # Hardware that has left its node is listed by its own name.
     node = ref.name if current.get(ref.name) is health else health.metadata.name
-    advice = f"convoy guard why {node}"
+    advice = f"run: convoy guard why {node}"
     repair = status.repair
     if status.state is State.REPAIRING and repair.action and repair.owner in ("", "manual"):
-        advice = f"somebody has to {repair.action.lower()} it; then {advice}"
+        advice = f"{repair.action.lower()} the node by hand, then {advice}"
     elif status.state is State.CONDEMNED:
-        advice = f"{advice}; replace it, or convoy guard release {node} --reason ..."
+        advice = f"{advice}; replace the node, or run: convoy guard release {node} --reason ..."
     elif status.state is State.QUARANTINED:
-        advice = f"{advice}; if it is well: convoy guard release {node} --reason ..."
+        advice = f"{advice}; if the node is healthy, run: convoy guard release {node} --reason ..."
     return Concern(
         f"node/{health.metadata.name}",
         f"Node {status.state.lower()}",
@@ -168,19 +174,19 @@ def of_health(health: NodeHealth, current: Mapping[str, NodeHealth]) -> Concern 
 
 
 def of_policy(policy: GuardPolicy) -> Concern | None:
-    """A breaker that is not closed; None for one that is."""
+    """Return a problem if the policy's breaker is not closed."""
     breaker = policy.status.breaker
     if breaker.state is BreakerState.CLOSED:
         return None
     name = policy.metadata.name
     why = f"{breaker.reason}: {breaker.message}" if breaker.message else breaker.reason or breaker.state
     advice = (
-        "nothing more is quarantined or drained: look at what these nodes share "
-        f"(kubectl describe guardpolicy {name})"
+        "no more nodes are quarantined or drained; check what these nodes share, run: "
+        f"kubectl describe guardpolicy {name}"
     )
     if breaker.state is BreakerState.HALF_OPEN:
         advice = (
-            f"one node is let through as a trial ({breaker.trial or 'not chosen yet'}); wait for its outcome"
+            f"one trial is allowed (NodeHealth {breaker.trial or 'not chosen yet'}); wait for its outcome"
         )
     tone = Tone.BAD if breaker.state is BreakerState.OPEN else Tone.WARN
     what = "Breaker open" if breaker.state is BreakerState.OPEN else "Breaker half open"
@@ -188,16 +194,16 @@ def of_policy(policy: GuardPolicy) -> Concern | None:
 
 
 def of_store(store: CheckpointStore) -> Concern | None:
-    """A store that checkpoints cannot be committed to; None for one that is Ready."""
+    """Return a problem if checkpoints cannot be committed to the store."""
     ready: Condition | None = next(
         (one for one in store.status.conditions if one.type == ConditionType.READY), None
     )
     if ready is not None and ready.status == "True":
         return None
     name = store.metadata.name
-    why = f"{ready.reason}: {ready.message}" if ready else "nobody has tried it out yet"
+    why = f"{ready.reason}: {ready.message}" if ready else "no agent has tested the store yet"
     since = ready.last_transition_time if ready else store.metadata.creation_timestamp
-    advice = f"checkpoints may be in memory alone: kubectl describe checkpointstore {name}"
+    advice = f"checkpoints may exist in memory only; run: kubectl describe checkpointstore {name}"
     return Concern(
         f"store/{name}", "Store not ready", Tone.BAD, f"CheckpointStore {name}", "", since, why, advice
     )
@@ -211,7 +217,9 @@ def gather(
     current: Mapping[str, NodeHealth],
     now: datetime,
 ) -> list[Concern]:
-    """All of it: the worst first, then the newest. `current`: by node, the hardware it is now."""
+    """Return all problems: errors before warnings, the newest first. `current`: the current hardware, by
+    node name.
+    """
     found = [concern for parsed in jobs for concern in of_job(parsed, now)]
     others: list[Concern | None] = [of_health(one.model, current) for one in healths if one.model]
     others += [of_policy(one.model) for one in policies if one.model]
@@ -225,7 +233,7 @@ def _stamp(moment: datetime | None) -> float:
 
 
 def rows(concerns: Iterable[Concern], now: datetime) -> list[Row]:
-    """As a table."""
+    """Return the problems as table rows."""
     return [
         Row(
             one.key,

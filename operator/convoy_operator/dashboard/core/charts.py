@@ -1,4 +1,4 @@
-"""Options of ECharts. Its grey tones are readable on white and on black alike."""
+"""Options for ECharts. The greys are readable on both white and black."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEAL = "#12a594"
 ORANGE = "#e5762c"
 VIOLET = "#8f7ee0"
 DIGITS = 6
-"""Of a value, those that are drawn."""
+"""Significant digits of a plotted value."""
 
 Options = dict[str, Any]
 
@@ -36,14 +36,14 @@ def _common() -> Options:
         "animation": False,
         "backgroundColor": "transparent",
         "textStyle": {"fontFamily": "system-ui, sans-serif"},
-        # Rich text is drawn, never parsed as HTML.
+        # richText tooltips are drawn on the canvas and never parsed as HTML.
         "tooltip": {"trigger": "axis", "renderMode": "richText", "confine": True},
         "grid": {"left": 8, "right": 28, "top": 34, "bottom": 8, "containLabel": True},
     }
 
 
 def line(curve: Curve | None, values: str, unit: str, colour: str) -> Options:
-    """One curve over the steps. `values`: `losses` or `rates`."""
+    """Plot a curve over the steps. `values`: `losses` or `rates`."""
     points: list[list[float]] = []
     if curve is not None:
         reported: Sequence[float] = getattr(curve, values)
@@ -56,7 +56,7 @@ def line(curve: Curve | None, values: str, unit: str, colour: str) -> Options:
 
 
 def metric(curve: MetricCurve, unit: str) -> Options:
-    """One metric of the program's own over the steps at which it was reported."""
+    """Plot a metric of the job's program over the steps at which it was reported."""
     points = [
         [step, float(f"{value:.{DIGITS}g}")]
         for step, value in zip(curve.steps, curve.values, strict=True)
@@ -66,7 +66,7 @@ def metric(curve: MetricCurve, unit: str) -> Options:
 
 
 def progress(curve: Curve | None) -> Options:
-    """The step over time. A job that goes back to a checkpoint rests until it does, and then falls."""
+    """Plot the step over time. At a return to a checkpoint, the line stays level until then and falls."""
     points: list[list[float]] = []
     for at, step in zip(curve.times, curve.steps, strict=True) if curve is not None else ():
         if points and step < points[-1][1]:
@@ -76,7 +76,7 @@ def progress(curve: Curve | None) -> Options:
 
 
 def _x_axis(name: str, **more: Any) -> Options:
-    """The axis below a plot."""
+    """Return the axis below a plot."""
     return _axis(name=name, nameLocation="middle", nameGap=26, **more)
 
 
@@ -101,7 +101,9 @@ def _plot(points: Sequence[Sequence[float]], x_axis: Options, unit: str, colour:
 
 
 def strips(found: Sequence[Strip]) -> Options:
-    """Each metric as a strip: the nodes of the class, and this one, as shares of the class's median."""
+    """Plot each metric as a row of points in percent of the class's median: this node, and the others of
+    the class.
+    """
     labels = [strip.name for strip in found]
     others = [[round(value, 3), row] for row, strip in enumerate(found) for value in strip.others]
     own = [[round(value, 3), row] for row, strip in enumerate(found) for value in strip.own]
@@ -109,13 +111,13 @@ def strips(found: Sequence[Strip]) -> Options:
     return {
         **options,
         "tooltip": {**options["tooltip"], "trigger": "item"},
-        "legend": {"textStyle": {"color": GREY}, "top": 0, "data": ["its class", "this node"]},
+        "legend": {"textStyle": {"color": GREY}, "top": 0, "data": ["other nodes", "this node"]},
         "xAxis": _axis(type="value", name="% of median", nameLocation="middle", nameGap=26, scale=True),
         "yAxis": _axis(type="category", data=labels, inverse=True),
         "grid": {**options["grid"], "bottom": 30},
         "series": [
             {
-                "name": "its class",
+                "name": "other nodes",
                 "type": "scatter",
                 "data": others,
                 "symbolSize": 9,

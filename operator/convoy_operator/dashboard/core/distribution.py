@@ -1,4 +1,4 @@
-"""A node's figures against those of its hardware class."""
+"""A node's measurements compared with those of its hardware class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from convoy_operator.dashboard.core.formatting import figure
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 
 NOTABLE = 0.05
-"""A node this share worse than its class is marked; what is slow is for the sweep to say."""
+"""Share by which a node must be worse than its class to be marked. Only a sweep decides if a node is slow."""
 COLUMNS = (
     Column("Metric"),
     Column("This node", number=True),
@@ -24,37 +24,37 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """One metric, in percent of the class's median."""
+    """A metric, in percent of the class's median."""
 
     name: str
     unit: str
     own: tuple[float, ...]
-    """One for each accelerator, or for the node."""
+    """One value for each accelerator, or one for the node."""
     others: tuple[float, ...]
     own_value: float
-    """In `unit`, the median of its accelerators."""
+    """Median of the node's accelerators, in `unit`."""
     class_value: float
     higher_is_better: bool
     nodes: int
 
     @property
     def difference(self) -> float:
-        """Share by which the node is above its class."""
+        """Return the share by which the node is above the class's median."""
         return self.own_value / self.class_value - 1.0
 
     @property
     def worse(self) -> float:
-        """Share by which it is worse; below zero it is better."""
+        """Return the share by which the node is worse than its class; negative if the node is better."""
         return -self.difference if self.higher_is_better else self.difference
 
 
 def hardware_of(row: str) -> str:
-    """The NodeHealth that a row of a class is of: `NAME` or `NAME/accelerator`."""
+    """Return the name of the NodeHealth in a class's row: `NAME` or `NAME/accelerator`."""
     return row.split("/", 1)[0]
 
 
 def class_of(hardware: str, classes: Iterable[HardwareClass]) -> HardwareClass | None:
-    """The class that has measured the hardware last."""
+    """Return the class with the newest measurement of the hardware."""
     found = [
         (row.at, one)
         for one in classes
@@ -66,7 +66,7 @@ def class_of(hardware: str, classes: Iterable[HardwareClass]) -> HardwareClass |
 
 
 def strips(hardware: str, one: HardwareClass) -> list[Strip]:
-    """The metrics that the hardware was measured in."""
+    """Return the metrics in which the hardware was measured."""
     found = (_strip(hardware, metric) for metric in one.status.metrics)
     return [strip for strip in found if strip is not None]
 
@@ -93,7 +93,7 @@ def _strip(hardware: str, metric: ClassMetric) -> Strip | None:
 
 
 def rows(found: Iterable[Strip]) -> list[Row]:
-    """As a table."""
+    """Return the metrics as table rows."""
     return [
         Row(
             strip.name,

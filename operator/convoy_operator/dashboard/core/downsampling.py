@@ -1,4 +1,4 @@
-"""Rows of numbers in bounded memory, true at both ends."""
+"""Rows of numbers in bounded memory that keep the first and the newest row."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Downsampled:
-    """Columns of one length. When they are full, every other row goes.
+    """Columns of equal length. When they are full, every other row is removed.
 
-    The first row stays, and the newest row is always there.
+    The first row and the newest row are always kept.
     """
 
     columns: tuple[array[float], ...]
     most: int
-    """Rows."""
+    """Largest number of rows."""
     stride: int = 1
-    """One of so many rows is kept."""
+    """Number of added rows for each row that is kept."""
     _skipped: int = 0
 
     def append(self, *values: float) -> None:
         """Add a row."""
         rows = len(self.columns[0])
         if rows and self._skipped + 1 < self.stride:
-            # The newest row is replaced until it is the stride's turn.
+            # Replace the newest row until `stride` rows have been added.
             self._skipped += 1
             if rows > 1:
                 for column in self.columns:
@@ -39,7 +39,7 @@ class Downsampled:
     def _thin(self) -> None:
         last = len(self.columns[0]) - 1
         for column in self.columns:
-            # By place and not by value: a loss that was not told equals nothing, itself included.
+            # Select by index: NaN, the value of an absent loss, does not equal itself.
             column[:] = array(
                 "d", (value for place, value in enumerate(column) if place % 2 == 0 or place == last)
             )

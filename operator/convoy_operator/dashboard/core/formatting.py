@@ -1,4 +1,4 @@
-"""Numbers and links as they are shown."""
+"""Text formats of numbers, times and links."""
 
 from __future__ import annotations
 
@@ -12,30 +12,33 @@ from convoy_crds.summaries import age
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
 )
-"""Controls, characters without width, and marks that turn the direction of writing: with them a text can look
-like another one."""
+"""Control characters, characters without width, and marks that change the writing direction. They can
+disguise a text as another one.
+"""
 
 _ACCOUNT = "system:serviceaccount:"
 
 
 def visible(text: str) -> str:
-    """A text of whoever wrote an object, with signs in place of what cannot be seen."""
+    """Return the text with each invisible character replaced. Any author of an object can insert such
+    characters.
+    """
     return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def account(user: str) -> str:
-    """A user in few words: of a ServiceAccount, `namespace/name`."""
+    """Return a short user name: `namespace/name` for a ServiceAccount."""
     namespace, _, name = user.removeprefix(_ACCOUNT).partition(":")
     return f"{namespace}/{name}" if user.startswith(_ACCOUNT) and name else user
 
 
 def shortened(text: str, most: int = 400) -> str:
-    """At most so many characters; what is cut off is on the page that tells all."""
+    """Return at most `most` characters. Another page shows the whole text."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """`0-3, 7`."""
+    """Return the numbers as ranges, such as `0-3, 7`."""
     found: list[list[int]] = []
     for number in sorted(set(numbers)):
         if found and found[-1][1] == number - 1:
@@ -46,7 +49,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time in two units at most: `42 s`, `7 min 5 s`, `3 h 20 min`, `2 d 4 h`."""
+    """Return a duration in at most two units: `42 s`, `7 min 5 s`, `3 h 20 min`, `2 d 4 h`."""
     seconds = max(0.0, seconds)
     whole = round(seconds)
     if whole < 60:
@@ -62,24 +65,24 @@ def duration(seconds: float) -> str:
 
 
 def ago(since: datetime | None, now: datetime) -> str:
-    """`7m ago`; a dash when unknown."""
+    """Return the elapsed time as `7m ago`, or a dash if unknown."""
     return f"{age(since, now)} ago" if since is not None else "-"
 
 
 def until(moment: datetime | None, now: datetime) -> str:
-    """`in 7m`, or `7m ago`; a dash when unknown."""
+    """Return the remaining time as `in 7m`, a past time as `7m ago`, or a dash if unknown."""
     if moment is None:
         return "-"
     return f"in {age(now, moment)}" if moment - now > timedelta() else ago(moment, now)
 
 
 def clock(moment: datetime | None) -> str:
-    """A moment in UTC; a dash when unknown."""
+    """Return the time in UTC, or a dash if unknown."""
     return f"{moment:%Y-%m-%d %H:%M:%S}Z" if moment else "-"
 
 
 def figure(value: float | None) -> str:
-    """A measured value with four digits that count; a dash when unknown."""
+    """Return a measured value with four significant digits, or a dash if unknown."""
     if value is None:
         return "-"
     if value and (abs(value) >= 1e7 or abs(value) < 1e-3):
@@ -90,20 +93,20 @@ def figure(value: float | None) -> str:
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """`1 node`, `2 nodes`."""
+    """Return a number with its noun: `1 node`, `2 nodes`."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def job_link(namespace: str, name: str) -> str:
-    """The page of a job."""
+    """Return the path of a job's page."""
     return f"/jobs/{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 
 def log_link(namespace: str, name: str, rank: int) -> str:
-    """The log of a rank, on the page of its job."""
+    """Return the path of a rank's log on its job's page."""
     return f"{job_link(namespace, name)}?rank={rank}#logs"
 
 
 def node_link(name: str) -> str:
-    """The page of a node, or of hardware without one."""
+    """Return the path of the page of a node, or of hardware without a node."""
     return f"/nodes/{quote(name, safe='')}"

@@ -1,4 +1,4 @@
-"""The page of one job."""
+"""The content of a job's page."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 
 CONDITIONS = (
     Column("Condition"),
-    Column("Is", badge=True),
+    Column("Status", badge=True),
     Column("Since", number=True),
-    Column("Why", wide=True),
+    Column("Reason", wide=True),
 )
 CHECKPOINTS = (
     Column("Tier"),
@@ -40,13 +40,13 @@ CHECKPOINTS = (
     Column("Age", number=True),
 )
 STRAGGLERS = (
-    Column("Who"),
+    Column("Ranks"),
     Column("Nodes", link=True),
     Column("Cause", badge=True),
-    Column("Longer than peers", number=True),
+    Column("Slowdown", number=True),
     Column("Time lost", number=True),
     Column("Since step", number=True),
-    Column("Lasting", badge=True),
+    Column("Persistent", badge=True),
 )
 PODS = (
     Column("Ranks", link=True),
@@ -60,7 +60,7 @@ PODS = (
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A figure with its name."""
+    """A label and its value."""
 
     label: str
     text: str
@@ -69,7 +69,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a job's time went to."""
+    """The part of a job's time that has one cause."""
 
     cause: str
     seconds: float
@@ -78,7 +78,7 @@ class Share:
 
 
 def facts(job: TrainingJob, now: datetime) -> list[Fact]:
-    """The figures at the top of the page."""
+    """Return the values at the top of the page."""
     status = job.status
     progress, restarts, share, ratio = status.progress, status.restarts, done(job), goodput(job, now)
     steps = "-"
@@ -89,16 +89,18 @@ def facts(job: TrainingJob, now: datetime) -> list[Fact]:
     point = status.checkpoint
     return [
         Fact("Step", steps),
-        Fact("Done", f"{share:.1%}" if share is not None else "-"),
+        Fact("Progress", f"{share:.1%}" if share is not None else "-"),
         _loss(progress),
         Fact("Samples/s", figure(progress.samples_per_second) if progress else "-"),
-        Fact("Ends", until(progress.eta_at, now) if progress and status.phase not in TERMINAL else "-"),
-        Fact("Ranks ready", status.ready or "-"),
+        Fact(
+            "Expected end", until(progress.eta_at, now) if progress and status.phase not in TERMINAL else "-"
+        ),
+        Fact("Ready", status.ready or "-"),
         Fact("Incarnation", str(status.incarnation)),
         Fact("Restarts", counted, Tone.WARN if recent else Tone.PLAIN),
         Fact("Goodput", f"{ratio:.1%}" if ratio is not None else "-"),
         Fact("Checkpoint", f"step {point.step:,}, {point.tier}, {ago(point.time, now)}" if point else "-"),
-        Fact("Made", ago(job.metadata.creation_timestamp, now)),
+        Fact("Created", ago(job.metadata.creation_timestamp, now)),
     ]
 
 
@@ -109,7 +111,7 @@ def _loss(progress: Progress | None) -> Fact:
 
 
 def shares(job: TrainingJob, now: datetime) -> list[Share]:
-    """Where the job's time went, in the order of causes; causes without time are left out."""
+    """Return the job's time by cause, in the order of causes. Causes without time are left out."""
     spent = totals(job.status.goodput, job.status.completion_time or now)
     whole = sum(spent.values())
     known = [*(cause.value for cause in Cause), *sorted(set(spent) - set(Cause))]
@@ -123,14 +125,14 @@ def shares(job: TrainingJob, now: datetime) -> list[Share]:
 
 
 def condition_rows(job: TrainingJob, now: datetime) -> list[Row]:
-    """The job's conditions; what is in its way is marked."""
+    """Return the job's conditions. A condition that the phase does not allow is marked."""
     return [
         Row(
             one.type,
             (
                 Cell(one.type),
                 Cell(
-                    f"{one.status} (in the way)" if is_unwanted(one, job.status.phase) else one.status,
+                    f"{one.status} (problem)" if is_unwanted(one, job.status.phase) else one.status,
                     Tone.WARN if is_unwanted(one, job.status.phase) else Tone.PLAIN,
                 ),
                 Cell(ago(one.last_transition_time, now), order=-one.last_transition_time.timestamp()),
@@ -142,7 +144,7 @@ def condition_rows(job: TrainingJob, now: datetime) -> list[Row]:
 
 
 def checkpoint_rows(job: TrainingJob, now: datetime) -> list[Row]:
-    """The newest whole generation of every tier that is used."""
+    """Return the newest complete generation of each configured tier."""
     point = job.status.checkpoint
     marks = point.watermarks if point else None
     found = []
@@ -161,24 +163,24 @@ def checkpoint_rows(job: TrainingJob, now: datetime) -> list[Row]:
 
 
 def checkpoint_note(job: TrainingJob) -> str:
-    """How often the job saves, and why so."""
+    """Describe how often the job saves, and why."""
     if not job.spec.checkpoint.tiers.any:
-        return "spec.checkpoint.tiers is empty: a restart begins at step 0"
+        return "No checkpoints (spec.checkpoint.tiers is empty): a restart begins at step 0."
     chosen = job.status.checkpoint.interval if job.status.checkpoint else None
     if chosen is not None:
-        return f"every {duration(chosen.seconds)}: {chosen.reason}"
-    return f"every {job.spec.checkpoint.interval}"
+        return f"Saved every {duration(chosen.seconds)}: {chosen.reason}"
+    return f"Saved every {job.spec.checkpoint.interval}"
 
 
 def straggler_rows(job: TrainingJob) -> list[Row]:
-    """Who is slow, and what speaks for it; none once the job is over."""
+    """Return the stragglers with their evidence; none if the job has ended."""
     if job.status.phase in TERMINAL:
         return []
     return [
         Row(
             f"{number}",
             (
-                Cell(f"rank {ranges(one.ranks)}" if one.ranks else f"{one.place}: nobody to blame"),
+                Cell(f"rank {ranges(one.ranks)}" if one.ranks else f"no single rank ({one.place})"),
                 Cell(
                     shorten_list(one.nodes, 4) or "-",
                     href=node_link(one.nodes[0]) if len(one.nodes) == 1 else "",
@@ -195,7 +197,7 @@ def straggler_rows(job: TrainingJob) -> list[Row]:
 
 
 def ranks(job: TrainingJob) -> dict[str, str]:
-    """By pod, its ranks in the incarnation that has formed: `0-7`."""
+    """Return the ranks of each pod in the current incarnation, such as `0-7`, by pod name."""
     return {
         slot.pod: str(slot.rank_offset)
         if slot.processes == 1
@@ -205,7 +207,7 @@ def ranks(job: TrainingJob) -> dict[str, str]:
 
 
 def pod_state(pod: Pod) -> tuple[str, Tone]:
-    """What a pod waits for or ended with, in a few words."""
+    """Describe what a pod waits for, or how it ended."""
     view = pod.view
     if view.failure is not None and not view.deleting and view.exit_code is None:
         said = f": {view.failure.message}" if view.failure.message else ""
@@ -217,9 +219,9 @@ def pod_state(pod: Pod) -> tuple[str, Tone]:
         said = f": {view.termination_message}" if view.termination_message else ""
         return f"ended: {view.termination_reason or 'Completed'} (exit code {view.exit_code}){said}", tone
     if view.deleting:
-        return "being deleted", Tone.QUIET
+        return "deleting", Tone.QUIET
     if view.unschedulable:
-        return f"not placed: {view.unschedulable}", Tone.WARN
+        return f"cannot be scheduled: {view.unschedulable}", Tone.WARN
     if view.waiting_reason:
         said = f": {view.waiting_message}" if view.waiting_message else ""
         beside = view.waiting_container not in ("", view.container)
@@ -229,7 +231,7 @@ def pod_state(pod: Pod) -> tuple[str, Tone]:
 
 
 def pod_rows(job: TrainingJob, pods: Iterable[Pod], healths: Mapping[str, NodeHealth]) -> list[Row]:
-    """The job's pods in the order of their ranks."""
+    """Return the job's pods in the order of their ranks."""
     known = ranks(job)
     order = {name: number for number, name in enumerate(known)}
     first = {slot.pod: slot.rank_offset for slot in present(job)}
@@ -248,7 +250,7 @@ def pod_rows(job: TrainingJob, pods: Iterable[Pod], healths: Mapping[str, NodeHe
             ),
             Cell(pod.name),
             Cell(pod.view.phase, phase_tone or Tone.PLAIN),
-            Cell(node or "not placed", href=node_link(node) if node else ""),
+            Cell(node or "not scheduled", href=node_link(node) if node else ""),
             Cell(rack or "-"),
             Cell(text, tone),
         )

@@ -16,12 +16,12 @@ from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 
 UNKNOWN = "New"
-"""Phase of a job that no operator has looked at."""
+"""Phase shown for a job that the operator has not reconciled."""
 UNREADABLE = "Unreadable"
 DELETING = "Deleting"
-"""Of one that was asked to be deleted, and is still there."""
-ELSEWHERE = "Elsewhere"
-"""Of one that another operator manages, which has said nothing."""
+"""Phase shown for a job that is being deleted."""
+EXTERNAL = "External"
+"""Phase shown for a job that another controller manages and has not given a phase."""
 TONES = {
     Phase.PENDING: Tone.BUSY,
     Phase.STARTING: Tone.BUSY,
@@ -37,7 +37,7 @@ COLUMNS = (
     Column("Phase", badge=True),
     Column("Ready", number=True),
     Column("Step", number=True),
-    Column("Done", number=True),
+    Column("Progress", number=True),
     Column("Checkpoint", number=True),
     Column("Restarts", number=True),
     Column("Goodput", number=True),
@@ -47,19 +47,19 @@ COLUMNS = (
 
 
 def ours(job: TrainingJob) -> bool:
-    """Whether it is for Convoy's operator to look at."""
+    """Return True if Convoy's operator manages the job."""
     return job.spec.managed_by in (None, MANAGED_BY)
 
 
 def phase_name(job: TrainingJob) -> str:
-    """Its phase as it is shown."""
+    """Return the phase as pages show it."""
     if job.metadata.deletion_timestamp is not None:
         return DELETING
-    return job.status.phase or (UNKNOWN if ours(job) else ELSEWHERE)
+    return job.status.phase or (UNKNOWN if ours(job) else EXTERNAL)
 
 
 def phase_tone(job: TrainingJob) -> Tone:
-    """How a job's phase is meant; trouble shows."""
+    """Return the tone of the job's phase: a warning if the reason is one."""
     phase = job.status.phase
     if job.metadata.deletion_timestamp is not None:
         return Tone.QUIET
@@ -75,14 +75,14 @@ def phase_tone(job: TrainingJob) -> Tone:
 
 
 def goodput(job: TrainingJob, now: datetime) -> float | None:
-    """The productive share of a job's time up to now; None before the ledger begins."""
+    """Return the productive share of the job's time until `now`; None if no time is recorded."""
     spent = totals(job.status.goodput, job.status.completion_time or now)
     whole = sum(spent.values())
     return spent.get(Cause.PRODUCTIVE, 0.0) / whole if whole else None
 
 
 def done(job: TrainingJob) -> float | None:
-    """The share of the steps that is done; None where that is not known."""
+    """Return the completed share of the steps; None if it is not known."""
     progress = job.status.progress
     if progress is None or not progress.total_steps:
         return None
@@ -90,11 +90,11 @@ def done(job: TrainingJob) -> float | None:
 
 
 def why(job: TrainingJob) -> str:
-    """Why a job is where it is, in a line."""
+    """Describe the reason for the job's state in one line."""
     status, leaves = job.status, job.metadata.deletion_timestamp
     said = f"{status.reason}: {status.message}" if status.message else status.reason
     if leaves is not None:
-        said = "; ".join(part for part in (f"to be deleted since {clock(leaves)}", said) if part)
+        said = "; ".join(part for part in (f"being deleted since {clock(leaves)}", said) if part)
     elif status.phase is None and ours(job):
         said = NOT_RECONCILED
     if not ours(job):
@@ -103,7 +103,7 @@ def why(job: TrainingJob) -> str:
 
 
 def row(parsed: ParsedObject[TrainingJob], now: datetime) -> Row:
-    """One job."""
+    """Return the table row of a job."""
     link, key = job_link(parsed.namespace, parsed.name), f"{parsed.namespace}/{parsed.name}"
     name = Cell(key, href=link)
     job = parsed.model
@@ -135,22 +135,22 @@ def row(parsed: ParsedObject[TrainingJob], now: datetime) -> Row:
 def rows(
     jobs: Iterable[ParsedObject[TrainingJob]], now: datetime, cache: RowCache | None = None
 ) -> list[Row]:
-    """All jobs, newest first."""
+    """Return all jobs as table rows, newest first."""
     make = cache.row if cache is not None else row
     return [make(parsed, now) for parsed in sorted(jobs, key=_newest)]
 
 
 class RowCache:
-    """Rows that all open pages share. A row is made anew when its job changes, and while its ages grow."""
+    """Table rows shared by all open pages. A row is rebuilt when its job changes or after `SECONDS`."""
 
     SECONDS = 5.0
-    """For so long an age may be behind."""
+    """Seconds by which an age on the page may lag."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, datetime, Row]] = {}
 
     def row(self, parsed: ParsedObject[TrainingJob], now: datetime) -> Row:
-        """The row of a job."""
+        """Return the row of a job."""
         version, at, found = self._known.get(parsed.uid, (-1, now, None))
         if found is None or version != parsed.version or (now - at).total_seconds() >= self.SECONDS:
             found = row(parsed, now)
@@ -158,7 +158,7 @@ class RowCache:
         return found
 
     def remove(self, uid: str) -> None:
-        """The job is gone."""
+        """Remove the row of a deleted job."""
         self._known.pop(uid, None)
 
 
@@ -168,21 +168,21 @@ def _newest(parsed: ParsedObject[TrainingJob]) -> tuple[float, str, str]:
 
 
 def nothing(user: str, everywhere: bool) -> str:
-    """What is said where no job is shown. `everywhere`: whether the user may list those of all namespaces."""
+    """Return the text for an empty list. `everywhere`: the user may list the jobs of all namespaces."""
     if everywhere:
-        return "There are no TrainingJobs: kubectl apply -f examples/gpt.yaml"
+        return "There are no TrainingJobs. Create one: kubectl apply -f examples/gpt.yaml"
     grant = "kubectl -n NAMESPACE create rolebinding NAME --clusterrole=convoy-trainingjobs-viewer"
     return (
-        f"There are no TrainingJobs that {user} may list. Whoever administers a namespace shows its jobs by: "
+        f"There are no TrainingJobs that {user} may list. An administrator of a namespace can grant access: "
         f"{grant} --user={quote(user)}"
     )
 
 
 def counts(jobs: Iterable[ParsedObject[TrainingJob]]) -> dict[str, int]:
-    """How many jobs are in each phase, in the order of phases; none that nobody is in."""
+    """Count the jobs in each phase, in the order of phases. Phases without jobs are left out."""
     found: dict[str, int] = {}
     for parsed in jobs:
         phase = phase_name(parsed.model) if parsed.model else UNREADABLE
         found[phase] = found.get(phase, 0) + 1
-    order = [*(phase.value for phase in Phase), UNKNOWN, ELSEWHERE, DELETING, UNREADABLE]
+    order = [*(phase.value for phase in Phase), UNKNOWN, EXTERNAL, DELETING, UNREADABLE]
     return {phase: found[phase] for phase in order if phase in found}

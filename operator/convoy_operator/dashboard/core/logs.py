@@ -1,4 +1,4 @@
-"""The end of a log: the lines of one rank, told apart by what the launcher puts before them."""
+"""The end of a log: the lines of one rank. The launcher puts a prefix with the rank before each line."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from collections import deque
 from convoy_operator.dashboard.core.formatting import counted, visible
 
 PREFIX = re.compile(r"^\[(\d+)/(\d+)\] ")
-"""`[incarnation/rank] ` before every line that a rank writes."""
+"""The prefix `[incarnation/rank] ` of each line that a rank writes."""
 MOST_LINES = 500
 MOST_LENGTH = 2000
-"""Characters of a line that are shown."""
+"""Largest number of characters of a line that a page shows."""
 MOST_TEXT = 131_072
-"""Characters of all lines together: while a log is followed they are sent twice a second."""
+"""Largest number of characters of all lines together. A followed log is sent to the page twice a second."""
 FIRST_READ, READ_MORE, MOST_READ = 500, 8, 32_000
-"""Lines of a pod that are read at first, how many times as many when too few of them are of the rank, and at
-most: many ranks may write to one log."""
+"""Lines of a pod read in the first attempt, the factor for each further attempt, and the largest number. Many
+ranks may write to one log, so the first attempt may find too few lines of the rank."""
 
 
 class Tail:
     """The last lines of a stream of text."""
 
     def __init__(self, rank: int | None = None) -> None:
-        """`rank`: whose lines are kept, beside those of the launcher; None keeps all."""
+        """`rank`: the rank whose lines are kept, with those of the launcher; None keeps all lines."""
         self._rank = rank
         self._lines: deque[str] = deque()
         self._length = 0
         self._rest = ""
         self.seen = 0
-        """Lines that came, of whomever."""
+        """Number of lines read."""
         self.own = 0
-        """Of them, those of the rank."""
+        """Number of lines read that the rank wrote."""
 
     def add(self, text: str) -> None:
-        """Takes what has come; it need not end with a line."""
+        """Add text. It may end within a line."""
         *lines, rest = (self._rest + text).split("\n")
-        # The beginning of a line says whose it is, and is all of it that is shown.
+        # Only the beginning of a line is needed: it has the rank's prefix, and pages show no more.
         self._rest = rest[: MOST_LENGTH + 1]
         for line in lines:
             self._add_line(line)
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Add the last line, which has no line break."""
         if self._rest:
             self._add_line(self._rest)
             self._rest = ""
@@ -61,19 +61,25 @@ class Tail:
 
     @property
     def text(self) -> str:
-        """The lines."""
+        """Return the lines."""
         return "\n".join(self._lines)
 
-    def lines_to_read(self, asked: int) -> int | None:
-        """After the last `asked` lines of a pod were read: how many to read in their place; None: enough."""
-        whole, enough = self.seen < asked, self.own >= MOST_LINES or len(self.text) > MOST_TEXT // 2
-        if whole or enough or asked >= MOST_READ:
-            return None
-        return min(MOST_READ, asked * READ_MORE)
+    def lines_to_read(self, requested: int) -> int | None:
+        """Return the number of lines to read in the next attempt, or None if no attempt is needed.
 
-    def summary(self, asked: int) -> str:
-        """What was read, when the last `asked` lines of a pod were asked for."""
-        part = "all" if self.seen < asked else "the last"
+        `requested`: the number of lines of the last attempt.
+        """
+        whole, enough = self.seen < requested, self.own >= MOST_LINES or len(self.text) > MOST_TEXT // 2
+        if whole or enough or requested >= MOST_READ:
+            return None
+        return min(MOST_READ, requested * READ_MORE)
+
+    def summary(self, requested: int) -> str:
+        """Describe the result of reading the last `requested` lines of a pod."""
+        if not self.seen:
+            return "the log is empty"
+        part = "" if self.seen < requested else "last "
+        read = f"the {part}{self.seen:,} {'line' if self.seen == 1 else 'lines'} of its pod"
         if self._lines:
-            return f"{counted(len(self._lines), 'line')}, from {part} {self.seen:,} of its pod"
-        return "nothing was written" if not self.seen else f"no line of it in {part} {self.seen:,} of its pod"
+            return f"{counted(len(self._lines), 'line')}, from {read}"
+        return f"no lines of this rank in {read}"

@@ -1,4 +1,4 @@
-"""The metrics that a job's program measures itself, as a table."""
+"""The table of the metrics that a job's program reports."""
 
 from __future__ import annotations
 

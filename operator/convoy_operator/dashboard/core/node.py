@@ -1,4 +1,4 @@
-"""The page of one node."""
+"""The content of a node's page."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from convoy_operator.dashboard.core.nodes import TONES
 from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 
-HISTORY = (Column("When"), Column("Turn", badge=True), Column("Why", wide=True))
+HISTORY = (Column("Time"), Column("Change", badge=True), Column("Reason", wide=True))
 EVIDENCE = (
-    Column("From", link=True),
+    Column("Source", link=True),
     Column("Kind", badge=True),
     Column("Cause"),
-    Column("Slower", number=True),
+    Column("Slowdown", number=True),
     Column("Cost", number=True),
-    Column("Seen", number=True),
-    Column("What", wide=True),
+    Column("Last seen", number=True),
+    Column("Details", wide=True),
 )
 SWEEPS = (
     Column("Sweep"),
     Column("Verdict", badge=True),
     Column("Tier"),
-    Column("When", number=True),
-    Column("What decided", wide=True),
+    Column("Time", number=True),
+    Column("Reason", wide=True),
 )
 JOBS = (
     Column("Job", link=True),
@@ -44,21 +44,23 @@ _VERDICTS = {Verdict.PASS: Tone.GOOD, Verdict.FAIL: Tone.BAD, Verdict.INCONCLUSI
 
 
 def facts(node: Node | None, health: NodeHealth | None, now: datetime) -> list[Fact]:
-    """The figures at the top of the page."""
+    """Return the values at the top of the page."""
     found = []
     if node is None:
-        found.append(Fact("Node", "gone", Tone.WARN))
+        found.append(Fact("Node", "deleted", Tone.WARN))
     else:
         kubelet = Fact("Kubelet", "Ready", Tone.GOOD) if node.ready else Fact("Kubelet", "NotReady", Tone.BAD)
-        agent = Fact("Agent", "Ready", Tone.GOOD) if node.agent_ready else Fact("Agent", "Away", Tone.WARN)
-        found += [kubelet, agent, Fact("Takes pods", "no: cordoned" if node.cordoned else "yes")]
+        agent = (
+            Fact("Agent", "Ready", Tone.GOOD) if node.agent_ready else Fact("Agent", "NotReady", Tone.WARN)
+        )
+        found += [kubelet, agent, Fact("Schedulable", "no (cordoned)" if node.cordoned else "yes")]
     if health is None:
         return found
     status = health.status
     return [
         *found,
         Fact("Health", status.state, TONES[status.state]),
-        Fact("For", duration((now - status.since).total_seconds()) if status.since else "-"),
+        Fact("In this state for", duration((now - status.since).total_seconds()) if status.since else "-"),
         Fact("Rack", status.node_ref.rack or "-"),
         Fact("Driver", status.node_ref.driver or "-"),
         Fact("GuardPolicy", status.policy or "none"),
@@ -70,11 +72,11 @@ def facts(node: Node | None, health: NodeHealth | None, now: datetime) -> list[F
 
 
 def notes(health: NodeHealth, now: datetime) -> Iterator[str]:
-    """What people said of the node, and what is under way."""
+    """Yield notes of people about the node, unmet conditions, and the current sweep or repair."""
     spec, status = health.spec, health.status
     end = exempted_until(status, spec, now)
     if spec.exempt and end:
-        yield f"Left alone until {clock(end)}, by {spec.exempt.user}: {spec.exempt.reason}"
+        yield f"Exempt until {clock(end)}, by {spec.exempt.user}: {spec.exempt.reason}"
     if spec.condemned:
         yield f"Condemned by {spec.condemned.user}: {spec.condemned.reason}"
     for condition in status.conditions:
@@ -82,14 +84,14 @@ def notes(health: NodeHealth, now: datetime) -> Iterator[str]:
             yield f"{condition.type}=False, {condition.reason}: {condition.message}"
     if status.sweep:
         begun = ago(status.sweep.since, now)
-        yield f"Under HealthSweep {status.sweep.name} since {begun} ({status.sweep.cause})"
+        yield f"Tested by HealthSweep {status.sweep.name}, started {begun} ({status.sweep.cause})"
     if status.repair.action:
         owner = status.repair.owner or "manual"
         yield f"Repair step {status.repair.step + 1}: {status.repair.action}, by {owner}"
 
 
 def history_rows(health: NodeHealth, now: datetime) -> list[Row]:
-    """Its turns, newest first."""
+    """Return the state changes, newest first."""
     return [
         Row(
             f"{number}",
@@ -104,7 +106,7 @@ def history_rows(health: NodeHealth, now: datetime) -> list[Row]:
 
 
 def evidence_rows(health: NodeHealth, now: datetime) -> list[Row]:
-    """What speaks against it."""
+    """Return the evidence against the node."""
     found = []
     for number, one in enumerate(health.status.evidence):
         online = one.kind is EvidenceKind.ONLINE
@@ -117,7 +119,11 @@ def evidence_rows(health: NodeHealth, now: datetime) -> list[Row]:
             Cell(f"{one.slowdown - 1:.0%}", order=one.slowdown) if online else Cell("-"),
             Cell(f"{one.loss:,.0f} GPU-s", order=one.loss) if online else Cell("-"),
             Cell(ago(one.seen, now), order=-one.seen.timestamp()),
-            Cell("forgiven: a sweep has passed it since, or people" if forgiven else one.message or "-"),
+            Cell(
+                "forgiven: a later sweep passed the node, or a person released it"
+                if forgiven
+                else one.message or "-"
+            ),
         )
         found.append(Row(f"{number}", cells))
     return found
@@ -126,16 +132,14 @@ def evidence_rows(health: NodeHealth, now: datetime) -> list[Row]:
 def sweep_rows(
     sweeps: Iterable[ParsedObject[HealthSweep]], node: str, hardware: str, now: datetime
 ) -> list[Row]:
-    """The sweeps that took it in, newest first."""
+    """Return the sweeps that tested the node, newest first."""
     found: list[tuple[float, Row]] = []
     for parsed in sweeps:
         for one in parsed.model.status.nodes if parsed.model else ():
             if one.hardware != hardware if one.hardware and hardware else one.node != node:
                 continue
             at = one.at or (parsed.model.status.start_time if parsed.model else None)
-            verdict = (
-                Cell(one.verdict, _VERDICTS[one.verdict]) if one.verdict else Cell("under way", Tone.BUSY)
-            )
+            verdict = Cell(one.verdict, _VERDICTS[one.verdict]) if one.verdict else Cell("running", Tone.BUSY)
             cells = (Cell(parsed.name), verdict, Cell(one.tier), Cell(ago(at, now)), Cell(_decided(one)))
             found.append((at.timestamp() if at else float("inf"), Row(parsed.name, cells)))
     return [row for _, row in sorted(found, key=lambda pair: pair[0], reverse=True)]
@@ -152,7 +156,7 @@ def _decided(one: NodeVerdict) -> str:
 
 
 def job_rows(pods: Iterable[Pod], known: Iterable[ParsedObject[TrainingJob]]) -> list[Row]:
-    """The jobs whose pods are on it."""
+    """Return the jobs with pods on the node."""
     count: dict[tuple[str, str], int] = {}
     for pod in pods:
         key = (pod.namespace, pod.job)

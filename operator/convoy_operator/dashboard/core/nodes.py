@@ -1,4 +1,4 @@
-"""The list of nodes: what the cluster and Convoy know of each."""
+"""The list of nodes, with data from the cluster and from Convoy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 
 UNGUARDED = "Unguarded"
-"""State of a node that Convoy has no record of."""
+"""State of a node without a NodeHealth."""
 TONES = {
     State.UNVERIFIED: Tone.PLAIN,
     State.GATED: Tone.BUSY,
@@ -34,7 +34,7 @@ COLUMNS = (
     Column("Kubelet", badge=True),
     Column("Agent", badge=True),
     Column("Health", badge=True),
-    Column("For", number=True),
+    Column("In state for", number=True),
     Column("Rack"),
     Column("Pods", number=True),
     Column("Breaker", badge=True),
@@ -43,10 +43,11 @@ COLUMNS = (
 
 
 def by_node(healths: Iterable[ParsedObject[NodeHealth]], nodes: Iterable[Node]) -> dict[str, NodeHealth]:
-    """Of each node that is there, the hardware that it is now.
+    """Return the NodeHealth of each existing node's current hardware, by node name.
 
-    A record keeps its last node when the hardware is gone: another node may have that name since, which its
-    uid tells. A record without a uid counts by the name; of two such the one that was decided last.
+    A NodeHealth keeps its last node after its hardware is removed, and another node may reuse the name; the
+    uid tells them apart. Without a uid the name decides. Among several candidates the one with a uid and
+    the newest state wins.
     """
     uids = {node.name: node.uid for node in nodes}
     found: dict[str, NodeHealth] = {}
@@ -63,7 +64,7 @@ def by_node(healths: Iterable[ParsedObject[NodeHealth]], nodes: Iterable[Node]) 
 
 
 def last_of(healths: Iterable[ParsedObject[NodeHealth]], name: str) -> NodeHealth | None:
-    """The hardware that was last seen under the name of a node that is gone."""
+    """Return the NodeHealth that last named a deleted node."""
     found = [parsed.model for parsed in healths if parsed.model and parsed.model.status.node_ref.name == name]
     return max(found, key=_since, default=None)
 
@@ -77,7 +78,7 @@ def _since(health: NodeHealth) -> float:
 
 
 def breaker(policy: GuardPolicy | None) -> Cell:
-    """How the breaker of a node's policy stands."""
+    """Return the state of the breaker as a cell."""
     if policy is None:
         return Cell("-")
     state = policy.status.breaker.state
@@ -87,14 +88,14 @@ def breaker(policy: GuardPolicy | None) -> Cell:
 def row(
     node: Node, health: NodeHealth | None, policies: Mapping[str, GuardPolicy], pods: int, now: datetime
 ) -> Row:
-    """One node."""
+    """Return the table row of a node."""
     kubelet = Cell("Ready", Tone.GOOD) if node.ready else Cell("NotReady", Tone.BAD)
     if node.ready and node.cordoned:
         kubelet = Cell("Cordoned", Tone.QUIET)
-    agent = Cell("Ready", Tone.GOOD) if node.agent_ready else Cell("Away", Tone.WARN)
+    agent = Cell("Ready", Tone.GOOD) if node.agent_ready else Cell("NotReady", Tone.WARN)
     name = Cell(node.name, href=node_link(node.name))
     if health is None:
-        said = Cell("no GuardPolicy selects it, or its agent has not been heard yet")
+        said = Cell("no GuardPolicy selects this node, or its agent has not reported yet")
         known = (name, kubelet, agent, Cell(UNGUARDED, Tone.QUIET), Cell("-"), Cell("-"))
         return Row(node.name, (*known, Cell(str(pods), order=float(pods)), Cell("-"), said), UNGUARDED)
     status = health.status
@@ -120,7 +121,7 @@ def rows(
     pods: Mapping[str, int],
     now: datetime,
 ) -> list[Row]:
-    """All nodes by name. `pods`: of jobs, by node."""
+    """Return all nodes as table rows, by name. `pods`: the number of jobs' pods, by node name."""
     return [
         row(node, healths.get(node.name), policies, pods.get(node.name, 0), now)
         for node in sorted(nodes, key=lambda node: node.name)
@@ -128,7 +129,7 @@ def rows(
 
 
 def counts(rows: Iterable[Row]) -> dict[str, int]:
-    """How many nodes are in each state, in the order of states; none that nobody is in."""
+    """Count the nodes in each state, in the order of states. States without nodes are left out."""
     found: dict[str, int] = {}
     for one in rows:
         found[one.group] = found.get(one.group, 0) + 1

@@ -1,4 +1,4 @@
-"""Objects of the API server as the dashboard keeps them: typed, once, when they change."""
+"""Custom resources as typed objects, parsed once per change."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ M = TypeVar("M", bound=Model)
 
 @dataclass(frozen=True, slots=True)
 class ParsedObject(Generic[M]):
-    """One custom resource."""
+    """A custom resource."""
 
     namespace: str
     name: str
     uid: str
     version: int
     model: M | None
-    """None for an object that this version cannot read."""
+    """None if this version cannot read the object."""
     parse_error: str = ""
-    """Why it cannot be read."""
+    """The first error that prevents reading."""
 
 
 def parser_of(kind: type[M]) -> Callable[[Mapping[str, Any]], ParsedObject[M]]:
-    """What makes a `Kept` of a raw object of that kind."""
+    """Return a function that parses objects of the kind."""
 
     def parse(raw: Mapping[str, Any]) -> ParsedObject[M]:
         parent = views.cached_object(raw)

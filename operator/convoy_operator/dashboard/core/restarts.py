@@ -1,7 +1,7 @@
-"""Restarts of jobs, as `status.restarts.last` told them one after the other, kept in bounded memory.
+"""Restarts of jobs, collected from `status.restarts.last` in bounded memory.
 
-The API server keeps the latest alone, and an Event of each for an hour, so these begin with the one that was
-the latest when the dashboard began to watch.
+The API server keeps only the last restart, and the Event of each one for an hour. So the history begins
+with the last restart before the dashboard started.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from convoy_crds.trainingjob_status import LastRestart, TrainingJobStatus
 from convoy_operator.dashboard.core.formatting import shortened
 
 MOST = 64
-"""Of one job, the newest."""
+"""Largest number of restarts per job. The newest are kept."""
 JOBS = 500
-"""Whose restarts are kept; the one that was quiet longest makes room."""
+"""Largest number of jobs with restarts. The job whose last restart is oldest is dropped first."""
 MOST_MESSAGE = 1024
-"""Characters of a message: as much as an Event has."""
+"""Largest number of characters of a message, the same as in an Event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """One of a job's; as LastRestart has it, but for what is said here."""
+    """A restart of a job."""
 
     incarnation: int
-    """The one that followed."""
+    """The incarnation after the restart."""
     reason: str
     message: str
-    """Shortened."""
+    """The message of LastRestart, shortened."""
     circumstances: str
-    """Who was at fault, where and at which step, and what it cost."""
+    """Rank, node, step, scope of the restart, and its effect on the restart limit."""
     at: datetime
 
 
 def latest(status: TrainingJobStatus) -> Restart | None:
-    """The one that a status tells of."""
+    """Return the last restart in a status."""
     last = status.restarts.last
     if last is None:
         return None
@@ -54,14 +54,14 @@ def _circumstances(last: LastRestart) -> str:
 
 
 class RestartHistory:
-    """Those of all jobs, by uid."""
+    """The restarts of all jobs, by the job's uid."""
 
     def __init__(self, jobs: int = JOBS) -> None:
         self._most = jobs
         self._known: OrderedDict[str, deque[Restart]] = OrderedDict()
 
     def record(self, uid: str, status: TrainingJobStatus) -> None:
-        """Takes what a job's status tells."""
+        """Record the last restart in a job's status."""
         last, known = status.restarts.last, self._known.get(uid, ())
         if last is None or any(one.at == last.at for one in known):
             return
@@ -72,11 +72,11 @@ class RestartHistory:
                 self._known.popitem(last=False)
 
     def remove(self, uid: str) -> None:
-        """The job is gone."""
+        """Remove a deleted job."""
         self._known.pop(uid, None)
 
     def get(self, uid: str) -> tuple[Restart, ...]:
-        """A job's, oldest first."""
+        """Return a job's restarts, oldest first."""
         return tuple(self._known.get(uid, ()))
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Tables as data: cells, rows, and which of them are shown."""
+"""Tables as data: cells, rows, and the selection of rows to show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NUMBERS = re.compile(r"\d+")
 
 
 class Tone(StrEnum):
-    """How a cell is meant. Never said by colour alone: the text says it too."""
+    """The tone of a cell. Colour is never the only sign: the text has the same meaning."""
 
     PLAIN = ""
     GOOD = "good"
@@ -23,73 +23,73 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One value of a row."""
+    """A value in a row."""
 
     text: str
     tone: Tone = Tone.PLAIN
     href: str = ""
-    """A page of the dashboard."""
+    """Path of a page of the dashboard."""
     order: float | str | None = None
-    """What it is sorted by; its text without one."""
+    """Sort key. If None, the text."""
     share: float | None = None
-    """0 to 1, drawn as a bar behind the text."""
+    """A share from 0 to 1, drawn as a bar behind the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column."""
+    """A column."""
 
     label: str
     number: bool = False
     badge: bool = False
-    """Its cells are words of a small set."""
+    """True if the cells contain words of a small set."""
     wide: bool = False
-    """Takes what room is left, and wraps."""
+    """True if the column takes the remaining width and wraps its text."""
     brief: bool = False
-    """Shows the first lines of its text; all of it is on the page that the row leads to."""
+    """True if only the first lines are shown. The page behind the row's link has the whole text."""
     link: bool = False
-    """Its cells may lead to another page."""
+    """True if cells may link to another page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line, with as many cells as there are columns."""
+    """A row with one cell per column."""
 
     key: str
     cells: tuple[Cell, ...]
     group: str = ""
-    """What can be chosen by: the phase of a job, the state of a node."""
+    """The value to filter by: a job's phase or a node's state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a reader has asked to see of a table."""
+    """A reader's filter, order and page of a table."""
 
     words: str = ""
-    """All of them must be somewhere in the row."""
+    """Words that must all occur in a row."""
     group: str = ""
     column: int | None = None
-    """Sorted by this one; as given without one."""
+    """Column to sort by. If None, the order is unchanged."""
     descending: bool = False
     page: int = 0
-    """From 0."""
+    """Page number from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is shown of a table."""
+    """The rows of a table that a page shows."""
 
     rows: tuple[Row, ...]
     matching: int
     total: int
     page: int
-    """From 0; the last one when a later one was asked for."""
+    """Page number from 0: the last page if a later one was requested."""
     pages: int
     """At least 1."""
 
 
 def natural(text: str) -> str:
-    """A key that puts node-2 before node-10."""
+    """Return a sort key that puts node-2 before node-10."""
     return _NUMBERS.sub(lambda found: found[0].zfill(12), text.lower())
 
 
@@ -101,7 +101,7 @@ def _order(cell: Cell) -> tuple[int, float, str]:
 
 
 def arrange(rows: Sequence[Row], choice: Choice, size: int) -> Listing:
-    """The page of `size` rows that was asked for."""
+    """Filter and sort the rows, and return the requested page of `size` rows."""
     words = choice.words.lower().split()
     found = [
         row

@@ -1,6 +1,6 @@
-"""Curves of jobs: what `status.progress` said over time, kept in bounded memory.
+"""Curves of jobs: values of `status.progress` over time, in bounded memory.
 
-The API server keeps only the newest value, so a curve begins when the dashboard began to watch.
+The API server keeps only the newest value, so a curve begins when the dashboard starts to watch.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from convoy_crds.trainingjob_status import Metric, Progress
 from convoy_operator.dashboard.core.downsampling import Downsampled
 
 POINTS = 600
-"""Of one curve. When it is full every other one goes, so that it always reaches back to its beginning."""
+"""Largest number of points of a curve. A full curve drops every other point, so its start is always kept."""
 METRIC_POINTS = 200
-"""Points of the curve of one metric."""
+"""Largest number of points of a metric's curve."""
 METRICS = 8
-"""Metrics of one job with a curve: the first that its status has."""
+"""Largest number of metrics with a curve per job: the first ones in the status."""
 JOBS = 2000
-"""With a curve; the one that was quiet longest makes room."""
+"""Largest number of jobs with a curve. The job with the oldest last value is dropped first."""
 
 
 def _numbers() -> array[float]:
@@ -31,18 +31,18 @@ def _numbers() -> array[float]:
 
 @dataclass(slots=True)
 class MetricCurve:
-    """One metric of a job over the steps at which its ranks reported it."""
+    """A metric of a job over the steps at which its ranks reported it."""
 
     steps: array[float] = field(default_factory=_numbers)
     values: array[float] = field(default_factory=_numbers)
-    """NaN where the value was no finite number."""
+    """NaN for a value that is not a finite number."""
     _rows: Downsampled = field(init=False)
 
     def __post_init__(self) -> None:
         self._rows = Downsampled((self.steps, self.values), METRIC_POINTS)
 
     def add(self, metric: Metric) -> bool:
-        """Record a value. Return False for the one that was recorded last."""
+        """Record a value. Return False if its step is already the last one."""
         step, value = float(metric.step), metric.value if metric.value is not None else nan
         if self.steps and self.steps[-1] == step:
             return False
@@ -52,34 +52,35 @@ class MetricCurve:
 
 @dataclass(slots=True)
 class Curve:
-    """One job's progress."""
+    """The progress of a job."""
 
     since: datetime
-    """When watching began, or what was told by then, where that is older."""
+    """Start of the watch, or the time of the first report if that is earlier."""
     times: array[float] = field(default_factory=_numbers)
-    """Unix seconds, as the job told; when it was seen, where that is ahead of now or behind what was told
-    before. They never go back."""
+    """Unix seconds, never decreasing: the reported time, or the time of receipt if the reported time is in
+    the future or not after the previous one.
+    """
     steps: array[float] = field(default_factory=_numbers)
     losses: array[float] = field(default_factory=_numbers)
-    """NaN where none was told."""
+    """NaN where no loss was reported."""
     rates: array[float] = field(default_factory=_numbers)
-    """Samples per second; NaN where none was told."""
+    """Samples per second; NaN where none were reported."""
     metrics: dict[str, MetricCurve] = field(default_factory=dict)
-    """By name, in the order of the status."""
+    """Curves by metric name, in the order of the status."""
     _rows: Downsampled = field(init=False)
     _last_report: tuple[datetime | None, int] | None = None
-    """Time and step that were told last."""
+    """Time and step of the last report."""
 
     def __post_init__(self) -> None:
         self._rows = Downsampled((self.times, self.steps, self.losses, self.rates), POINTS)
 
     @property
     def stride(self) -> int:
-        """Of so many points one is kept."""
+        """Number of reports for each point that is kept."""
         return self._rows.stride
 
     def add(self, progress: Progress, now: datetime) -> bool:
-        """Takes what was told, unless it is what was told last; whether it was news."""
+        """Record a report. Return False if nothing in it is new."""
         measured = self._add_metrics(progress.metrics)
         reported = progress.time, progress.step
         if reported == self._last_report:
@@ -107,21 +108,21 @@ class Curve:
 
     def _timestamp(self, reported: datetime | None, now: datetime) -> float:
         last, received = self.times[-1] if self.times else float("-inf"), now.timestamp()
-        # Clocks of nodes differ: one that is ahead must not keep what others tell from being shown.
+        # Nodes' clocks differ. A report from a clock that is ahead must not hide later reports.
         if reported is not None and last < reported.timestamp() <= received:
             return reported.timestamp()
         return max(last, received)
 
 
 class Curves:
-    """Those of all jobs, by uid."""
+    """The curves of all jobs, by the job's uid."""
 
     def __init__(self, jobs: int = JOBS) -> None:
         self._most = jobs
         self._known: OrderedDict[str, Curve] = OrderedDict()
 
     def record(self, uid: str, progress: Progress | None, now: datetime) -> bool:
-        """Takes a job's progress; whether it was news."""
+        """Record a job's progress. Return False if nothing in it is new."""
         curve = self._known.get(uid)
         if curve is None:
             curve = self._known[uid] = Curve(now)
@@ -133,11 +134,11 @@ class Curves:
         return True
 
     def remove(self, uid: str) -> None:
-        """The job is gone."""
+        """Remove a deleted job."""
         self._known.pop(uid, None)
 
     def get(self, uid: str) -> Curve | None:
-        """The curve of a job."""
+        """Return the curve of a job."""
         return self._known.get(uid)
 
     def __len__(self) -> int:

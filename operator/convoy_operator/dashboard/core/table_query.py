@@ -1,4 +1,4 @@
-"""What a reader has asked to see of a table, as the address of the page says it."""
+"""A reader's choice of rows as a part of the page's query string."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from convoy_operator.dashboard.core.rows import Choice
 
 MOST_TEXT = 200
-"""Characters of words, and of a group."""
+"""Largest number of characters of the words and of the group."""
 _MOST_DIGITS = 6
 
 
 def parse_choice(query: Mapping[str, str], table: str, columns: int) -> Choice:
-    """What the address asks for; what cannot be is left out."""
+    """Return the choice in a query. Invalid parts are ignored."""
     sort = query.get(f"{table}.sort", "")
     column = _number(sort.removeprefix("-"))
     known = column is not None and 1 <= column <= columns
@@ -26,7 +26,7 @@ def parse_choice(query: Mapping[str, str], table: str, columns: int) -> Choice:
 
 
 def format_choice(table: str, chosen: Choice) -> dict[str, str]:
-    """What the address says of a choice; nothing of what nobody has asked for."""
+    """Return the query of a choice, without default values."""
     sign = "-" if chosen.descending else ""
     said = {
         "words": chosen.words,

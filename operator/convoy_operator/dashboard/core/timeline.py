@@ -1,4 +1,4 @@
-"""A job's past: its Events, and the restarts that are remembered, newest first."""
+"""A job's timeline: its Events and the recorded restarts, newest first."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from convoy_operator.dashboard.core.restarts import Restart, latest
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 
 MOST = 50
-"""Events that are shown, besides those of restarts."""
+"""Largest number of Events on a timeline, without the Events of restarts."""
 _SAME_SECONDS = 5.0
-"""Between a restart in the status and its Event."""
+"""Largest difference in seconds between a restart in the status and its Event."""
 _HEAD = 256
-"""Characters by which messages are compared: both may have been cut off after these."""
+"""Number of characters by which messages are compared. Either message may be cut off after them."""
 COLUMNS = (
-    Column("When"),
-    Column("What", badge=True),
-    Column("Cause", wide=True),
+    Column("Time"),
+    Column("Event", badge=True),
+    Column("Details", wide=True),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """One thing that became of a job."""
+    """An entry of a job's timeline."""
 
     at: datetime
     reason: str
@@ -48,7 +48,7 @@ def _moment(text: Any) -> datetime | None:
 
 
 def _last(raw: Mapping[str, Any]) -> datetime | None:
-    """When an Event was seen last."""
+    """Return the time of an Event's last occurrence."""
     shown_events = (
         raw.get("lastTimestamp"),
         (raw.get("series") or {}).get("lastObservedTime"),
@@ -58,13 +58,13 @@ def _last(raw: Mapping[str, Any]) -> datetime | None:
 
 
 def newest(events: Iterable[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """The Events that were seen last, of those with a time."""
+    """Return the newest Events that have a time."""
     known = [(at, raw) for raw in events if (at := _last(raw)) is not None]
     return [raw for _, raw in sorted(known, key=lambda pair: pair[0], reverse=True)[:most]]
 
 
 def from_event(raw: Mapping[str, Any]) -> TimelineEntry | None:
-    """An Event; None for one without a time."""
+    """Return the entry of an Event, or None if the Event has no time."""
     series, at = raw.get("series") or {}, _last(raw)
     if at is None:
         return None
@@ -79,12 +79,12 @@ def from_event(raw: Mapping[str, Any]) -> TimelineEntry | None:
 def entries(
     job: TrainingJob, events: Iterable[Mapping[str, Any]], remembered: Iterable[Restart] = ()
 ) -> list[TimelineEntry]:
-    """What became of a job, newest first: its restarts, and of its Events `MOST` at most.
+    """Return the timeline of a job, newest first: all its restarts and at most `MOST` Events.
 
-    `seen`: the restarts that are remembered. One that has an Event as well is told once.
+    `remembered`: the recorded restarts. A restart and its Event are one entry.
     """
     shown_events = sorted(filter(None, map(from_event, events)), key=lambda one: one.at)
-    # As they were when they were first seen: the incarnation of a status grows without a restart, too.
+    # Use the recorded restart: the incarnation in the status may grow without a restart.
     known = {one.at: one for one in (latest(job.status), *remembered) if one is not None}
     found: list[TimelineEntry] = []
     without_event: list[Restart] = []
@@ -95,7 +95,8 @@ def entries(
             found.append(_restart(one, one.message))
             continue
         shown_events.remove(event_of_restart)
-        # What is said again within minutes gets no Event of its own: the next one counts it.
+        # The operator adds an Event that repeats within minutes to the count of the next one. A restart in
+        # that count must not be counted twice.
         counted = [other for other in without_event if _same_kind(event_of_restart, other)]
         found.append(_restart(one, event_of_restart.message, event_of_restart.times - len(counted)))
         without_event = [other for other in without_event if other not in counted]
@@ -103,7 +104,7 @@ def entries(
 
 
 def _describes(event: TimelineEntry, restart: Restart) -> bool:
-    """Whether an Event tells of that very restart."""
+    """Return True if the Event reports this restart."""
     return event.reason == restart.reason and abs((event.at - restart.at).total_seconds()) <= _SAME_SECONDS
 
 
@@ -117,7 +118,7 @@ def _restart(one: Restart, message: str, times: int = 1) -> TimelineEntry:
 
 
 def rows(found: Iterable[TimelineEntry], now: datetime) -> list[Row]:
-    """As a table."""
+    """Return the entries as table rows."""
     return [
         Row(
             f"{number}",

@@ -1,1 +1,1 @@
-"""The pages, as NiceGUI elements. They decide nothing."""
+"""The pages as NiceGUI elements. They contain no logic about the cluster."""

@@ -1,4 +1,4 @@
-"""Plain HTML elements. What they show is text: it is never parsed as HTML."""
+"""Plain HTML elements. Their content is text and never parsed as HTML."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ E = TypeVar("E", bound=ui.element)
 
 
 def box(tag: str, classes: str = "", **attributes: Any) -> ui.element:
-    """An element that holds others."""
+    """Create an element that contains other elements."""
     return _decorated(ui.element(tag), classes, attributes)
 
 
 def text(tag: str, content: str = "", classes: str = "", **attributes: Any) -> TextElement:
-    """An element that holds text."""
+    """Create an element that contains text."""
     return _decorated(TextElement(tag=tag, text=visible(content)), classes, attributes)
 
 
@@ -28,20 +28,21 @@ def _decorated(element: E, classes: str, attributes: dict[str, Any]) -> E:
     if classes:
         element.classes(classes)
     for name, value in attributes.items():
-        # Names are ours alone: NiceGUI evaluates the values of those that begin with a colon.
+        # Only constant names may be used: NiceGUI evaluates the value of an attribute whose name begins with
+        # ":".
         element.props[name.rstrip("_").replace("_", "-")] = value
     return element
 
 
 def set_text(element: TextElement, content: str) -> None:
-    """Changes the text, where it differs."""
+    """Set the text if it differs."""
     content = visible(content)
     if element.text != content:
         element.set_text(content)
 
 
 def set_attribute(element: ui.element, name: str, value: Any) -> None:
-    """Changes an attribute, where it differs; None removes it."""
+    """Set an attribute if it differs. None removes it."""
     if value is None:
         if name in element.props:
             del element.props[name]
@@ -50,23 +51,23 @@ def set_attribute(element: ui.element, name: str, value: Any) -> None:
 
 
 def set_classes(element: ui.element, classes: str) -> None:
-    """Changes the classes, where they differ."""
+    """Set the classes if they differ."""
     if " ".join(element.classes) != classes:
         element.classes(replace=classes)
 
 
 def show(element: ui.element, shown: bool) -> None:
-    """Shows or hides an element, for readers of screens too."""
+    """Show or hide an element, for screen readers too."""
     set_attribute(element, "hidden", None if shown else True)
 
 
 def tone_class(tone: Tone, badge: bool = False) -> str:
-    """The class of a tone."""
+    """Return the CSS classes of a tone."""
     return " ".join(part for part in ("badge" if badge else "", f"tone-{tone}" if tone else "") if part)
 
 
 def button(content: str, pressed: Callable[[], Any], classes: str = "", **attributes: Any) -> TextElement:
-    """A button."""
+    """Create a button."""
     element = text("button", content, classes, type="button", **attributes)
     element.on("click", lambda _: pressed(), args=[])
     return element

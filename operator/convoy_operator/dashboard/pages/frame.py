@@ -1,4 +1,4 @@
-"""What all pages have around them: the way in by keyboard, the header, and what is the matter."""
+"""The frame of every page: a skip link, the header, and a banner with warnings."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _DARK = {"light": False, "dark": True}
 
 
 class Frame:
-    """Use it as `with frame.content:`."""
+    """The frame of a page. Add content in `with frame.content:`."""
 
     def __init__(self, context: Context, session: Session, title: str, location: str) -> None:
-        """`place`: path and query of this page."""
+        """`location`: path and query of the page."""
         self._context = context
         self.location = location
-        """Where its reader is now: with the query that says what they have asked to see."""
+        """Path and query of the page, with the reader's current filters."""
         client = ui.context.client
         ui.page_title(f"{title} · Convoy" if title else "Convoy")
         chosen = client.request.cookies.get(THEME_COOKIE, "auto")
@@ -35,17 +35,17 @@ class Frame:
             top = box("div", "top")
         top.move(target_index=0)
         with top:
-            text("a", "Skip to the content", "skip", href="#content")
+            text("a", "Skip to content", "skip", href="#content")
             self._header(session, theme)
         self._banner = box("div", "banner")
         with self._banner:
             self._alert = text("span", "", role="alert")
-            # What grows by itself would be read aloud again and again.
+            # A screen reader would announce the growing age again and again.
             self._age = text("span", "", aria_hidden="true")
         self._access = session.access
         self._failed: datetime | None = None
         self.content = box("div", "page", id="content", tabindex="-1")
-        # A page that has never been filled would say that there is nothing.
+        # A page without data would look as if the cluster were empty.
         self._built = False
         show(self.content, False)
         self.refresh()
@@ -73,12 +73,12 @@ class Frame:
                     text("button", "Log out", type="submit")
 
     def set_location(self, location: str) -> None:
-        """The address of this page is that now."""
+        """Set the page's path and query."""
         self.location = location
         set_attribute(self._back_field, "value", location)
 
     def set_failed(self, at: datetime | None) -> None:
-        """This page could not be brought up to date, since then; None: it is up to date."""
+        """Show that updates have failed since `at`. None: the last update succeeded."""
         if at is None and not self._built:
             self._built = True
             show(self.content, True)
@@ -87,26 +87,26 @@ class Frame:
             self.refresh()
 
     def refresh(self) -> None:
-        """Says what is the matter with the data."""
+        """Update the banner: outages, missing data, failed updates."""
         api_monitor, now = self._context.api_monitor, datetime.now(UTC)
         warnings = []
         if self._failed is not None:
             warnings.append(
-                f"This page has not been brought up to date since {clock(self._failed)}: "
-                "the dashboard failed, and its log says how. It tries again."
+                f"This page has not been updated since {clock(self._failed)} because the dashboard failed. "
+                "Its log contains the error. The dashboard retries."
             )
         away = api_monitor.unavailable_since
         if away is not None:
-            warnings.append(f"The API server has not answered since {clock(away)}. What is shown is older.")
+            warnings.append(f"The API server has not answered since {clock(away)}. The data shown is older.")
         elif api_monitor.recovering:
             warnings.append(
-                f"The API server answers again. Not up to date yet: {', '.join(api_monitor.recovering)}."
+                f"The API server answers again. Still updating: {', '.join(api_monitor.recovering)}."
             )
         loading = [plural for plural in self._context.loading() if plural not in api_monitor.unwatched]
         if loading:
-            warnings.append(f"Not loaded yet: {', '.join(loading)}. What is missing here may be there.")
+            warnings.append(f"Not loaded yet: {', '.join(loading)}. Some data may be missing.")
         if self._access.undecided:
-            warnings.append("Some of your rights are not known yet. What is missing here may be there.")
+            warnings.append("Some of your permissions are not known yet. Some data may be missing.")
         warnings += [
             f"Cannot watch {plural}: {why}." for plural, why in sorted(api_monitor.unwatched.items())
         ]

@@ -30,13 +30,13 @@ from convoy_operator.dashboard.pages.table import Table
 from convoy_operator.gateway import Object
 
 EVENTS_SECONDS = 5.0
-"""Between two looks at the job's Events."""
-DELETED = "The job has been deleted: it was last seen at {}."
-NO_STEPS = "The first steps are still to come."
+"""Seconds between two requests for the job's Events."""
+DELETED = "The job was deleted. It was last seen at {}."
+NO_STEPS = "No step is recorded yet."
 
 
 def register(context: Context) -> None:
-    """Makes the page."""
+    """Register the page."""
 
     @ui.page("/jobs/{namespace}/{name}", dark=None, response_timeout=live.BUILD_SECONDS)
     async def show_job(request: Request, namespace: str, name: str) -> None:
@@ -46,22 +46,22 @@ def register(context: Context) -> None:
 
 
 class JobPage:
-    """One reader's view of one job."""
+    """The page of a job for one reader."""
 
     def __init__(
         self, context: Context, session: Session, namespace: str, name: str, location: str, rank: str
     ) -> None:
-        """`rank`: whose log is asked for, as the address says."""
+        """`rank`: the rank from the page's address, whose log is preselected."""
         self._context = context
         self.session = session
         self._namespace, self._name = namespace, name
         self._last_seen: datetime | None = None
-        """When the job was last there."""
+        """Time when the job last existed."""
         self._rank = rank
         self._allowed = self._sees_nodes = False
         self._logs: Logs | None = None
         self._events: tuple[str, list[Object]] = ("", [])
-        """Of the job with that uid: another one may have its name since."""
+        """The uid of a job and its Events. A new job may have the same name."""
         self._events_requested_at = float("-inf")
         self._events_task: asyncio.Task[None] | None = None
         self._client = ui.context.client
@@ -87,36 +87,40 @@ class JobPage:
                     "Samples per second over steps", charts.line(None, "rates", "samples/s", charts.TEAL)
                 )
             with box("div", "broad"):
-                text("h2", "Steps")
-                self._progress = Chart("Steps over time", charts.progress(None))
+                text("h2", "Progress")
+                self._progress = Chart("Progress over time", charts.progress(None))
             self._curves_note = text("p", "", "quiet")
-        self._metrics = self._table(
-            "Metrics", "metrics", metrics.COLUMNS, "Its ranks report no metrics of their own."
-        )
+        self._metrics = self._table("Metrics", "metrics", metrics.COLUMNS, "The ranks report no metrics.")
         self._metric_charts = MetricCharts()
         with box("section", aria_labelledby="goodput"):
-            text("h2", "Where its time went", id="goodput")
-            self._goodput = StackedBar("Time by cause", "Nothing has been counted yet.")
+            text("h2", "Goodput", id="goodput")
+            self._goodput = StackedBar("Time by cause", "No time is recorded yet.")
         self._stragglers = self._table(
-            "Who is slow",
+            "Stragglers",
             "stragglers",
             job.STRAGGLERS,
-            "No rank keeps the others waiting.",
+            "No stragglers.",
         )
         self._timeline = self._table(
-            "What became of it",
-            "past",
+            "Timeline",
+            "timeline",
             timeline.COLUMNS,
-            "Nothing yet, or nothing is kept of it.",
+            "No events or restarts are recorded.",
         )
-        self._checkpoints = self._table("Checkpoints", "checkpoints", job.CHECKPOINTS, "No tiers are used.")
+        self._checkpoints = self._table(
+            "Checkpoints", "checkpoints", job.CHECKPOINTS, "No checkpoint tiers are configured."
+        )
         self._saves = text("p", "", "quiet")
-        self._conditions = self._table("Conditions", "conditions", job.CONDITIONS, "None yet.")
-        self._pods = self._table("Pods by rank", "pods", job.PODS, "It has no pods now.")
+        self._conditions = self._table("Conditions", "conditions", job.CONDITIONS, "No conditions yet.")
+        self._pods = self._table("Pods", "pods", job.PODS, "The job has no pods.")
         with box("section", aria_labelledby="logs") as self._log_section:
             text("h2", "Logs", id="logs")
             if not self._context.settings.logs:
-                text("p", "Logs are switched off (dashboard.logs of the chart): ask convoy logs.", "empty")
+                text(
+                    "p",
+                    "Logs are disabled (chart value dashboard.logs). Use the command convoy logs.",
+                    "empty",
+                )
 
     def _table(self, title: str, key: str, columns: tuple[Column, ...], empty: str) -> Table:
         with box("section", aria_labelledby=key):
@@ -135,7 +139,8 @@ class JobPage:
         """See live.Page."""
         parsed = self._context.cache.jobs.get(self._namespace, self._name)
         if parsed is None or not self._allowed:
-            # The same for both: who may not list jobs there is not told which there are.
+            # The text is the same in both cases: without permission, a reader must not learn which jobs
+            # exist.
             seen = self._allowed and self._last_seen is not None
             self._show_missing(
                 DELETED.format(clock(self._last_seen))
@@ -143,7 +148,7 @@ class JobPage:
                 else "There is no such job, or you may not see it."
             )
         elif parsed.model is None:
-            self._show_missing(f"This version cannot read it: {parsed.parse_error}")
+            self._show_missing(f"This version of the dashboard cannot read the job: {parsed.parse_error}")
         else:
             show(self._body, True)
             self._last_seen = datetime.now(UTC)
@@ -157,7 +162,7 @@ class JobPage:
         show(self._body, False)
 
     def _refresh_events(self, uid: str) -> None:
-        """In the background: no answer may keep the rest of the page waiting."""
+        """Request the job's Events in the background, so that a slow response does not delay the page."""
         loading = self._events_task is not None and not self._events_task.done()
         if loading or time.monotonic() - self._events_requested_at < EVENTS_SECONDS:
             return
@@ -168,7 +173,7 @@ class JobPage:
         try:
             self._events = uid, await self._context.event_cache.events(self._namespace, uid)
         except errors.ApiError:
-            return  # what was seen before stays; the banner says that the API server is away
+            return  # Keep the last Events. The banner reports the outage.
         parsed = self._context.cache.jobs.get(self._namespace, self._name)
         shown = parsed is not None and parsed.uid == uid and self._allowed and not self._client.is_deleted
         if shown and parsed is not None and parsed.model is not None:
@@ -193,7 +198,7 @@ class JobPage:
         self._progress.draw(charts.progress(curve))
         since = curve.since if curve else now
         first = " " + NO_STEPS if curve is None or not curve.times else ""
-        set_text(self._curves_note, f"Known since {clock(since)}: of what was before nothing is kept.{first}")
+        set_text(self._curves_note, f"Recorded since {clock(since)}. Earlier values are not kept.{first}")
         engine = cache.engine_of(model)
         self._metrics.show(metrics.rows(model, engine))
         self._metric_charts.show(curve.metrics if curve else {}, metrics.declared(engine))
@@ -206,7 +211,7 @@ class JobPage:
         healths = cache.health_by_node() if self._sees_nodes else {}
         self._pods.show(job.pod_rows(model, cache.pods_of(parsed), healths))
         if self._logs is None and self._context.settings.logs:
-            # Not before the job was shown: what a page has, its reader can press.
+            # Buttons must not exist before the reader is known to see the job.
             with self._log_section:
                 self._logs = Logs(self._context, self.session, self._namespace, self._find_rank, self._rank)
         if self._logs is not None:
@@ -216,7 +221,7 @@ class JobPage:
         cache = self._context.cache
         parsed = cache.jobs.get(self._namespace, self._name)
         if parsed is None or parsed.model is None:
-            return "the job is gone"
+            return "the job no longer exists"
         for slot in present(parsed.model):
             if slot.rank_offset <= rank < slot.rank_offset + slot.processes:
                 break
@@ -224,5 +229,5 @@ class JobPage:
             return f"{self._name} has no rank {rank}"
         pod = next((pod for pod in cache.pods_of(parsed) if pod.name == slot.pod), None)
         if pod is None:
-            return f"rank {rank} has no pod now, and logs go with their pods"
+            return f"rank {rank} has no pod; logs are deleted with their pods"
         return slot.pod, pod.view.container

@@ -1,4 +1,4 @@
-"""Keeps an open page up to date: at once, and as often as all open pages together may cost."""
+"""Updates of open pages: at once after a change, within the processor share of all pages."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from convoy_operator.dashboard.settings import AuthMode
 log = structlog.get_logger(__name__)
 
 TICK = 5.0
-"""Without any change a page is brought up to date after so long: ages grow."""
+"""Seconds after which a page is updated without a change, because ages grow."""
 BUILD_SECONDS = 30.0
-"""For a page to be made: its reader's rights have to be asked for."""
+"""Timeout for building a page, including the review of the reader's permissions."""
 FAILED_SECONDS = 5.0
-"""To the next try, after an update that failed."""
+"""Seconds until the retry of a failed update."""
 LEAVE_SECONDS = 5.0
-"""For a browser to go where it is led when its session is over."""
+"""Seconds for a browser to leave the page after its session has ended."""
 CONNECT_SECONDS = 60.0
-"""A browser that loaded the page and does not come back in this time is not waited for."""
+"""Seconds that a built page waits for its browser to connect."""
 
 
 def _exit_url(context: Context, location: str) -> str:
@@ -38,7 +38,7 @@ def _exit_url(context: Context, location: str) -> str:
 
 
 async def disconnect_page(client: Client) -> None:
-    """Closes a page whose session is over, when its browser has had the time to leave it by itself."""
+    """Close a page whose session has ended, after its browser had time to leave it."""
     await asyncio.sleep(LEAVE_SECONDS)
     for socket, _ in list(core.sio.manager.get_participants("/", client.id)):
         await core.sio.disconnect(socket)
@@ -47,22 +47,22 @@ async def disconnect_page(client: Client) -> None:
 
 
 class Page(Protocol):
-    """What is kept up to date."""
+    """A page that is kept up to date."""
 
     session: Session
     frame: Frame
 
     async def check_access(self) -> None:
-        """Asks what its reader may see."""
+        """Update the reader's permissions."""
         ...
 
     def show(self) -> None:
-        """Shows what there is now, of what may be seen."""
+        """Show the current data that the reader may see."""
         ...
 
 
 def _draw(context: Context, page: Page) -> None:
-    # Nothing is waited for meanwhile: that would be the work of others.
+    # Nothing here awaits, so the measured time contains no work of other tasks.
     worked = thread_time()
     page.frame.refresh()
     page.show()
@@ -70,12 +70,12 @@ def _draw(context: Context, page: Page) -> None:
 
 
 async def keep_updated(context: Context, page: Page) -> None:
-    """Keeps the page under construction up to date: now, and until it is closed or its session is over."""
+    """Update the page that is being built, now and until it is closed or its session ends."""
     client, session, frame = ui.context.client, page.session, page.frame
 
     async def update() -> bool:
         with client:
-            # Before anything is asked for: an answer may be what does not come.
+            # Show the banner first: the review of permissions may get no answer.
             frame.refresh()
         try:
             await page.check_access()
@@ -84,8 +84,8 @@ async def keep_updated(context: Context, page: Page) -> None:
             with client:
                 _draw(context, page)
         except Exception:
-            # One object that is not as thought must not leave a page standing still without a word.
-            log.exception("a page could not be brought up to date", location=frame.location)
+            # Catch every error: one unexpected object must not stop the page's updates silently.
+            log.exception("page update failed", location=frame.location)
             context.metrics.failures.inc()
             with client:
                 frame.set_failed(datetime.now(UTC))
@@ -101,7 +101,7 @@ async def keep_updated(context: Context, page: Page) -> None:
         except TimeoutError:
             return
         with context.feed.subscribe() as subscription:
-            # What changed while the browser loaded the page rang nobody.
+            # No subscription saw the changes while the browser loaded the page.
             subscription.notify()
             while not client.is_deleted and not session.over:
                 since = await subscription.wait(TICK)

@@ -1,4 +1,4 @@
-"""Where people log in: plain HTML without scripts, so that a token meets nothing but a form."""
+"""The login page: plain HTML without scripts, so that no script can read a token."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from convoy_operator.dashboard.settings import AuthMode
 log = structlog.get_logger(__name__)
 
 _YEAR = 31_536_000
-REFUSED = "The API server does not know this token, or it has expired."
-LIMITED = "Too many logins were tried, or have failed. Wait a minute."
-AWAY = "The API server does not answer, so nobody can be let in. Try again."
-OVER = "Your session is over. Log in again."
+REFUSED = "The API server rejected this token. It is invalid or has expired."
+LIMITED = "Too many login attempts. Wait a minute."
+AWAY = "The API server does not answer, so login is not possible. Try again."
+OVER = "Your session has ended. Log in again."
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Log in · Convoy</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -34,20 +34,21 @@ _PAGE = """<!doctype html>
 <h1>Convoy</h1>
 <form method="post" action="/login" autocomplete="off">
 <input type="hidden" name="back" value="{back}">
-<p id="help">Log in with a token of this cluster. It is kept in memory alone, while the session lasts.</p>
+<p id="help">Log in with a token of this cluster. The dashboard keeps the token in memory until
+the session ends.</p>
 <p class="banner" role="alert"{hidden}>{message}</p>
 <label for="token">Token</label>
 <input id="token" name="token" type="password" required autofocus spellcheck="false" autocomplete="off"
  maxlength="{most}" aria-describedby="help">
 <button type="submit">Log in</button>
-<p class="quiet">For example: <code>kubectl create token ACCOUNT -n NAMESPACE</code>. What you see is what its
-owner may list.</p>
+<p class="quiet">For example: <code>kubectl create token ACCOUNT -n NAMESPACE</code>. You see what the
+token's owner may list.</p>
 </form></main></body></html>
 """
 
 
 def _back(given: str | None) -> str:
-    """Where a form leads: a page of this host alone, neither another scheme nor //elsewhere."""
+    """Return the page to open after a form. Other hosts and schemes are not allowed."""
     return given if given is not None and is_location(given) else "/"
 
 
@@ -66,7 +67,7 @@ def _page(request: Request, message: str = "", status: int = 200, back: str | No
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form; empty when it is too long."""
+    """Return the fields of a form; empty if the form is too long."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
@@ -76,7 +77,7 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 def register(context: Context, app: FastAPI) -> None:
-    """Makes the page, and the two forms of the header."""
+    """Register the login page and the endpoints of the header's forms."""
     resolver, limit, secure = context.session_resolver, LoginLimit(), context.settings.secure_cookie
 
     @app.get("/login")
@@ -89,7 +90,7 @@ def register(context: Context, app: FastAPI) -> None:
     @app.post("/login")
     async def log_in(request: Request) -> Response:
         if resolver.mode is not AuthMode.TOKEN_REVIEW:
-            return PlainTextResponse("nobody logs in here\n", 404)
+            return PlainTextResponse("this dashboard has no login\n", 404)
         form = await _form(request)
         back = form.get("back")
         peer = request.client.host if request.client else ""
@@ -103,11 +104,11 @@ def register(context: Context, app: FastAPI) -> None:
         except errors.ApiError as fault:
             limit.refund_failure(address)
             context.metrics.logins.labels("failed").inc()
-            log.warning("a token was not reviewed", error=str(fault))
+            log.warning("login failed: the token was not reviewed", error=str(fault))
             return _page(request, AWAY, 503, back)
         if session is None:
             context.metrics.logins.labels("refused").inc()
-            log.info("a token was refused", peer=address)
+            log.info("login refused: invalid token", peer=address)
             return _page(request, REFUSED, 401, back)
         limit.refund_failure(address)
         context.metrics.logins.labels("accepted").inc()

@@ -1,4 +1,4 @@
-"""The log of a rank, when it is asked for."""
+"""The log section of a job's page."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from convoy_operator.dashboard.pages.components import Field, Number
 from convoy_operator.dashboard.pages.elements import box, button, set_attribute, set_text, show, text
 
 SPACING = 0.5
-"""Seconds between two updates of a log that is followed."""
+"""Shortest time in seconds between two updates of a followed log."""
 SPACING_EACH = 0.1
-"""Seconds more between two of them, for each log that is read by anybody."""
+"""Seconds between two updates for each log that any reader has open, if longer."""
 MOST_LOG = 32 * 2**20
-"""Characters of a log that are read at once."""
+"""Largest number of characters of a log that are read in one attempt."""
 Find = Callable[[int], tuple[str, str] | str]
-"""Of a rank, the pod and container; or why there is none."""
+"""Returns the pod and the container of a rank, or the reason why there is none."""
 
 
 class Logs:
-    """One reader's view of one job's logs."""
+    """The log section of one reader."""
 
     def __init__(
         self, context: Context, session: Session, namespace: str, find: Find, rank: str = ""
     ) -> None:
-        """`rank`: the one that is asked for at first."""
+        """`rank`: the preselected rank."""
         self._context = context
         self._session = session
         self._namespace = namespace
@@ -53,11 +53,11 @@ class Logs:
         self._lines = text("pre", "", "log", tabindex="0", role="log", aria_label="Log", aria_live="off")
         show(self._lines, False)
         set_attribute(self._stop_button, "disabled", True)
-        # NiceGUI gives its client to a handler that takes an argument.
+        # NiceGUI passes its client to a handler that accepts an argument.
         self._client.on_delete(lambda: self._stop_reading())  # noqa: PLW0108
 
     def offer(self, ranks: int) -> None:
-        """The job has so many ranks."""
+        """Set the number of ranks."""
         most = max(0, ranks - 1)
         set_text(self._range, f"Rank (0 to {most})")
         set_attribute(self._field, "label", f"Rank, 0 to {most}")
@@ -96,14 +96,14 @@ class Logs:
                 set_attribute(self._stop_button, "disabled", True)
 
     async def _refusal(self) -> str:
-        """Why its reader may see nothing here; empty when they may."""
+        """Return the reason why the reader may not read the log; empty if allowed."""
         access, namespace = self._session.access, self._namespace
         if self._session.over:
-            return "your session is over"
+            return "your session has ended"
         if not await access.namespaces([namespace]):
             return "there is no such job, or you may not see it"
         if not await access.logs(namespace):
-            return f"you may not read logs in namespace {namespace} (get pods/log)"
+            return f"you may not read logs in namespace {namespace} (permission get pods/log)"
         return ""
 
     async def _read(self, rank: int, follow: bool) -> None:
@@ -122,14 +122,18 @@ class Logs:
             whole = await self._read_tail(tail, pod, container, lines)
             wanted = tail.lines_to_read(lines) if whole else None
         set_text(self._lines, tail.text)
-        said = tail.summary(lines) if whole else "its lines are too long to read all: the newest are missing"
+        said = (
+            tail.summary(lines)
+            if whole
+            else "the log is too long to read completely; its newest lines are missing"
+        )
         if follow:
             set_text(self._status, f"following {where}")
             following = await self._follow(Tail(rank), pod, container, lines)
         set_text(self._status, f"{where}: {following or said}")
 
     async def _read_tail(self, tail: Tail, pod: str, container: str, lines: int) -> bool:
-        """Reads the last lines of a pod; whether all of them."""
+        """Read the last lines of a pod's log. Return False if they are longer than `MOST_LOG`."""
         length = 0
         pieces = self._context.gateway.log(self._namespace, pod, container, lines=lines, follow=False)
         async with aclosing(pieces):
@@ -142,7 +146,7 @@ class Logs:
         return True
 
     async def _follow(self, tail: Tail, pod: str, container: str, lines: int) -> str:
-        """Shows what comes; why it has ended."""
+        """Show new lines until the log ends. Return the reason for the end."""
         shower = asyncio.create_task(self._show(tail))
         ended = "the log has ended"
         try:
@@ -152,7 +156,7 @@ class Logs:
                     async for piece in pieces:
                         tail.add(piece)
         except TimeoutError:
-            ended = f"followed for {duration(FOLLOW_SECONDS)}: press Follow to go on"
+            ended = f"stopped after {duration(FOLLOW_SECONDS)}; press Follow to continue"
         finally:
             shower.cancel()
         tail.end()
@@ -162,7 +166,7 @@ class Logs:
     async def _show(self, tail: Tail) -> None:
         while True:
             await asyncio.sleep(max(SPACING, SPACING_EACH * len(self._context.log_limit)))
-            # The right may have gone since the log was opened.
+            # The permission may have been revoked since the log was opened.
             if why := await self._refusal():
                 set_text(self._lines, "")
                 self._stop_reading(why)

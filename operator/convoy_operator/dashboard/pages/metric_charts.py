@@ -1,4 +1,4 @@
-"""A chart for each metric that a job's program measures itself."""
+"""A chart for each metric that a job's program reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convoy_operator.dashboard.pages.elements import box, text
 
 
 class MetricCharts:
-    """Charts that come and go with the metrics of the job."""
+    """Charts that are added and removed with the job's metrics."""
 
     def __init__(self) -> None:
         self._section = box("div", "charts", role="group", aria_label="Metrics over steps")

@@ -20,11 +20,11 @@ from convoy_operator.dashboard.pages.frame import Frame
 from convoy_operator.dashboard.pages.parts import FactList
 from convoy_operator.dashboard.pages.table import Table
 
-NO_CLASS = "No sweep has measured it yet, or too few nodes like it have been measured."
+NOT_COMPARED = "No sweep has measured this node yet, or too few similar nodes have been measured."
 
 
 def register(context: Context) -> None:
-    """Makes the page."""
+    """Register the page."""
 
     @ui.page("/nodes/{name}", dark=None, response_timeout=live.BUILD_SECONDS)
     async def show_node(request: Request, name: str) -> None:
@@ -33,7 +33,7 @@ def register(context: Context) -> None:
 
 
 class NodePage:
-    """One reader's view of one node, or of hardware whose node is gone."""
+    """The page of a node, or of hardware whose node is deleted, for one reader."""
 
     def __init__(self, context: Context, session: Session, name: str, location: str) -> None:
         self._context = context
@@ -51,20 +51,24 @@ class NodePage:
             with self._body:
                 self._facts = FactList()
                 self._notes = text("p", "", "notes")
-                with box("section", aria_labelledby="figures"):
-                    text("h2", "Its figures against its hardware class", id="figures")
+                with box("section", aria_labelledby="measurements"):
+                    text("h2", "Compared with its hardware class", id="measurements")
                     self._strip_box = box("div")
                     with self._strip_box:
-                        self._strips = Chart("Figures of the node among its class", charts.strips(()))
-                    self._figures = Table("Figures", distribution.COLUMNS, NO_CLASS, used=self._used)
+                        self._strips = Chart(
+                            "Measurements of the node and of its hardware class", charts.strips(())
+                        )
+                    self._measurements = Table(
+                        "Measurements", distribution.COLUMNS, NOT_COMPARED, used=self._used
+                    )
                 self._evidence = self._table(
-                    "What speaks against it", "evidence", node.EVIDENCE, "Nothing speaks against it."
+                    "Evidence", "evidence", node.EVIDENCE, "Nothing speaks against it."
                 )
-                self._timeline = self._table("History", "history", node.HISTORY, "Nothing has turned yet.")
+                self._timeline = self._table("Timeline", "timeline", node.HISTORY, "No state changes yet.")
                 self._sweeps = self._table(
-                    "Sweeps", "sweeps", node.SWEEPS, "No sweep that is still kept took it in."
+                    "Sweeps", "sweeps", node.SWEEPS, "No recorded sweep tested this node."
                 )
-                self._jobs = self._table("Jobs on it", "jobs", node.JOBS, "None that you may list.")
+                self._jobs = self._table("Jobs", "jobs", node.JOBS, "None that you may list.")
 
     def _used(self) -> None:
         self._context.session_resolver.sessions.use(self.session)
@@ -100,7 +104,7 @@ class NodePage:
         state = health.status.state if health else None
         set_text(self._state, state or UNGUARDED)
         set_classes(self._state, tone_class(TONES[state], badge=True) if state else "badge tone-quiet")
-        set_text(self._why, health.status.message if health else "Convoy has no record of its hardware.")
+        set_text(self._why, health.status.message if health else "Convoy has no NodeHealth for this node.")
         self._facts.show(node.facts(known, health, now))
         set_text(self._notes, "\n".join(node.notes(health, now)) if health else "")
         hardware = health.metadata.name if health else ""
@@ -110,7 +114,7 @@ class NodePage:
         show(self._strip_box, bool(strips))
         self._strip_box.style(f"--rows: {len(strips)}")
         self._strips.draw(charts.strips(strips))
-        self._figures.show(distribution.rows(strips))
+        self._measurements.show(distribution.rows(strips))
         self._evidence.show(node.evidence_rows(health, now) if health else [])
         self._timeline.show(node.history_rows(health, now) if health else [])
         self._sweeps.show(node.sweep_rows(cache.sweeps, self._name, hardware, now))

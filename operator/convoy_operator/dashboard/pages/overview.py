@@ -1,4 +1,4 @@
-"""The first page: jobs, nodes, and what needs a person."""
+"""The first page: problems, jobs and nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from convoy_operator.dashboard.pages.table import Filters, Table
 
 
 def register(context: Context) -> None:
-    """Makes the page."""
+    """Register the page."""
 
     @ui.page("/", dark=None, response_timeout=live.BUILD_SECONDS)
     async def overview(request: Request) -> None:
@@ -32,10 +32,10 @@ def register(context: Context) -> None:
 
 
 class Overview:
-    """One reader's."""
+    """The first page for one reader."""
 
     def __init__(self, context: Context, session: Session, query: Mapping[str, str], address: str) -> None:
-        """`query`: of the page's `address`."""
+        """`query`: the query of the page's `address`."""
         self._context = context
         self.session = session
         self._allowed: frozenset[str] = frozenset()
@@ -48,9 +48,9 @@ class Overview:
                 self._job_counts = Chips("Jobs by phase")
                 self._node_counts = Chips("Nodes by state")
             with box("section", aria_labelledby="attention"):
-                text("h2", "What needs a person", id="attention")
+                text("h2", "Needs attention", id="attention")
                 self._attention = Table(
-                    "What needs a person", attention.COLUMNS, "Nothing needs a person.", used=self._used
+                    "Needs attention", attention.COLUMNS, "Nothing needs attention.", used=self._used
                 )
             with box("section", aria_labelledby="jobs"):
                 text("h2", "Jobs", id="jobs")
@@ -61,7 +61,7 @@ class Overview:
                 self._nodes = self._table("nodes", nodes.COLUMNS, "There are no nodes.", query)
 
     def _table(self, name: str, columns: Sequence[Column], empty: str, query: Mapping[str, str]) -> Table:
-        """One whose filters, order and page are in the address."""
+        """Create a table whose filters, order and page are in the address."""
         start = table_query.parse_choice(query, name, len(columns))
         self._address_query.set_part(name, table_query.format_choice(name, start))
         return Table(

@@ -1,4 +1,4 @@
-"""Figures and notes, as pages of one thing have them."""
+"""Elements of the pages of one job or node."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _CAUSES = frozenset(Cause)
 
 
 class FactList:
-    """Figures with their names."""
+    """A list of labels and values."""
 
     def __init__(self) -> None:
         self._list = box("dl", "facts")
         self._known: list[tuple[ui.element, TextElement, TextElement]] = []
 
     def show(self, facts: Sequence[Fact]) -> None:
-        """Shows these."""
+        """Show the values."""
         while len(self._known) > len(facts):
             self._known.pop()[0].delete()
         with self._list:
@@ -38,7 +38,7 @@ class FactList:
 
 
 class Chips:
-    """How many there are of each."""
+    """Counts as badges."""
 
     def __init__(self, label: str) -> None:
         with box("div", "counts"):
@@ -47,7 +47,7 @@ class Chips:
         self._known: list[tuple[ui.element, TextElement]] = []
 
     def show(self, total: str, counts: Mapping[str, int], tones: Mapping[Any, Tone]) -> None:
-        """Shows these."""
+        """Show the total and the counts."""
         set_text(self._total, total)
         while len(self._known) > len(counts):
             self._known.pop()[0].delete()
@@ -61,7 +61,7 @@ class Chips:
 
 
 class StackedBar:
-    """A stacked bar, and what its parts are."""
+    """A stacked bar with a legend."""
 
     def __init__(self, label: str, empty: str) -> None:
         self._bar = box("div", "stack", role="img", aria_label=label)
@@ -71,7 +71,7 @@ class StackedBar:
         self._parts: list[tuple[ui.element, TextElement]] = []
 
     def show(self, shares: Sequence[Share]) -> None:
-        """Shows these."""
+        """Show the shares."""
         found = tuple(shares)
         if found == self._shown:
             return
@@ -89,7 +89,7 @@ class StackedBar:
         self._legend.clear()
         self._parts = []
         for one in found:
-            # Whoever writes a status chooses words, not classes.
+            # Only known causes become CSS classes. The status may contain any text.
             colour = f"cause cause-{one.cause}" if one.cause in _CAUSES else "cause"
             with self._bar:
                 part = box("span", colour)

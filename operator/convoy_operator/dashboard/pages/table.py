@@ -1,4 +1,4 @@
-"""A table that changes line by line, so that focus and place stay while its data move."""
+"""A table that updates row by row, so that focus and scroll position stay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convoy_operator.dashboard.pages.components.table_body import TableBody
 from convoy_operator.dashboard.pages.elements import box, button, set_attribute, set_text, show, text
 
 PAGE = 50
-"""Rows at a time."""
+"""Rows per page."""
 
 
 def _class(column: Column) -> str:
@@ -22,16 +22,16 @@ def _class(column: Column) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """A filter by words and by group."""
+    """Filters of a table by words and by group."""
 
     start: Choice
-    """The first choice."""
+    """The initial choice."""
     chosen: Callable[[Choice], None]
-    """Called with each later one."""
+    """Called with each new choice."""
 
 
 class Table:
-    """Sorted by its heads, filtered by words and group, a page at a time."""
+    """A table with sortable columns, filters and pages."""
 
     def __init__(
         self,
@@ -42,10 +42,10 @@ class Table:
         used: Callable[[], None] = lambda: None,
         filters: Filters | None = None,
     ) -> None:
-        """`empty`: the text where there are no rows; `used`: called whenever its reader does something."""
+        """`empty`: the text without rows; `used`: called at each action of the reader."""
         self._columns = columns
         self.empty = empty
-        """What the next drawing says where there are no rows."""
+        """The text without rows, shown at the next update."""
         self._used = used
         self._choice = filters.start if filters else Choice()
         self._chosen = filters.chosen if filters else lambda _: None
@@ -72,7 +72,7 @@ class Table:
                 start=self._choice.words,
             )
             self._groups = Field(
-                f"Show {label} that are",
+                f"Filter {label} by state",
                 self._filter_group,
                 choices=[("", "All")],
                 start=self._choice.group,
@@ -111,10 +111,10 @@ class Table:
         self._chosen(self._choice)
 
     def show(self, rows: Sequence[Row], groups: dict[str, int] | None = None) -> None:
-        """Shows these rows. `groups`: how many rows are of each."""
+        """Show the rows. `groups`: the number of rows in each group."""
         self._rows = rows
         if groups is not None and self._words is not None:
-            # One that was chosen stays on offer when nobody is in it any more.
+            # The chosen group stays in the list even if it has no rows.
             chosen = {self._choice.group: 0} if self._choice.group else {}
             offered = {**chosen, **groups}
             counted = [(group, f"{group} ({number})") for group, number in offered.items()]
@@ -130,10 +130,10 @@ class Table:
             set_attribute(head, "aria-sort", order if number == self._choice.column else "none")
         show(self._scroll, bool(found.rows))
         show(self._note, not found.rows)
-        set_text(self._note, "Nothing matches the filter." if found.total else self.empty)
+        set_text(self._note, "No rows match the filter." if found.total else self.empty)
         if self._words is not None:
             part = "" if found.matching == found.total else f"{found.matching} of "
-            set_text(self._count, f"{part}{found.total} in all")
+            set_text(self._count, f"{part}{found.total} rows")
         show(self._pages, found.pages > 1)
         first = found.page * PAGE
         set_text(self._range, f"{first + 1} to {first + len(found.rows)} of {found.matching}")

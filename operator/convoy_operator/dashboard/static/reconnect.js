@@ -1,19 +1,19 @@
-// A page without a connection asks whether anybody is still logged in. After a restart of the dashboard nobody
-// is, or a session ends before the first connection: then its socket is refused without a word why, and loading
-// the page again leads to the login.
+// A disconnected page checks its session. Without a session the server rejects the websocket and gives no reason:
+// after a restart of the dashboard, or if the session ended before the first connection. Reloading the page then
+// leads to the login.
 const popup = document.getElementById("popup");
 popup.setAttribute("role", "alert");
 const opened = Date.now();
-const patience = 10_000; // milliseconds in which a first connection is made
+const connectTimeout = 10_000; // milliseconds for the first connection
 
 setInterval(async () => {
-  // A proxy may refuse the socket for ever: the page would be old without a word.
-  if (!window.did_handshake && Date.now() - opened > patience) popup.setAttribute("aria-hidden", "false");
+  // A proxy may block the websocket forever. Without this notice the page would be stale without a sign.
+  if (!window.did_handshake && Date.now() - opened > connectTimeout) popup.setAttribute("aria-hidden", "false");
   if (window.did_handshake && popup.getAttribute("aria-hidden") !== "false") return;
   try {
-    const answer = await fetch("/favicon.ico", { redirect: "manual", cache: "no-store" });
-    if (!answer.ok) location.reload();
+    const response = await fetch("/favicon.ico", { redirect: "manual", cache: "no-store" });
+    if (!response.ok) location.reload();
   } catch {
-    // The dashboard itself is away: the socket tries again by itself.
+    // The dashboard does not answer. The websocket retries.
   }
 }, 3000);

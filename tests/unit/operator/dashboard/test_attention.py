@@ -65,7 +65,7 @@ from convoy_operator.dashboard.core.objects import ParsedObject, parser_of
         (
             {"phase": "Suspended", "reason": "SuspendedWithoutCheckpoint"},
             {"hours": 1},
-            ["Job suspended unsaved"],
+            ["Suspended without saving"],
         ),
         (
             {"phase": "Running", "conditions": [condition("Checkpointing", "False", "Overdue")]},
@@ -108,7 +108,7 @@ def test_jobs_that_need_a_person(status: dict[str, Any], made: dict[str, float],
         (True, {"phase": "Pending", "reason": "Unschedulable"}, None, []),
         (True, {"phase": "Failed", "reason": "RankFailed"}, None, ["Job failed"]),
         (False, {"phase": "Failed", "reason": "RankFailed"}, {"minutes": 1}, []),
-        (False, {"phase": "Running", "reason": "Training"}, {"minutes": 11}, ["Job not deleted"]),
+        (False, {"phase": "Running", "reason": "Training"}, {"minutes": 11}, ["Deletion stuck"]),
     ],
 )
 def test_jobs_of_others_and_jobs_that_leave(
@@ -140,8 +140,8 @@ def test_hardware_that_left_its_node_is_told_of_by_its_own_name() -> None:
     [
         ("Quarantined", "convoy guard release node-1"),
         ("Draining", "convoy guard why node-1"),
-        ("Condemned", "replace it"),
-        ("Repairing", "somebody has to reboot it"),
+        ("Condemned", "replace the node"),
+        ("Repairing", "reboot the node by hand"),
         ("Suspect", None),
         ("Qualified", None),
         ("Exempt", None),
@@ -168,7 +168,7 @@ def test_breakers(state: str, what: str | None) -> None:
     [
         ([condition("Ready", "True", "Probed")], None),
         ([condition("Ready", "False", "StoreUnreachable")], "StoreUnreachable: m"),
-        ([], "nobody has tried it out yet"),
+        ([], "no agent has tested the store yet"),
     ],
 )
 def test_stores(conditions: list[dict[str, Any]], why: str | None) -> None:

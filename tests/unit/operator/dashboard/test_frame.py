@@ -56,7 +56,7 @@ def test_rights_that_are_not_known_are_told_of() -> None:
     assert frame._alert.text == ""
     session.access.undecided = True
     frame.refresh()
-    assert "Some of your rights are not known yet" in frame._alert.text
+    assert "Some of your permissions are not known yet" in frame._alert.text
 
 
 def test_a_form_leads_back_to_what_its_reader_asked_to_see() -> None:

@@ -40,7 +40,7 @@ def test_pods_are_in_the_order_of_their_ranks_with_node_and_rack() -> None:
     )
     assert texts(found) == [
         ["0-1", "gpt-w-0", "Running", "node-1", "r1", "-"],
-        ["4-5", "gpt-w-2", "Pending", "not placed", "-", "not placed: no room"],
+        ["4-5", "gpt-w-2", "Pending", "not scheduled", "-", "cannot be scheduled: no room"],
         ["-", "odd", "Running", "node-1", "r1", "-"],
     ]
     logs = "/jobs/team/gpt?rank={}#logs".format
@@ -59,7 +59,7 @@ def test_ranks_close_up_where_a_pod_is_absent() -> None:
         ({}, "-", Tone.PLAIN),
         ({"exit_code": 0}, "ended: Completed (exit code 0)", Tone.PLAIN),
         ({"exit_code": 137, "termination_reason": "OOMKilled"}, "ended: OOMKilled (exit code 137)", Tone.BAD),
-        ({"deleting": True}, "being deleted", Tone.QUIET),
+        ({"deleting": True}, "deleting", Tone.QUIET),
         (
             {"waiting_reason": "ImagePullBackOff", "waiting_message": "gone"},
             "waiting: ImagePullBackOff: gone",
@@ -126,7 +126,9 @@ def test_a_straggler_is_named_with_what_speaks_for_it_until_the_job_is_over() ->
 
 def test_facts_of_a_job_that_has_told_nothing_are_dashes() -> None:
     found = {fact.label: fact.text for fact in job.facts(training(), NOW)}
-    assert {found[label] for label in ("Step", "Done", "Loss", "Samples/s", "Ends", "Checkpoint")} == {"-"}
+    assert {
+        found[label] for label in ("Step", "Progress", "Loss", "Samples/s", "Expected end", "Checkpoint")
+    } == {"-"}
 
 
 @pytest.mark.parametrize(

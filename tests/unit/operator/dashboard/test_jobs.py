@@ -130,7 +130,7 @@ def test_where_there_are_no_jobs_it_is_said_why(user: str, everywhere: bool, tex
 @pytest.mark.parametrize(
     ("manager", "leaves", "status", "phase", "why"),
     [
-        ("example.com/other", False, {}, jobs.ELSEWHERE, "managed by example.com/other"),
+        ("example.com/other", False, {}, jobs.EXTERNAL, "managed by example.com/other"),
         (
             "example.com/other",
             False,
@@ -144,7 +144,7 @@ def test_where_there_are_no_jobs_it_is_said_why(user: str, everywhere: bool, tex
             True,
             {"phase": "Running", "reason": "Training"},
             jobs.DELETING,
-            "to be deleted since 2026-05-01 11:59:00Z; Training",
+            "being deleted since 2026-05-01 11:59:00Z; Training",
         ),
     ],
 )

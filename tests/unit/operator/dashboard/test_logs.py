@@ -87,11 +87,11 @@ def test_more_is_read_until_there_are_enough_lines_of_the_rank(
 @pytest.mark.parametrize(
     ("text", "count", "summary"),
     [
-        ("", 500, "nothing was written"),
-        ("[3/2] x\n", 500, "no line of it in all 1 of its pod"),
-        ("[3/2] x\n" * 500, 500, "no line of it in the last 500 of its pod"),
-        ("[3/1] x\n[3/2] y\n", 500, "1 line, from all 2 of its pod"),
-        ("[3/1] x\n[3/2] y\n", 2, "1 line, from the last 2 of its pod"),
+        ("", 500, "the log is empty"),
+        ("[3/2] x\n", 500, "no lines of this rank in the 1 line of its pod"),
+        ("[3/2] x\n" * 500, 500, "no lines of this rank in the last 500 lines of its pod"),
+        ("[3/1] x\n[3/2] y\n", 500, "1 line, from the 2 lines of its pod"),
+        ("[3/1] x\n[3/2] y\n", 2, "1 line, from the last 2 lines of its pod"),
     ],
 )
 def test_what_was_read_is_told(text: str, count: int, summary: str) -> None:
@@ -103,11 +103,11 @@ def test_what_was_read_is_told(text: str, count: int, summary: str) -> None:
 def test_readers_have_so_many_logs_and_all_together_no_more() -> None:
     log_limit = LogLimit(most=3, each=2)
     with log_limit.acquire("ada"), log_limit.acquire("ada"):
-        with pytest.raises(LogLimitError, match="you read 2"), log_limit.acquire("ada"):
+        with pytest.raises(LogLimitError, match="already reading 2 logs"), log_limit.acquire("ada"):
             pass
         with (
             log_limit.acquire("eve"),
-            pytest.raises(LogLimitError, match="3 logs are read already"),
+            pytest.raises(LogLimitError, match="already reading 3 logs"),
             log_limit.acquire("kim"),
         ):
             pass
@@ -200,8 +200,8 @@ class Reading:
     [
         ({"jobs": False}, False, "there is no such job, or you may not see it"),
         ({"logs": False}, False, "you may not read logs in namespace team"),
-        ({}, True, "your session is over"),
-        ({}, False, "rank 0 in pod pod-0: 1 line, from all 2 of its pod"),
+        ({}, True, "your session has ended"),
+        ({}, False, "rank 0 in pod pod-0: 1 line, from the 2 lines of its pod"),
     ],
 )
 def test_rights_come_before_what_there_is(
@@ -236,7 +236,12 @@ def test_a_log_that_is_followed_ends_with_its_right(monkeypatch: pytest.MonkeyPa
     ("seconds", "stop", "fault", "status"),
     [
         (5.0, True, None, "stopped"),
-        (FOLLOW_SECONDS + 5, False, None, "rank 0 in pod pod-0: followed for 30 min: press Follow to go on"),
+        (
+            FOLLOW_SECONDS + 5,
+            False,
+            None,
+            "rank 0 in pod pod-0: stopped after 30 min; press Follow to continue",
+        ),
         (5.0, False, errors.Unavailable(0, "broken"), "rank 0: broken"),
     ],
 )
@@ -268,7 +273,7 @@ def test_too_many_logs_are_refused_in_words(monkeypatch: pytest.MonkeyPatch, vir
         reading.page._context.log_limit = LogLimit(most=0)  # type: ignore[misc]
         reading.page._start(True)
         await asyncio.sleep(1.0)
-        assert "0 logs are read already" in reading.status and reading.requests == []
+        assert "already reading 0 logs" in reading.status and reading.requests == []
 
     virtual(play())
 

@@ -94,7 +94,7 @@ def test_the_sweeps_of_hardware_newest_first() -> None:
     )
     assert [row.key for row in found] == ["new", "old", "begun"]
     assert texts(found)[0] == ["new", "Fail", "L0", "24h ago", "gemm 512 TFLOP/s against 742"]
-    assert texts(found)[2][1] == "under way"
+    assert texts(found)[2][1] == "running"
 
 
 def test_turns_and_evidence_of_a_node() -> None:
@@ -167,7 +167,7 @@ def test_who_had_it_left_alone_is_said_while_it_holds(begun: int, end: int | Non
             "status": {"exemption": {"since": ago(hours=begun), "until": until, "before": "Qualified"}},
         }
     )
-    notes = [] if end is None else [f"Left alone until {clock(NOW + timedelta(hours=end))}, by ada: tests"]
+    notes = [] if end is None else [f"Exempt until {clock(NOW + timedelta(hours=end))}, by ada: tests"]
     assert list(node.notes(model, NOW)) == notes
 
 

@@ -21,7 +21,7 @@ from convoy_operator.dashboard.core.objects import ParsedObject, parser_of
         ({"ready": False}, "NotReady", "Ready"),
         ({"cordoned": True}, "Cordoned", "Ready"),
         ({"ready": False, "cordoned": True}, "NotReady", "Ready"),
-        ({"agent_ready": False}, "Ready", "Away"),
+        ({"agent_ready": False}, "Ready", "NotReady"),
     ],
 )
 def test_a_node_in_a_row(given: dict[str, Any], kubelet: str, agent: str) -> None:

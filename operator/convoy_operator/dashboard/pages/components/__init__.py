@@ -1,4 +1,4 @@
-"""What plain HTML elements do not do by themselves."""
+"""Vue components for functions that plain HTML elements do not have."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from nicegui.elements import echart
 from nicegui.events import GenericEventArguments
 
 MOST_WORDS = 200
-"""Characters of what is typed into a field."""
+"""Largest number of characters accepted from a field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """The bounds of a field for whole numbers from 0."""
+    """The bounds of a field for whole numbers. The smallest number is 0."""
 
     most: int
     anchor: str = ""
-    """The anchor of the address that leads to the field."""
+    """If the page's address has this anchor, the browser scrolls to the field."""
 
 
 class Field(ui.element, component="field.js"):
-    """A native input, or a select where there are choices."""
+    """A native input, or a select if it has choices."""
 
     def __init__(
         self,
@@ -57,21 +57,21 @@ class Field(ui.element, component="field.js"):
         self.on("changed", on_change, throttle=0.1, leading_events=False)
 
     def offer(self, choices: Sequence[tuple[str, str]]) -> None:
-        """Changes the choices, where they differ."""
+        """Set the choices if they differ."""
         found = [list(choice) for choice in choices]
         if self.props["choices"] != found:
             self.props["choices"] = found
 
 
 class AddressQuery(ui.element, component="address_query.js"):
-    """The query in the page's address."""
+    """The query string in the page's address."""
 
     def __init__(self) -> None:
         super().__init__()
         self._parts: dict[str, dict[str, str]] = {}
 
     def set_part(self, part: str, values: Mapping[str, str]) -> None:
-        """Changes one part of it."""
+        """Replace one part of the query."""
         self._parts[part] = dict(values)
         query = urlencode([pair for values in self._parts.values() for pair in values.items()])
         if self.query != query:
@@ -79,14 +79,14 @@ class AddressQuery(ui.element, component="address_query.js"):
 
     @property
     def query(self) -> str:
-        """All of it; empty where nothing was said."""
+        """Return the whole query; empty if no part has values."""
         return str(self.props.get("query", ""))
 
 
 class Chart(
     ui.element, component="chart.js", esm={"nicegui-echart": str(Path(echart.__file__).parent / "dist")}
 ):
-    """A chart of ECharts."""
+    """An ECharts chart."""
 
     def __init__(self, label: str, options: dict[str, Any]) -> None:
         super().__init__()
@@ -95,6 +95,6 @@ class Chart(
         self.props["options"] = options
 
     def draw(self, options: dict[str, Any]) -> None:
-        """Changes what it shows, where it differs."""
+        """Set the options if they differ."""
         if self.props["options"] != options:
             self.props["options"] = options

@@ -1,4 +1,4 @@
-// Keeps in the address what the reader has asked to see, so that it can be loaded anew, and sent to others.
+// Keeps the reader's filters in the address, so that the page can be reloaded and shared.
 export default {
   inheritAttrs: false,
   props: { query: String },

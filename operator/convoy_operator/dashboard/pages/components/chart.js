@@ -1,4 +1,4 @@
-// ECharts as NiceGUI brings it, without a template: those are compiled in the browser, which the policy forbids.
+// ECharts from NiceGUI, without a Vue template: the Content-Security-Policy forbids compiling it in the browser.
 import { echarts } from "nicegui-echart";
 
 export default {

@@ -1,4 +1,4 @@
-// A native input or select: its label, its focus and its keys are the browser's.
+// A native input or select. The browser handles its label, focus and keys.
 export default {
   props: { label: String, kind: String, choices: Array, hint: String, start: String, anchor: String, least: Number, most: Number },
   emits: ["changed"],
@@ -6,7 +6,7 @@ export default {
     return { value: this.start ?? "" };
   },
   mounted() {
-    // Browsers look for what an address points to before it is there.
+    // The browser scrolled to the anchor before this element existed.
     if (this.anchor && location.hash === `#${this.anchor}`) this.$el.scrollIntoView({ block: "center" });
   },
   methods: {

@@ -1,4 +1,4 @@
-// The body of a table. Its lines learn from it what the columns are.
+// The body of a table. Its rows inject the columns from it.
 export default {
   props: { columns: Array },
   provide() {
@@ -9,7 +9,7 @@ export default {
     this.focused = this.$el.contains(one) ? one : null;
   },
   updated() {
-    // A line that is moved to another place loses the focus on its way.
+    // A moved row loses the focus.
     if (this.focused?.isConnected && document.activeElement !== this.focused) {
       this.focused.focus({ preventScroll: true });
     }

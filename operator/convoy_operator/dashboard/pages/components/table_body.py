@@ -1,4 +1,4 @@
-"""The body of a table: one element a line, since an element of NiceGUI costs some kilobytes of memory."""
+"""The body of a table. Each row is one element, because a NiceGUI element needs some kilobytes of memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KINDS = ("number", "badge", "wide", "brief", "link")
 
 
 class TableBody(ui.element, component="table_body.js"):
-    """What the lines of one table are made in."""
+    """The element that contains a table's rows."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class TableBody(ui.element, component="table_body.js"):
         self._known: dict[str, TableRow] = {}
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Shows these rows in this order. A row keeps its line wherever it moves, and with it the focus."""
+        """Show the rows in this order. A row keeps its element and the focus when its position changes."""
         rows = unique(rows)
         keys = [row.key for row in rows]
         for key in set(self._known).difference(keys):
@@ -46,7 +46,7 @@ class TableBody(ui.element, component="table_body.js"):
 
 
 def unique(rows: Sequence[Row]) -> list[Row]:
-    """The rows, each with a key of its own: what an object says twice is two lines."""
+    """Return the rows with unique keys. A status may contain the same key twice."""
     seen: Counter[str] = Counter()
     found = []
     for row in rows:
@@ -56,7 +56,7 @@ def unique(rows: Sequence[Row]) -> list[Row]:
 
 
 class TableRow(ui.element, component="table_row.js"):
-    """The line of one row."""
+    """The element of one row."""
 
     def __init__(self, row: Row) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class TableRow(ui.element, component="table_row.js"):
         self.props["cells"] = packed(row)
 
     def show(self, row: Row) -> None:
-        """Shows what has become of the row."""
+        """Show the row's new content."""
         if row is self._row:
             return
         before, self._row = self._row, row
@@ -74,7 +74,9 @@ class TableRow(ui.element, component="table_row.js"):
 
 
 def packed(row: Row) -> list[list[Any]]:
-    """The cells as line.js takes them: text, tone, link and share in percent, without what is left empty."""
+    """Return the cells in the format of table_row.js: text, tone, link, share in percent. Empty values at
+    the end are left out.
+    """
     return [_packed(cell) for cell in row.cells]
 
 

@@ -1,8 +1,8 @@
-// One line of a table. Its cells are data, so that a change is one small message, and focus stays where it is.
+// A table row. Its cells are data, so a change is one small message and the focus stays.
 const h = Vue.h;
 
 function cell(column, [text, tone = "", href = "", share = null], first) {
-  const mood = tone && `tone-${tone}`;
+  const toneClass = tone && `tone-${tone}`;
   const outer = {
     class: [column.number ? "number" : column.wide ? "wide" : "", share === null ? "" : "share"],
     style: share === null ? null : { "--share": `${share}%` },
@@ -10,10 +10,10 @@ function cell(column, [text, tone = "", href = "", share = null], first) {
     scope: first ? "row" : null,
   };
   const tag = first ? "th" : "td";
-  if (column.badge) return h(tag, outer, h("span", { class: text === "-" ? mood : ["badge", mood] }, text));
-  if (column.link) return h(tag, outer, h("a", { href: href || null, class: mood }, text));
-  if (column.brief) return h(tag, outer, h("span", { class: ["clamp", mood], title: text }, text));
-  return h(tag, { ...outer, class: [...outer.class, mood] }, text);
+  if (column.badge) return h(tag, outer, h("span", { class: text === "-" ? toneClass : ["badge", toneClass] }, text));
+  if (column.link) return h(tag, outer, h("a", { href: href || null, class: toneClass }, text));
+  if (column.brief) return h(tag, outer, h("span", { class: ["clamp", toneClass], title: text }, text));
+  return h(tag, { ...outer, class: [...outer.class, toneClass] }, text);
 }
 
 export default {
