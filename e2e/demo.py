@@ -39,7 +39,7 @@ def main() -> None:
         print(around(cluster, job) + pages, flush=True)
         cluster.kubectl("delete", "-f", str(EXAMPLE), "--ignore-not-found", "--timeout=60s", deadline=90)
         cluster.kubectl("apply", "-f", str(EXAMPLE))
-        progress.say(f"training {EXAMPLE.relative_to(files.CHECKOUT)} on {NODES} nodes")
+        progress.report(f"training {EXAMPLE.relative_to(files.CHECKOUT)} on {NODES} nodes")
         phase = watch(cluster, job, progress)
         report(cluster, job)
     except ClusterError as error:
@@ -51,7 +51,7 @@ def main() -> None:
 
 def dashboard(cluster: Cluster) -> str:
     """Adds the dashboard, and an account that may see all it shows; how to get there."""
-    cluster.progress.say("installing the dashboard")
+    cluster.progress.report("installing the dashboard")
     values = ("--reset-then-reuse-values", "--set=dashboard.enabled=true")
     helm(cluster, "upgrade", "convoy", str(CHART), *values, "--wait", "--timeout=180s")
     cluster.kubectl("apply", "-f", "-", text=json.dumps(reader()))
@@ -118,7 +118,7 @@ def watch(cluster: Cluster, job: str, progress: Progress) -> str:
     while time.monotonic() < patience.until:
         status = json.loads(cluster.kubectl("get", "trainingjob", job, "-o", "json")).get("status") or {}
         if (line := words(status)) != said:
-            progress.say(f"  {line}")
+            progress.report(f"  {line}")
             said = line
         if status.get("phase") in ("Succeeded", "Failed"):
             return str(status["phase"])

@@ -46,7 +46,7 @@ def install(cluster: Cluster) -> None:
     Returns when operator, agents and dashboard are up.
     """
     storage.provide(cluster)
-    cluster.progress.say("installing the chart")
+    cluster.progress.report("installing the chart")
     helm(
         cluster,
         "upgrade",
@@ -59,7 +59,7 @@ def install(cluster: Cluster) -> None:
         "--wait",
         "--timeout=180s",
     )
-    cluster.progress.say("operator, agents and dashboard are up")
+    cluster.progress.report("operator, agents and dashboard are up")
 
 
 def rendered(binaries: Path, *arguments: str) -> list[dict[str, Any]]:

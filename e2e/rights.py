@@ -1,4 +1,4 @@
-"""What service accounts may do, held against what they did: granted and unused, asked for and refused.
+"""What service accounts may do, held against what they did: granted and unused, needed for and refused.
 
 Pure: roles come as objects of a rendered chart, requests as lines of the API server's audit log.
 """
@@ -34,13 +34,13 @@ class Right:
         where = f" in {self.namespace}" if self.namespace else ""
         return f"{self.account}: {self.verb} {kind}{f' {self.name}' if self.name else ''}{where}"
 
-    def covers(self, asked: Right) -> bool:
+    def covers(self, needed: Right) -> bool:
         """Whether this right allows what takes another."""
         return (
             (self.account, self.group, self.resource, self.verb)
-            == (asked.account, asked.group, asked.resource, asked.verb)
-            and self.name in ("", asked.name)
-            and self.namespace in ("", asked.namespace)
+            == (needed.account, needed.group, needed.resource, needed.verb)
+            and self.name in ("", needed.name)
+            and self.namespace in ("", needed.namespace)
         )
 
 
@@ -64,7 +64,7 @@ class Request:
         return self.code == 403 and not self.authorized
 
     @property
-    def takes(self) -> Iterable[Right]:
+    def needs(self) -> Iterable[Right]:
         """The rights that it needs: who applies an object that is not there must be allowed to create it."""
         yield self.right
         if self.right.verb == "patch" and self.code == 201:
@@ -136,16 +136,16 @@ def used(rights: Iterable[Right], requests: Iterable[Request]) -> frozenset[Righ
     """
     rights = list(rights)
     # Very many requests take the same.
-    asked = {right for request in requests if not request.refused for right in request.takes}
+    needed = {right for request in requests if not request.refused for right in request.needs}
     found = set()
-    for one in asked:
+    for one in needed:
         if covering := [right for right in rights if right.covers(one)]:
             found.add(max(covering, key=lambda right: (bool(right.name), bool(right.namespace))))
     return frozenset(found)
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class UsedElsewhere:
     """Rights that the e2e slice does not use."""
 
     account: str
@@ -177,15 +177,15 @@ class Elsewhere:
 def faults(
     rights: Iterable[Right],
     exercised: Iterable[Right],
-    elsewhere: Iterable[Elsewhere] = (),
+    elsewhere: Iterable[UsedElsewhere] = (),
     ran: Iterable[str] = (),
     *,
-    more: bool = False,
+    more_than_slice: bool = False,
 ) -> list[str]:
     """What is wrong with the rights after a run of the slice in which these tests, as `file::test`, have run.
 
     Each right was exercised, or is listed with a test that did not run; a listed one is granted and was not
-    exercised, unless the run had `more` than the slice.
+    exercised, unless the run had `more_than_slice` than the slice.
     """
     rights, exercised, ran = set(rights), set(exercised), set(ran)
     listed: set[Right] = set()
@@ -200,7 +200,7 @@ def faults(
             continue
         elif entry.test in ran:
             found += [f"{right} was not used by {entry.test}" for right in sorted(mine - exercised)]
-        elif not more:
+        elif not more_than_slice:
             found += [f"{right} is listed and was used" for right in sorted(mine & exercised)]
     found += [f"{right} is granted and was not used" for right in sorted(rights - exercised - listed)]
     return found

@@ -11,22 +11,22 @@ from pathlib import Path
 from e2e.cluster.errors import ClusterError
 
 # 10.96/12 (the default Service range) and 10.244/16 (the usual pod range) are left to other clusters.
-FIRST, SLOTS = 160, 64
+FIRST, BLOCKS = 160, 64
 MAX_NODES = 100
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """The addresses of the cluster in `slot` (0..63): 10.(160+slot).0.0/16, cut into three ranges."""
+    """The addresses of the cluster in `block` (0..63): 10.(160+block).0.0/16, cut into three ranges."""
 
-    slot: int
+    block: int
 
     @property
     def _prefix(self) -> str:
-        return f"10.{FIRST + self.slot}"
+        return f"10.{FIRST + self.block}"
 
     @property
-    def whole(self) -> str:
+    def network(self) -> str:
         """Everything the cluster uses."""
         return f"{self._prefix}.0.0/16"
 
@@ -83,19 +83,19 @@ def link_name(identity: str, index: int | None = None) -> str:
     return f"cv{digest}" if index is None else f"cv{digest}n{index}"
 
 
-def choose_slot(identity: str, taken: Collection[int], routes: Iterable[str]) -> int:
-    """A slot that no other cluster holds and whose range overlaps no route of the machine.
+def choose_block(identity: str, taken: Collection[int], routes: Iterable[str]) -> int:
+    """A block that no other cluster holds and whose range overlaps no route of the machine.
 
     The search begins at a place that depends on the identity, so a cluster usually keeps its addresses.
     """
     networks = [ipaddress.ip_network(route, strict=False) for route in routes]
     start = int(hashlib.sha256(identity.encode()).hexdigest(), 16)
-    for step in range(SLOTS):
-        slot = (start + step) % SLOTS
-        whole = ipaddress.ip_network(Addresses(slot).whole)
-        if slot not in taken and not any(whole.overlaps(network) for network in networks):
-            return slot
+    for step in range(BLOCKS):
+        block = (start + step) % BLOCKS
+        own = ipaddress.ip_network(Addresses(block).network)
+        if block not in taken and not any(own.overlaps(network) for network in networks):
+            return block
     raise ClusterError(
-        f"no free address range in 10.{FIRST}.0.0 .. 10.{FIRST + SLOTS - 1}.0.0: {len(taken)} clusters hold"
+        f"no free address range in 10.{FIRST}.0.0 .. 10.{FIRST + BLOCKS - 1}.0.0: {len(taken)} clusters hold"
         " some, routes of this machine the rest; take a cluster down"
     )

@@ -62,7 +62,7 @@ def ensure(progress: Progress) -> Path:
                 for program in part.iterdir():
                     (temporary / program.name).symlink_to(program)
             (temporary / "complete").touch()
-    progress.say(f"programs are in {final}")
+    progress.report(f"programs are in {final}")
     return final
 
 
@@ -93,7 +93,7 @@ def _kube(progress: Progress) -> Path:
 def _download_kube(target: Path, progress: Progress) -> None:
     arch = architecture()
     for program in versions.KUBE:
-        progress.say(f"downloading {program}")
+        progress.report(f"downloading {program}")
         if program == "etcd":
             address = versions.ETCD_ARCHIVE.format(v=versions.ETCD, arch=arch)
             archive = fetch_checked(address, versions.ETCD_SUMS.format(v=versions.ETCD))
@@ -137,7 +137,7 @@ def _tool(name: str, progress: Progress) -> Path:
 def _download_tool(tool: Tool, target: Path, progress: Progress) -> None:
     version, arch = tool.version.removeprefix("v"), architecture()
     address = tool.archive.format(v=version, arch=arch)
-    progress.say(f"downloading {address}")
+    progress.report(f"downloading {address}")
     archive = fetch_checked(address, tool.sums.format(v=version, arch=arch))
     unpack_programs(archive, tool.programs, target)
 

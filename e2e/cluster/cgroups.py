@@ -64,7 +64,7 @@ class Cgroups:
         for mount in self.mounts:
             top = mount / name
 
-            def gone(top: Path = top) -> bool:
+            def all_removed(top: Path = top) -> bool:
                 for group in _deepest_first(top):
                     try:
                         group.rmdir()
@@ -74,7 +74,9 @@ class Cgroups:
                         return False
                 return True
 
-            wait_for(gone, deadline=deadline, what=f"removal of cgroup {top}", why=partial(_members, top))
+            wait_for(
+                all_removed, deadline=deadline, what=f"removal of cgroup {top}", why=partial(_members, top)
+            )
 
     def exists(self, name: str) -> bool:
         """Whether any hierarchy has the group."""
@@ -89,14 +91,14 @@ class Cgroups:
                 return path
         raise ClusterError(f"no pod with uid {uid} has a cgroup below {top}: is it running on this node?")
 
-    def slow_reads(self, node: str, uid: str, device: str, bytes_per_second: int) -> None:
+    def limit_reads(self, node: str, uid: str, device: str, bytes_per_second: int) -> None:
         """Hold what a pod reads from a disk (`major:minor`) to so many bytes a second; 0 takes that off."""
         if self.version == 2:
             (self.pod(node, uid) / "io.max").write_text(f"{device} rbps={bytes_per_second or UNLIMITED[2]}")
             return
         # v1 holds each group to its own limit alone: those of the pod's containers count.
         file = "blkio.throttle.read_bps_device"
-        for group in _deepest_first(self._beside(self.pod(node, uid), file)):
+        for group in _deepest_first(self._group_with_file(self.pod(node, uid), file)):
             (group / file).write_text(f"{device} {bytes_per_second}")
 
     def enter(self, node: str, uid: str, pid: int, file: str = "cpu.shares") -> None:
@@ -104,12 +106,12 @@ class Cgroups:
         v1: it shares what that has.
         """
         pod = self.pod(node, uid)
-        groups = [*_deepest_first(pod if self.version == 2 else self._beside(pod, file))]
+        groups = [*_deepest_first(pod if self.version == 2 else self._group_with_file(pod, file))]
         leaves = [group for group in groups if not any(other.parent == group for other in groups)]
         busiest = max(leaves, key=lambda group: len((group / "cgroup.procs").read_text().split()))
         (busiest / "cgroup.procs").write_text(str(pid))
 
-    def _beside(self, group: Path, file: str) -> Path:
+    def _group_with_file(self, group: Path, file: str) -> Path:
         """The same group in the v1 hierarchy whose groups have this file."""
         path = group.relative_to(self.cpu)
         for mount in self.mounts:
@@ -133,7 +135,7 @@ class Cgroups:
         return before
 
     def restore(self, before: dict[str, str]) -> None:
-        """Give each group the quota it had; groups that are gone are passed over."""
+        """Give each group the quota it had; groups that are all_removed are passed over."""
         for path, quota in reversed(before.items()):
             if Path(path).exists():
                 self._write(Path(path), int(quota))

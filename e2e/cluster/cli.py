@@ -70,7 +70,7 @@ def status(name: Name = DEFAULT_NAME) -> None:
     """What runs, where, and what Kubernetes says of the nodes; exit code 1 when something is down."""
     cluster = Cluster(name)
     state = cluster.state()
-    print(f"cluster     {name} ({state.phase}), {state.addresses.whole}, {cluster.folder}")
+    print(f"cluster     {name} ({state.phase}), {state.addresses.network}, {cluster.folder}")
     print(f"kubeconfig  {cluster.kubeconfig}")
     dead = 0
     for component in COMPONENTS:

@@ -145,15 +145,15 @@ class Cluster:
         built); `audit` is the namespace whose service accounts' requests are logged. What an interrupted `up`
         left is taken away first. Returns when every node is Ready.
         """
-        machine.need_root_and_tools()
+        machine.require_root_and_tools()
         cluster = cls(name, progress=progress)
         with cluster.lock():
             state = cluster.file.load()
-            if state and state.phase == "up" and cluster._whole():
-                cluster.progress.say(f"cluster {name} is up already ({len(state.nodes)} nodes)")
+            if state and state.phase == "up" and cluster._complete():
+                cluster.progress.report(f"cluster {name} is up already ({len(state.nodes)} nodes)")
                 return cluster
             if state:
-                cluster.progress.say(f"cluster {name} is not whole ({state.phase}); taking its rest away")
+                cluster.progress.report(f"cluster {name} is not whole ({state.phase}); taking its rest away")
             cluster._destroy(state)
             try:
                 creation.create(cluster, nodes, images, audit=audit)
@@ -164,7 +164,7 @@ class Cluster:
                 raise ClusterError(f"{error}\n{hint}") from error
         return cluster
 
-    def _whole(self) -> bool:
+    def _complete(self) -> bool:
         return all(map(self.components.alive, COMPONENTS)) and all(node.alive for node in self.nodes)
 
     # ---- while it is up -------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class Cluster:
         images = [self.images.get(one) for one in references if self.images.has(one)]
         nodes = [node for node in self.nodes if node.alive and not node.record.cut]
         sent = loading.update(nodes, self.images, images)
-        self.progress.say(f"{sent / 1e6:.1f} MB of images brought to {len(nodes)} nodes")
+        self.progress.report(f"{sent / 1e6:.1f} MB of images brought to {len(nodes)} nodes")
         return sent
 
     # ---- down -----------------------------------------------------------------------------------------
@@ -236,11 +236,11 @@ class Cluster:
                 self.file.save(state)
             self._destroy(state)
             (self.folder.parent / f".{self.identity}.lock").unlink(missing_ok=True)
-        self.progress.say(f"cluster {self.name} is down")
+        self.progress.report(f"cluster {self.name} is down")
 
     def _destroy(self, state: State | None) -> None:
         network = Network(self.identity, state.addresses if state else Addresses(0))
-        quiet = (lambda _text: None) if state is None else self.progress.say
+        quiet = (lambda _text: None) if state is None else self.progress.report
         teardown.destroy(self.identity, self.folder, state, self.cgroups, network, quiet)
         if rest := teardown.leftovers(self.identity, self.folder, self.cgroups, network):
             raise ClusterError(f"cluster {self.name} could not be removed completely:\n" + "\n".join(rest))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from e2e.cluster.control_plane import COMPONENTS
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.processes import end, let_go, spawn
+from e2e.cluster.processes import end, release, spawn
 from e2e.cluster.run import tail, wait_for
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Components:
         for component in components:
             process = spawn(commands[component], identity=cluster.identity, log=self.log(component))
             with cluster.changing() as state:
-                state.processes[component] = let_go(process)
+                state.processes[component] = release(process)
 
     def wait_serving(self, deadline: float = 120) -> None:
         """Wait until the API server is ready; raises ClusterError at once when it, or etcd, has ended."""

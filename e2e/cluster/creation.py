@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 def create(cluster: Cluster, nodes: int, references: Sequence[str] | None, *, audit: str) -> None:
     """Make a cluster that is not there, with these images on its nodes (None: all of this checkout's)."""
-    say = cluster.progress.say
+    report = cluster.progress.report
     programs = binaries.ensure(cluster.progress)
     pause.ensure(cluster.images)
     images = _images(cluster, references)
     options = {"binaries": str(programs), "audit": audit, "nodes": nodes}
     state = allocate(cluster.file, cluster.name, machine_routes(), options)
-    say(f"cluster {cluster.name}: {nodes} nodes in {state.addresses.whole}, folder {cluster.folder}")
+    report(f"cluster {cluster.name}: {nodes} nodes in {state.addresses.network}, folder {cluster.folder}")
     cluster.shared_dir.mkdir(mode=0o777)
     cluster.shared_dir.chmod(0o777)
     with cluster.changing() as state:
@@ -40,9 +40,9 @@ def create(cluster: Cluster, nodes: int, references: Sequence[str] | None, *, au
     cluster.control_plane.prepare()
     cluster.components.launch(*SERVING)
     prepared = _prepare_nodes(cluster, range(1, nodes + 1), images)
-    say("nodes prepared")
+    report("nodes prepared")
     cluster.components.wait_serving()
-    say("API server is ready")
+    report("API server is ready")
     cluster.components.launch("kube-controller-manager", "kube-scheduler", "coredns")
     with ThreadPoolExecutor() as pool:
         starting = [pool.submit(node.start) for node in prepared]
@@ -50,11 +50,11 @@ def create(cluster: Cluster, nodes: int, references: Sequence[str] | None, *, au
         cluster.kubectl("apply", "--server-side", "-f", "-", text=objects)
         for one in starting:
             one.result()
-    say("nodes started")
+    report("nodes started")
     _finish(cluster, prepared, images)
     with cluster.changing() as state:
         state.phase = "up"
-    say(f"cluster {cluster.name} is up; export KUBECONFIG={cluster.kubeconfig}")
+    report(f"cluster {cluster.name} is up; export KUBECONFIG={cluster.kubeconfig}")
 
 
 def add_node(cluster: Cluster) -> Node:
@@ -90,18 +90,18 @@ def _prepare_nodes(cluster: Cluster, indices: Iterable[int], images: Sequence[Im
 
     try:
         template = templates.ensure(
-            templates.Maker(cluster.identity, cluster.binaries, cluster.folder / "t"),
+            templates.TemplateBuilder(cluster.identity, cluster.binaries, cluster.folder / "t"),
             cluster.images,
             images,
             claim=claim,
             in_use=lambda: {path for state in all_states() for path in state.templates},
-            say=cluster.progress.say,
+            report=cluster.progress.report,
         )
         for node in nodes:
-            templates.give(template, node.store, cluster.identity)
+            templates.copy_into(template, node.store, cluster.identity)
     except ClusterError as error:
         # Slower, but the same in the end: the images are imported once the nodes run.
-        cluster.progress.say(f"no ready-made image store ({error}); images will be imported")
+        cluster.progress.report(f"no ready-made image store ({error}); images will be imported")
         for node in nodes:
             run(["rm", "-rf", node.store], deadline=120)
     return nodes

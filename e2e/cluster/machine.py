@@ -61,7 +61,7 @@ def cni_folder() -> Path:
     )
 
 
-def need_root_and_tools() -> None:
+def require_root_and_tools() -> None:
     """Raise ClusterError, saying everything that is missing at once."""
     missing = [
         tool for tool in ("runc", "nft", "ip", "nsenter", "unshare", "mount") if not shutil.which(tool)

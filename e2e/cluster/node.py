@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING
 from e2e.cluster import files, machine
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.node_config import CONTAINERD_SOCKET, NodeConfig
-from e2e.cluster.processes import ProcessId, end, identify, let_go, spawn
+from e2e.cluster.processes import ProcessId, end, identify, release, spawn
 from e2e.cluster.run import run, tail, wait_for
 from e2e.cluster.state import NodeRecord
 
@@ -35,7 +35,7 @@ class Node:
 
     @property
     def record(self) -> NodeRecord:
-        """The node's entry in the state file; raises ClusterError when there is none."""
+        """The node's entry in the state file; raises ClusterError when started is none."""
         try:
             return self.cluster.state().nodes[self.name]
         except KeyError:
@@ -175,14 +175,14 @@ class Node:
             raise ClusterError(f"node {self.name} did not start:\n{tail(self.log('init'))}") from None
         finally:
             init.stdin.close()
-            let_go(init)
+            release(init)
 
     def _first_process(self, parent: subprocess.Popen[bytes]) -> ProcessId:
         """The child of unshare(1): process 1 of the node. Its namespaces exist once it runs Python."""
         children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
         found: list[ProcessId] = []
 
-        def there() -> bool:
+        def started() -> bool:
             if parent.poll() is not None:
                 raise ClusterError(f"node {self.name} did not start:\n{tail(self.log('init'))}")
             for pid in children.read_text().split():
@@ -191,7 +191,7 @@ class Node:
                     found.append(process)
             return bool(found)
 
-        wait_for(there, deadline=10, what=f"first process of node {self.name}", every=0.01)
+        wait_for(started, deadline=10, what=f"first process of node {self.name}", every=0.01)
         return found[0]
 
     # ---- faults ---------------------------------------------------------------------------------------
@@ -255,9 +255,9 @@ class Node:
         return self.run(argv, deadline=deadline, stdin=stdin)
 
     def wait_runtime(self, deadline: float = 60) -> None:
-        """Wait until containerd answers."""
+        """Wait until containerd responds."""
 
-        def answers() -> bool:
+        def responds() -> bool:
             try:
                 self.ctr("images", "list", "--quiet", deadline=5)
             except ClusterError:
@@ -265,7 +265,7 @@ class Node:
             return True
 
         wait_for(
-            answers,
+            responds,
             deadline=deadline,
             what=f"container runtime of node {self.name}",
             why=lambda: tail(self.log("containerd")),

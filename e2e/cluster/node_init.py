@@ -118,17 +118,17 @@ def wait_for_cable() -> None:
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
 
-class Keeper:
-    """Starts the components, and starts them again when they end, as an init system does."""
+class Supervisor:
+    """Starts the components, and starts them restart_at when they end, as an init system does."""
 
     def __init__(self, commands: dict[str, list[str]]) -> None:
         self.commands = commands
         self.running: dict[int, str] = {}
-        self.again: dict[str, float] = dict.fromkeys(commands, 0.0)
+        self.restart_at: dict[str, float] = dict.fromkeys(commands, 0.0)
 
     def start_due(self) -> None:
         """Start every component whose time has come."""
-        for name, due in list(self.again.items()):
+        for name, due in list(self.restart_at.items()):
             if time.monotonic() < due:
                 continue
             # A child inherits what is blocked, and containerd's helpers need this signal.
@@ -144,7 +144,7 @@ class Keeper:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
             process.returncode = 0  # collected by `reap`, not by this object
             self.running[process.pid] = name
-            del self.again[name]
+            del self.restart_at[name]
             Path("/run", f"{name}.pid").write_text(str(process.pid))
 
     def reap(self) -> None:
@@ -162,7 +162,7 @@ class Keeper:
                     f"{name} ended with status {os.waitstatus_to_exitcode(status)}; starting it again",
                     flush=True,
                 )
-                self.again[name] = time.monotonic() + 1.0
+                self.restart_at[name] = time.monotonic() + 1.0
 
 
 def main() -> None:
@@ -174,12 +174,12 @@ def main() -> None:
     os.environ["PATH"] = f"{config['binaries']}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     # Blocked, then waited for: no child's end is missed between a look and a sleep.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-    keeper = Keeper(config["commands"])
+    supervisor = Supervisor(config["commands"])
     while True:
-        keeper.start_due()
-        keeper.reap()  # those that ended while the signal was not blocked
-        signal.sigtimedwait({signal.SIGCHLD}, 0.5 if keeper.again else 60.0)
-        keeper.reap()
+        supervisor.start_due()
+        supervisor.reap()  # those that ended while the signal was not blocked
+        signal.sigtimedwait({signal.SIGCHLD}, 0.5 if supervisor.restart_at else 60.0)
+        supervisor.reap()
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def spawn(
         )
 
 
-def let_go(process: subprocess.Popen[bytes]) -> ProcessId:
+def release(process: subprocess.Popen[bytes]) -> ProcessId:
     """Stop caring for a child that shall outlive us, and say which process it is."""
     found = identify(process.pid)
     process.returncode = process.poll() or 0  # no "still running" warning when the object is collected
@@ -91,7 +91,7 @@ def marked(identity: str) -> list[ProcessId]:
 
 
 def end(processes: Iterable[ProcessId], *, deadline: float = 30.0) -> None:
-    """Kill these processes and wait until they are gone; those already gone are no error."""
+    """Kill these processes and wait until they are all_ended; those already all_ended are no error."""
     alive = [process for process in processes if process.alive]
     for process in alive:
         try:
@@ -99,11 +99,11 @@ def end(processes: Iterable[ProcessId], *, deadline: float = 30.0) -> None:
         except ProcessLookupError:
             continue
 
-    def gone() -> bool:
+    def all_ended() -> bool:
         for process in alive:
             # Not our child: then whoever started it, or the machine's first process, collects it.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process.pid, os.WNOHANG)
         return not any(process.alive for process in alive)
 
-    wait_for(gone, deadline=deadline, what=f"end of processes {[p.pid for p in alive]}", every=0.02)
+    wait_for(all_ended, deadline=deadline, what=f"end of processes {[p.pid for p in alive]}", every=0.02)

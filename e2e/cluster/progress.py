@@ -16,7 +16,7 @@ class Progress:
         self._start = time.monotonic()
         self._quiet = quiet
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Print one line."""
         if not self._quiet:
             print(f"[{time.monotonic() - self._start:6.1f} s] {text}", file=sys.stderr, flush=True)
@@ -24,19 +24,19 @@ class Progress:
     @contextmanager
     def long(self, text: str, every: float = 30.0) -> Iterator[None]:
         """Say `text`, then every `every` seconds that it is still going, then how long it took."""
-        begun = time.monotonic()
-        over = threading.Event()
+        started = time.monotonic()
+        done = threading.Event()
 
         def remind() -> None:
-            while not over.wait(every):
-                self.say(f"{text}: still at it after {time.monotonic() - begun:.0f} s")
+            while not done.wait(every):
+                self.report(f"{text}: still at it after {time.monotonic() - started:.0f} s")
 
-        self.say(text)
+        self.report(text)
         reminder = threading.Thread(target=remind, daemon=True)
         reminder.start()
         try:
             yield
         finally:
-            over.set()
+            done.set()
             reminder.join()
-        self.say(f"{text}: done in {time.monotonic() - begun:.1f} s")
+        self.report(f"{text}: done in {time.monotonic() - started:.1f} s")

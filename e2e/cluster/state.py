@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from e2e.cluster import files
-from e2e.cluster.addresses import Addresses, choose_slot
+from e2e.cluster.addresses import Addresses, choose_block
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.processes import ProcessId
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass
@@ -31,7 +31,7 @@ class State:
     identity: str
     name: str
     checkout: str
-    slot: int
+    block: int
     phase: str = "starting"
     """`starting` until the first `up` has succeeded, then `up`; `stopping` once `down` has begun."""
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
@@ -47,8 +47,8 @@ class State:
 
     @property
     def addresses(self) -> Addresses:
-        """The addresses that belong to the cluster's slot."""
-        return Addresses(self.slot)
+        """The addresses that belong to the cluster's block."""
+        return Addresses(self.block)
 
     def dump(self) -> str:
         """As JSON."""
@@ -111,12 +111,12 @@ def all_states() -> list[State]:
 def allocate(file: StateFile, name: str, routes: list[str], options: dict[str, Any]) -> State:
     """Reserve an address range for a new cluster and write its first state."""
     with files.locked(clusters_root() / ".allocation.lock", deadline=30, what="address allocation"):
-        taken = {state.slot for state in all_states()}
+        taken = {state.block for state in all_states()}
         state = State(
             identity=file.identity,
             name=name,
             checkout=str(files.CHECKOUT),
-            slot=choose_slot(file.identity, taken, routes),
+            block=choose_block(file.identity, taken, routes),
             options=options,
         )
         file.save(state)

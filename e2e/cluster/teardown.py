@@ -19,7 +19,7 @@ def destroy(
     state: State | None,
     cgroups: Cgroups,
     network: Network,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
     """End, unmount and delete all of the cluster. Safe to repeat; `state` may be missing or out of date."""
     processes: set[ProcessId] = set(state.processes.values()) if state else set()
@@ -31,14 +31,14 @@ def destroy(
         return not marked(identity)
 
     wait_for(all_ended, deadline=60, what=f"end of all processes of {identity}")
-    say("processes ended")
+    report("processes ended")
     if state:
         network.remove_rules(state.firewall)
     network.destroy()
     cgroups.remove(f"convoy-{identity}")
     for mount in mounts_below(folder):
         run(["umount", "--lazy", mount])
-    say("network, control groups and mounts removed")
+    report("network, control groups and mounts removed")
     if folder.exists():
         shutil.rmtree(folder)
 

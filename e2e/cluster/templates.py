@@ -53,7 +53,7 @@ def blobs_in(store: Path) -> set[str]:
     return {f"sha256:{path.name}" for path in folder.iterdir()} if folder.is_dir() else set()
 
 
-def give(template: Path, target: Path, identity: str) -> None:
+def copy_into(template: Path, target: Path, identity: str) -> None:
     """Give a node's store `target` what `template` has, for as long as the template is there.
 
     Both must lie on one file system; raises ClusterError when that cannot be.
@@ -75,7 +75,7 @@ def _copy(source: Path, target: Path, identity: str, linked: Sequence[str]) -> N
 
 
 @dataclass(frozen=True)
-class Maker:
+class TemplateBuilder:
     """Makes templates for the cluster `identity`, whose mark the processes carry; `work` is scratch."""
 
     identity: str
@@ -84,13 +84,13 @@ class Maker:
 
 
 def ensure(
-    maker: Maker,
+    builder: TemplateBuilder,
     store: Store,
     images: Sequence[Image],
     *,
     claim: Callable[[Path], None],
     in_use: Callable[[], set[str]],
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Path:
     """The store that holds exactly `images`, made from the nearest older one when it is not there yet.
 
@@ -101,11 +101,11 @@ def ensure(
     final = root / key[:16]
     with files.locked(root / ".lock", deadline=1800, what="the image templates"):
         if not final.exists():
-            say(f"unpacking {len(images)} images once for all nodes")
+            report(f"unpacking {len(images)} images once for all nodes")
             with files.building(final) as temporary:
                 if older := _nearest(root, images):
-                    _copy(older, temporary, maker.identity, [_BLOBS, _LAYERS])
-                _import(maker, store, images, temporary)
+                    _copy(older, temporary, builder.identity, [_BLOBS, _LAYERS])
+                _import(builder, store, images, temporary)
                 contents = {image.name: image.digest for image in images}
                 files.write(temporary / "images.json", json.dumps(contents, indent=1))
         os.utime(final)
@@ -138,9 +138,9 @@ def _nearest(root: Path, images: Sequence[Image]) -> Path | None:
     return best[2] if best else None
 
 
-def _import(maker: Maker, store: Store, images: Sequence[Image], root: Path) -> None:
+def _import(builder: TemplateBuilder, store: Store, images: Sequence[Image], root: Path) -> None:
     """Run a containerd on `root` for as long as it takes to import what is missing and drop the rest."""
-    binaries, work = maker.binaries, maker.work
+    binaries, work = builder.binaries, builder.work
     log = work / "containerd.log"
     try:
         work.mkdir()
@@ -152,7 +152,7 @@ def _import(maker: Maker, store: Store, images: Sequence[Image], root: Path) -> 
                 ["unshare", "--mount-proc", "--pid", "--fork", "--kill-child", "--",
                  binaries / "containerd", f"--config={work}/config.toml"],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                env={**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}", MARK: maker.identity},
+                env={**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}", MARK: builder.identity},
             )  # fmt: skip
         try:
             _fill(binaries / "ctr", work, store, images, blobs_in(root))
@@ -169,14 +169,14 @@ def _import(maker: Maker, store: Store, images: Sequence[Image], root: Path) -> 
 def _fill(ctr: Path, work: Path, store: Store, images: Sequence[Image], present: set[str]) -> None:
     command = [str(ctr), f"--address={work}/socket", "--namespace=k8s.io"]
 
-    def answers() -> bool:
+    def responds() -> bool:
         try:
             run([*command, "images", "list", "--quiet"], deadline=5)
         except ClusterError:
             return False
         return True
 
-    wait_for(answers, deadline=60, what="containerd for the image template")
+    wait_for(responds, deadline=60, what="containerd for the image template")
     with files.scratch() as archive:
         store.write_archive(images, archive, present)
         archive.seek(0)

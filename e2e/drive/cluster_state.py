@@ -22,19 +22,19 @@ def restore(cluster: Cluster) -> None:
     cluster.wait_ready(deadline=180)
     cluster.kubectl("-n", NAMESPACE, "rollout", "status", "ds/convoy-agent", "--timeout=120s", deadline=130)
     deadline = time.monotonic() + 60
-    while len(labelled(cluster)) < len(cluster.nodes):
+    while len(nodes_with_agent(cluster)) < len(cluster.nodes):
         if time.monotonic() > deadline:
-            raise AssertionError(f"agents are ready only on {labelled(cluster)}")
+            raise AssertionError(f"agents are ready only on {nodes_with_agent(cluster)}")
         time.sleep(0.3)
 
 
-def labelled(cluster: Cluster) -> list[str]:
+def nodes_with_agent(cluster: Cluster) -> list[str]:
     """Nodes that carry the agent-ready label."""
     return cluster.kubectl("get", "nodes", "-l", "convoy.dev/agent-ready=true", "-o", "name").split()
 
 
-def holder(cluster: Cluster) -> str:
-    """Return the Lease's holder; empty when nobody leads."""
+def lease_holder(cluster: Cluster) -> str:
+    """Return the Lease's lease_holder; empty when nobody leads."""
     return cluster.kubectl(
         "-n", NAMESPACE, "get", "lease", "convoy-operator", "-o", "jsonpath={.spec.holderIdentity}"
     )
@@ -42,8 +42,8 @@ def holder(cluster: Cluster) -> str:
 
 def leader(cluster: Cluster) -> tuple[str, str]:
     """The leading operator: pod and node."""
-    leads = holder(cluster)
+    leads = lease_holder(cluster)
     for pod in cluster.get("-n", NAMESPACE, "pods")["items"]:
         if pod["metadata"]["name"] in leads:
             return pod["metadata"]["name"], pod["spec"]["nodeName"]
-    raise AssertionError(f"no pod is the holder {leads!r}")
+    raise AssertionError(f"no pod holds the Lease: its holder is {leads!r}")

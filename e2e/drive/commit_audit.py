@@ -24,7 +24,7 @@ class Store:
 
     at: dict[Generation, float] = field(default_factory=dict)
     """Time of each generation's commit."""
-    begun: dict[int, float] = field(default_factory=dict)
+    branched_at: dict[int, float] = field(default_factory=dict)
     """Time of each incarnation's branch record: from then on no older incarnation commits."""
     parents: dict[int, Generation | None] = field(default_factory=dict)
     """Generation that each incarnation continues from, by its branch record."""
@@ -35,13 +35,25 @@ class Store:
         `restored`: by incarnation, what its ranks say.
         """
         for generation, at in self.at.items():
-            later = [begun for other, begun in self.begun.items() if other > generation.incarnation]
-            assert all(at < begun + UNDER_WAY_SECONDS for begun in later), f"{generation} is a late commit"
+            later = [
+                branched_at
+                for other, branched_at in self.branched_at.items()
+                if other > generation.incarnation
+            ]
+            assert all(at < branched_at + UNDER_WAY_SECONDS for branched_at in later), (
+                f"{generation} is a late commit"
+            )
         for incarnation, generation in restored.items():
-            begun = self.begun[incarnation]
-            before = [one for one, at in self.at.items() if one.incarnation < incarnation and at < begun]
+            branched_at = self.branched_at[incarnation]
+            before = [
+                one for one, at in self.at.items() if one.incarnation < incarnation and at < branched_at
+            ]
             assert before and generation >= max(before), (incarnation, generation, sorted(self.at))
-            assert generation.incarnation == max(before).incarnation, (incarnation, generation, self.begun)
+            assert generation.incarnation == max(before).incarnation, (
+                incarnation,
+                generation,
+                self.branched_at,
+            )
             assert self.parents[incarnation] == generation
 
 
@@ -76,7 +88,7 @@ def _scan(folder: Path, found: Store) -> None:
     for text, at in _texts(folder, "branches/[0-9]*"):
         branch = records.branch(text)
         # It is written again once it knows where it goes on from.
-        found.begun[branch.incarnation] = min(at, found.begun.get(branch.incarnation, at))
+        found.branched_at[branch.incarnation] = min(at, found.branched_at.get(branch.incarnation, at))
         if branch.decided:
             found.parents[branch.incarnation] = branch.parent
     for text, at in _texts(folder, "records/gen-*"):

@@ -23,7 +23,7 @@ _FORWARDED = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
 
 
 @contextmanager
-def forwarded(cluster: Cluster, service: str, port: int, seconds: float = 30) -> Iterator[str]:
+def port_forward(cluster: Cluster, service: str, port: int, seconds: float = 30) -> Iterator[str]:
     """`kubectl port-forward` to a Service of Convoy's namespace; where it is reached meanwhile."""
     kubectl = str(cluster.binaries / "kubectl")
     command = [kubectl, "-n", NAMESPACE, "port-forward", f"service/{service}", f":{port}"]
@@ -54,7 +54,9 @@ def _port(process: subprocess.Popen[bytes], deadline: float) -> int:
 
 
 @contextmanager
-def reader(cluster: Cluster, namespace: str, name: str, role: str = "", audience: str = "") -> Iterator[str]:
+def reader_token(
+    cluster: Cluster, namespace: str, name: str, role: str = "", audience: str = ""
+) -> Iterator[str]:
     """A token of a ServiceAccount that has this ClusterRole in its namespace, or no rights at all.
 
     `audience`: for whom the token is; the API server when empty.

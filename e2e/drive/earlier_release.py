@@ -17,7 +17,7 @@ from e2e.setup.torch_source import wheel_folders
 
 COMMIT = "2b17563df7e207b96e87adb13cf261d063804f16"
 """The last state with a guard that drains nodes and without a dashboard."""
-TAG = "before"
+TAG = "earlier"
 IMAGES = ("operator", "agent", "workloads")
 BUILD_SECONDS = 900.0
 
@@ -30,7 +30,7 @@ class Release:
     tag: str
 
 
-def before(cluster: Cluster) -> Release:
+def earlier_release(cluster: Cluster) -> Release:
     """The chart and the images as of COMMIT; skips the test where the clone is too shallow to have it."""
     checkout = _checkout()
     wheels = " ".join(map(str, wheel_folders()))

@@ -42,7 +42,7 @@ true
 """
 
 
-def kill_named(node: Node, name: str) -> None:
+def kill_processes(node: Node, name: str) -> None:
     """SIGKILL to the processes of a name: `convoy-agent`, `convoy-operator`."""
     found = node.run(["sh", "-c", _NAMED, "find", name]).split()
     if not found:
@@ -60,7 +60,7 @@ _ARRIVING = "{ type filter hook prerouting priority -300; }"
 
 
 @contextmanager
-def dropped(node: Node, which: str) -> Iterator[None]:
+def packet_loss(node: Node, which: str) -> Iterator[None]:
     """Meanwhile some of what arrives at a node is dropped, without a word to who sent it. `which`: as nft has
     it. The node is not rebooted meanwhile.
     """
@@ -76,7 +76,7 @@ def dropped(node: Node, which: str) -> Iterator[None]:
 
 
 @contextmanager
-def narrow_network(node: Node, rate: str) -> Iterator[None]:
+def limited_bandwidth(node: Node, rate: str) -> Iterator[None]:
     """Meanwhile packets that leave a node queue for up to 0.4 s before a token bucket (tc-tbf) of that rate,
     and get lost where the queue is full.
     """
@@ -89,9 +89,9 @@ def narrow_network(node: Node, rate: str) -> Iterator[None]:
 
 
 @contextmanager
-def poor_network(node: Node) -> Iterator[None]:
+def lossy_network(node: Node) -> Iterator[None]:
     """Meanwhile packets that arrive at a node get lost, and what leaves it goes through 20 Mbit/s."""
-    with dropped(node, f"numgen random mod 100 < {LOSS_PERCENT}"), narrow_network(node, "20mbit"):
+    with packet_loss(node, f"numgen random mod 100 < {LOSS_PERCENT}"), limited_bandwidth(node, "20mbit"):
         yield
 
 
@@ -104,14 +104,14 @@ def slow_disk(cluster: Cluster, node: Node, pod_uid: str, bytes_per_second: int)
     if (known / "partition").exists():
         # Limits are of whole disks.
         device = (known.resolve().parent / "dev").read_text().strip()
-    cluster.cgroups.slow_reads(node.cgroup, pod_uid, device, bytes_per_second)
+    cluster.cgroups.limit_reads(node.cgroup, pod_uid, device, bytes_per_second)
     try:
         yield
     finally:
-        cluster.cgroups.slow_reads(node.cgroup, pod_uid, device, 0)
+        cluster.cgroups.limit_reads(node.cgroup, pod_uid, device, 0)
 
 
-EATER = """
+MEMORY_PROGRAM = """
 import sys
 print("ready", flush=True)
 sys.stdin.readline()
@@ -123,13 +123,13 @@ sys.stdin.readline()
 
 
 @contextmanager
-def eater(cluster: Cluster, node: Node, pod_uid: str, size: int) -> Iterator[None]:
+def memory_pressure(cluster: Cluster, node: Node, pod_uid: str, size: int) -> Iterator[None]:
     """Meanwhile another process has so many bytes of a container's memory.
 
     When memory runs short the kernel takes the container's largest: this one is not among those that the
     kubelet has marked to be taken first (Burstable, oom_score_adj near 1000).
     """
-    argv = [sys.executable, "-I", "-S", "-c", EATER, str(size)]
+    argv = [sys.executable, "-I", "-S", "-c", MEMORY_PROGRAM, str(size)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -144,7 +144,7 @@ def eater(cluster: Cluster, node: Node, pod_uid: str, size: int) -> Iterator[Non
 
 
 @contextmanager
-def hog(cluster: Cluster, node: Node, pod_uid: str) -> Iterator[None]:
+def cpu_pressure(cluster: Cluster, node: Node, pod_uid: str) -> Iterator[None]:
     """Meanwhile another process wants all the processor time that a pod has."""
     process = subprocess.Popen(["sh", "-c", "while :; do :; done"])
     try:
@@ -156,9 +156,9 @@ def hog(cluster: Cluster, node: Node, pod_uid: str) -> Iterator[None]:
 
 
 @contextmanager
-def half_open(node: Node) -> Iterator[None]:
+def half_open_connections(node: Node) -> Iterator[None]:
     """Meanwhile nothing reaches a node's agent of what other agents send to it on their own account: they
     believe to be connected still. What it asks of them is answered.
     """
-    with dropped(node, f"tcp dport {PEER_PORT}"):
+    with packet_loss(node, f"tcp dport {PEER_PORT}"):
         yield

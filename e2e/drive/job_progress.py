@@ -11,12 +11,12 @@ from e2e.drive.jobs import Jobs
 _STATE = re.compile(r"state after step \d+: sha256 (\w+)")
 
 
-def step(jobs: Jobs, name: str) -> int:
+def last_step(jobs: Jobs, name: str) -> int:
     """The last step that a job has told of; 0 before there is one."""
     return int((jobs.status(name).get("progress") or {}).get("step", 0))
 
 
-def pace(jobs: Jobs, name: str, steps: int = 50) -> float:
+def seconds_per_step(jobs: Jobs, name: str, steps: int = 50) -> float:
     """Seconds of a step, over so many that are to come, by what a job tells of them."""
 
     def far() -> dict[str, Any] | None:
@@ -35,7 +35,7 @@ def watermark(status: dict[str, Any], tier: str) -> dict[str, Any] | None:
     return found
 
 
-def state(jobs: Jobs, name: str, seconds: float = 300) -> str:
+def final_state_digest(jobs: Jobs, name: str, seconds: float = 300) -> str:
     """The digest of every weight and every moment of the optimizer that rank 0 prints at the end of a job."""
     jobs.wait_phase(name, "Succeeded", seconds)
     found = _STATE.findall(jobs.log(f"{name}-worker-0"))
@@ -43,7 +43,7 @@ def state(jobs: Jobs, name: str, seconds: float = 300) -> str:
     return str(found[-1])
 
 
-def copied(jobs: Jobs, name: str, incarnation: int = 1) -> dict[str, Any]:
+def wait_for_copies(jobs: Jobs, name: str, incarnation: int = 1) -> dict[str, Any]:
     """Waits until a generation of an incarnation has its copies."""
 
     def mark() -> Any:
@@ -54,7 +54,7 @@ def copied(jobs: Jobs, name: str, incarnation: int = 1) -> dict[str, Any]:
     return found
 
 
-def held_out(log: str, every: int) -> dict[int, str]:
+def held_out_losses(log: str, every: int) -> dict[int, str]:
     """Return the held-out loss by step, as printed, of the steps at which it is measured.
 
     Both must agree where a step was made twice. Lines of other steps repeat the last value.

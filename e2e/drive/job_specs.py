@@ -14,15 +14,17 @@ def memory(interval: str = "2s", **more: Any) -> dict[str, Any]:
     return {"interval": interval, "tiers": {"local": {}, "peer": {}, **more}}
 
 
-def apart(job: str, beside: str = "") -> dict[str, Any]:
+def on_separate_nodes(job: str, beside: str = "") -> dict[str, Any]:
     """A pod template that puts every pod of the job on a node of its own, one of them `beside` if it can."""
     selector = {"matchLabels": {"convoy.dev/job": job}}
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
     affinity: dict[str, Any] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     if beside:
-        wish = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [beside]}]}
-        wishes = [{"weight": 100, "preference": wish}]
-        affinity["nodeAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": wishes}
+        preference = {
+            "matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [beside]}]
+        }
+        preferences = [{"weight": 100, "preference": preference}]
+        affinity["nodeAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": preferences}
     return {"spec": {"affinity": affinity}}
 
 
@@ -57,5 +59,5 @@ def memory_job_spec(name: str, steps: int, replicas: int = 2) -> dict[str, Any]:
     return {
         "engine": {"name": "gpt", "params": {**SMALL, "steps": steps, "held_out_every": steps}},
         "checkpoint": memory("1s"),
-        "roles": [{"name": "worker", "replicas": replicas, "template": apart(name)}],
+        "roles": [{"name": "worker", "replicas": replicas, "template": on_separate_nodes(name)}],
     }

@@ -16,26 +16,26 @@ from e2e.drive.jobs import PLURAL, Jobs
 
 
 @dataclass(frozen=True)
-class Sight:
+class ObservedState:
     """One state of an object, as the API server sent it."""
 
     at: float
     """Unix seconds."""
-    gone: bool
+    deleted: bool
     body: dict[str, Any]
 
 
 @dataclass
-class Watched:
+class JobWatch:
     """Every state of a job and of its pods since the watch began. A context manager."""
 
     jobs: Jobs
     name: str
-    job: list[Sight] = field(default_factory=list)
-    pods: dict[str, list[Sight]] = field(default_factory=dict)
+    job: list[ObservedState] = field(default_factory=list)
+    pods: dict[str, list[ObservedState]] = field(default_factory=dict)
     """States by pod uid."""
 
-    def __enter__(self) -> Watched:
+    def __enter__(self) -> JobWatch:
         self._over = threading.Event()
         self._changed = threading.Condition()
         custom = self.jobs.custom.list_namespaced_custom_object
@@ -77,7 +77,9 @@ class Watched:
         """Return the time of the first status after a moment for which `holds`; None without one."""
         return next((s.at for s in self.job if s.at >= after and holds(s.body.get("status") or {})), None)
 
-    def _follow(self, listing: Any, take: Callable[[Sight], None], arguments: dict[str, Any]) -> None:
+    def _follow(
+        self, listing: Any, record: Callable[[ObservedState], None], arguments: dict[str, Any]
+    ) -> None:
         while not self._over.is_set():
             try:
                 stream = watch.Watch().stream(
@@ -86,22 +88,22 @@ class Watched:
                 for event in stream:
                     body = event["raw_object"]
                     with self._changed:
-                        take(Sight(time.time(), event["type"] == "DELETED", body))
+                        record(ObservedState(time.time(), event["type"] == "DELETED", body))
                         self._changed.notify_all()
                     if self._over.is_set():
                         return
             except Exception:
                 self._over.wait(0.2)
 
-    def _job(self, sight: Sight) -> None:
-        if not self.job or self.job[-1].body["metadata"]["resourceVersion"] != _version(sight):
-            self.job.append(sight)
+    def _job(self, state: ObservedState) -> None:
+        if not self.job or self.job[-1].body["metadata"]["resourceVersion"] != _version(state):
+            self.job.append(state)
 
-    def _pod(self, sight: Sight) -> None:
-        seen = self.pods.setdefault(sight.body["metadata"]["uid"], [])
-        if not seen or seen[-1].body["metadata"]["resourceVersion"] != _version(sight):
-            seen.append(sight)
+    def _pod(self, state: ObservedState) -> None:
+        seen = self.pods.setdefault(state.body["metadata"]["uid"], [])
+        if not seen or seen[-1].body["metadata"]["resourceVersion"] != _version(state):
+            seen.append(state)
 
 
-def _version(sight: Sight) -> str:
-    return str(sight.body["metadata"]["resourceVersion"])
+def _version(state: ObservedState) -> str:
+    return str(state.body["metadata"]["resourceVersion"])

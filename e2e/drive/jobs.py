@@ -18,7 +18,7 @@ from e2e.drive.job_specs import SMALL, single_threaded
 PLURAL = "trainingjobs"
 
 
-class Late(AssertionError):
+class WaitTimeout(AssertionError):
     """Raised at a timeout; carries the state at that time."""
 
 
@@ -141,16 +141,16 @@ class Jobs:
         return "", ""
 
     def wait(self, holds: Callable[[], Any], seconds: float, what: str) -> Any:
-        """Waits until `holds()` is truthy and returns it; Late, with what there was, when it never is."""
+        """Waits until `holds()` is truthy and returns it; WaitTimeout when it never is."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if found := holds():
                 return found
             time.sleep(0.2)
-        raise Late(f"not within {seconds:.0f} s: {what}")
+        raise WaitTimeout(f"not within {seconds:.0f} s: {what}")
 
     def wait_phase(self, name: str, phase: str, seconds: float = 90) -> dict[str, Any]:
-        """Waits for a phase and returns the status; Late at once when another terminal phase is reached."""
+        """Waits for a phase and returns the status; WaitTimeout at once at another terminal phase."""
         deadline = time.monotonic() + seconds
         status: dict[str, Any] = {}
         while time.monotonic() < deadline:
@@ -160,7 +160,7 @@ class Jobs:
             if status.get("phase") in ("Succeeded", "Failed"):
                 break
             time.sleep(0.2)
-        raise Late(f"{name} is not {phase} after {seconds:.0f} s: {self.explain(name, status)}")
+        raise WaitTimeout(f"{name} is not {phase} after {seconds:.0f} s: {self.explain(name, status)}")
 
     def wait_reason(self, name: str, reason: str, seconds: float = 10) -> dict[str, Any]:
         """Waits for a reason in status and returns the status."""
@@ -171,7 +171,9 @@ class Jobs:
             if status.get("reason") == reason:
                 return status
             time.sleep(0.2)
-        raise Late(f"{name} does not say {reason} within {seconds:.0f} s: {self.explain(name, status)}")
+        raise WaitTimeout(
+            f"{name} does not say {reason} within {seconds:.0f} s: {self.explain(name, status)}"
+        )
 
     def wait_step(self, name: str, step: int, seconds: float = 90) -> dict[str, Any]:
         """Waits until the status shows at least this step."""

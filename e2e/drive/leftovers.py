@@ -1,4 +1,4 @@
-"""Everything that is left of Convoy in a cluster: objects, marks on nodes, files and processes."""
+"""Everything that is left of Convoy in a cluster: objects, node_marks on nodes, files and processes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from convoy_crds.meta import API_VERSION, GROUP
 from e2e.cluster.cluster import Cluster
 from e2e.install import CHART, NAMESPACE
 
-_PASSING = ("events", "events.events.k8s.io")
+_SHORT_LIVED = ("events", "events.events.k8s.io")
 """Kinds whose objects go by themselves."""
 _NAMESPACES_OWN = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
 """Objects that Kubernetes creates in every namespace."""
 _AGGREGATED = "kube-aggregator.kubernetes.io/automanaged"
 """Mark of APIServices that the API server itself creates and removes with a group's definitions."""
-_LOOK = """
+_SCRIPT = """
 grep -E ' (/run/convoy|[^ ]*convoy[.]dev)' /proc/mounts | sed 's/^/mount /'
 find /run/convoy -mindepth 1 2>/dev/null
 find /var/lib/kubelet/plugins /var/lib/kubelet/plugins_registry -name '*convoy*'
@@ -36,15 +36,15 @@ def definitions(chart: Path = CHART) -> dict[str, dict[str, Any]]:
 def objects(cluster: Cluster) -> dict[str, list[str]]:
     """Names of all objects that are Convoy's, by kind: of its kinds, by its label, name or namespace."""
     listed = cluster.kubectl("api-resources", "--verbs=list", "--output=name").split()
-    known = ",".join(sorted(set(listed) - set(_PASSING)))
+    known = ",".join(sorted(set(listed) - set(_SHORT_LIVED)))
     found: dict[str, list[str]] = {}
     for body in cluster.get(known, "--all-namespaces")["items"]:
-        if _ours(body):
+        if _is_convoys(body):
             found.setdefault(body["kind"], []).append(body["metadata"]["name"])
     return {kind: sorted(names) for kind, names in sorted(found.items())}
 
 
-def _ours(body: dict[str, Any]) -> bool:
+def _is_convoys(body: dict[str, Any]) -> bool:
     metadata: dict[str, Any] = body["metadata"]
     if (body["kind"], metadata["name"]) in _NAMESPACES_OWN or _AGGREGATED in metadata.get("labels", {}):
         return False
@@ -58,7 +58,7 @@ def _ours(body: dict[str, Any]) -> bool:
     )
 
 
-def marks(cluster: Cluster) -> list[str]:
+def node_marks(cluster: Cluster) -> list[str]:
     """Labels, annotations, taints, conditions and CSI drivers of Nodes that are Convoy's."""
     found = []
     for node in cluster.get("nodes")["items"]:
@@ -78,5 +78,5 @@ def on_nodes(cluster: Cluster) -> list[str]:
     return [
         f"{node.name}: {line}"
         for node in cluster.nodes
-        for line in node.run(["sh", "-c", _LOOK]).splitlines()
+        for line in node.run(["sh", "-c", _SCRIPT]).splitlines()
     ]

@@ -11,7 +11,7 @@ import yaml
 
 from e2e.cluster.cluster import Cluster
 from e2e.drive.prometheus import Prometheus, prometheus
-from e2e.drive.scrape_configs import Body, hastened, scrapes
+from e2e.drive.scrape_configs import Body, scrapes, with_short_waits
 from e2e.drive.target_discovery import discovery
 from e2e.install import helm, rendered
 
@@ -44,12 +44,12 @@ def monitored(binaries: Path, release: Body) -> list[Body]:
 
 
 @contextmanager
-def watched(cluster: Cluster, bodies: list[Body]) -> Iterator[Prometheus]:
+def running_prometheus(cluster: Cluster, bodies: list[Body]) -> Iterator[Prometheus]:
     """Prometheus with all of it."""
     monitors = [body for body in bodies if body["kind"] == "ServiceMonitor"]
     with discovery(cluster) as targets:
         configs = [config for monitor in monitors for config in scrapes(monitor, targets)]
-        with prometheus(cluster.addresses.host, configs, hastened(alerts(bodies), SECONDS)) as found:
+        with prometheus(cluster.addresses.host, configs, with_short_waits(alerts(bodies), SECONDS)) as found:
             yield found
 
 

@@ -1,4 +1,4 @@
-"""NetworkPolicies enforced on the local cluster, whose own pod network enforces none.
+"""NetworkPolicies enforced_policies on the local cluster, whose own pod network enforces none.
 
 By kube-router, of which only the part for NetworkPolicies runs. Only the tests that need it start it: it is
 no part of the local cluster.
@@ -27,7 +27,7 @@ def program() -> Path | None:
 
 
 @contextmanager
-def enforced(cluster: Cluster, router: Path) -> Iterator[None]:
+def enforced_policies(cluster: Cluster, router: Path) -> Iterator[None]:
     """Meanwhile pods reach what NetworkPolicies let them. No node is rebooted meanwhile."""
     copy = cluster.shared_dir / "kube-router"
     shutil.copy2(router, copy)
@@ -62,12 +62,18 @@ def _on(cluster: Cluster, node: Node, router: Path) -> Iterator[None]:
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
-        def begun() -> bool:
+        def table_exists() -> bool:
             assert process.poll() is None, tail(log)
             return TABLE in node.run(["nft", "list", "tables"])
 
         try:
-            wait_for(begun, deadline=60, what=f"kube-router on {node.name}", every=0.5, why=lambda: tail(log))
+            wait_for(
+                table_exists,
+                deadline=60,
+                what=f"kube-router on {node.name}",
+                every=0.5,
+                why=lambda: tail(log),
+            )
             yield
         finally:
             process.terminate()

@@ -19,7 +19,9 @@ POLICY = {
 
 
 @contextmanager
-def applied(cluster: Cluster, kind: str, name: str, spec: dict[str, Any], made: str) -> Iterator[None]:
+def temporary_object(
+    cluster: Cluster, kind: str, name: str, spec: dict[str, Any], made: str
+) -> Iterator[None]:
     """An object, which goes in the end, and with it all of the kind that the operator has made for it."""
     body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
     cluster.kubectl("apply", "-f", "-", text=json.dumps(body))
@@ -34,7 +36,7 @@ def applied(cluster: Cluster, kind: str, name: str, spec: dict[str, Any], made: 
 def policy(cluster: Cluster, name: str, spec: dict[str, Any]) -> Iterator[None]:
     """A GuardPolicy for all nodes, which are as they were when it has gone."""
     try:
-        with applied(cluster, "GuardPolicy", name, spec, "nodehealths"):
+        with temporary_object(cluster, "GuardPolicy", name, spec, "nodehealths"):
             yield
     finally:
         cluster.kubectl("delete", "healthsweeps,hardwareclasses", "--all")
@@ -46,7 +48,7 @@ def health(cluster: Cluster, node: str) -> dict[str, Any]:
     return next((one for one in found if one.get("nodeRef", {}).get("name") == node), {})
 
 
-def touched(cluster: Cluster) -> set[str]:
+def nodes_ever_acted_on(cluster: Cluster) -> set[str]:
     """Nodes that are, or ever were, anything but in service."""
     found = set()
     for one in cluster.get("nodehealths")["items"]:
@@ -57,7 +59,7 @@ def touched(cluster: Cluster) -> set[str]:
     return found
 
 
-def judged(cluster: Cluster, node: str) -> dict[str, Any]:
+def last_action(cluster: Cluster, node: str) -> dict[str, Any]:
     """The last action against the hardware of a node."""
     actions: list[dict[str, Any]] = health(cluster, node).get("actions") or [{}]
     return actions[-1]
@@ -72,11 +74,11 @@ def taints(cluster: Cluster, node: str) -> dict[str, str]:
 @contextmanager
 def sweep(cluster: Cluster, name: str, **spec: Any) -> Iterator[None]:
     """A HealthSweep; what it has taught goes with it."""
-    with applied(cluster, "HealthSweep", name, spec, "hardwareclasses"):
+    with temporary_object(cluster, "HealthSweep", name, spec, "hardwareclasses"):
         yield
 
 
-def swept(cluster: Cluster, name: str) -> dict[str, Any]:
+def finished_sweep(cluster: Cluster, name: str) -> dict[str, Any]:
     """The status of a HealthSweep that is over; empty before."""
     status: dict[str, Any] = cluster.get("healthsweeps", name).get("status", {})
     return status if status.get("completionTime") else {}

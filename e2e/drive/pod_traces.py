@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from e2e.cluster.cluster import Cluster
 
-LOOK = """
+_SCRIPT = """
 cat /proc/mounts | sed 's/^/mounts /'
 find /sys/fs/cgroup -type d 2>/dev/null | sed 's/^/cgroups /'
 cat /run/convoy/state/*.json 2>/dev/null | sed 's/^/agent /'
@@ -22,7 +22,7 @@ def traces(cluster: Cluster, uids: Collection[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {"mounts": [], "cgroups": [], "processes": [], "agent": []}
     names = {name for uid in uids for name in (uid, uid.replace("-", "_"))}
     for node in cluster.nodes:
-        for line in node.run(["sh", "-c", LOOK]).splitlines():
+        for line in node.run(["sh", "-c", _SCRIPT]).splitlines():
             kind, _, rest = line.partition(" ")
             if kind in found and any(name in rest for name in names):
                 found[kind].append(f"{node.name} {rest[:120]}")

@@ -112,14 +112,14 @@ def prometheus(
         with (folder / "log").open("wb") as log:
             server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
             try:
-                _answers(f"http://{address}", server, folder / "log")
+                _wait_until_ready(f"http://{address}", server, folder / "log")
                 yield Prometheus(f"http://{address}")
             finally:
                 server.terminate()
                 server.wait(20)
 
 
-def _answers(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_until_ready(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + 30
     while True:
         if server.poll() is not None:

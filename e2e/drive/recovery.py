@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from e2e.drive.job_watch import Sight, Watched
+from e2e.drive.job_watch import JobWatch, ObservedState
 
 
 def moment(text: str) -> float:
@@ -20,12 +20,12 @@ class Recovery:
     """A job's way through one fault: seconds after the fault, None where a stage did not occur."""
 
     reason: str
-    struck: float
+    fault_at: float
     """Unix seconds of the fault."""
     decided: float
     """The operator's decision, by its own clock."""
     deleted: float | None
-    """The pods at fault were gone."""
+    """The pods at fault were deletions."""
     created: float | None
     scheduled: float | None
     running: float | None
@@ -41,38 +41,38 @@ class Recovery:
     """Seconds that rank 0 took to read its checkpoint."""
 
 
-def recovery(seen: Watched, fault_at: float, before: set[str], incarnation: int) -> Recovery:
+def recovery(watch: JobWatch, fault_at: float, before: set[str], incarnation: int) -> Recovery:
     """Reads the stages of a recovery that is over from what was watched.
 
     `before`: uids of the pods at the time of the fault; `incarnation`: of that time.
     """
-    fresh = [states for uid, states in seen.pods.items() if uid not in before and states[0].at >= fault_at]
-    old = [states for uid, states in seen.pods.items() if uid in before]
+    fresh = [states for uid, states in watch.pods.items() if uid not in before and states[0].at >= fault_at]
+    old = [states for uid, states in watch.pods.items() if uid in before]
 
     def latest(pick: Callable[[dict[str, Any]], Any]) -> float | None:
         moments = [next((s.at for s in states if pick(s.body)), None) for states in fresh]
         known = [found for found in moments if found is not None]
         return max(known) - fault_at if known else None
 
-    gone = [s.at for states in old for s in states if s.gone and s.at >= fault_at]
-    ledger = seen.status["goodput"]
-    last = seen.status["restarts"]["last"]
-    formed = [s.at for s in seen.job if s.at >= fault_at and _formed(s, seen.status["incarnation"])]
+    deletions = [s.at for states in old for s in states if s.deleted and s.at >= fault_at]
+    ledger = watch.status["goodput"]
+    last = watch.status["restarts"]["last"]
+    formed = [s.at for s in watch.job if s.at >= fault_at and _formed(s, watch.status["incarnation"])]
     return Recovery(
         reason=last["reason"],
-        struck=fault_at,
+        fault_at=fault_at,
         decided=moment(last["at"]) - fault_at,
-        deleted=max(gone) - fault_at if gone else None,
+        deleted=max(deletions) - fault_at if deletions else None,
         created=latest(lambda body: True),
         scheduled=latest(lambda body: body["spec"].get("nodeName")),
         running=latest(lambda body: body["status"].get("phase") == "Running"),
         formed=min(formed) - fault_at if formed else None,
         stepped=moment(ledger["since"]) - fault_at,
         replaced=len(fresh),
-        incarnations=seen.status["incarnation"] - incarnation,
+        incarnations=watch.status["incarnation"] - incarnation,
     )
 
 
-def _formed(sight: Sight, incarnation: int) -> bool:
-    status = sight.body.get("status") or {}
+def _formed(state: ObservedState, incarnation: int) -> bool:
+    status = state.body.get("status") or {}
     return status.get("incarnation") == incarnation and bool(status.get("membership"))

@@ -63,7 +63,7 @@ def served(program: Path, host: str) -> Iterator[Objects]:
         with (root / "log" / "server").open("wb") as log:
             server = subprocess.Popen(command, stdout=log, stderr=log)
             try:
-                _answers(host, port, server, root / "log" / "server")
+                _wait_until_ready(host, port, server, root / "log" / "server")
                 yield Objects(f"http://{host}:{port}", bucket)
             finally:
                 server.terminate()
@@ -108,7 +108,7 @@ def checkpoint_store(cluster: Cluster, found: Objects) -> Iterator[str]:
         cluster.kubectl("-n", NAMESPACE, "delete", "secret", STORE, "--ignore-not-found")
 
 
-def _answers(host: str, port: int, server: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_until_ready(host: str, port: int, server: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + 20
     while True:
         if server.poll() is not None:

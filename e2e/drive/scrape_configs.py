@@ -45,7 +45,7 @@ def scrapes(monitor: Body, discovery: str) -> list[Body]:
     ]
 
 
-def hastened(rule: Body, seconds: int) -> list[Body]:
+def with_short_waits(rule: Body, seconds: int) -> list[Body]:
     """The groups of a PrometheusRule, whose alerts wait for so long at most, and which look at the past of an
     expression as finely.
     """

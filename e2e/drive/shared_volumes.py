@@ -66,17 +66,17 @@ def volume_store(cluster: Cluster) -> Iterator[Path]:
         cluster.kubectl("apply", "-f", "-", text=json.dumps(store))
         try:
             # What is to be done about it is what a person does then.
-            _says(cluster, "ClaimNotMounted")
-            _mounted(cluster, claim)
-            _says(cluster, "Probed")
+            _wait_reason(cluster, "ClaimNotMounted")
+            _mount_claims(cluster, claim)
+            _wait_reason(cluster, "Probed")
             yield cluster.shared_dir / claim / PART
         finally:
             cluster.kubectl("delete", "checkpointstore", STORE, "--ignore-not-found")
             # A claim that is in use does not go.
-            _mounted(cluster)
+            _mount_claims(cluster)
 
 
-def _says(cluster: Cluster, reason: str) -> None:
+def _wait_reason(cluster: Cluster, reason: str) -> None:
     """Waits until the store gives this reason."""
 
     def found() -> bool:
@@ -86,7 +86,7 @@ def _says(cluster: Cluster, reason: str) -> None:
     wait_for(found, deadline=60, what=f"store {STORE} says {reason}", every=0.5)
 
 
-def _mounted(cluster: Cluster, *claims: str) -> None:
+def _mount_claims(cluster: Cluster, *claims: str) -> None:
     """Has these claims mounted into the agents, and no others."""
     values = f"--set-json=agent.storeVolumes={json.dumps(claims)}"
     helm(cluster, "upgrade", "convoy", str(CHART), "--reuse-values", values, "--wait", "--timeout=180s")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.cluster.cluster import Cluster
-from e2e.drive.job_specs import apart
+from e2e.drive.job_specs import on_separate_nodes
 from e2e.drive.jobs import Jobs
 
 SCRIPT = """
@@ -39,7 +39,7 @@ log.write(f"0 {time.time()}\\n")
 
 
 @contextmanager
-def clocked(jobs: Jobs, name: str, volume: str, steps: int) -> Iterator[dict[str, Any]]:
+def timed_script(jobs: Jobs, name: str, volume: str, steps: int) -> Iterator[dict[str, Any]]:
     """The spec of two workers that run it; each counts from 1 whenever it begins."""
     body = {"metadata": {"name": name}, "data": {"train.py": SCRIPT}}
     jobs.core.create_namespaced_config_map(jobs.namespace, body)
@@ -57,7 +57,7 @@ def clocked(jobs: Jobs, name: str, volume: str, steps: int) -> Iterator[dict[str
         {"name": "script", "configMap": {"name": name}},
         {"name": "steps", "persistentVolumeClaim": {"claimName": volume}},
     ]
-    spec = {**apart(name)["spec"], "containers": [container], "volumes": volumes}
+    spec = {**on_separate_nodes(name)["spec"], "containers": [container], "volumes": volumes}
     try:
         yield {"engine": None, "roles": [{"name": "worker", "replicas": 2, "template": {"spec": spec}}]}
     finally:
@@ -65,7 +65,7 @@ def clocked(jobs: Jobs, name: str, volume: str, steps: int) -> Iterator[dict[str
 
 
 @dataclass
-class Life:
+class Formation:
     """One formation of the process group: when each step had ended on all ranks."""
 
     ends: dict[int, float] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Life:
         return self.ends[1]
 
 
-def lives(cluster: Cluster, volume: str, ranks: int) -> list[Life]:
+def formations(cluster: Cluster, volume: str, ranks: int) -> list[Formation]:
     """The formations that made a step, oldest first. A rank's files pair up in order of their beginning."""
     files: list[list[Path]] = [[] for _ in range(ranks)]
     for path in sorted(
@@ -87,12 +87,12 @@ def lives(cluster: Cluster, volume: str, ranks: int) -> list[Life]:
         if path.stat().st_size:
             files[int(path.name.partition("-")[0])].append(path)
     if len({len(one) for one in files}) != 1:
-        raise AssertionError(f"ranks have made steps in different numbers of lives: {files}")
-    return [_life(together) for together in zip(*files, strict=True)]
+        raise AssertionError(f"ranks have made steps in different numbers of formations: {files}")
+    return [_formation(together) for together in zip(*files, strict=True)]
 
 
-def _life(files: tuple[Path, ...]) -> Life:
-    found = Life()
+def _formation(files: tuple[Path, ...]) -> Formation:
+    found = Formation()
     for path in files:
         for line in path.read_text().splitlines():
             number, at = line.split()
@@ -103,19 +103,19 @@ def _life(files: tuple[Path, ...]) -> Life:
     return found
 
 
-def stepping(found: list[Life]) -> tuple[float, float]:
+def productive_and_recompute(found: list[Formation]) -> tuple[float, float]:
     """(productive, recompute) seconds: steps beyond all earlier ones, and steps made again.
 
-    A life counts from the end of its first step to that of its last.
+    A formation counts from the end of its first step to that of its last.
     """
     productive = recompute = 0.0
     best = 0
-    for life in found:
-        last = max(life.ends)
-        crossing = life.ends.get(best, life.first) if best else life.first
+    for formation in found:
+        last = max(formation.ends)
+        crossing = formation.ends.get(best, formation.first) if best else formation.first
         if last <= best:
-            crossing = life.ends[last]
-        recompute += crossing - life.first
-        productive += life.ends[last] - crossing
+            crossing = formation.ends[last]
+        recompute += crossing - formation.first
+        productive += formation.ends[last] - crossing
         best = max(best, last)
     return productive, recompute

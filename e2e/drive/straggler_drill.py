@@ -11,7 +11,7 @@ from typing import Any
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.node import Node
 from e2e.drive import faults
-from e2e.drive.job_specs import apart, memory
+from e2e.drive.job_specs import memory, on_separate_nodes
 from e2e.drive.jobs import Jobs
 
 RANKS, SLOW = 5, 3
@@ -30,28 +30,28 @@ def straggler(jobs: Jobs, name: str) -> dict[str, Any]:
     return next(found, {})
 
 
-def hold(cluster: Cluster, pod: Any, cores: float) -> None:
+def limit_cpu(cluster: Cluster, pod: Any, cores: float) -> None:
     """Gives a pod so many processors."""
     cluster.node(pod.spec.node_name).throttle(pod.metadata.uid, cores)
 
 
-def held(cluster: Cluster, jobs: Jobs, name: str) -> list[Any]:
-    """The pods of a job that runs, each held to CORES."""
+def wait_and_limit_cpu(cluster: Cluster, jobs: Jobs, name: str) -> list[Any]:
+    """The pods of a job that runs, each wait_and_limit_cpu to CORES."""
     jobs.wait_phase(name, "Running", 120)
     pods = jobs.pods(name)
     for pod in pods:
-        hold(cluster, pod, CORES)
+        limit_cpu(cluster, pod, CORES)
     return pods
 
 
-def compared(cluster: Cluster, jobs: Jobs, name: str) -> list[Any]:
-    """The pods of a job once its ranks, each held to CORES, are found to be alike."""
-    pods = held(cluster, jobs, name)
-    alike(jobs, name)
+def pods_without_straggler(cluster: Cluster, jobs: Jobs, name: str) -> list[Any]:
+    """The pods of a job once its ranks, each limited to CORES, are found alike."""
+    pods = wait_and_limit_cpu(cluster, jobs, name)
+    wait_no_straggler(jobs, name)
     return pods
 
 
-def alike(jobs: Jobs, name: str) -> None:
+def wait_no_straggler(jobs: Jobs, name: str) -> None:
     """Waits until the ranks of a job have been compared and none was slow."""
     jobs.wait(lambda: straggler(jobs, name).get("status") == "False", 120, "ranks are compared")
 
@@ -70,23 +70,23 @@ class Drill:
         """Node of the rank that gets into trouble."""
         return self.cluster.node(self.pods[SLOW].spec.node_name)
 
-    def trouble(self, kind: str, size: float) -> AbstractContextManager[None]:
-        """Meanwhile one rank, or what is around it, is in trouble: loader, garbage, disk, hog or network."""
+    def inject(self, kind: str, size: float) -> AbstractContextManager[None]:
+        """Inject a fault into one rank or its surroundings: loader, garbage, disk, cpu_pressure, network."""
         uid = self._uid(SLOW)
         match kind:
             case "disk":
                 return faults.slow_disk(self.cluster, self.node, uid, int(size))
-            case "hog":
-                return faults.hog(self.cluster, self.node, uid)
+            case "cpu_pressure":
+                return faults.cpu_pressure(self.cluster, self.node, uid)
             case "network":
-                return faults.narrow_network(self.node, f"{size:g}mbit")
+                return faults.limited_bandwidth(self.node, f"{size:g}mbit")
             case _:
                 return self._file(kind, size)
 
     def start(self) -> None:
         """Has all ranks begin to train."""
         for rank in range(RANKS):
-            self._write(rank, "begin", 1)
+            self._write(rank, "start", 1)
 
     def _uid(self, rank: int) -> str:
         uid: str = self.pods[rank].metadata.uid
@@ -132,11 +132,11 @@ def _template(name: str, environment: dict[str, str]) -> dict[str, Any]:
         "volumeMounts": mounts,
     }
     volumes = [{"name": "scripts", "configMap": {"name": name}}, {"name": "drill", "emptyDir": {}}]
-    return {"spec": {**apart(name)["spec"], "containers": [container], "volumes": volumes}}
+    return {"spec": {**on_separate_nodes(name)["spec"], "containers": [container], "volumes": volumes}}
 
 
 @contextmanager
-def drilled(cluster: Cluster, jobs: Jobs, name: str, **environment: str) -> Iterator[Drill]:
+def drill_job(cluster: Cluster, jobs: Jobs, name: str, **environment: str) -> Iterator[Drill]:
     """A job of the drill's program, all of whose ranks have been compared, unless one is slow by itself."""
     body = {"metadata": {"name": name}, "data": {"drill.py": _PROGRAM.read_text()}}
     with ExitStack() as stack:
@@ -146,10 +146,10 @@ def drilled(cluster: Cluster, jobs: Jobs, name: str, **environment: str) -> Iter
         jobs.create(name, engine=None, roles=roles, checkpoint=memory("10s"))
         stack.callback(lambda: jobs.delete(name) if jobs.get(name) else None)
         # Before they train: what they do then is what the guard holds them against.
-        drill = Drill(cluster, jobs, name, held(cluster, jobs, name))
+        drill = Drill(cluster, jobs, name, wait_and_limit_cpu(cluster, jobs, name))
         drill.start()
         if not environment:
-            alike(jobs, name)
+            wait_no_straggler(jobs, name)
             # What all have at once is told from the noise of the job's own past, which must be known.
             jobs.wait(lambda: jobs.status(name)["progress"]["step"] > SETTLED, 300, "its past is known")
         yield drill

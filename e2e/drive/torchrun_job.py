@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from e2e.cluster import files
-from e2e.drive.job_specs import apart
+from e2e.drive.job_specs import on_separate_nodes
 from e2e.drive.jobs import Jobs
 
 EXAMPLES = files.CHECKOUT / "examples"
@@ -24,7 +24,7 @@ def own_script(jobs: Jobs, name: str) -> Iterator[dict[str, Any]]:
     pod = spec["roles"][0]["template"]["spec"]
     pod["containers"][0]["env"].append({"name": "STEPS", "value": "1000000"})
     pod["volumes"][0]["configMap"]["name"] = name
-    pod.update(apart(name)["spec"])
+    pod.update(on_separate_nodes(name)["spec"])
     try:
         yield {"engine": None, **spec}
     finally:

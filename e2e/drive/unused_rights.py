@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from e2e.rights import Elsewhere
+from e2e.rights import UsedElsewhere
 
 OPERATOR = "convoy-operator"
 INTEGRATION = "tests/integration"
@@ -12,8 +12,8 @@ STORES = (
     f"{INTEGRATION}/operator/test_stores.py"
     "::test_a_store_is_tried_by_an_agent_and_again_when_its_keys_are_renewed"
 )
-ELSEWHERE = (
-    Elsewhere(
+USED_ELSEWHERE = (
+    UsedElsewhere(
         OPERATOR,
         "update",
         "trainingjobs/finalizers.convoy.dev",
@@ -21,7 +21,7 @@ ELSEWHERE = (
         "e2e/tests/test_life.py::test_a_job_goes_from_apply_to_succeeded_and_its_held_out_loss_falls",
         uncertain=True,
     ),
-    Elsewhere(
+    UsedElsewhere(
         OPERATOR,
         "get",
         "pods",
@@ -29,7 +29,7 @@ ELSEWHERE = (
         f"{RARE}::test_a_pod_that_has_the_name_already_is_read_and_left_alone",
         uncertain=True,
     ),
-    Elsewhere(
+    UsedElsewhere(
         OPERATOR,
         "get",
         "nodehealths.convoy.dev hardwareclasses.convoy.dev",
@@ -37,7 +37,7 @@ ELSEWHERE = (
         f"{RARE}::test_an_object_that_another_leader_has_made_is_read",
         uncertain=True,
     ),
-    Elsewhere(
+    UsedElsewhere(
         OPERATOR,
         "list",
         "events",
@@ -45,7 +45,7 @@ ELSEWHERE = (
         f"{INTEGRATION}/operator/test_mutated_pods.py::test_what_only_events_tell_reaches_the_job",
         uncertain=True,
     ),
-    Elsewhere(
+    UsedElsewhere(
         OPERATOR,
         "patch",
         "pods",
@@ -53,26 +53,26 @@ ELSEWHERE = (
         f"{INTEGRATION}/operator/test_mutated_pods.py::test_a_sidecar_is_ended_with_the_job_and_its_pod_stays",
         uncertain=True,
     ),
-    Elsewhere(OPERATOR, "create", "pods/eviction", "no GuardPolicy of the slice drains a node", GUARDING),
-    Elsewhere(
+    UsedElsewhere(OPERATOR, "create", "pods/eviction", "no GuardPolicy of the slice drains a node", GUARDING),
+    UsedElsewhere(
         OPERATOR,
         "create",
         "healthsweeps.convoy.dev",
         "the sweeps of the slice are made by hand",
         f"{INTEGRATION}/operator/test_sweeping.py::test_nodes_that_join_are_gated_swept_and_let_in",
     ),
-    Elsewhere(
+    UsedElsewhere(
         OPERATOR,
         "delete",
         "healthsweeps.convoy.dev hardwareclasses.convoy.dev",
         "they stay for a minute at least, and for a year",
         f"{RARE}::test_what_nobody_needs_any_more_is_deleted",
     ),
-    Elsewhere(OPERATOR, "get", "secrets", "the slice has no CheckpointStore", STORES),
-    Elsewhere(
+    UsedElsewhere(OPERATOR, "get", "secrets", "the slice has no CheckpointStore", STORES),
+    UsedElsewhere(
         OPERATOR, "patch", "checkpointstores/status.convoy.dev", "the slice has no CheckpointStore", STORES
     ),
-    Elsewhere(
+    UsedElsewhere(
         "convoy-uninstall",
         "list",
         "trainingjobs.convoy.dev pods nodes",

@@ -47,11 +47,11 @@ def ensure(progress: Progress) -> str:
             return name
     if reachable("https://docker.io"):
         try:
-            progress.say(f"pulling {OFFICIAL}")
+            progress.report(f"pulling {OFFICIAL}")
             buildah.pull(OFFICIAL)
             return OFFICIAL
         except CommandError as error:
-            progress.say(f"{OFFICIAL} cannot be pulled: {error}")
+            progress.report(f"{OFFICIAL} cannot be pulled: {error}")
     rootfs = _rootfs(progress)
     with tempfile.TemporaryDirectory(dir=files.cache_root()) as folder:
         context = Path(folder)

@@ -61,7 +61,7 @@ class Builder:
                 buildah.prune()
         if not wants_cuda():
             check_sizes(self.store, [recipe.reference(self.tag) for recipe in recipes])
-        self.progress.say(f"{len(changed)} of {len(recipes)} images changed")
+        self.progress.report(f"{len(changed)} of {len(recipes)} images changed")
         return changed
 
     def push(self, prefix: str, names: Sequence[str] = ()) -> list[str]:
@@ -114,7 +114,7 @@ class Builder:
                 tag = self.store.tag(reference)
                 buildah.push(self._local(recipe), f"oci:{self.store.layout}:{tag}", quickly=True)
                 image = self.store.enter(reference)
-        self.progress.say(f"{reference}: {self.store.bytes_of(image) / 1e6:.0f} MB, {image.digest[:19]}")
+        self.progress.report(f"{reference}: {self.store.bytes_of(image) / 1e6:.0f} MB, {image.digest[:19]}")
         self._enter(self._known() | {reference: inputs})
         return True
 

@@ -95,7 +95,7 @@ def own(progress: Progress) -> tuple[str, Path]:
         if not final.exists():
             backend = _backend()
             with files.building(final) as folder:
-                progress.say("building our own wheel")
+                progress.report("building our own wheel")
                 run(
                     [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index",
                      "--wheel-dir", folder, files.CHECKOUT],

@@ -58,7 +58,7 @@ class SetupError(Exception):
     """What is missing, and what to do about it."""
 
 
-def say(text: str) -> None:
+def report(text: str) -> None:
     """Print one line of progress."""
     print(f"host: {text}", file=sys.stderr, flush=True)
 
@@ -88,7 +88,7 @@ def install(packages: list[str]) -> None:
         raise SetupError(f"this machine has no apt-get; install what these Debian packages hold: {listed}")
     if os.geteuid() != 0:
         raise SetupError(f"packages are missing; as root: apt-get install {listed}")
-    say(f"installing {listed}")
+    report(f"installing {listed}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     # A busy package manager is waited for; a list that is too old is fetched anew and tried once more.
     command = [
@@ -112,7 +112,7 @@ def install(packages: list[str]) -> None:
         if done.returncode == 0:
             return silence([package for package in packages if package in SERVICES])
         if attempt == 1:
-            say("updating the package lists")
+            report("updating the package lists")
             subprocess.run(
                 ["apt-get", "update", "--quiet"], stdout=subprocess.DEVNULL, timeout=300, check=False
             )
@@ -133,7 +133,7 @@ def raise_limits() -> None:
         raise SetupError(
             f"fs.inotify.max_user_instances is too low; as root: sysctl -w it to {INOTIFY_INSTANCES}"
         )
-    say(f"raising fs.inotify.max_user_instances to {INOTIFY_INSTANCES} until the next boot")
+    report(f"raising fs.inotify.max_user_instances to {INOTIFY_INSTANCES} until the next boot")
     _INOTIFY.write_text(str(INOTIFY_INSTANCES))
 
 
@@ -188,7 +188,7 @@ def download_go(needed: str) -> None:
             releases = json.load(answer)
         arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
         file = pick(releases, arch)
-        say(f"installing {file['version']} into {go_folder()}")
+        report(f"installing {file['version']} into {go_folder()}")
         with urllib.request.urlopen(GO_SITE + file["filename"], timeout=300) as answer:
             content = answer.read()
     except (urllib.error.URLError, OSError, ValueError, KeyError) as error:

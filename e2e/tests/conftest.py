@@ -42,13 +42,13 @@ def ran(request: pytest.FixtureRequest) -> frozenset[str]:
 
 
 @pytest.fixture
-def more(request: pytest.FixtureRequest) -> bool:
+def more_than_slice(request: pytest.FixtureRequest) -> bool:
     """Whether this run has tests that are not of the slice."""
     return any(item.get_closest_marker("full") for item in request.session.items)
 
 
 @pytest.fixture
-def partial(request: pytest.FixtureRequest, made: bool) -> str:
+def incomplete(request: pytest.FixtureRequest, made: bool) -> str:
     """Why this run does not show all that Convoy asks for; empty when it does."""
     left_out = request.config.stash[LEFT_OUT]
     files = {item.path for item in [*request.session.items, *left_out]}

@@ -127,8 +127,8 @@ def test_torchrun_forms_one_group_wherever_it_is_called(cluster: Cluster, jobs: 
     jobs.wait_phase("shell-kf", "Succeeded", 180)
     assert "rank 3 of world 4: sum 4" in ranks_log(cluster, "shell-kf")
     # Half of what was asked for does not pass for success.
-    said = message(jobs, "nproc-two", "Valid")
-    assert "processesPerReplica" in said and "nproc" in said, said
+    message_text = message(jobs, "nproc-two", "Valid")
+    assert "processesPerReplica" in message_text and "nproc" in message_text, message_text
     assert jobs.pods("nproc-two") == []
 
 
@@ -138,8 +138,8 @@ def test_an_image_that_knows_no_user_has_a_home(cluster: Cluster, jobs: Jobs) ->
     log = ranks_log(cluster, "nouser")
     assert "cache ok" in log and "uid 65532" in log
     assert "user None" not in log and "Traceback" not in log
-    said = message(jobs, "asroot", "Valid")
-    assert "runAsUser" in said and "runAsNonRoot: false" in said, said
+    message_text = message(jobs, "asroot", "Valid")
+    assert "runAsUser" in message_text and "runAsNonRoot: false" in message_text, message_text
 
 
 def test_helpers_of_a_rank_that_is_over_hold_nothing(cluster: Cluster, jobs: Jobs) -> None:
@@ -186,16 +186,20 @@ def test_a_template_that_no_pod_can_be_made_of_is_refused_with_its_path(cluster:
         assert "template.spec.containers[0].volumeMounts[0].mountPath" in made.stderr
         return
     jobs.wait(lambda: message(jobs, "nomount", "Valid"), 20, "a condition")
-    said = message(jobs, "nomount", "Valid")
+    message_text = message(jobs, "nomount", "Valid")
     assert jobs.condition("nomount", "Valid")[0] == "False"
-    assert "spec.roles[0].template.spec.containers[0].volumeMounts[0].mountPath" in said, said
+    assert "spec.roles[0].template.spec.containers[0].volumeMounts[0].mountPath" in message_text, message_text
 
 
 def test_a_rank_that_ends_well_too_early_is_the_cause(cluster: Cluster, jobs: Jobs) -> None:
     apply(cluster, "early-exit.yaml")
     status = jobs.wait_phase("early", "Failed", 240)
-    said = message(jobs, "early", "Failed")
-    assert "rank 1" in said and "exit code 0 after step 30" in said and "uneven inputs" in said, said
+    message_text = message(jobs, "early", "Failed")
+    assert (
+        "rank 1" in message_text
+        and "exit code 0 after step 30" in message_text
+        and "uneven inputs" in message_text
+    ), message_text
     assert status["restarts"]["total"] < 10 and not status.get("offenders")
 
 

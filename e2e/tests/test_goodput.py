@@ -12,17 +12,17 @@ from convoy_crds.goodput import Cause, totals
 from convoy_crds.trainingjob import TrainingJob
 from e2e.cluster.cluster import Cluster
 from e2e.drive.cluster_state import restore
-from e2e.drive.job_watch import Watched
+from e2e.drive.fault_injection import JobUnderTest
+from e2e.drive.job_watch import JobWatch
 from e2e.drive.jobs import Jobs
 from e2e.drive.recovery import moment
 from e2e.drive.shared_volumes import shared_volume
-from e2e.drive.step_clock import clocked, lives, stepping
-from e2e.drive.struck_job import Subject
+from e2e.drive.step_clock import formations, productive_and_recompute, timed_script
 
 SECONDS, SHARE = 0.5, 0.05
 """What a cause may be off by: the larger of the two."""
 STEPS = 400
-"""More than a life repeats, and makes until its fault: each counts from 1."""
+"""More than a formation repeats, and makes until its fault: each counts from 1."""
 NAME = "ledger"
 
 
@@ -37,58 +37,60 @@ def volume(cluster: Cluster, jobs: Jobs) -> Iterator[str]:
 @pytest.mark.full
 def test_each_cause_agrees_with_what_happened(cluster: Cluster, jobs: Jobs, volume: str) -> None:
     decided: list[float] = []
-    with clocked(jobs, NAME, volume, STEPS) as spec:
+    with timed_script(jobs, NAME, volume, STEPS) as spec:
         jobs.create(NAME, **spec, recovery={"fencing": "Commit"})
         try:
-            with Watched(jobs, NAME) as seen:
-                seen.until(lambda: _cause(seen) == "productive", 120, "it trains")
-                job = Subject(cluster, jobs, NAME, seen)
-                for blow in (job.kill_rank, job.delete_pod, job.kill_node):
-                    seen.until(lambda: _cause(seen) == "productive", 60, "it makes further steps")
-                    _train(seen, 4)
-                    came = blow()
-                    decided.append(came.struck + came.decided)
+            with JobWatch(jobs, NAME) as watch:
+                watch.until(lambda: _cause(watch) == "productive", 120, "it trains")
+                job = JobUnderTest(cluster, jobs, NAME, watch)
+                for fault in (job.kill_rank, job.delete_pod, job.kill_node):
+                    watch.until(lambda: _cause(watch) == "productive", 60, "it makes further steps")
+                    _train(watch, 4)
+                    recovery = fault()
+                    decided.append(recovery.fault_at + recovery.decided)
                 restore(cluster)
-                seen.until(lambda: seen.status.get("phase") == "Succeeded", 120, "it ends")
-                compare(cluster, jobs, volume, seen, decided)
+                watch.until(lambda: watch.status.get("phase") == "Succeeded", 120, "it ends")
+                compare(cluster, jobs, volume, watch, decided)
         finally:
             restore(cluster)
             jobs.delete(NAME)
 
 
-def _cause(seen: Watched) -> str:
-    cause: str = (seen.status.get("goodput") or {}).get("cause", "")
+def _cause(watch: JobWatch) -> str:
+    cause: str = (watch.status.get("goodput") or {}).get("cause", "")
     return cause
 
 
-def _train(seen: Watched, seconds: float) -> None:
+def _train(watch: JobWatch, seconds: float) -> None:
     """Lets it make steps for a while, by the wall's clock: that is what is measured."""
     until = time.monotonic() + seconds
-    seen.until(lambda: time.monotonic() >= until, seconds + 5, "a while")
+    watch.until(lambda: time.monotonic() >= until, seconds + 5, "a while")
 
 
-def compare(cluster: Cluster, jobs: Jobs, volume: str, seen: Watched, decided: list[float]) -> None:
-    """`decided`: when the operator had decided on each blow, Unix seconds."""
+def compare(cluster: Cluster, jobs: Jobs, volume: str, watch: JobWatch, decided: list[float]) -> None:
+    """`decided`: when the operator had decided on each fault, Unix seconds."""
     raw = jobs.get(NAME)
     job = TrainingJob.model_validate({**(raw or {}), "metadata": {"name": NAME}})
     ledger = totals(job.status.goodput, datetime.now(UTC))
     made = moment((raw or {})["metadata"]["creationTimestamp"])
     placed = max(
-        next(sight.at for sight in states if sight.body["spec"].get("nodeName"))
-        for states in list(seen.pods.values())[:2]
+        next(state.at for state in states if state.body["spec"].get("nodeName"))
+        for states in list(watch.pods.values())[:2]
     )
-    found = lives(cluster, volume, 2)
+    found = formations(cluster, volume, 2)
     assert len(found) == len(decided) + 1
-    productive, recompute = stepping(found)
+    productive, recompute = productive_and_recompute(found)
     truth = {
         Cause.SCHEDULE: placed - made,
         Cause.START: found[0].first - placed,
         Cause.PRODUCTIVE: productive,
         Cause.RECOMPUTE: recompute,
         Cause.FINISH: found[-1].left - max(found[-1].ends.values()),
-        # What is between a life's last step and the blow is no step that ended: it is lost with the fault.
-        Cause.DETECT: sum(at - max(life.ends.values()) for life, at in zip(found[:-1], decided, strict=True)),
-        Cause.RESTART: sum(life.first - at for life, at in zip(found[1:], decided, strict=True)),
+        # What is between a formation's last step and the fault is lost with the fault.
+        Cause.DETECT: sum(
+            at - max(formation.ends.values()) for formation, at in zip(found[:-1], decided, strict=True)
+        ),
+        Cause.RESTART: sum(formation.first - at for formation, at in zip(found[1:], decided, strict=True)),
     }
     print({cause.value: (ledger.get(cause, 0.0), round(seconds, 2)) for cause, seconds in truth.items()})
     ends = (found[-1].left, moment((raw or {})["status"]["completionTime"]) + 1)

@@ -11,11 +11,20 @@ import pytest
 
 from convoy_agents.guard.sweep.probes.memory_copy import last_level_cache
 from e2e.cluster.cluster import Cluster
-from e2e.drive.job_progress import pace, step
-from e2e.drive.job_specs import ENDLESS, apart, memory, one_role
+from e2e.drive.job_progress import last_step, seconds_per_step
+from e2e.drive.job_specs import ENDLESS, memory, on_separate_nodes, one_role
 from e2e.drive.jobs import Jobs
-from e2e.drive.node_health import POLICY, health, judged, policy, sweep, swept, taints, touched
-from e2e.drive.straggler_drill import CORES, RANKS, SLOW, compared, hold, straggler
+from e2e.drive.node_health import (
+    POLICY,
+    finished_sweep,
+    health,
+    last_action,
+    nodes_ever_acted_on,
+    policy,
+    sweep,
+    taints,
+)
+from e2e.drive.straggler_drill import CORES, RANKS, SLOW, limit_cpu, pods_without_straggler, straggler
 
 SLOWED = 0.07
 """Processors of a rank that is held back."""
@@ -38,11 +47,13 @@ def throttled(
     """
     # Each node takes both processors to be its own: of two threads a rank, one would spin for the other.
     environment = [{"name": "OMP_NUM_THREADS", "value": "1"}]
-    template = {"spec": {**apart(name)["spec"], "containers": [{"name": "worker", "env": environment}]}}
+    template = {
+        "spec": {**on_separate_nodes(name)["spec"], "containers": [{"name": "worker", "env": environment}]}
+    }
     roles = [{"name": "worker", "replicas": RANKS, "template": template}]
     jobs.create(name, engine={"name": "gpt", "params": LONG}, roles=roles, checkpoint=checkpoint)
-    pods = compared(cluster, jobs, name)
-    hold(cluster, pods[SLOW], cores)
+    pods = pods_without_straggler(cluster, jobs, name)
+    limit_cpu(cluster, pods[SLOW], cores)
     yield pods
 
 
@@ -62,7 +73,7 @@ def test_what_lasts_is_an_event_and_who_recovers_is_named_no_more(cluster: Clust
     with throttled(cluster, jobs, "lasting") as pods:
         jobs.wait(lambda: "Straggler" in jobs.events("lasting"), 600, "it lasts")
         assert straggler(jobs, "lasting")["status"] == "True"
-        hold(cluster, pods[SLOW], CORES)
+        limit_cpu(cluster, pods[SLOW], CORES)
         jobs.wait(
             lambda: straggler(jobs, "lasting").get("status") == "False", 600, "nobody is named any more"
         )
@@ -74,7 +85,7 @@ def test_of_two_ranks_nobody_is_judged(cluster: Cluster, jobs: Jobs) -> None:
     threads = {"name": "worker", "env": [{"name": "OMP_NUM_THREADS", "value": "2"}]}
     jobs.create(name, engine={"name": "gpt", "params": ENDLESS}, roles=one_role(threads, 2))
     jobs.wait_phase(name, "Running", 120)
-    hold(cluster, jobs.pods(name)[1], CORES)
+    limit_cpu(cluster, jobs.pods(name)[1], CORES)
     jobs.wait(lambda: straggler(jobs, name).get("reason") == "TooFewPeers", 60, "it is said")
     found = straggler(jobs, name)
     assert found["status"] == "Unknown" and "it takes 4 ranks" in found["message"]
@@ -83,7 +94,7 @@ def test_of_two_ranks_nobody_is_judged(cluster: Cluster, jobs: Jobs) -> None:
 
 def test_inventories_of_real_nodes_are_read(cluster: Cluster, jobs: Jobs) -> None:
     with sweep(cluster, "inventories", selector={}, tiers=["L0"]):
-        status = jobs.wait(lambda: swept(cluster, "inventories"), 120, "all nodes are read")
+        status = jobs.wait(lambda: finished_sweep(cluster, "inventories"), 120, "all nodes are read")
         assert {one["verdict"] for one in status["nodes"]} == {"Pass"}, status["nodes"]
         assert {one["node"] for one in status["nodes"]} >= {node.name for node in cluster.nodes}
         names = {one["hardwareClass"] for one in status["nodes"]}
@@ -99,7 +110,7 @@ def test_real_nodes_measure_themselves_and_each_other(cluster: Cluster, jobs: Jo
     """So few nodes are held against nobody, but all figures are there."""
     names = [node.name for node in cluster.nodes]
     with sweep(cluster, "figures", nodes=names, tiers=["L0", "L1", "L2"], deadline="25m"):
-        status = jobs.wait(lambda: swept(cluster, "figures"), 1600, "all nodes have a verdict")
+        status = jobs.wait(lambda: finished_sweep(cluster, "figures"), 1600, "all nodes have a verdict")
         assert {one["verdict"] for one in status["nodes"]} == {"Inconclusive"}, status["nodes"]
         assert all("TooFewReferences" in one["message"] for one in status["nodes"]), status["nodes"]
         measured: dict[str, list[Any]] = {}
@@ -137,14 +148,14 @@ def test_a_job_is_swapped_off_a_slow_node_and_people_put_it_back(
         assert slow not in now and others < now
         jobs.wait(lambda: health(cluster, slow).get("state") == "Requalifying", 60, "it is empty")
         assert taints(cluster, slow) == {"convoy.dev/quarantined": "NoSchedule"}
-        assert not any(taints(cluster, node) for node in now) and touched(cluster) == {slow}
+        assert not any(taints(cluster, node) for node in now) and nodes_ever_acted_on(cluster) == {slow}
         saved = jobs.status(name)["checkpoint"]["step"]
         assert saved > 0
-        jobs.wait(lambda: step(jobs, name) > saved, 180, "it goes on from what it has saved")
-        jobs.wait(lambda: judged(cluster, slow).get("outcome") == "Right", 240, "the swap sped it up")
-        before = judged(cluster, slow)["paces"][0]
+        jobs.wait(lambda: last_step(jobs, name) > saved, 180, "it goes on from what it has saved")
+        jobs.wait(lambda: last_action(cluster, slow).get("outcome") == "Right", 240, "the swap sped it up")
+        before = last_action(cluster, slow)["paces"][0]
         expected = before["seconds"] - before["gain"]
-        after = pace(jobs, name)
+        after = seconds_per_step(jobs, name)
         print(f"a step: {before['seconds']:.3f} s, {expected:.3f} s expected, {after:.3f} s after the swap")
         table = cluster.kubectl("get", "nodehealths")
         assert any("Requalifying" in line and slow in line for line in table.splitlines())

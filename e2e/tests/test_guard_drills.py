@@ -8,8 +8,8 @@ import pytest
 
 from e2e.cluster.cluster import Cluster
 from e2e.drive.jobs import Jobs
-from e2e.drive.node_health import POLICY, health, judged, policy, taints, touched
-from e2e.drive.straggler_drill import RANKS, SLOW, drilled, straggler
+from e2e.drive.node_health import POLICY, health, last_action, nodes_ever_acted_on, policy, taints
+from e2e.drive.straggler_drill import RANKS, SLOW, drill_job, straggler
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -34,13 +34,13 @@ def test_what_is_no_fault_of_a_node_is_told_and_held_against_none(
 ) -> None:
     """Or of which it cannot be told which node it is."""
     sweeps: dict[str, Any] = {"sweeps": {}} if kind == "loader" else {}
-    with policy(cluster, kind, {**POLICY, **sweeps}), drilled(cluster, jobs, kind) as drill:
-        with drill.trouble(kind, size):
+    with policy(cluster, kind, {**POLICY, **sweeps}), drill_job(cluster, jobs, kind) as drill:
+        with drill.inject(kind, size):
             jobs.wait(lambda: drill.lasting(cause, culprits), 400, f"{kind} is told as lasting")
             # As long as a slow processor takes to have its node quarantined.
             step = jobs.status(kind)["progress"]["step"]
             jobs.wait(lambda: jobs.status(kind)["progress"]["step"] > step + 20, 300, "it goes on")
-            assert touched(cluster) == set() and jobs.status(kind)["restarts"]["total"] == 0
+            assert nodes_ever_acted_on(cluster) == set() and jobs.status(kind)["restarts"]["total"] == 0
             assert bool(health(cluster, drill.node.name).get("noticed")) is bool(sweeps)
         jobs.wait(lambda: not drill.reported(cause, culprits), 600, "it is over")
         if sweeps:
@@ -50,29 +50,29 @@ def test_what_is_no_fault_of_a_node_is_told_and_held_against_none(
 
 
 def test_a_hog_beside_a_rank_is_named_and_nobody_else(cluster: Cluster, jobs: Jobs) -> None:
-    with policy(cluster, "hogged", POLICY), drilled(cluster, jobs, "hogged") as drill:
+    with policy(cluster, "hogged", POLICY), drill_job(cluster, jobs, "hogged") as drill:
         slow = drill.node.name
-        with drill.trouble("hog", 1.0):
+        with drill.inject("cpu_pressure", 1.0):
             jobs.wait(lambda: drill.lasting("Compute", [SLOW]), 400, "it is told as lasting")
             jobs.wait(lambda: jobs.status("hogged")["restarts"]["total"] > 0, 600, "it is swapped")
         assert jobs.status("hogged")["restarts"]["last"]["node"] == slow
-        jobs.wait(lambda: judged(cluster, slow).get("outcome") == "Right", 400, "the swap sped it up")
-        assert touched(cluster) == {slow}
+        jobs.wait(lambda: last_action(cluster, slow).get("outcome") == "Right", 400, "the swap sped it up")
+        assert nodes_ever_acted_on(cluster) == {slow}
 
 
 def test_a_rank_that_is_slow_by_itself_costs_no_node_its_service(cluster: Cluster, jobs: Jobs) -> None:
     """The detector is as wrong as it can be: what it sees is true, and no node is to blame."""
-    trouble = {"DRILL_SLOW_RANK": str(SLOW), "DRILL_SLOW_SECONDS": "1.5"}
-    with policy(cluster, "own", POLICY), drilled(cluster, jobs, "own", **trouble) as drill:
+    environment = {"DRILL_SLOW_RANK": str(SLOW), "DRILL_SLOW_SECONDS": "1.5"}
+    with policy(cluster, "own", POLICY), drill_job(cluster, jobs, "own", **environment) as drill:
         first = drill.node.name
         jobs.wait(lambda: straggler(jobs, "own").get("status") == "True", 400, "it is named")
         jobs.wait(lambda: jobs.status("own")["restarts"]["total"] > 0, 600, "it is swapped, once")
-        jobs.wait(lambda: judged(cluster, first).get("outcome") == "Wrong", 600, "it did no good")
+        jobs.wait(lambda: last_action(cluster, first).get("outcome") == "Wrong", 600, "it did no good")
         jobs.wait(lambda: health(cluster, first).get("state") == "Unverified", 30, "the node is let go")
         second = jobs.pods("own")[SLOW].spec.node_name
         assert second != first
         step = jobs.status("own")["progress"]["step"]
         jobs.wait(lambda: jobs.status("own")["progress"]["step"] > step + 40, 600, "it goes on")
-        assert jobs.status("own")["restarts"]["total"] == 1 and touched(cluster) == {first}
+        assert jobs.status("own")["restarts"]["total"] == 1 and nodes_ever_acted_on(cluster) == {first}
         assert straggler(jobs, "own")["status"] == "True", "people are told of the rank all the same"
         assert not any(taints(cluster, node.name) for node in cluster.nodes)

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from e2e.cluster.cluster import Cluster
-from e2e.drive.job_specs import SMALL, apart, memory, one_role, own_container, single_threaded
-from e2e.drive.job_watch import Sight, Watched
+from e2e.drive.job_specs import SMALL, memory, on_separate_nodes, one_role, own_container, single_threaded
+from e2e.drive.job_watch import JobWatch, ObservedState
 from e2e.drive.jobs import Jobs
 from e2e.drive.pod_traces import traces
 from e2e.drive.recovery import moment
@@ -22,13 +22,13 @@ DEADLINE_SECONDS = 20
 
 
 @pytest.fixture(scope="module")
-def short(early: Jobs) -> Iterator[Watched]:
+def short(early: Jobs) -> Iterator[JobWatch]:
     """A job with a deadline and a time to live, which runs into both while other tests run."""
     spec = {"activeDeadlineSeconds": DEADLINE_SECONDS, "ttlSecondsAfterFinished": 5}
     sleeps = own_container("python", "-c", "import time; time.sleep(600)")
-    with Watched(early, "short") as seen:
+    with JobWatch(early, "short") as watch:
         early.create("short", engine=None, roles=one_role(sleeps), **spec)
-        yield seen
+        yield watch
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def first(early: Jobs) -> str:
 
 
 def test_a_job_goes_from_apply_to_succeeded_and_its_held_out_loss_falls(
-    early: Jobs, short: Watched, first: str
+    early: Jobs, short: JobWatch, first: str
 ) -> None:
     status = early.wait_phase(first, "Succeeded", 120)
     assert (status["incarnation"], status["restarts"]["total"], status["ready"]) == (1, 0, "2/2")
@@ -91,7 +91,7 @@ def test_suspend_gives_the_pods_back_and_resume_continues_from_the_checkpoint(jo
         "paused",
         engine={"name": "gpt", "params": {**SMALL, "steps": 100_000}},
         checkpoint=memory("1h"),
-        roles=[{"name": "worker", "replicas": 2, "template": apart("paused")}],
+        roles=[{"name": "worker", "replicas": 2, "template": on_separate_nodes("paused")}],
     )
     jobs.wait_step("paused", 1)
     jobs.patch("paused", suspend=True)
@@ -108,8 +108,8 @@ def test_suspend_gives_the_pods_back_and_resume_continues_from_the_checkpoint(jo
     assert status["restarts"]["total"] == 0
 
 
-def test_a_deadline_fails_the_job_and_ttl_deletes_it(early: Jobs, short: Watched) -> None:
-    def failed() -> Sight | None:
+def test_a_deadline_fails_the_job_and_ttl_deletes_it(early: Jobs, short: JobWatch) -> None:
+    def failed() -> ObservedState | None:
         return next((one for one in short.job if phase(one) == "Failed"), None)
 
     found = short.until(failed, 60, "short failed")
@@ -119,9 +119,9 @@ def test_a_deadline_fails_the_job_and_ttl_deletes_it(early: Jobs, short: Watched
     early.wait(lambda: early.get("short") is None and not early.pods("short"), 60, "short deleted by its TTL")
 
 
-def phase(sight: Sight) -> str:
+def phase(state: ObservedState) -> str:
     """Return the phase of a job in one of its states; empty before the first."""
-    return str((sight.body.get("status") or {}).get("phase", ""))
+    return str((state.body.get("status") or {}).get("phase", ""))
 
 
 def test_deletion_leaves_no_object_process_mount_cgroup_or_memory(cluster: Cluster, jobs: Jobs) -> None:

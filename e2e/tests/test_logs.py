@@ -14,10 +14,10 @@ import pytest
 from convoy_crds.terms import CA_SECRET, LABEL_JOB
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
-from e2e.drive.confidential import given_away, values
-from e2e.drive.dashboard_access import forwarded, reader
+from e2e.drive.confidential import confidential_values, leaked_values
+from e2e.drive.dashboard_access import port_forward, reader_token
 from e2e.drive.job_progress import watermark
-from e2e.drive.job_specs import ENDLESS, apart, memory
+from e2e.drive.job_specs import ENDLESS, memory, on_separate_nodes
 from e2e.drive.jobs import Jobs
 from e2e.drive.s3_server import ACCESS, SECRET, checkpoint_store, objects
 from e2e.install import NAMESPACE
@@ -46,7 +46,7 @@ def pods(cluster: Cluster, namespace: str, selector: str) -> list[dict[str, Any]
 
 
 def log(cluster: Cluster, pod: dict[str, Any]) -> str:
-    """Of all containers of a pod, with what was said before their last restart."""
+    """Of all containers of a pod, with what was log_contains before their last restart."""
     status, meta = pod["status"], pod["metadata"]
     found = []
     for one in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
@@ -61,12 +61,12 @@ def log(cluster: Cluster, pod: dict[str, Any]) -> str:
     return "\n".join(found)
 
 
-def said(cluster: Cluster, pod: dict[str, Any], words: str) -> bool:
-    """Whether a pod has said this."""
+def log_contains(cluster: Cluster, pod: dict[str, Any], words: str) -> bool:
+    """Whether a pod has log_contains this."""
     return words in log(cluster, pod)
 
 
-def part(cluster: Cluster, name: str) -> str:
+def part_logs(cluster: Cluster, name: str) -> str:
     """What all pods of a part of Convoy say."""
     selector = f"app.kubernetes.io/component={name}"
     return "\n".join(log(cluster, pod) for pod in pods(cluster, NAMESPACE, selector))
@@ -78,21 +78,23 @@ def test_nothing_in_confidence_is_in_a_log_or_an_event(cluster: Cluster, jobs: J
         name,
         engine={"name": "gpt", "params": ENDLESS},
         checkpoint=memory("1s"),
-        roles=[{"name": "worker", "replicas": 2, "template": apart(name)}],
+        roles=[{"name": "worker", "replicas": 2, "template": on_separate_nodes(name)}],
     )
     jobs.wait(lambda: watermark(jobs.status(name), "peer"), 90, "a checkpoint with its copies")
     with (
-        reader(cluster, jobs.namespace, "discreet") as token,
-        forwarded(cluster, "convoy-dashboard", 80) as url,
+        reader_token(cluster, jobs.namespace, "discreet") as token,
+        port_forward(cluster, "convoy-dashboard", 80) as url,
     ):
         cookie = log_in(url, token)
         user = f"{jobs.namespace}:discreet"
-        jobs.wait(lambda: user in part(cluster, "dashboard"), 20, "the dashboard's log says who logged in")
-        confidential = values(cluster.get("-n", NAMESPACE, "secrets")["items"])
+        jobs.wait(
+            lambda: user in part_logs(cluster, "dashboard"), 20, "the dashboard's log says who logged in"
+        )
+        confidential = confidential_values(cluster.get("-n", NAMESPACE, "secrets")["items"])
         assert any(key.startswith(f"{CA_SECRET}/tls.key") for key in confidential), "the looking works"
         confidential |= {"a reader's token": token, "a reader's session": cookie}
         assert len(cookie) > 15 and len(token) > 15
-        texts = {one: part(cluster, one) for one in PARTS}
+        texts = {one: part_logs(cluster, one) for one in PARTS}
         others = [
             pod
             for pod in cluster.get("-n", NAMESPACE, "pods")["items"]
@@ -103,8 +105,10 @@ def test_nothing_in_confidence_is_in_a_log_or_an_event(cluster: Cluster, jobs: J
         texts["job"] = "\n".join(log(cluster, pod) for pod in workers)
         events = cluster.get("events", "--all-namespaces")["items"]
         texts["events"] = "\n".join(json.dumps(event, ensure_ascii=False) for event in events)
-    assert {one for one, text in texts.items() if not text.strip()} == set(), "something was said"
-    found = {one: given_away(text, confidential) for one, text in {**more, **texts}.items()}
+    assert {one for one, text in texts.items() if not text.strip()} == set(), (
+        "every part has logged something"
+    )
+    found = {one: leaked_values(text, confidential) for one, text in {**more, **texts}.items()}
     assert {one: names for one, names in found.items() if names} == {}
     jobs.delete(name)
 
@@ -113,7 +117,7 @@ def test_nothing_in_confidence_is_in_a_log_or_an_event(cluster: Cluster, jobs: J
 def test_the_processes_of_a_worker_have_nothing_of_its_store(cluster: Cluster, jobs: Jobs) -> None:
     """Environment and arguments of its launcher, and those that a rank finds: it may have been forked, and
     then /proc shows those of the process that it is a copy of."""
-    name = "apart-from-keys"
+    name = "no-store-keys"
     program = "import os, sys, time; print(sorted(os.environ.items()), sys.argv, flush=True); time.sleep(600)"
     container = {"name": "worker", "image": "convoy/torch:dev", "command": ["python3", "-c", program]}
     with objects(cluster) as found, checkpoint_store(cluster, found) as store:
@@ -124,12 +128,14 @@ def test_the_processes_of_a_worker_have_nothing_of_its_store(cluster: Cluster, j
             roles=[{"name": "worker", "replicas": 2, "template": {"spec": {"containers": [container]}}}],
         )
         jobs.wait_phase(name, "Running", 60)
-        confidential = values(cluster.get("-n", NAMESPACE, "secrets")["items"])
+        confidential = confidential_values(cluster.get("-n", NAMESPACE, "secrets")["items"])
         assert {ACCESS, SECRET} <= set(confidential.values()), "the looking works"
         for pod in pods(cluster, jobs.namespace, f"{LABEL_JOB}={name}"):
-            jobs.wait(partial(said, cluster, pod, "'RANK'"), 30, "the rank has said it")
+            jobs.wait(
+                partial(log_contains, cluster, pod, "'RANK'"), 30, "the rank has printed its environment"
+            )
             look = ("exec", pod["metadata"]["name"], "--", "cat", "/proc/1/environ", "/proc/1/cmdline")
             for text in (log(cluster, pod), cluster.kubectl("-n", jobs.namespace, *look)):
                 assert "CONVOY_CHECKPOINT_TIERS" in text
-                assert given_away(text, confidential) == []
+                assert leaked_values(text, confidential) == []
         jobs.delete(name)

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from e2e.cluster.cluster import Cluster
 from e2e.drive import monitoring
 from e2e.drive.cluster_state import leader
-from e2e.drive.faults import dropped, kill_rank
+from e2e.drive.faults import kill_rank, packet_loss
 from e2e.drive.job_specs import ENDLESS, memory, one_role, own_container
 from e2e.drive.jobs import Jobs
 from e2e.drive.monitoring import SECONDS
@@ -35,28 +35,30 @@ def shipped(cluster: Cluster) -> list[Body]:
 
 
 @pytest.fixture(scope="module")
-def watched(cluster: Cluster, shipped: list[Body]) -> Iterator[Prometheus]:
-    with monitoring.watched(cluster, shipped) as found:
+def prometheus(cluster: Cluster, shipped: list[Body]) -> Iterator[Prometheus]:
+    with monitoring.running_prometheus(cluster, shipped) as found:
         yield found
 
 
-def firing(watched: Prometheus, name: str, labels: Mapping[str, str]) -> list[Alert]:
+def firing(prometheus: Prometheus, name: str, labels: Mapping[str, str]) -> list[Alert]:
     return [
-        alert for alert in watched.firing() if alert.name == name and alert.labels.items() >= labels.items()
+        alert
+        for alert in prometheus.firing()
+        if alert.name == name and alert.labels.items() >= labels.items()
     ]
 
 
-def fires(jobs: Jobs, watched: Prometheus, name: str, seconds: float = 30, **labels: str) -> Alert:
+def fires(jobs: Jobs, prometheus: Prometheus, name: str, seconds: float = 30, **labels: str) -> Alert:
     """Waits for an alert."""
-    found: list[Alert] = jobs.wait(lambda: firing(watched, name, labels), seconds, f"{name} fires")
+    found: list[Alert] = jobs.wait(lambda: firing(prometheus, name, labels), seconds, f"{name} fires")
     assert len(found) == 1
     assert "error expanding" not in found[0].text and "<no value>" not in found[0].text
     return found[0]
 
 
-def ends(jobs: Jobs, watched: Prometheus, name: str, seconds: float = 60, **labels: str) -> None:
+def ends(jobs: Jobs, prometheus: Prometheus, name: str, seconds: float = 60, **labels: str) -> None:
     """Waits for its end."""
-    jobs.wait(lambda: not firing(watched, name, labels), seconds, f"{name} ends")
+    jobs.wait(lambda: not firing(prometheus, name, labels), seconds, f"{name} ends")
 
 
 def label_values(text: str) -> set[str]:
@@ -65,7 +67,7 @@ def label_values(text: str) -> set[str]:
     return {value for family in families for one in family.samples for value in one.labels.values()}
 
 
-def test_whatever_has_metrics_is_scraped(cluster: Cluster, jobs: Jobs, watched: Prometheus) -> None:
+def test_whatever_has_metrics_is_scraped(cluster: Cluster, jobs: Jobs, prometheus: Prometheus) -> None:
     wanted = {
         (pod["metadata"]["name"], pod["spec"]["nodeName"])
         for pod in cluster.get("-n", NAMESPACE, "pods")["items"]
@@ -80,7 +82,7 @@ def test_whatever_has_metrics_is_scraped(cluster: Cluster, jobs: Jobs, watched: 
     def scraped() -> dict[tuple[str, str], str]:
         return {
             (found["labels"].get("pod", ""), found["labels"].get("node", "")): found["health"]
-            for found in watched.targets()
+            for found in prometheus.targets()
             if found["labels"]["job"] != "prometheus"
         }
 
@@ -88,12 +90,14 @@ def test_whatever_has_metrics_is_scraped(cluster: Cluster, jobs: Jobs, watched: 
 
 
 def test_a_job_that_fails_is_told_of_until_it_is_gone(
-    cluster: Cluster, jobs: Jobs, shipped: list[Body], watched: Prometheus
+    cluster: Cluster, jobs: Jobs, shipped: list[Body], prometheus: Prometheus
 ) -> None:
     # More of them have failed than before: so what was before must be known.
     failed = 'max(convoy_jobs{phase="Failed"} and on (instance) convoy_leader == 1)'
-    jobs.wait(lambda: watched.has(f"last_over_time({failed}[1m:{SECONDS}s])"), 30, "failed jobs are counted")
-    ends(jobs, watched, "ConvoyJobsFailed")
+    jobs.wait(
+        lambda: prometheus.has(f"last_over_time({failed}[1m:{SECONDS}s])"), 30, "failed jobs are counted"
+    )
+    ends(jobs, prometheus, "ConvoyJobsFailed")
     jobs.create(
         "unlucky",
         engine={"name": "gpt", "params": ENDLESS},
@@ -104,21 +108,21 @@ def test_a_job_that_fails_is_told_of_until_it_is_gone(
     pod = jobs.pods("unlucky")[1]
     kill_rank(cluster, pod.spec.node_name, pod.metadata.uid, 1)
     jobs.wait_phase("unlucky", "Failed", 30)
-    fires(jobs, watched, "ConvoyJobsFailed")
+    fires(jobs, prometheus, "ConvoyJobsFailed")
     # A job has run and failed: all that anybody reads is there.
     found = list(expressions(shipped))
     assert len(found) > 60
     read = set().union(*map(selectors, found))
-    assert {name for name in read - MAY_BE_ABSENT.keys() if not watched.has(name)} == set()
+    assert {name for name in read - MAY_BE_ABSENT.keys() if not prometheus.has(name)} == set()
     assert MAY_BE_ABSENT.keys() <= read
     for expression in found:
-        watched.query("query", query=expression)
+        prometheus.query("query", query=expression)
     jobs.delete("unlucky")
-    ends(jobs, watched, "ConvoyJobsFailed")
+    ends(jobs, prometheus, "ConvoyJobsFailed")
 
 
 def test_no_metric_names_a_job_a_pod_a_node_or_a_namespace(
-    cluster: Cluster, jobs: Jobs, watched: Prometheus
+    cluster: Cluster, jobs: Jobs, prometheus: Prometheus
 ) -> None:
     name = "nobodys-business"
     made = jobs.create(name, engine={"name": "gpt", "params": ENDLESS}, checkpoint=memory("1s"))
@@ -130,7 +134,7 @@ def test_no_metric_names_a_job_a_pod_a_node_or_a_namespace(
     # It has started, saved, failed and restored: whatever is counted of a job has been counted of this one.
     private = {name, jobs.namespace, made["metadata"]["uid"], *(pod.metadata.uid for pod in pods)}
     nodes = {node.name for node in cluster.nodes}
-    parts = [found for found in watched.targets() if found["labels"]["job"] != "prometheus"]
+    parts = [found for found in prometheus.targets() if found["labels"]["job"] != "prometheus"]
     assert {part["labels"]["job"] for part in parts} == {f"convoy-{part}-metrics" for part in PARTS}
     for part in parts:
         with urllib.request.urlopen(part["scrapeUrl"], timeout=20) as answer:
@@ -141,30 +145,30 @@ def test_no_metric_names_a_job_a_pod_a_node_or_a_namespace(
     jobs.delete(name)
 
 
-def test_a_job_that_waits_for_a_person_is_told_of(jobs: Jobs, watched: Prometheus) -> None:
+def test_a_job_that_waits_for_a_person_is_told_of(jobs: Jobs, prometheus: Prometheus) -> None:
     image = own_container("python", "-c", "pass", image="nowhere.invalid/no:1")
     jobs.create("pictureless", engine=None, roles=one_role(image))
-    fires(jobs, watched, "ConvoyJobsNeedAttention", reason="ImagePullFailed")
+    fires(jobs, prometheus, "ConvoyJobsNeedAttention", reason="ImagePullFailed")
     jobs.delete("pictureless")
-    ends(jobs, watched, "ConvoyJobsNeedAttention", reason="ImagePullFailed")
+    ends(jobs, prometheus, "ConvoyJobsNeedAttention", reason="ImagePullFailed")
 
 
 def test_an_agent_that_the_hub_does_not_answer_is_told_of_by_its_node(
-    cluster: Cluster, jobs: Jobs, watched: Prometheus
+    cluster: Cluster, jobs: Jobs, prometheus: Prometheus
 ) -> None:
     # What an operator says to the agent beside it does not come by its node's cable.
     _, beside = leader(cluster)
     node = next(node for node in cluster.nodes if node.name != beside)
-    with dropped(node, SESSIONS):
-        alert = fires(jobs, watched, "ConvoyAgentSessionDown", 60, node=node.name)
+    with packet_loss(node, SESSIONS):
+        alert = fires(jobs, prometheus, "ConvoyAgentSessionDown", 60, node=node.name)
         assert f"on {node.name} has no session" in alert.text
-        assert "Agents of 1 nodes" in fires(jobs, watched, "ConvoyAgentsSilent").text
-    ends(jobs, watched, "ConvoyAgentSessionDown", node=node.name)
-    ends(jobs, watched, "ConvoyAgentsSilent")
+        assert "Agents of 1 nodes" in fires(jobs, prometheus, "ConvoyAgentsSilent").text
+    ends(jobs, prometheus, "ConvoyAgentSessionDown", node=node.name)
+    ends(jobs, prometheus, "ConvoyAgentsSilent")
 
 
 @pytest.mark.full
-def test_an_operator_that_is_gone_is_told_of(cluster: Cluster, jobs: Jobs, watched: Prometheus) -> None:
+def test_an_operator_that_is_gone_is_told_of(cluster: Cluster, jobs: Jobs, prometheus: Prometheus) -> None:
     replicas = cluster.get("-n", NAMESPACE, "deployment", "convoy-operator")["spec"]["replicas"]
 
     def scale(count: int) -> None:
@@ -172,16 +176,16 @@ def test_an_operator_that_is_gone_is_told_of(cluster: Cluster, jobs: Jobs, watch
 
     scale(0)
     try:
-        fires(jobs, watched, "ConvoyLeaderAbsent", 90)
+        fires(jobs, prometheus, "ConvoyLeaderAbsent", 90)
     finally:
         scale(replicas)
         cluster.kubectl(
             "-n", NAMESPACE, "rollout", "status", "deployment/convoy-operator", "--timeout=120s", deadline=130
         )
-    ends(jobs, watched, "ConvoyLeaderAbsent")
+    ends(jobs, prometheus, "ConvoyLeaderAbsent")
 
 
-def test_no_rule_was_ever_in_error(jobs: Jobs, watched: Prometheus) -> None:
-    jobs.wait(lambda: watched.has("prometheus_rule_evaluations_total > 0"), 30, "rules are evaluated")
-    assert [rule for rule in watched.rules() if rule["health"] != "ok"] == []
-    assert watched.value("sum(prometheus_rule_evaluation_failures_total)") == 0
+def test_no_rule_was_ever_in_error(jobs: Jobs, prometheus: Prometheus) -> None:
+    jobs.wait(lambda: prometheus.has("prometheus_rule_evaluations_total > 0"), 30, "rules are evaluated")
+    assert [rule for rule in prometheus.rules() if rule["health"] != "ok"] == []
+    assert prometheus.value("sum(prometheus_rule_evaluation_failures_total)") == 0

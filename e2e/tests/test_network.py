@@ -12,9 +12,9 @@ import pytest
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.control_plane import DNS_PORT
 from e2e.drive.job_progress import watermark
-from e2e.drive.job_specs import SMALL, apart, memory
+from e2e.drive.job_specs import SMALL, memory, on_separate_nodes
 from e2e.drive.jobs import Jobs, restricted_namespace
-from e2e.drive.network_policies import enforced, program
+from e2e.drive.network_policies import enforced_policies, program
 from e2e.drive.s3_server import checkpoint_store, objects
 from e2e.install import CHART, NAMESPACE, helm
 
@@ -23,7 +23,7 @@ READ = {"operator": (8080,), "agent": (8082,), "dashboard": (8080, 8090)}
 """Metrics and pages."""
 CLOSED = {"operator": (8470, 8471, 8081), "agent": (8472,), "dashboard": (8081,)}
 """To everybody who is no part of Convoy, whatever the values say."""
-LOOK = """
+CONNECT_SCRIPT = """
 import json, socket, sys
 found = []
 for host, port in json.loads(sys.argv[1]):
@@ -37,13 +37,13 @@ print(json.dumps(found))
 PARTS = ("deployment/convoy-operator", "daemonset/convoy-agent", "deployment/convoy-dashboard")
 ELSEWHERE = 12345
 """A port that nothing of Convoy's has any business with."""
-Places = set[tuple[str, int]]
+Endpoints = set[tuple[str, int]]
 
 
-def places(cluster: Cluster) -> tuple[Places, Places]:
+def endpoints(cluster: Cluster) -> tuple[Endpoints, Endpoints]:
     """Addresses and ports of Convoy's pods: what is there to be read, and what is for its own parts."""
-    read: Places = set()
-    closed: Places = set()
+    read: Endpoints = set()
+    closed: Endpoints = set()
     for pod in cluster.get("-n", NAMESPACE, "pods")["items"]:
         part = pod["metadata"]["labels"].get("app.kubernetes.io/component", "")
         if part in READ and pod["status"].get("podIP"):
@@ -54,10 +54,10 @@ def places(cluster: Cluster) -> tuple[Places, Places]:
 
 
 @contextmanager
-def looker(cluster: Cluster, namespace: str) -> Iterator[str]:
+def probe(cluster: Cluster, namespace: str) -> Iterator[str]:
     """The address of a pod that can look around, and listens."""
     container = {
-        "name": "looker",
+        "name": "probe",
         "image": "convoy/torch:dev",
         "command": ["python3", "-m", "http.server", str(ELSEWHERE)],
         "readinessProbe": {"tcpSocket": {"port": ELSEWHERE}, "periodSeconds": 1},
@@ -67,27 +67,27 @@ def looker(cluster: Cluster, namespace: str) -> Iterator[str]:
     body: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "looker", "namespace": namespace},
+        "metadata": {"name": "probe", "namespace": namespace},
         "spec": {"containers": [container], "securityContext": user, "terminationGracePeriodSeconds": 0},
     }
     cluster.kubectl("apply", "-f", "-", text=json.dumps(body))
     try:
-        cluster.kubectl("-n", namespace, "wait", "--for=condition=Ready", "pod/looker", "--timeout=60s")
-        yield cluster.get("-n", namespace, "pod", "looker")["status"]["podIP"]
+        cluster.kubectl("-n", namespace, "wait", "--for=condition=Ready", "pod/probe", "--timeout=60s")
+        yield cluster.get("-n", namespace, "pod", "probe")["status"]["podIP"]
     finally:
-        cluster.kubectl("-n", namespace, "delete", "pod", "looker", "--wait=false")
+        cluster.kubectl("-n", namespace, "delete", "pod", "probe", "--wait=false")
 
 
-def reached(cluster: Cluster, namespace: str, wanted: Places, pod: str = "looker") -> Places:
+def reachable(cluster: Cluster, namespace: str, wanted: Endpoints, pod: str = "probe") -> Endpoints:
     """Those that a pod of that namespace can connect to."""
-    command = ["python3", "-c", LOOK, json.dumps(sorted(wanted))]
+    command = ["python3", "-c", CONNECT_SCRIPT, json.dumps(sorted(wanted))]
     text = cluster.kubectl("-n", namespace, "exec", pod, "--", *command, deadline=120)
     return {(host, port) for host, port in json.loads(text)}
 
 
-def dialling(cluster: Cluster, wanted: Places) -> set[str]:
+def parts_that_reach(cluster: Cluster, wanted: Endpoints) -> set[str]:
     """Parts of Convoy that can connect to all of these."""
-    return {part for part in PARTS if reached(cluster, NAMESPACE, wanted, part) == wanted}
+    return {part for part in PARTS if reachable(cluster, NAMESPACE, wanted, part) == wanted}
 
 
 @contextmanager
@@ -102,15 +102,15 @@ def policies(cluster: Cluster, store: int) -> Iterator[None]:
         "dns": {"ports": [53, DNS_PORT]},
         "stores": {"ports": [store]},
     }
-    told = f"--set-json=networkPolicies={json.dumps(values)}"
-    helm(cluster, "upgrade", "convoy", str(CHART), "--reuse-values", told, "--wait", "--timeout=180s")
+    setting = f"--set-json=networkPolicies={json.dumps(values)}"
+    helm(cluster, "upgrade", "convoy", str(CHART), "--reuse-values", setting, "--wait", "--timeout=180s")
     try:
         yield
     finally:
         helm(cluster, "rollback", "convoy", "--wait", "--timeout=180s")
 
 
-def begin_anew(cluster: Cluster) -> None:
+def restart_all_parts(cluster: Cluster) -> None:
     """New pods of all parts: no connection is older than the policies."""
     for workload in PARTS:
         cluster.kubectl("-n", NAMESPACE, "rollout", "restart", workload)
@@ -129,18 +129,18 @@ def test_with_policies_convoy_works_and_others_reach_only_what_is_meant_for_them
     readers = restricted_namespace(cluster, READERS)
     with (
         objects(cluster) as found,
-        looker(cluster, jobs.namespace) as address,
-        looker(cluster, readers),
-        enforced(cluster, router),
+        probe(cluster, jobs.namespace) as address,
+        probe(cluster, readers),
+        enforced_policies(cluster, router),
     ):
         with policies(cluster, int(found.endpoint.rsplit(":", 1)[1])):
-            begin_anew(cluster)
+            restart_all_parts(cluster)
             with checkpoint_store(cluster, found) as store:
                 jobs.create(
                     "behind",
                     engine={"name": "gpt", "params": {**SMALL, "steps": 300}},
                     checkpoint=memory("1s", remote={"store": store, "every": "1s"}),
-                    roles=[{"name": "worker", "replicas": 2, "template": apart("behind")}],
+                    roles=[{"name": "worker", "replicas": 2, "template": on_separate_nodes("behind")}],
                 )
 
                 def committed() -> bool:
@@ -149,12 +149,14 @@ def test_with_policies_convoy_works_and_others_reach_only_what_is_meant_for_them
 
                 jobs.wait(committed, 120, "checkpoints at both tiers")
                 jobs.wait_phase("behind", "Succeeded", 180)
-                read, closed = places(cluster)
-                assert reached(cluster, jobs.namespace, read | closed) == set()
-                assert reached(cluster, readers, read | closed) == read
-                assert dialling(cluster, {(address, ELSEWHERE)}) == set()
+                read, closed = endpoints(cluster)
+                assert reachable(cluster, jobs.namespace, read | closed) == set()
+                assert reachable(cluster, readers, read | closed) == read
+                assert parts_that_reach(cluster, {(address, ELSEWHERE)}) == set()
                 jobs.delete("behind")
         # Without them all of it is open: it was they that closed it.
-        read, closed = places(cluster)
-        jobs.wait(lambda: reached(cluster, jobs.namespace, read | closed) == read | closed, 60, "all is open")
-        jobs.wait(lambda: dialling(cluster, {(address, ELSEWHERE)}) == set(PARTS), 60, "all may dial")
+        read, closed = endpoints(cluster)
+        jobs.wait(
+            lambda: reachable(cluster, jobs.namespace, read | closed) == read | closed, 60, "all is open"
+        )
+        jobs.wait(lambda: parts_that_reach(cluster, {(address, ELSEWHERE)}) == set(PARTS), 60, "all may dial")

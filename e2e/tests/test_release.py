@@ -14,18 +14,18 @@ import yaml
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
 from e2e.drive import earlier_release as releases
-from e2e.drive.cluster_state import labelled
-from e2e.drive.jobs import Jobs, Late
-from e2e.drive.leftovers import definitions, marks, objects, on_nodes
-from e2e.drive.node_health import applied, health, swept
-from e2e.drive.patient_job import patient
+from e2e.drive.cluster_state import nodes_with_agent
+from e2e.drive.jobs import Jobs, WaitTimeout
+from e2e.drive.leftovers import definitions, node_marks, objects, on_nodes
+from e2e.drive.node_health import finished_sweep, health, temporary_object
+from e2e.drive.slow_job import slow_job
 from e2e.install import CHART, NAMESPACE, TAG, helm, install
 
 KEPT = {"ConfigMap": ["convoy-ca"], "Namespace": [NAMESPACE], "Secret": ["convoy-ca"]}
 """What an uninstallation leaves on purpose: the certificate authority, with which another would go on."""
 PARTS = ("name", "schema", "additionalPrinterColumns", "subresources")
 """Of a version of a CustomResourceDefinition, what a chart says."""
-MINE = (str(CHART), f"--set=images.tag={TAG}", "--set=dashboard.enabled=true")
+OWN_CHART = (str(CHART), f"--set=images.tag={TAG}", "--set=dashboard.enabled=true")
 """This checkout's chart, as helm is to install it."""
 SECONDS = 300
 """For each thing that helm does."""
@@ -63,22 +63,26 @@ def uninstall(cluster: Cluster) -> None:
     change(cluster, "uninstall")
 
 
-def like(cluster: Cluster, chart: Path) -> list[str]:
+def equal_definitions(cluster: Cluster, chart: Path) -> list[str]:
     """Which definitions of a chart the cluster has as they are there."""
     found = []
     for name, wanted in sorted(definitions(chart).items()):
         has = cluster.get("crd", name)["spec"]["versions"]
         pairs = zip(has, wanted["spec"]["versions"], strict=True)
-        if all(lean(one.get(part)) == lean(other.get(part)) for one, other in pairs for part in PARTS):
+        if all(
+            without_empty(one.get(part)) == without_empty(other.get(part))
+            for one, other in pairs
+            for part in PARTS
+        ):
             found.append(name)
     return found
 
 
-def lean(value: Any) -> Any:
+def without_empty(value: Any) -> Any:
     """Without what is empty, of which the API server keeps nothing."""
     if isinstance(value, dict):
-        return {key: lean(one) for key, one in value.items() if one != {}}
-    return [lean(one) for one in value] if isinstance(value, list) else value
+        return {key: without_empty(one) for key, one in value.items() if one != {}}
+    return [without_empty(one) for one in value] if isinstance(value, list) else value
 
 
 def identities(cluster: Cluster) -> dict[str, str]:
@@ -93,46 +97,46 @@ def running(cluster: Cluster) -> set[str]:
     return {one["image"] for pod in pods for one in pod["spec"]["containers"]}
 
 
-def gone(cluster: Cluster, jobs: Jobs, kept: dict[str, list[str]]) -> None:
+def wait_removed(cluster: Cluster, jobs: Jobs, kept: dict[str, list[str]]) -> None:
     """Nothing but that is left, once the garbage collector has come by."""
 
     def left() -> tuple[dict[str, list[str]], list[str], list[str]]:
-        return objects(cluster), marks(cluster), on_nodes(cluster)
+        return objects(cluster), node_marks(cluster), on_nodes(cluster)
 
-    with suppress(Late):
-        jobs.wait(lambda: left() == (kept, [], []), 90, "all else is gone")
-    found, on_them, lying = left()
+    with suppress(WaitTimeout):
+        jobs.wait(lambda: left() == (kept, [], []), 90, "all else is removed")
+    found, on_them, on_disk = left()
     assert found == kept
-    assert (on_them, lying) == ([], [])
+    assert (on_them, on_disk) == ([], [])
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1500)
 def test_a_job_trains_through_an_upgrade_and_what_is_known_stays(jobs: Jobs, bare: Cluster) -> None:
     """From a chart with images of its own: the agents and launchers that meet are of two releases."""
-    old = releases.before(bare)
+    old = releases.earlier_release(bare)
     # Definitions differ from release to release; these two are alike, so that one is made to differ.
-    set_back(old.chart / "files" / "crds" / "trainingjobs.yaml")
+    make_older(old.chart / "files" / "crds" / "trainingjobs.yaml")
     change(bare, "install", str(old.chart), f"--set=images.tag={old.tag}")
-    assert "trainingjobs.convoy.dev" not in like(bare, CHART)
+    assert "trainingjobs.convoy.dev" not in equal_definitions(bare, CHART)
 
     with (
-        applied(bare, "GuardPolicy", "watch", {"mode": "Observe"}, "nodehealths"),
-        applied(bare, "HealthSweep", "known", {"selector": {}, "tiers": ["L0"]}, "hardwareclasses"),
-        patient(bare, jobs, "through") as job,
+        temporary_object(bare, "GuardPolicy", "watch", {"mode": "Observe"}, "nodehealths"),
+        temporary_object(bare, "HealthSweep", "known", {"selector": {}, "tiers": ["L0"]}, "hardwareclasses"),
+        slow_job(bare, jobs, "through") as job,
     ):
-        jobs.wait(lambda: swept(bare, "known"), 120, "all nodes are read")
+        jobs.wait(lambda: finished_sweep(bare, "known"), 120, "all nodes are read")
         first = bare.nodes[0].name
         jobs.wait(lambda: health(bare, first), 60, "a NodeHealth says what it is")
         known, pods, step = identities(bare), job.uids, jobs.status("through")["progress"]["step"]
         kinds = {name.split("/")[0] for name in known}
         assert kinds >= {"Engine", "GuardPolicy", "HardwareClass", "HealthSweep", "NodeHealth", "TrainingJob"}
 
-        change(bare, "upgrade", *MINE)
+        change(bare, "upgrade", *OWN_CHART)
 
         images = {f"convoy/{part}:{TAG}" for part in ("operator", "agent", "dashboard")}
-        jobs.wait(lambda: running(bare) == images, 60, "the pods of before are gone")
-        assert like(bare, CHART) == sorted(definitions())
+        jobs.wait(lambda: running(bare) == images, 60, "the pods of the earlier release are deleted")
+        assert equal_definitions(bare, CHART) == sorted(definitions())
         jobs.wait(
             lambda: bare.get("engine", "gpt")["spec"]["image"] == f"convoy/workloads:{TAG}",
             60,
@@ -144,13 +148,13 @@ def test_a_job_trains_through_an_upgrade_and_what_is_known_stays(jobs: Jobs, bar
         assert (status["phase"], status["incarnation"], status["restarts"]["total"]) == ("Running", 1, 0)
         saved = status["checkpoint"]["step"]
         jobs.wait(lambda: jobs.status("through")["checkpoint"]["step"] > saved, 60, "it is saved again")
-        job.hurry()
+        job.remove_pauses()
         status = jobs.wait_phase("through", "Succeeded", 240)
         assert (status["incarnation"], status["restarts"]["total"], job.uids) == (1, 0, pods)
     assert "Succeeded" in helm(bare, "test", "convoy", "--timeout=300s", deadline=320)
 
 
-def set_back(definition: Path) -> None:
+def make_older(definition: Path) -> None:
     """Takes a column and a field of the status out of a CustomResourceDefinition."""
     body = yaml.safe_load(definition.read_text())
     for version in body["spec"]["versions"]:
@@ -162,10 +166,10 @@ def set_back(definition: Path) -> None:
 @pytest.mark.full
 @pytest.mark.timeout(1200)
 def test_nothing_is_left_of_a_release_that_goes(jobs: Jobs, bare: Cluster) -> None:
-    change(bare, "install", *MINE)
-    jobs.wait(lambda: len(labelled(bare)) == len(bare.nodes), 60, "all nodes have an agent")
-    assert marks(bare) and on_nodes(bare), "the looking works"
-    with patient(bare, jobs, "stays") as job:
+    change(bare, "install", *OWN_CHART)
+    jobs.wait(lambda: len(nodes_with_agent(bare)) == len(bare.nodes), 60, "all nodes have an agent")
+    assert node_marks(bare) and on_nodes(bare), "the looking works"
+    with slow_job(bare, jobs, "stays") as job:
         pods = job.uids
         with pytest.raises(ClusterError) as refused:
             change(bare, "uninstall")
@@ -182,11 +186,11 @@ def test_nothing_is_left_of_a_release_that_goes(jobs: Jobs, bare: Cluster) -> No
         "Engine": sorted(one["metadata"]["name"] for one in engines),
         **KEPT,
     }
-    gone(bare, jobs, kept)
+    wait_removed(bare, jobs, kept)
 
-    change(bare, "install", *MINE, "--set=crds.keep=false")
+    change(bare, "install", *OWN_CHART, "--set=crds.keep=false")
     assert {one["metadata"]["uid"] for one in engines} == {
         one["metadata"]["uid"] for one in bare.get("engines")["items"]
     }
     uninstall(bare)
-    gone(bare, jobs, KEPT)
+    wait_removed(bare, jobs, KEPT)

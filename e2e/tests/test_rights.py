@@ -11,7 +11,7 @@ import pytest
 
 from e2e import rights
 from e2e.cluster.cluster import Cluster
-from e2e.drive.unused_rights import ELSEWHERE, OPERATOR
+from e2e.drive.unused_rights import OPERATOR, USED_ELSEWHERE
 from e2e.install import NAMESPACE, rendered
 from e2e.rights import Request, Right
 
@@ -23,8 +23,8 @@ REFUSED: dict[Right, str] = {}
 
 
 @pytest.fixture(scope="module")
-def asked(cluster: Cluster) -> list[Request]:
-    """What Convoy's accounts have asked for since the cluster was made."""
+def requests(cluster: Cluster) -> list[Request]:
+    """What Convoy's accounts have requests for since the cluster was made."""
     log = cluster.control_plane.audit_log
     files = sorted(log.parent.glob(f"{log.stem}*{log.suffix}"))
     assert files, "the cluster keeps no audit log: take it down, and run this again"
@@ -40,25 +40,34 @@ def granted(cluster: Cluster) -> frozenset[Right]:
     return rights.granted(rendered(cluster.binaries, "--set=dashboard.enabled=true"), ACCOUNTS)
 
 
-def test_nothing_that_we_ask_for_is_refused(asked: list[Request]) -> None:
-    refused = Counter(str(one) for one in asked if one.refused and not _explained(one))
+def test_nothing_that_we_ask_for_is_refused(requests: list[Request]) -> None:
+    refused = Counter(str(one) for one in requests if one.refused and not _explained(one))
     assert not refused
-    assert any(one.right.account == OPERATOR for one in asked), "the looking works"
+    assert any(one.right.account == OPERATOR for one in requests), "the looking works"
 
 
 def test_every_right_is_used(
-    asked: list[Request], granted: frozenset[Right], ran: frozenset[str], partial: str, more: bool
+    requests: list[Request],
+    granted: frozenset[Right],
+    ran: frozenset[str],
+    incomplete: str,
+    more_than_slice: bool,
 ) -> None:
-    if partial:
-        pytest.skip(partial)
-    assert rights.faults(granted, rights.used(granted, asked), ELSEWHERE, ran, more=more) == []
+    if incomplete:
+        pytest.skip(incomplete)
+    assert (
+        rights.faults(
+            granted, rights.used(granted, requests), USED_ELSEWHERE, ran, more_than_slice=more_than_slice
+        )
+        == []
+    )
 
 
 def test_an_agent_has_no_right_and_no_token_to_ask_with(
-    cluster: Cluster, asked: list[Request], granted: frozenset[Right]
+    cluster: Cluster, requests: list[Request], granted: frozenset[Right]
 ) -> None:
     assert not [one for one in granted if one.account in ("convoy-agent", "default")]
-    assert not [one for one in asked if one.right.account in ("convoy-agent", "default")]
+    assert not [one for one in requests if one.right.account in ("convoy-agent", "default")]
     pod = cluster.get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=agent")["items"][0]
     name = pod["metadata"]["name"]
     inside = ("exec", "-n", NAMESPACE, name, "--")

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from e2e.drive.cluster_state import holder, labelled, leader, restore
+from e2e.drive.cluster_state import leader, lease_holder, nodes_with_agent, restore
 from e2e.drive.commit_audit import commits
-from e2e.drive.faults import kill_named, kill_rank
-from e2e.drive.job_progress import held_out, state, watermark
-from e2e.drive.job_specs import ENDLESS, SMALL, apart, memory
+from e2e.drive.fault_injection import STEPPING, JobUnderTest, training_job, undisturbed
+from e2e.drive.faults import kill_processes, kill_rank
+from e2e.drive.job_progress import final_state_digest, held_out_losses, watermark
+from e2e.drive.job_specs import ENDLESS, SMALL, memory, on_separate_nodes
 from e2e.drive.jobs import Jobs
 from e2e.drive.s3_server import checkpoint_store, objects
 from e2e.drive.shared_volumes import STORE, volume_store
-from e2e.drive.struck_job import STEPPING, Subject, training, undisturbed
 from e2e.drive.torchrun_job import own_script
 from e2e.install import NAMESPACE
 
@@ -27,81 +27,81 @@ class TestOneJob:
     """One job, struck again and again."""
 
     @pytest.fixture(scope="class")
-    def job(self, cluster: Cluster, early: Jobs) -> Iterator[Subject]:
-        with training(cluster, early, "survivor") as job:
+    def job(self, cluster: Cluster, early: Jobs) -> Iterator[JobUnderTest]:
+        with training_job(cluster, early, "survivor") as job:
             yield job
 
-    def test_a_killed_rank_steps_again_in_its_pod(self, job: Subject) -> None:
-        came = job.kill_rank()
-        assert (came.reason, came.replaced, came.incarnations) == ("RankKilled", 0, 1)
+    def test_a_killed_rank_steps_again_in_its_pod(self, job: JobUnderTest) -> None:
+        recovery = job.kill_rank()
+        assert (recovery.reason, recovery.replaced, recovery.incarnations) == ("RankKilled", 0, 1)
 
-    def test_of_a_deleted_pod_only_itself_is_replaced(self, job: Subject) -> None:
-        counted = job.seen.status["restarts"]["counted"]
-        came = job.delete_pod()
-        assert (came.reason, came.replaced) == ("PodDeleted", 1)
-        assert job.seen.status["restarts"]["counted"] == counted
+    def test_of_a_deleted_pod_only_itself_is_replaced(self, job: JobUnderTest) -> None:
+        counted = job.watch.status["restarts"]["counted"]
+        recovery = job.delete_pod()
+        assert (recovery.reason, recovery.replaced) == ("PodDeleted", 1)
+        assert job.watch.status["restarts"]["counted"] == counted
 
-    def test_the_leader_may_vanish(self, cluster: Cluster, job: Subject) -> None:
+    def test_the_leader_may_vanish(self, cluster: Cluster, job: JobUnderTest) -> None:
         with undisturbed(job):
-            kill_named(cluster.node(leader(cluster)[1]), "convoy-operator")
-            goes_on(job, job.seen.status["progress"]["step"])
+            kill_processes(cluster.node(leader(cluster)[1]), "convoy-operator")
+            wait_progress(job, job.watch.status["progress"]["step"])
         assert job.kill_rank().replaced == 0
 
-    def test_a_dead_node_s_pod_moves(self, cluster: Cluster, job: Subject) -> None:
-        dead, counted = job.pods[1].spec.node_name, job.seen.status["restarts"]["counted"]
+    def test_a_dead_node_s_pod_moves(self, cluster: Cluster, job: JobUnderTest) -> None:
+        dead, counted = job.pods[1].spec.node_name, job.watch.status["restarts"]["counted"]
         faults = offenders(job).get(dead, 0)
         # A fault before the job is further than ever would replace more than the pod at fault.
-        goes_on(job, job.seen.status["restarts"]["best"])
-        came = job.kill_node()
-        assert (came.reason, came.replaced) == ("NodeLost", 1)
-        assert job.seen.status["restarts"]["counted"] == counted
+        wait_progress(job, job.watch.status["restarts"]["best"])
+        recovery = job.kill_node()
+        assert (recovery.reason, recovery.replaced) == ("NodeLost", 1)
+        assert job.watch.status["restarts"]["counted"] == counted
         assert dead not in {pod.spec.node_name for pod in job.pods}
-        assert f"node/{dead}" not in labelled(cluster)
+        assert f"node/{dead}" not in nodes_with_agent(cluster)
         assert offenders(job)[dead] == faults + 1
         # The node comes back: nothing of the old pod is left on it.
         restore(cluster)
-        assert f"node/{dead}" in labelled(cluster)
+        assert f"node/{dead}" in nodes_with_agent(cluster)
 
 
-def offenders(job: Subject) -> dict[str, int]:
+def offenders(job: JobUnderTest) -> dict[str, int]:
     """Return the number of the job's faults by the node that the status holds them against."""
-    return {one["node"]: one["faults"] for one in job.seen.status.get("offenders", ())}
+    return {one["node"]: one["faults"] for one in job.watch.status.get("offenders", ())}
 
 
 def test_a_killed_rank_of_an_unmodified_script_too(cluster: Cluster, jobs: Jobs) -> None:
-    with own_script(jobs, "script") as spec, training(cluster, jobs, "script", **spec) as job:
-        came = job.kill_rank()
-        assert (came.reason, came.replaced) == ("RankKilled", 0)
+    with own_script(jobs, "script") as spec, training_job(cluster, jobs, "script", **spec) as job:
+        recovery = job.kill_rank()
+        assert (recovery.reason, recovery.replaced) == ("RankKilled", 0)
 
 
 @pytest.mark.full
 def test_an_elastic_job_goes_on_without_a_dead_node_and_regrows(cluster: Cluster, jobs: Jobs) -> None:
-    role = {"name": "worker", "replicas": 3, "minReplicas": 2, "template": apart("elastic")}
-    with training(cluster, jobs, "elastic", roles=[role]) as job:
+    role = {"name": "worker", "replicas": 3, "minReplicas": 2, "template": on_separate_nodes("elastic")}
+    with training_job(cluster, jobs, "elastic", roles=[role]) as job:
         job.kill_node()
-        status = job.seen.status
+        status = job.watch.status
         assert (status["reason"], status["ready"]) == ("Shrunk", "2/3")
         restore(cluster)
-        job.seen.until(
-            lambda: job.seen.status.get("ready") == "3/3" and job.seen.status["reason"] == "Training",
+        job.watch.until(
+            lambda: job.watch.status.get("ready") == "3/3" and job.watch.status["reason"] == "Training",
             120,
             "the job is whole again",
         )
-        status = job.seen.status
+        status = job.watch.status
         assert status["restarts"]["last"]["reason"] == "Regrow"
         jobs.wait(lambda: status["incarnation"] in job.restored, 60, "it goes on, and does not begin anew")
 
 
 @pytest.mark.full
 def test_a_strict_job_moves_only_when_its_worker_must_have_stopped(cluster: Cluster, jobs: Jobs) -> None:
-    with own_script(jobs, "strict") as spec, training(cluster, jobs, "strict", **spec) as job:
+    with own_script(jobs, "strict") as spec, training_job(cluster, jobs, "strict", **spec) as job:
         pod = job.pods[1]
         node, uid = cluster.node(pod.spec.node_name), pod.metadata.uid
-        came = job.cut_node()
-        assert (came.reason, came.replaced) == ("NodeLost", 1)
+        recovery = job.cut_node()
+        assert (recovery.reason, recovery.replaced) == ("NodeLost", 1)
         # On the node that runs on, cut off, no process of the job is left.
         assert ranks_of(cluster, node.name, uid) == []
-        assert came.created is not None and came.created > 20
+        assert recovery.created is not None and recovery.created > 20
 
 
 def ranks_of(cluster: Cluster, node: str, uid: str) -> list[str]:
@@ -126,16 +126,16 @@ def test_a_node_that_is_cut_off_with_all_it_needs_commits_nothing_once_it_is_rep
     spec = {"checkpoint": {"interval": "2s", "tiers": tiers}, "recovery": {"fencing": fencing}}
     with (
         volume_store(cluster) as folder,
-        training(cluster, jobs, f"alone-{fencing.lower()}", replicas=1, **spec) as job,
+        training_job(cluster, jobs, f"alone-{fencing.lower()}", replicas=1, **spec) as job,
         commits(folder) as store,
     ):
         node, uid = job.pods[0].spec.node_name, job.pods[0].metadata.uid
-        old = job.seen.status["incarnation"]
+        old = job.watch.status["incarnation"]
         cut = time.time()
         # Alone, it has no neighbour whose answer gives its silence a meaning: its kubelet is waited for.
         job.cut_node(index=0, seconds=180)
-        job.seen.until(
-            lambda: (mark := watermark(job.seen.status, "remote")) and mark["incarnation"] > old,
+        job.watch.until(
+            lambda: (mark := watermark(job.watch.status, "remote")) and mark["incarnation"] > old,
             60,
             "the incarnation has stored a generation",
         )
@@ -151,26 +151,26 @@ def test_a_node_that_is_cut_off_with_all_it_needs_commits_nothing_once_it_is_rep
 
 @pytest.mark.full
 def test_an_agent_that_is_killed_or_replaced_disturbs_nobody(cluster: Cluster, jobs: Jobs) -> None:
-    with training(cluster, jobs, "agent") as job:
-        incarnation = job.seen.status["incarnation"]
+    with training_job(cluster, jobs, "agent") as job:
+        incarnation = job.watch.status["incarnation"]
         node = cluster.node(job.pods[1].spec.node_name)
-        step = job.seen.status["progress"]["step"]
-        kill_named(node, "convoy-agent")
-        goes_on(job, step)
+        step = job.watch.status["progress"]["step"]
+        kill_processes(node, "convoy-agent")
+        wait_progress(job, step)
         cluster.kubectl("-n", NAMESPACE, "rollout", "restart", "ds/convoy-agent")
         cluster.kubectl(
             "-n", NAMESPACE, "rollout", "status", "ds/convoy-agent", "--timeout=180s", deadline=190
         )
-        goes_on(job, job.seen.status["progress"]["step"])
-        assert job.seen.status["incarnation"] == incarnation
-        assert job.seen.status["restarts"]["total"] == 0
+        wait_progress(job, job.watch.status["progress"]["step"])
+        assert job.watch.status["incarnation"] == incarnation
+        assert job.watch.status["restarts"]["total"] == 0
 
 
-def goes_on(job: Subject, step: int) -> None:
+def wait_progress(job: JobUnderTest, step: int) -> None:
     """Steps and commits are made and told."""
-    saved = job.seen.status["checkpoint"]["step"]
-    job.seen.until(lambda: job.seen.status["progress"]["step"] > step + 20, 60, "steps go on")
-    job.seen.until(lambda: job.seen.status["checkpoint"]["step"] > saved, 60, "commits go on")
+    saved = job.watch.status["checkpoint"]["step"]
+    job.watch.until(lambda: job.watch.status["progress"]["step"] > step + 20, 60, "steps go on")
+    job.watch.until(lambda: job.watch.status["checkpoint"]["step"] > saved, 60, "commits go on")
 
 
 OUTAGE_SECONDS = 60.0
@@ -183,21 +183,23 @@ def test_the_api_server_may_vanish(cluster: Cluster, jobs: Jobs) -> None:
         objects(cluster) as found,
         checkpoint_store(cluster, found) as name,
         own_script(jobs, "strict-outage") as spec,
-        training(cluster, jobs, "strict-outage", **spec) as strict,
-        training(cluster, jobs, "outage", checkpoint=memory(remote={"store": name, "every": "1s"})) as job,
+        training_job(cluster, jobs, "strict-outage", **spec) as strict,
+        training_job(
+            cluster, jobs, "outage", checkpoint=memory(remote={"store": name, "every": "1s"})
+        ) as job,
         commits(found.bucket) as store,
         undisturbed(strict),
         undisturbed(job),
     ):
-        step = strict.seen.status["progress"]["step"]
+        step = strict.watch.status["progress"]["step"]
         began = time.time()
         cluster.components.stop("kube-apiserver")
         time.sleep(OUTAGE_SECONDS)  # the outage itself: there is nothing to wait for
         restore(cluster)
         late = [at for at in store.at.values() if began + 30 < at < began + OUTAGE_SECONDS]
         assert len(late) > 3, "an interval of 2 s: commits go on to the end"
-        strict.seen.until(lambda: strict.seen.status["progress"]["step"] > step + 100, 60, "steps went on")
-        goes_on(job, job.seen.status["progress"]["step"])
+        strict.watch.until(lambda: strict.watch.status["progress"]["step"] > step + 100, 60, "steps went on")
+        wait_progress(job, job.watch.status["progress"]["step"])
 
 
 KILLS = 20
@@ -208,51 +210,53 @@ FAILOVER_SECONDS = 15.0
 def test_the_leader_is_killed_at_random_moments(cluster: Cluster, jobs: Jobs) -> None:
     """Between restarts and in the middle of them: each pod is made once, and a leader is soon there."""
     chance = random.Random(5)
-    with training(cluster, jobs, "leaders") as job:
+    with training_job(cluster, jobs, "leaders") as job:
         lost = 0
         for number in range(KILLS):
-            blow = ("none", "rank", "pod")[number % 3]
+            fault = ("none", "rank", "pod")[number % 3]
             cluster.kubectl("-n", NAMESPACE, "rollout", "status", "deploy/convoy-operator", "--timeout=60s",
                             deadline=70)  # fmt: skip
-            leads, (leader_pod, node) = holder(cluster), leader(cluster)
-            incarnation = job.seen.status["incarnation"]
-            if blow == "rank":
+            leads, (leader_pod, node) = lease_holder(cluster), leader(cluster)
+            incarnation = job.watch.status["incarnation"]
+            if fault == "rank":
                 pod = job.pods[1]
                 kill_rank(cluster, pod.spec.node_name, pod.metadata.uid, 1)
-            elif blow == "pod":
+            elif fault == "pod":
                 lost += 1
                 name = job.pods[1].metadata.name
                 job.jobs.core.delete_namespaced_pod(name, job.jobs.namespace, grace_period_seconds=0)
             time.sleep(chance.uniform(0.0, 2.0))  # the moment itself is random
-            kill_named(cluster.node(node), "convoy-operator")
+            kill_processes(cluster.node(node), "convoy-operator")
             killed = time.monotonic()
             # Its kubelet would start it again later with every kill: that is not what is tried here.
             cluster.kubectl("-n", NAMESPACE, "delete", "pod", leader_pod, "--grace-period=0", "--force")
-            jobs.wait(lambda: holder(cluster) not in ("", leads), 30, "another leader")  # noqa: B023
+            jobs.wait(lambda: lease_holder(cluster) not in ("", leads), 30, "another leader")  # noqa: B023
             assert time.monotonic() - killed < FAILOVER_SECONDS
-            wanted = incarnation + (blow != "none")
-            job.seen.until(
+            wanted = incarnation + (fault != "none")
+            job.watch.until(
                 lambda: (
-                    job.seen.status["incarnation"] == wanted  # noqa: B023
-                    and job.seen.status["goodput"]["cause"] in STEPPING
+                    job.watch.status["incarnation"] == wanted  # noqa: B023
+                    and job.watch.status["goodput"]["cause"] in STEPPING
                 ),
                 60,
-                f"incarnation {wanted} steps after kill {number} ({blow})",
+                f"incarnation {wanted} steps after kill {number} ({fault})",
             )
-        assert len(job.seen.pods) == 2 + lost, "a pod too many was made"
-        assert job.seen.status["restarts"]["total"] == sum(n % 3 > 0 for n in range(KILLS))
+        assert len(job.watch.pods) == 2 + lost, "a pod too many was made"
+        assert job.watch.status["restarts"]["total"] == sum(n % 3 > 0 for n in range(KILLS))
 
 
 @pytest.mark.full
 def test_a_drained_pod_saves_its_state_and_moves(cluster: Cluster, jobs: Jobs) -> None:
-    jobs.create("drained", engine={"name": "gpt", "params": ENDLESS}, checkpoint=memory("1h"),
-                roles=[{"name": "worker", "replicas": 2, "template": apart("drained")}])  # fmt: skip
+    roles = [{"name": "worker", "replicas": 2, "template": on_separate_nodes("drained")}]
+    jobs.create("drained", engine={"name": "gpt", "params": ENDLESS}, checkpoint=memory("1h"), roles=roles)
     try:
         jobs.wait_step("drained", 20)
         node = jobs.pods("drained")[1].spec.node_name
         cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force",
                         "--pod-selector=convoy.dev/job=drained", "--timeout=60s", deadline=70)  # fmt: skip
-        status = jobs.wait(lambda: (s := jobs.status("drained"))["restarts"]["total"] and s, 30, "restarted elsewhere")
+        status = jobs.wait(
+            lambda: (s := jobs.status("drained"))["restarts"]["total"] and s, 30, "restarted elsewhere"
+        )
         assert (status["restarts"]["last"]["reason"], status["restarts"]["counted"]) == ("NodeDrained", 0)
         status = jobs.wait_phase("drained", "Running", 60)
         assert status["checkpoint"]["step"] >= 20, "the only checkpoint is the one of the drain"
@@ -274,13 +278,13 @@ def test_a_crash_loop_ends_at_the_budget_with_its_stderr(jobs: Jobs) -> None:
     assert status["restarts"]["total"] == 2
 
 
-EATER = "import torch; a = []\nwhile True: a.append(torch.ones(1 << 22)); a[-1] += 1"
+MEMORY_PROGRAM = "import torch; a = []\nwhile True: a.append(torch.ones(1 << 22)); a[-1] += 1"
 
 
 def test_a_rank_that_runs_out_of_memory_says_so(jobs: Jobs) -> None:
     eater = {
         "image": "convoy/torch:dev",
-        "command": ["python", "-c", EATER],
+        "command": ["python", "-c", MEMORY_PROGRAM],
         "resources": {"requests": {"memory": "512Mi"}, "limits": {"memory": "512Mi"}},
     }
     role = {"name": "worker", "replicas": 1, "template": {"spec": {"containers": [eater]}}}
@@ -304,10 +308,10 @@ def test_faults_do_not_change_a_bit_of_the_curve(cluster: Cluster, jobs: Jobs, w
     for name in (f"calm-{world}", f"struck-{world}"):
         jobs.create(name, **spec)
         if name.startswith("struck"):
-            strike_once(cluster, jobs, name)
-        states.append(state(jobs, name, 240))
+            kill_rank_once(cluster, jobs, name)
+        states.append(final_state_digest(jobs, name, 240))
         log = jobs.log(f"{name}-worker-0")
-        curves.append(held_out(log, every=20))
+        curves.append(held_out_losses(log, every=20))
         again = name.startswith("struck")
         assert jobs.status(name)["incarnation"] == (2 if again else 1)
         assert ("continues after step" in log) == again
@@ -316,7 +320,7 @@ def test_faults_do_not_change_a_bit_of_the_curve(cluster: Cluster, jobs: Jobs, w
     assert states[0] == states[1], "every weight and every moment of the optimizer, by its bytes"
 
 
-def strike_once(cluster: Cluster, jobs: Jobs, name: str) -> None:
+def kill_rank_once(cluster: Cluster, jobs: Jobs, name: str) -> None:
     """Kills rank 1 after the first checkpoint."""
     jobs.wait(lambda: jobs.status(name).get("checkpoint"), 90, "a checkpoint")
     pod = jobs.pods(name)[1]

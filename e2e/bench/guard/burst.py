@@ -34,7 +34,7 @@ async def _bench(figures: Figures, nodes: int, repeats: int) -> None:
             agent.measure = broken
         for repeat in range(repeats):
             delays = await _burst(rig)
-            progress.say(f"burst {repeat + 1}: {len(delays)} nodes, the last after {delays[-1]:.2f} s")
+            progress.report(f"burst {repeat + 1}: {len(delays)} nodes, the last after {delays[-1]:.2f} s")
             _add_rows(figures, delays, nodes)
 
 

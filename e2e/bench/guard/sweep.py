@@ -75,7 +75,7 @@ def bench(seeds: Sequence[int], fleets: int, figures: Figures) -> None:
                     pool.map(count, *zip(*((case, rule, seed, many) for seed in seeds), strict=True))
                 )
                 _add_rows(case, rule, counts, goal if rule == "Convoy" else Goal(), figures)
-            progress.say(case.words)
+            progress.report(case.words)
 
 
 def count(case: Case, rule: str, seed: int, fleets: int) -> Count:

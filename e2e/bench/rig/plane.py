@@ -66,7 +66,7 @@ class Plane:
 
     def up(self) -> None:
         """Makes all of it anew; ClusterError when that fails."""
-        machine.need_root_and_tools()
+        machine.require_root_and_tools()
         self.cluster.down()
         programs, self._kwok = binaries.ensure(self._progress), binaries.tool("kwok", self._progress)
         with self.cluster.lock():
@@ -94,7 +94,7 @@ class Plane:
             self.start_kwok(group)
         with self.cluster.changing() as state:
             state.phase = "up"
-        self._progress.say(f"rig is up; export KUBECONFIG={self.cluster.kubeconfig}")
+        self._progress.report(f"rig is up; export KUBECONFIG={self.cluster.kubeconfig}")
 
     def down(self) -> None:
         """Takes all of it away."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.processes import ProcessId, end, let_go, spawn
+from e2e.cluster.processes import ProcessId, end, release, spawn
 from e2e.cluster.run import tail, wait_for
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -28,7 +28,7 @@ class Programs:
 
     def start(self, name: str, argv: Sequence[str | Path], env: Mapping[str, str] | None = None) -> ProcessId:
         """Starts it."""
-        process = let_go(spawn(argv, identity=self._cluster.identity, log=self.log(name), env=env))
+        process = release(spawn(argv, identity=self._cluster.identity, log=self.log(name), env=env))
         with self._cluster.changing() as state:
             state.processes[name] = process
         return process

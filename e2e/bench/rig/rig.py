@@ -36,7 +36,7 @@ class Rig:
         self.plane = plane
         self.api = api
         self.operator = operator
-        self.report = progress.say
+        self.report = progress.report
         self.log = Log(plane.control.audit_log)
         self.disturbance = 0.0
         """Processors that others used in the worst of the waits since this was set to 0."""

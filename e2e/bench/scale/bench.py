@@ -62,7 +62,7 @@ async def _bench(options: Options, figures: Figures, progress: Progress) -> None
     task = asyncio.current_task()
 
     def cancel(number: signal.Signals) -> None:
-        progress.say(f"{number.name}: taking everything away")
+        progress.report(f"{number.name}: taking everything away")
         if task is not None:
             task.cancel()
 

@@ -16,10 +16,10 @@ from e2e.bench.survival.surroundings import everything_on
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.progress import Progress
 from e2e.drive.cluster_state import leader, restore
-from e2e.drive.job_specs import apart
+from e2e.drive.fault_injection import JobUnderTest, training_job
+from e2e.drive.job_specs import on_separate_nodes
 from e2e.drive.jobs import Jobs, restricted_namespace
 from e2e.drive.recovery import Recovery
-from e2e.drive.struck_job import Subject, training
 from e2e.drive.torchrun_job import own_script
 from e2e.install import bring_up
 
@@ -36,25 +36,25 @@ STAGES = ("decided", "deleted", "created", "scheduled", "running", "formed", "st
 class Scenario:
     """One fault."""
 
-    words: str
+    title: str
     target: float | None
     """Seconds to the end of the next step."""
-    strike: Callable[[Subject], Recovery]
-    own: bool = False
+    inject: Callable[[JobUnderTest], Recovery]
+    own_script: bool = False
     """The unmodified script of examples/torchrun.yaml instead of the engine with its state in memory."""
     elastic: bool = False
-    restores: bool = False
+    excludes_restore: bool = False
     """The target is for all but the reading of the checkpoint."""
 
 
-def _kill_node(job: Subject) -> Recovery:
+def _kill_node(job: JobUnderTest) -> Recovery:
     """Kills the node of a worker, where no leader is: that one is a scenario of its own."""
     node = leader(job.cluster)[1]
     pods = list(enumerate(job.pods))
     return job.kill_node(next(number for number, pod in reversed(pods) if pod.spec.node_name != node))
 
 
-def _kill_leader(job: Subject) -> Recovery:
+def _kill_leader(job: JobUnderTest) -> Recovery:
     """Kills the node of the leading operator, where a worker is as well."""
     node = leader(job.cluster)[1]
     index = next(number for number, pod in enumerate(job.pods) if pod.spec.node_name == node)
@@ -62,14 +62,16 @@ def _kill_leader(job: Subject) -> Recovery:
 
 
 SCENARIOS = {
-    "rank": Scenario("SIGKILL of a rank, state restored", 1.0, lambda job: job.kill_rank(), restores=True),
+    "rank": Scenario(
+        "SIGKILL of a rank, state restored", 1.0, lambda job: job.kill_rank(), excludes_restore=True
+    ),
     "rank-script": Scenario(
-        "SIGKILL of a rank, unmodified script", 1.0, lambda job: job.kill_rank(), own=True
+        "SIGKILL of a rank, unmodified script", 1.0, lambda job: job.kill_rank(), own_script=True
     ),
     "pod": Scenario("a pod is deleted", 6.0, lambda job: job.delete_pod()),
     "node": Scenario("kill -9 of a node, Commit", 10.0, _kill_node),
     "node-elastic": Scenario("kill -9 of a node, the job may shrink", 7.0, _kill_node, elastic=True),
-    "node-strict": Scenario("kill -9 of a node, Strict", 30.0, _kill_node, own=True),
+    "node-strict": Scenario("kill -9 of a node, Strict", 30.0, _kill_node, own_script=True),
     "node-leader": Scenario("kill -9 of the node that the leader is on too, Commit", 20.0, _kill_leader),
 }
 
@@ -82,47 +84,56 @@ def bench(only: list[str], repeats: int, stock: bool, found: Figures) -> None:
         with everything_on(cluster, jobs.namespace):
             for repeat in range(repeats):
                 for name in only:
-                    came = _one(cluster, jobs, f"{name}-{repeat}", SCENARIOS[name])
-                    cluster.progress.say(f"{name} {repeat + 1}/{repeats}: {came}")
-                    _record(found, SCENARIOS[name], came)
+                    recovery = _measure(cluster, jobs, f"{name}-{repeat}", SCENARIOS[name])
+                    cluster.progress.report(f"{name} {repeat + 1}/{repeats}: {recovery}")
+                    _record(found, SCENARIOS[name], recovery)
         if stock:
-            words = "kill -9 of a node, a pod of a plain Kubernetes Job runs elsewhere"
-            found.add(Metric(words, "seconds"), _stock(cluster, jobs))
+            title = "kill -9 of a node, a pod of a plain Kubernetes Job runs elsewhere"
+            found.add(Metric(title, "seconds"), _stock(cluster, jobs))
     finally:
         cluster.down()
 
 
-def _one(cluster: Cluster, jobs: Jobs, name: str, scenario: Scenario) -> Recovery:
+def _measure(cluster: Cluster, jobs: Jobs, name: str, scenario: Scenario) -> Recovery:
     with ExitStack() as stack:
-        spec = stack.enter_context(own_script(jobs, name)) if scenario.own else {}
+        spec = stack.enter_context(own_script(jobs, name)) if scenario.own_script else {}
         if scenario.elastic:
-            role = {"name": "worker", "replicas": NODES, "minReplicas": 2, "template": apart(name)}
+            role = {
+                "name": "worker",
+                "replicas": NODES,
+                "minReplicas": 2,
+                "template": on_separate_nodes(name),
+            }
             spec["roles"] = [role]
-        elif scenario.strike is _kill_leader:
-            role = {"name": "worker", "replicas": 2, "template": apart(name, beside=leader(cluster)[1])}
+        elif scenario.inject is _kill_leader:
+            role = {
+                "name": "worker",
+                "replicas": 2,
+                "template": on_separate_nodes(name, beside=leader(cluster)[1]),
+            }
             spec["roles"] = [role]
-        job = stack.enter_context(training(cluster, jobs, name, **spec))
-        came = scenario.strike(job)
-        return replace(came, restored=_restored(jobs.log(job.pods[0].metadata.name)))
+        job = stack.enter_context(training_job(cluster, jobs, name, **spec))
+        recovery = scenario.inject(job)
+        return replace(recovery, restored=_restore_seconds(jobs.log(job.pods[0].metadata.name)))
 
 
-def _restored(log: str) -> float | None:
+def _restore_seconds(log: str) -> float | None:
     """For how long rank 0 has read its checkpoint, as it says itself."""
-    said: list[str] = re.findall(r"continues after step .* restored in ([0-9.]+) s", log)
-    return float(said[-1]) if said else None
+    seconds: list[str] = re.findall(r"continues after step .* restored in ([0-9.]+) s", log)
+    return float(seconds[-1]) if seconds else None
 
 
-def _record(found: Figures, scenario: Scenario, came: Recovery) -> None:
+def _record(found: Figures, scenario: Scenario, recovery: Recovery) -> None:
     for stage in STAGES:
-        value = getattr(came, stage)
+        value = getattr(recovery, stage)
         if value is not None:
-            target = scenario.target if stage == "stepped" and not scenario.restores else None
-            found.add(Metric(f"{scenario.words}: {stage}", "seconds", target), value)
-    if came.restored is not None:
-        found.add(Metric(f"{scenario.words}: of it, reading the checkpoint", "seconds"), came.restored)
-        if scenario.restores:
-            words = f"{scenario.words}: stepped, but for reading the checkpoint"
-            found.add(Metric(words, "seconds", scenario.target), came.stepped - came.restored)
+            target = scenario.target if stage == "stepped" and not scenario.excludes_restore else None
+            found.add(Metric(f"{scenario.title}: {stage}", "seconds", target), value)
+    if recovery.restored is not None:
+        found.add(Metric(f"{scenario.title}: of it, reading the checkpoint", "seconds"), recovery.restored)
+        if scenario.excludes_restore:
+            title = f"{scenario.title}: stepped, but for reading the checkpoint"
+            found.add(Metric(title, "seconds", scenario.target), recovery.stepped - recovery.restored)
 
 
 def _stock(cluster: Cluster, jobs: Jobs) -> float | None:
@@ -145,9 +156,9 @@ def _stock(cluster: Cluster, jobs: Jobs) -> float | None:
     manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "stock"}}
     body: Any = {**manifest, "spec": {"template": {"spec": pod}, "backoffLimit": 10}}
 
-    def running(besides: str = "") -> Any:
+    def running(other_than: str = "") -> Any:
         listed = jobs.core.list_namespaced_pod(jobs.namespace, label_selector="job-name=stock").items
-        return next((p for p in listed if p.status.phase == "Running" and p.metadata.uid != besides), None)
+        return next((p for p in listed if p.status.phase == "Running" and p.metadata.uid != other_than), None)
 
     client.BatchV1Api(jobs.core.api_client).create_namespaced_job(jobs.namespace, body)
     first = jobs.wait(running, 60, "the stock pod runs")

@@ -21,7 +21,7 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
 from e2e.drive.cluster_state import leader, restore
-from e2e.drive.faults import kill_named, kill_rank
+from e2e.drive.faults import kill_processes, kill_rank
 from e2e.drive.job_specs import SMALL, memory
 from e2e.drive.jobs import PLURAL, Jobs, restricted_namespace
 from e2e.drive.pod_traces import traces
@@ -32,9 +32,9 @@ from e2e.install import bring_up
 NAME = "soak"
 COMMAND = "make soak"
 NODES = 3
-AT_ONCE = 3
+JOBS_AT_ONCE = 3
 """Jobs that run beside one another: as many as two cores move at all."""
-CALM_SECONDS = 300.0
+END_SECONDS = 300.0
 """Seconds in which every job has to end once nothing fails any more."""
 _REST_SECONDS, _SAMPLES_AT_REST = 120.0, 6
 """Before the first job, and samples of a process in it that say what it takes at rest."""
@@ -42,11 +42,11 @@ RECOVERY = {"maxRestarts": 1000, "maxIdenticalErrors": 0, "windowSeconds": 60, "
 
 
 @dataclass(frozen=True)
-class Kind:
+class JobKind:
     """A kind of job, and how it ends."""
 
     spec: dict[str, Any]
-    ends: tuple[str, str]
+    expected_end: tuple[str, str]
     """Phase and reason; two empty texts when it is deleted before."""
 
 
@@ -74,29 +74,29 @@ def _crash() -> dict[str, Any]:
 
 
 KINDS = {
-    "trains": Kind(_gpt(200), ("Succeeded", "Completed")),
-    "elastic": Kind(_gpt(150, replicas=3, minReplicas=2), ("Succeeded", "Completed")),
-    "script": Kind(_script(), ("Succeeded", "Completed")),
-    "crashes": Kind(_crash(), ("Failed", "MaxRestartsExceeded")),
-    "rests": Kind(_gpt(150), ("Succeeded", "Completed")),
-    "deleted": Kind(_gpt(1_000_000), ("", "")),
+    "trains": JobKind(_gpt(200), ("Succeeded", "Completed")),
+    "elastic": JobKind(_gpt(150, replicas=3, minReplicas=2), ("Succeeded", "Completed")),
+    "script": JobKind(_script(), ("Succeeded", "Completed")),
+    "crashes": JobKind(_crash(), ("Failed", "MaxRestartsExceeded")),
+    "suspended": JobKind(_gpt(150), ("Succeeded", "Completed")),
+    "deleted": JobKind(_gpt(1_000_000), ("", "")),
 }
 
 
 @dataclass
-class Life:
+class SoakJob:
     """One job of the soak."""
 
     name: str
     kind: str
     uid: str
-    made: float
+    created_at: float
     deleted: bool = False
-    over: bool = False
+    finished: bool = False
     """It has ended, and is gone with its pods."""
-    right: bool = False
+    ended_as_expected: bool = False
     """As its spec says."""
-    rested: bool = False
+    suspended: bool = False
 
 
 @dataclass
@@ -105,103 +105,105 @@ class Soak:
 
     cluster: Cluster
     jobs: Jobs
-    chance: random.Random
+    rng: random.Random
     progress: Progress
-    lives: list[Life] = field(default_factory=list)
+    soak_jobs: list[SoakJob] = field(default_factory=list)
     faults: dict[str, int] = field(default_factory=dict)
     pods: set[str] = field(default_factory=set)
     """Uids of all pods that were ever seen."""
 
-    def tend(self, more: bool) -> None:
+    def check_jobs(self, create: bool) -> None:
         """Looks at every job, and makes the next ones while there shall be `more`."""
         try:
-            for life in self.lives:
-                if not life.over:
-                    self._check(life)
-            self._fill(more)
+            for job in self.soak_jobs:
+                if not job.finished:
+                    self._check(job)
+            self._create_jobs(create)
         except (client.ApiException, HTTPError) as error:
-            self.progress.say(f"no answer: {type(error).__name__}")
+            self.progress.report(f"no answer: {type(error).__name__}")
 
-    def _fill(self, more: bool) -> None:
-        while more and sum(not life.over for life in self.lives) < AT_ONCE:
-            number = len(self.lives)
+    def _create_jobs(self, create: bool) -> None:
+        while create and sum(not job.finished for job in self.soak_jobs) < JOBS_AT_ONCE:
+            number = len(self.soak_jobs)
             kind = list(KINDS)[number % len(KINDS)]
             name = f"{kind}-{number}"
             made = self.jobs.create(name, **KINDS[kind].spec)
-            self.lives.append(Life(name, kind, made["metadata"]["uid"], time.monotonic()))
+            self.soak_jobs.append(SoakJob(name, kind, made["metadata"]["uid"], time.monotonic()))
 
-    def _check(self, life: Life) -> None:
-        status = self.jobs.status(life.name)
-        self.pods |= {pod.metadata.uid for pod in self.jobs.pods(life.name)}
-        age = time.monotonic() - life.made
-        if life.deleted:
-            life.over = self.jobs.get(life.name) is None and not self.jobs.pods(life.name)
-        elif life.kind == "deleted" and age > 40:
-            life.right = True
-            self._delete(life)
-        elif life.kind == "rests" and not life.rested and status.get("progress"):
-            self.jobs.patch(life.name, suspend=True)
-            life.rested = True
-        elif life.rested and status.get("phase") == "Suspended":
-            self.jobs.patch(life.name, suspend=False)
+    def _check(self, job: SoakJob) -> None:
+        status = self.jobs.status(job.name)
+        self.pods |= {pod.metadata.uid for pod in self.jobs.pods(job.name)}
+        age = time.monotonic() - job.created_at
+        if job.deleted:
+            job.finished = self.jobs.get(job.name) is None and not self.jobs.pods(job.name)
+        elif job.kind == "deleted" and age > 40:
+            job.ended_as_expected = True
+            self._delete(job)
+        elif job.kind == "suspended" and not job.suspended and status.get("progress"):
+            self.jobs.patch(job.name, suspend=True)
+            job.suspended = True
+        elif job.suspended and status.get("phase") == "Suspended":
+            self.jobs.patch(job.name, suspend=False)
         elif status.get("phase") in ("Succeeded", "Failed"):
-            life.right = (status["phase"], status["reason"]) == KINDS[life.kind].ends
-            if not life.right:
-                self.progress.say(f"{life.name} ended otherwise: {status['reason']}: {status['message']}")
-            self._delete(life)
+            job.ended_as_expected = (status["phase"], status["reason"]) == KINDS[job.kind].expected_end
+            if not job.ended_as_expected:
+                self.progress.report(f"{job.name} ended otherwise: {status['reason']}: {status['message']}")
+            self._delete(job)
 
-    def _delete(self, life: Life) -> None:
+    def _delete(self, job: SoakJob) -> None:
         self.jobs.custom.delete_namespaced_custom_object(
-            GROUP, VERSION, self.jobs.namespace, PLURAL, life.name
+            GROUP, VERSION, self.jobs.namespace, PLURAL, job.name
         )
-        life.deleted = True
+        job.deleted = True
 
-    def strike(self, calm: bool) -> None:
+    def inject_fault(self, spare_processes: bool) -> None:
         """One blow at random; `calm` spares the processes whose memory is watched."""
         # A leader that cannot renew its Lease ends itself, too.
-        blows = ["rank", "pod", "node", "cut", "drain"] + ([] if calm else ["agent", "operator", "api"])
-        blow = self.chance.choice(blows)
-        self.progress.say(f"fault: {blow}; {sum(not life.over for life in self.lives)} jobs run")
+        faults = ["rank", "pod", "node", "cut", "drain"] + (
+            [] if spare_processes else ["agent", "operator", "api"]
+        )
+        fault = self.rng.choice(faults)
+        self.progress.report(f"fault: {fault}; {sum(not job.finished for job in self.soak_jobs)} jobs run")
         try:
-            getattr(self, f"_{blow}")()
+            getattr(self, f"_{fault}")()
         except (AssertionError, ClusterError, client.ApiException, HTTPError) as error:
             # Whom it was meant for has gone meanwhile.
-            self.progress.say(f"no {blow}: {str(error)[:200]}")
+            self.progress.report(f"no {fault}: {str(error)[:200]}")
             return
         finally:
             restore(self.cluster)
-        self.faults[blow] = self.faults.get(blow, 0) + 1
+        self.faults[fault] = self.faults.get(fault, 0) + 1
 
-    def _worker(self) -> Any:
-        running = [pod for life in self.lives if not life.over for pod in self.jobs.pods(life.name)]
-        placed = [pod for pod in running if pod.spec.node_name and pod.status.phase == "Running"]
-        if not placed:
+    def _random_pod(self) -> Any:
+        running = [pod for job in self.soak_jobs if not job.finished for pod in self.jobs.pods(job.name)]
+        scheduled = [pod for pod in running if pod.spec.node_name and pod.status.phase == "Running"]
+        if not scheduled:
             raise AssertionError("no pod runs")
-        return self.chance.choice(placed)
+        return self.rng.choice(scheduled)
 
     def _rank(self) -> None:
-        pod = self._worker()
+        pod = self._random_pod()
         index = int(pod.metadata.labels["convoy.dev/index"])
         kill_rank(self.cluster, pod.spec.node_name, pod.metadata.uid, index)
 
     def _pod(self) -> None:
-        self.jobs.core.delete_namespaced_pod(self._worker().metadata.name, self.jobs.namespace)
+        self.jobs.core.delete_namespaced_pod(self._random_pod().metadata.name, self.jobs.namespace)
 
     def _agent(self) -> None:
-        kill_named(self.chance.choice(self.cluster.nodes), "convoy-agent")
+        kill_processes(self.rng.choice(self.cluster.nodes), "convoy-agent")
 
     def _operator(self) -> None:
-        kill_named(self.cluster.node(leader(self.cluster)[1]), "convoy-operator")
+        kill_processes(self.cluster.node(leader(self.cluster)[1]), "convoy-operator")
 
     def _node(self) -> None:
-        self.chance.choice(self._quiet_nodes()).kill()
-        self._last(25)
+        self.rng.choice(self._nodes_without_leader()).kill()
+        self._wait(25)
 
     def _cut(self) -> None:
-        self.chance.choice(self._quiet_nodes()).cut()
-        self._last(35)
+        self.rng.choice(self._nodes_without_leader()).cut()
+        self._wait(35)
 
-    def _quiet_nodes(self) -> list[Any]:
+    def _nodes_without_leader(self) -> list[Any]:
         """Nodes without the leader: what happens to that is the operator's own blow."""
         leads = leader(self.cluster)[1]
         return [node for node in self.cluster.nodes if node.name != leads]
@@ -211,18 +213,18 @@ class Soak:
         time.sleep(10)  # the outage itself; then all is restored
 
     def _drain(self) -> None:
-        node = self._worker().spec.node_name
+        node = self._random_pod().spec.node_name
         arguments = ["--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s"]
         try:
             self.cluster.kubectl("drain", node, *arguments, "--pod-selector=convoy.dev/job", deadline=70)
         finally:
             self.cluster.kubectl("uncordon", node)
 
-    def _last(self, seconds: float) -> None:
+    def _wait(self, seconds: float) -> None:
         """Lets a fault last, and goes on tending meanwhile."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            self.tend(more=True)
+            self.check_jobs(create=True)
             time.sleep(1)
 
 
@@ -239,12 +241,12 @@ def bench(minutes: float, seed: int, found: Figures) -> None:
             _script_file(jobs),
         ):
             soak = Soak(cluster, jobs, random.Random(seed), progress)
-            with UsageSampler(cluster) as resting:
+            with UsageSampler(cluster) as at_rest:
                 time.sleep(_REST_SECONDS)
-            with UsageSampler(cluster) as watch:
-                _churn(soak, minutes * 60)
-                missing = _calm_down(soak)
-            _record(soak, resting.usage, watch.usage, missing, found)
+            with UsageSampler(cluster) as loaded:
+                _inject_faults(soak, minutes * 60)
+                unfinished = _wait_for_ends(soak)
+            _record(soak, at_rest.usage, loaded.usage, unfinished, found)
     finally:
         cluster.down()
 
@@ -256,33 +258,33 @@ def _script_file(jobs: Jobs) -> Iterator[None]:
     yield
 
 
-def _churn(soak: Soak, seconds: float) -> None:
+def _inject_faults(soak: Soak, seconds: float) -> None:
     """Operators and agents are killed in the first third alone: afterwards their memory is watched."""
     began = time.monotonic()
     due = began + 20
     while (now := time.monotonic()) < began + seconds:
-        soak.tend(more=True)
+        soak.check_jobs(create=True)
         if now >= due:
-            soak.strike(calm=now > began + seconds / 3)
-            due = time.monotonic() + soak.chance.uniform(5, 25)
+            soak.inject_fault(spare_processes=now > began + seconds / 3)
+            due = time.monotonic() + soak.rng.uniform(5, 25)
         time.sleep(1)
 
 
-def _calm_down(soak: Soak) -> list[str]:
+def _wait_for_ends(soak: Soak) -> list[str]:
     """Nothing fails any more; who has not ended within the time given."""
     restore(soak.cluster)
-    until = time.monotonic() + CALM_SECONDS
-    while time.monotonic() < until and not all(life.over for life in soak.lives):
-        soak.tend(more=False)
+    until = time.monotonic() + END_SECONDS
+    while time.monotonic() < until and not all(job.finished for job in soak.soak_jobs):
+        soak.check_jobs(create=False)
         time.sleep(1)
-    return [life.name for life in soak.lives if not life.over]
+    return [job.name for job in soak.soak_jobs if not job.finished]
 
 
-def _left(soak: Soak) -> list[str]:
+def _leftovers(soak: Soak) -> list[str]:
     """Objects and traces on nodes that nobody needs any more."""
     soak.jobs.delete_all()
     objects = soak.cluster.get("-n", soak.jobs.namespace, "pods,trainingjobs")["items"]
-    uids = soak.pods | {life.uid for life in soak.lives}
+    uids = soak.pods | {job.uid for job in soak.soak_jobs}
     until = time.monotonic() + 90
     while any((found := traces(soak.cluster, uids)).values()) and time.monotonic() < until:
         time.sleep(2)
@@ -290,17 +292,19 @@ def _left(soak: Soak) -> list[str]:
     return names + [line for lines in found.values() for line in lines]
 
 
-def _record(soak: Soak, at_rest: Usage, loaded: Usage, missing: list[str], found: Figures) -> None:
-    wrong = [life.name for life in soak.lives if life.over and not life.right]
-    left = _left(soak)
-    for name in (*missing, *wrong, *left):
-        soak.progress.say(f"not as it should be: {name}")
-    found.add(Metric("jobs that came and went", "jobs"), len(soak.lives))
+def _record(soak: Soak, at_rest: Usage, loaded: Usage, unfinished: list[str], found: Figures) -> None:
+    unexpected = [job.name for job in soak.soak_jobs if job.finished and not job.ended_as_expected]
+    leftovers = _leftovers(soak)
+    for name in (*unfinished, *unexpected, *leftovers):
+        soak.progress.report(f"not as it should be: {name}")
+    found.add(Metric("jobs that came and went", "jobs"), len(soak.soak_jobs))
     found.add(Metric("pods that were made for them", "pods"), len(soak.pods))
-    for blow, count in sorted(soak.faults.items()):
-        found.add(Metric(f"faults: {blow}", "faults"), count)
-    found.add(Metric("jobs that did not end as their spec says", "jobs", 0), len(missing) + len(wrong))
-    found.add(Metric("objects, mounts, cgroups, processes left", "traces", 0), len(left))
+    for fault, count in sorted(soak.faults.items()):
+        found.add(Metric(f"faults: {fault}", "faults"), count)
+    found.add(
+        Metric("jobs that did not end as their spec says", "jobs", 0), len(unfinished) + len(unexpected)
+    )
+    found.add(Metric("objects, mounts, cgroups, processes left", "traces", 0), len(leftovers))
     for name, summary in at_rest.summaries(_SAMPLES_AT_REST).items():
         found.add(Metric(f"{name} at rest: memory", "MiB"), summary.mib)
         found.add(Metric(f"{name} at rest: processors", "cores"), summary.cores)

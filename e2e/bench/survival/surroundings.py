@@ -13,13 +13,13 @@ from tests.integration.dashboard.browser import Browser
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
-from e2e.drive.dashboard_access import forwarded, reader
-from e2e.drive.monitoring import shipped, watched
+from e2e.drive.dashboard_access import port_forward, reader_token
+from e2e.drive.monitoring import running_prometheus, shipped
 from e2e.drive.node_health import policy
 
 _POLICY = "surroundings"
-_LOOK_SECONDS, _AGAIN_SECONDS = 5.0, 10.0
-_LOST = """
+_CHECK_SECONDS, _RETRY_SECONDS = 5.0, 10.0
+_DISCONNECTED = """
 const popup = document.getElementById("popup");
 return location.pathname === "/login" || !popup || popup.getAttribute("aria-hidden") === "false";
 """
@@ -29,7 +29,7 @@ return location.pathname === "/login" || !popup || popup.getAttribute("aria-hidd
 def everything_on(cluster: Cluster, namespace: str) -> Iterator[None]:
     """Prometheus with what the chart ships, a GuardPolicy that acts, and a browser on the dashboard."""
     with (
-        watched(cluster, shipped(cluster)),
+        running_prometheus(cluster, shipped(cluster)),
         policy(cluster, _POLICY, {"mode": "Act"}),
         _viewer(cluster, namespace),
     ):
@@ -39,25 +39,25 @@ def everything_on(cluster: Cluster, namespace: str) -> Iterator[None]:
 @contextmanager
 def _viewer(cluster: Cluster, namespace: str) -> Iterator[None]:
     """Somebody who keeps the overview open, and comes back whenever the way to it is lost."""
-    over = threading.Event()
+    stop = threading.Event()
 
     def keep_open() -> None:
-        while not over.is_set():
+        while not stop.is_set():
             try:
                 with _page(cluster, token) as browser:
-                    while not over.wait(_LOOK_SECONDS):
-                        assert not browser.run(_LOST), "its page has no connection"
+                    while not stop.wait(_CHECK_SECONDS):
+                        assert not browser.run(_DISCONNECTED), "its page has no connection"
             except (AssertionError, ClusterError, OSError, WebDriverException) as error:
-                cluster.progress.say(f"the dashboard is lost: {str(error).splitlines()[0][:100]}")
-                over.wait(_AGAIN_SECONDS)
+                cluster.progress.report(f"the dashboard is lost: {str(error).splitlines()[0][:100]}")
+                stop.wait(_RETRY_SECONDS)
 
-    with reader(cluster, namespace, "viewer", "view") as token:
+    with reader_token(cluster, namespace, "viewer", "view") as token:
         thread = threading.Thread(target=keep_open, daemon=True)
         thread.start()
         try:
             yield
         finally:
-            over.set()
+            stop.set()
             thread.join(60)
 
 
@@ -67,7 +67,7 @@ def _page(cluster: Cluster, token: str) -> Iterator[Browser]:
     with tempfile.TemporaryDirectory(prefix="convoy-viewer-") as folder:
         browser = Browser(Path(folder))
         try:
-            with forwarded(cluster, "convoy-dashboard", 80) as url:
+            with port_forward(cluster, "convoy-dashboard", 80) as url:
                 browser.open(url)
                 browser.find("#token").send_keys(token)
                 browser.find("button[type=submit]").click()

@@ -42,13 +42,13 @@ async def _bench(options: Options, figures: Figures, progress: Progress) -> None
         root = Path(name)
         if {"memory", "steps"} & set(options.only):
             lengths = options.lengths if "steps" in options.only else ()
-            ways = "memory" in options.only
-            found = await memory.measured(root, options.parameters, options.rounds, lengths, ways, progress)
-            rows.of_memory(found, figures)
+            methods = "memory" in options.only
+            found = await memory.measure(root, options.parameters, options.rounds, lengths, methods, progress)
+            rows.add_memory_rows(found, figures)
         times = max(2, options.rounds // 3)
         if "peer" in options.only:
-            progress.say("restoring from another node")
-            rows.of_peer(await peer.measured(root / "peer", size, times), figures)
+            progress.report("restoring from another node")
+            rows.add_peer_rows(await peer.measure(root / "peer", size, times), figures)
         if "upload" in options.only:
-            progress.say("uploading")
-            rows.of_upload(await upload.measured(root / "upload", size, times, progress), figures)
+            progress.report("uploading")
+            rows.add_upload_rows(await upload.measure(root / "upload", size, times, progress), figures)

@@ -24,10 +24,10 @@ COUNT = 100_000
 TALLY = files.CHECKOUT / "docs" / "bench" / "schedules.tally.json"
 _CODE = ("checkpoint/*.py", "simulate/checkpoints/*.py", "simulate/kernel.py")
 """Files of convoy_controllers that the schedules try, and that play them."""
-_AT_ONCE = 100
-_STORED = 1_000
+_BATCH = 100
+_WRITE_EVERY = 1_000
 """Schedules after which the tally is written."""
-_PATIENCE = 20_000
+_MAX_SCHEDULES = 20_000
 """Schedules after which a broken rule counts as not found."""
 
 
@@ -57,23 +57,24 @@ def bench(count: int, figures: Figures, path: Path = TALLY) -> None:
     progress = Progress()
     tally = read(path, digest())
     if tally.played:
-        progress.say(f"{tally.played} schedules of before count, {len(tally.violated)} violated")
+        progress.report(f"{tally.played} schedules of before count, {len(tally.violated)} violated")
     with ProcessPoolExecutor(machine.cores()) as pool:
-        for share in pool.map(_share, range(tally.played, count, _AT_ONCE)):
-            for words in share.violated:
-                progress.say(words)
-            tally += share
-            if tally.played % _STORED == 0:
+        for batch in pool.map(_play_batch, range(tally.played, count, _BATCH)):
+            for words in batch.violated:
+                progress.report(words)
+            tally += batch
+            if tally.played % _WRITE_EVERY == 0:
                 files.write(path, json.dumps(asdict(tally), indent=2) + "\n")
-                progress.say(f"{tally.played} schedules, {len(tally.violated)} violated")
-        found = {rule: pool.submit(_found, rule) for rule in broken()}
+                progress.report(f"{tally.played} schedules, {len(tally.violated)} violated")
+        found = {rule: pool.submit(_first_violation, rule) for rule in broken_rules()}
         figures.add(_metric("random schedules played", "schedules"), tally.played)
         figures.add(_metric("generations committed", "generations"), tally.committed)
         figures.add(_metric("restores judged", "restores"), tally.restores)
         figures.add(_metric("schedules that break a promise", "schedules", 0), len(tally.violated))
         for rule, future in found.items():
             figures.add(
-                _metric(f"broken on purpose, {rule}: found after", "schedules", _PATIENCE), future.result()
+                _metric(f"broken on purpose, {rule}: found after", "schedules", _MAX_SCHEDULES),
+                future.result(),
             )
 
 
@@ -98,7 +99,7 @@ def _metric(name: str, unit: str, target: float | None = None) -> Metric:
     return Metric(name, unit, target, kind="simulated")
 
 
-def broken() -> dict[str, Rules]:
+def broken_rules() -> dict[str, Rules]:
     """The protocol with one of its rules broken, by the rule's name."""
     return {
         one.name: Rules(**{one.name: 1 if one.name == "absent" else False})  # type: ignore[arg-type]
@@ -106,22 +107,22 @@ def broken() -> dict[str, Rules]:
     }
 
 
-def _share(first: int) -> Tally:
+def _play_batch(first: int) -> Tally:
     restores = committed = 0
     violated = []
-    for seed in range(first, first + _AT_ONCE):
+    for seed in range(first, first + _BATCH):
         try:
             truth = play(seed)
         except AssertionError as error:
             violated.append(f"seed {seed}: {error}")
         else:
             restores, committed = restores + truth.restores, committed + truth.committed
-    return Tally("", _AT_ONCE, committed, restores, tuple(violated))
+    return Tally("", _BATCH, committed, restores, tuple(violated))
 
 
-def _found(rule: str) -> int | None:
-    rules = broken()[rule]
-    for seed in range(_PATIENCE):
+def _first_violation(rule: str) -> int | None:
+    rules = broken_rules()[rule]
+    for seed in range(_MAX_SCHEDULES):
         try:
             play(seed, rules)
         except InvariantViolation:

@@ -1,9 +1,9 @@
-"""A small DistributedDataParallel program that gets into trouble on demand.
+"""A small DistributedDataParallel program that gets into fault_size on demand.
 
 It is told by files in FOLDER, each with a number in it, written from outside while the program runs:
 
 - `loader`: seconds that each batch takes longer to load;
-- `begin`: the first incarnation begins to train once this is there;
+- `start`: the first incarnation begins to train once this is there;
 - `garbage`: cyclic objects that Python's collector has to go through in each forward pass.
 
 With DRILL_SLOW_RANK, that rank's own forward passes take DRILL_SLOW_SECONDS longer, on whatever node it is.
@@ -31,8 +31,8 @@ BLOCKS = 16
 WIDTH, LAYERS = 256, 4
 
 
-def trouble(name: str) -> float:
-    """Return the size of a trouble now; 0 for none."""
+def fault_size(name: str) -> float:
+    """Return the size of a fault_size now; 0 for none."""
     try:
         return float((FOLDER / name).read_text())
     except FileNotFoundError:
@@ -50,7 +50,7 @@ class Samples(IterableDataset[torch.Tensor]):
         number = 0
         while True:
             os.preadv(file, [block], number % BLOCKS * BLOCK)
-            time.sleep(trouble("loader"))
+            time.sleep(fault_size("loader"))
             yield torch.frombuffer(block, dtype=torch.int32).reshape(-1, WIDTH) / 2**31
             number += 1
 
@@ -58,17 +58,17 @@ class Samples(IterableDataset[torch.Tensor]):
 class Model(nn.Module):
     """Layers whose forward pass may be held up."""
 
-    def __init__(self, held_up: float) -> None:
+    def __init__(self, delay_seconds: float) -> None:
         super().__init__()
         self.layers = nn.Sequential(
             *(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(LAYERS))
         )
-        self.held_up = held_up
+        self.delay_seconds = delay_seconds
 
     def forward(self, samples: torch.Tensor) -> torch.Tensor:
         """Return the layers of a batch, after the delay and the garbage that were asked for."""
-        time.sleep(self.held_up)
-        if count := int(trouble("garbage")):
+        time.sleep(self.delay_seconds)
+        if count := int(fault_size("garbage")):
             rings = [[None] for _ in range(count)]
             for ring in rings:
                 ring[0] = ring  # type: ignore[call-overload]
@@ -87,7 +87,7 @@ def main() -> None:
         model = DistributedDataParallel(plain)
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
         job.restore(model=model, optimizer=optimizer)
-        while job.incarnation == 1 and not (FOLDER / "begin").exists():
+        while job.incarnation == 1 and not (FOLDER / "start").exists():
             time.sleep(0.1)
         samples = iter(DataLoader(Samples(), batch_size=None))
         for step in job.steps(1_000_000):

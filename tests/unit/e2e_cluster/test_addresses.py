@@ -6,17 +6,17 @@ import ipaddress
 from pathlib import Path
 
 import pytest
-from e2e.cluster.addresses import MAX_NODES, SLOTS, Addresses, choose_slot, cluster_id, link_name, mac
+from e2e.cluster.addresses import BLOCKS, MAX_NODES, Addresses, choose_block, cluster_id, link_name, mac
 from e2e.cluster.errors import ClusterError
 
 
 def test_the_ranges_of_a_cluster_do_not_overlap_and_lie_in_its_whole() -> None:
-    for slot in range(SLOTS):
-        addresses = Addresses(slot)
-        whole = ipaddress.ip_network(addresses.whole)
+    for block in range(BLOCKS):
+        addresses = Addresses(block)
+        network = ipaddress.ip_network(addresses.network)
         pods, services = ipaddress.ip_network(addresses.pods), ipaddress.ip_network(addresses.services)
         machines = ipaddress.ip_network(f"{addresses.host}/18", strict=False)
-        assert all(part.subnet_of(whole) for part in (pods, services, machines))
+        assert all(part.subnet_of(network) for part in (pods, services, machines))
         assert not pods.overlaps(services)
         assert not machines.overlaps(pods)
         assert not machines.overlaps(services)
@@ -51,26 +51,26 @@ def test_link_names_fit_the_kernel() -> None:
     assert link_name("x", 7).startswith(link_name("x"))
 
 
-def test_a_slot_is_stable_and_avoids_what_is_taken() -> None:
-    first = choose_slot("dev-1", set(), [])
-    assert choose_slot("dev-1", set(), []) == first
-    second = choose_slot("dev-1", {first}, [])
+def test_a_block_is_stable_and_avoids_what_is_taken() -> None:
+    first = choose_block("dev-1", set(), [])
+    assert choose_block("dev-1", set(), []) == first
+    second = choose_block("dev-1", {first}, [])
     assert second != first
-    third = choose_slot("dev-1", {first}, [Addresses(second).whole])
+    third = choose_block("dev-1", {first}, [Addresses(second).network])
     assert third not in (first, second)
 
 
-def test_a_slot_avoids_routes_that_contain_it_or_lie_in_it() -> None:
-    first = choose_slot("dev-1", set(), [])
+def test_a_block_avoids_routes_that_contain_it_or_lie_in_it() -> None:
+    first = choose_block("dev-1", set(), [])
     inside = Addresses(first).pods_of(9)
-    assert choose_slot("dev-1", set(), [inside]) != first
+    assert choose_block("dev-1", set(), [inside]) != first
     with pytest.raises(ClusterError, match="no free address range"):
-        choose_slot("dev-1", set(), ["10.0.0.0/8"])
+        choose_block("dev-1", set(), ["10.0.0.0/8"])
 
 
-def test_no_slot_is_left_when_all_are_taken() -> None:
-    with pytest.raises(ClusterError, match=f"{SLOTS} clusters hold"):
-        choose_slot("dev-1", set(range(SLOTS)), [])
+def test_no_block_is_left_when_all_are_taken() -> None:
+    with pytest.raises(ClusterError, match=f"{BLOCKS} clusters hold"):
+        choose_block("dev-1", set(range(BLOCKS)), [])
 
 
 def test_a_machine_keeps_its_hardware_address_and_shares_it_with_nobody() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from e2e.drive.unused_rights import ELSEWHERE
-from e2e.rights import Elsewhere
+from e2e.drive.unused_rights import USED_ELSEWHERE
+from e2e.rights import UsedElsewhere
 
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("entry", ELSEWHERE, ids=str)
-def test_a_right_that_is_listed_names_its_reason_and_a_test(entry: Elsewhere) -> None:
+@pytest.mark.parametrize("entry", USED_ELSEWHERE, ids=str)
+def test_a_right_that_is_listed_names_its_reason_and_a_test(entry: UsedElsewhere) -> None:
     file, _, test = entry.test.partition("::")
     assert f"def {test}(" in (ROOT / file).read_text()
     assert len(entry.why.split()) > 3

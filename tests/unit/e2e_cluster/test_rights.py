@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from e2e import rights
-from e2e.rights import Elsewhere, Request, Right
+from e2e.rights import Request, Right, UsedElsewhere
 
 HOME = "convoy-system"
 ME = "convoy-operator"
@@ -187,7 +187,7 @@ def test_another_account_uses_nothing_of_ours() -> None:
 
 
 GET, LIST = right("get"), right("list")
-LISTED = Elsewhere(ME, "get", "pods", "why", "file.py::test")
+LISTED = UsedElsewhere(ME, "get", "pods", "why", "file.py::test")
 
 
 @pytest.mark.parametrize(
@@ -202,13 +202,13 @@ LISTED = Elsewhere(ME, "get", "pods", "why", "file.py::test")
         ([LIST], [replace(LISTED, uncertain=True)], ["file.py::test"], []),
         (
             [GET, LIST],
-            [Elsewhere(ME, "get watch", "pods secrets", "", "t")],
+            [UsedElsewhere(ME, "get watch", "pods secrets", "", "t")],
             ["t"],
             [f"{ME}: get watch pods secrets is listed; of its 4 rights 1 are granted"],
         ),
         (
             [GET, LIST],
-            [Elsewhere(ME, "get", "pods", "", "t", name="p")],
+            [UsedElsewhere(ME, "get", "pods", "", "t", name="p")],
             [],
             [f"{ME}: get pods p is listed; of its 1 rights 0 are granted"],
         ),
@@ -226,14 +226,14 @@ LISTED = Elsewhere(ME, "get", "pods", "why", "file.py::test")
     ],
 )
 def test_a_right_is_used_or_listed_and_never_both(
-    exercised: list[Right], elsewhere: list[Elsewhere], ran: list[str], found: list[str]
+    exercised: list[Right], elsewhere: list[UsedElsewhere], ran: list[str], found: list[str]
 ) -> None:
     assert rights.faults([GET, LIST], exercised, elsewhere, ran) == found
 
 
 def test_what_more_than_the_slice_uses_is_no_reason_to_strike_it_off() -> None:
-    assert rights.faults([GET], [GET], [LISTED], more=True) == []
-    assert rights.faults([GET], [], [LISTED], ["file.py::test"], more=True) != []
+    assert rights.faults([GET], [GET], [LISTED], more_than_slice=True) == []
+    assert rights.faults([GET], [], [LISTED], ["file.py::test"], more_than_slice=True) != []
 
 
 def test_a_right_reads_as_roles_are_written() -> None:

@@ -20,7 +20,7 @@ def example() -> State:
         identity="dev-0a1b2c",
         name="dev",
         checkout="/checkout",
-        slot=5,
+        block=5,
         phase="up",
         nodes={"node-1": NodeRecord(1), "node-2": NodeRecord(2, cut=True)},
         processes={"etcd": ProcessId(10, 999), "node/node-1": ProcessId(11, 1000)},
@@ -45,13 +45,13 @@ def test_another_format_is_refused() -> None:
         State.parse(json.dumps(text))
 
 
-def test_two_clusters_never_get_one_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_clusters_never_get_one_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     root = state.clusters_root()
-    slots = [
-        state.allocate(StateFile(root / f"c{number}"), f"c{number}", [], {}).slot for number in range(20)
+    blocks = [
+        state.allocate(StateFile(root / f"c{number}"), f"c{number}", [], {}).block for number in range(20)
     ]
-    assert len(set(slots)) == 20
+    assert len(set(blocks)) == 20
     assert {one.name for one in state.all_states()} == {f"c{number}" for number in range(20)}
 
 

@@ -6,7 +6,7 @@ import base64
 import json
 
 import pytest
-from e2e.drive.confidential import given_away, values
+from e2e.drive.confidential import confidential_values, leaked_values
 
 BODY = "MHcCAQEEIIrYSSNQFaA2Hwf1duRSxKtLYX5CB04fSeQ6tF1aY"
 KEY = f"-----BEGIN EC PRIVATE KEY-----\n{BODY}\nshort\n-----END EC PRIVATE KEY-----\n"
@@ -30,5 +30,7 @@ def secret(**data: str) -> dict[str, object]:
     ],
 )
 def test_what_a_text_gives_away(text: str, found: list[str]) -> None:
-    held = values([secret(key=KEY, password="sixteen-letters!", pin="1234"), {"metadata": {"name": "empty"}}])
-    assert given_away(text, held) == found
+    held = confidential_values(
+        [secret(key=KEY, password="sixteen-letters!", pin="1234"), {"metadata": {"name": "empty"}}]
+    )
+    assert leaked_values(text, held) == found

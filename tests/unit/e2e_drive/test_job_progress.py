@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from e2e.drive.job_progress import held_out
+from e2e.drive.job_progress import held_out_losses
 
 LOG = """
 step 60/180  loss 2.0000  held_out_loss 3.07792  9.0 samples/s
@@ -15,9 +15,9 @@ step 120/180  loss 1.8000  held_out_loss 2.78645  9.0 samples/s
 
 
 def test_a_curve_has_the_steps_at_which_the_loss_is_measured() -> None:
-    assert held_out(LOG, 60) == {60: "3.07792", 120: "2.78645"}
+    assert held_out_losses(LOG, 60) == {60: "3.07792", 120: "2.78645"}
 
 
 def test_a_step_made_twice_must_have_the_same_loss() -> None:
     with pytest.raises(AssertionError):
-        held_out(LOG + "step 60/180  held_out_loss 3.07793\n", 60)
+        held_out_losses(LOG + "step 60/180  held_out_loss 3.07793\n", 60)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from e2e.drive.job_specs import apart, single_threaded
+from e2e.drive.job_specs import on_separate_nodes, single_threaded
 
 ONE = {"name": "OMP_NUM_THREADS", "value": "1"}
 
@@ -14,7 +14,7 @@ def test_a_role_without_a_template_gets_one() -> None:
 
 
 def test_all_else_of_a_template_stays() -> None:
-    template = apart("job")
+    template = on_separate_nodes("job")
     found = single_threaded({"name": "worker", "template": {"metadata": {"labels": {"a": "b"}}, **template}})
     assert found["template"]["metadata"] == {"labels": {"a": "b"}}
     assert found["template"]["spec"]["affinity"] == template["spec"]["affinity"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from e2e.drive.scrape_configs import expressions, hastened, scrapes, selectors
+from e2e.drive.scrape_configs import expressions, scrapes, selectors, with_short_waits
 from e2e.drive.target_discovery import targets
 
 
@@ -57,7 +57,7 @@ def test_alerts_wait_less_and_look_back_finely() -> None:
         {"alert": "AtOnce", "expr": "rate(a[5m]) > 0"},
     ]
     body = {"kind": "PrometheusRule", "spec": {"groups": [{"name": "g", "rules": rules}]}}
-    [group] = hastened(body, 3)
+    [group] = with_short_waits(body, 3)
     assert [(rule["expr"], rule.get("for")) for rule in group["rules"]] == [
         ("a > min_over_time(sum(a)[1h:3s])", "3s"),
         ("rate(a[5m]) > 0", None),

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from e2e.cluster.cluster import Cluster
-from e2e.drive.job_specs import apart, memory
+from e2e.drive.job_specs import memory, on_separate_nodes
 from e2e.drive.jobs import Jobs
 
-_PROGRAM = Path(__file__).parent / "programs" / "patient.py"
+_PROGRAM = Path(__file__).parent / "programs" / "slow.py"
 
 
 @dataclass(frozen=True)
-class Patient:
+class SlowJob:
     """A job of the patient program."""
 
     cluster: Cluster
@@ -28,23 +28,23 @@ class Patient:
         """Uids of its pods."""
         return [pod.metadata.uid for pod in self.jobs.pods(self.name)]
 
-    def hurry(self) -> None:
+    def remove_pauses(self) -> None:
         """Has all ranks go to their end."""
         for pod in self.jobs.pods(self.name):
             own = ("-n", self.jobs.namespace, pod.metadata.name)
-            self.cluster.kubectl("exec", *own, "--", "touch", "/told/hurry")
+            self.cluster.kubectl("exec", *own, "--", "touch", "/control/no-pauses")
 
 
 @contextmanager
-def patient(cluster: Cluster, jobs: Jobs, name: str) -> Iterator[Patient]:
+def slow_job(cluster: Cluster, jobs: Jobs, name: str) -> Iterator[SlowJob]:
     """A job of two ranks on two nodes that trains and has saved in memory; it goes in the end."""
-    body = {"metadata": {"name": name}, "data": {"patient.py": _PROGRAM.read_text()}}
+    body = {"metadata": {"name": name}, "data": {"slow.py": _PROGRAM.read_text()}}
     jobs.core.create_namespaced_config_map(jobs.namespace, body)
     try:
         role = {"name": "worker", "replicas": 2, "template": _template(name)}
         jobs.create(name, engine=None, roles=[role], checkpoint=memory())
         jobs.wait(lambda: jobs.status(name).get("checkpoint", {}).get("tier") == "peer", 180, "it has saved")
-        yield Patient(cluster, jobs, name)
+        yield SlowJob(cluster, jobs, name)
     finally:
         if jobs.get(name):
             jobs.delete(name)
@@ -55,12 +55,12 @@ def _template(name: str) -> dict[str, Any]:
     container = {
         "name": "worker",
         "image": "convoy/torch:dev",
-        "command": ["torchrun", "--nproc-per-node=1", "patient.py"],
+        "command": ["torchrun", "--nproc-per-node=1", "slow.py"],
         "workingDir": "/scripts",
         "volumeMounts": [
             {"name": "scripts", "mountPath": "/scripts", "readOnly": True},
-            {"name": "told", "mountPath": "/told"},
+            {"name": "control", "mountPath": "/control"},
         ],
     }
-    volumes = [{"name": "scripts", "configMap": {"name": name}}, {"name": "told", "emptyDir": {}}]
-    return {"spec": {**apart(name)["spec"], "containers": [container], "volumes": volumes}}
+    volumes = [{"name": "scripts", "configMap": {"name": name}}, {"name": "control", "emptyDir": {}}]
+    return {"spec": {**on_separate_nodes(name)["spec"], "containers": [container], "volumes": volumes}}

@@ -16,8 +16,8 @@ from e2e.cluster.cluster import Cluster
 from e2e.drive.cluster_state import restore
 from e2e.drive.faults import kill_rank
 from e2e.drive.job_progress import watermark
-from e2e.drive.job_specs import ENDLESS, apart, memory
-from e2e.drive.job_watch import Watched
+from e2e.drive.job_specs import ENDLESS, memory, on_separate_nodes
+from e2e.drive.job_watch import JobWatch
 from e2e.drive.jobs import Jobs
 from e2e.drive.recovery import Recovery, recovery
 
@@ -26,13 +26,13 @@ _RESTORED = re.compile(r"\[(\d+)/\d+\].*continues after step \d+ from gen-(\d+)-
 
 
 @dataclass(frozen=True)
-class Subject:
+class JobUnderTest:
     """A job that trains, about to be struck."""
 
     cluster: Cluster
     jobs: Jobs
     name: str
-    seen: Watched
+    watch: JobWatch
 
     @property
     def pods(self) -> list[Any]:
@@ -52,82 +52,84 @@ class Subject:
                 found[int(into)] = Generation(int(incarnation), int(step))
         return found
 
-    def promised(self, *tiers: str) -> Generation | None:
+    def newest_watermark(self, *tiers: str) -> Generation | None:
         """The newest generation that its status promises at any of these tiers."""
         marks = [watermark(self.jobs.status(self.name), tier) for tier in tiers]
         known = [Generation(mark["incarnation"], mark["step"]) for mark in marks if mark]
         return max(known, default=None)
 
-    def strike(
+    def inject(
         self,
-        blow: Callable[[], None],
+        fault: Callable[[], None],
         seconds: float = 60,
-        spared: tuple[str, ...] = ("local", "peer", "remote"),
+        surviving_tiers: tuple[str, ...] = ("local", "peer", "remote"),
     ) -> Recovery:
-        """Deals a blow and waits until the job makes steps again, from nothing older than what its status had
-        promised at the tiers that the blow has `spared`.
+        """Injects a fault and waits until the job steps again, from nothing older than what its status had
+        promised at the tiers that the fault has `surviving_tiers`.
         """
         status = self.jobs.status(self.name)
         incarnation, before = status["incarnation"], {pod.metadata.uid for pod in self.pods}
-        promised = self.promised(*spared)
+        promised = self.newest_watermark(*surviving_tiers)
         at = time.time()
-        blow()
+        fault()
 
         def back() -> bool:
-            now = self.seen.status
+            now = self.watch.status
             return now.get("incarnation", 0) > incarnation and now["goodput"]["cause"] in STEPPING
 
-        self.seen.until(back, seconds, f"{self.name} makes steps again")
+        self.watch.until(back, seconds, f"{self.name} makes steps again")
         if promised:
-            into, restored = self.seen.status["incarnation"], self.restored
+            into, restored = self.watch.status["incarnation"], self.restored
             assert into in restored and restored[into] >= promised, (into, promised, restored)
-        return recovery(self.seen, at, before, incarnation)
+        return recovery(self.watch, at, before, incarnation)
 
     def kill_rank(self, rank: int = 1) -> Recovery:
         """SIGKILL to one rank."""
         pod = self.pods[rank]
-        return self.strike(lambda: kill_rank(self.cluster, pod.spec.node_name, pod.metadata.uid, rank))
+        return self.inject(lambda: kill_rank(self.cluster, pod.spec.node_name, pod.metadata.uid, rank))
 
     def delete_pod(self, index: int = 1) -> Recovery:
         """`kubectl delete pod`, without its grace."""
         name = self.pods[index].metadata.name
         delete = self.jobs.core.delete_namespaced_pod
-        return self.strike(lambda: delete(name, self.jobs.namespace, grace_period_seconds=0))
+        return self.inject(lambda: delete(name, self.jobs.namespace, grace_period_seconds=0))
 
     def kill_node(self, index: int = 1, seconds: float = 90) -> Recovery:
         """kill -9 of process 1 of the node that holds a pod; its memory is lost."""
         node = self.cluster.node(self.pods[index].spec.node_name)
-        return self.strike(node.kill, seconds, ("peer", "remote"))
+        return self.inject(node.kill, seconds, ("peer", "remote"))
 
     def cut_node(self, index: int = 1, seconds: float = 90) -> Recovery:
         """Pulls the cable of the node that holds a pod; nobody reaches its memory."""
         node = self.cluster.node(self.pods[index].spec.node_name)
-        return self.strike(node.cut, seconds, ("peer", "remote"))
+        return self.inject(node.cut, seconds, ("peer", "remote"))
 
 
 @contextmanager
-def training(cluster: Cluster, jobs: Jobs, name: str, *, replicas: int = 2, **spec: Any) -> Iterator[Subject]:
+def training_job(
+    cluster: Cluster, jobs: Jobs, name: str, *, replicas: int = 2, **spec: Any
+) -> Iterator[JobUnderTest]:
     """An endless job, its pods on different nodes, that has made steps and, if it is of an engine, has a
     checkpoint at each of its tiers: in memory, unless `spec` says otherwise.
     """
-    role = {"name": "worker", "replicas": replicas, "template": apart(name)}
+    role = {"name": "worker", "replicas": replicas, "template": on_separate_nodes(name)}
     spec.setdefault("roles", [role])
     spec.setdefault("engine", {"name": "gpt", "params": ENDLESS})
     if spec["engine"]:
         spec.setdefault("checkpoint", memory())
     tiers = spec.get("checkpoint", {}).get("tiers", {})
     jobs.create(name, **spec)
-    with Watched(jobs, name) as seen:
+    with JobWatch(jobs, name) as watch:
         try:
-            seen.until(
+            watch.until(
                 lambda: (
-                    seen.status.get("goodput", {}).get("cause") == "productive"
-                    and all(watermark(seen.status, tier) for tier in tiers)
+                    watch.status.get("goodput", {}).get("cause") == "productive"
+                    and all(watermark(watch.status, tier) for tier in tiers)
                 ),
                 120,
                 f"{name} trains and has its checkpoints",
             )
-            yield Subject(cluster, jobs, name, seen)
+            yield JobUnderTest(cluster, jobs, name, watch)
         finally:
             restore(cluster)
             if jobs.get(name):
@@ -135,7 +137,7 @@ def training(cluster: Cluster, jobs: Jobs, name: str, *, replicas: int = 2, **sp
 
 
 @contextmanager
-def undisturbed(job: Subject) -> Iterator[None]:
+def undisturbed(job: JobUnderTest) -> Iterator[None]:
     """Assert that the block costs the job neither a pod nor an incarnation."""
     before, pods = job.jobs.status(job.name), {pod.metadata.uid for pod in job.pods}
     yield

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import convoy
 
-HURRY = Path("/told/hurry")
+NO_PAUSES = Path("/control/no-pauses")
 STEPS = 4000
 PAUSE_SECONDS = 0.1
 """After each step: by itself it would end after seven minutes."""
@@ -33,7 +33,7 @@ def main() -> None:
             optimizer.step()
             job.report(step, loss=loss)
             job.checkpoint(step)
-            if not HURRY.exists():
+            if not NO_PAUSES.exists():
                 time.sleep(PAUSE_SECONDS)
 
 
