@@ -27,7 +27,7 @@ class DashboardMetrics:
             api.relists,
         ):
             registry.register(collector)
-        self.clients = Gauge("convoy_dashboard_clients", "Open pages.", registry=registry)
+        self.clients = Gauge("convoy_dashboard_clients", "Open pages of the dashboard.", registry=registry)
         self.sessions = Gauge("convoy_dashboard_sessions", "Active sessions.", registry=registry)
         self.updates = Counter("convoy_dashboard_updates", "Updates of open pages.", registry=registry)
         self.failures = Counter(

@@ -1,4 +1,4 @@
-"""Chromium, as tests drive it."""
+"""Chromium for tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAIT = 60.0
 
 
 def eventually(check: Callable[[], Any], seconds: float = WAIT, what: str = "") -> Any:
-    """Waits until `check` gives something true; what it gave."""
+    """Wait until `check` returns a true value, and return it."""
     deadline, last = time.monotonic() + seconds, None
     while time.monotonic() < deadline:
         try:
@@ -26,12 +26,12 @@ def eventually(check: Callable[[], Any], seconds: float = WAIT, what: str = "") 
                 return found
         except Exception as error:
             last = error
-        time.sleep(0.05)  # between two looks
+        time.sleep(0.05)  # Seconds between two checks.
     pytest.fail(f"not within {seconds} s: {what or check} {last or ''}")
 
 
 class Browser:
-    """Chromium, with what it asked for and complained about."""
+    """Chromium, with its requests and console messages recorded."""
 
     def __init__(self, folder: Path) -> None:
         options = webdriver.ChromeOptions()
@@ -51,14 +51,14 @@ class Browser:
         self.driver.get(url)
 
     def size(self, width: int, height: int = 900) -> None:
-        """The window as a device of that size has it."""
+        """Set the size of the window."""
         self.driver.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
         )
 
     def dark(self, dark: bool) -> None:
-        """What the system prefers."""
+        """Set the system's preferred colour scheme."""
         feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
 
@@ -73,11 +73,11 @@ class Browser:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def wait_for_text(self, text: str, seconds: float = WAIT) -> None:
-        """Waits until the page says so."""
+        """Wait until the page contains the text."""
         eventually(lambda: text in self.text, seconds, f"{text!r} in the page")
 
     def row(self, key: str) -> list[str]:
-        """The cells of a row."""
+        """Return the texts of a row's cells."""
         script = (
             "const found = document.querySelector(`tr[data-key='${arguments[0]}']`);"
             "return found ? [...found.children].map((cell) => cell.innerText.trim()) : [];"
@@ -88,13 +88,13 @@ class Browser:
         return self.driver.execute_script(script, *given)
 
     def console_errors(self) -> list[str]:
-        """What the console has said at level warning or worse since the last look."""
+        """Return the console messages of level WARNING or SEVERE since the last call."""
         return [
             one["message"] for one in self.driver.get_log("browser") if one["level"] in ("WARNING", "SEVERE")
         ]
 
     def requested_urls(self) -> set[str]:
-        """Addresses that were asked for since the last look."""
+        """Return the URLs requested since the last call."""
         found = set()
         for entry in self.driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]

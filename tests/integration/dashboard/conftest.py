@@ -1,4 +1,4 @@
-"""The dashboard's process with the rights that the chart gives it, and a real browser."""
+"""The dashboard's process with the permissions from the chart, and a real browser."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GROUP = "/apis/convoy.dev/v1alpha1"
 
 
 def chart_rules() -> list[dict[str, Any]]:
-    """Of the role in the chart, as it is with logs."""
+    """Return the rules of the dashboard's role in the chart, with logs enabled."""
     text = (ROOT / "charts/convoy/templates/dashboard.yaml").read_text()
     kinds = "".join(f"\n      - {kind.plural}" for kind in KINDS)
     text = re.sub(r"\s*\{\{- range .*?\{\{- end \}\}", kinds, text, count=1, flags=re.DOTALL)
@@ -43,12 +43,12 @@ def chart_rules() -> list[dict[str, Any]]:
 
 @dataclass
 class Cluster:
-    """The API server, and who has which rights in it."""
+    """The API server, with accounts and objects for the tests."""
 
     plane: Any
 
     def account(self, name: str, rules: list[dict[str, Any]], namespace: str | None = None) -> str:
-        """A token of a service account with these rights: in one namespace, or in all."""
+        """Create a service account with these rules in one namespace or in all. Return its token."""
         with contextlib.suppress(urllib.error.HTTPError):
             self.plane.request(
                 "POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": name}}
@@ -70,7 +70,7 @@ class Cluster:
         return str(response["status"]["token"])
 
     def make(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Creates an object of Convoy's, with its status."""
+        """Create a Convoy object with its status."""
         namespace = body["metadata"].get("namespace")
         path = f"{GROUP}{f'/namespaces/{namespace}' if namespace else ''}/{kind}"
         made = self.plane.request("POST", path, {"apiVersion": "convoy.dev/v1alpha1", **body})
@@ -81,12 +81,12 @@ class Cluster:
     def status(
         self, kind: str, name: str, status: dict[str, Any], namespace: str | None = None
     ) -> dict[str, Any]:
-        """Patches a status."""
+        """Patch a status."""
         path = f"{GROUP}{f'/namespaces/{namespace}' if namespace else ''}/{kind}/{name}/status"
         return self.plane.request("PATCH", path, {"status": status}, "application/merge-patch+json")
 
     def clear(self) -> None:
-        """No object of Convoy's, no node and no pod is left."""
+        """Delete all Convoy objects, nodes and pods."""
         for kind in KINDS:
             for item in self.plane.request("GET", f"{GROUP}/{kind.plural}")["items"]:
                 meta = item["metadata"]
@@ -113,7 +113,7 @@ def empty(cluster: Cluster) -> Cluster:
 
 @dataclass
 class Process:
-    """A dashboard that runs."""
+    """A running dashboard."""
 
     port: int
     metrics_port: int
@@ -126,7 +126,7 @@ class Process:
         return f"http://127.0.0.1:{self.port}"
 
     def get(self, path: str, port: int | None = None, host: str = "127.0.0.1") -> str:
-        """One answer to one GET."""
+        """Return the body of a GET response."""
         with urllib.request.urlopen(f"http://{host}:{port or self.port}{path}", timeout=10) as response:
             return response.read().decode()
 
@@ -142,18 +142,18 @@ class Process:
 
 @dataclass
 class Starter:
-    """Starts dashboards, and ends them with the test session."""
+    """Starts dashboards, and stops them at the end of the session."""
 
     cluster: Cluster
     folder: Path
     started: list[Process] = field(default_factory=list)
 
     def __call__(self, mode: str = "None", kubeconfig: Path | None = None, **settings: str) -> Process:
-        """One that is ready."""
+        """Start a dashboard and wait until it is ready."""
         found = self.launch(mode, kubeconfig, **settings)
 
         def ready() -> bool:
-            # Not an AssertionError, after which `eventually` would look again.
+            # `eventually` retries after an AssertionError, so fail the test directly.
             if found.process.poll() is not None:
                 pytest.fail(found.log.read_text()[-3000:])
             return found.get("/readyz", found.probe_port) == "ok\n"
@@ -162,7 +162,7 @@ class Starter:
         return found
 
     def launch(self, mode: str = "None", kubeconfig: Path | None = None, **settings: str) -> Process:
-        """One that begins to start."""
+        """Start a dashboard without waiting."""
         if kubeconfig is None:
             token = self.cluster.account("convoy-dashboard", chart_rules())
             kubeconfig = self.cluster.plane.kubeconfig(token)
@@ -201,7 +201,7 @@ def starter(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="session")
 def dashboard(starter: Starter) -> Process:
-    """One that asks nobody who they are."""
+    """A dashboard without authentication."""
     return starter()
 
 
@@ -216,8 +216,8 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(chromium: Browser) -> Browser:
-    """Without cookies, as wide as a laptop, in a light room."""
-    # The page of the test before asks for its dashboard, which may be gone.
+    """A browser without cookies, as wide as a laptop, with a light colour scheme."""
+    # The page of the previous test may poll a stopped dashboard.
     chromium.open("about:blank")
     chromium.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
     chromium.size(1280)

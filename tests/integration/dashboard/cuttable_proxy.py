@@ -1,4 +1,4 @@
-"""A way to the API server that can be cut."""
+"""A TCP proxy to the API server that tests can cut."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.integration.ports import free_port
 
 
 class CuttableProxy:
-    """Passes bytes on to a port of this machine, until it is cut."""
+    """Forwards bytes to a local port until it is cut."""
 
     def __init__(self, port: int) -> None:
         self.port = free_port()
@@ -47,7 +47,7 @@ class CuttableProxy:
                     key.data.sendall(data)
 
     def cut(self) -> None:
-        """Nothing passes."""
+        """Close all connections and refuse further ones."""
         self._cut.set()
         for one in self._open:
             with contextlib.suppress(OSError):
@@ -55,11 +55,11 @@ class CuttableProxy:
         self._open.clear()
 
     def mend(self) -> None:
-        """All passes again."""
+        """Accept connections again."""
         self._cut.clear()
 
     def end(self) -> None:
-        """For good."""
+        """Stop the proxy."""
         self._ended.set()
         self.cut()
         self._listener.close()

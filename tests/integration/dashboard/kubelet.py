@@ -1,4 +1,4 @@
-"""As much of a kubelet as the API server needs for logs of pods."""
+"""The part of a kubelet that the API server needs for logs of pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 class Kubelet:
-    """Answers what `text` says; who follows gets what is put into `more`, and its end with None."""
+    """Responds with `text`. A follower also gets each line put into `more`, until a None."""
 
     def __init__(self, folder: Path, text: str) -> None:
         self.more: Queue[str | None] = Queue()
@@ -38,7 +38,7 @@ class Kubelet:
                     self.wfile.flush()
 
             def log_message(self, *_: object) -> None:
-                """Says nothing."""
+                """Suppress the log."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), LogHandler)
         self.port = self._server.server_address[1]
@@ -49,14 +49,14 @@ class Kubelet:
 
     @property
     def status(self) -> dict[str, Any]:
-        """What a Node says whose kubelet this is."""
+        """Return the status of a Node with this kubelet."""
         return {
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self.port}},
         }
 
     def end(self) -> None:
-        """For good."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 

@@ -1,6 +1,6 @@
-"""The life of one made-up job, llama-8b: when it was at which step, from which all that pages tell follows.
+"""The history of a made-up job, llama-8b. All values on its page follow from the step at each time.
 
-It has lost a node, then a rank; by now a slow rank keeps the others waiting. Times are minutes before now.
+The job lost a node, then a rank. A slow rank now delays the others. Times are minutes before now.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tests.integration.dashboard.times import at
 NAME, TOTAL, RANKS = "llama-8b", 60_000, 8
 PATH = f"/apis/convoy.dev/v1alpha1/namespaces/default/trainingjobs/{NAME}"
 STEP_SECONDS, SLOW_SECONDS = 0.865, 1.042
-"""Of a step, and of one that waits for the slow rank."""
+"""Duration of a normal step, and of a step that waits for the slow rank."""
 BATCH = 1600
-"""Samples of a step."""
+"""Samples per step."""
 MADE, LOST, KILLED = 283.0, 160.0, 47.0
 STARTS = ((279.0, 0), (158.5, 8_192), (46.2, 15_878))
-"""When an incarnation began to train, and from which step."""
+"""Start time and first step of each incarnation."""
 WATCHED = 60.0
-"""When the dashboard began to look."""
+"""Start of the dashboard."""
 LOST_MESSAGE = f"node node-09 is lost with pod {NAME}-worker-3: its agent and its kubelet are silent"
 KILLED_MESSAGE = (
     "rank 2 on node node-02 was killed by signal 9, by hand or by the node's out-of-memory killer"
@@ -31,7 +31,7 @@ KILLED_MESSAGE = (
 
 
 def step(minutes: float) -> int:
-    """The step at which it was."""
+    """Return the step at that time."""
     end = LOST if minutes > STARTS[1][0] else KILLED if minutes > STARTS[2][0] else 0.0
     start, first = next(one for one in reversed(STARTS) if one[0] >= minutes)
     minutes = max(minutes, end)
@@ -46,7 +46,7 @@ SLOW = (
 
 
 def losses(reached: int) -> dict[str, Any]:
-    """What `status.progress` has of a model at that step."""
+    """Return the loss and the metrics in `status.progress` at that step."""
     fall = math.exp(-reached / 9000)
     return {"loss": round(2.1 + 5.2 * fall, 4), "metrics": [
         {"name": "held_out_loss", "value": round(2.3 + 5.1 * fall, 4), "step": reached // 500 * 500},
@@ -55,7 +55,7 @@ def losses(reached: int) -> dict[str, Any]:
 
 
 def progress(minutes: float, noise: float = 0.0) -> dict[str, Any]:
-    """`status.progress`."""
+    """Return `status.progress`."""
     seconds = SLOW_SECONDS if minutes < SLOW_MINUTES else STEP_SECONDS
     reached = step(minutes)
     reported = losses(reached)
@@ -72,7 +72,7 @@ def progress(minutes: float, noise: float = 0.0) -> dict[str, Any]:
 
 
 def checkpoint(incarnation: int, minutes: float) -> dict[str, Any]:
-    """`status.checkpoint`, of so long ago."""
+    """Return `status.checkpoint` of a checkpoint at that time."""
 
     def mark(back: float) -> dict[str, Any]:
         when = minutes + back
@@ -87,13 +87,13 @@ def checkpoint(incarnation: int, minutes: float) -> dict[str, Any]:
 
 
 def spent() -> dict[str, Any]:
-    """`status.goodput`: of all the time since it was made."""
+    """Return `status.goodput` for the whole time since the job was created."""
     waited = 60 * SLOW_MINUTES * (1 - STEP_SECONDS / SLOW_SECONDS)
     other = {
         "queue": 140, "schedule": 65, "start": 35, "detect": 5, "restart": 133, "recompute": 95,
         "checkpoint": 70, "straggler": round(waited),
     }  # fmt: skip
-    # The two minutes since it was last added up are productive as well.
+    # The 2 minutes since the last sum are also productive.
     productive = 60 * (MADE - 2) - sum(other.values())
     return {
         "ratio": round(productive / (60 * MADE), 3),
@@ -104,7 +104,7 @@ def spent() -> dict[str, Any]:
 
 
 def engine(cluster: Cluster) -> None:
-    """What it runs, which declares two metrics."""
+    """Create the job's Engine, which declares two metrics."""
     declared = [
         {
             "name": "held_out_loss",
@@ -118,7 +118,7 @@ def engine(cluster: Cluster) -> None:
 
 
 def create_job(cluster: Cluster, body: dict[str, Any]) -> None:
-    """The job, as it was when the dashboard began to look. `body`: without a status."""
+    """Create the job in its state at the start of the dashboard. `body`: the job without a status."""
     last = {
         "reason": "NodeLost", "message": LOST_MESSAGE, "node": "node-09", "pod": f"{NAME}-worker-3",
         "step": step(LOST), "scope": "Pod", "counted": False, "at": at(minutes=LOST),
@@ -132,7 +132,7 @@ def create_job(cluster: Cluster, body: dict[str, Any]) -> None:
 
 
 def replay(cluster: Cluster, points: int) -> None:
-    """What became of it since, told in so many steps as the operator would."""
+    """Write the job's later history, in as many status updates as `points`."""
     rng = random.Random(3)
     restarted = False
     for number in range(1, points + 1):
@@ -178,7 +178,7 @@ def _slowed() -> dict[str, Any]:
 
 
 def pods(cluster: Cluster) -> None:
-    """Its pods."""
+    """Create the job's pods."""
     owner = cluster.plane.request("GET", PATH)
     for number, node in enumerate(("node-01", "node-02", "node-06", "node-05")):
         name = f"{NAME}-worker-{number}"
@@ -210,7 +210,7 @@ def pods(cluster: Cluster) -> None:
 
 
 def _events(cluster: Cluster) -> None:
-    """Those of the last hour: the API server keeps no others."""
+    """Create the Events of the last hour. The API server keeps no older ones."""
     job = cluster.plane.request("GET", PATH)
     reported = (
         ("Warning", "RankKilled", KILLED_MESSAGE, KILLED),

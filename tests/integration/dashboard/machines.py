@@ -1,4 +1,4 @@
-"""A made-up cluster's nodes, what is known of their hardware, its policies and its stores."""
+"""A made-up cluster's nodes with their health, policies and stores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HARDWARE = [f"{number:02d}a8c6ac50a05def02f538c19c7823" for number in range(10)]
 
 
 def condition(kind: str, status: str, reason: str, message: str = "", **ago: float) -> dict[str, Any]:
-    """One condition."""
+    """Return a condition."""
     return {
         "type": kind,
         "status": status,
@@ -23,9 +23,9 @@ def condition(kind: str, status: str, reason: str, message: str = "", **ago: flo
 
 
 SLOW_MINUTES = 13.0
-"""For so long node-06 has been slow."""
+"""Minutes for which node-06 has been slow."""
 COST = 1060
-"""GPU-seconds that this has cost the 8 ranks of its job, which lose 17 % of their time."""
+"""GPU-seconds lost by the 8 ranks of the job on node-06, which lose 17 % of their time."""
 STATES = ("Qualified", "Qualified", "Qualified", "Quarantined", "Qualified", "Suspect", "Sweeping",
           "Repairing", "Probation", "Unverified")  # fmt: skip
 TEXTS = {
@@ -40,11 +40,11 @@ TEXTS = {
 }
 SINCE = {"Quarantined": 4.0, "Suspect": (SLOW_MINUTES - 2) / 60, "Sweeping": 0.2, "Repairing": 8.0,
          "Probation": 2.0, "Unverified": 10.0, "Qualified": 48.0}  # fmt: skip
-"""Hours for which a node has been in its state."""
+"""Hours for which a node has been in each state."""
 
 
 def nodes(cluster: Cluster) -> None:
-    """Ten nodes in two racks, and what is known of their hardware."""
+    """Create ten nodes in two racks with their NodeHealths."""
     for number, state in enumerate(STATES):
         name = f"node-{number + 1:02d}"
         labels = {} if state == "Repairing" else {"convoy.dev/agent-ready": "true"}
@@ -107,7 +107,7 @@ METRICS = (
 
 
 def hardware(cluster: Cluster) -> None:
-    """A class of all ten, and two sweeps."""
+    """Create the hardware class of the ten nodes, and two sweeps."""
     rng = random.Random(7)
     metrics = []
     for name, unit, higher, middle in METRICS:
@@ -153,7 +153,7 @@ def hardware(cluster: Cluster) -> None:
 
 
 def policies(cluster: Cluster) -> None:
-    """One policy with an open breaker, one store that is not ready."""
+    """Create a policy with an open breaker and a store that is not ready."""
     cluster.make(
         "guardpolicies",
         {"kind": "GuardPolicy", "metadata": {"name": "default"}, "spec": {"mode": "Act"},

@@ -1,6 +1,6 @@
-"""What `python -m e2e.bench dashboard` runs: 500 jobs in a browser, timed there.
+"""The measurement of `python -m e2e.bench dashboard`: 500 jobs in a browser.
 
-Named so that no run of tests takes it.
+The file's name keeps it out of test runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ JOBS, PAINTS, UPDATES = 500, 10, 100
 VIEWERS = (10, 30)
 SETTLE_SECONDS, LOAD_SECONDS = 5.0, 20.0
 WRITES_PER_SECOND = 4.0
-"""What the operator writes of all jobs' progress together."""
+"""Rate at which the operator writes the progress of all jobs together."""
 PAINT = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 WATCH = """
 window.rowsAt = null; window.seen = {};
@@ -37,19 +37,19 @@ new MutationObserver(() => {
 
 
 def memory_mb(pid: int) -> float:
-    """Resident memory of a process."""
+    """Return the resident memory of a process."""
     text = Path(f"/proc/{pid}/status").read_text()
     return int(text.split("VmRSS:")[1].split()[0]) / 1024
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time of a process so far."""
+    """Return the processor time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def updates(cluster: Cluster, browser: Browser, name: str, rng: random.Random) -> list[float]:
-    """Milliseconds from before a write to its sight in the page."""
+    """Return the milliseconds from each write to its display in the page."""
     found = []
     for number in range(UPDATES):
         mark = f"{name}/{number}"
@@ -57,25 +57,25 @@ def updates(cluster: Cluster, browser: Browser, name: str, rng: random.Random) -
         cluster.status("trainingjobs", "bench-499", {"ready": mark}, "default")
         eventually(lambda mark=mark: browser.run("return window.seen[arguments[0]]", mark), 60)
         found.append(browser.run("return window.seen[arguments[0]]", mark) - start * 1000)
-        time.sleep(rng.uniform(0.6, 1.4))  # at all phases of the page's own rhythm
+        time.sleep(rng.uniform(0.6, 1.4))  # Random delays cover all phases of the page's update interval.
     return found
 
 
 class Load:
-    """What the dashboard's process needs while something goes on."""
+    """The processor time and memory of the dashboard's process."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._spent, self._start = cpu_seconds(pid), time.monotonic()
 
     def figures(self) -> dict[str, float]:
-        """Share of a processor since it began, and memory now."""
+        """Return the share of a processor since the start, and the current memory."""
         share = (cpu_seconds(self._pid) - self._spent) / (time.monotonic() - self._start)
         return {"cores": share, "memory_mb": memory_mb(self._pid)}
 
 
 def load(pid: int) -> dict[str, float]:
-    """Of some seconds, after some in which what has just begun settles."""
+    """Return the load over `LOAD_SECONDS`, after a pause for the previous action to settle."""
     time.sleep(SETTLE_SECONDS)
     found = Load(pid)
     time.sleep(LOAD_SECONDS)
@@ -84,7 +84,7 @@ def load(pid: int) -> dict[str, float]:
 
 @contextmanager
 def progress(cluster: Cluster, rng: random.Random) -> Iterator[None]:
-    """Other jobs make steps, as the operator tells of them; fails when fewer were told than it says."""
+    """Write progress of other jobs at the operator's rate. Fail if the rate is not reached."""
     ended, start = threading.Event(), time.monotonic()
     written = 0
 
@@ -108,7 +108,7 @@ def progress(cluster: Cluster, rng: random.Random) -> Iterator[None]:
 
 
 def fill(cluster: Cluster) -> None:
-    """500 jobs that run."""
+    """Create 500 running jobs."""
     for number in range(JOBS):
         body = samples.training_job(f"bench-{number:03d}")
         body["status"] = {
@@ -123,7 +123,7 @@ def fill(cluster: Cluster) -> None:
 
 
 def first_contents(browser: Browser, url: str) -> tuple[list[float], list[float]]:
-    """Milliseconds from the start of a load, with nothing cached: to the first paint, to the first rows."""
+    """Return the milliseconds from the start of an uncached load to the first paint and to the first rows."""
     browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
     contents, rows = [], []
     for _ in range(PAINTS):
@@ -135,7 +135,7 @@ def first_contents(browser: Browser, url: str) -> tuple[list[float], list[float]
 
 
 def test_measure(empty: Cluster, starter: Starter, browser: Browser) -> None:
-    """Writes the figures to the file that CONVOY_BENCH_OUT names."""
+    """Write the results to the file that CONVOY_BENCH_OUT names."""
     rng = random.Random(1)
     fill(empty)
     process = starter()
@@ -150,7 +150,7 @@ def test_measure(empty: Cluster, starter: Starter, browser: Browser) -> None:
         loads["1 browser"] = one.figures()
     browser.open("about:blank")
     crowd: list[float] = []
-    # The most come last: a process seldom gives memory back.
+    # The largest number comes last, because a process seldom returns memory.
     for number in VIEWERS:
         with Viewers(process.url, number) as viewers, progress(empty, rng):
             loads[f"{number} viewers"] = load(pid)

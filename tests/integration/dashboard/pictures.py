@@ -1,6 +1,6 @@
 """Takes the pictures of the dashboard in docs/images: `pytest tests/integration/dashboard/pictures.py`.
 
-Named so that no run of tests takes it.
+The file's name keeps it out of test runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AGES = {
     (RESEARCH, "tiny-probe"): 9,
     (RESEARCH, "vit-22b"): 28,
 }
-"""Minutes for which each job has been there."""
+"""Age of each job in minutes."""
 DRAWN = (
     "return [...document.querySelectorAll('.chart canvas')].every((canvas) => canvas.getContext('2d')"
     ".getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0))"
@@ -35,7 +35,7 @@ DRAWN = (
 
 @dataclass(frozen=True)
 class Picture:
-    """One of them."""
+    """A picture of a page."""
 
     name: str
     path: str
@@ -54,7 +54,7 @@ PICTURES = (
 
 
 def etcd_request(cluster: Cluster, verb: str, **body: bytes) -> Any:
-    """Asks the API server's store."""
+    """Send a request to the API server's etcd."""
     encoded = {key: base64.b64encode(value).decode() for key, value in body.items()}
     request = urllib.request.Request(
         f"{cluster.plane.etcd_url}/v3/kv/{verb}", json.dumps(encoded).encode(), method="POST"
@@ -64,7 +64,7 @@ def etcd_request(cluster: Cluster, verb: str, **body: bytes) -> Any:
 
 
 def set_age(cluster: Cluster, namespace: str, name: str, minutes: float) -> None:
-    """Has a job made so long ago, which the API server lets nobody say."""
+    """Set a job's creation time directly in etcd, because the API server rejects such a change."""
     key = f"/registry/convoy.dev/trainingjobs/{namespace}/{name}".encode()
     (found,) = etcd_request(cluster, "range", key=key)["kvs"]
     body = json.loads(base64.b64decode(found["value"]))

@@ -1,4 +1,4 @@
-"""A made-up cluster in the middle of a day: jobs in all the states that pages tell of, and all the rest."""
+"""A made-up cluster with jobs in all states."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.integration.dashboard.times import at
 def training_job(
     name: str, namespace: str = "default", replicas: int = 2, processes: int = 1, **spec: Any
 ) -> dict[str, Any]:
-    """One without a status."""
+    """Return a job without a status."""
     template = {"spec": {"containers": [{"name": "worker", "image": "i", "command": ["true"]}]}}
     role = {"name": "worker", "replicas": replicas, "processesPerReplica": processes, "template": template}
     return {
@@ -24,7 +24,7 @@ def training_job(
 
 
 def running(step: int, total: int, minutes: float = 0.2) -> dict[str, Any]:
-    """`status.progress`."""
+    """Return `status.progress`."""
     return {
         "step": step,
         "totalSteps": total,
@@ -37,7 +37,7 @@ def running(step: int, total: int, minutes: float = 0.2) -> dict[str, Any]:
 
 
 def ledger(cause: str = "productive", **seconds: float) -> dict[str, Any]:
-    """`status.goodput`."""
+    """Return `status.goodput`."""
     return {"ratio": 0.9, "seconds": seconds, "cause": cause, "since": at(minutes=2)}
 
 
@@ -45,7 +45,7 @@ TIERS = {"tiers": {"local": {}, "peer": {"copies": 1}, "remote": {"store": "s3-m
 
 
 def checkpoint(step: int, incarnation: int = 1, minutes: float = 1) -> dict[str, Any]:
-    """`status.checkpoint`."""
+    """Return `status.checkpoint`."""
 
     def mark(back: int, more: float) -> dict[str, Any]:
         return {"incarnation": incarnation, "step": max(0, step - back), "time": at(minutes=minutes + more)}
@@ -59,7 +59,7 @@ def checkpoint(step: int, incarnation: int = 1, minutes: float = 1) -> dict[str,
 
 
 def jobs(cluster: Cluster, research: str) -> None:
-    """The jobs of two namespaces."""
+    """Create the jobs of two namespaces."""
     trained = {"engine": {"name": "llama"}, "checkpoint": {"interval": "Auto", **TIERS}}
     llama.create_job(cluster, training_job(llama.NAME, "default", 4, 2, **trained))
     failed = training_job("odb-ablation-7", research, 2)
@@ -119,7 +119,9 @@ def jobs(cluster: Cluster, research: str) -> None:
 
 
 def fill(cluster: Cluster, research: str, points: int = 60) -> None:
-    """All of it. `research`: the second namespace; `points`: of the curves, an hour long."""
+    """Create the whole cluster. `research`: the second namespace; `points`: status updates in the last
+    hour.
+    """
     llama.engine(cluster)
     machines.nodes(cluster)
     machines.policies(cluster)

@@ -1,4 +1,4 @@
-"""A page and its socket, as a browser has them, without a browser."""
+"""A client for a page and its websocket, without a browser."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import aiohttp
 import socketio
 
 ACK_SECONDS = 3.0
-"""Between two acknowledgements, as NiceGUI's pages send them."""
+"""Seconds between two acknowledgements, as in NiceGUI's pages."""
 OnEvent = Callable[[str, dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A page as it comes."""
+    """A page in its initial state."""
 
     id: str
     elements: dict[str, dict[str, Any]]
 
     def click(self, label: str) -> dict[str, Any]:
-        """What a click on the one button of that label sends."""
+        """Return the message of a click on the only button with that label."""
         ((key, button),) = (
             (key, one)
             for key, one in self.elements.items()
@@ -38,7 +38,7 @@ class Loaded:
 
 
 async def load(session: aiohttp.ClientSession, url: str) -> Loaded:
-    """Asks for a page."""
+    """Load a page."""
     async with session.get(url) as response:
         page = await response.text()
     name = re.search(r"['\"]client_id['\"]: ['\"]([0-9a-f-]+)", page)
@@ -48,7 +48,9 @@ async def load(session: aiohttp.ClientSession, url: str) -> Loaded:
 
 
 async def connect(url: str, page: str, headers: dict[str, str], on_event: OnEvent) -> socketio.AsyncClient:
-    """The socket of a page, which acknowledges what it gets. `take`: told of each message, by name."""
+    """Open the websocket of a page and acknowledge its messages. `on_event`: called with each name and
+    message.
+    """
     ids = {name: str(uuid.uuid4()) for name in ("document_id", "tab_id")}
     params = {"client_id": page, "next_message_id": "0", "implicit_handshake": "true", **ids}
     query = "&".join(f"{name}={value}" for name, value in params.items())

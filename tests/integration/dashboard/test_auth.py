@@ -1,4 +1,4 @@
-"""Who gets in, and what they see, with the API server's own reviews."""
+"""Authentication and authorization with reviews of a real API server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def guarded(starter: Starter) -> Process:
 
 @pytest.fixture(scope="module")
 def other(cluster: Cluster, guarded: Process) -> str:
-    """A second namespace, with a job in each of the two and a node."""
+    """The name of a second namespace. Both namespaces contain a job, and the cluster contains a node."""
     cluster.clear()
     name = str(cluster.plane.namespace("other"))
     cluster.make("trainingjobs", training_job("here") | {"status": {"phase": "Running"}})
@@ -36,7 +36,7 @@ def other(cluster: Cluster, guarded: Process) -> str:
 def request(
     process: Process, method: str, path: str, headers: dict[str, str] | None = None, **form: str
 ) -> tuple[int, dict[str, str], str]:
-    """Status, headers and body of one answer; redirections are not followed."""
+    """Return status, headers and body of a response. Redirects are not followed."""
     connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=10)
     body = urlencode(form) if form else None
     own = {"Content-Type": "application/x-www-form-urlencoded"} if form else {}
@@ -135,7 +135,7 @@ def test_an_idle_session_ends(other: str, cluster: Cluster, starter: Starter, br
     process = starter("TokenReview", idle_seconds="15")
     token = cluster.account("idler", LIST_JOBS)
     cookie = request(process, "POST", "/login", {"Origin": process.url}, token=token)[1]["set-cookie"]
-    # One that does not leave by itself is shown out.
+    # A client that ignores the redirect is disconnected.
     with Viewers(process.url, 1, cookie.partition(";")[0]) as stays:
         log_in(process, browser, token)
         browser.wait_for_text("default/here")
@@ -184,7 +184,7 @@ def test_after_a_restart_an_open_page_leads_to_the_login_and_from_there_back(
 
 def test_pages_are_bounded(other: str, starter: Starter) -> None:
     process = starter(most_pages="3")
-    # What is not there is no page, and takes no place of one.
+    # Missing paths must not count as open pages.
     for path in ("/login.php", "/_nicegui/x", "/_nicegui/x/y", "/static/x/y", "/static/x") * 2:
         assert request(process, "GET", path)[0] == 404, path
     assert request(process, "GET", "/", {"Host": "rebound.example.com"})[0] == 403
@@ -256,7 +256,7 @@ HEADERS = {
 
 
 OURS = r"'none'|'self'|'nonce-[\w-]{16,}'"
-"""Sources that are neither another host nor whatever stands in a page."""
+"""Allowed sources: no other hosts, and no inline content without a nonce."""
 ALLOWED = {"img-src": r"'self'|data:", "style-src-attr": r"'unsafe-hashes'|'sha256-[\w+/]{43}='"}
 
 

@@ -1,4 +1,4 @@
-"""Pages that follow the cluster, in a real browser."""
+"""Live updates of pages in a real browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard uses every right that the chart gives it, and asks for no other."""
+"""The dashboard uses every permission from the chart and needs no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A socket speaks for the pages of its own session alone, with the sockets of the dashboard itself."""
+"""A websocket can send events only for the pages of its own session."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ REFUSED = "rejected a websocket event for a page of another session"
 
 
 class Reader:
-    """Somebody who is logged in, with one page."""
+    """A logged-in user with one page."""
 
     page: sockets.Loaded
     socket: socketio.AsyncClient
 
     def __init__(self) -> None:
         self.sorted: list[str] = []
-        """How the jobs were sorted, each time that it changed."""
+        """The order of the jobs after each change."""
         self._more = asyncio.Event()
 
     def on_event(self, name: str, message: dict[str, Any]) -> None:
@@ -36,7 +36,7 @@ class Reader:
                 self._more.set()
 
     async def wait_for_sort(self) -> None:
-        """Waits until the page is told of another order."""
+        """Wait until the page receives another order."""
         await asyncio.wait_for(self._more.wait(), 20)
         self._more.clear()
 
@@ -64,7 +64,7 @@ async def test_a_socket_does_nothing_to_a_page_of_another_session(cluster: Clust
     tokens = [cluster.account(name, LIST_JOBS) for name in ("ada", "eve")]
     async with reader(process.url, tokens[0]) as ada, reader(process.url, tokens[1]) as eve:
         await eve.socket.emit("event", ada.page.click("Step"))
-        # What she says of her own page comes after it.
+        # The server handles her event for her own page after the rejected one.
         await eve.socket.emit("event", eve.page.click("Step"))
         await eve.wait_for_sort()
         assert process.log.read_text().count(REFUSED) == 1

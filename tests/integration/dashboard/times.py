@@ -1,4 +1,4 @@
-"""Times of a made-up cluster, before now."""
+"""Times relative to now."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 def at(**ago: float) -> str:
-    """A time so long ago."""
+    """Return a time in the past."""
     return f"{NOW - timedelta(**ago):%Y-%m-%dT%H:%M:%SZ}"

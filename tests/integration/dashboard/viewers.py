@@ -1,4 +1,4 @@
-"""Readers without a browser: they load the overview, and take what the dashboard tells its page."""
+"""Readers without a browser. They load the overview and receive its updates."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ OPEN_SECONDS = 60.0
 
 
 class Viewers:
-    """So many of them, in a thread of their own; use it as `with`."""
+    """A number of readers in a separate thread. Use it in a `with` statement."""
 
     def __init__(self, url: str, number: int, cookie: str = "") -> None:
-        """`cookie`: the header, where one has to be logged in."""
+        """`cookie`: the Cookie header, if a login is required."""
         self._url = url
         self._headers = {"Cookie": cookie} if cookie else {}
         self._number = number
@@ -25,9 +25,9 @@ class Viewers:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
         self._fault: BaseException | None = None
         self.messages = 0
-        """Messages that all of them got."""
+        """Number of messages that the readers received."""
         self.lost = 0
-        """Connections that were ended."""
+        """Number of closed connections."""
 
     def __enter__(self) -> Viewers:
         self._thread.start()

@@ -1,4 +1,4 @@
-"""Objects that the tables are made of."""
+"""Builders of objects for tests of tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which watches are said not to work."""
+"""The failing watches that pages report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Clock:
 
 
 class Available:
-    """An API server that is there."""
+    """An API server that answers."""
 
     async def probe(self) -> None:
         return None
@@ -38,7 +38,7 @@ class Available:
     [
         ([("list", FORBIDDEN)], True, False),
         ([("list", FORBIDDEN), ("list", None)], False, False),
-        # Who may list and not watch is told of it without a pause.
+        # Permission to list without permission to watch is reported permanently.
         ([("list", None), ("watch", FORBIDDEN), ("list", None)], True, False),
         ([("watch", FORBIDDEN), ("watch", None)], False, False),
         ([("watch", BROKEN)], False, False),
@@ -47,9 +47,9 @@ class Available:
         ([("watch", BROKEN), LONG / 2, ("watch", BROKEN), LONG / 2], True, False),
         ([("watch", BROKEN), LONG / 2, ("watch", None), ("watch", BROKEN), LONG / 2], False, False),
         ([("watch", OLD), LONG], False, False),
-        # While nobody answers the absence is told, not each watch.
+        # During an outage pages report the outage, not each watch.
         ([("watch", BROKEN), "away", LONG], False, False),
-        # Reflectors wait before they try again: until then what is shown is old.
+        # After the outage a reflector waits before its retry. Until then its data is stale.
         (["away", ("watch", BROKEN), LONG, "back"], False, True),
         (["away", ("watch", BROKEN), LONG, "back", ("watch", None)], False, False),
         (["away", ("watch", BROKEN), LONG, "back", LONG], True, False),
@@ -77,7 +77,7 @@ def test_what_is_told_of_a_watch(steps: list[Any], unwatched: bool, recovering: 
 
 
 class Quiet:
-    """A watch that tells nothing; it is taken when the test says so."""
+    """A watch without events. It opens when the test sets `opened`."""
 
     def __init__(self) -> None:
         self.opened = asyncio.Event()

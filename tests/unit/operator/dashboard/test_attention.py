@@ -1,4 +1,4 @@
-"""What needs a person."""
+"""The table "Needs attention"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections to the pages, on a real server: bounded, and those that are used stay."""
+"""The limits of connections, on a real server: connections in use stay open."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from convoy_operator.dashboard.connections import Connections
 OTHERS, SOCKETS = 16, 3
 STRANGER = "127.0.0.2"
 LONG = 16 * 1024 * 1024
-"""Bytes of an answer that no socket's buffer holds."""
+"""Bytes of a response that exceed any socket buffer."""
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """A long answer at /long, a short one elsewhere; websockets of the user that their path names."""
+    """Send a long response at /long and a short one elsewhere. The path of a websocket names its user."""
     if scope["type"] == "websocket":
         scope[SESSION] = Sessions(60, 600).start(Identity(scope["path"]), FullAccess())
         await send({"type": "websocket.accept"})
@@ -41,7 +41,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 class Pages:
-    """A server that runs, and who connects to it from any address of this machine."""
+    """A running server, and clients with any loopback address."""
 
     def __init__(self, port: int, stack: AsyncExitStack) -> None:
         self.port = port
@@ -49,7 +49,7 @@ class Pages:
         self._held: list[Connection] = []
 
     async def connect(self, address: str = STRANGER, *, reads: bool = True) -> Connection:
-        """`reads`: whether it takes more than it has to."""
+        """`reads`: False for a client with small buffers that leaves most of a response unread."""
         sock = socket.socket()
         sock.setblocking(False)
         sock.bind((address, 0))
@@ -58,12 +58,12 @@ class Pages:
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.port))
         found = await asyncio.open_connection(sock=sock, limit=65536 if reads else 1024)
         self._stack.callback(found[1].transport.abort)
-        # One that nobody holds is closed.
+        # Keep a reference: an unreferenced connection is closed.
         self._held.append(found)
         return found
 
     async def get(self, connection: Connection) -> bool:
-        """Whether a request on it is answered; it stays open."""
+        """Return True if a request on the connection gets a response. The connection stays open."""
         reader, writer = connection
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -98,7 +98,7 @@ async def pages(monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int) -> AsyncI
 
 
 async def ended(reader: asyncio.StreamReader) -> None:
-    """Returns when the server has ended a connection."""
+    """Return when the server has closed the connection."""
     with suppress(ConnectionError):
         while await reader.read(65536):
             pass

@@ -1,4 +1,4 @@
-"""Headers, the gate and the feed, without a server."""
+"""Security headers, the request guard, sockets and the feed, without a server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HTML = b"<style>a</style><script>b</script><script type='module'>'&lt;script>'</
 
 
 def play(app: Any, scope: dict[str, Any]) -> list[dict[str, Any]]:
-    """What an ASGI application sends."""
+    """Return the messages that an ASGI application sends."""
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -41,7 +41,7 @@ def play(app: Any, scope: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def page(kind: bytes) -> Any:
-    """An application that answers in two pieces."""
+    """Return an application that sends its response in two pieces."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         headers = [(b"content-type", kind), (b"content-length", b"1"), (b"X-Frame-Options", b"ALLOWALL")]
@@ -71,7 +71,7 @@ def test_what_is_no_page_passes_as_it_is() -> None:
 
 
 async def inner(scope: Any, receive: Any, send: Any) -> None:
-    """What the gate stands before: says whose request it is."""
+    """The application behind the guard. It responds with the user's name."""
     session = scope.get(SESSION)
     response = session.identity.user if session else "open"
     await send({"type": "http.response.start", "status": 200, "headers": []})

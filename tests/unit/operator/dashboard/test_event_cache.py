@@ -1,4 +1,4 @@
-"""Events of jobs: the newest, asked for once."""
+"""The cache of Events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said around all pages, and at the login, without a browser."""
+"""The frame of all pages, and the login, without a browser."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from convoy_operator.metrics import Metrics
 
 
 def framed() -> tuple[Frame, Any, Any]:
-    """A frame, what it goes by, and whose it is."""
+    """Return a frame, its monitor and its session."""
     api_monitor = SimpleNamespace(unavailable_since=None, recovering=[], unwatched={})
     context: Any = SimpleNamespace(
         api_monitor=api_monitor, loading=list, session_resolver=SimpleNamespace(mode=AuthMode.NONE)
@@ -67,7 +67,7 @@ def test_a_form_leads_back_to_what_its_reader_asked_to_see() -> None:
 
 
 class RejectingReviewer:
-    """Knows no token."""
+    """Rejects every token."""
 
     async def review_token(self, _: str) -> dict[str, Any]:
         return {"authenticated": False}

@@ -1,4 +1,4 @@
-"""What the dashboard asks for, against a scripted HTTP server."""
+"""The dashboard's requests, against a scripted HTTP server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Answer = Callable[[web.Request], Any]
 
 
 class Server:
-    """Answers as the test says."""
+    """A server whose responses the test sets."""
 
     def __init__(self) -> None:
         self.handler: Answer = lambda _: web.json_response({})
@@ -76,7 +76,7 @@ async def test_the_newest_events_are_found_however_the_server_sorts_them(
 
 
 class NoLimit:
-    """Nobody waits."""
+    """A rate limit without waiting."""
 
     async def acquire(self) -> float:
         return 0.0
@@ -110,7 +110,7 @@ async def test_characters_that_come_in_pieces_are_whole_and_a_log_takes_no_conne
     await asyncio.wait_for(written.wait(), 5)
     assert "".join(pieces) == "größe 日本\n"
     assert server.requests[-1]["tailLines"] == "7" and "limitBytes" not in server.requests[-1]
-    # The one connection of the pool that all else shares is free.
+    # The shared pool has one connection. The log must not occupy it.
     server.handler = lambda _: web.json_response({})
     await asyncio.wait_for(gateway.probe(), 2)
     ended.set()

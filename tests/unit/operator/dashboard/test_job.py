@@ -1,4 +1,4 @@
-"""The page of one job."""
+"""The content of a job's page."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_restarts_that_are_remembered_and_events_are_told_together(
 
 
 def test_the_latest_restart_is_the_one_that_was_remembered_of_it() -> None:
-    """An incarnation may grow without a restart, as when the job is suspended."""
+    """The incarnation may grow without a restart, for example after a suspension."""
     last = {"reason": "RankKilled", "message": "m", "at": ago(minutes=8)}
     (found,) = timeline.entries(
         training(incarnation=7, restarts={"total": 1, "last": last}), [], [restart(8, 3)]

@@ -1,4 +1,4 @@
-"""Rows of jobs."""
+"""The rows of jobs."""
 
 from __future__ import annotations
 

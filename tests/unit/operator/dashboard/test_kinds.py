@@ -1,4 +1,4 @@
-"""The dashboard watches every kind of the list, one that only tests know included."""
+"""The dashboard watches every kind of the list, including a kind that exists only in tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an open page is kept up to date, without a browser."""
+"""Updates of open pages, without a browser."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class Page(nullcontext):  # type: ignore[type-arg]
-    """A page, its frame and its process, as far as they matter here."""
+    """A fake of a page, its frame and its client."""
 
     id, is_deleted = "page", False
 
@@ -92,7 +92,7 @@ class Page(nullcontext):  # type: ignore[type-arg]
         self.is_deleted = True
 
     async def open(self) -> None:
-        """Built and connected, and told what happened in between."""
+        """Build and connect the page, and wait for its first update."""
         await live.keep_updated(self.context, self)  # type: ignore[arg-type]
         self.ready.set()
         await asyncio.sleep(1.0)
@@ -191,7 +191,7 @@ def test_an_absence_is_told_while_rights_are_waited_for_and_waiting_costs_nothin
     async def play() -> None:
         page = Page(monkeypatch)
         await page.open()
-        # What other tasks work meanwhile is not this page's.
+        # Processor time of other tasks must not count for this page.
         monkeypatch.setattr(live, "thread_time", lambda: 0.0)
         page.access_known.clear()
         told, cost = page.refreshes, page.context.throttle.interval(1)

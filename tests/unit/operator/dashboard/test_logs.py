@@ -1,4 +1,4 @@
-"""Logs: the lines of one rank, bounded, and who may read how many."""
+"""Logs: the lines of one rank, their limits, and the permission to read them."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_readers_have_so_many_logs_and_all_together_no_more() -> None:
 
 
 class Element(SimpleNamespace):
-    """What `say`, `put` and `show` change."""
+    """An element that `set_text`, `set_attribute` and `show` can change."""
 
     def __init__(self) -> None:
         super().__init__(text="", props={})
@@ -126,7 +126,7 @@ class Element(SimpleNamespace):
 
 
 class Reading:
-    """One reader's view of a log, without a browser."""
+    """The log section of one reader, without a browser."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.may = {"jobs": True, "logs": True}
@@ -158,7 +158,7 @@ class Reading:
         self.page = logs.Logs(context, self.session, "team", self.find)
 
     def close(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Its page is closed, as NiceGUI does that: a handler that takes one argument is given the client."""
+        """Close the page as NiceGUI does: it passes the client to a handler that accepts an argument."""
 
         def fail(fault: Exception) -> None:
             raise fault

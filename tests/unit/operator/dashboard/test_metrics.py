@@ -1,4 +1,4 @@
-"""Metrics of the program's own: table and curves."""
+"""Metrics of a job's program: table and curves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of one node."""
+"""The content of a node's page."""
 
 from __future__ import annotations
 

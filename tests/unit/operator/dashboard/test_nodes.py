@@ -1,4 +1,4 @@
-"""Rows of nodes."""
+"""The rows of nodes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_node_without_a_record_says_so() -> None:
     [
         ([("a", "u-node-1", {"hours": 9})], "a"),
         ([("a", "u-before", {"hours": 1})], None),
-        # What was decided last of hardware that is gone says nothing of the one that is here.
+        # The newest decision may concern removed hardware. It must not hide the current hardware.
         ([("gone", "u-before", {"hours": 1}), ("here", "u-node-1", {"days": 9})], "here"),
         ([("here", "u-node-1", {"days": 9}), ("gone", "u-before", {"hours": 1})], "here"),
         ([("by-name", "", {"hours": 1}), ("here", "u-node-1", {"days": 9})], "here"),

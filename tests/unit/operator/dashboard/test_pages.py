@@ -1,4 +1,4 @@
-"""Pages as their readers may see them, without a browser."""
+"""Pages under the permissions of their readers, without a browser."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from convoy_operator.dashboard.settings import AuthMode, DashboardSettings
 
 
 class Reader:
-    """May list the jobs of all namespaces, and perhaps nodes."""
+    """Permission to list the jobs of all namespaces, and optionally nodes."""
 
     undecided = False
 

@@ -1,4 +1,4 @@
-"""Restarts that are remembered: each once, bounded, and forgotten with their job."""
+"""The history of restarts: each is recorded once, in bounded memory, until its job is deleted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convoy_operator.dashboard.feed import Feed
 
 
 def status(incarnation: int, seconds: float = 0.0, **last: Any) -> TrainingJobStatus:
-    """Of a job that has restarted so many seconds ago."""
+    """Return the status of a job that restarted `seconds` ago."""
     given = {"reason": "RankKilled", "message": "m", "at": ago(seconds=seconds), **last}
     return training(incarnation=incarnation, restarts={"total": 1, "last": given}).status
 

@@ -1,4 +1,4 @@
-"""What is shown of a table, and figures in words."""
+"""Selection of rows, and text formats."""
 
 from __future__ import annotations
 

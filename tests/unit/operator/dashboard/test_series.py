@@ -1,4 +1,4 @@
-"""Curves: bounded, and true at both ends."""
+"""Curves are bounded and keep their first and newest values."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_is_known_is_not_taken_twice() -> None:
 def test_a_curve_does_not_begin_before_it_is_said_to_be_known(
     first: datetime | None, since: datetime
 ) -> None:
-    """A job that hangs has told its step long before somebody begins to watch."""
+    """A hung job reported its last step long before the dashboard started."""
     curve = Curve(at(0))
     curve.add(Progress(step=1, time=first), at(10))
     curve.add(Progress(step=2, time=at(-1800)), at(20))

@@ -1,4 +1,4 @@
-"""Choices of readers in addresses."""
+"""Choices of readers in page addresses."""
 
 from __future__ import annotations
 

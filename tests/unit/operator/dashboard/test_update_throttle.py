@@ -1,4 +1,4 @@
-"""How far apart the updates of a page are."""
+"""The interval between updates of a page."""
 
 from __future__ import annotations
 
