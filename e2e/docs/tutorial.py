@@ -1,8 +1,8 @@
 """The commands and files of a tutorial, taken out of its page, and run.
 
 `python -m e2e.docs.tutorial PAGE [FOLDER]`. Of the fenced blocks of a page those that begin with ```sh are
-commands, those with ```output show what the commands before have said (`e2e.docs.shown`), and those with a
-`title` are files. All others are for reading. Commands run in their order, each block in a shell of its own
+commands, those with ```output show what the commands before have said (`e2e.docs.shown_output`), and
+those with a `title` are files. All others are for reading. Commands run in their order, each block in a shell of its own
 that stops at the first error, in a folder that has the files and a link to the checkout's `examples`. What a
 block leaves in the background ends with it.
 """
@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from e2e.docs.shown import absent
+from e2e.docs.shown_output import absent
 
 CHECKOUT = Path(__file__).parents[2]
 FOLDER = CHECKOUT / "docs" / "tutorials"

@@ -174,7 +174,7 @@ def bench(seeds: int, figures: Figures) -> None:
     with ProcessPoolExecutor(machine.cores()) as pool:
         for (arm, _), season in zip(tasks, pool.map(_season_of, tasks), strict=True):
             found[arm].append(season)
-            progress.say(f"{sum(map(len, found.values()))} of {len(tasks)} seasons")
+            progress.report(f"{sum(map(len, found.values()))} of {len(tasks)} seasons")
     add_rows(found, figures)
 
 

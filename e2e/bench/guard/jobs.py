@@ -33,7 +33,7 @@ def bench(seeds: int, figures: Figures) -> None:
         for life in pool.map(_live, tasks, chunksize=2):
             lives.append(life)
             if len(lives) % 100 == 0:
-                progress.say(f"{len(lives)} of {len(tasks)} jobs")
+                progress.report(f"{len(lives)} of {len(tasks)} jobs")
     add_rows(lives, figures)
 
 

@@ -45,7 +45,7 @@ async def _bench(nodes: int) -> float | None:
         await rig.wait_until(
             lambda: _guarded(rig, nodes), _TIMEOUT_SECONDS, "all hardware is guarded", every=_EVERY
         )
-        progress.say(f"{nodes} nodes are guarded after {time.monotonic() - began:.0f} s")
+        progress.report(f"{nodes} nodes are guarded after {time.monotonic() - began:.0f} s")
         return rig.operator.memory_mb(peak=True)
 
 

@@ -156,7 +156,7 @@ def bench(seeds: int, figures: Figures) -> None:
     tasks += [("dies", writes) for writes in WRITES]
     with ProcessPoolExecutor(machine.cores()) as pool:
         storms = list(pool.map(_storm, tasks))
-    progress.say(f"{len(storms)} storms")
+    progress.report(f"{len(storms)} storms")
     add_rows(storms, figures)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from e2e.bench.tiercheck.saving import rows
 from e2e.bench.tiercheck.saving.libraries import DLROVER, RESILIENCY
-from e2e.bench.tiercheck.saving.memory import ALL, CPU, FULL, Found
-from e2e.bench.tiercheck.saving.peer import Moved
+from e2e.bench.tiercheck.saving.memory import ALL, CPU, FULL, Measurements
+from e2e.bench.tiercheck.saving.peer import Restore
+from e2e.bench.tiercheck.saving.save_methods import COPY, OURS, PROCESS, SYNC, THREAD
 from e2e.bench.tiercheck.saving.steps import EACH, SPARSE, WITHOUT
 from e2e.bench.tiercheck.saving.upload import Uploads
-from e2e.bench.tiercheck.saving.ways import COPY, OURS, PROCESS, SYNC, THREAD
 
 from convoy_workloads.bench.figures import Figures
 
@@ -37,12 +37,14 @@ def found(**changes):
         "segment bytes": [2.5e8],
         "full save bytes": [1e9, 1e9],
     }
-    return Found({**values, **changes}, {RESILIENCY: "it is too old", "segment bytes of bf16 values": "why"})
+    return Measurements(
+        {**values, **changes}, {RESILIENCY: "it is too old", "segment bytes of bf16 values": "why"}
+    )
 
 
 def row(given, name):
     figures = Figures()
-    rows.of_memory(given, figures)
+    rows.add_memory_rows(given, figures)
     return figures.row(name)
 
 
@@ -101,8 +103,8 @@ def test_steps_are_held_against_those_beside_them(seconds, targets):
 
 def test_speeds_have_a_least():
     figures = Figures()
-    rows.of_peer([Moved(10.0, 9.0), Moved(10.0, 8.0), Moved(10.0, 7.0)], figures)
-    rows.of_upload(Uploads([2.0], [1.0]), figures)
+    rows.add_peer_rows([Restore(10.0, 9.0), Restore(10.0, 8.0), Restore(10.0, 7.0)], figures)
+    rows.add_upload_rows(Uploads([2.0], [1.0]), figures)
     peer = figures.row(f"{rows.SHARDS}, link's time for the bytes / time")
     assert (peer["value"], peer["target"], peer["met"]) == (0.8, 0.8, True)
     assert figures.row("upload of a generation, speed / boto3 upload_file")["met"] is False

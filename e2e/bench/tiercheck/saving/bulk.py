@@ -8,34 +8,34 @@ from collections.abc import Callable
 
 from tests.integration.agents.memory_job import Rank
 
-PATIENCE = 300.0
+TIMEOUT_SECONDS = 300.0
 """Seconds for any of it."""
 _PIECE = 16 * 2**20
 
 
 async def prepare(ranks: list[Rank], size: int) -> None:
     """Have ranks restore what there is, which is not measured, and reserve buffers of so many bytes each."""
-    answers = await asyncio.gather(*(rank.restore() for rank in ranks))
-    for rank, answer in zip(ranks, answers, strict=True):
-        for shard in answer["shards"]:
+    replies = await asyncio.gather(*(rank.restore() for rank in ranks))
+    for rank, reply in zip(ranks, replies, strict=True):
+        for shard in reply["shards"]:
             await rank.request(type="shard", shard=shard)
     for rank in ranks:
         await rank.request(type="restored")
-        if (answer := await rank.reserve(size))["type"] != "buffers":
-            raise RuntimeError(f"no memory for {size} bytes: {answer.body}")
+        if (reply := await rank.reserve(size))["type"] != "buffers":
+            raise RuntimeError(f"no memory for {size} bytes: {reply.body}")
 
 
-async def fill(rank: Rank, size: int, also: Callable[[bytes], object] | None = None) -> str:
+async def fill(rank: Rank, size: int, copy_to: Callable[[bytes], object] | None = None) -> str:
     """Writes so many bytes into a free buffer; its name. `also` is given the same bytes, piece by piece."""
-    await rank.until(lambda stand: bool(stand["buffer"]), PATIENCE)
+    await rank.until(lambda stand: bool(stand["buffer"]), TIMEOUT_SECONDS)
     buffer: str = rank.stand["buffer"]
 
     def write() -> None:
         for at in range(0, size, _PIECE):
             piece = os.urandom(min(_PIECE, size - at))
             rank.buffers[buffer][at : at + len(piece)] = piece
-            if also is not None:
-                also(piece)
+            if copy_to is not None:
+                copy_to(piece)
 
     await asyncio.to_thread(write)
     return buffer
@@ -43,8 +43,8 @@ async def fill(rank: Rank, size: int, also: Callable[[bytes], object] | None = N
 
 async def seal(rank: Rank, buffer: str, step: int, size: int, world: int) -> None:
     """Seal the buffer as the rank's part of a generation. RuntimeError when it is refused."""
-    answer = await rank.request(
+    reply = await rank.request(
         type="seal", buffer=buffer, step=step, length=size, world=world, torch="none", plan="same"
     )
-    if answer["type"] != "sealed":
-        raise RuntimeError(f"step {step} is not sealed: {answer.body}")
+    if reply["type"] != "sealed":
+        raise RuntimeError(f"step {step} is not sealed: {reply.body}")

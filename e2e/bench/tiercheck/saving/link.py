@@ -34,7 +34,10 @@ def link(bits_per_second: int) -> Iterator[Link]:
     holder = subprocess.Popen(["unshare", "--net", "sleep", str(LONGEST_SECONDS)])
     try:
         wait_for(
-            lambda: _apart(holder.pid), deadline=10, every=0.01, what=f"the network namespace of {holder.pid}"
+            lambda: _in_namespace(holder.pid),
+            deadline=10,
+            every=0.01,
+            what=f"network namespace of {holder.pid}",
         )
         name, network = f"cvl{holder.pid}", _free_network()
         near, far = f"{network}.1", f"{network}.2"
@@ -58,7 +61,7 @@ def link(bits_per_second: int) -> Iterator[Link]:
         holder.wait()
 
 
-def _apart(pid: int) -> bool:
+def _in_namespace(pid: int) -> bool:
     """Return True once the process is in its namespace."""
     return Path(f"/proc/{pid}/comm").read_text().strip() == "sleep"
 

@@ -34,7 +34,7 @@ _SECONDS = 1500.0
 
 
 @dataclass
-class Found:
+class Measurements:
     """Measured values by kind, and reasons for what is missing."""
 
     values: dict[str, list[float]] = field(default_factory=dict)
@@ -45,38 +45,42 @@ class Found:
         self.values.setdefault(kind, []).append(value)
 
 
-async def measured(
-    root: Path, parameters: int, rounds: int, lengths: Sequence[float], ways: bool, progress: Progress
-) -> Found:
+async def measure(
+    root: Path, parameters: int, rounds: int, lengths: Sequence[float], methods: bool, progress: Progress
+) -> Measurements:
     """All of it. `ways`: also the other ways to save, and restores."""
     folder = root / "saves"
     folder.mkdir()
-    found = Found()
+    found = Measurements()
     # Before there are agents: it takes a while, and this process is theirs.
-    libraries = {name: _folder_or_why(name) for name in LIBRARIES} if ways else {}
+    libraries = {name: _folder_or_why(name) for name in LIBRARIES} if methods else {}
     async with hub_at() as hub, node(root / "nodes", hub, 28 * parameters * 3) as host:
         job = MemoryJob(hub, root)
         await job.form(1, [(UID, host)])
-        progress.say("saving in every way, in turns, and beside steps")
-        parts = ["ways", "journal"] if ways else []
-        begun: list[float] = []
+        progress.report("saving in every way, in turns, and beside steps")
+        parts = ["methods", "journal"] if methods else []
+        cpu_before: list[float] = []
 
-        def on(kind: str) -> None:
+        def on_value(kind: str) -> None:
             if kind == "bytes":
-                begun.append(_processor_seconds())
+                cpu_before.append(_processor_seconds())
             elif kind == SPACE:
-                found.add(CPU, _processor_seconds() - begun[0])
-                found.add(FULL, float(_taken(host)))
+                found.add(CPU, _processor_seconds() - cpu_before[0])
+                found.add(FULL, float(_used_memory(host)))
 
         try:
             await _rank(
-                root, 1, Task(parameters, rounds, str(folder), libraries, list(lengths), parts), found, on
+                root,
+                1,
+                Task(parameters, rounds, str(folder), libraries, list(lengths), parts),
+                found,
+                on_value,
             )
         finally:
             _clean_up(root.name)
-        found.add(ALL, float(_taken(host)))
-        for incarnation in range(2, 2 + RESTORES * ways):
-            progress.say("restoring")
+        found.add(ALL, float(_used_memory(host)))
+        for incarnation in range(2, 2 + RESTORES * methods):
+            progress.report("restoring")
             await job.form(incarnation, [(UID, host)])
             await _rank(root, incarnation, Task(parameters, 0, str(folder), parts=["restore"]), found)
     return found
@@ -114,7 +118,11 @@ def unmount(root: Path) -> None:
 
 
 async def _rank(
-    root: Path, incarnation: int, task: Task, found: Found, on: Callable[[str], None] = lambda kind: None
+    root: Path,
+    incarnation: int,
+    task: Task,
+    found: Measurements,
+    on_value: Callable[[str], None] = lambda kind: None,
 ) -> None:
     """Runs the rank's program; RuntimeError when it fails, TimeoutError when it does not end."""
     environment = {
@@ -141,7 +149,7 @@ async def _rank(
                 if "why" in one:
                     found.missing[one["kind"]] = one["why"]
                     continue
-                on(one["kind"])
+                on_value(one["kind"])
                 found.add(one["kind"], one["value"])
             if await process.wait():
                 raise RuntimeError(f"the rank ended with {process.returncode}")
@@ -167,7 +175,7 @@ def _clean_up(name: str) -> None:
     shutil.rmtree(Path("/tmp/ckpt_sock") / name, ignore_errors=True)
 
 
-def _taken(host: Host) -> int:
+def _used_memory(host: Host) -> int:
     """Bytes of the node's memory that the job has."""
     shares = [Path(one.target) for one in mounts.table()]
     return sum(used_bytes(one) for one in shares if one.is_relative_to(host.settings.run_dir / "memory"))

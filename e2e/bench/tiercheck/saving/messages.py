@@ -22,9 +22,9 @@ class Messages:
         """One measurement: seconds, or bytes where its name says so."""
         self._line({"kind": kind, "value": value})
 
-    def missing(self, kind: str, why: str) -> None:
+    def missing(self, kind: str, reason: str) -> None:
         """Report what cannot be measured here."""
-        self._line({"kind": kind, "why": why})
+        self._line({"kind": kind, "why": reason})
 
     def _line(self, body: dict[str, object]) -> None:
         print(json.dumps(body), file=self._out, flush=True)

@@ -27,7 +27,7 @@ NEAR_UID = "aaaa-1111"
 
 
 @dataclass(frozen=True)
-class Moved:
+class Restore:
     """One restore."""
 
     seconds: float
@@ -73,10 +73,10 @@ class FarHost(Host):
         shutil.rmtree(self.root)
 
 
-async def measured(root: Path, size: int, times: int) -> list[Moved]:
+async def measure(root: Path, size: int, times: int) -> list[Restore]:
     """`size`: bytes of a generation of two ranks on two nodes, of which one is lost as often as asked."""
     half = size // 2
-    found: list[Moved] = []
+    found: list[Restore] = []
     with link(BITS_PER_SECOND) as cable:
         async with hub_at(cable.near) as hub, node(root, hub, 8 * half) as one:
             job = MemoryJob(hub, root)
@@ -87,25 +87,25 @@ async def measured(root: Path, size: int, times: int) -> list[Moved]:
                     uid = f"bbbb-{number}"
                     ranks = await job.form(number + 1, [(NEAR_UID, one), (uid, far)])
                     if number:
-                        found.append(await _restored(ranks, 2 * half))
+                        found.append(await _restore(ranks, 2 * half))
                     else:
                         await bulk.prepare(ranks, half)
                         for rank in ranks:
                             await bulk.seal(rank, await bulk.fill(rank, half), 1, half, len(ranks))
                         for rank in ranks:
-                            await rank.stands(Tier.PEER, 1, 1, bulk.PATIENCE)
+                            await rank.stands(Tier.PEER, 1, 1, bulk.TIMEOUT_SECONDS)
                 finally:
                     await far.stop()
     return found
 
 
-async def _restored(ranks: list[Rank], size: int) -> Moved:
+async def _restore(ranks: list[Rank], size: int) -> Restore:
     """The far rank needs both halves, and has none."""
     near, far = ranks
     began = time.monotonic()
-    _, answer = await asyncio.gather(near.restore(), far.restore())
-    for shard in answer["shards"]:
-        given = await far.request(type="shard", shard=shard)
-        if given["type"] == "broken":
-            raise RuntimeError(f"shard {shard} is not whole: {given.body}")
-    return Moved(time.monotonic() - began, 8 * size / BITS_PER_SECOND)
+    _, reply = await asyncio.gather(near.restore(), far.restore())
+    for shard in reply["shards"]:
+        shard_reply = await far.request(type="shard", shard=shard)
+        if shard_reply["type"] == "broken":
+            raise RuntimeError(f"shard {shard} is incomplete: {shard_reply.body}")
+    return Restore(time.monotonic() - began, 8 * size / BITS_PER_SECOND)

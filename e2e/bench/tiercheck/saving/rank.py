@@ -25,8 +25,15 @@ import torch.distributed as dist
 import convoy
 from e2e.bench.tiercheck.saving import steps
 from e2e.bench.tiercheck.saving.messages import Messages
+from e2e.bench.tiercheck.saving.save_methods import (
+    ConvoySave,
+    PlainCopy,
+    SaveMethod,
+    other_methods,
+    tensors,
+    wait_until_idle,
+)
 from e2e.bench.tiercheck.saving.steps import WIDTH
-from e2e.bench.tiercheck.saving.save_methods import Copy, Ours, Way, others, quiet, tensors
 
 LAST = 1_000_000
 """Step of the save that is restored."""
@@ -67,14 +74,14 @@ def main(task: Task) -> None:
     """Saves, or restores, and ends."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    say, folder = Messages(), Path(task.folder)
+    messages, folder = Messages(), Path(task.folder)
     with contextlib.ExitStack() as stack:
-        ways: Sequence[Way] = ()
-        if "ways" in task.parts:
+        methods: Sequence[SaveMethod] = ()
+        if "methods" in task.parts:
             # torch's asynchronous saves want a group, of a single rank too. All before this becomes a job's
             # rank: what is forked is to inherit neither its connections nor its signals.
             dist.init_process_group("gloo", f"file://{folder / 'group'}", rank=0, world_size=1)
-            ways = stack.enter_context(others(folder, task.libraries, say.missing))
+            methods = stack.enter_context(other_methods(folder, task.libraries, messages.missing))
         job = stack.enter_context(convoy.join())
         torch.manual_seed(0)
         model = model_of(task.parameters)
@@ -85,61 +92,63 @@ def main(task: Task) -> None:
         if "restore" in task.parts:
             if restored.generation is None:
                 raise RuntimeError("there is nothing to restore")
-            restores(job, say, seconds)
+            report_restore(job, messages, seconds)
             return
         for parameter in model.parameters():
             parameter.grad = torch.randn_like(parameter)
         optimizer.step()
         # The node's memory is made ready beside the training.
         began = time.perf_counter()
-        quiet(job._checkpoints)
-        say.value(RESERVED, time.perf_counter() - began)
-        say.value(
+        wait_until_idle(job._checkpoints)
+        messages.value(RESERVED, time.perf_counter() - began)
+        messages.value(
             "bytes", float(sum(one.numel() * one.element_size() for one in tensors(job._state.collect())))
         )
-        if ways:
-            in_turns(job, say, task.rounds, ways)
-        bench = steps.Steps(job, optimizer, say)
+        if methods:
+            measure_saves(job, messages, task.rounds, methods)
+        bench = steps.Steps(job, optimizer, messages)
         if "journal" in task.parts:
-            bench.journals(task.rounds)
+            bench.measure_journal(task.rounds)
         for length in task.lengths:
-            bench.slowed(length, task.rounds)
-        bench.calm()
-        Ours(job._checkpoints).save(job._state.collect, LAST)
+            bench.measure_steps(length, task.rounds)
+        bench.wait_until_idle()
+        ConvoySave(job._checkpoints).save(job._state.collect, LAST)
 
 
-def in_turns(job: Any, say: Messages, rounds: int, ways: Sequence[Way]) -> None:
+def measure_saves(job: Any, messages: Messages, rounds: int, methods: Sequence[SaveMethod]) -> None:
     """Every way `rounds` times, after a first save of each; who begins a round changes."""
-    ours = Ours(job._checkpoints)
-    turns: list[Way] = [Copy(job._state.collect()), ours, *ways]
-    gone: set[str] = set()
+    ours = ConvoySave(job._checkpoints)
+    turns: list[SaveMethod] = [PlainCopy(job._state.collect()), ours, *methods]
+    failed: set[str] = set()
     for number in range(rounds + 1):
         at = number % len(turns)
-        for way in [*turns[at:], *turns[:at]]:
-            if way.name in gone:
+        for method in [*turns[at:], *turns[:at]]:
+            if method.name in failed:
                 continue
             try:
-                seconds = way.save(job._state.collect, GAP * (number + 1))
+                seconds = method.save(job._state.collect, GAP * (number + 1))
             except Exception as error:
-                if way in (turns[0], ours):
+                if method in (turns[0], ours):
                     raise
-                gone.add(way.name)
-                say.missing(way.name, f"{type(error).__name__}: {error}")
+                failed.add(method.name)
+                messages.missing(method.name, f"{type(error).__name__}: {error}")
                 continue
-            say.value(way.name if number else f"first {way.name}", seconds)
-            if way is ours:
-                say.value("committed", ours.committed)
-    say.value(SPACE, 0.0)
+            messages.value(method.name if number else f"first {method.name}", seconds)
+            if method is ours:
+                messages.value("committed", ours.committed)
+    messages.value(SPACE, 0.0)
 
 
-def restores(job: Any, say: Messages, seconds: float, copies: int = 3) -> None:
+def report_restore(job: Any, messages: Messages, seconds: float, copies: int = 3) -> None:
     """Report the time of a restore, beside copies of the restored state."""
-    say.value("restore from memory", seconds)
+    messages.value("restore from memory", seconds)
     state = job._state.collect()
     began = time.perf_counter()
-    copy = Copy(state)
-    say.value("fresh copy at the restore", time.perf_counter() - began)
-    say.value("copy at the restore", statistics.median(copy.save(lambda: state, 0) for _ in range(copies)))
+    copy = PlainCopy(state)
+    messages.value("fresh copy at the restore", time.perf_counter() - began)
+    messages.value(
+        "copy at the restore", statistics.median(copy.save(lambda: state, 0) for _ in range(copies))
+    )
 
 
 if __name__ == "__main__":

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.tiercheck.saving.libraries import DLROVER, RESILIENCY
-from e2e.bench.tiercheck.saving.memory import ALL, CPU, FULL, Found
-from e2e.bench.tiercheck.saving.peer import Moved
+from e2e.bench.tiercheck.saving.memory import ALL, CPU, FULL, Measurements
+from e2e.bench.tiercheck.saving.peer import Restore
 from e2e.bench.tiercheck.saving.rank import RESERVED
+from e2e.bench.tiercheck.saving.save_methods import COPY, OURS, PROCESS, SYNC, THREAD
 from e2e.bench.tiercheck.saving.steps import EACH, SPARSE, WITHOUT
 from e2e.bench.tiercheck.saving.upload import Uploads
-from e2e.bench.tiercheck.saving.save_methods import COPY, OURS, PROCESS, SYNC, THREAD
 
 SHARDS = "all shards of another node brought and looked at"
 PLAIN = "copy of the state into warm memory"
@@ -57,7 +57,7 @@ LONG_SECONDS = 5.0
 """Steps for which there is a target last as long at least."""
 
 
-def of_memory(found: Found, figures: Figures) -> None:
+def add_memory_rows(found: Measurements, figures: Figures) -> None:
     """Saves in memory, and what they cost."""
     figures.add(Metric("size of the state", "GB"), found.values["bytes"][0] / 1e9)
     for kind, name in NAMES.items():
@@ -75,7 +75,7 @@ def of_memory(found: Found, figures: Figures) -> None:
     _steps(found, figures)
 
 
-def of_peer(found: Sequence[Moved], figures: Figures) -> None:
+def add_peer_rows(found: Sequence[Restore], figures: Figures) -> None:
     """A node that has lost its memory and restores over a link."""
     for one in found:
         figures.add(Metric(SHARDS, "s"), one.seconds)
@@ -84,7 +84,7 @@ def of_peer(found: Sequence[Moved], figures: Figures) -> None:
         figures.add(metric, one.link_seconds / one.seconds)
 
 
-def of_upload(found: Uploads, figures: Figures) -> None:
+def add_upload_rows(found: Uploads, figures: Figures) -> None:
     """A generation brought to an S3 server."""
     plain = "boto3 upload_file of the same bytes"
     for ours, theirs in zip(found.ours, found.theirs, strict=True):
@@ -94,7 +94,7 @@ def of_upload(found: Uploads, figures: Figures) -> None:
         figures.add(metric, theirs / ours)
 
 
-def _journal(found: Found, figures: Figures) -> None:
+def _journal(found: Measurements, figures: Figures) -> None:
     stall = "journal of one step, stall"
     whole = statistics.median(found.values[OURS])
     for value in journalled(found.values):
@@ -113,7 +113,7 @@ def _journal(found: Found, figures: Figures) -> None:
             )
 
 
-def _memory(found: Found, figures: Figures) -> None:
+def _memory(found: Measurements, figures: Figures) -> None:
     (size,) = found.values["bytes"]
     (seconds,) = found.values[CPU]
     saves = len(found.values[OURS]) + len(found.values[f"first {OURS}"])
@@ -122,7 +122,7 @@ def _memory(found: Found, figures: Figures) -> None:
     figures.add(Metric("node's memory with the journal too / state", "x"), found.values[ALL][0] / size)
 
 
-def _steps(found: Found, figures: Figures) -> None:
+def _steps(found: Measurements, figures: Figures) -> None:
     names = [name for name in found.values if name.startswith("steps of ") and name.endswith(WITHOUT)]
     for steps in (name.removesuffix(f" {WITHOUT}") for name in names):
         seconds = {kind: found.values[f"{steps} {kind}"] for kind in (WITHOUT, EACH, SPARSE)}
@@ -136,8 +136,8 @@ def _steps(found: Found, figures: Figures) -> None:
         for kind, target in ((EACH, 1.03), (SPARSE, 1.01)):
             metric = Metric(f"{steps}, {kind} / without", "x", target if targeted else None)
             _ratios(figures, metric, seconds[kind], beside)
-            made = found.values[f"{steps} {kind}: saves"]
-            figures.add(Metric(f"{steps}, {kind}: saves that had where to go", "x"), statistics.mean(made))
+            saves = found.values[f"{steps} {kind}: saves"]
+            figures.add(Metric(f"{steps}, {kind}: saves that had where to go", "x"), statistics.mean(saves))
 
 
 def journalled(values: dict[str, list[float]]) -> list[float]:

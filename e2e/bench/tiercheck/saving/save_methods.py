@@ -18,14 +18,14 @@ from e2e.bench.tiercheck.saving.libraries import DLROVER, RESILIENCY
 
 COPY, OURS = "copy", "save in memory"
 SYNC, THREAD, PROCESS = "dcp sync", "dcp thread", "dcp process"
-_QUIET_SECONDS = 120.0
+_IDLE_TIMEOUT_SECONDS = 120.0
 
 
 Collect = Callable[[], dict[str, Any]]
 """Gathers the state, anew for each save: some ways write into the dictionaries."""
 
 
-class Way(Protocol):
+class SaveMethod(Protocol):
     """One of them. All save the same state."""
 
     name: str
@@ -47,16 +47,16 @@ def tensors(state: dict[str, Any]) -> list[torch.Tensor]:
     return found
 
 
-def quiet(memory: Any) -> None:
+def wait_until_idle(memory: Any) -> None:
     """Until Convoy's next save may begin. TimeoutError."""
-    deadline = time.monotonic() + _QUIET_SECONDS
+    deadline = time.monotonic() + _IDLE_TIMEOUT_SECONDS
     while memory.busy() or not memory.settle(60):
         if time.monotonic() > deadline:
             raise TimeoutError("the save before does not end")
         time.sleep(0.005)
 
 
-class Copy:
+class PlainCopy:
     """The lower bound: one copy into memory that was touched before."""
 
     name = COPY
@@ -76,7 +76,7 @@ class Copy:
         """The memory goes with the object."""
 
 
-class Ours:
+class ConvoySave:
     """A full save in the node's memory."""
 
     name = OURS
@@ -89,14 +89,14 @@ class Ours:
     def save(self, collect: Collect, step: int) -> float:
         """With the gathering, which `job.checkpoint` does; the journal is for `steps.py`."""
         # A save that finds too little memory asks for more and says so; what all of them stall counts.
-        begun, seconds = time.perf_counter(), 0.0
+        first_start, seconds = time.perf_counter(), 0.0
         for _ in range(3):
             began = time.perf_counter()
             saved = self._memory.start(collect(), step)
             seconds += time.perf_counter() - began
-            quiet(self._memory)
+            wait_until_idle(self._memory)
             if saved:
-                self.committed = time.perf_counter() - begun
+                self.committed = time.perf_counter() - first_start
                 return seconds
         raise RuntimeError("the node's memory does not take the state")
 
@@ -104,24 +104,24 @@ class Ours:
         """The agent keeps what was saved."""
 
 
-class Dcp:
+class DcpSave:
     """torch.distributed.checkpoint to files."""
 
-    def __init__(self, name: str, folder: Path, how: AsyncCheckpointerType | None) -> None:
+    def __init__(self, name: str, folder: Path, checkpointer: AsyncCheckpointerType | None) -> None:
         self.name = name
         self._folder = folder
-        self._how = how
+        self._checkpointer = checkpointer
 
     def save(self, collect: Collect, step: int) -> float:
         """Into a folder of its own, as its documentation has it."""
         state = collect()
         target = self._folder / f"{self.name.replace(' ', '-')}-{step}"
         began = time.perf_counter()
-        if self._how is None:
+        if self._checkpointer is None:
             save(state, checkpoint_id=target)
             seconds = time.perf_counter() - began
         else:
-            future: Any = async_save(state, checkpoint_id=target, async_checkpointer_type=self._how)
+            future: Any = async_save(state, checkpoint_id=target, async_checkpointer_type=self._checkpointer)
             seconds = time.perf_counter() - began
             done: Callable[[], Any] = getattr(future, "upload_completion", future).result
             done()
@@ -132,7 +132,7 @@ class Dcp:
         """Its process ends with this one."""
 
 
-class Dlrover:
+class DlroverSave:
     """Its flash checkpoint to memory: one copy into shared memory, which a saver process looks after."""
 
     name = DLROVER
@@ -171,7 +171,7 @@ class Dlrover:
             engine.saver_proc.join()
 
 
-class Resiliency:
+class ResiliencySave:
     """Its local checkpoint on a RAM disk, synchronous: the asynchronous one needs CUDA."""
 
     name = RESILIENCY
@@ -209,29 +209,29 @@ def memory_of(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def others(
+def other_methods(
     folder: Path, libraries: dict[str, str], missing: Callable[[str, str], None]
-) -> Iterator[Sequence[Way]]:
+) -> Iterator[Sequence[SaveMethod]]:
     """All but Convoy's, ready. Those that cannot be used here are told of. Wants a process group.
 
     `libraries`: by name, the folder to import each from; or, where that is not a folder, why there is none.
     """
-    ways: list[Way] = [
-        Dcp(SYNC, folder, None),
-        Dcp(THREAD, folder, AsyncCheckpointerType.THREAD),
-        Dcp(PROCESS, folder, AsyncCheckpointerType.PROCESS),
+    methods: list[SaveMethod] = [
+        DcpSave(SYNC, folder, None),
+        DcpSave(THREAD, folder, AsyncCheckpointerType.THREAD),
+        DcpSave(PROCESS, folder, AsyncCheckpointerType.PROCESS),
     ]
-    for kind in (Dlrover, Resiliency):
+    for kind in (DlroverSave, ResiliencySave):
         found = libraries.get(kind.name, "not asked for")
         if not Path(found).is_dir():
             missing(kind.name, found)
             continue
         try:
-            ways.append(kind(folder, Path(found)))
+            methods.append(kind(folder, Path(found)))
         except Exception as error:  # whatever its import or its set-up runs into here
             missing(kind.name, f"{type(error).__name__}: {error}")
     try:
-        yield ways
+        yield methods
     finally:
-        for way in ways:
-            way.close()
+        for method in methods:
+            method.close()

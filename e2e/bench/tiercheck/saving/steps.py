@@ -9,7 +9,7 @@ import torch
 
 from convoy_agents.tiercheck import planes
 from e2e.bench.tiercheck.saving.messages import Messages
-from e2e.bench.tiercheck.saving.save_methods import quiet
+from e2e.bench.tiercheck.saving.save_methods import wait_until_idle
 
 WIDTH = 1024
 """Width of the layers, and of the matrices that a step multiplies."""
@@ -24,17 +24,17 @@ WITHOUT, EACH, SPARSE = "without saves", "with a save after each", f"with a save
 class Steps:
     """Steps of one optimizer, whose gradients are always the same."""
 
-    def __init__(self, job: Any, optimizer: torch.optim.Optimizer, say: Messages) -> None:
+    def __init__(self, job: Any, optimizer: torch.optim.Optimizer, messages: Messages) -> None:
         self._job = job
         self._memory = job._checkpoints
         self._optimizer = optimizer
-        self._say = say
+        self._messages = messages
         self._number = 100_000
-        self._one, self._other = torch.randn(WIDTH, WIDTH), torch.randn(WIDTH, WIDTH)
-        self._each = 0.0
+        self._left, self._right = torch.randn(WIDTH, WIDTH), torch.randn(WIDTH, WIDTH)
+        self._product_seconds = 0.0
         """Seconds of one product of the two."""
 
-    def journals(self, rounds: int) -> None:
+    def measure_journal(self, rounds: int) -> None:
         """Saves after every step: what a step takes whose gradients are written, and the save then.
 
         First as they are, then with values that bf16 has too: where the model computes in bf16 and the
@@ -47,55 +47,57 @@ class Steps:
         self._journal(rounds, " of bf16 values")
 
     def _journal(self, rounds: int, kind: str) -> None:
-        memory, told = self._memory, 0
+        memory, reported = self._memory, 0
         for _ in range(20 * rounds):
             written = memory._journalling.writing
             seconds = self._step()
-            self._say.value(f"step with its gradients{kind} written" if written else f"step{kind}", seconds)
+            self._messages.value(
+                f"step with its gradients{kind} written" if written else f"step{kind}", seconds
+            )
             began = time.perf_counter()
             saved = self._save()
             seconds = time.perf_counter() - began
-            quiet(memory)
+            wait_until_idle(memory)
             save = memory._flight.written
             if saved and save.extends is not None:
-                told += 1
-                self._say.value(f"segment{kind}", seconds)
-                self._say.value(f"segment bytes{kind}", float(save.length))
+                reported += 1
+                self._messages.value(f"segment{kind}", seconds)
+                self._messages.value(f"segment bytes{kind}", float(save.length))
             elif saved:
-                self._say.value("full save bytes", float(save.length))
-            if told >= rounds:
-                self._say.value(f"encoded gradients{kind} / raw", self._encoded())
+                self._messages.value("full save bytes", float(save.length))
+            if reported >= rounds:
+                self._messages.value(f"encoded gradients{kind} / raw", self._encoded_share())
                 return
-        if not told:
+        if not reported:
             why = memory._journalling._journal.reason or "a full save is expected to be restored sooner"
-            self._say.missing(f"segment bytes{kind}", why)
+            self._messages.missing(f"segment bytes{kind}", why)
 
-    def _encoded(self) -> float:
+    def _encoded_share(self) -> float:
         """Bytes of the gradients as they go to peers and stores over a slow line, by bytes of them."""
         gradients = [one.grad for group in self._optimizer.param_groups for one in group["params"]]
-        whole = short = 0
+        raw_bytes = encoded_bytes = 0
         for one in gradients:
             data = one.contiguous().view(torch.uint8).numpy().tobytes()
             for at in range(0, len(data), _CHUNK):
                 chunk = data[at : at + _CHUNK]
                 word = planes.best_word(chunk)
                 encoded = planes.encode(chunk, word) if word else None
-                whole, short = whole + len(chunk), short + len(encoded or chunk)
-        return short / whole
+                raw_bytes, encoded_bytes = raw_bytes + len(chunk), encoded_bytes + len(encoded or chunk)
+        return encoded_bytes / raw_bytes
 
-    def slowed(self, length: float, rounds: int) -> None:
+    def measure_steps(self, length: float, rounds: int) -> None:
         """Blocks of steps of so many seconds with and without saves, in turns.
 
         Each block goes on as the one before of its kind has ended: what the agent does behind a save falls
         into the steps after it.
         """
-        self._measure()
+        self._time_product()
         for _ in range(min(TURNS, rounds)):
             for kind, count in ((WITHOUT, 5), (SPARSE, EVERY), (WITHOUT, 5), (EACH, 6)):
-                self.calm()
+                self.wait_until_idle()
                 if kind == EACH:
-                    self._prime()
-                made = 0
+                    self._fill_journal()
+                saves = 0
                 began = time.perf_counter()
                 for step in range(count):
                     self._work(length)
@@ -103,34 +105,34 @@ class Steps:
                     due = kind == EACH or (kind == SPARSE and not step)
                     # As `job.checkpoint` has it: a save that has nowhere to go is left out.
                     if due and not self._memory.busy():
-                        made += self._save()
+                        saves += self._save()
                 name = f"steps of {length:g} s {kind}"
-                self._say.value(name, (time.perf_counter() - began) / count)
+                self._messages.value(name, (time.perf_counter() - began) / count)
                 if kind != WITHOUT:
-                    self._say.value(f"{name}: saves", made / (count if kind == EACH else 1))
+                    self._messages.value(f"{name}: saves", saves / (count if kind == EACH else 1))
 
-    def calm(self) -> None:
+    def wait_until_idle(self) -> None:
         """Until nothing is saved and no step is journalled."""
-        quiet(self._memory)
+        wait_until_idle(self._memory)
         while self._memory._journalling.writing:
             self._step()
 
-    def _prime(self) -> None:
+    def _fill_journal(self) -> None:
         """Saves after quick steps, until they are journalled; the last one is still under way."""
         for _ in range(4):
-            quiet(self._memory)
+            wait_until_idle(self._memory)
             self._step()
             self._save()
 
-    def _measure(self, products: int = 50) -> None:
+    def _time_product(self, products: int = 50) -> None:
         began = time.perf_counter()
         for _ in range(products):
-            self._one @ self._other
-        self._each = (time.perf_counter() - began) / products
+            self._left @ self._right
+        self._product_seconds = (time.perf_counter() - began) / products
 
     def _work(self, seconds: float) -> None:
-        for _ in range(max(1, int(seconds / self._each))):
-            self._one @ self._other
+        for _ in range(max(1, int(seconds / self._product_seconds))):
+            self._left @ self._right
 
     def _step(self) -> float:
         self._number += 1

@@ -31,7 +31,7 @@ class Uploads:
     theirs: list[float] = field(default_factory=list)
 
 
-async def measured(root: Path, size: int, times: int, progress: Progress) -> Uploads:
+async def measure(root: Path, size: int, times: int, progress: Progress) -> Uploads:
     """A generation of so many bytes, each time of others, and a file of the same; who is first changes."""
     found = Uploads()
     with served(binaries.tool("versitygw", progress), LOOPBACK) as objects:
@@ -51,7 +51,7 @@ async def measured(root: Path, size: int, times: int, progress: Progress) -> Upl
                         found.theirs.append(await asyncio.to_thread(_plain, objects, path))
                     began = time.monotonic()
                     await bulk.seal(rank, buffer, step, size, 1)
-                    await rank.stands(Tier.REMOTE, 1, step, bulk.PATIENCE)
+                    await rank.stands(Tier.REMOTE, 1, step, bulk.TIMEOUT_SECONDS)
                     found.ours.append(time.monotonic() - began)
                     if not step % 2:
                         found.theirs.append(await asyncio.to_thread(_plain, objects, path))

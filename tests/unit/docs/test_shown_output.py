@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from e2e.docs.shown import absent
+from e2e.docs.shown_output import absent
 
 JOBS = """NAME   PHASE     READY   STEP   %    CHECKPOINT   TIER   RESTARTS   AGE
 gpt    Running   2/2     68     34                       0          31s
