@@ -13,7 +13,7 @@ from e2e.docs.tutorial import CHECKOUT, FOLDER, Block, blocks
 
 _UPGRADE = "helm -n convoy-system upgrade convoy charts/convoy --reset-then-reuse-values"
 _IMAGES = "make images PUSH=registry.example.com/convoy"
-NOT_PLAYED = {
+NOT_RUN = {
     ("README.md", "make demo"): "what CI itself is, and what makes the cluster",
     ("README.md", "kubectl delete --ignore-not-found -f examples/gpt.yaml"): "it watches until one ends it",
     ("README.md", f"{_IMAGES} TAG=v1"): "needs a registry and a cluster of one's own",
@@ -55,17 +55,17 @@ def pages() -> list[Path]:
 
 def commands(page: Path) -> Iterator[Block]:
     """The blocks of a page that are commands."""
-    return (one for one in blocks(page.read_text()) if one.runs or one.language == "console")
+    return (one for one in blocks(page.read_text()) if one.is_commands or one.language == "console")
 
 
-def reason(page: Path, block: Block) -> str:
+def reason_not_run(page: Path, block: Block) -> str:
     """Why no test plays this block of a page; empty when one does."""
     name = str(page.relative_to(CHECKOUT))
     return next(
-        (why for (of, begins), why in NOT_PLAYED.items() if of == name and block.text.startswith(begins)), ""
+        (why for (of, begins), why in NOT_RUN.items() if of == name and block.text.startswith(begins)), ""
     )
 
 
-def filled(text: str, given: Mapping[str, str]) -> str:
+def fill_in(text: str, values: Mapping[str, str]) -> str:
     """Commands with what a reader would put for JOB, NODE and the like."""
-    return _WORD.sub(lambda word: given[word[0]], text)
+    return _WORD.sub(lambda word: values[word[0]], text)

@@ -20,7 +20,7 @@ _LOADED = {
 """Attributes by which a page loads something, or says where it may."""
 _NOT_LOADED = frozenset({"canonical", "next", "prev", "edit"})
 """Kinds of `link` that only say something."""
-_ELSEWHERE = re.compile(r"^\s*(?:[a-z][a-z0-9+.-]*:)?//", re.I)
+_EXTERNAL = re.compile(r"^\s*(?:[a-z][a-z0-9+.-]*:)?//", re.I)
 _CSS = re.compile(r"""(?:@import\s+|url\(\s*)["']?((?:[a-z][a-z0-9+.-]*:)?//[^"')\s;]+)""", re.I)
 
 
@@ -44,7 +44,7 @@ class Page(HTMLParser):
         self.found += [
             f"{tag} {value}"
             for name, value in values.items()
-            if (tag, name) in _LOADED and _ELSEWHERE.match(value)
+            if (tag, name) in _LOADED and _EXTERNAL.match(value)
         ]
 
     def handle_data(self, data: str) -> None:
@@ -53,7 +53,7 @@ class Page(HTMLParser):
             self.found += _CSS.findall(data)
 
 
-def foreign(folder: Path) -> Iterator[str]:
+def external_resources(folder: Path) -> Iterator[str]:
     """A line for each thing that a page or a style sheet below `folder` loads from another host."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
@@ -70,7 +70,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     if not (folder / "index.html").exists():
         raise SystemExit(f"{folder} holds no site")
-    if found := list(foreign(folder)):
+    if found := list(external_resources(folder)):
         raise SystemExit("loaded from elsewhere:\n" + "\n".join(found))
     print(f"{folder}: nothing is loaded from elsewhere")
 

@@ -24,16 +24,16 @@ _ANY = re.compile("|".join(f"({one})" for one in _VARIES))
 _MAY_BE = list(_VARIES.values())
 
 
-def absent(page: str, said: str) -> Iterator[str]:
+def missing_lines(page: str, output: str) -> Iterator[str]:
     """The lines of a page's block that were not said, or not in this order."""
-    rest = [" ".join(line.split()) for line in said.splitlines()]
-    for shown in filter(str.strip, page.splitlines()):
-        wanted = pattern(shown)
-        place = next((number for number, line in enumerate(rest, 1) if wanted.fullmatch(line)), None)
-        if place is None:
-            yield shown
+    remaining = [" ".join(line.split()) for line in output.splitlines()]
+    for expected in filter(str.strip, page.splitlines()):
+        wanted = pattern(expected)
+        position = next((number for number, line in enumerate(remaining, 1) if wanted.fullmatch(line)), None)
+        if position is None:
+            yield expected
         else:
-            rest = rest[place:]
+            remaining = remaining[position:]
 
 
 def pattern(line: str) -> re.Pattern[str]:

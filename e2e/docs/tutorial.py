@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from e2e.docs.shown_output import absent
+from e2e.docs.shown_output import missing_lines
 
 CHECKOUT = Path(__file__).parents[2]
 FOLDER = CHECKOUT / "docs" / "tutorials"
@@ -42,41 +42,41 @@ class Block:
     text: str
 
     @property
-    def runs(self) -> bool:
+    def is_commands(self) -> bool:
         """Whether it is commands."""
         return self.language == "sh"
 
     @property
-    def shows(self) -> bool:
+    def is_output(self) -> bool:
         """Whether it is what the commands before have said."""
         return self.language == "output"
 
 
-class Broken(ValueError):
+class InvalidPage(ValueError):
     """The page cannot be read as a tutorial; says where and why."""
 
 
-class Otherwise(AssertionError):
+class OutputMismatch(AssertionError):
     """Commands have not said what the page shows; says where, and what they have said."""
 
 
 def blocks(page: str) -> list[Block]:
     """The fenced blocks of a page in their order. Broken for one that is not closed, or a bad file name."""
     found: list[Block] = []
-    begun: tuple[int, str] | None = None
+    opening: tuple[int, str] | None = None
     lines: list[str] = []
     for number, line in enumerate(page.splitlines(), 1):
         fence = _FENCE.match(line)
-        if begun is None:
+        if opening is None:
             if fence:
-                begun, lines = (number, fence["info"] or ""), []
+                opening, lines = (number, fence["info"] or ""), []
         elif fence and not fence["info"]:
-            found.append(_block(*begun, lines))
-            begun = None
+            found.append(_block(*opening, lines))
+            opening = None
         else:
             lines.append(line)
-    if begun is not None:
-        raise Broken(f"line {begun[0]}: the block is not closed")
+    if opening is not None:
+        raise InvalidPage(f"line {opening[0]}: the block is not closed")
     return found
 
 
@@ -85,11 +85,11 @@ def _block(number: int, info: str, lines: list[str]) -> Block:
     name = title[1] if title else ""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
-        raise Broken(f"line {number}: {name!r} is not below the folder of the tutorial")
+        raise InvalidPage(f"line {number}: {name!r} is not below the folder of the tutorial")
     return Block(number, info.split(maxsplit=1)[0] if info else "", name, "\n".join(lines) + "\n")
 
 
-def play(page: Path, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+def run_page(page: Path, folder: Path, environment: Mapping[str, str] | None = None) -> None:
     """Writes the files, runs the commands and compares what is shown of a page in `folder`, in its order.
 
     Raises CalledProcessError, with the block's line in its `cmd`, when a block fails; TimeoutExpired when one
@@ -98,29 +98,38 @@ def play(page: Path, folder: Path, environment: Mapping[str, str] | None = None)
     link = folder / "examples"
     if not link.exists():
         link.symlink_to(CHECKOUT / "examples")
-    said = ""
+    output = ""
     for block in blocks(page.read_text()):
-        place = f"{page.name}:{block.line}"
+        location = f"{page.name}:{block.line}"
         if block.title:
             path = folder / block.title
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text)
-        elif block.runs:
-            print(place, flush=True)
-            said = run(place, block.text, folder, environment)
-        elif block.shows and (lines := list(absent(block.text, said))):
-            raise Otherwise("\n".join([f"{place}: not said, or not in this order:", *lines, "but:", said]))
+        elif block.is_commands:
+            print(location, flush=True)
+            output = run(location, block.text, folder, environment)
+        elif block.is_output and (lines := list(missing_lines(block.text, output))):
+            raise OutputMismatch(
+                "\n".join(
+                    [
+                        f"{location}: not printed, or not in this order:",
+                        *lines,
+                        "the commands printed:",
+                        output,
+                    ]
+                )
+            )
 
 
-def run(place: str, commands: str, folder: Path, environment: Mapping[str, str] | None = None) -> str:
+def run(location: str, commands: str, folder: Path, environment: Mapping[str, str] | None = None) -> str:
     """Runs commands of a page; what they have said, which is printed when they are through."""
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryFile() as file:
         shell = subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", commands],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=output,
+            stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
@@ -130,12 +139,12 @@ def run(place: str, commands: str, folder: Path, environment: Mapping[str, str] 
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)
             shell.wait()
-            output.seek(0)
-            said = output.read().decode(errors="replace")
-            print(said, end="", flush=True)
+            file.seek(0)
+            output = file.read().decode(errors="replace")
+            print(output, end="", flush=True)
     if code:
-        raise subprocess.CalledProcessError(code, place, said)
-    return said
+        raise subprocess.CalledProcessError(code, location, output)
+    return output
 
 
 def main() -> None:
@@ -143,8 +152,8 @@ def main() -> None:
     page = Path(sys.argv[1])
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            play(page, Path(sys.argv[2]) if len(sys.argv) > 2 else Path(scratch))
-        except (subprocess.SubprocessError, Broken, Otherwise) as error:
+            run_page(page, Path(sys.argv[2]) if len(sys.argv) > 2 else Path(scratch))
+        except (subprocess.SubprocessError, InvalidPage, OutputMismatch) as error:
             raise SystemExit(f"tutorial: {error}") from error
 
 

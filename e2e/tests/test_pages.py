@@ -12,7 +12,7 @@ import pytest
 
 from convoy_crds.meta import API_VERSION
 from e2e.cluster.cluster import Cluster
-from e2e.docs.commands import commands, filled, pages, reason
+from e2e.docs.commands import commands, fill_in, pages, reason_not_run
 from e2e.docs.tutorial import CHECKOUT
 from e2e.drive.job_specs import SMALL, memory
 from e2e.drive.jobs import Jobs
@@ -25,7 +25,7 @@ NAME = "default"
 """Of everything that is named: so is the policy of examples/guard.yaml."""
 QUIET = ("No resources found", "Warning: ")
 """What is said on stderr although all is well."""
-PLAYED = [page for page in pages() if any(not reason(page, block) for block in commands(page))]
+PLAYED = [page for page in pages() if any(not reason_not_run(page, block) for block in commands(page))]
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +65,10 @@ def test_commands_do_what_they_are_there_for(
 ) -> None:
     environment = shell(cluster, given["NAMESPACE"], tmp_path)
     for block in commands(page):
-        if reason(page, block):
+        if reason_not_run(page, block):
             continue
         done = subprocess.run(
-            ["bash", "-uc", filled(block.text, given)],
+            ["bash", "-uc", fill_in(block.text, given)],
             cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=300, check=False,
         )  # fmt: skip

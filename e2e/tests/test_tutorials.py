@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from e2e.docs.tutorial import FOLDER, blocks, play
+from e2e.docs.tutorial import FOLDER, blocks, run_page
 from e2e.drive.jobs import Jobs, restricted_namespace
 from e2e.drive.shell import shell
 
@@ -53,5 +53,5 @@ def folder(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
 )
 def test_its_commands_run_and_say_what_it_shows(name: str, folder: Path, environment: dict[str, str]) -> None:
     page = FOLDER / f"{name}.md"
-    assert any(one.shows for one in blocks(page.read_text()))
-    play(page, folder, environment)
+    assert any(one.is_output for one in blocks(page.read_text()))
+    run_page(page, folder, environment)

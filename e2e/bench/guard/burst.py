@@ -31,14 +31,14 @@ async def _bench(figures: Figures, nodes: int, repeats: int) -> None:
     progress = Progress()
     async with running_rig(nodes, progress, 0.0) as rig, rig.operating(_QPS):
         for agent in rig.swarm.agents.values():
-            agent.measure = broken
+            agent.measure = failing_report
         for repeat in range(repeats):
             delays = await _burst(rig)
             progress.report(f"burst {repeat + 1}: {len(delays)} nodes, the last after {delays[-1]:.2f} s")
             _add_rows(figures, delays, nodes)
 
 
-def broken(order: wire.SweepOrder, node: str) -> wire.SweepReport:
+def failing_report(order: wire.SweepOrder, node: str) -> wire.SweepReport:
     """Return the report of a node whose processors compute something else each time."""
     report = wire.SweepReport(
         name=order.name, node=node, state=wire.SweepReport.DONE, inventory_digest="kwok"
@@ -58,12 +58,12 @@ async def _burst(rig: Rig) -> list[float]:
         # Seldom: looking costs the API server what marking does.
         what = "all nodes are tainted"
         await rig.wait_until(lambda: labelled(rig, "Suspect"), TIMEOUT_SECONDS, what, every=3.0)
-        delays = between(rig.entries)
+        delays = delays_to_taint(rig.entries)
         await api.delete(f"{API}/healthsweeps/{_NAME}")
     return delays
 
 
-def between(entries: list[Entry]) -> list[float]:
+def delays_to_taint(entries: list[Entry]) -> list[float]:
     """Return each node's time from its stored verdict to the next change of the Node."""
     verdicts: dict[str, float] = {}
     for one in entries:

@@ -21,14 +21,14 @@ from convoy_controllers.simulate.guard.guarded_fleet import GuardedFleet, Setup
 from convoy_controllers.simulate.guard.hardware_faults import FleetFaults, HardwareFault
 from convoy_controllers.simulate.guard.trained_job import RESTART_SECONDS
 from convoy_workloads.bench.figures import Figures, Metric
-from e2e.bench.guard.intervals import words
-from e2e.bench.guard.judges import Judge, nvrx
+from e2e.bench.guard.detectors import Detector, nvrx
+from e2e.bench.guard.intervals import mean_interval
 from e2e.cluster import machine
 from e2e.cluster.progress import Progress
 
 FIRST_SEED = 10
 MOST_SEEDS = 20
-MACHINES, BAD, LATER = 32, 3, 1
+MACHINES, BAD, BAD_LATER = 32, 3, 1
 """Machines of the fleet; machines slow from the start; machines that become slow in the first runs."""
 RUNS, COUNTED = 16, 8
 """The last so many of them are compared."""
@@ -36,7 +36,7 @@ JOB = Job(stages=2, replicas=16, per_node=2, seconds=20.0, work=0.1, last_stage=
 NODES = JOB.size // JOB.per_node
 ENOUGH = 8
 """Windows before others' rule is believed."""
-SWEPT, EACH = 240.0, 30.0
+SWEEP_MINUTES, RUN_MINUTES = 240.0, 30.0
 """Minutes before the first run, and of each."""
 _KINDS = ("slow", "slow", "thermal", "pcie", "hog")
 """Faults that go with a machine from job to job; a slow data loader goes with the job."""
@@ -48,60 +48,69 @@ POLICY = {
 
 
 @dataclass(frozen=True)
-class Season:
+class ArmResult:
     """The outcome of one arm."""
 
-    walls: tuple[float, ...]
+    step_seconds: tuple[float, ...]
     """Each run's median step, in seconds."""
-    pace: float
+    steps_per_hour: float
     """Steps per hour of the runs that count."""
-    wrong: int
+    healthy_removed: int
     """Healthy machines that were taken out of service."""
 
 
 def faults(seed: int) -> tuple[HardwareFault, ...]:
     """Return the faults of this seed's fleet."""
-    chance = random.Random(seed)
-    bad = chance.sample(range(MACHINES), BAD + LATER)
+    rng = random.Random(seed)
+    bad = rng.sample(range(MACHINES), BAD + BAD_LATER)
     found = []
     for at, number in enumerate(bad):
-        begins = 0.0 if at < BAD else SWEPT + EACH * (at - BAD) + 8
-        size = chance.uniform(0.1, 1.4)
-        found.append(HardwareFault(chance.choice(_KINDS), (number,), size, begins))
+        begins = 0.0 if at < BAD else SWEEP_MINUTES + RUN_MINUTES * (at - BAD) + 8
+        size = rng.uniform(0.1, 1.4)
+        found.append(HardwareFault(rng.choice(_KINDS), (number,), size, begins))
     return tuple(found)
 
 
-def guarded(seed: int, **policy: Any) -> Season:
+def guarded(seed: int, **policy: Any) -> ArmResult:
     """Convoy's arm. `policy`: what is otherwise in the GuardPolicy."""
     whole = POLICY | policy
     setup = Setup(faults(seed), JOB, spares=MACHINES - NODES, new_hardware=True, policy=whole, every=120.0)
-    world, chance = GuardedFleet(setup, seed), _chance(seed)
-    world.run(SWEPT * 60, 300.0)
-    walls: list[list[float]] = []
+    world, rng = GuardedFleet(setup, seed), _placement_rng(seed)
+    world.run(SWEEP_MINUTES * 60, 300.0)
+    step_seconds: list[list[float]] = []
     for number in range(RUNS):
-        training = world.launch(sorted(chance.sample(world.free(NODES), NODES)), seed * 100 + number)
-        world.run_with_job(EACH)
-        walls.append([wall for _, wall in training.steps])
+        training = world.launch(sorted(rng.sample(world.free(NODES), NODES)), seed * 100 + number)
+        world.run_with_job(RUN_MINUTES)
+        step_seconds.append([wall for _, wall in training.steps])
         world.finish()
         world.run(60.0, 60.0)
     bad = {f"hw{number}" for fault in setup.faults for number in fault.where}
-    return _season(walls, len(set(world.drained) - bad))
+    return _arm_result(step_seconds, len(set(world.drained) - bad))
 
 
-def unguarded(seed: int, make: Callable[[], Judge] | None = None, well: bool = False) -> Season:
+def unguarded(seed: int, make: Callable[[], Detector] | None = None, no_faults: bool = False) -> ArmResult:
     """An arm whose judge, if there is one, cordons whom it accuses, as long as a spare is left. `well`:
     nothing is wrong with any machine.
     """
-    fleet_faults, chance, cordoned = FleetFaults(() if well else faults(seed)), _chance(seed), set[int]()
-    walls = []
+    fleet_faults, rng, cordoned = (
+        FleetFaults(() if no_faults else faults(seed)),
+        _placement_rng(seed),
+        set[int](),
+    )
+    step_seconds = []
     for number in range(RUNS):
         free = [one for one in range(MACHINES) if one not in cordoned]
-        run = _Run(fleet_faults, sorted(chance.sample(free, NODES)), SWEPT + number * (EACH + 1), cordoned)
-        while run.seconds < EACH * 60:
+        run = _Run(
+            fleet_faults,
+            sorted(rng.sample(free, NODES)),
+            SWEEP_MINUTES + number * (RUN_MINUTES + 1),
+            cordoned,
+        )
+        while run.seconds < RUN_MINUTES * 60:
             run.incarnation((seed * 100 + number) * 1000 + len(cordoned), make() if make else None)
-        walls.append(run.walls)
+        step_seconds.append(run.step_seconds)
     bad = {number for fault in fleet_faults.faults for number in fault.where}
-    return _season(walls, len(cordoned - bad))
+    return _arm_result(step_seconds, len(cordoned - bad))
 
 
 class _Run:
@@ -111,19 +120,19 @@ class _Run:
         self, fleet_faults: FleetFaults, nodes: list[int], begins: float, cordoned: set[int]
     ) -> None:
         self.seconds = 0.0
-        self.walls: list[float] = []
+        self.step_seconds: list[float] = []
         self._fleet_faults, self._nodes, self._begins, self._cordoned = fleet_faults, nodes, begins, cordoned
         self._ages: dict[int, int] = {}
 
-    def incarnation(self, seed: int, judge: Judge | None) -> None:
+    def incarnation(self, seed: int, detector: Detector | None) -> None:
         """Until somebody is replaced, or the run is over."""
         faults: list[Fault] = []
         for window, table in enumerate(play(JOB, faults, 1 << 40, seed), start=1):
-            self.walls.append(float(table.wall.max()))
-            self.seconds += self.walls[-1]
-            if self.seconds >= EACH * 60:
+            self.step_seconds.append(float(table.wall.max()))
+            self.seconds += self.step_seconds[-1]
+            if self.seconds >= RUN_MINUTES * 60:
                 return
-            accused = judge(table) if judge is not None else set[int]()
+            accused = detector(table) if detector is not None else set[int]()
             if window >= ENOUGH and self._replaced({self._nodes[rank // JOB.per_node] for rank in accused}):
                 self.seconds += RESTART_SECONDS
                 return
@@ -143,22 +152,22 @@ class _Run:
         return len(self._cordoned) > before
 
 
-def _chance(seed: int) -> random.Random:
+def _placement_rng(seed: int) -> random.Random:
     return random.Random(seed + 1)
 
 
-def _season(walls: list[list[float]], wrong: int) -> Season:
-    counted = walls[-COUNTED:]
-    hours = COUNTED * EACH / 60
-    middles = tuple(statistics.median(one) for one in walls)
-    return Season(middles, sum(map(len, counted)) / hours, wrong)
+def _arm_result(step_seconds: list[list[float]], healthy_removed: int) -> ArmResult:
+    counted = step_seconds[-COUNTED:]
+    hours = COUNTED * RUN_MINUTES / 60
+    middles = tuple(statistics.median(one) for one in step_seconds)
+    return ArmResult(middles, sum(map(len, counted)) / hours, healthy_removed)
 
 
-WELL = "no machine bad"
-ARMS: dict[str, Callable[[int], Season]] = {
+NO_FAULTS = "no machine bad"
+ARMS: dict[str, Callable[[int], ArmResult]] = {
     "Convoy": guarded,
     "no guard": unguarded,
-    WELL: lambda seed: unguarded(seed, well=True),
+    NO_FAULTS: lambda seed: unguarded(seed, no_faults=True),
     "min-reference 0.75, acted on": lambda seed: unguarded(seed, nvrx),
     "Convoy without its loss rule": lambda seed: guarded(seed, drain={"swapCost": "1s"}),
     "Convoy without sweeps": lambda seed: guarded(seed, onJoin="Accept", sweeps=None),
@@ -169,34 +178,37 @@ def bench(seeds: int, figures: Figures) -> None:
     """All arms on the same seeds."""
     progress = Progress()
     count = min(seeds, MOST_SEEDS)
-    found: dict[str, list[Season]] = {arm: [] for arm in ARMS}
+    found: dict[str, list[ArmResult]] = {arm: [] for arm in ARMS}
     tasks = [(arm, seed) for seed in range(FIRST_SEED, FIRST_SEED + count) for arm in ARMS]
     with ProcessPoolExecutor(machine.cores()) as pool:
-        for (arm, _), season in zip(tasks, pool.map(_season_of, tasks), strict=True):
-            found[arm].append(season)
+        for (arm, _), result in zip(tasks, pool.map(_run_task, tasks), strict=True):
+            found[arm].append(result)
             progress.report(f"{sum(map(len, found.values()))} of {len(tasks)} seasons")
     add_rows(found, figures)
 
 
-def _season_of(task: tuple[str, int]) -> Season:
+def _run_task(task: tuple[str, int]) -> ArmResult:
     arm, seed = task
     return ARMS[arm](seed)
 
 
-def add_rows(found: dict[str, list[Season]], figures: Figures) -> None:
+def add_rows(found: dict[str, list[ArmResult]], figures: Figures) -> None:
     """Rows: throughput against no guard, how runs differ, and whom it cost."""
-    for arm, seasons in found.items():
+    for arm, results in found.items():
         ours = arm == "Convoy"
         if arm != "no guard":
-            gains = [one.pace / none.pace for one, none in zip(seasons, found["no guard"], strict=True)]
+            gains = [
+                one.steps_per_hour / none.steps_per_hour
+                for one, none in zip(results, found["no guard"], strict=True)
+            ]
             name = f"bad fleet, {arm}: throughput against no guard"
             target = 1.5 if ours else None
             metric = Metric(
-                name, "times", target, kind="simulated", higher_is_better=True, spread=words(gains)
+                name, "times", target, kind="simulated", higher_is_better=True, spread=mean_interval(gains)
             )
             figures.add(metric, statistics.fmean(gains))
-            _bound(arm, found, figures)
-        spreads = [_variation(one.walls[-COUNTED:]) for one in seasons]
+            _add_recovered_share(arm, found, figures)
+        spreads = [_variation(one.step_seconds[-COUNTED:]) for one in results]
         name = f"bad fleet, {arm}: steps of one run to another's"
         baseline = "bad fleet, no guard: steps of one run to another's" if ours else ""
         metric = Metric(
@@ -205,25 +217,34 @@ def add_rows(found: dict[str, list[Season]], figures: Figures) -> None:
             0.01 if ours else None,
             baseline,
             "simulated",
-            spread=words(spreads),
+            spread=mean_interval(spreads),
         )
         figures.add(metric, statistics.fmean(spreads))
-        wrong = [float(one.wrong) for one in seasons]
+        healthy_removed = [float(one.healthy_removed) for one in results]
         name = f"bad fleet, {arm}: healthy nodes taken out of service"
         figures.add(
-            Metric(name, "nodes a season", 0 if ours else None, kind="simulated", spread=words(wrong)),
-            statistics.fmean(wrong),
+            Metric(
+                name,
+                "nodes a season",
+                0 if ours else None,
+                kind="simulated",
+                spread=mean_interval(healthy_removed),
+            ),
+            statistics.fmean(healthy_removed),
         )
 
 
-def _bound(arm: str, found: dict[str, list[Season]], figures: Figures) -> None:
+def _add_recovered_share(arm: str, found: dict[str, list[ArmResult]], figures: Figures) -> None:
     """Add the share of the bad machines' cost that is won back: no arm can win more than there is."""
-    if arm == WELL:
+    if arm == NO_FAULTS:
         return
-    rows = zip(found[arm], found["no guard"], found[WELL], strict=True)
-    shares = [(one.pace - none.pace) / (well.pace - none.pace) for one, none, well in rows]
+    rows = zip(found[arm], found["no guard"], found[NO_FAULTS], strict=True)
+    shares = [
+        (one.steps_per_hour - none.steps_per_hour) / (no_faults.steps_per_hour - none.steps_per_hour)
+        for one, none, no_faults in rows
+    ]
     name = f"bad fleet, {arm}: of what bad machines cost, won back"
-    metric = Metric(name, "share", kind="simulated", higher_is_better=True, spread=words(shares))
+    metric = Metric(name, "share", kind="simulated", higher_is_better=True, spread=mean_interval(shares))
     figures.add(metric, statistics.fmean(shares))
 
 

@@ -10,7 +10,7 @@ _STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 """95 % quantiles by degrees of freedom from 1 on; beyond, 2.1 is rather too wide."""
 
 
-def words(values: Sequence[float]) -> str:
+def mean_interval(values: Sequence[float]) -> str:
     """The 95 % interval of the mean, one value per seed."""
     if len(values) < 2:
         return f"n={len(values)}"
@@ -20,12 +20,12 @@ def words(values: Sequence[float]) -> str:
     return f"95 % interval {middle - half:.3g} to {middle + half:.3g}, {len(values)} seeds"
 
 
-def none_of(count: int, all_of: int) -> str:
+def count_with_bound(count: int, all_of: int) -> str:
     """The upper bound of a rate: 3/n where none was seen."""
-    return f"{count} of {all_of}; at most {most(count) / max(1, all_of):.3g} each with 95 %"
+    return f"{count} of {all_of}; at most {poisson_upper_bound(count) / max(1, all_of):.3g} each with 95 %"
 
 
-def most(count: int) -> float:
+def poisson_upper_bound(count: int) -> float:
     """The largest mean of a Poisson distribution under which so few come with at least 5 %."""
     low, high = float(count), 2.0 * count + 10
     for _ in range(60):

@@ -20,7 +20,7 @@ from e2e.cluster.progress import Progress
 NODES, WITH_AGENTS = 5000, 10
 _API = f"/apis/{API_VERSION}"
 _TIMEOUT_SECONDS = 900.0
-_EVERY = 10.0
+_POLL_SECONDS = 10.0
 """Listing as many costs the API server what storing them does."""
 _SINCE = "2026-01-01T00:00:00Z"
 
@@ -43,7 +43,7 @@ async def _bench(nodes: int) -> float | None:
         policy = {"apiVersion": API_VERSION, "kind": "GuardPolicy", "metadata": {"name": "large"}}
         await rig.api.create(f"{_API}/guardpolicies", {**policy, "spec": {"mode": "Observe"}})
         await rig.wait_until(
-            lambda: _guarded(rig, nodes), _TIMEOUT_SECONDS, "all hardware is guarded", every=_EVERY
+            lambda: _guarded(rig, nodes), _TIMEOUT_SECONDS, "all hardware is guarded", every=_POLL_SECONDS
         )
         progress.report(f"{nodes} nodes are guarded after {time.monotonic() - began:.0f} s")
         return rig.operator.memory_mb(peak=True)

@@ -10,8 +10,8 @@ from convoy_controllers.guard.findings import Cause
 from convoy_controllers.guard.state import State, initial_state
 from convoy_controllers.testing.traces import Trace, read
 from convoy_workloads.bench.figures import Figures, Metric
-from e2e.bench.guard import judges
-from e2e.bench.guard.judges import Judge
+from e2e.bench.guard import detectors
+from e2e.bench.guard.detectors import Detector
 from e2e.cluster import files
 
 FOLDER = files.CHECKOUT / "tests" / "data" / "straggler"
@@ -29,11 +29,11 @@ _CASES = (
 
 def bench(figures: Figures) -> None:
     """Replay the traces as they are, then with slowness put in."""
-    as_they_are(figures)
-    slowed(figures)
+    unmodified(figures)
+    with_slowed_ranks(figures)
 
 
-def as_they_are(figures: Figures) -> None:
+def unmodified(figures: Figures) -> None:
     """Add the accused of AR, where one worker is slow, and of SE, where none is."""
     for name, culprits in (("AR", {0}), ("SE", set[int]())):
         trace = read(FOLDER / f"{name}.npz")
@@ -50,23 +50,23 @@ def as_they_are(figures: Figures) -> None:
         figures.add(_metric(f"{name}: causes told that are not the case", "causes", 0), len(causes ^ right))
         figures.add(_metric(f"{name}: healthy ranks accused", "ranks", 0), len(accused - culprits))
         rules = {
-            "no strata": judges.convoy(judges.without_strata(trace.layout)),
-            "no curve over stages": judges.convoy(judges.without_curve(trace.layout)),
-        } | {rule: judge() for rule, judge in judges.OTHERS.items()}
-        for rule, judge in rules.items():
-            found: set[int] = set().union(*(judge(table) for table in trace.tables()))
+            "no strata": detectors.convoy(detectors.without_strata(trace.layout)),
+            "no curve over stages": detectors.convoy(detectors.without_curve(trace.layout)),
+        } | {rule: make() for rule, make in detectors.OTHERS.items()}
+        for rule, detector in rules.items():
+            found: set[int] = set().union(*(detector(table) for table in trace.tables()))
             figures.add(_metric(f"{name}, {rule}: healthy ranks accused", "ranks"), len(found - culprits))
             figures.add(_metric(f"{name}, {rule}: culprits missed", "ranks"), len(culprits - found))
 
 
-def slowed(figures: Figures) -> None:
+def with_slowed_ranks(figures: Figures) -> None:
     """Every rank in turn takes longer from a step on."""
     for name, factor, within, target in _CASES:
         trace = read(FOLDER / f"{name}.npz")
-        trace = trace.mended(0, 0) if name == "AR" else trace
+        trace = trace.without_slowness(0, 0) if name == "AR" else trace
         words = f"{name}, one rank {factor - 1:.0%} slower"
-        for rule, begin_judge in _judges(trace).items():
-            score = _score(trace, factor, begin_judge)
+        for rule, make_detector in _detectors(trace).items():
+            score = _score(trace, factor, make_detector)
             goal = target if not rule else None
             label = f"{words}{', ' + rule if rule else ''}: named within {within} steps"
             share = sum(delay is not None and delay <= within for delay in score.delays) / len(score.delays)
@@ -81,40 +81,40 @@ class _Score:
     others: int
 
 
-def _judges(trace: Trace) -> dict[str, Callable[[], Judge]]:
+def _detectors(trace: Trace) -> dict[str, Callable[[], Detector]]:
     """Factories by rule of judges that have seen the steps before the onset."""
 
-    def warm(state: State) -> Callable[[], Judge]:
+    def warmed_up(state: State) -> Callable[[], Detector]:
         for table in trace.tables()[:ONSET]:
             state, _ = advance(state, table)
-        return lambda: judges.convoy(state)
+        return lambda: detectors.convoy(state)
 
-    def rule(make: Callable[[], Judge]) -> Callable[[], Judge]:
-        def fresh() -> Judge:
-            judge = make()
+    def rule(make: Callable[[], Detector]) -> Callable[[], Detector]:
+        def fresh() -> Detector:
+            detector = make()
             for table in trace.tables()[ONSET - 8 : ONSET]:
-                judge(table)
-            return judge
+                detector(table)
+            return detector
 
         return fresh
 
     ours = {
-        "": warm(initial_state(trace.layout)),
-        "no curve over stages": warm(judges.without_curve(trace.layout)),
+        "": warmed_up(initial_state(trace.layout)),
+        "no curve over stages": warmed_up(detectors.without_curve(trace.layout)),
     }
-    return ours | {name: rule(make) for name, make in judges.OTHERS.items()}
+    return ours | {name: rule(make) for name, make in detectors.OTHERS.items()}
 
 
-def _score(trace: Trace, factor: float, begin_judge: Callable[[], Judge]) -> _Score:
+def _score(trace: Trace, factor: float, make_detector: Callable[[], Detector]) -> _Score:
     delays: list[int | None] = []
     others: set[tuple[int, int]] = set()
     _, stages, replicas, _, _ = trace.compute.shape
     for stage in range(stages):
         for replica in range(replicas):
-            rank, judge, delay = trace.rank(stage, replica), begin_judge(), None
+            rank, detector, delay = trace.rank(stage, replica), make_detector(), None
             tables = trace.slowed(stage, replica, factor, ONSET).tables()[ONSET : ONSET + WITHIN]
             for number, table in enumerate(tables, start=1):
-                accused = judge(table)
+                accused = detector(table)
                 others |= {(rank, other) for other in accused if other != rank}
                 if delay is None and rank in accused:
                     delay = number

@@ -23,8 +23,8 @@ from convoy_crds.guardpolicy import BreakerState
 from convoy_crds.nodehealth import State
 from convoy_crds.terms import TAINTS
 from convoy_workloads.bench.figures import Figures, Metric
-from e2e.bench.guard.intervals import none_of
-from e2e.bench.guard.judges import nvrx
+from e2e.bench.guard.detectors import nvrx
+from e2e.bench.guard.intervals import count_with_bound
 from e2e.cluster import machine
 from e2e.cluster.progress import Progress
 
@@ -71,10 +71,10 @@ def seen(seed: int) -> Storm:
     fault = HardwareFault("slow", half, chance.uniform(0.3, 0.6), ranks=(0, 1))
     world = GuardedFleet(Setup((fault,)), seed)
     world.run_with_job(MINUTES)
-    judge, accused, faults = nvrx(), set[int](), list[Fault]()
+    detector, accused, faults = nvrx(), set[int](), list[Fault]()
     for window, table in enumerate(play(SIXTEEN_NODES, faults, 40, seed), start=1):
         faults[:] = FleetFaults((fault,)).of_job(SIXTEEN_NODES, list(range(16)), 60.0, window, {})
-        accused |= {rank // SIXTEEN_NODES.per_node for rank in judge(table)}
+        accused |= {rank // SIXTEEN_NODES.per_node for rank in detector(table)}
     return Storm("seen", len(world.drained), others=len(accused), leaked=_leaked(world))
 
 
@@ -176,7 +176,7 @@ def add_rows(storms: list[Storm], figures: Figures) -> None:
     def add(
         name: str, unit: str, counts: list[int], of: int, target: float | None = 0, base: str = ""
     ) -> None:
-        spread = none_of(sum(counts), of)
+        spread = count_with_bound(sum(counts), of)
         figures.add(Metric(f"storm: {name}", unit, target, base, "simulated", spread=spread), sum(counts))
 
     rule = "half of a job slow at once, nodes that min-reference 0.75 accuses"

@@ -56,7 +56,7 @@ class Count:
 
     found: int = 0
     wrong: int = 0
-    bad: int = 0
+    faulty: int = 0
     nodes: int = 0
     unknown: int = 0
     tests: int = 0
@@ -83,13 +83,13 @@ def count(case: Case, rule: str, seed: int, fleets: int) -> Count:
     found = wrong = unknown = tests = rounds = 0
     for number in range(fleets):
         fleet = Fleet(case, (seed, number))
-        said = RULES[rule](fleet, seed * 1000 + number)
-        found += len(said.failed & fleet.bad)
-        wrong += len(said.failed - fleet.bad)
-        unknown += len(said.unknown)
+        verdict = RULES[rule](fleet, seed * 1000 + number)
+        found += len(verdict.failed & fleet.faulty)
+        wrong += len(verdict.failed - fleet.faulty)
+        unknown += len(verdict.unknown)
         tests += fleet.tests
-        rounds += said.rounds
-    return Count(found, wrong, case.bad * fleets, case.nodes * fleets, unknown, tests, rounds, fleets)
+        rounds += verdict.rounds
+    return Count(found, wrong, case.faulty * fleets, case.nodes * fleets, unknown, tests, rounds, fleets)
 
 
 def _add_rows(case: Case, rule: str, counts: Sequence[Count], goal: Goal, figures: Figures) -> None:
@@ -109,8 +109,8 @@ def _add_rows(case: Case, rule: str, counts: Sequence[Count], goal: Goal, figure
         if one.value is not None:
             figures.add(metric, one.value)
 
-    if case.bad:
-        add("slow nodes that fail", [(one.found, one.bad) for one in counts], goal.recall)
+    if case.faulty:
+        add("slow nodes that fail", [(one.found, one.faulty) for one in counts], goal.recall)
         add(
             "failed nodes that are slow",
             [(one.found, one.found + one.wrong) for one in counts],
@@ -118,7 +118,7 @@ def _add_rows(case: Case, rule: str, counts: Sequence[Count], goal: Goal, figure
         )
     add(
         "healthy nodes that fail",
-        [(one.wrong, one.nodes - one.bad) for one in counts],
+        [(one.wrong, one.nodes - one.faulty) for one in counts],
         target=None,
         higher_is_better=False,
     )

@@ -24,7 +24,7 @@ TINY = (8, 8, 4000)
 SECOND = (2048, 1536, 12)
 """About a second of one core a step."""
 _ROUNDS = 6
-_ALLOWED = 0.003
+_MOST_OVERHEAD = 0.003
 """Share of a step of one second."""
 _UID = "0" * 36
 
@@ -34,7 +34,7 @@ class _Agent:
     """The other end of a rank's socket: counts what comes, as it came and as it goes on to the hub."""
 
     path: Path
-    told: int = 0
+    received: int = 0
     passed_on: int = 0
     _server: socket.socket = field(default_factory=lambda: socket.socket(socket.AF_UNIX))
 
@@ -49,7 +49,7 @@ class _Agent:
             with connection:
                 decoder = Decoder()
                 while data := connection.recv(65536):
-                    self.told += len(data)
+                    self.received += len(data)
                     for message in decoder.feed(data):
                         if message["type"] == "telemetry":
                             self._pass_on(message)
@@ -58,19 +58,19 @@ class _Agent:
         """As the agent does with the windows of a node with one rank."""
         buffer = TelemetryBuffer()
         buffer.add(_UID, 1, parse(message, 0))
-        if (told := buffer.pop_message()) is not None:
-            self.passed_on += told.ByteSize()
+        if (received := buffer.pop_message()) is not None:
+            self.passed_on += received.ByteSize()
 
 
 def bench(figures: Figures) -> None:
     """Alternates processes with telemetry and without."""
     with tempfile.TemporaryDirectory() as folder:
         agent = _Agent(Path(folder) / "agent.sock")
-        tiny = Metric("telemetry: processor time of a step", "us", 1e6 * _ALLOWED)
+        tiny = Metric("telemetry: processor time of a step", "us", 1e6 * _MOST_OVERHEAD)
         for _ in range(_ROUNDS):
             without, with_it = _steps(TINY)["cpu"], _steps(TINY, agent)["cpu"]
             figures.add(tiny, 1e6 * (with_it - without))
-        agent.told = agent.passed_on = 0
+        agent.received = agent.passed_on = 0
         seconds = 0.0
         walls: dict[bool, list[float]] = {False: [], True: []}
         for number in range(2 * _ROUNDS):
@@ -80,13 +80,13 @@ def bench(figures: Figures) -> None:
             seconds += wall * (SECOND[2] + WARM_UP) if on else 0.0
         for without, with_it in zip(walls[False], walls[True], strict=True):
             figures.add(
-                Metric("steps of about a second, with telemetry / without", "x", 1 + _ALLOWED),
+                Metric("steps of about a second, with telemetry / without", "x", 1 + _MOST_OVERHEAD),
                 with_it / without,
             )
         for one, another in zip(walls[False], walls[False][1:], strict=False):
             figures.add(Metric("the same without / without: the machine's noise", "x"), another / one)
         figures.add(Metric("a step of about a second", "s"), statistics.median(walls[False]))
-        for name, count in (("its agent", agent.told), ("the hub", agent.passed_on)):
+        for name, count in (("its agent", agent.received), ("the hub", agent.passed_on)):
             figures.add(Metric(f"telemetry of a rank, to {name}", "bytes/s"), count / seconds)
 
 

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from e2e.docs.commands import NOT_PLAYED, commands, filled, pages, reason
+from e2e.docs.commands import NOT_RUN, commands, fill_in, pages, reason_not_run
 from e2e.docs.tutorial import CHECKOUT, FOLDER, blocks
 
 
 def test_what_is_not_played_is_there_once_and_has_a_reason() -> None:
-    for (name, begins), why in NOT_PLAYED.items():
+    for (name, begins), why in NOT_RUN.items():
         page = CHECKOUT / name
         assert len([one for one in commands(page) if one.text.startswith(begins)]) == 1, (name, begins)
         assert why
@@ -22,12 +22,12 @@ def test_blocks_of_commands_are_marked_as_such(page: Path) -> None:
     begins = ("kubectl ", "helm ", "make ", "pip ", "convoy ")
     found = [one for one in blocks(page.read_text()) if one.text.startswith(begins)]
     if page.name != "cli.md":  # the generated reference of the command line
-        assert [one.line for one in found if not one.runs] == []
+        assert [one.line for one in found if not one.is_commands] == []
 
 
 @pytest.mark.parametrize("page", sorted(FOLDER.glob("*.md")), ids=lambda path: path.stem)
 def test_what_a_tutorial_has_for_reading_alone_has_a_reason(page: Path) -> None:
-    assert [one.line for one in commands(page) if not one.runs and not reason(page, one)] == []
+    assert [one.line for one in commands(page) if not one.is_commands and not reason_not_run(page, one)] == []
 
 
 def test_people_are_told_to_say_why_of_a_node() -> None:
@@ -39,6 +39,6 @@ def test_people_are_told_to_say_why_of_a_node() -> None:
 
 def test_a_reader_s_words_are_filled_in() -> None:
     given = {"JOB": "gpt", "NODE": "node-1", "R": "0"}
-    assert filled("convoy logs JOB --rank R; describe node/NODE READY", given) == (
+    assert fill_in("convoy logs JOB --rank R; describe node/NODE READY", given) == (
         "convoy logs gpt --rank 0; describe node/node-1 READY"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from e2e.docs.self_contained import foreign
+from e2e.docs.self_contained import external_resources
 
 
 @pytest.mark.parametrize(
@@ -24,14 +24,14 @@ from e2e.docs.self_contained import foreign
 )
 def test_what_is_loaded_is_found(tmp_path: Path, html: str) -> None:
     (tmp_path / "page.html").write_text(f"<html><body>{html}</body></html>")
-    assert len(list(foreign(tmp_path))) == 1
+    assert len(list(external_resources(tmp_path))) == 1
 
 
 def test_style_sheets_are_read_too(tmp_path: Path) -> None:
     (tmp_path / "a.css").write_text(
         "a{background:url(../b.png)} @font-face{src:url('https://example.com/f.woff')}"
     )
-    assert list(foreign(tmp_path)) == ["a.css: https://example.com/f.woff"]
+    assert list(external_resources(tmp_path)) == ["a.css: https://example.com/f.woff"]
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_style_sheets_are_read_too(tmp_path: Path) -> None:
 )
 def test_what_is_not_loaded_is_left_alone(tmp_path: Path, html: str) -> None:
     (tmp_path / "page.html").write_text(f"<html><body>{html}</body></html>")
-    assert list(foreign(tmp_path)) == []
+    assert list(external_resources(tmp_path)) == []

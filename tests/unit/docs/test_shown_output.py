@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from e2e.docs.shown_output import absent
+from e2e.docs.shown_output import missing_lines
 
 JOBS = """NAME   PHASE     READY   STEP   %    CHECKPOINT   TIER   RESTARTS   AGE
 gpt    Running   2/2     68     34                       0          31s
@@ -28,7 +28,7 @@ gpt    Running   2/2     68     34                       0          31s
     ],
 )  # fmt: skip
 def test_what_was_said_but_for_what_varies(page: str, said: str) -> None:
-    assert list(absent(page, said)) == []
+    assert list(missing_lines(page, said)) == []
 
 
 @pytest.mark.parametrize(
@@ -51,4 +51,4 @@ def test_what_was_said_but_for_what_varies(page: str, said: str) -> None:
     ],
 )  # fmt: skip
 def test_what_was_not_said(page: str, said: str, lines: list[str]) -> None:
-    assert list(absent(page, said)) == lines
+    assert list(missing_lines(page, said)) == lines

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from e2e.docs.tutorial import CHECKOUT, FOLDER, Broken, Otherwise, blocks, play
+from e2e.docs.tutorial import CHECKOUT, FOLDER, InvalidPage, OutputMismatch, blocks, run_page
 
 from convoy.cli.__main__ import app
 from convoy.cli.manifest import documents, parse, problems
@@ -44,14 +44,14 @@ grep -c . examples/gpt.yaml
 
 def test_blocks_are_taken_out_in_their_order() -> None:
     found = blocks(PAGE)
-    assert [(one.line, one.language, one.title, one.runs) for one in found] == [
+    assert [(one.line, one.language, one.title, one.is_commands) for one in found] == [
         (3, "sh", "", True),
         (7, "yaml", "deep/file.yaml", False),
         (11, "text", "", False),
         (15, "sh", "", True),
         (21, "output", "", False),
     ]
-    assert [one.shows for one in found] == [False, False, False, False, True]
+    assert [one.is_output for one in found] == [False, False, False, False, True]
     assert found[0].text == "echo one > said\n"
 
 
@@ -60,15 +60,18 @@ def test_a_page_is_played(tmp_path: Path) -> None:
     page.write_text(PAGE)
     folder = tmp_path / "folder"
     folder.mkdir()
-    play(page, folder)
+    run_page(page, folder)
     assert (folder / "said").read_text() == "one\na: 1\n"
 
 
 def test_what_is_shown_has_to_be_said_by_the_commands_before(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("```sh\necho one\n```\n```sh\necho two >&2\n```\n```output\none\ntwo\n```\n")
-    with pytest.raises(Otherwise, match=r"page.md:7: not said, or not in this order:\none\nbut:\ntwo\n$"):
-        play(page, tmp_path)
+    with pytest.raises(
+        OutputMismatch,
+        match=r"page.md:7: not printed, or not in this order:\none\nthe commands printed:\ntwo\n$",
+    ):
+        run_page(page, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +81,7 @@ def test_a_block_that_fails_is_named_and_ends_it(tmp_path: Path, command: str) -
     page = tmp_path / "page.md"
     page.write_text(f"```sh\ntrue\n```\n\n```sh\n{command}\n```\n```sh\ntouch later\n```\n")
     with pytest.raises(subprocess.CalledProcessError) as raised:
-        play(page, tmp_path)
+        run_page(page, tmp_path)
     assert raised.value.cmd == "page.md:5"
     assert not (tmp_path / "after").exists() and not (tmp_path / "later").exists()
 
@@ -92,13 +95,13 @@ def test_a_block_that_fails_is_named_and_ends_it(tmp_path: Path, command: str) -
     ],
 )
 def test_what_is_no_tutorial_is_refused(page: str, words: str) -> None:
-    with pytest.raises(Broken, match=re.escape(words)):
+    with pytest.raises(InvalidPage, match=re.escape(words)):
         blocks(page)
 
 
 def commands(page: Path) -> list[list[str]]:
     """Return the words of each command line. Of a pipe or a list, return only the first command."""
-    lines = (line for one in blocks(page.read_text()) if one.runs for line in one.text.splitlines())
+    lines = (line for one in blocks(page.read_text()) if one.is_commands for line in one.text.splitlines())
     return [shlex.split(line, comments=True) for line in lines]
 
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from e2e.bench.guard.detectors import OTHERS, Detector
+from e2e.bench.guard.job_outcomes import UNCONFIRMED, Accused, JobOutcome, play_job
 from e2e.bench.guard.jobs import add_rows
-from e2e.bench.guard.judges import OTHERS, Judge
-from e2e.bench.guard.lives import UNCONFIRMED, Accused, Life, live
 
 from convoy_controllers.guard.faults import Fault
 from convoy_controllers.guard.synthetic import Job, play
 from convoy_workloads.bench.figures import Figures
 
-GOOD = Life(
+GOOD = JobOutcome(
     scenario="half as fast",
     seed=10,
     ranks=64,
@@ -26,18 +26,18 @@ GOOD = Life(
     lasting=Accused(1, 0),
     others={"": Accused(1, 0), "z > 3": Accused(1, 3)},
 )
-BAD = Life("slow", 11, 2048, 1, 1.0, False, False, None, Accused(0, 2), {})
+BAD = JobOutcome("slow", 11, 2048, 1, 1.0, False, False, None, Accused(0, 2), {})
 COMPARED = "computing slowly or nobody's fault"
 
 
-def told(*lives: Life) -> dict[str, tuple[object, object]]:
+def row_values(*outcomes: JobOutcome) -> dict[str, tuple[object, object]]:
     figures = Figures()
-    add_rows(lives, figures)
+    add_rows(outcomes, figures)
     return {row["metric"]: (row["value"], row["met"]) for row in figures.rows()}
 
 
 def test_jobs_in_which_all_is_right() -> None:
-    rows = told(*[GOOD] * 10)
+    rows = row_values(*[GOOD] * 10)
     assert rows.pop("from the fault to the first word on a culprit: p90") == (4.0, True)
     assert rows.pop("healthy nodes that ever had a lasting verdict") == (0, None)
     assert rows.pop("false verdicts, upper bound") == (1.5e-05, True)
@@ -48,7 +48,7 @@ def test_jobs_in_which_all_is_right() -> None:
 
 
 def test_jobs_in_which_half_is_wrong() -> None:
-    rows = told(GOOD, BAD)
+    rows = row_values(GOOD, BAD)
     assert rows["jobs with the right cause and no other"] == (0.5, False)
     assert rows["jobs whose first accused are culprits"] == (0.5, False)
     assert rows["nodes with a lasting verdict that have culprits"] == (0.333, False)
@@ -59,34 +59,36 @@ def test_jobs_in_which_half_is_wrong() -> None:
 
 
 def test_what_could_not_be_counted_is_no_success() -> None:
-    rows = told(replace(GOOD, lasting=Accused(0, 0)))
+    rows = row_values(replace(GOOD, lasting=Accused(0, 0)))
     assert rows["nodes with a lasting verdict that have culprits"] == (None, False)
-    assert told(replace(GOOD, guilty=0))["nodes of culprits with a lasting verdict"] == (None, False)
+    assert row_values(replace(GOOD, guilty=0))["nodes of culprits with a lasting verdict"] == (None, False)
 
 
 def test_a_burst_is_told_and_nothing_is_to_be_done_about_it() -> None:
-    life = live("bursts", 0)
-    assert (life.lasting, life.guilty) == (Accused(0, 0), 0)
-    assert life.others[UNCONFIRMED] == Accused(0, 1), "who acts at once acts on it"
+    outcome = play_job("bursts", 0)
+    assert (outcome.lasting, outcome.guilty) == (Accused(0, 0), 0)
+    assert outcome.others[UNCONFIRMED] == Accused(0, 1), "who acts at once acts on it"
 
 
 def test_what_others_accuse_in_a_job_of_uneven_stages_and_work() -> None:
-    life = live("calm", 0)
-    assert life.others[""] == Accused(0, 0)
-    assert life.others["10 % margin"].healthy > 0
+    outcome = play_job("calm", 0)
+    assert outcome.others[""] == Accused(0, 0)
+    assert outcome.others["10 % margin"].healthy > 0
 
 
 @pytest.mark.parametrize("lost", [0.0, 0.05])
 @pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
-def test_every_rule_names_a_rank_that_is_three_times_as_slow(make: Callable[[], Judge], lost: float) -> None:
+def test_every_rule_names_a_rank_that_is_three_times_as_slow(
+    make: Callable[[], Detector], lost: float
+) -> None:
     faults = [Fault("slow", (5,), 2.0, 1), Fault("lost telemetry", (), lost)]
-    judge, accused = make(), set[int]()
+    detector, accused = make(), set[int]()
     for table in play(Job(stages=1, replicas=16, work=0.0), faults, 20, 1):
-        accused |= judge(table)
+        accused |= detector(table)
     assert 5 in accused
 
 
 @pytest.mark.parametrize(("scenario", "seed"), [("slow", 10), ("half as fast", 11), ("nic", 12)])
 def test_delays_are_counted_from_the_onset(scenario: str, seed: int) -> None:
-    life = live(scenario, seed)
-    assert life.first_right and life.delay is not None and 1 <= life.delay <= 15
+    outcome = play_job(scenario, seed)
+    assert outcome.first_right and outcome.delay is not None and 1 <= outcome.delay <= 15

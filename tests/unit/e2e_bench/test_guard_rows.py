@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from e2e.bench.guard import fleet, storm
-from e2e.bench.guard.fleet import Season
-from e2e.bench.guard.intervals import most, none_of, words
+from e2e.bench.guard.fleet import ArmResult
+from e2e.bench.guard.intervals import count_with_bound, mean_interval, poisson_upper_bound
 from e2e.bench.guard.storm import Storm
 
 from convoy_workloads.bench.figures import Figures
@@ -23,15 +23,15 @@ def rows(figures: Figures) -> dict[str, tuple[object, object]]:
 )
 def test_a_bad_fleet(walls: tuple[float, ...], pace: float, wrong: int, met: tuple[bool, ...]) -> None:
     figures = Figures()
-    found = {arm: [Season(UNSTEADY, 10.0, 0)] * 3 for arm in fleet.ARMS}
-    found[fleet.WELL] = [Season(STEADY, 30.0, 0)] * 3
-    fleet.add_rows({**found, "Convoy": [Season(walls, pace, wrong)] * 3}, figures)
-    told = rows(figures)
-    assert told["bad fleet, Convoy: throughput against no guard"] == (pace / 10, met[0])
-    assert told["bad fleet, Convoy: steps of one run to another's"][1] is met[1]
-    assert told["bad fleet, Convoy: healthy nodes taken out of service"] == (wrong, met[2])
-    assert told["bad fleet, Convoy: of what bad machines cost, won back"] == ((pace - 10) / 20, None)
-    assert told["bad fleet, no guard: steps of one run to another's"][1] is None
+    found = {arm: [ArmResult(UNSTEADY, 10.0, 0)] * 3 for arm in fleet.ARMS}
+    found[fleet.NO_FAULTS] = [ArmResult(STEADY, 30.0, 0)] * 3
+    fleet.add_rows({**found, "Convoy": [ArmResult(walls, pace, wrong)] * 3}, figures)
+    found = rows(figures)
+    assert found["bad fleet, Convoy: throughput against no guard"] == (pace / 10, met[0])
+    assert found["bad fleet, Convoy: steps of one run to another's"][1] is met[1]
+    assert found["bad fleet, Convoy: healthy nodes taken out of service"] == (wrong, met[2])
+    assert found["bad fleet, Convoy: of what bad machines cost, won back"] == ((pace - 10) / 20, None)
+    assert found["bad fleet, no guard: steps of one run to another's"][1] is None
     (row,) = [row for row in figures.rows() if row["metric"].startswith("bad fleet, Convoy: steps")]
     assert row["baseline"] == pytest.approx(0.356, abs=0.001)
 
@@ -47,14 +47,14 @@ def test_storms(bad: bool) -> None:
         ],
         figures,
     )
-    told = rows(figures)
-    assert told.pop("storm: half of a job slow at once, nodes that min-reference 0.75 accuses") == (8, None)
-    assert len(told) == 6
-    assert {met for _, met in told.values()} == {not bad}
+    found = rows(figures)
+    assert found.pop("storm: half of a job slow at once, nodes that min-reference 0.75 accuses") == (8, None)
+    assert len(found) == 6
+    assert {met for _, met in found.values()} == {not bad}
 
 
 def test_intervals() -> None:
-    assert words([1.0, 2.0, 3.0]) == "95 % interval -0.483 to 4.48, 3 seeds"
-    assert words([1.0]) == "n=1"
-    assert none_of(0, 60) == "0 of 60; at most 0.0499 each with 95 %"
-    assert [round(most(count), 3) for count in (0, 1, 2, 10)] == [2.996, 4.744, 6.296, 16.962]
+    assert mean_interval([1.0, 2.0, 3.0]) == "95 % interval -0.483 to 4.48, 3 seeds"
+    assert mean_interval([1.0]) == "n=1"
+    assert count_with_bound(0, 60) == "0 of 60; at most 0.0499 each with 95 %"
+    assert [round(poisson_upper_bound(count), 3) for count in (0, 1, 2, 10)] == [2.996, 4.744, 6.296, 16.962]

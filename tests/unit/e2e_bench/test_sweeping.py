@@ -27,17 +27,17 @@ QUIET = Noise(fleet=0.0, test=1e-6)
 )
 def test_without_noise_every_rule_is_as_its_limit_says(rule: str, slow: float, found: bool) -> None:
     fleet = Fleet(Case("", 32, 1, slow, QUIET), (1,))
-    assert RULES[rule](fleet, 0).failed == (fleet.bad if found else frozenset())
+    assert RULES[rule](fleet, 0).failed == (fleet.faulty if found else frozenset())
 
 
 def test_every_rule_meets_the_same_nodes() -> None:
     case = Case("", 64, 6, 1.1)
-    assert Fleet(case, (3, 4)).bad == Fleet(case, (3, 4)).bad != Fleet(case, (3, 5)).bad
+    assert Fleet(case, (3, 4)).faulty == Fleet(case, (3, 4)).faulty != Fleet(case, (3, 5)).faulty
 
 
 def test_counts_are_of_all_fleets_of_a_seed() -> None:
     found = count(Case("", 32, 2, 1.5, QUIET), "Convoy", 10, 3)
-    assert (found.found, found.wrong, found.bad, found.nodes, found.fleets) == (6, 0, 6, 96, 3)
+    assert (found.found, found.wrong, found.faulty, found.nodes, found.fleets) == (6, 0, 6, 96, 3)
     assert found.tests >= 3 * 32
 
 

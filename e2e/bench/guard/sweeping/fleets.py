@@ -38,7 +38,7 @@ class Case:
 
     words: str
     nodes: int
-    bad: int
+    faulty: int
     slow: float
     """1.1 takes 10 % longer."""
     noise: Noise = Noise()
@@ -54,8 +54,8 @@ class Fleet:
         racks = math.ceil(case.nodes / RACK)
         own = self._rng.normal(0, case.noise.fleet, case.nodes)
         own += self._rng.normal(0, case.noise.rack, racks)[np.arange(case.nodes) // RACK]
-        self.bad = frozenset(int(one) for one in self._rng.choice(case.nodes, case.bad, replace=False))
-        own[list(self.bad)] += math.log(case.slow)
+        self.faulty = frozenset(int(one) for one in self._rng.choice(case.nodes, case.faulty, replace=False))
+        own[list(self.faulty)] += math.log(case.slow)
         self._own = own
         self.tests = 0
 

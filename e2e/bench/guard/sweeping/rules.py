@@ -32,10 +32,12 @@ def convoy(fleet: Fleet, seed: int) -> Verdict:
     while todo := pairs.next_round(state):
         rounds += 1
         state = _run(fleet, state, todo)
-    said: dict[Outcome, set[int]] = {outcome: set() for outcome in Outcome}
+    nodes_by_outcome: dict[Outcome, set[int]] = {outcome: set() for outcome in Outcome}
     for one in judging.verdicts(state)[: fleet.count]:
-        said[one.outcome].add(int(one.subject))
-    return Verdict(frozenset(said[Outcome.FAIL]), frozenset(said[Outcome.INCONCLUSIVE]), rounds)
+        nodes_by_outcome[one.outcome].add(int(one.subject))
+    return Verdict(
+        frozenset(nodes_by_outcome[Outcome.FAIL]), frozenset(nodes_by_outcome[Outcome.INCONCLUSIVE]), rounds
+    )
 
 
 def unconfirmed(fleet: Fleet, seed: int) -> Verdict:

@@ -14,8 +14,8 @@ from convoy_controllers.guard.findings import Finding
 from convoy_controllers.guard.state import initial_state
 from convoy_controllers.guard.synthetic import Job, play
 from convoy_controllers.guard.telemetry import Layout
-from e2e.bench.guard import judges
-from e2e.bench.guard.judges import Judge
+from e2e.bench.guard import detectors
+from e2e.bench.guard.detectors import Detector
 
 ONSET, WINDOWS = 25, 60
 SECONDS = 1.0
@@ -53,7 +53,7 @@ class Accused:
 
 
 @dataclass(frozen=True)
-class Life:
+class JobOutcome:
     """The outcome of one job."""
 
     scenario: str
@@ -83,7 +83,7 @@ def scenarios(rng: np.random.Generator) -> dict[str, tuple[Job, list[Fault]]]:
     nodes, racks = plain.size // plain.per_node, lanes.size // lanes.per_node // lanes.per_rack
     rank, node, rack = int(rng.integers(plain.size)), int(rng.integers(nodes)), int(rng.integers(racks))
     size, traffic = float(rng.uniform(0.08, 0.3)), float(rng.uniform(0.3, 1.0))
-    much = float(rng.uniform(0.5, 1.4))
+    large = float(rng.uniform(0.5, 1.4))
 
     def one(kind: str, *where: int, by: float = size) -> list[Fault]:
         return [Fault(kind, where, by, ONSET)]
@@ -91,7 +91,7 @@ def scenarios(rng: np.random.Generator) -> dict[str, tuple[Job, list[Fault]]]:
     found = {
         "calm": (plain, []),
         "slow": (plain, one("slow", rank)),
-        "half as fast": (plain, one("slow", rank, by=much)),
+        "half as fast": (plain, one("slow", rank, by=large)),
         "two in one column": (plain, one("slow", rank, (rank + replicas) % plain.size)),
         "thermal": (plain, one("thermal", rank, by=2 * size)),
         "nic": (lanes, one("nic", node, by=traffic)),
@@ -110,17 +110,17 @@ def scenarios(rng: np.random.Generator) -> dict[str, tuple[Job, list[Fault]]]:
     return found
 
 
-def live(scenario: str, seed: int) -> Life:
+def play_job(scenario: str, seed: int) -> JobOutcome:
     """Plays one job."""
     job, faults = scenarios(np.random.default_rng(seed))[scenario]
     layout, state = job.layout(), initial_state(job.layout())
     culprits = _culprits(faults, layout)
     rules = _rules(layout) if job.size <= LARGE else {}
     accused: dict[str, set[int]] = {name: set() for name in rules}
-    anybody, persistent = set[int](), set[int]()
+    ever_accused, persistent = set[int](), set[int]()
     first: set[int] | None = None
     early = False
-    seen: int | None = None
+    found_at: int | None = None
     findings: tuple[Finding, ...] = ()
     for window, table in enumerate(play(job, faults, WINDOWS, seed), start=1):
         state, report = advance(state, table)
@@ -128,19 +128,19 @@ def live(scenario: str, seed: int) -> Life:
         now = {rank for one in findings for rank in one.ranks}
         first = now if first is None and now else first
         early |= window < ONSET and bool(now)
-        seen = window if seen is None and window >= ONSET and now & culprits else seen
-        anybody |= now
+        found_at = window if found_at is None and window >= ONSET and now & culprits else found_at
+        ever_accused |= now
         persistent |= {rank for one in findings if one.persistent for rank in one.ranks}
-        for name, judge in rules.items():
-            said = judge(table)
-            accused[name] |= said if window > SETTLED else set()
-    told = _reported(findings, job, scenario)
+        for name, detector in rules.items():
+            named = detector(table)
+            accused[name] |= named if window > SETTLED else set()
+    reported = _reported(findings, job, scenario)
     cause = CAUSES.get(scenario, KINDS.get(scenario, ("", ""))[0])
-    right = scenario in TRANSIENT or told == {cause} - {""} or (not told and scenario in _SLIGHT)
+    right = scenario in TRANSIENT or reported == {cause} - {""} or (not reported and scenario in _SLIGHT)
     true = set() if scenario in TRANSIENT else culprits
     comparable = job.size <= LARGE and scenario not in _ARGUABLE
     comparable &= not culprits or KINDS[faults[0].kind][0] in ("Compute", "Thermal")
-    return Life(
+    return JobOutcome(
         scenario=scenario,
         seed=seed,
         ranks=job.size,
@@ -148,23 +148,23 @@ def live(scenario: str, seed: int) -> Life:
         node_hours=len(np.unique(layout.node)) * (WINDOWS - Rules().lasting) * SECONDS / 3600,
         cause_right=right,
         first_right=not early and (not culprits or (first is not None and first <= culprits)),
-        delay=(seen - ONSET + 1) * SECONDS if seen is not None else None,
+        delay=(found_at - ONSET + 1) * SECONDS if found_at is not None else None,
         lasting=_accused(persistent, true, layout),
         others={
             name: _accused(ranks, true, layout)
-            for name, ranks in {"": persistent, UNCONFIRMED: anybody, **accused}.items()
+            for name, ranks in {"": persistent, UNCONFIRMED: ever_accused, **accused}.items()
             if comparable
         },
     )
 
 
-def _rules(layout: Layout) -> dict[str, Judge]:
+def _rules(layout: Layout) -> dict[str, Detector]:
     """Ablations, which act on what persists, and others' rules, which act at once."""
     ours = {
-        "no curve over stages": judges.convoy(judges.without_curve(layout), persistent=True),
-        "no strata": judges.convoy(judges.without_strata(layout), persistent=True),
+        "no curve over stages": detectors.convoy(detectors.without_curve(layout), persistent=True),
+        "no strata": detectors.convoy(detectors.without_strata(layout), persistent=True),
     }
-    return ours | {name: make() for name, make in judges.OTHERS.items()}
+    return ours | {name: make() for name, make in detectors.OTHERS.items()}
 
 
 def _reported(findings: Iterable[Finding], job: Job, scenario: str) -> set[str]:

@@ -14,15 +14,15 @@ from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.state import State, initial_state
 from convoy_controllers.guard.telemetry import Floats, Layout, Table
 
-Judge = Callable[[Table], set[int]]
-_LATELY = 8
+Detector = Callable[[Table], set[int]]
+_RECENT_WINDOWS = 8
 """Windows that rules with a median look back on."""
 
 
-def convoy(state: State, persistent: bool = False) -> Judge:
+def convoy(state: State, persistent: bool = False) -> Detector:
     """The detector from this state on. `persistent`: only what may lead to action."""
 
-    def judge(table: Table) -> set[int]:
+    def detector(table: Table) -> set[int]:
         nonlocal state
         state, report = advance(state, table)
         return {
@@ -32,7 +32,7 @@ def convoy(state: State, persistent: bool = False) -> Judge:
             if finding.persistent or not persistent
         }
 
-    return judge
+    return detector
 
 
 def without_curve(layout: Layout) -> State:
@@ -47,41 +47,41 @@ def without_strata(layout: Layout) -> State:
     return replace(state, setting=replace(state.setting, peers=np.zeros(layout.size, dtype=np.int64)))
 
 
-def _lately(rule: Callable[[Floats], np.ndarray], windows: int) -> Judge:
+def _on_recent_medians(rule: Callable[[Floats], np.ndarray], windows: int) -> Detector:
     """A rule on the medians of each rank's last compute times, as far as it was heard."""
-    past: list[Floats] = []
+    recent: list[Floats] = []
 
-    def judge(table: Table) -> set[int]:
-        past.append(table.compute)
-        del past[:-windows]
-        heard = ~np.isnan(np.stack(past)).all(axis=0)
-        times = np.nanmedian(np.stack(past)[:, heard], axis=0)
-        return set(np.nonzero(heard)[0][rule(times)].tolist()) if len(times) else set()
+    def detector(table: Table) -> set[int]:
+        recent.append(table.compute)
+        del recent[:-windows]
+        reported = ~np.isnan(np.stack(recent)).all(axis=0)
+        times = np.nanmedian(np.stack(recent)[:, reported], axis=0)
+        return set(np.nonzero(reported)[0][rule(times)].tolist()) if len(times) else set()
 
-    return judge
+    return detector
 
 
-def nvrx() -> Judge:
+def nvrx() -> Detector:
     """NVIDIA Resiliency Extension: the quickest rank's median to one's own is below 0.75."""
-    return _lately(lambda times: times.min() / times < 0.75, _LATELY)
+    return _on_recent_medians(lambda times: times.min() / times < 0.75, _RECENT_WINDOWS)
 
 
-def dlrover() -> Judge:
+def dlrover() -> Detector:
     """DLRover's node check: more than twice the median."""
-    return _lately(lambda times: times > 2 * np.median(times), _LATELY)
+    return _on_recent_medians(lambda times: times > 2 * np.median(times), _RECENT_WINDOWS)
 
 
-def constant() -> Judge:
+def constant() -> Detector:
     """A plain baseline of no one's: a fixed margin of 10 % beyond the median."""
-    return _lately(lambda times: times > 1.1 * np.median(times), _LATELY)
+    return _on_recent_medians(lambda times: times > 1.1 * np.median(times), _RECENT_WINDOWS)
 
 
-def z_score() -> Judge:
+def z_score() -> Detector:
     """A plain baseline of no one's: more than three standard deviations from the mean, in one window."""
-    return _lately(lambda times: (times - times.mean()) / times.std() > 3, 1)
+    return _on_recent_medians(lambda times: (times - times.mean()) / times.std() > 3, 1)
 
 
-OTHERS: dict[str, Callable[[], Judge]] = {
+OTHERS: dict[str, Callable[[], Detector]] = {
     "min-reference 0.75": nvrx,
     "2 x median": dlrover,
     "10 % margin": constant,
