@@ -64,16 +64,16 @@ def table(times: Mapping[str, LayerTime]) -> str:
 def with_rows(document: Mapping[str, Any], times: Mapping[str, LayerTime]) -> dict[str, Any]:
     """The figures of setup.json, with the rows of these layers replaced. A row keeps its baseline."""
     rows = list(document["rows"])
-    places = {row["metric"]: place for place, row in enumerate(rows)}
+    positions = {row["metric"]: position for position, row in enumerate(rows)}
     for layer, one in times.items():
         metric = f"layers of make test: {layer}"
-        place = places.get(metric)
-        baseline = None if place is None else rows[place]["baseline"]
+        position = positions.get(metric)
+        baseline = None if position is None else rows[position]["baseline"]
         row = _row(metric, BUDGETS[layer], one, baseline)
-        if place is None:
+        if position is None:
             rows.append(row)
         else:
-            rows[place] = row
+            rows[position] = row
     return {**document, "rows": rows}
 
 

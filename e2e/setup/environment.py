@@ -25,7 +25,7 @@ DOCS = ROOT / ".venv-docs"
 STAMP = ".made-from"
 
 
-def made_from() -> str:
+def inputs_digest() -> str:
     """A digest of all that decides what the environment holds."""
     inputs = [(ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt", __file__)]
     return hashlib.sha256(b"\0".join([*inputs, sys.version.encode(), str(ROOT).encode()])).hexdigest()
@@ -41,7 +41,7 @@ def main() -> None:
     """Makes or refreshes the environment; SystemExit with pip's status when that fails."""
     folder = DOCS if sys.argv[1:] == ["docs"] else OWN
     stamp = folder / STAMP
-    if stamp.exists() and stamp.read_text() == made_from():
+    if stamp.exists() and stamp.read_text() == inputs_digest():
         print(f"environment: {folder.name} is up to date", flush=True)
         return
     if sys.version_info < (3, 11):  # noqa: UP036 - this runs before anything is installed
@@ -56,14 +56,14 @@ def main() -> None:
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     pinned = [*pip, "-c", "constraints.txt"]
     own = [*pip, *pip_arguments(), "-c", "constraints.txt", "-e", ".[dev]"]
-    beside = [*pinned, "--no-deps", *WITHOUT_DEPENDENCIES]
-    commands = [[*pinned, *requirements("docs")]] if folder is DOCS else [own, beside]
-    for one in commands:
-        done = subprocess.run(one, cwd=ROOT, env=os.environ, check=False, timeout=3000)
+    without_dependencies = [*pinned, "--no-deps", *WITHOUT_DEPENDENCIES]
+    commands = [[*pinned, *requirements("docs")]] if folder is DOCS else [own, without_dependencies]
+    for command in commands:
+        done = subprocess.run(command, cwd=ROOT, env=os.environ, check=False, timeout=3000)
         if done.returncode:
             raise SystemExit(done.returncode)
     partial = stamp.with_suffix(".partial")
-    partial.write_text(made_from())
+    partial.write_text(inputs_digest())
     partial.replace(stamp)
     print(f"environment: ready after {time.monotonic() - started:.0f} s", flush=True)
 

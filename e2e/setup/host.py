@@ -41,7 +41,7 @@ PACKAGES = {
     # With promtool, which the tests of alerts and dashboards use.
     "prometheus": ("prometheus",),
 }
-ENVIRONMENTS = "python3-venv"
+VENV_PACKAGE = "python3-venv"
 """Debian package without which its Python makes no environment that has pip."""
 GO_NEEDED = (1, 26)
 GO_SITE = "https://go.dev/dl/"
@@ -70,7 +70,7 @@ def present(names: tuple[str, ...]) -> bool:
     )
 
 
-def makes_environments() -> bool:
+def can_make_environments() -> bool:
     """Whether this Python can make environments with pip: Debian packs the module ensurepip apart."""
     return importlib.util.find_spec("ensurepip") is not None
 
@@ -78,7 +78,7 @@ def makes_environments() -> bool:
 def missing_packages() -> list[str]:
     """The packages to install."""
     missing = [package for package, names in PACKAGES.items() if not present(names)]
-    return missing if makes_environments() else [ENVIRONMENTS, *missing]
+    return missing if can_make_environments() else [VENV_PACKAGE, *missing]
 
 
 def install(packages: list[str]) -> None:
@@ -110,7 +110,7 @@ def install(packages: list[str]) -> None:
             check=False,
         )
         if done.returncode == 0:
-            return silence([package for package in packages if package in SERVICES])
+            return disable_services([package for package in packages if package in SERVICES])
         if attempt == 1:
             report("updating the package lists")
             subprocess.run(
@@ -119,7 +119,7 @@ def install(packages: list[str]) -> None:
     raise SetupError(f"apt-get could not install {listed}:\n{done.stdout.decode(errors='replace')[-2000:]}")
 
 
-def silence(services: list[str]) -> None:
+def disable_services(services: list[str]) -> None:
     """Stop services that were installed a moment ago; without systemd none was started."""
     if services and Path("/run/systemd/system").is_dir():
         subprocess.run(["systemctl", "disable", "--now", *services], timeout=60, check=False)
@@ -164,10 +164,10 @@ def ensure_go() -> None:
     if found:
         module = Path(__file__).resolve().parents[1] / "cluster" / "binaries"
         # In the module's folder a Go that can fetch newer ones answers with the one it would use.
-        asked = subprocess.run(
+        reply = subprocess.run(
             [found, "env", "GOVERSION"], cwd=module, capture_output=True, text=True, timeout=300, check=False
         )
-        version = parse_go(asked.stdout)
+        version = parse_go(reply.stdout)
         if version and version >= GO_NEEDED:
             return
     if reachable(RELEASES):
@@ -184,13 +184,13 @@ def ensure_go() -> None:
 def download_go(needed: str) -> None:
     """Install the newest official Go into our cache folder, checked against its published digest."""
     try:
-        with urllib.request.urlopen(f"{GO_SITE}?mode=json", timeout=30) as answer:
-            releases = json.load(answer)
+        with urllib.request.urlopen(f"{GO_SITE}?mode=json", timeout=30) as response:
+            releases = json.load(response)
         arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-        file = pick(releases, arch)
+        file = newest_archive(releases, arch)
         report(f"installing {file['version']} into {go_folder()}")
-        with urllib.request.urlopen(GO_SITE + file["filename"], timeout=300) as answer:
-            content = answer.read()
+        with urllib.request.urlopen(GO_SITE + file["filename"], timeout=300) as response:
+            content = response.read()
     except (urllib.error.URLError, OSError, ValueError, KeyError) as error:
         raise SetupError(f"Go {needed} cannot be downloaded from {GO_SITE}: {error}") from None
     if hashlib.sha256(content).hexdigest() != file["sha256"]:
@@ -205,7 +205,7 @@ def download_go(needed: str) -> None:
         (Path(temporary) / "go").rename(go_folder())
 
 
-def pick(releases: list[dict[str, object]], arch: str) -> dict[str, str]:
+def newest_archive(releases: list[dict[str, object]], arch: str) -> dict[str, str]:
     """The archive for this machine in the newest stable release of the site's list."""
     for release in releases:
         version = parse_go(str(release.get("version", "")))

@@ -156,9 +156,9 @@ def test_the_newest_go_that_fits_is_picked() -> None:
         return {"version": version, "stable": stable, "files": [{**archive, "arch": "arm64"}, archive]}
 
     releases = [release("go1.27rc1", stable=False), release("go1.26.8"), release("go1.25.1")]
-    assert host.pick(releases, "amd64")["filename"] == "go1.26.8"
+    assert host.newest_archive(releases, "amd64")["filename"] == "go1.26.8"
     with pytest.raises(ValueError, match="riscv64"):
-        host.pick(releases, "riscv64")
+        host.newest_archive(releases, "riscv64")
     assert host.parse_go("go1.26.8") == (1, 26)
     assert host.parse_go("devel") is None
 
@@ -167,7 +167,7 @@ def test_the_newest_go_that_fits_is_picked() -> None:
 def test_a_python_without_ensurepip_gets_the_package_that_has_it(
     makes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "makes_environments", lambda: makes)
+    monkeypatch.setattr(host, "can_make_environments", lambda: makes)
     monkeypatch.setattr(host, "present", lambda names: True)
     assert host.missing_packages() == ([] if makes else ["python3-venv"])
 
