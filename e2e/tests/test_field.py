@@ -197,7 +197,7 @@ def test_a_rank_that_ends_well_too_early_is_the_cause(cluster: Cluster, jobs: Jo
     message_text = message(jobs, "early", "Failed")
     assert (
         "rank 1" in message_text
-        and "exit code 0 after step 30" in message_text
+        and "exited with code 0 after step 30" in message_text
         and "uneven inputs" in message_text
     ), message_text
     assert status["restarts"]["total"] < 10 and not status.get("offenders")

@@ -162,7 +162,7 @@ def test_an_agent_that_the_hub_does_not_answer_is_told_of_by_its_node(
     with packet_loss(node, SESSIONS):
         alert = fires(jobs, prometheus, "ConvoyAgentSessionDown", 60, node=node.name)
         assert f"on {node.name} has no session" in alert.text
-        assert "Agents of 1 nodes" in fires(jobs, prometheus, "ConvoyAgentsSilent").text
+        assert "agents of 1 nodes" in fires(jobs, prometheus, "ConvoyAgentsSilent").text
     ends(jobs, prometheus, "ConvoyAgentSessionDown", node=node.name)
     ends(jobs, prometheus, "ConvoyAgentsSilent")
 
