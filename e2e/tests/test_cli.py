@@ -48,7 +48,7 @@ def test_a_job_is_watched_and_steered_from_the_terminal(convoy: Run, cluster: Cl
     assert "cli" in (line := convoy("get")) and "Running" in line and "2/2" in line
     assert "incarnation 1: 2 ranks run" in convoy("why", "cli")
 
-    assert "say --yes" in convoy("restart", "cli", code=1)
+    assert "add --yes" in convoy("restart", "cli", code=1)
     assert "restarts" in convoy("restart", "cli", "--yes")
     jobs.wait(
         lambda: jobs.status("cli")["incarnation"] == 2 and jobs.status("cli")["phase"] == "Running", 60, "2"

@@ -41,11 +41,11 @@ def test_a_job_is_shown_and_steered(convoy: Run, client: Client, report: Report)
 
     assert "restarts (restartId " in convoy("restart", "gpt", "--yes", *here).stdout
     assert client.training_jobs.get("gpt").spec.recovery.restart_id
-    assert "gives its pods back" in convoy("suspend", "gpt", "--yes", *here).stdout
+    assert "deletes its pods" in convoy("suspend", "gpt", "--yes", *here).stdout
     assert client.training_jobs.get("gpt").spec.suspend
     again = convoy("suspend", "gpt", "--yes", *here)
     assert (again.exit_code, again.stdout) == (1, "") and "is already suspended" in again.stderr
-    assert "runs on" in convoy("resume", "gpt", *here).stdout
+    assert "resumes" in convoy("resume", "gpt", *here).stdout
     logs = convoy("logs", "gpt", *here)
     assert (logs.exit_code, logs.stderr[:6]) == (1, "error:") and "has no pods" in logs.stderr
     assert "deleted" in convoy("delete", "gpt", "--yes", *here).stdout
@@ -61,7 +61,7 @@ def test_a_node_is_spoken_of(convoy: Run, client: Client, control_plane: Any) ->
     status = {"status": {"nodeRef": {"name": "cli-node"}, "state": "Suspect"}}
     control_plane.request("PATCH", f"{path}/cli-hw/status", status, "application/merge-patch+json")
     assert convoy("guard", "exempt", "cli-node", "--reason", "a test", "--hours", "2").exit_code == 0
-    assert "Left alone until" in convoy("guard", "why", "cli-node").stdout
+    assert "Exempt until" in convoy("guard", "why", "cli-node").stdout
     assert convoy("guard", "exempt", "cli-node", "--reason", "over", "--undo").exit_code == 0
     assert client.node_healths.get("cli-hw").spec.exempt is None
     assert "no NodeHealth for node cli-none" in convoy("guard", "why", "cli-none").stderr

@@ -69,7 +69,7 @@ def test_a_good_job_passes_and_nothing_is_made(validate: Validate, client: Clien
         ),
         (
             {"priorityClassName": "none"},
-            'a pod of role worker would be refused: pods "job-worker-0" is forbidden: no PriorityClass',
+            'the API server would refuse pods of role worker: pods "job-worker-0" is forbidden: no PriorityClass',
         ),
     ],
 )
@@ -112,7 +112,7 @@ def test_who_may_make_no_pods_is_told(validate: Validate, client: Client, contro
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     token = control_plane.request("POST", f"{account}/user/token", request)["status"]["token"]
     code, output = validate(job(), token=token)
-    assert code == 1 and "the API server did not check it: trainingjobs.convoy.dev is forbidden" in output
+    assert code == 1 and "the API server could not check the object: trainingjobs.convoy.dev is forbidden" in output
     meta = {"metadata": {"name": "user"}}
     rules = [{"apiGroups": ["convoy.dev"], "resources": ["trainingjobs"], "verbs": ["create"]}]
     control_plane.request("POST", f"{RBAC}/namespaces/{namespace}/roles", {**meta, "rules": rules})
@@ -121,4 +121,4 @@ def test_who_may_make_no_pods_is_told(validate: Validate, client: Client, contro
     binding = {**meta, "subjects": subjects, "roleRef": role}
     control_plane.request("POST", f"{RBAC}/namespaces/{namespace}/rolebindings", binding)
     code, output = validate(job(), token=token)
-    assert code == 1 and "a pod of role worker would be refused: pods is forbidden: User" in output, output
+    assert code == 1 and "the API server would refuse pods of role worker: pods is forbidden: User" in output, output

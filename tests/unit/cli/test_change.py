@@ -34,9 +34,9 @@ def job(
 @pytest.mark.parametrize(
     ("about", "words", "steps"),
     [
-        (job(step=40, engine={"name": "gpt"}), "begins again at step 0 and loses 40 steps", 40),
-        (job(engine={"name": "gpt"}), "begins again at step 0", 0),
-        (job(step=7), "loses 7 steps, unless its program keeps its state itself", 7),
+        (job(step=40, engine={"name": "gpt"}), "starts again at step 0 and loses 40 steps", 40),
+        (job(engine={"name": "gpt"}), "starts again at step 0", 0),
+        (job(step=7), "loses 7 steps, unless its program saves its own state", 7),
         (job(step=40, checkpoint=LOCAL), "", 0),
         (job(step=40, checkpoint=STORE), "", 0),
         (job("Pending", incarnation=0), "", 0),
@@ -78,13 +78,13 @@ class FakeJobs:
 @pytest.mark.parametrize(
     ("about", "arguments", "code", "words"),
     [
-        (job(step=40), ["suspend", "job"], 1, "say --yes"),
-        (job(step=40), ["suspend", "job", "--yes"], 0, "gives its pods back"),
+        (job(step=40), ["suspend", "job"], 1, "add --yes"),
+        (job(step=40), ["suspend", "job", "--yes"], 0, "deletes its pods"),
         (job(step=40), ["restart", "job"], 1, "loses 40 steps"),
-        (job(step=0), ["suspend", "job"], 0, "begins again at step 0"),
-        (job(step=40, checkpoint=LOCAL), ["suspend", "job"], 0, "saves its state and gives its pods back"),
+        (job(step=0), ["suspend", "job"], 0, "starts again at step 0"),
+        (job(step=40, checkpoint=LOCAL), ["suspend", "job"], 0, "saves its state and deletes its pods"),
         (job("Succeeded"), ["resume", "job"], 1, "has ended"),
-        (job("Suspended", suspend=True), ["resume", "job"], 0, "runs on"),
+        (job("Suspended", suspend=True), ["resume", "job"], 0, "resumes"),
     ],
 )
 def test_without_a_terminal_nothing_is_lost_unasked(

@@ -205,7 +205,7 @@ def test_the_whole_chain_is_looked_at_and_a_chain_that_is_none_is_said() -> None
     wrong = shard((1, 4), [noise(2)], extends=other.id)
     bad = contents([record_of([wrong])], [other, wrong])
     assert [one.what for one in faults(bad, record_of([wrong]))] == [
-        f"the manifests from {wrong.id} on form no chain"
+        f"the chain of manifests from {wrong.id} is broken"
     ]
 
 
@@ -216,8 +216,8 @@ def test_a_thing_that_many_need_is_named_once() -> None:
     damaged, missing = fault_lines(fault for one in records for fault in faults(about, one))
     assert not damaged
     assert missing == [
-        f"chunk {chunk_of(noise(0)).digest} is missing, "
-        "of shard 0 of 1/1, shard 1 of 1/1, shard 10 of 1/1 and 3 more"
+        f"chunk {chunk_of(noise(0)).digest} is missing; "
+        "needed by shard 0 of 1/1, shard 1 of 1/1, shard 10 of 1/1 and 3 more"
     ]
 
 
@@ -265,5 +265,5 @@ def test_the_format_follows_the_name() -> None:
 
 
 def test_the_last_sentence_says_what_is_restored() -> None:
-    assert ls.conclusion("job", WHOLE).startswith("2/25 is what a restart of job reads")
+    assert ls.conclusion("job", WHOLE).endswith("a restart of job reads 2/25.")
     assert ls.conclusion("job", contents([], [])) == "the store has no generation of job."

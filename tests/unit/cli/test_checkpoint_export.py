@@ -109,7 +109,7 @@ def test_a_safetensors_file_has_all_tensors_whole_and_the_values_as_json(
     assert {name: values.loads(json.dumps(one)) for name, one in texts.items()} == VALUES
     assert [path.name for path in tmp_path.iterdir()] == [to.name]
     again = bucket.run("export", "job", "--to", str(to))
-    assert again.exit_code == 1 and "is there already" in again.output
+    assert again.exit_code == 1 and "already exists" in again.output
 
 
 def test_a_folder_of_torch_distributed_checkpoint_is_loaded_by_torch(bucket: Bucket, tmp_path: Path) -> None:
@@ -162,8 +162,8 @@ def test_what_is_no_shard_leaves_nothing(bucket: Bucket, tmp_path: Path) -> None
 def test_a_tensor_that_is_not_whole_is_refused() -> None:
     half: Wanted = [("w", (0, 0), (4, 3), WEIGHT[:2])]
     for wanted, words in (
-        (half, "w is not whole"),
-        ([*half, ("w", (3, 0), (4, 3), WEIGHT[2:])], "lies outside"),
+        (half, "w is incomplete"),
+        ([*half, ("w", (3, 0), (4, 3), WEIGHT[2:])], "lies outside it"),
         ([*half, ("w", (2, 0), (4, 3), WEIGHT[2:].double())], "several shapes or types"),
     ):
         with pytest.raises(tensors.ShardError, match=words):

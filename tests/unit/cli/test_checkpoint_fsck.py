@@ -66,7 +66,7 @@ def test_a_manifest_that_cannot_be_read_may_need_any_chunk() -> None:
     about = contents(RUN, [FIRST, SECOND], age=OLD)
     known = {FIRST.id: FIRST}
     found = find_faults(replace(about, inventory=replace(about.inventory, manifests=known)), Keep(2), GRACE)
-    assert found.damaged == (f"manifest {SECOND.id} cannot be read, of shard 0 of 1/20",)
+    assert found.damaged == (f"manifest {SECOND.id} cannot be read; needed by shard 0 of 1/20",)
     assert found.orphaned == found.expired == Garbage()
 
 
@@ -80,8 +80,8 @@ def test_what_is_missing_and_what_was_read_damaged_is_told_apart() -> None:
     about = contents(RUN, [FIRST, SECOND], age=OLD, without=[noise(2)])
     bad = chunk_of(noise(3)).digest
     found = find_faults(about, Keep(2), GRACE, {bad: f"chunk {bad} is damaged"})
-    assert found.missing == (f"chunk {chunk_of(noise(2)).digest} is missing, of shard 0 of 1/10",)
-    assert found.damaged == (f"chunk {bad} is damaged, of shard 0 of 1/20",)
+    assert found.missing == (f"chunk {chunk_of(noise(2)).digest} is missing; needed by shard 0 of 1/10",)
+    assert found.damaged == (f"chunk {bad} is damaged; needed by shard 0 of 1/20",)
 
 
 # With a store.
@@ -106,7 +106,7 @@ def filled(bucket: Bucket) -> None:
 def test_an_empty_store_is_in_order(bucket: Bucket) -> None:
     found = bucket.run("fsck", "s3", "--repair")
     assert found.exit_code == 0, found.output
-    assert found.output == "s3: 0 jobs, 0 generations, 0; 0 damaged, 0 missing\nnothing is to be deleted\n"
+    assert found.output == "s3: 0 jobs, 0 generations, 0; 0 damaged, 0 missing\nnothing to delete\n"
 
 
 def test_every_job_of_a_store_is_looked_at(bucket: Bucket) -> None:
@@ -124,9 +124,9 @@ def test_every_job_of_a_store_is_looked_at(bucket: Bucket) -> None:
     assert found.exit_code == 0, found.output
     lines = [line.split() for line in found.output.splitlines()]
     assert [line[:4] for line in lines[1:4]] == [
-        ["other", "uid-3", "gone", "0"],
+        ["other", "uid-3", "(absent)", "0"],
         ["team", "uid-1", "job", "2"],
-        ["team", "uid-2", "gone", "0"],
+        ["team", "uid-2", "(absent)", "0"],
     ]
     assert "s3: 3 jobs, 2 generations" in found.output
     assert "orphaned: 2 objects (2.0Ki), of which --repair may delete 0 (0)" in found.output
@@ -141,7 +141,7 @@ def test_only_a_deep_look_finds_a_flipped_bit(bucket: Bucket) -> None:
     assert bucket.run("fsck", "s3").exit_code == 0
     found = bucket.run("fsck", "s3", "--deep")
     assert found.exit_code == 1
-    assert f"team/uid-1: chunk {name} is damaged, of shard 0 of 1/20" in found.output
+    assert f"team/uid-1: chunk {name} is damaged; needed by shard 0 of 1/20" in found.output
     assert "1 damaged, 0 missing" in found.output
 
 
@@ -160,11 +160,11 @@ def test_repair_deletes_old_orphans_and_nothing_else(bucket: Bucket) -> None:
     kept = bucket.keys()
     bucket.put(shard((1, 15), [noise(3), noise(9)], "0"), [noise(3), noise(9)])
     young = bucket.run("fsck", "s3", "--repair", "--yes")
-    assert young.exit_code == 0 and "nothing is to be deleted" in young.output
+    assert young.exit_code == 0 and "nothing to delete" in young.output
     assert bucket.keys() > kept
     bucket.age_all()
     refused = bucket.run("fsck", "s3", "--repair")
-    assert refused.exit_code == 1 and "say --yes to delete" in refused.output and bucket.keys() > kept
+    assert refused.exit_code == 1 and "add --yes to delete" in refused.output and bucket.keys() > kept
     done = bucket.run("fsck", "s3", "--repair", "--yes")
     assert done.exit_code == 0, done.output
     assert "2 objects deleted" in done.output and bucket.keys() == kept
@@ -177,7 +177,7 @@ def test_repair_leaves_what_a_damaged_record_may_need(bucket: Bucket) -> None:
     bucket.age_all()
     before = bucket.keys()
     done = bucket.run("fsck", "s3", "--repair", "--yes")
-    assert done.exit_code == 1 and "nothing is to be deleted" in done.output
+    assert done.exit_code == 1 and "nothing to delete" in done.output
     assert bucket.keys() == before
 
 

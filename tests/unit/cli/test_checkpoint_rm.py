@@ -67,7 +67,7 @@ def test_all_of_a_job_that_has_ended_goes_and_nothing_of_another(bucket: Bucket,
     others = filled(bucket)
     bucket.cluster.about = job(phase=phase)
     refused = bucket.run("rm", "job")
-    assert refused.exit_code == 1 and "say --yes to delete 2 generations" in refused.output
+    assert refused.exit_code == 1 and "add --yes to delete 2 generations" in refused.output
     assert bucket.keys() > others
     done = bucket.run("rm", "job", "--yes")
     assert done.exit_code == 0, done.output
@@ -110,6 +110,6 @@ def test_whatever_is_left_of_a_job_is_seen_and_goes(bucket: Bucket, left: str) -
     bucket.blobs.put(f"team/uid-1/{left}", b"left")
     bucket.cluster.about = None
     refused = bucket.run("rm", "job", *GONE)
-    assert refused.exit_code == 1 and "say --yes to delete 0 generations (4)" in refused.output
+    assert refused.exit_code == 1 and "add --yes to delete 0 generations (4)" in refused.output
     done = bucket.run("rm", "job", "--yes", *GONE)
     assert done.exit_code == 0 and "1 objects deleted" in done.output and not bucket.keys()

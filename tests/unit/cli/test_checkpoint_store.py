@@ -78,7 +78,7 @@ def test_generations_are_listed_with_what_is_new_in_them(bucket: Bucket) -> None
         ("1/20", "2", "2", "2.13.0", "2.9Ki", "1000", "no", "yes", "no"),
         ("1/10", "2", "2", "2.13.0", "2.9Ki", "2.9Ki", "yes", "yes", "no"),
     ]
-    assert shown.output.splitlines()[-1].startswith("2/15 is what a restart of job reads")
+    assert shown.output.splitlines()[-1].endswith("a restart of job reads 2/15.")
     told = json.loads(bucket.run("ls", "job", "-o", "json").output)
     assert [(one["generation"], one["newBytes"]) for one in told["generations"]] == [
         ("2/15", 2000), ("1/20", 1000), ("1/10", 3000),
@@ -102,8 +102,8 @@ def test_a_job_that_is_gone_is_found_by_its_uid(bucket: Bucket) -> None:
 @pytest.mark.parametrize(
     ("tiers", "words"),
     [
-        ({"local": {}, "peer": {}}, "in its nodes' memory alone"),
-        ({}, "job has no place for checkpoints"),
+        ({"local": {}, "peer": {}}, "only in its nodes' memory"),
+        ({}, "job saves no checkpoints"),
     ],
 )
 def test_a_job_without_a_store_has_its_watermarks(bucket: Bucket, tiers: Any, words: str) -> None:
@@ -188,9 +188,9 @@ def test_what_is_whole_is_said_to_be(bucket: Bucket) -> None:
     filled(bucket)
     found = bucket.run("verify", "job")
     assert found.exit_code == 0, found.output
-    assert found.output == "job 2/15: 3 chunks (2.9Ki) read, all as they were written\n"
+    assert found.output == "job 2/15: 3 chunks (2.9Ki) read, all digests match\n"
     found = bucket.run("verify", "job", "--all")
-    assert found.output == "job 2/15, 1/20, 1/10: 6 chunks (5.9Ki) read, all as they were written\n"
+    assert found.output == "job 2/15, 1/20, 1/10: 6 chunks (5.9Ki) read, all digests match\n"
     assert "job 1/20: 3 chunks" in bucket.run("verify", "job", "--generation", "1/20").output
 
 
@@ -199,7 +199,7 @@ def test_what_is_whole_is_said_to_be(bucket: Bucket) -> None:
     [
         (["--generation", "7/7"], 1, "no generation 7/7 of job"),
         (["--generation", "seven"], 1, "must be incarnation/step"),
-        (["--generation", "1/10", "--all"], 1, "leave one of them out"),
+        (["--generation", "1/10", "--all"], 1, "cannot be combined"),
     ],
 )
 def test_what_is_not_there_is_not_verified(bucket: Bucket, words: list[str], code: int, said: str) -> None:
@@ -215,7 +215,7 @@ def test_a_damaged_chunk_is_named(bucket: Bucket, spoilt: bytes) -> None:
     bucket.spoil("chunks", name, spoilt)
     found = bucket.run("verify", "job")
     assert found.exit_code == 1
-    assert f"chunk {name}" in found.output and "of shard 0 of 2/15" in found.output
+    assert f"chunk {name}" in found.output and "needed by shard 0 of 2/15" in found.output
     assert "error: job is not whole in the store: 1 damaged, 0 missing" in found.output
     assert bucket.run("verify", "job", "--generation", "1/10").exit_code == 0
 
@@ -228,8 +228,8 @@ def test_a_missing_chunk_and_a_missing_manifest_are_named(bucket: Bucket) -> Non
     found = bucket.run("verify", "job", "--all")
     assert found.exit_code == 1 and "0 damaged, 2 missing" in found.output
     places = "shard 0 of 2/15, shard 0 of 1/20, shard 0 of 1/10"
-    assert f"chunk {chunk_of(noise(1)).digest} is missing, of {places}" in found.output
-    assert f"manifest {lost.id} is missing, of shard 1 of 2/15" in found.output
+    assert f"chunk {chunk_of(noise(1)).digest} is missing; needed by {places}" in found.output
+    assert f"manifest {lost.id} is missing; needed by shard 1 of 2/15" in found.output
 
 
 def test_a_record_that_cannot_be_read_may_be_the_newest(bucket: Bucket) -> None:
@@ -262,11 +262,11 @@ def test_a_generation_comes_into_a_folder(bucket: Bucket, tmp_path: Path) -> Non
 def test_a_folder_that_is_not_empty_is_left_alone(bucket: Bucket, tmp_path: Path) -> None:
     filled(bucket)
     (tmp_path / "mine").write_text("mine")
-    for to, words in ((tmp_path, "is not empty"), (tmp_path / "mine", "is there already")):
+    for to, words in ((tmp_path, "is not empty"), (tmp_path / "mine", "already exists")):
         failed = bucket.run("restore", "job", "--to", str(to))
         assert failed.exit_code == 1 and words in failed.output
     failed = bucket.run("restore", "job", "--to", str(tmp_path / "no" / "where"))
-    assert failed.exit_code == 1 and "there is no folder" in failed.output
+    assert failed.exit_code == 1 and "does not exist" in failed.output
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
@@ -275,7 +275,7 @@ def test_an_older_generation_is_taken_when_the_newest_is_damaged(bucket: Bucket,
     bucket.spoil("chunks", chunk_of(noise(6)).digest, noise("other"))
     done = bucket.run("restore", "job", "--to", str(tmp_path / "out"))
     assert done.exit_code == 0, done.output
-    assert "2/15, shard 1: chunk" in done.output and "going back to 1/10" in done.output
+    assert "2/15, shard 1: chunk" in done.output and "using the older generation 1/10" in done.output
     assert (tmp_path / "out" / "shards" / "0" / "gen-1-10").read_bytes() == noise(1) + noise(2)
     assert not (tmp_path / "out" / "shards" / "0" / "gen-2-15").exists()
 
@@ -305,7 +305,7 @@ def test_a_journal_comes_with_its_base(bucket: Bucket, tmp_path: Path) -> None:
 def test_a_shard_whose_name_leads_elsewhere_is_refused(bucket: Bucket, tmp_path: Path) -> None:
     bucket.save((1, 1), {"../../out": [noise(1)]})
     failed = bucket.run("restore", "job", "--to", str(tmp_path / "out"))
-    assert failed.exit_code == 1 and "that is no name of a file" in failed.output
+    assert failed.exit_code == 1 and "the name is not a valid file name" in failed.output
     assert not list(tmp_path.iterdir())
 
 

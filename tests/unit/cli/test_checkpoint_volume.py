@@ -38,9 +38,9 @@ def test_a_generation_is_listed_verified_and_brought_into_a_folder(
     saved: SavedJobStore, disk: Path, tmp_path: Path
 ) -> None:
     found = saved.run("ls", "job", "--folder", str(disk))
-    assert found.exit_code == 0 and found.output.splitlines()[-1].startswith("1/20 is what a restart of job")
+    assert found.exit_code == 0 and found.output.splitlines()[-1].endswith("a restart of job reads 1/20.")
     found = saved.run("verify", "job", "--folder", str(disk))
-    assert found.output == "job 1/20: 2 chunks (2.0Ki) read, all as they were written\n"
+    assert found.output == "job 1/20: 2 chunks (2.0Ki) read, all digests match\n"
     to = tmp_path / "out"
     done = saved.run("restore", "job", "--folder", str(disk), "--to", str(to), "--generation", "1/10")
     assert done.exit_code == 0, done.output

@@ -22,7 +22,7 @@ def test_the_version_is_told() -> None:
     ("command", "words"),
     [
         ("logs", "Each line begins with [incarnation/rank]."),
-        ("get", "The jobs of all namespaces."),
+        ("get", "List the jobs of all namespaces."),
         ("delete", "-y, --yes"),
         ("checkpoint", "fsck"),
     ],

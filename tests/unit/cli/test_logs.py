@@ -18,7 +18,7 @@ from convoy.client import Unreachable
     [
         (["[1/0] a", "[1/0] b"], None, 0, "gpt-worker-1 waits\n"),
         (["[1/0] a"], Unreachable("cut"), 1, "gpt-worker-1 waits\nerror: cut\n"),
-        ([], None, 0, "gpt-worker-1 waits\nno such line is in the logs of the pods that there are now\n"),
+        ([], None, 0, "gpt-worker-1 waits\nthe logs of the existing pods have no such lines\n"),
     ],
 )
 def test_what_cannot_be_read_is_on_stderr(

@@ -96,12 +96,12 @@ def test_an_engine_in_the_same_file_counts(tmp_path: Path) -> None:
         ),
         (
             spec(checkpoint={"interval": "5 minutes"}),
-            "spec.checkpoint.interval: must be Auto, or a whole number with s, m or h behind it, such as "
+            "spec.checkpoint.interval: must be Auto, or a whole number followed by s, m or h, such as "
             "90s, 10m or 2h, is '5 minutes'",
         ),
         (
             spec(checkpoint={"tiers": {"local": {}, "remote": {"store": "s", "every": "Auto"}}}),
-            "spec.checkpoint.tiers.remote.every: must be a whole number with s, m or h behind it, such as "
+            "spec.checkpoint.tiers.remote.every: must be a whole number followed by s, m or h, such as "
             "90s, 10m or 2h, is 'Auto'",
         ),
         (spec(roles=[{"name": "worker", "replicas": 0}]), "spec.roles[0].replicas: must be at least 1, is 0"),
@@ -111,16 +111,16 @@ def test_an_engine_in_the_same_file_counts(tmp_path: Path) -> None:
         ),
         (spec(suspend="yes"), "spec.suspend: must be true or false, is 'yes'"),
         (spec(recovery={"fencing": "strict"}), "spec.recovery.fencing: must be 'Auto', 'Commit' or 'Strict'"),
-        (spec(engine="gpt"), "spec.engine: must hold fields of its own, is 'gpt'"),
+        (spec(engine="gpt"), "spec.engine: must be a mapping, is 'gpt'"),
         (
             spec(engine={"name": "gpt", "params": {"stesp": 3}}),
             "spec.engine.params: unknown parameter 'stesp'; did you mean 'steps'?",
         ),
         (
             spec(roles=[{"name": "w", "replicas": 1}, {"name": "w", "replicas": 1}]),
-            "spec.roles[*].name: 'w' is there more than once",
+            "spec.roles[*].name: 'w' occurs more than once",
         ),
-        ({**GOOD, "metadata": {"name": "My_Job"}}, "metadata.name: must be of a-z, 0-9, '-' and '.'"),
+        ({**GOOD, "metadata": {"name": "My_Job"}}, "metadata.name: must contain only a-z, 0-9, '-' and '.'"),
         ({**GOOD, "metadata": {"name": "a", "labels": {"a": 1}}}, "metadata.labels.a: must be text, is 1"),
         ({**GOOD, "metadata": {}}, "TrainingJob number 1: metadata.name: is required"),
         (
@@ -130,7 +130,8 @@ def test_an_engine_in_the_same_file_counts(tmp_path: Path) -> None:
         ({**GOOD, "kind": "TrainJob"}, "there is no kind 'TrainJob'; did you mean 'TrainingJob'?"),
         (
             spec(engine={"name": "gtp"}),
-            "spec.engine.name: no Engine 'gtp' is in the catalogue or given here; did you mean 'gpt'?",
+            "spec.engine.name: neither the catalogue nor these files have an Engine 'gtp'; "
+            "did you mean 'gpt'?",
         ),
     ],
     ids=lambda value: value.split(":")[0] if isinstance(value, str) else "",
@@ -188,7 +189,7 @@ def test_stdin_is_a_file_too() -> None:
 
 def test_nothing_for_convoy_is_an_error() -> None:
     result = CliRunner().invoke(app, ["validate", "-"], input="apiVersion: v1\nkind: ConfigMap\n")
-    assert result.exit_code == 1 and "holds no object of convoy.dev/v1alpha1" in result.output
+    assert result.exit_code == 1 and "has no object with apiVersion convoy.dev/v1alpha1" in result.output
 
 
 def store(allowed: Any = ("*",), **s3: Any) -> dict[str, Any]:

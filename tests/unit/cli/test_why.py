@@ -108,7 +108,7 @@ def test_trouble_is_marked_with_a_legend_and_the_last_fault_is_named() -> None:
             restarts={"total": 3, "inWindow": 2, "times": [last["at"]], "last": last},
         )
     )
-    assert "! Restarting=True for 60s: RankKilled" in found and "(! is in the way of the job)" in found
+    assert "! Restarting=True for 60s: RankKilled" in found and "(! marks an unwanted condition)" in found
     assert "rank 1 on node n2" in found and "1 of 10 counted restarts used" in found
     assert "No checkpoints" in found
     assert found.count("rank 1 was killed") == 1
@@ -181,7 +181,7 @@ def test_pods_of_which_the_same_is_to_be_said_are_told_once() -> None:
     gang = [(pod(index), no_room()) for index in range(512) if index != 3]
     found = pod_lines([*gang[:3], (stuck, []), *gang[3:]])
     assert [" ".join(line.split()) for line in found] == [
-        "gpt-worker-0 and 510 more Pending, not placed",
+        "gpt-worker-0 and 510 more Pending, not scheduled",
         "Why: no room",
         "gpt-worker-3 Pending, on n1, waiting: ImagePullBackOff",
     ]

@@ -1,4 +1,4 @@
-"""`convoy`, also installed as `kubectl convoy`: run, watch and steer jobs from a terminal."""
+"""The command `convoy`, also installed as `kubectl convoy`: run, watch and control jobs from a terminal."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _print_version(wanted: bool) -> None:
     try:
         typer.echo(f"convoy {metadata.version('convoy-operator')}")
     except metadata.PackageNotFoundError:
-        typer.echo("convoy of a checkout that is not installed")
+        typer.echo("convoy from a checkout that is not installed")
     raise typer.Exit
 
 
@@ -53,11 +53,11 @@ Version = Annotated[
 
 @app.callback()
 def options(version: Version = False) -> None:
-    """Training jobs that keep moving: run, watch and steer them."""
+    """Run, watch and control training jobs on Kubernetes."""
 
 
 def main() -> None:
-    """The console script."""
+    """Run the command line."""
     app()
 
 

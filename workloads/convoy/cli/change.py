@@ -1,4 +1,4 @@
-"""Commands that steer a job."""
+"""The commands suspend, resume, restart and delete."""
 
 from __future__ import annotations
 
@@ -12,24 +12,28 @@ from convoy.client import Client
 from convoy.client.job_actions import refusal
 from convoy_crds.trainingjob import TrainingJob
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def restart_loss(job: TrainingJob) -> tuple[str, int]:
-    """What a job without checkpoints loses when its ranks stop, in words and steps; empty when nothing."""
+    """Return what a job without checkpoints loses if its ranks stop: a sentence and the steps. ("", 0) for
+    nothing.
+    """
     status = job.status
     if job.spec.checkpoint.tiers.any or not status.incarnation:
         return "", 0
     step = status.progress.step if status.progress else 0
-    own = "" if job.spec.engine else ", unless its program keeps its state itself"
+    own = "" if job.spec.engine else ", unless its program saves its own state"
     steps = f" and loses {step} steps" if step else ""
-    none = "has no place for checkpoints (spec.checkpoint.tiers): it begins again"
+    none = "saves no checkpoints (spec.checkpoint.tiers is empty): it starts again"
     text = f"trainingjob/{job.metadata.name} {none}"
     return f"{text} at step 0{steps}{own}", step
 
 
 def _confirm_loss(job: TrainingJob, yes: bool) -> None:
-    """Says what would be lost, and asks whoever is there; Failure when steps would be and nobody answers."""
+    """Print the loss and ask for confirmation. Raises Failure if steps would be lost and stdin is no
+    terminal.
+    """
     words, steps = restart_loss(job)
     if not words:
         return
@@ -37,15 +41,15 @@ def _confirm_loss(job: TrainingJob, yes: bool) -> None:
     if yes:
         return
     if sys.stdin.isatty():
-        typer.confirm("Go on?", abort=True, err=True)
+        typer.confirm("Continue?", abort=True, err=True)
     elif steps:
-        raise Failure("say --yes to go on")
+        raise Failure("stdin is not a terminal, so Convoy cannot ask: add --yes to continue")
 
 
 def _permitted_job(
     name: str, verb: str, namespace: str | None, context: str | None
 ) -> tuple[Client, TrainingJob]:
-    """The job, once it is known that it can be steered so: before anybody is asked."""
+    """Return the client and the job. Raises Failure if the job's state does not permit `verb`."""
     client = connect(namespace, context)
     job = client.training_jobs.get(name)
     if why := refusal(job, verb):
@@ -54,30 +58,31 @@ def _permitted_job(
 
 
 def suspend(name: Name, yes: Yes = False, namespace: Namespace = None, context: Context = None) -> None:
-    """Save the job's state and give its pods back.
+    """Save a job's state and delete its pods.
 
-    `resume` runs it on from its last checkpoint; without a place for checkpoints, from step 0.
+    `convoy resume` continues the job from its last checkpoint, or from step 0 if the job saves no
+    checkpoints.
     """
     client, job = _permitted_job(name, "suspend", namespace, context)
     _confirm_loss(job, yes)
     client.training_jobs.suspend(name)
-    saves = "saves its state and gives" if job.spec.checkpoint.tiers.any else "gives"
-    typer.echo(f"trainingjob/{name} {saves} its pods back")
+    saves = "saves its state and deletes" if job.spec.checkpoint.tiers.any else "deletes"
+    typer.echo(f"trainingjob/{name} {saves} its pods")
 
 
 def resume(name: Name, namespace: Namespace = None, context: Context = None) -> None:
-    """Run a suspended job on.
+    """Continue a suspended job.
 
-    It goes on from its last checkpoint; without a place for checkpoints, from step 0.
+    The job continues from its last checkpoint, or from step 0 if it saves no checkpoints.
     """
     connect(namespace, context).training_jobs.resume(name)
-    typer.echo(f"trainingjob/{name} runs on")
+    typer.echo(f"trainingjob/{name} resumes")
 
 
 def restart(name: Name, yes: Yes = False, namespace: Namespace = None, context: Context = None) -> None:
-    """Form the job's process group anew, in the same pods.
+    """Restart all ranks of a job in the same pods.
 
-    It goes on from its last checkpoint; without a place for checkpoints, from step 0.
+    The job continues from its last checkpoint, or from step 0 if it saves no checkpoints.
     """
     client, job = _permitted_job(name, "restart", namespace, context)
     _confirm_loss(job, yes)
@@ -86,7 +91,7 @@ def restart(name: Name, yes: Yes = False, namespace: Namespace = None, context: 
 
 
 def delete(name: Name, yes: Yes = False, namespace: Namespace = None, context: Context = None) -> None:
-    """Delete a job and its pods. Checkpoints in its store stay."""
+    """Delete a job and its pods. Its checkpoints in a store remain."""
     if not yes:
         typer.confirm(f"Delete trainingjob/{name} and its pods?", abort=True)
     connect(namespace, context).training_jobs.delete(name)

@@ -1,4 +1,4 @@
-"""Commands that read manifests: `validate`, with a cluster or without, and `run`, without."""
+"""The commands validate and run, which read manifests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Server = Annotated[
     bool,
     typer.Option(
         "--server",
-        help="Have the API server check the objects, and the pods of jobs, by dry runs: nothing is created.",
+        help="Let the API server check the objects and the pods of jobs, by dry runs. Nothing is created.",
     ),
 ]
 
@@ -24,10 +24,11 @@ Server = Annotated[
 def validate(
     file: Files, server: Server = False, namespace: Namespace = None, context: Context = None
 ) -> None:
-    """Check manifests, with no cluster unless --server is given.
+    """Check manifests.
 
-    They are judged as the API server and the operator would. With --server the API server checks them itself,
-    and the pods of each job, in its namespace and with your rights: unknown fields, quotas, policies.
+    Without --server this needs no cluster: Convoy applies the checks of the API server and the operator.
+    With --server the API server also checks the objects and the pods of each job, by dry runs and with your
+    rights. That finds unknown pod fields, exceeded quotas and violated policies.
     """
     read = sources(file)
     everything = [manifest for source in read for manifest in source.manifests]
@@ -51,7 +52,9 @@ def validate(
 def _refusals(
     source: Source, everything: list[Manifest], namespace: str | None, context: str | None
 ) -> list[str]:
-    """Return the API server's refusals of the objects of one file, each in its own namespace."""
+    """Return the API server's refusals of the objects of one file. Each object is checked in its own
+    namespace.
+    """
     found: list[str] = []
     for manifest in source.manifests:
         own = (manifest.body.get("metadata") or {}).get("namespace")
@@ -71,24 +74,24 @@ def run(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Folder for checkpoints; the job continues from what it finds there. Of one run at a time.",
+            help="Folder for checkpoints. The job continues from those in it. Only one run may use it.",
         ),
     ] = None,
 ) -> None:
-    """Run a TrainingJob as local processes, with no cluster.
+    """Run a TrainingJob as local processes, without a cluster.
 
-    Paths in its command are taken from the manifest's folder.
+    Relative paths in its command are relative to the manifest's folder.
     """
-    # Needs the workloads extra, which no other command does.
+    # Only this command needs the extra `workloads`.
     from convoy_workloads.local.run import LocalError, run_local  # noqa: PLC0415
 
     (source,) = sources(file)
     manifests = list(source.manifests)
     if found := _problems(source, manifests):
-        raise Failure("; ".join(found))
+        raise Failure(f"{source.name}: {'; '.join(found)}")
     chosen = [manifest for manifest in manifests if manifest.job is not None]
     if len(chosen) != 1 or chosen[0].job is None:
-        raise Failure(f"{source.name} holds {len(chosen)} TrainingJobs; run takes exactly one")
+        raise Failure(f"{source.name} has {len(chosen)} TrainingJobs: `convoy run` needs exactly one")
     folder = Path.cwd() if file == STDIN else file.resolve().parent
     try:
         code = run_local(

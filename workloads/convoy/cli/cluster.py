@@ -1,4 +1,4 @@
-"""How commands meet a cluster: their options for it, and how they end when it fails."""
+"""Options and errors of the commands that use a cluster."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the TrainingJ
 Namespace = Annotated[
     str | None,
     typer.Option(
-        "--namespace", "-n", metavar="NAMESPACE", help="Namespace; the kubeconfig context's by default."
+        "--namespace", "-n", metavar="NAMESPACE", help="Namespace; default: that of the kubeconfig context."
     ),
 ]
 Context = Annotated[
-    str | None, typer.Option("--context", metavar="CONTEXT", help="Context of the kubeconfig.")
+    str | None,
+    typer.Option("--context", metavar="CONTEXT", help="Context of the kubeconfig; default: the current one."),
 ]
 
 
 class Failure(typer.Exit):
-    """Ends the command with status 1 and one sentence on stderr."""
+    """Ends the command with status 1 and prints one sentence on stderr."""
 
     def __init__(self, message: str) -> None:
         typer.echo(f"error: {message}", err=True)
@@ -30,10 +31,10 @@ class Failure(typer.Exit):
 
 
 class Commands(TyperGroup):
-    """Commands that end with a Failure when the client raises an error."""
+    """A group of commands that turns errors of the client into a Failure."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command that was named."""
+        """Run the selected command."""
         try:
             return super().invoke(ctx)
         except ConvoyError as error:
@@ -41,5 +42,5 @@ class Commands(TyperGroup):
 
 
 def connect(namespace: str | None, context: str | None) -> Client:
-    """The client of the user's own kubeconfig."""
+    """Return a client for the user's own kubeconfig."""
     return Client(namespace=namespace, context=context)

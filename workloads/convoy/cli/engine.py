@@ -1,4 +1,4 @@
-"""`convoy engine`: what the engines of the catalogue are and take."""
+"""The command engine, which shows an engine of the cluster."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def engine(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the Engine.")],
     context: Context = None,
 ) -> None:
-    """Show what an engine does and takes.
+    """Show an engine: its description, image, command, parameters and metrics.
 
-    Its parameters with their type, default and meaning, and its metrics.
+    Each parameter is shown with its type, default and meaning.
     """
     known = {one.metadata.name: one for one in connect(None, context).engines.list()}
     if name not in known:
@@ -36,7 +36,7 @@ def describe(found: Engine) -> None:
     if lines := parameters(found.spec.params_schema):
         _print(("PARAMETER", "TYPE", "DEFAULT", "MEANING"), lines)
     else:
-        typer.echo("It takes no parameters.")
+        typer.echo("This engine has no parameters.")
     if found.spec.metrics:
         typer.echo("")
         _print(("METRIC", "UNIT", "MEANING"), [(one.name, one.unit, one.help) for one in found.spec.metrics])

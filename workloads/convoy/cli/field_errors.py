@@ -1,4 +1,4 @@
-"""What is wrong with a field of a manifest, in words for whoever wrote it."""
+"""Messages for wrong fields of a manifest."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from convoy_crds.meta import AUTO, DnsLabel, Duration, DurationOrAuto, ObjectNam
 from convoy_crds.suggest import suggestion
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-"""RFC 1123 subdomain."""
+"""The name pattern of Kubernetes objects: an RFC 1123 subdomain."""
 NAME_LENGTH = 253
 
 
 def _pattern(annotated: Any) -> str:
-    """The pattern of a string type of the models."""
+    """Return the pattern of a string type of the models."""
     (field,) = annotated.__metadata__
     return next(str(one.pattern) for one in field.metadata if getattr(one, "pattern", None))
 
 
-_DURATION = "a whole number with s, m or h behind it, such as 90s, 10m or 2h"
+_DURATION = "a whole number followed by s, m or h, such as 90s, 10m or 2h"
 
 PATTERN_MESSAGES = {
-    _pattern(DnsLabel): "must be a name of a-z, 0-9 and '-' that begins and ends with a letter or digit",
+    _pattern(DnsLabel): "must contain only a-z, 0-9 and '-', and begin and end with a letter or digit",
     _pattern(ObjectName): (
-        "must be a name of a-z, 0-9, '-' and '.' whose parts begin and end with a letter or digit"
+        "must contain only a-z, 0-9, '-' and '.', and each part between dots must begin and end with a "
+        "letter or digit"
     ),
     _pattern(Duration): f"must be {_DURATION}",
     _pattern(DurationOrAuto): f"must be {AUTO}, or {_DURATION}",
 }
-"""Patterns of the models in words."""
+"""The message for each pattern of the models."""
 
 _MESSAGES: Mapping[str, Callable[[dict[str, Any], Any], str]] = {
     "missing": lambda _, __: "is required",
@@ -38,24 +39,28 @@ _MESSAGES: Mapping[str, Callable[[dict[str, Any], Any], str]] = {
     "int_type": lambda _, value: f"must be a whole number, is {_display(value)}",
     "bool_type": lambda _, value: f"must be true or false, is {_display(value)}",
     "list_type": lambda _, value: f"must be a list, is {_display(value)}",
-    "dict_type": lambda _, value: f"must hold fields of its own, is {_display(value)}",
-    "model_type": lambda _, value: f"must hold fields of its own, is {_display(value)}",
+    "dict_type": lambda _, value: f"must be a mapping, is {_display(value)}",
+    "model_type": lambda _, value: f"must be a mapping, is {_display(value)}",
     "enum": lambda facts, value: f"must be {facts['expected']}, is {_display(value)}",
     "literal_error": lambda facts, value: f"must be {facts['expected']}, is {_display(value)}",
     "greater_than_equal": lambda facts, value: f"must be at least {facts['ge']}, is {_display(value)}",
     "less_than_equal": lambda facts, value: f"must be at most {facts['le']}, is {_display(value)}",
     "string_too_short": lambda _, __: "must not be empty",
     "string_too_long": lambda facts, _: f"must not be longer than {facts['max_length']} characters",
-    "too_short": lambda facts, _: f"needs at least {facts['min_length']}",
-    "too_long": lambda facts, _: f"takes at most {facts['max_length']}",
+    "too_short": lambda facts, _: f"needs at least {_items(facts['min_length'])}",
+    "too_long": lambda facts, _: f"may have at most {_items(facts['max_length'])}",
     "string_pattern_mismatch": lambda facts, value: (
         f"{PATTERN_MESSAGES.get(facts['pattern'], 'must match ' + facts['pattern'])}, is {_display(value)}"
     ),
 }
 
 
+def _items(count: int) -> str:
+    return f"{count} item{'s' if count != 1 else ''}"
+
+
 def _display(value: Any) -> str:
-    """A value as its writer knows it."""
+    """Return a value in the form in which its author wrote it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
@@ -67,13 +72,13 @@ def _display(value: Any) -> str:
 
 
 def field_path(location: tuple[Any, ...]) -> str:
-    """`spec.roles[0].name`."""
+    """Return a location as a field path such as `spec.roles[0].name`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return text.lstrip(".")
 
 
 def violation(error: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """One error of pydantic's: the field's path and what is wrong. `schema` is the kind's."""
+    """Return the field path and message of one pydantic error. `schema` is the schema of the kind."""
     location = tuple(error["loc"])
     if error["type"] == "extra_forbidden":
         words = f"there is no such field{suggestion(str(location[-1]), _fields(schema, location[:-1]))}"
@@ -84,7 +89,7 @@ def violation(error: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 
 def _fields(schema: Mapping[str, Any], location: tuple[Any, ...]) -> list[str]:
-    """The names that the schema knows at a location."""
+    """Return the field names that the schema has at a location."""
     for part in location:
         schema = (
             schema.get("items", {}) if isinstance(part, int) else schema.get("properties", {}).get(part, {})
@@ -93,16 +98,16 @@ def _fields(schema: Mapping[str, Any], location: tuple[Any, ...]) -> list[str]:
 
 
 def name_error(metadata: Mapping[str, Any]) -> str | None:
-    """What is wrong with an object's name, by the API server's rule; None when nothing is."""
+    """Return the error in an object's name, by the API server's rule; None for a valid name."""
     name = metadata.get("name") or metadata.get("generateName")
     if not name:
         return "metadata.name: is required"
-    given = str(name) + ("" if metadata.get("name") else "x")  # the server ends a generated name well
+    given = str(name) + ("" if metadata.get("name") else "x")  # The server appends letters and digits.
     if len(given) > NAME_LENGTH:
         return f"metadata.name: must not be longer than {NAME_LENGTH} characters"
     if not NAME.fullmatch(given):
         return (
-            "metadata.name: must be of a-z, 0-9, '-' and '.', and begin and end with a letter or digit, is "
-            f"{_display(name)}"
+            "metadata.name: must contain only a-z, 0-9, '-' and '.', and begin and end with a letter or "
+            f"digit, is {_display(name)}"
         )
     return None

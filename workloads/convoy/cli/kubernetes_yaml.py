@@ -1,4 +1,4 @@
-"""YAML as kubectl reads it, which in numbers and times is not as PyYAML does."""
+"""A YAML loader that reads numbers and times as kubectl does. PyYAML reads some of them differently."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _SHORT = re.compile(r"^[yYnN]$")
 _TAG = "tag:yaml.org,2002:"
 _REPLACED_TAGS = {_TAG + "int", _TAG + "float", _TAG + "timestamp"}
 _MAX_WHOLE = 1e21
-"""From here on Go writes a whole number as `1e+21`."""
+"""From this value on, Go writes a whole number as `1e+21`."""
 
 
 class Loader(yaml.SafeLoader):
-    """Reads `1e-4` as a number, `1:30` and `2026-01-01` as text, `1e3` as the whole number that it is."""
+    """Reads `1e-4` as a number, `1:30` and `2026-01-01` as text, and `1e3` as the whole number 1000."""
 
     bool_values = yaml.SafeLoader.bool_values | {"y": True, "n": False}
 
     def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
-        """Return a number; a whole one as an int, since it is one in the JSON that the API server is sent."""
+        """Return the number. A whole number becomes an int, as in the JSON that the API server receives."""
         number: float = super().construct_yaml_float(node)
         return int(number) if number.is_integer() and abs(number) < _MAX_WHOLE else number
 
@@ -42,6 +42,6 @@ Loader.add_constructor(_TAG + "float", Loader.construct_yaml_float)
 
 
 def load_all(text: str) -> Iterator[Any]:
-    """Yield the documents of a text; yaml.YAMLError when it is none."""
+    """Yield the documents of a text. Raises yaml.YAMLError if it is not YAML."""
     found: Iterator[Any] = yaml.load_all(text, Loader)
     return found

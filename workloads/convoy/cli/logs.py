@@ -1,4 +1,4 @@
-"""`convoy logs`: the output of the ranks, told apart by rank and incarnation."""
+"""The command logs, which prints the output of the ranks."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from convoy.cli.cluster import Context, Name, Namespace, connect
 
 def logs(
     name: Name,
-    rank: Annotated[int | None, typer.Option(metavar="RANK", help="One rank; all when left out.")] = None,
+    rank: Annotated[
+        int | None, typer.Option(metavar="RANK", help="Print only this rank; default: all.")
+    ] = None,
     incarnation: Annotated[
-        int | None, typer.Option(metavar="INCARNATION", help="One incarnation; all when left out.")
+        int | None, typer.Option(metavar="INCARNATION", help="Print only this incarnation; default: all.")
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Go on until the job, or the incarnation, ends."),
+        typer.Option("--follow", "-f", help="Continue until the job, or the given incarnation, ends."),
     ] = False,
     namespace: Namespace = None,
     context: Context = None,
 ) -> None:
-    """Print what the ranks wrote. Each line begins with [incarnation/rank].
+    """Print the output of the ranks. Each line begins with [incarnation/rank].
 
-    Logs are those of the pods there are: what a replaced or suspended pod wrote went with it. A rank is read
-    where it is now, if no earlier incarnation is named.
+    Convoy reads the logs of existing pods. The output of replaced or suspended pods is lost. Without
+    --incarnation, --rank reads the pod that has the rank now.
     """
     jobs = connect(namespace, context).training_jobs
     shown = 0
@@ -33,7 +35,7 @@ def logs(
         shown += 1
         typer.echo(line)
     if not shown:
-        typer.echo("no such line is in the logs of the pods that there are now", err=True)
+        typer.echo("the logs of the existing pods have no such lines", err=True)
 
 
 def _notify(sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""Finds what is wrong with manifests: by the models, their CEL rules, the engines' schemas."""
+"""Finds errors in manifests: against the models, their CEL rules and the engines' schemas."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from convoy_workloads.engines.catalogue import catalogue
 
 
 class InvalidYaml(ValueError):
-    """The text is no YAML; says where."""
+    """The text is not valid YAML. The message names the line and column."""
 
 
 @dataclass(frozen=True)
@@ -34,26 +34,28 @@ class Manifest:
     """One document of a file."""
 
     where: str
-    """Its kind and name."""
+    """Kind and name of the object."""
     body: dict[str, Any]
     kind: Kind[Any] | None = None
-    """None if there is no such kind."""
+    """None if the kind does not exist."""
     model: Model | None = None
-    """The object, if its form is right."""
+    """The parsed object; None if a field is wrong."""
     errors: tuple[str, ...] = ()
 
     @property
     def job(self) -> TrainingJob | None:
-        """The object, if it is a TrainingJob."""
+        """The object if it is a TrainingJob, else None."""
         return self.model if isinstance(self.model, TrainingJob) else None
 
     @property
     def engine(self) -> Engine | None:
-        """The object, if it is an Engine."""
+        """The object if it is an Engine, else None."""
         return self.model if isinstance(self.model, Engine) else None
 
     def engine_of(self, manifests: Iterable[Manifest]) -> Engine | None:
-        """The Engine that the job names: from the same files, else from the catalogue."""
+        """Return the Engine that the job names: from `manifests`, else from the catalogue. None if there is
+        none.
+        """
         if self.job is None or self.job.spec.engine is None:
             return None
         name = self.job.spec.engine.name
@@ -62,7 +64,7 @@ class Manifest:
 
 
 def documents(text: str) -> list[dict[str, Any]]:
-    """The objects in a text; InvalidYaml when it is none."""
+    """Return the objects in a text. Raises InvalidYaml if it is not YAML."""
     try:
         return [body for body in load_all(text) if isinstance(body, dict)]
     except yaml.MarkedYAMLError as error:
@@ -77,17 +79,17 @@ def documents(text: str) -> list[dict[str, Any]]:
     except yaml.YAMLError as error:
         raise InvalidYaml(str(error)) from error
     except RecursionError as error:
-        raise InvalidYaml("objects and lists are nested too deeply to be read") from error
+        raise InvalidYaml("objects and lists are nested too deeply to parse") from error
 
 
 def is_convoy_object(body: Mapping[str, Any], kinds: Sequence[Kind[Any]] = KINDS) -> bool:
-    """Return True for an object meant for Convoy, if only by its kind; False for those of other groups."""
+    """Return True for an object of Convoy's API group, or of one of Convoy's kinds without an apiVersion."""
     version = str(body.get("apiVersion", ""))
     return version.partition("/")[0] == GROUP or (not version and body.get("kind") in by_name(kinds))
 
 
 def parse(body: dict[str, Any], number: int = 1, kinds: Sequence[Kind[Any]] = KINDS) -> Manifest:
-    """Return one object, the `number`-th of its file, with the errors of its form."""
+    """Return one object with the errors of its fields. It is the `number`-th object of its file."""
     name, metadata = str(body.get("kind")), body.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     where = f"{name} {metadata.get('name') or metadata.get('generateName') or f'number {number}'}"
@@ -101,7 +103,7 @@ def parse(body: dict[str, Any], number: int = 1, kinds: Sequence[Kind[Any]] = KI
     errors = [problem] if (problem := name_error(metadata)) else []
     schema = schema_of(kind)
     try:
-        # By its JSON form, where a number in quotes is text: so the API server reads it.
+        # Validate the JSON, as the API server does: there a quoted number is text.
         text = json.dumps(without_nulls(body, schema), default=str)
         model = kind.model.model_validate_json(text, strict=True)
     except ValidationError as error:
@@ -111,7 +113,7 @@ def parse(body: dict[str, Any], number: int = 1, kinds: Sequence[Kind[Any]] = KI
 
 
 def problems(manifest: Manifest, manifests: Sequence[Manifest]) -> list[str]:
-    """Return all errors of one object, each with its field's path."""
+    """Return all errors of one object, each with its field path."""
     found = list(manifest.errors)
     if manifest.kind is not None and manifest.model is not None:
         found += broken_rules(manifest.kind, manifest.model.to_dict())
@@ -136,7 +138,9 @@ def _job_problems(job: TrainingJob, manifest: Manifest, manifests: Sequence[Mani
     if engine is None:
         here = [one.engine.metadata.name for one in manifests if one.engine]
         known = suggestion(name, {*catalogue(), *here})
-        found.append(f"spec.engine.name: no Engine {name!r} is in the catalogue or given here{known}")
+        found.append(
+            f"spec.engine.name: neither the catalogue nor these files have an Engine {name!r}{known}"
+        )
     elif error := params_error(engine.spec.params_schema, job.spec.engine.params):
         found.append(f"{error[0]}: {error[1]}")
     return found

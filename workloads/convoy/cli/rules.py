@@ -1,4 +1,4 @@
-"""The rules of a kind's schema, evaluated on an object without an API server."""
+"""Evaluates the CEL rules of a kind's schema on an object, without an API server."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from convoy_crds.kind import Kind
 
 @cache
 def schema_of(kind: Kind[Any]) -> dict[str, Any]:
-    """Return the schema of the kind's CustomResourceDefinition."""
+    """Return the schema in the kind's CustomResourceDefinition."""
     found: dict[str, Any] = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     return found
 
 
 def without_nulls(value: Any, schema: Mapping[str, Any]) -> Any:
-    """Return a value without the fields that are null: to the API server they are left out.
+    """Return a value without the schema's fields that are null, because the API server drops them.
 
-    Nulls inside what the schema leaves open stay: to engines they may mean something.
+    Nulls in fields that the schema leaves open stay, because an engine may give them a meaning.
     """
     if isinstance(value, list):
         return [without_nulls(item, schema.get("items", {})) for item in value]
@@ -38,7 +38,7 @@ def without_nulls(value: Any, schema: Mapping[str, Any]) -> Any:
 
 
 def broken_rules(kind: Kind[Any], body: dict[str, Any]) -> list[str]:
-    """Return the CEL rules and list keys that an object to be created breaks, each with its field's path."""
+    """Return the violated CEL rules and the duplicate list keys of a new object, each with its field path."""
     return _broken(schema_of(kind), body, "")
 
 
@@ -64,5 +64,5 @@ def _broken(schema: dict[str, Any], value: Any, path: str) -> list[str]:
 
 def _duplicates(keys: list[Any], where: str) -> list[str]:
     return [
-        f"{where}: {key!r} is there more than once" for key in sorted({k for k in keys if keys.count(k) > 1})
+        f"{where}: {key!r} occurs more than once" for key in sorted({k for k in keys if keys.count(k) > 1})
     ]

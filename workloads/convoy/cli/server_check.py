@@ -1,4 +1,4 @@
-"""Manifests tried at the API server by dry runs: the objects, and the pods that jobs would be made of."""
+"""Checks manifests by dry runs at the API server: the objects, and the pods that a job would create."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from convoy_crds.trainingjob import TrainingJob
 
 
 def named_engines(client: Client, manifests: Iterable[Manifest]) -> list[Manifest]:
-    """Engines of the cluster that jobs name and no manifest holds, as far as the user may read them."""
+    """Return the cluster's Engines that jobs name and no manifest contains, as far as the user may read
+    them.
+    """
     found: dict[str, Manifest] = {}
     here = list(manifests)
     given = {one.engine.metadata.name for one in here if one.engine}
@@ -27,14 +29,14 @@ def named_engines(client: Client, manifests: Iterable[Manifest]) -> list[Manifes
         try:
             engine = client.engines.get(name)
         except (NotFound, Forbidden):
-            # The catalogue may have it.
+            # The catalogue may have the Engine.
             continue
         found[name] = Manifest(f"Engine {name} of the cluster", engine.to_dict(), ENGINE, engine)
     return list(found.values())
 
 
 def refusals(client: Client, manifest: Manifest, manifests: Iterable[Manifest]) -> list[str]:
-    """Return the API server's refusals of an object that is valid in itself, each with its field's path."""
+    """Return the API server's refusals of a locally valid object, each with its field path."""
     problems = list(_object_refusals(client, manifest))
     if manifest.job is not None and not problems:
         problems += _pod_refusals(client, manifest.job, manifest.engine_of(manifests))
@@ -42,7 +44,7 @@ def refusals(client: Client, manifest: Manifest, manifests: Iterable[Manifest]) 
 
 
 def _object_refusals(client: Client, manifest: Manifest) -> Iterator[str]:
-    """Refusals of the object, as a new one or as a change of the one that is there."""
+    """Yield the refusals of the object, as a new object or as a change of the existing one."""
     if manifest.kind is None:
         return
     collection = Writable(client.api, manifest.kind)
@@ -51,15 +53,15 @@ def _object_refusals(client: Client, manifest: Manifest) -> Iterator[str]:
     except Invalid as error:
         yield from map(str, error.fields or (error,))
     except ApiError as error:
-        yield f"the API server did not check it: {error}"
+        yield f"the API server could not check the object: {error}"
 
 
 def _pod_refusals(client: Client, job: TrainingJob, engine: Engine | None) -> Iterator[str]:
-    """Refusals of the first pod of each role."""
+    """Yield the refusals of the first pod of each role."""
     first: dict[str, Slot] = {slot.role: slot for slot in reversed(slots(job))}
     for role in job.spec.roles:
         body = pod(job, engine, first[role.name])
-        # No job has the uid, and users need no right to hold up its deletion.
+        # The job does not exist yet. An owner reference would also need rights that users may lack.
         del body["metadata"]["ownerReferences"]
         yield from _role_refusals(client, job, body)
 
@@ -75,4 +77,4 @@ def _role_refusals(client: Client, job: TrainingJob, body: Mapping[str, Any]) ->
         if found := findings(job, body, role, str(error), causes):
             yield from map(str, found)
         else:
-            yield f"a pod of role {role} would be refused: {error}"
+            yield f"the API server would refuse pods of role {role}: {error}"

@@ -1,4 +1,4 @@
-"""`convoy get`: a table of jobs."""
+"""The command get, which prints a table of jobs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ COLOURS = {
 }
 MESSAGE = "MESSAGE"
 MESSAGE_WIDTH = 30
-"""Columns that the message has at least."""
+"""Least width of the message column, in characters."""
 HIDE_ORDER = ("ETA", "LOSS", "CHECKPOINT", "RESTARTS", "AGE", "READY", "STEP", "REASON")
-"""In the order in which they make room."""
+"""Columns to hide in a narrow terminal, the first one first."""
 
 
 def row(job: TrainingJob, now: datetime) -> dict[str, str]:
-    """One line of the table, by column."""
+    """Return one row of the table by column."""
     status = job.status
     progress, checkpoint = status.progress, status.checkpoint
     eta = loss = "-"
@@ -54,7 +54,7 @@ def row(job: TrainingJob, now: datetime) -> dict[str, str]:
 
 
 def table(rows: list[dict[str, str]], width: int | None) -> Table:
-    """The rows with the columns that `width` takes; None takes all. The message wraps, nothing else does."""
+    """Return the table of the rows. Columns that do not fit in `width` are hidden. Only the message wraps."""
     heads = [head for head in rows[0] if head != MESSAGE or any(line[MESSAGE] for line in rows)]
     widths = {head: max(len(head), *(len(line[head]) for line in rows)) for head in heads}
     if width is not None and MESSAGE in widths:
@@ -70,17 +70,19 @@ def table(rows: list[dict[str, str]], width: int | None) -> Table:
 
 
 def get(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One job; all when left out.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Name of a TrainingJob; default: all.")
+    ] = None,
     namespace: Namespace = None,
     context: Context = None,
     everywhere: Annotated[
-        bool, typer.Option("--all-namespaces", "-A", help="The jobs of all namespaces.")
+        bool, typer.Option("--all-namespaces", "-A", help="List the jobs of all namespaces.")
     ] = False,
 ) -> None:
-    """List jobs and how they do.
+    """List jobs and their state.
 
-    Phase, pods, step, loss, time left, last checkpoint, restarts, and what the matter is. A narrow terminal
-    gets fewer columns, a file or pipe all of them.
+    The table has the phase, ready pods, step, loss, time left, last checkpoint, restarts and the current
+    problem. A narrow terminal shows fewer columns. A file or pipe gets all columns.
     """
     client = connect(namespace, context)
     found = client.training_jobs

@@ -1,4 +1,6 @@
-"""`convoy simulate`: what Convoy would do, played in virtual time by the code that decides in a cluster."""
+"""The command simulate, which replays a scenario of faults in virtual time with the operator's own
+decisions.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +27,20 @@ from convoy_crds.trainingjob import KIND as TRAINING_JOB
 
 
 class Output(StrEnum):
-    """Forms of the answer."""
+    """Output formats."""
 
     TEXT = "text"
     JSON = "json"
 
 
 def simulate(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A scenario; - for standard input.")],
-    seed: Annotated[int | None, typer.Option(help="In place of the scenario's own.")] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")] = Output.TEXT,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File with a scenario; - for stdin.")],
+    seed: Annotated[int | None, typer.Option(help="Random seed; default: that of the scenario.")] = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TEXT,
 ) -> None:
-    """Play a scenario of faults in virtual time, with no cluster.
+    """Simulate a scenario of faults in virtual time, without a cluster.
 
-    The decisions are those of the operator; cluster, agents and ranks are models of the real ones.
+    The decisions come from the operator's own code. Cluster, agents and ranks are models.
     """
     scenario = load(file)
     if seed is not None:
@@ -46,7 +48,9 @@ def simulate(
     try:
         history = replay(scenario)
     except InvariantViolation as fault:
-        raise Failure(f"{file}: Convoy broke one of its promises, please report: {fault}") from fault
+        raise Failure(
+            f"{file}: the simulated operator violated an invariant; report this with the scenario: {fault}"
+        ) from fault
     if output is Output.JSON:
         typer.echo(json.dumps(as_json(history), indent=2))
     else:
@@ -54,7 +58,7 @@ def simulate(
 
 
 def load(file: Path) -> Scenario:
-    """Reads and checks a scenario. Failure that names file and field."""
+    """Return the scenario in a file. Raises Failure with the file and field of an error."""
     try:
         text = sys.stdin.read() if file == STDIN else file.read_text()
         bodies = list(documents(text))
@@ -63,7 +67,7 @@ def load(file: Path) -> Scenario:
     except (InvalidYaml, UnicodeDecodeError) as error:
         raise Failure(f"{file}: {error}") from error
     if len(bodies) != 1:
-        raise Failure(f"{file}: a scenario is one YAML document, with nodes and jobs")
+        raise Failure(f"{file}: a scenario must be one YAML document with nodes and jobs")
     if wrong := [problem for number, body in enumerate(_jobs(bodies[0])) for problem in _check(number, body)]:
         raise Failure(f"{file}: " + "; ".join(wrong))
     try:
@@ -77,21 +81,21 @@ def load(file: Path) -> Scenario:
 
 
 def _jobs(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The manifests in a scenario, as far as it has the form of one."""
+    """Return the job manifests in a scenario that may be malformed."""
     runs = body.get("jobs")
     found = [run.get("job") for run in runs if isinstance(run, dict)] if isinstance(runs, list) else []
     return [job for job in found if isinstance(job, dict)]
 
 
 def _check(number: int, job: dict[str, Any]) -> list[str]:
-    """What the API server would have against a job. Its Engine need not exist here."""
+    """Return the errors that the API server would find in a job. Its Engine need not exist."""
     manifest = parse({"apiVersion": API_VERSION, "kind": "TrainingJob", **job})
     rules = broken_rules(TRAINING_JOB, manifest.job.to_dict()) if manifest.job else []
     return [f"jobs[{number}].job: {problem}" for problem in (*manifest.errors, *rules)]
 
 
 def as_json(history: History) -> dict[str, Any]:
-    """The whole replay."""
+    """Return the whole replay."""
     return {
         "seconds": round(history.seconds, 3),
         "lines": [{"at": entry.at, "what": entry.what} for entry in history.entries],
@@ -116,7 +120,7 @@ def _print(history: History) -> None:
     for entry in history.entries:
         typer.echo(f"{entry.at:10.3f}  {entry.what}")
     if history.dropped:
-        typer.echo(f"... and {history.dropped} lines more")
+        typer.echo(f"... and {history.dropped} more lines")
     for result in history.results:
         _print_result(result)
 

@@ -1,4 +1,4 @@
-"""Where manifests come from: a file, the files of a folder, or stdin."""
+"""Sources of manifests: a file, the files of a folder, or stdin."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ STDIN = Path("-")
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
 Files = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Manifests: a YAML file, a folder of them, or - for stdin.")
+    Path, typer.Argument(metavar="FILE", help="YAML file, or folder of such files; - for stdin.")
 ]
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A YAML manifest, or - for stdin.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="YAML file; - for stdin.")]
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Source:
 
 
 def sources(path: Path) -> list[Source]:
-    """What is behind an argument. Failure when nothing there is meant for Convoy."""
+    """Return the files at a path. Raises Failure if none of them has an object of Convoy."""
     folder = path != STDIN and path.is_dir()
     files = sorted(one for one in path.iterdir() if one.suffix in SUFFIXES) if folder else [path]
     found = [_read(one) for one in files]
     chosen = [one for one in found if one.error or one.manifests]
     if not chosen:
-        raise Failure(f"{path} holds no object of {API_VERSION}")
+        raise Failure(f"{path} has no object with apiVersion {API_VERSION}")
     return chosen
 
 

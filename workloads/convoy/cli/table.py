@@ -1,4 +1,4 @@
-"""Tables: as wide as the terminal, or as they are where nobody looks at them line by line."""
+"""Tables, limited to the width of the terminal. Output to a file or pipe is not limited."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from rich.console import Console
 from rich.table import Table
 
 GAP = 2
-"""Blanks between two columns."""
+"""Spaces between two columns."""
 UNLIMITED = 100_000
 _UNITS = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 
 def fitting_columns(widths: Mapping[str, int], hide_order: Sequence[str], width: int | None) -> list[str]:
-    """The columns that are shown, in their order: those of `hide_order` go, first one first, until the rest
-    has width. Without `width` all stay.
+    """Return the columns that fit in `width`, in their order. None means no limit.
+
+    Columns are hidden in the order of `hide_order`.
     """
     kept = dict(widths)
     for head in hide_order:
@@ -28,22 +29,22 @@ def fitting_columns(widths: Mapping[str, int], hide_order: Sequence[str], width:
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal; None for a file or a pipe."""
+    """Return the columns of the terminal; None for a file or pipe."""
     return Console().width if sys.stdout.isatty() else None
 
 
 def new_table() -> Table:
-    """A table without lines."""
+    """Return an empty table without borders."""
     return Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
 
 
 def format_bytes(size: int) -> str:
-    """Bytes in few characters: `512`, `1.5Gi`."""
+    """Return a number of bytes in short form: `512`, `1.5Gi`."""
     return next((f"{size / length:.1f}{unit}" for unit, length in _UNITS if size >= length), str(size))
 
 
 def print_table(table: Table) -> None:
-    """Prints a table."""
+    """Print a table."""
     console = Console(width=terminal_width() or UNLIMITED)
     with console.capture() as captured:
         console.print(table)

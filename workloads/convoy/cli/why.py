@@ -1,4 +1,4 @@
-"""`convoy why`: what keeps a job where it is, in the order in which one asks."""
+"""The command why, which explains the state of a job."""
 
 from __future__ import annotations
 
@@ -26,20 +26,18 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
 
 MAX_EVENTS = 10
-"""Events that are shown."""
+"""Most Events to show."""
 MAX_EQUAL_LINES = 4
-"""Pods with the same to say that have a line each; more than that have one together."""
+"""Most pods in the same state that get a line each. More of them share one line."""
 MAX_METRICS = 8
-"""Metrics of the program's own that are shown; the others are counted."""
-EVENTS_TRUNCATED = (
-    "  (the namespace has more events of pods than are read: kubectl describe pod has all of one)"
-)
+"""Most metrics of the program to show. The others are counted."""
+EVENTS_TRUNCATED = "  (some Events are left out: `kubectl describe pod NAME` shows all Events of a pod)"
 
 
 def why(name: Name, namespace: Namespace = None, context: Context = None) -> None:
-    """Say why a job is where it is.
+    """Explain the state of a job.
 
-    Its phase, conditions, last fault, where its time went, its pods and newest events.
+    It shows the phase, conditions, last fault, goodput, pods and newest Events.
     """
     jobs = connect(namespace, context).training_jobs
     job = jobs.get(name)
@@ -57,13 +55,15 @@ def why(name: Name, namespace: Namespace = None, context: Context = None) -> Non
 
 
 class ShownMessages:
-    """Messages that have been shown, so that none is shown twice."""
+    """The messages that were shown, so that none is shown twice."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
 
     def add(self, text: str) -> str:
-        """The text, or nothing when it or a longer form of it was shown already. Events cut theirs short."""
+        """Return the text; empty if it, or a longer text that starts with it, was shown. Events cut their
+        messages.
+        """
         if any(one.startswith(text) for one in self._texts):
             return ""
         self._texts.append(text)
@@ -71,9 +71,9 @@ class ShownMessages:
 
 
 def explanation(job: TrainingJob, now: datetime, shown: ShownMessages) -> list[str]:
-    """The answer but for pods and events."""
+    """Return the lines about the job, without pods and Events."""
     status = job.status
-    lines = [f"{job.metadata.name} is {status.phase or 'new'}: {status.reason or 'not looked at yet'}"]
+    lines = [f"{job.metadata.name} is {status.phase or 'new'}: {status.reason or 'not reconciled yet'}"]
     lines += _indented(shown.add(status.message if status.phase else NOT_RECONCILED), 2)
     for condition in status.conditions:
         mark = "!" if is_unwanted(condition, status.phase) else " "
@@ -81,7 +81,7 @@ def explanation(job: TrainingJob, now: datetime, shown: ShownMessages) -> list[s
         lines.append(f"{mark} {condition.type}={condition.status} for {since}: {condition.reason}")
         lines += _indented(shown.add(condition.message), 4)
     if any(is_unwanted(condition, status.phase) for condition in status.conditions):
-        lines.append("  (! is in the way of the job)")
+        lines.append("  (! marks an unwanted condition)")
     lines += _faults(job, now, shown)
     lines += _stragglers(job)
     lines += _metrics(job)
@@ -96,7 +96,7 @@ def _faults(job: TrainingJob, now: datetime, shown: ShownMessages) -> Iterator[s
         yield from _indented(shown.add(last.message), 2)
         yield (
             f"  {restarts_in_window(job, now)} of {recovery.max_restarts} counted restarts used "
-            f"in the last {recovery.window_seconds} s; {restarts.total} in all"
+            f"in the last {recovery.window_seconds} s; {restarts.total} in total"
         )
     for offender in job.status.offenders:
         when = age(offender.at, now)
@@ -123,11 +123,11 @@ def _checkpoint(job: TrainingJob, now: datetime) -> list[str]:
     invalid = any(one.type == ConditionType.VALID and one.status == "False" for one in job.status.conditions)
     if job.spec.checkpoint.tiers.any or invalid or job.status.phase in TERMINAL:
         return []
-    return ["No checkpoints: spec.checkpoint.tiers is empty, so a restart begins at step 0"]
+    return ["No checkpoints: spec.checkpoint.tiers is empty, so a restart starts at step 0"]
 
 
 def goodput(job: TrainingJob, now: datetime) -> list[str]:
-    """Where the job's time went, largest first."""
+    """Return a line with the job's time by cause, the largest first."""
     ledger = job.status.goodput
     spent = {cause: seconds for cause, seconds in totals(ledger, now).items() if seconds}
     if not spent:
@@ -139,7 +139,10 @@ def goodput(job: TrainingJob, now: datetime) -> list[str]:
 
 
 def pod_lines(pods: Iterable[tuple[Any, list[Any]]]) -> list[str]:
-    """Each pod in a few words, and the last warnings about one that does not start; many alike together."""
+    """Return a line for each pod, with the last warnings about a pod that has not started.
+
+    More than MAX_EQUAL_LINES equal pods share a line.
+    """
     told = [(pod.metadata.name, (describe_pod(pod), *_warnings(events))) for pod, events in pods]
     alike = Counter(said for _, said in told)
     lines: list[str] = []
@@ -161,11 +164,11 @@ def _warnings(events: Iterable[Any]) -> list[str]:
 
 
 def describe_pod(pod: Any) -> str:
-    """A pod in a few words: phase, node, and what the container of its ranks waits for or ended with.
+    """Return phase, node, and why the rank container waits or has ended.
 
-    Of another container what keeps the ranks from starting.
+    Other containers are described only if they keep the ranks from starting.
     """
-    words = [pod.status.phase, f"on {pod.spec.node_name}" if pod.spec.node_name else "not placed"]
+    words = [pod.status.phase, f"on {pod.spec.node_name}" if pod.spec.node_name else "not scheduled"]
     ranks = rank_container(pod)
     statuses = pod.status.container_statuses or []
     words += [
@@ -188,7 +191,7 @@ def _describe_state(state: Any) -> str:
 
 
 def _blocking_state(container: Any) -> str:
-    """Why a container beside the ranks' may keep these from starting; empty where it does not."""
+    """Return the state of another container that may keep the ranks from starting; empty if it does not."""
     state = container.state
     if state.terminated:
         return _describe_state(state) if state.terminated.exit_code else ""
@@ -197,7 +200,9 @@ def _blocking_state(container: Any) -> str:
 
 
 def in_order(events: Iterable[Any]) -> list[Any]:
-    """Oldest first. Times are whole seconds: of one second the order is that in which they were stored."""
+    """Return the Events, oldest first. Events of the same second are in the order in which they were
+    stored.
+    """
     return sorted(
         events,
         key=lambda event: (
@@ -208,7 +213,7 @@ def in_order(events: Iterable[Any]) -> list[Any]:
 
 
 def event_lines(events: Iterable[Any], now: datetime, shown: ShownMessages) -> list[str]:
-    """The newest events, oldest first."""
+    """Return lines for the newest Events, oldest first."""
     lines = []
     for event in in_order(events)[-MAX_EVENTS:]:
         when = age(event.last_timestamp or event.event_time, now)

@@ -1,1 +1,1 @@
-"""`convoy checkpoint`: what jobs have saved, whether it is whole, and how to take it out."""
+"""The commands of `convoy checkpoint`: list, verify, restore, export and delete saved checkpoints."""

@@ -7,7 +7,7 @@ from convoy.cli.checkpoint import export, fsck, ls, restore, rm, verify
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="List, check, take out and delete what jobs have saved.",
+    help="List, verify, restore, export and delete saved checkpoints.",
 )
 app.command("ls")(ls.ls)
 app.command("verify")(verify.verify)

@@ -1,4 +1,4 @@
-"""What a store has of one job, and what follows from it. Pure."""
+"""The contents of one job's part of a store, and the generations in it. Pure."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from convoy_agents.tiercheck.stores.blobs import Listing
 
 MAX_NAMED_SHARDS = 3
-"""Shards that are named with one chunk that they need."""
+"""Most shards to name with one object that they need."""
 _LABEL = re.compile(r"(\d{1,18})/(\d{1,18})")
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Of one job."""
+    """The contents of one job's part of a store."""
 
     inventory: Inventory
-    """What could be read."""
+    """The objects that could be read."""
     chunks: Listing
     manifests: Listing
     malformed: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class Row:
-    """One generation, as `ls` shows it."""
+    """One generation in the table of `ls`."""
 
     generation: Generation
     saved: datetime | None
@@ -44,41 +44,41 @@ class Row:
     world: int
     torch: str
     bytes: int
-    """All that it needs, as it is kept; each chunk once."""
+    """Bytes in the store that the generation needs; each chunk counts once."""
     new_bytes: int
-    """Of these, what the generation before it in the store does not need."""
+    """The part of `bytes` that the previous generation in the store does not need."""
     in_lineage: bool
-    """Whether it belongs to the run as it happened."""
+    """True if the generation belongs to the actual run, not to a dead branch."""
     whole: bool
-    """Whether all that it needs is there, by its size."""
+    """True if all objects that the generation needs exist in the right size."""
     restored: bool
-    """Whether an incarnation that finds nothing in memory goes on from it."""
+    """True if an incarnation that finds nothing in memory restores this generation."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that a generation needs and that is not there, or not as it was written."""
+    """An object that a generation needs and that is missing or damaged."""
 
     generation: Generation
     shard: str
     what: str
     missing: bool
-    """False for what is there, and damaged."""
+    """True if the object is missing; False if it is damaged."""
 
 
 def label(generation: Generation) -> str:
-    """A generation as people write it: incarnation/step."""
+    """Return a generation as incarnation/step."""
     return f"{generation.incarnation}/{generation.step}"
 
 
 def parse_label(text: str) -> Generation | None:
-    """The generation of a label; None for any other text."""
+    """Return the generation of a label; None for any other text."""
     match = _LABEL.fullmatch(text)
     return Generation(int(match[1]), int(match[2])) if match else None
 
 
 def rows(contents: Contents) -> list[Row]:
-    """All generations, newest first."""
+    """Return all generations, newest first."""
     inventory = contents.inventory
     line = {one.generation for one in run_lineage(inventory)}
     plan = choose_generation(contents)
@@ -108,12 +108,14 @@ def rows(contents: Contents) -> list[Row]:
 
 
 def run_lineage(inventory: Inventory) -> list[Record]:
-    """The generations of the run as it happened, newest first."""
+    """Return the generations of the actual run, newest first."""
     return lineage(inventory.records.values(), inventory.branches.values())
 
 
 def chunk_lengths(inventory: Inventory, record: Record) -> dict[str, int]:
-    """Bytes of each chunk that a generation needs, by digest, as far as its manifests can be read."""
+    """Return the decoded bytes of each chunk that a generation needs, by digest. Unreadable manifests are
+    left out.
+    """
     keys = retention.reachable(record.shards.values(), inventory.manifests)
     known = (inventory.manifests[key] for key in keys if key in inventory.manifests)
     return {chunk.digest: chunk.length for one in known for chunk in one.chunks}
@@ -122,10 +124,10 @@ def chunk_lengths(inventory: Inventory, record: Record) -> dict[str, int]:
 def choose_generation(
     contents: Contents, which: Generation | None = None, broken: Collection[tuple[str, str]] = ()
 ) -> Restore | Lost | None:
-    """The generation that is restored: the newest of the run that is whole, or this one.
+    """Return the plan to restore the generation `which`; by default the newest whole one of the run.
 
-    `broken`: as in `restore.plan`, found damaged while it was read. None when there is none, Lost when none
-    is whole.
+    `broken` has the meaning of `restore.plan`: manifests found damaged while they were read. Returns None
+    if there is no generation, and Lost if none is whole.
     """
     inventory = readable_inventory(contents)
     if which is not None:
@@ -135,24 +137,25 @@ def choose_generation(
 
 
 def refusal(name: str, which: Generation | None, found: Lost | None) -> str:
-    """Why nothing of the job `name` can be restored."""
+    """Return why no generation of the job `name` can be restored."""
     if found is not None:
         verdict = f"no generation of {name} is" if which is None else f"{label(which)} of {name} is not"
         return f"{verdict} whole: {describe_skipped(found)}"
     if which is None:
         return f"the store has no generation of {name}"
-    return f"the store has no generation {label(which)} of {name}; `convoy checkpoint ls` shows what it has"
+    known = f"`convoy checkpoint ls {name}` lists its generations"
+    return f"the store has no generation {label(which)} of {name}; {known}"
 
 
 def describe_skipped(found: Restore | Lost) -> str:
-    """Newer generations that are not whole, and what each lacks; empty when there are none."""
+    """Return the newer generations that are not whole, and what each lacks; empty if there are none."""
     return "; ".join(
         f"{label(one.generation)} lacks shard {one.shard} of {label(one.missing)}" for one in found.skipped
     )
 
 
 def newest_base(contents: Contents) -> Generation | None:
-    """The newest generation of the run that is whole and stands without a journal."""
+    """Return the newest whole generation of the run without a journal."""
     for record in run_lineage(contents.inventory):
         plan = choose_generation(contents, record.generation)
         if isinstance(plan, Restore) and not ends_in_journal(plan):
@@ -161,12 +164,12 @@ def newest_base(contents: Contents) -> Generation | None:
 
 
 def ends_in_journal(plan: Restore) -> bool:
-    """Whether any shard is a base and what is to be replayed onto it."""
+    """Return True if any shard has journal segments after its base."""
     return any(len(links) > 1 for links in plan.shards.values())
 
 
 def to_verify(contents: Contents, which: Generation | None, everything: bool) -> list[Record]:
-    """The records that are looked at, newest first: all, this one, or the newest of the run."""
+    """Return the records to verify, newest first: all, the one of `which`, or the newest of the run."""
     found = contents.inventory.records
     if everything:
         return [found[one] for one in sorted(found, reverse=True)]
@@ -176,7 +179,7 @@ def to_verify(contents: Contents, which: Generation | None, everything: bool) ->
 
 
 def stored_chunks(contents: Contents, records: Iterable[Record]) -> list[Chunk]:
-    """The chunks that these need and that are there, each once."""
+    """Return the chunks that the records need and the store has, each once."""
     found: dict[str, int] = {}
     for record in records:
         found |= chunk_lengths(contents.inventory, record)
@@ -185,7 +188,7 @@ def stored_chunks(contents: Contents, records: Iterable[Record]) -> list[Chunk]:
 
 
 def readable_inventory(contents: Contents) -> Inventory:
-    """What is there, without the manifests that lack chunks."""
+    """Return the inventory without the manifests that lack chunks."""
     manifests = {
         key: one
         for key, one in contents.inventory.manifests.items()
@@ -195,7 +198,7 @@ def readable_inventory(contents: Contents) -> Inventory:
 
 
 def faults(contents: Contents, record: Record, damaged: Mapping[str, str] | None = None) -> list[Fault]:
-    """What is wrong with one generation. `damaged`: what was found by reading chunks, by their digest."""
+    """Return the faults of one generation. `damaged` has the messages of chunks found damaged, by digest."""
     return [
         Fault(record.generation, shard, what, missing)
         for shard in sorted(record.shards, key=lambda name: (len(name), name))
@@ -204,19 +207,21 @@ def faults(contents: Contents, record: Record, damaged: Mapping[str, str] | None
 
 
 def fault_lines(found: Iterable[Fault]) -> tuple[list[str], list[str]]:
-    """What is damaged and what is missing, a line for each thing with the shards that need it."""
+    """Return the lines about damaged objects and about missing ones. Each line names the shards that need
+    it.
+    """
     needed: dict[tuple[str, bool], list[str]] = {}
     for one in found:
         needed.setdefault((one.what, one.missing), []).append(f"shard {one.shard} of {label(one.generation)}")
     lines: tuple[list[str], list[str]] = ([], [])
     for (what, missing), places in needed.items():
         more = f" and {len(places) - MAX_NAMED_SHARDS} more" if len(places) > MAX_NAMED_SHARDS else ""
-        lines[missing].append(f"{what}, of {', '.join(places[:MAX_NAMED_SHARDS])}{more}")
+        lines[missing].append(f"{what}; needed by {', '.join(places[:MAX_NAMED_SHARDS])}{more}")
     return lines
 
 
 def _shard_faults(contents: Contents, head: str, damaged: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
-    """What is wrong with a shard, and whether that is missing."""
+    """Yield the faults of a shard: a message, and True if the object is missing."""
     links = restore.chain(contents.inventory.manifests, head)
     if links is None:
         yield _chain_fault(contents, head)
@@ -232,7 +237,7 @@ def _shard_faults(contents: Contents, head: str, damaged: Mapping[str, str]) -> 
 
 
 def _chain_fault(contents: Contents, head: str) -> tuple[str, bool]:
-    """What is wrong with a chain of manifests that is none."""
+    """Return the fault of a broken chain of manifests."""
     manifests = contents.inventory.manifests
     seen: set[str] = set()
     at: str | None = head
@@ -240,7 +245,7 @@ def _chain_fault(contents: Contents, head: str) -> tuple[str, bool]:
         seen.add(at)
         at = manifests[at].extends
     if at is None or at in seen:
-        return f"the manifests from {head} on form no chain", False
+        return f"the chain of manifests from {head} is broken", False
     there = at in contents.manifests.written
     return (f"manifest {at} cannot be read", False) if there else (f"manifest {at} is missing", True)
 

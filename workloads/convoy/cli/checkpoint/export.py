@@ -1,4 +1,4 @@
-"""`convoy checkpoint export`: the whole tensors of a generation, for programs that know nothing of Convoy."""
+"""The command export, which writes whole tensors of a generation for programs without Convoy."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ SUFFIX = ".safetensors"
 
 
 class Format(StrEnum):
-    """What is written."""
+    """Formats of an export."""
 
     SAFETENSORS = "safetensors"
-    """One file."""
+    """One safetensors file."""
     DCP = "dcp"
     """A folder of torch.distributed.checkpoint."""
 
@@ -43,13 +43,13 @@ def export(
     to: Annotated[
         Path,
         typer.Option(
-            "--to", metavar="PATH", help="A file that is not there, or for dcp a folder that is empty."
+            "--to", metavar="PATH", help="File to create; for dcp a folder, which may exist if it is empty."
         ),
     ],
     generation: Which = None,
     form: Annotated[
         Format | None,
-        typer.Option("--format", help=f"safetensors when left out and PATH ends with {SUFFIX}, else dcp."),
+        typer.Option("--format", help=f"Default: safetensors if PATH ends with {SUFFIX}, else dcp."),
     ] = None,
     store: StoreName = None,
     uid: Uid = None,
@@ -59,10 +59,11 @@ def export(
     namespace: Namespace = None,
     context: Context = None,
 ) -> None:
-    """Write the tensors of a generation for other programs.
+    """Export the tensors of a generation for other programs.
 
-    They are put together from its shards. Values that are no tensors go into the metadata of a safetensors
-    file, as JSON. Beside PATH there must be room for the shards meanwhile.
+    Tensors are assembled from the generation's shards. In a safetensors file, values that are not tensors
+    are stored as JSON in the metadata. The shards are downloaded first, to the file system of PATH: it
+    needs space for them.
     """
     which, form = parse_generation(generation), form or format_of(to)
     require_torch()
@@ -80,26 +81,26 @@ def export(
 
 
 def format_of(to: Path) -> Format:
-    """What is written when nothing else is said."""
+    """Return the format to use if --format is not given."""
     return Format.SAFETENSORS if to.suffix == SUFFIX else Format.DCP
 
 
 def journal_refusal(plan: Restore, contents: Contents) -> str:
-    """Why a generation cannot be exported; empty when it can."""
+    """Return why a generation cannot be exported; empty if it can."""
     if not ends_in_journal(plan):
         return ""
     why = (
-        f"{label(plan.record.generation)} ends in a journal: its tensors are there once the job itself has "
-        "replayed it, with its own model and optimizer"
+        f"{label(plan.record.generation)} ends in a journal, which only the job can replay, with its own "
+        "model and optimizer"
     )
     base = newest_base(contents)
     if base is None:
-        return f"{why}; no generation in the store stands without one"
-    return f"{why}; the newest that stands without one: --generation {label(base)}"
+        return f"{why}; no generation in the store is without a journal"
+    return f"{why}; export the newest one without a journal: --generation {label(base)}"
 
 
 def metadata_of(saved_job: SavedJob, plan: Restore) -> dict[str, Any]:
-    """What is said of the generation beside its tensors."""
+    """Return the facts about the generation to store beside its tensors."""
     record = plan.record
     return {
         "job": saved_job.name,
@@ -114,18 +115,18 @@ def metadata_of(saved_job: SavedJob, plan: Restore) -> dict[str, Any]:
 
 
 def require_torch() -> None:
-    """Failure when there is no torch."""
+    """Raise Failure if torch is not installed."""
     try:
         import torch  # noqa: F401, PLC0415
     except ImportError as error:
         raise Failure(
-            "tensors are put together by torch, which is not installed here: pip install torch "
-            "(`convoy checkpoint restore` needs none)"
+            "`convoy checkpoint export` needs torch, which is not installed: pip install torch "
+            "(`convoy checkpoint restore` works without torch)"
         ) from error
 
 
 def _write(plan: Restore, shards: Path, to: Path, form: Format, metadata: dict[str, Any]) -> int:
-    """Writes what is asked for; how many tensors. Failure when the shards are none."""
+    """Write the export. Return the number of tensors. Raises Failure if a shard is not valid."""
     from convoy.cli.checkpoint import tensors  # noqa: PLC0415
 
     manifests = [links[0].manifest for links in plan.shards.values()]

@@ -1,10 +1,10 @@
-"""A generation from its store to a folder, every byte of it looked at.
+"""Downloads a generation into a folder and checks every byte.
 
-    record.json                     COMMIT: which manifests belong to it, by shard
+    record.json                     COMMIT: the manifests of the generation, by shard
     manifests/<id>.json
-    shards/<shard>/gen-<i>-<s>      a shard's bytes
+    shards/<shard>/gen-<i>-<s>      the bytes of a shard
 
-A shard that ends in a journal has one file for its base, and one for each segment since.
+A shard with a journal has one file for its base and one for each segment.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class DamagedShard(Exception):
-    """A shard that is damaged in the store."""
+    """A shard is damaged in the store."""
 
     def __init__(self, manifest: Manifest, why: str) -> None:
         super().__init__(why)
@@ -46,10 +46,11 @@ def download_generation(
     folder: Path,
     refuse: Callable[[Restore], str] = lambda _: "",
 ) -> Restore:
-    """Brings the newest generation of the run that can be read into a new folder, or this one.
+    """Download the generation `which` into a new folder; by default the newest readable one of the run.
 
-    As a job does, it goes back to an older one when a shard turns out to be damaged, and says so. `refuse`:
-    why a generation cannot be used, if so. Failure when there is none, OSError of the folder.
+    Like a job, the default goes back to an older generation if a shard is damaged, and prints that.
+    `refuse` returns why a generation cannot be used, or an empty text. Raises Failure if no generation is
+    usable, and OSError if the folder cannot be written.
     """
     broken: set[tuple[str, str]] = set()
     while True:
@@ -57,7 +58,10 @@ def download_generation(
         if not isinstance(plan, Restore):
             raise Failure(refusal(part.name, which, plan))
         if plan.skipped:
-            typer.echo(f"going back to {label(plan.record.generation)}: {describe_skipped(plan)}", err=True)
+            typer.echo(
+                f"using the older generation {label(plan.record.generation)}: {describe_skipped(plan)}",
+                err=True,
+            )
         if why := refuse(plan):
             raise Failure(why)
         try:
@@ -71,14 +75,16 @@ def download_generation(
 
 
 def shard_path(folder: Path, manifest: Manifest) -> Path:
-    """Where a shard's bytes are. Failure when its name is no name of a file."""
+    """Return the file of a shard. Raises Failure if the shard's name is not a valid file name."""
     if not _PLAIN.fullmatch(manifest.shard):
-        raise Failure(f"shard {manifest.shard!r} of {label(manifest.generation)}: that is no name of a file")
+        raise Failure(
+            f"shard {manifest.shard!r} of {label(manifest.generation)}: the name is not a valid file name"
+        )
     return folder / "shards" / manifest.shard / manifest.generation.name
 
 
 def _download(part: JobStore, plan: Restore, folder: Path) -> None:
-    """Writes all of it. DamagedShard, Failure, OSError."""
+    """Download everything of a plan. Raises DamagedShard, Failure or OSError."""
     manifests = [link.manifest for links in plan.shards.values() for link in links]
     (folder / "manifests").mkdir(parents=True)
     (folder / "record.json").write_bytes(plan.record.text)

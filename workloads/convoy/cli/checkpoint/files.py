@@ -1,4 +1,4 @@
-"""Files and folders that appear whole, or not at all."""
+"""Files and folders that appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from convoy.cli.cluster import Failure
 
 
 def require_free(target: Path, folder: bool) -> None:
-    """Failure when something is at `target` already; an empty folder is nothing where one is to be made."""
+    """Raise Failure unless `target` can be created. An existing empty folder is accepted if a folder is
+    needed.
+    """
     with _os_errors_as_failures(target):
         if target.is_dir():
             if not folder:
-                raise Failure(f"{target} is a folder; a file is to be written there")
+                raise Failure(f"{target} is a folder: give the path of a file")
             if any(target.iterdir()):
-                raise Failure(f"{target} is not empty")
+                raise Failure(f"folder {target} is not empty: choose an empty or new one")
         elif target.exists():
-            raise Failure(f"{target} is there already")
+            raise Failure(f"{target} already exists: choose another path")
         if not target.absolute().parent.is_dir():
-            raise Failure(f"there is no folder {target.absolute().parent}")
+            raise Failure(f"folder {target.absolute().parent} does not exist")
 
 
 @contextlib.contextmanager
 def write_atomically(target: Path, folder: bool) -> Iterator[Path]:
-    """A name beside `target` for a file or folder; synced, it takes the name of `target` in the end.
+    """Yield a temporary path beside `target`. At the end it is synced and renamed to `target`.
 
-    After an error nothing is left. Failure when `target` is taken, or the file system refuses.
+    After an error nothing remains. Raises Failure if `target` exists or the file system reports an error.
     """
     require_free(target, folder)
     target = target.absolute()
@@ -61,7 +63,7 @@ def temporary_folder(target: Path) -> Iterator[Path]:
 
 
 def delete(path: Path) -> None:
-    """Nothing is at `path` any more, as far as the file system allows."""
+    """Delete a file or folder. Errors are ignored."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -1,4 +1,4 @@
-"""What is to be said of one job's part of a store: damaged, missing, orphaned. Pure."""
+"""Findings about one job's part of a store: damaged, missing and orphaned objects. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from convoy_controllers.checkpoint.retention import Garbage, Keep
 
 @dataclass(frozen=True)
 class Findings:
-    """Of one job."""
+    """The findings about one job."""
 
     generations: int
     size: int
@@ -20,10 +20,12 @@ class Findings:
     damaged: tuple[str, ...]
     missing: tuple[str, ...]
     orphaned: Garbage
-    """Manifests and chunks that no record needs. None where a record cannot be read: it may need them."""
+    """Manifests and chunks that no record needs. Empty if a record cannot be read, because it may need
+    them.
+    """
     orphaned_bytes: int
     expired: Garbage
-    """Of the orphaned what is older than the grace, and no upload can count on."""
+    """The orphaned objects that are older than the grace period, so that no upload relies on them."""
     expired_bytes: int
     garbage: Garbage
     """Objects that the job's next garbage collection deletes."""
@@ -31,14 +33,14 @@ class Findings:
 
     @property
     def faults(self) -> int:
-        """Things that are damaged or missing."""
+        """Number of damaged or missing objects."""
         return len(self.damaged) + len(self.missing)
 
 
 def find_faults(
     contents: Contents, keep: Keep, grace_seconds: float, damaged: Mapping[str, str] | None = None
 ) -> Findings:
-    """All that follows from what a store has of a job. `damaged`: by digest, what was found by reading."""
+    """Return the findings about a job. `damaged` has the messages of chunks found damaged, by digest."""
     inventory, now = contents.inventory, contents.chunks.now
     records = [inventory.records[one] for one in sorted(inventory.records)]
     bad, missing = fault_lines(fault for one in records for fault in faults(contents, one, damaged))
@@ -64,7 +66,7 @@ def find_faults(
 
 
 def orphans(contents: Contents) -> Garbage:
-    """Manifests and chunks that no record needs."""
+    """Return the manifests and chunks that no record needs."""
     if any("/records/" in one for one in contents.malformed):
         return Garbage()
     alive, unknown, used = _needed(contents, Garbage())
@@ -73,7 +75,9 @@ def orphans(contents: Contents) -> Garbage:
 
 
 def deletable(contents: Contents, garbage: Garbage, grace_seconds: float) -> Garbage:
-    """What of this `Store.delete` would delete: nothing that is young, or needed by what stays."""
+    """Return what `Store.delete` would delete of `garbage`: only old objects that no remaining object
+    needs.
+    """
     alive, unknown, used = _needed(contents, garbage)
     now, manifests = contents.manifests.now, contents.manifests.written
     gone = {one for one in garbage.manifests - alive if now - manifests.get(one, now) > grace_seconds}
@@ -88,7 +92,7 @@ def deletable(contents: Contents, garbage: Garbage, grace_seconds: float) -> Gar
 
 
 def size(contents: Contents, garbage: Garbage) -> int:
-    """Bytes of manifests and chunks."""
+    """Return the bytes of manifests and chunks."""
     sizes = contents.manifests.sizes, contents.chunks.sizes
     return sum(
         known.get(one, 0)
@@ -98,13 +102,13 @@ def size(contents: Contents, garbage: Garbage) -> int:
 
 
 def count(garbage: Garbage) -> int:
-    """Manifests and chunks."""
+    """Return the number of manifests and chunks."""
     return len(garbage.manifests) + len(garbage.chunks)
 
 
 def _needed(contents: Contents, garbage: Garbage) -> tuple[set[str], set[str], set[str]]:
-    """Of the records that stay: ids of the manifests they need, those of them that cannot be read, and
-    digests of the chunks of the others.
+    """Return what the records outside `garbage` need: manifest ids, the unreadable ones of them, and chunk
+    digests.
     """
     manifests = contents.inventory.manifests
     left = (one for key, one in contents.inventory.records.items() if key not in garbage.records)

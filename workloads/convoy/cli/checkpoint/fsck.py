@@ -1,4 +1,4 @@
-"""`convoy checkpoint fsck`: looks through a whole store, and deletes what nothing needs."""
+"""The command fsck, which checks a whole store and deletes orphaned objects."""
 
 from __future__ import annotations
 
@@ -30,16 +30,18 @@ from convoy.cli.cluster import connect as connect_cluster
 from convoy_controllers.checkpoint.retention import Keep
 from convoy_crds.trainingjob import TrainingJob
 
-DELETED = "gone"
-"""In place of the name of a job that is not in the cluster."""
+DELETED = "(absent)"
+"""Shown as the name of a job that is not in the cluster."""
 _TEXT_COLUMNS = frozenset({"NAMESPACE", "UID", "JOB"})
 
 
 def fsck(
     name: Annotated[str, typer.Argument(metavar="STORE", help="Name of the CheckpointStore.")],
-    deep: Annotated[bool, typer.Option("--deep", help="Read every chunk that a generation needs.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also read and check every chunk that a generation needs.")
+    ] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Delete what is orphaned and older than half an hour.")
+        bool, typer.Option("--repair", help="Delete orphaned objects older than 30 minutes.")
     ] = False,
     yes: Yes = False,
     endpoint: Endpoint = None,
@@ -47,11 +49,10 @@ def fsck(
     operator: Operator = OPERATOR,
     context: Context = None,
 ) -> None:
-    """Look through a whole store.
+    """Check a whole store for damaged, missing and orphaned objects.
 
-    It says what is damaged, missing and orphaned. Orphaned is what no generation needs, such as the rest of
-    an upload that broke off. GARBAGE is what the job itself deletes next. The status is 1 when something is
-    damaged or missing.
+    Orphaned objects belong to no generation, such as the rest of an interrupted upload. GARBAGE is what the
+    job's next garbage collection deletes. The exit status is 1 if an object is damaged or missing.
     """
     client = connect_cluster(None, context)
     blobs = connect(client, name, operator, endpoint, folder)
@@ -87,23 +88,23 @@ def fsck(
 
 
 def check_job(one: JobStore, deep: bool, keep: Keep, grace_seconds: float) -> Findings:
-    """What is to be said of a job. Failure when the store fails."""
+    """Return the findings about one job. Raises Failure if the store fails."""
     contents = one.read()
     damaged: dict[str, str] = {}
     if deep and (damaged := find_damaged(one, stored_chunks(contents, contents.inventory.records.values()))):
-        # The job may have deleted what could not be read.
+        # Read again: the job may have deleted the chunks that could not be read.
         contents = one.read()
     return find_faults(contents, keep, grace_seconds, damaged)
 
 
 def retention_of(job: TrainingJob | None) -> Keep:
-    """What a job keeps in its store."""
+    """Return which generations a job keeps in its store."""
     remote = job.spec.checkpoint.tiers.remote if job is not None else None
     return Keep(remote.keep_last, remote.keep_every_steps) if remote is not None else Keep()
 
 
 def row(finding: Findings) -> dict[str, str]:
-    """What was found, by column."""
+    """Return the findings by column."""
     return {
         "GENERATIONS": str(finding.generations),
         "SIZE": table.format_bytes(finding.size),
@@ -115,7 +116,7 @@ def row(finding: Findings) -> dict[str, str]:
 
 
 def summary(name: str, results: Sequence[Findings]) -> list[str]:
-    """All jobs together, in a sentence or two."""
+    """Return one or two sentences about all jobs."""
     damaged, missing = sum(len(one.damaged) for one in results), sum(len(one.missing) for one in results)
     size = table.format_bytes(sum(one.size for one in results))
     generations = sum(one.generations for one in results)
@@ -133,21 +134,27 @@ def summary(name: str, results: Sequence[Findings]) -> list[str]:
 
 
 def _repair(parts: Sequence[JobStore], results: Sequence[Findings], yes: bool) -> None:
-    """Deletes what is orphaned and old. Failure when nobody agrees, or the store fails."""
+    """Delete the old orphaned objects. Raises Failure without a confirmation, or if the store fails."""
     wanted = sum(count(one.expired) for one in results)
     if not wanted:
-        typer.echo("nothing is to be deleted")
+        typer.echo("nothing to delete")
         return
     if not yes:
         if not sys.stdin.isatty():
-            raise Failure("say --yes to delete")
+            raise Failure(
+                f"stdin is not a terminal, so Convoy cannot ask: add --yes to delete {wanted} objects"
+            )
         typer.confirm(f"Delete {wanted} objects?", abort=True, err=True)
     done = 0
     for one, finding in zip(parts, results, strict=True):
         if count(finding.expired):
             with store_errors_as_failures():
                 done += count(one.store.delete(finding.expired))
-    left = f"; {wanted - done} are left: they are needed by now, or run it again" if done < wanted else ""
+    left = (
+        f"; {wanted - done} are left: a generation needs them now, or a second run deletes them"
+        if done < wanted
+        else ""
+    )
     typer.echo(f"{done} objects deleted{left}")
 
 

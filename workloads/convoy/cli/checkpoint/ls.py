@@ -1,4 +1,4 @@
-"""`convoy checkpoint ls`: the watermarks of a job, and the generations in its store."""
+"""The command ls, which lists the watermarks of a job and the generations in its store."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from convoy_crds.summaries import age
 from convoy_crds.trainingjob import TrainingJob
 
 HIDE_ORDER = ("STEP", "TORCH", "SAVED", "SHARDS", "WORLD", "LINEAGE", "NEW", "WHOLE")
-"""Columns in the order in which they make room."""
+"""Columns to hide in a narrow terminal, the first one first."""
 _NUMBERS = frozenset({"STEP", "SHARDS", "WORLD", "SIZE", "NEW"})
 
 
 def ls(
     name: Name,
-    output: Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")] = Output.TEXT,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TEXT,
     store: StoreName = None,
     uid: Uid = None,
     endpoint: Endpoint = None,
@@ -44,11 +44,12 @@ def ls(
     namespace: Namespace = None,
     context: Context = None,
 ) -> None:
-    """List what a job has saved.
+    """List the checkpoints that a job has saved.
 
-    The newest generation of each tier, and all that are in its store. SIZE is all that a generation needs,
-    NEW what the one before it in the store does not. LINE says whether it is of the run as it happened,
-    RESTORE which one a job goes on from that finds nothing in memory.
+    The first table has the newest generation of each tier, the second all generations in the store. SIZE is
+    the bytes that a generation needs. NEW is the part that the previous generation does not need. LINEAGE
+    is `no` for a generation that does not belong to the actual run. RESTORE marks the generation that the
+    job restores if nothing is left in memory.
     """
     saved_job, now = SavedJob.find(name, store, uid, namespace, context), datetime.now(UTC)
     if output is Output.TEXT and saved_job.job is not None:
@@ -65,7 +66,7 @@ def ls(
 
 
 def watermarks(job: TrainingJob, now: datetime) -> list[tuple[str, str, str]]:
-    """Tier, generation and age of the newest that is whole at each tier, nearest tier first."""
+    """Return tier, generation and age of the newest whole generation of each tier, nearest tier first."""
     status = job.status.checkpoint
     if status is None:
         return []
@@ -76,7 +77,7 @@ def watermarks(job: TrainingJob, now: datetime) -> list[tuple[str, str, str]]:
 
 
 def cells(row: Row, now: datetime) -> dict[str, str]:
-    """One generation, by column."""
+    """Return one generation by column."""
     return {
         "GENERATION": label(row.generation),
         "STEP": str(row.generation.step),
@@ -94,16 +95,16 @@ def cells(row: Row, now: datetime) -> dict[str, str]:
 
 
 def conclusion(name: str, contents: Contents) -> str:
-    """What a job goes on from that finds nothing in memory."""
+    """Return a sentence about the generation that a job restores if nothing is left in memory."""
     plan = choose_generation(contents)
     if isinstance(plan, Restore):
         best = label(plan.record.generation)
-        return f"{best} is what a restart of {name} reads that finds nothing in memory."
+        return f"If nothing is left in memory, a restart of {name} reads {best}."
     return f"{refusal(name, None, plan)}."
 
 
 def as_json(saved_job: SavedJob, contents: Contents | None) -> dict[str, Any]:
-    """All of it."""
+    """Return everything as JSON."""
     status = saved_job.job.status.checkpoint if saved_job.job is not None else None
     return {
         "job": saved_job.name,

@@ -1,4 +1,4 @@
-"""How far a long transfer is, for whoever looks at a terminal."""
+"""A progress bar for long transfers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from rich.progress import TransferSpeedColumn as SpeedColumn
 
 @contextlib.contextmanager
 def progress_bar(what: str, size: int) -> Iterator[Callable[[int], None]]:
-    """Shows on stderr how many of so many bytes are done; takes more of them, from any thread.
+    """Show a bar for `size` bytes on stderr. Yield a function that adds transferred bytes; any thread may
+    call it.
 
-    Nothing is shown where stderr is no terminal.
+    Without a terminal on stderr nothing is shown.
     """
     columns = (
         TextColumn("{task.description}"),

@@ -1,4 +1,4 @@
-"""`convoy checkpoint restore`: a generation as it is in the store, in a folder."""
+"""The command restore, which downloads a generation unchanged into a folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from convoy.cli.cluster import Context, Name, Namespace
 
 def restore(
     name: Name,
-    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="It must be empty, or not there.")],
+    to: Annotated[
+        Path, typer.Option("--to", metavar="FOLDER", help="Folder to create; it may exist if it is empty.")
+    ],
     generation: Which = None,
     store: StoreName = None,
     uid: Uid = None,
@@ -37,10 +39,10 @@ def restore(
     namespace: Namespace = None,
     context: Context = None,
 ) -> None:
-    """Bring a generation into a folder.
+    """Download a generation into a folder.
 
-    Its shards and manifests, every byte checked: of the newest of the run that is whole, when no other is
-    named. The folder is there once all of it is.
+    It downloads the shards and manifests and checks every byte. The default is the newest whole generation
+    of the run. The folder appears only when it is complete.
     """
     which = parse_generation(generation)
     require_free(to, folder=True)

@@ -1,4 +1,4 @@
-"""`convoy checkpoint rm`: deletes what a job that is over has in its store."""
+"""The command rm, which deletes everything that an ended or deleted job has in its store."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def rm(
     namespace: Namespace = None,
     context: Context = None,
 ) -> None:
-    """Delete all that a job has in its store.
+    """Delete everything that a job has in its store.
 
-    For a job that has ended, or is gone: deleting a job leaves what it saved in the store where it is. Nobody
-    can go on from it any more afterwards.
+    The job must have ended or been deleted. If you delete a TrainingJob, its checkpoints remain in the
+    store. After this command no job can restore them.
     """
     saved_job = SavedJob.find(name, store, uid, namespace, context)
     if why := refusal(saved_job):
@@ -52,7 +52,7 @@ def rm(
     what = f"{generations} generation{'s' if generations != 1 else ''} ({table.format_bytes(size)}) of {name}"
     if not yes:
         if not sys.stdin.isatty():
-            raise Failure(f"say --yes to delete {what}")
+            raise Failure(f"stdin is not a terminal, so Convoy cannot ask: add --yes to delete {what}")
         typer.confirm(f"Delete {what}?", abort=True, err=True)
     with store_errors_as_failures():
         done = part.store.erase()
@@ -60,30 +60,30 @@ def rm(
 
 
 def refusal(saved_job: SavedJob) -> str | None:
-    """Why nothing of it may be deleted; None when it may."""
+    """Return why the job's checkpoints must not be deleted; None if they may be."""
     job = saved_job.job or find_by_uid(saved_job)
     if job is None or job.status.phase in TERMINAL:
         return None
     return (
-        f"{saved_job.name} has not ended ({job.status.phase or 'Pending'}): what it saved may be needed; "
-        "delete the job first, and then say "
+        f"{saved_job.name} has not ended ({job.status.phase or 'Pending'}) and may need its checkpoints: "
+        "delete the job, then repeat the command with "
         f"--store {job.spec.checkpoint.tiers.store} --uid {job.metadata.uid}"
     )
 
 
 def find_by_uid(saved_job: SavedJob) -> TrainingJob | None:
-    """The job of that uid, which is said to be gone, when it is not. Failure when that cannot be seen."""
+    """Return the job with the uid if it still exists. Raises Failure if the user may not list jobs."""
     jobs = list_all_jobs(saved_job.client)
     if jobs is None:
         raise Failure(
-            "you may not list the jobs of all namespaces, so it cannot be seen whether this one is gone: ask "
-            "somebody who may"
+            "you may not list the jobs of all namespaces, so Convoy cannot check that the job is deleted: "
+            "ask an administrator to run this command"
         )
     return next((job for job in jobs if job.metadata.uid == saved_job.uid), None)
 
 
 def stored_objects(part: JobStore) -> tuple[int, int, int]:
-    """Objects, bytes and generations that are there."""
+    """Return the number of objects, their bytes, and the number of generations."""
     from convoy_agents.tiercheck.stores.part import FOLDERS  # noqa: PLC0415
 
     with store_errors_as_failures():

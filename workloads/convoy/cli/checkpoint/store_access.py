@@ -1,6 +1,6 @@
-"""From a job to its part of a store: CheckpointStore and Secret are read with the user's own rights.
+"""Access to a job's part of a store. CheckpointStore and Secret are read with the user's own rights.
 
-The volume of a store is read where it is mounted here.
+The volume of a store must be mounted on this machine.
 """
 
 from __future__ import annotations
@@ -32,42 +32,46 @@ OPERATOR = "convoy-system"
 _LIBRARIES = ("numpy", "structlog", "xxhash", "zstandard")
 _BOTO = ("boto3", "botocore", "s3transfer", "jmespath")
 _READ_ATTEMPTS = 3
-"""Looks at a store from which the job deletes meanwhile."""
+"""Most attempts to read a store while the job deletes generations from it."""
 
 StoreName = Annotated[
     str | None,
-    typer.Option("--store", metavar="STORE", help="CheckpointStore of a job that is gone; with --uid."),
+    typer.Option("--store", metavar="STORE", help="CheckpointStore of a deleted job; needs --uid."),
 ]
 Uid = Annotated[
     str | None,
     typer.Option(
         "--uid",
         metavar="UID",
-        help="metadata.uid of a job that is gone; `convoy checkpoint fsck STORE` lists them.",
+        help="metadata.uid of a deleted job; `convoy checkpoint fsck STORE` lists the uids.",
     ),
 ]
 Endpoint = Annotated[
     str | None,
-    typer.Option("--endpoint", metavar="URL", help="In place of the store's own, as for a port-forward."),
+    typer.Option(
+        "--endpoint",
+        metavar="URL",
+        help="Endpoint in place of the store's own, for example of a port-forward.",
+    ),
 ]
 Operator = Annotated[
     str,
     typer.Option(
         "--operator-namespace",
         metavar="NAMESPACE",
-        help="Namespace of the operator: Secrets and claims of stores are there.",
+        help="Namespace of the operator. It has the Secrets and volume claims of stores.",
     ),
 ]
 Folder = Annotated[
     Path | None,
     typer.Option(
-        "--folder", metavar="FOLDER", help="Where the volume is mounted here, of a store that is on one."
+        "--folder", metavar="FOLDER", help="Folder where the volume of the store is mounted on this machine."
     ),
 ]
 Which = Annotated[
     str | None,
     typer.Option(
-        "--generation", metavar="I/S", help="Incarnation and step, as `ls` shows them; else the newest."
+        "--generation", metavar="I/S", help="Incarnation and step, such as 2/1500; default: the newest one."
     ),
 ]
 
@@ -77,13 +81,13 @@ class JobStore:
     """A job's part of a store."""
 
     name: str
-    """Of the job."""
+    """Name of the job."""
     store: Store
     malformed: list[str] = field(default_factory=list)
-    """What the store reports as malformed."""
+    """Malformed objects that the store reported."""
 
     def read(self) -> Contents:
-        """Read the store. Repeat if a generation is deleted meanwhile, since it would look damaged."""
+        """Read the contents. Repeat if a generation was deleted meanwhile, because it would look damaged."""
         with store_errors_as_failures():
             for _ in range(_READ_ATTEMPTS):
                 self.malformed.clear()
@@ -97,23 +101,26 @@ class JobStore:
 
 @dataclass(frozen=True)
 class SavedJob:
-    """The job whose checkpoints they are."""
+    """The job whose checkpoints a command uses."""
 
     client: Client
     name: str
     uid: str
     store: str
-    """CheckpointStore; empty for a job that names none."""
+    """Name of the CheckpointStore; empty for a job without a store."""
     job: TrainingJob | None = None
-    """None for one that is gone."""
+    """None for a deleted job."""
 
     @classmethod
     def find(
         cls, name: str, store: str | None, uid: str | None, namespace: str | None, context: str | None
     ) -> SavedJob:
-        """The job of that name, or the one that was `uid` and used `store`. Failure when there is none."""
+        """Return the job of that name, or the deleted job that had `uid` and used `store`.
+
+        Raises NotFound if the job does not exist, and Failure if only one of `store` and `uid` is given.
+        """
         if bool(store) != bool(uid):
-            raise Failure("--store and --uid go together: they say which job it was that is gone")
+            raise Failure("--store and --uid go together: give both to select a deleted job")
         client = connect_cluster(namespace, context)
         if store and uid:
             return cls(client, name, uid, store)
@@ -121,7 +128,9 @@ class SavedJob:
         return cls(client, name, job.metadata.uid, job.spec.checkpoint.tiers.store or "", job)
 
     def open_store(self, operator: str, endpoint: str | None, folder: Path | None) -> JobStore:
-        """Its part of the store. Failure when it has none, or the user may not read it."""
+        """Return the job's part of its store. Raises Failure if the job has no store, or the user may not
+        read it.
+        """
         if self.job is not None and not self.store:
             raise Failure(no_store_reason(self.job))
         blobs = connect(self.client, self.store, operator, endpoint, folder)
@@ -129,7 +138,7 @@ class SavedJob:
 
 
 def job_store(blobs: Blobs, namespace: str, uid: str, name: str) -> JobStore:
-    """What these blobs have of the job `name` that is or was `uid`. Failure when that can be no uid."""
+    """Return the part of a store for the job `name` with `uid`. Raises Failure if `uid` is not valid."""
     from convoy_agents.tiercheck.stores.store import Store  # noqa: PLC0415
 
     malformed: list[str] = []
@@ -140,14 +149,17 @@ def job_store(blobs: Blobs, namespace: str, uid: str, name: str) -> JobStore:
 
 
 def connect(client: Client, name: str, operator: str, endpoint: str | None, folder: Path | None) -> Blobs:
-    """The bucket or volume of a CheckpointStore. Failure when it, its Secret or a library cannot be had."""
+    """Return the bucket or volume of a CheckpointStore.
+
+    Raises Failure if the Secret cannot be read or a library is missing.
+    """
     spec = client.checkpoint_stores.get(name).spec
     if spec.volume is not None:
         if endpoint:
-            raise Failure(f"--endpoint is for a bucket; CheckpointStore {name} is on a volume: --folder")
+            raise Failure(f"--endpoint is for a bucket; CheckpointStore {name} is on a volume: use --folder")
         return _volume(name, spec.volume, operator, folder)
     if spec.s3 is None:
-        raise Failure(f"CheckpointStore {name} has neither s3 nor volume")
+        raise Failure(f"CheckpointStore {name} has neither spec.s3 nor spec.volume")
     if folder is not None:
         raise Failure(f"--folder is for a volume; CheckpointStore {name} is bucket {spec.s3.bucket}")
     return _bucket(client, name, spec.s3, operator, endpoint)
@@ -157,11 +169,11 @@ def _volume(name: str, volume: checkpointstore.Volume, operator: str, folder: Pa
     claim = f"claim {volume.claim_name} in namespace {operator}"
     if folder is None:
         raise Failure(
-            f"CheckpointStore {name} is on the volume of {claim}: mount that volume here and say where, "
-            "--folder FOLDER"
+            f"CheckpointStore {name} is on the volume of {claim}: mount that volume here and give its "
+            "folder with --folder FOLDER"
         )
     if not folder.is_dir():
-        raise Failure(f"--folder {folder}: no such folder; the volume of {claim} has to be mounted there")
+        raise Failure(f"--folder {folder}: no such folder; the volume of {claim} must be mounted there")
     require_libraries(_LIBRARIES)
     from convoy_agents.tiercheck.stores.volume import Volume  # noqa: PLC0415
 
@@ -183,7 +195,7 @@ def _bucket(client: Client, name: str, s3: checkpointstore.S3, operator: str, en
             endpoint_url=endpoint or s3.endpoint,
             region=s3.region or "us-east-1",
             prefix=s3.prefix,
-            # What is forwarded to this machine has no host name for each bucket.
+            # A port-forward has no host name for each bucket.
             addressing="path" if s3.path_style or endpoint else "auto",
         )
         return S3(bucket, Credentials(keys[KEY_ACCESS], keys[KEY_SECRET], keys.get(KEY_SESSION, "")))
@@ -192,7 +204,7 @@ def _bucket(client: Client, name: str, s3: checkpointstore.S3, operator: str, en
 
 
 def _secret(client: Client, namespace: str, name: str) -> dict[str, Any]:
-    """The Secret of a store. Failure, with what to do, when it cannot be read."""
+    """Return the Secret of a store. Raises Failure with advice if it cannot be read."""
     try:
         return client.api.secret(namespace, name)
     except Forbidden as error:
@@ -200,12 +212,12 @@ def _secret(client: Client, namespace: str, name: str) -> dict[str, Any]:
         raise Failure(f"{error}; {right}") from error
     except NotFound as error:
         raise Failure(
-            f"{error}; is the operator in another namespace? --operator-namespace says in which"
+            f"{error}; if the operator runs in another namespace, give it with --operator-namespace"
         ) from error
 
 
 def list_all_jobs(client: Client) -> list[TrainingJob] | None:
-    """The jobs of all namespaces; None when the user may not list them."""
+    """Return the jobs of all namespaces; None if the user may not list them."""
     try:
         return client.training_jobs.list(everywhere=True)
     except Forbidden:
@@ -214,7 +226,7 @@ def list_all_jobs(client: Client) -> list[TrainingJob] | None:
 
 @contextlib.contextmanager
 def store_errors_as_failures() -> Iterator[None]:
-    """Ends the command with the store's own words when it does not do what it is asked for."""
+    """Turn an error of the store into a Failure with the same message."""
     from convoy_agents.tiercheck.stores.errors import StoreError  # noqa: PLC0415
 
     try:
@@ -224,7 +236,7 @@ def store_errors_as_failures() -> Iterator[None]:
 
 
 def require_libraries(names: Sequence[str]) -> None:
-    """Failure that says what to install when one is lacking by which stores are read."""
+    """Raise Failure with advice if a library that reads stores is missing."""
     for name in names:
         try:
             importlib.import_module(name)
@@ -233,26 +245,30 @@ def require_libraries(names: Sequence[str]) -> None:
 
 
 def install_advice(library: str) -> str:
-    """What to do when a library is not there."""
+    """Return how to install a missing library."""
     package = library.partition(".")[0]
     if package not in _BOTO:
-        return f"{package} is not installed here, by which stores are read: pip install {package}"
+        return f"reading a store needs {package}, which is not installed: pip install {package}"
     return (
-        f"{package} is not installed here, by which stores are read: pip install --no-deps {' '.join(_BOTO)} "
-        "(without --no-deps pip finds that botocore and kubernetes want different python-dateutils)"
+        f"reading a store needs {package}, which is not installed: pip install --no-deps {' '.join(_BOTO)} "
+        "(--no-deps because botocore and kubernetes require different versions of python-dateutil)"
     )
 
 
 def no_store_reason(job: TrainingJob) -> str:
-    """Where the checkpoints of a job are that names no store."""
+    """Return where a job without a store has its checkpoints."""
     name = job.metadata.name
     if job.spec.checkpoint.tiers.any:
-        return f"{name} names no store: what it saves is in its nodes' memory alone, and goes with the job"
-    return f"{name} has no place for checkpoints (spec.checkpoint.tiers)"
+        return (
+            f"{name} has no store: its checkpoints exist only in its nodes' memory, and are lost when it ends"
+        )
+    return f"{name} saves no checkpoints (spec.checkpoint.tiers is empty)"
 
 
 def parse_generation(text: str | None) -> Generation | None:
-    """The generation that an option names; None without one. Failure for any other text."""
+    """Return the generation that an option gives; None without the option. Raises Failure for any other
+    text.
+    """
     if text is None:
         return None
     found = parse_label(text)

@@ -1,6 +1,6 @@
-"""Whole tensors from the shards of a generation, one at a time, and what they are written as.
+"""Assembles whole tensors from the shards of a generation and writes them, one tensor at a time.
 
-Needs torch. A tensor that lies in one shard is not copied; of those that lie in several one is in memory.
+Needs torch. A tensor that lies in one shard is not copied. Of the others, one at a time is in memory.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ SAFE_NAMES = {
     "uint8": "U8",
     "bool": "BOOL",
 }
-"""Types of safetensors, by torch's names."""
+"""Types of safetensors, by the names of torch."""
 _ALIGN = 8
-"""The data of a safetensors file begin at a multiple of it."""
+"""Alignment in bytes of the data in a safetensors file."""
 
 
 class Whole:
     """All tensors and values of one generation."""
 
     def __init__(self, shards: Iterable[Shard]) -> None:
-        """ShardError when a tensor is not whole, or shards do not agree on what it is."""
+        """Raises ShardError if a tensor is incomplete, or shards disagree about it."""
         self.values: dict[str, str] = {}
         """By name, the texts of what is no tensor (values.py)."""
         self._boxes: dict[str, dict[Box, tuple[Shard, Part]]] = {}
@@ -64,15 +64,15 @@ class Whole:
 
     @property
     def names(self) -> list[str]:
-        """Of the tensors, in the order of the alphabet."""
+        """Names of the tensors in alphabetical order."""
         return sorted(self._boxes)
 
     def part(self, name: str) -> Part:
-        """One part of a tensor: shape and type are those of the whole."""
+        """Return one part of a tensor. Its shape and type are those of the whole tensor."""
         return next(iter(self._boxes[name].values()))[1]
 
     def tensor(self, name: str) -> torch.Tensor:
-        """A whole tensor; a view of a shard's own memory where that has all of it."""
+        """Return a whole tensor. It is a view of a shard's memory if one shard contains all of it."""
         parts = list(self._boxes[name].values())
         one, first = parts[0]
         if first.sizes == first.shape:
@@ -87,17 +87,19 @@ class Whole:
 
 
 def open_shard(path: Path) -> Shard:
-    """The shard in a file. ShardError when it is none, OSError."""
+    """Return the shard in a file. Raises ShardError if the file is not a shard, or OSError."""
     with path.open("rb") as file:
         if not path.stat().st_size:
             raise ShardError(f"{path.name} is empty")
-        # torch wants memory that it may write to; what is written here would reach no file.
+        # torch requires writable memory. Writes to this private mapping would not reach the file.
         return shard.read(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)))
 
 
 def write_safetensors(path: Path, whole: Whole, metadata: Mapping[str, str]) -> None:
-    """A safetensors file (github.com/huggingface/safetensors) of all tensors, and of all values as one JSON
-    object by name, in its metadata `values`. ShardError for a type that the format has not.
+    """Write a safetensors file (github.com/huggingface/safetensors) with all tensors.
+
+    All values are stored as one JSON object by name, in the metadata `values`. Raises ShardError for a type
+    that the format does not support.
     """
     names = sorted(whole.names, key=lambda name: (-_item_size(whole.part(name)), name))
     header: dict[str, Any] = {"__metadata__": {"format": "pt", **metadata, "values": _values(whole)}}
@@ -105,7 +107,9 @@ def write_safetensors(path: Path, whole: Whole, metadata: Mapping[str, str]) -> 
     for name in names:
         part = whole.part(name)
         if part.dtype not in SAFE_NAMES:
-            raise ShardError(f"{name} is of {part.dtype}, which safetensors has not: --format dcp has it")
+            raise ShardError(
+                f"tensor {name} has type {part.dtype}, which safetensors does not support: use --format dcp"
+            )
         size = math.prod(part.shape) * _item_size(part)
         header[name] = {
             "dtype": SAFE_NAMES[part.dtype],
@@ -122,16 +126,16 @@ def write_safetensors(path: Path, whole: Whole, metadata: Mapping[str, str]) -> 
 
 
 def write_dcp(folder: Path, whole: Whole) -> None:
-    """A checkpoint of torch.distributed.checkpoint, by the names that the state was saved with.
+    """Write a checkpoint of torch.distributed.checkpoint, with the names that the state was saved with.
 
-    A file for each tensor: the writer keeps all of a file in memory.
+    Each tensor gets its own file, because the writer keeps all of a file in memory.
     """
     state: dict[str, Any] = {name: values.loads(text) for name, text in whole.values.items()}
     for name in whole.names:
         part = whole.part(name)
         state[name] = torch.empty((), dtype=getattr(torch, part.dtype)).expand(part.shape)
     with warnings.catch_warnings():
-        # That it saves in a single process is meant.
+        # torch warns that only one process saves, which is intended here.
         warnings.simplefilter("ignore")
         state_dict_saver.save(
             state,
@@ -142,7 +146,7 @@ def write_dcp(folder: Path, whole: Whole) -> None:
 
 
 class _Planner(DefaultSavePlanner):
-    """Puts a tensor together when it is about to be written; the state has nothing but its shape and type."""
+    """Assembles a tensor only when it is written. Until then the state has only its shape and type."""
 
     def __init__(self, whole: Whole) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -150,29 +154,31 @@ class _Planner(DefaultSavePlanner):
         self._names = frozenset(whole.names)
 
     def lookup_object(self, index: MetadataIndex) -> Any:
-        """A tensor, or a value."""
+        """Return a tensor or a value."""
         return self._whole.tensor(index.fqn) if index.fqn in self._names else super().lookup_object(index)
 
 
 def _check(name: str, parts: list[Part]) -> None:
     first = parts[0]
     if any((part.shape, part.dtype) != (first.shape, first.dtype) for part in parts):
-        raise ShardError(f"{name} has several shapes or types")
+        raise ShardError(f"tensor {name} has several shapes or types")
     if any(part.length != math.prod(part.sizes) * _item_size(part) for part in parts):
-        raise ShardError(f"{name}: the bytes do not make its shape")
+        raise ShardError(f"tensor {name}: the number of bytes does not match its shape")
     if sum(math.prod(part.sizes) for part in parts) != math.prod(first.shape):
-        raise ShardError(f"{name} is not whole")
+        raise ShardError(f"tensor {name} is incomplete")
     for part in parts:
         if len(part.offsets) != len(part.shape) or len(part.sizes) != len(part.shape):
-            raise ShardError(f"{name} has a part of other dimensions")
+            raise ShardError(f"tensor {name} has a part with another number of dimensions")
         if any(at + size > most for at, size, most in zip(*part.box, part.shape, strict=True)):
-            raise ShardError(f"{name} has a part that lies outside of it")
+            raise ShardError(f"tensor {name} has a part that lies outside it")
 
 
 def _item_size(part: Part) -> int:
     dtype = getattr(torch, part.dtype, None)
     if not isinstance(dtype, torch.dtype):
-        raise ShardError(f"{part.name} is of {part.dtype}, which this torch has not")
+        raise ShardError(
+            f"tensor {part.name} has type {part.dtype}, which this version of torch does not support"
+        )
     return dtype.itemsize
 
 

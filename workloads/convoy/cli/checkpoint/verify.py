@@ -1,4 +1,4 @@
-"""`convoy checkpoint verify`: reads every byte of a generation and looks at its digest."""
+"""The command verify, which reads every chunk of a generation and checks its digest."""
 
 from __future__ import annotations
 
@@ -37,15 +37,17 @@ from convoy.cli.cluster import Context, Failure, Name, Namespace
 from convoy_controllers.checkpoint.records import Chunk, Record
 
 RETRY_BUDGET = 1000
-"""Of all operations of one command together; of each there are few."""
+"""Most retries of all operations of one command together. Each single operation has a lower limit."""
 MAX_LINES = 50
-"""Faults that are named."""
+"""Most faults to list."""
 
 
 def verify(
     name: Name,
     generation: Which = None,
-    everything: Annotated[bool, typer.Option("--all", help="All generations, each chunk once.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Verify all generations; each chunk is read once.")
+    ] = False,
     store: StoreName = None,
     uid: Uid = None,
     endpoint: Endpoint = None,
@@ -54,14 +56,14 @@ def verify(
     namespace: Namespace = None,
     context: Context = None,
 ) -> None:
-    """Check every byte of a generation in its store.
+    """Verify every byte of a generation in its store.
 
-    Reads all that it needs and looks at the digests: the newest of the run when no other is named. What is
-    damaged or missing is named, and the status is 1.
+    It reads all chunks of the generation and checks their digests. The default is the newest generation of
+    the run. Damaged and missing objects are listed, and the exit status is then 1.
     """
     which = parse_generation(generation)
     if everything and which is not None:
-        raise Failure("--all looks at all generations, --generation at one: leave one of them out")
+        raise Failure("--all and --generation cannot be combined")
     part = SavedJob.find(name, store, uid, namespace, context).open_store(operator, endpoint, folder)
     contents = part.read()
     records = to_verify(contents, which, everything)
@@ -72,12 +74,12 @@ def verify(
     damaged = find_damaged(part, chunks)
     found = [fault for record in records for fault in faults(contents, record, damaged)]
     if found:
-        # The job may have deleted what could not be read.
+        # Read again: the job may have deleted the chunks that could not be read.
         contents = part.read()
         records = [one for one in records if one.generation in contents.inventory.records]
         found = [fault for record in records for fault in faults(contents, record, damaged)]
         if not records:
-            raise Failure(f"{name} has deleted the generation meanwhile; try again")
+            raise Failure(f"{name} deleted the generation during the verification: run the command again")
     print_faults(unreadable, found)
     if unreadable or found:
         raise Failure(f"{name} is not whole in the store: {count_faults(unreadable, found)}")
@@ -85,12 +87,12 @@ def verify(
 
 
 def unreadable_objects(contents: Contents, everything: bool) -> list[str]:
-    """What is malformed and may hide a generation: records; of all generations anything."""
+    """Return the malformed objects that may hide a generation: records; with `everything` all objects."""
     return [one for one in contents.malformed if everything or "/records/" in one]
 
 
 def find_damaged(part: JobStore, chunks: Sequence[Chunk]) -> dict[str, str]:
-    """Reads chunks; by digest what is wrong with those that are damaged. Failure when the store fails."""
+    """Read chunks. Return the messages of the damaged ones by digest. Raises Failure if the store fails."""
     from convoy_agents.tiercheck.stores.upload import Retries, TransferLimits, verify_chunks  # noqa: PLC0415
 
     stop = threading.Event()
@@ -111,7 +113,7 @@ def find_damaged(part: JobStore, chunks: Sequence[Chunk]) -> dict[str, str]:
 
 
 def print_faults(unreadable: Sequence[str], found: Sequence[Fault]) -> None:
-    """Names what is wrong on stderr."""
+    """Print the faults on stderr."""
     damaged, missing = fault_lines(found)
     lines = [*(f"cannot be read: {one}" for one in unreadable), *damaged, *missing]
     for one in lines[:MAX_LINES]:
@@ -121,14 +123,14 @@ def print_faults(unreadable: Sequence[str], found: Sequence[Fault]) -> None:
 
 
 def count_faults(unreadable: Sequence[str], found: Sequence[Fault]) -> str:
-    """How much is wrong: `1 damaged, 2 missing`."""
+    """Return the number of faults, such as `1 damaged, 2 missing`."""
     damaged, missing = fault_lines(found)
     return f"{len(unreadable) + len(damaged)} damaged, {len(missing)} missing"
 
 
 def verdict(name: str, records: Sequence[Record], chunks: Sequence[Chunk]) -> str:
-    """What is said when nothing is wrong."""
+    """Return the message for a verification without faults."""
     size = table.format_bytes(sum(chunk.length for chunk in chunks))
     which = ", ".join(label(one.generation) for one in records) or "nothing"
     count = f"{len(chunks)} chunk{'s' if len(chunks) != 1 else ''}"
-    return f"{name} {which}: {count} ({size}) read, all as they were written"
+    return f"{name} {which}: {count} ({size}) read, all digests match"

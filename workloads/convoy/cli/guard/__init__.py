@@ -1,1 +1,1 @@
-"""`convoy guard`: nodes that are slow, what speaks against them, and what people say about it."""
+"""The commands of `convoy guard`: the health of nodes, and decisions about them."""

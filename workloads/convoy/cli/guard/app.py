@@ -1,4 +1,4 @@
-"""The commands of `convoy guard`."""
+"""The group of commands `convoy guard`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from convoy.cli.guard import decide, why
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Say why a node is held to be slow, and overrule it.",
+    help="Explain the health of a node, or decide about a node.",
 )
 app.command("why")(why.why)
 app.command("release")(decide.release)

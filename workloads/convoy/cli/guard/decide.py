@@ -1,4 +1,4 @@
-"""What people say of a node."""
+"""The commands release, exempt and condemn, which record a decision about a node."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from convoy.cli.cluster import Context, connect
 from convoy.cli.guard.why import Node
 from convoy_crds.nodehealth import MOST_EXEMPT_HOURS
 
-Reason = Annotated[str, typer.Option("--reason", help="Why; it is kept with the node.")]
+Reason = Annotated[str, typer.Option("--reason", help="Reason, stored in the NodeHealth.")]
 UnlessUndone = Annotated[
-    str | None, typer.Option("--reason", help="Why; it is kept with the node. Needed without --undo.")
+    str | None, typer.Option("--reason", help="Reason, stored in the NodeHealth; required without --undo.")
 ]
-User = Annotated[str | None, typer.Option("--user", help="Who says so; by default who runs this.")]
+User = Annotated[
+    str | None, typer.Option("--user", help="Author of the decision; default: your local user name.")
+]
 Hours = Annotated[
-    int, typer.Option("--hours", min=1, max=MOST_EXEMPT_HOURS, help="How long it is left alone.")
+    int, typer.Option("--hours", min=1, max=MOST_EXEMPT_HOURS, help="Hours until the exemption ends.")
 ]
-Undo = Annotated[bool, typer.Option("--undo", help="Take it back.")]
+Undo = Annotated[bool, typer.Option("--undo", help="Take back this decision.")]
 
 
 def release(node: Node, reason: Reason, user: User = None, context: Context = None) -> None:
-    """Put a node back into service, on probation, and forget what was held against it."""
+    """Return a node to service, on probation, and discard the evidence against it."""
     connect(None, context).node_healths.release(node, reason, user)
-    typer.echo(f"{node} goes back into service")
+    typer.echo(f"node {node} returns to service")
 
 
 def exempt(
@@ -35,13 +37,13 @@ def exempt(
     undo: Undo = False,
     context: Context = None,
 ) -> None:
-    """Leave a node alone for a while, whatever speaks against it."""
+    """Exempt a node from Convoy's actions for a time, whatever the evidence against it."""
     healths = connect(None, context).node_healths
     if undo:
         healths.end_exemption(node)
     else:
         healths.exempt(node, _why(reason), hours, user)
-    typer.echo(f"{node} is guarded again" if undo else f"{node} is left alone for {hours} h")
+    typer.echo(f"node {node} is no longer exempt" if undo else f"node {node} is exempt for {hours} h")
 
 
 def condemn(
@@ -51,16 +53,16 @@ def condemn(
     undo: Undo = False,
     context: Context = None,
 ) -> None:
-    """Take a node out of service until this is taken back. It ends an exemption for good."""
+    """Take a node out of service until --undo. This also removes an exemption."""
     healths = connect(None, context).node_healths
     if undo:
         healths.end_condemnation(node)
     else:
         healths.condemn(node, _why(reason), user)
-    typer.echo(f"{node} is retested" if undo else f"{node} takes no more pods")
+    typer.echo(f"node {node} will be tested again" if undo else f"node {node} accepts no more pods")
 
 
 def _why(reason: str | None) -> str:
     if not reason:
-        raise typer.BadParameter("say why", param_hint="--reason")
+        raise typer.BadParameter("give a reason", param_hint="--reason")
     return reason

@@ -1,4 +1,4 @@
-"""`convoy guard why`: what is known of a node's hardware, what speaks against it, and what comes next."""
+"""The command guard why, which explains the health of a node."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from convoy_crds.nodehealth import EvidenceKind, NodeHealth, NodeHealthStatus
 from convoy_crds.summaries import age
 
 MAX_ENTRIES = 8
-"""Turns and actions that are shown."""
-Node = Annotated[str, typer.Argument(help="Name of a node, or of a NodeHealth.")]
+"""Most state changes and actions to show."""
+Node = Annotated[str, typer.Argument(help="Name of a node or of a NodeHealth.")]
 
 
 def why(node: Node, context: Context = None) -> None:
-    """Say why a node is in service or not.
+    """Explain why a node is in service or out of service.
 
-    Its state, what speaks against it, what is in the way of what is wanted, and what became of it so far.
+    It shows the state, the evidence, waiting actions, decisions by people, and the history.
     """
     found = connect(None, context).node_healths.of(node)
     if not found:
         raise Failure(
-            f"nothing is known of node {node}: is there a GuardPolicy for it (kubectl get guardpolicies), "
-            "and does its agent run?"
+            f"no NodeHealth for node {node}: check that a GuardPolicy selects it (kubectl get guardpolicies) "
+            "and that its agent runs (kubectl get pods -A -o wide -l app.kubernetes.io/component=agent)"
         )
     now = datetime.now(UTC)
     for number, health in enumerate(found):
@@ -38,11 +38,11 @@ def why(node: Node, context: Context = None) -> None:
 
 
 def explanation(health: NodeHealth, now: datetime) -> list[str]:
-    """The whole answer about one piece of hardware."""
+    """Return the lines about one NodeHealth."""
     status = health.status
     since = f" for {age(status.since, now)}" if status.since else ""
     lines = [
-        f"node {status.node_ref.name or '(gone)'}, hardware {health.metadata.name}: {status.state}{since}"
+        f"node {status.node_ref.name or '(none)'}, hardware {health.metadata.name}: {status.state}{since}"
     ]
     if status.message:
         lines.append(f"  {status.message}")
@@ -54,17 +54,17 @@ def explanation(health: NodeHealth, now: datetime) -> list[str]:
             lines.append(f"    {condition.message}")
     lines += _evidence(status, now)
     if (sweep := status.sweep) is not None:
-        lines.append(f"Under HealthSweep {sweep.name} for {age(sweep.since, now)} ({sweep.cause})")
+        lines.append(f"In HealthSweep {sweep.name} for {age(sweep.since, now)} ({sweep.cause})")
     if (hint := status.noticed) is not None:
         lines.append(
-            f"To be swept once it is idle: {hint.job} was {hint.slowdown - 1:.0%} slower for it "
-            f"({hint.cause}), {age(hint.at, now)} ago, which may lie in the node and need not"
+            f"To be tested when it is idle: {hint.job} was {hint.slowdown - 1:.0%} slower on this node "
+            f"({hint.cause}), {age(hint.at, now)} ago; the node may or may not be the cause"
         )
     lines += _decisions(health, now)
     if status.quarantines:
         lines.append(
-            f"Quarantined {len(status.quarantines)} times, lemon score {status.lemon_score:.2f} "
-            "(each counts half after 30 days)"
+            f"Quarantines: {len(status.quarantines)}, lemon score {status.lemon_score:.2f} "
+            "(the weight of a quarantine halves every 30 days)"
         )
     lines += _actions(status, now)
     return [*lines, *_history(status, now)]
@@ -72,17 +72,21 @@ def explanation(health: NodeHealth, now: datetime) -> list[str]:
 
 def _evidence(status: NodeHealthStatus, now: datetime) -> Iterator[str]:
     if not status.evidence:
-        yield "Nothing speaks against it."
+        yield "There is no evidence against this node."
         return
-    yield "What speaks against it:"
+    yield "Evidence against this node:"
     for one in status.evidence:
         if one.kind is EvidenceKind.SWEEP:
             yield f"  HealthSweep {one.source}, {age(one.seen, now)} ago: {one.message}"
             continue
-        forgiven = ", forgiven: a sweep has passed it since, or people" if one.loss <= one.forgiven else ""
+        forgiven = (
+            " (forgiven: the node has passed a sweep or was released since)"
+            if one.loss <= one.forgiven
+            else ""
+        )
         yield (
             f"  {one.source}: {one.slowdown - 1:.0%} slower than its peers ({one.cause or 'Unknown'}) from "
-            f"{age(one.since, now)} to {age(one.seen, now)} ago; cost {one.loss:.0f} GPU-seconds{forgiven}"
+            f"{age(one.since, now)} to {age(one.seen, now)} ago; lost {one.loss:.0f} GPU-seconds{forgiven}"
         )
 
 
@@ -90,7 +94,7 @@ def _decisions(health: NodeHealth, now: datetime) -> Iterator[str]:
     spec = health.spec
     end = exempted_until(health.status, spec, now)
     if spec.exempt and end:
-        yield f"Left alone until {end:%Y-%m-%dT%H:%M:%SZ}, by {spec.exempt.user}: {spec.exempt.reason}"
+        yield f"Exempt until {end:%Y-%m-%dT%H:%M:%SZ}, by {spec.exempt.user}: {spec.exempt.reason}"
     if spec.condemned:
         yield f"Condemned by {spec.condemned.user}: {spec.condemned.reason}"
 
@@ -100,8 +104,9 @@ def _actions(status: NodeHealthStatus, now: datetime) -> Iterator[str]:
         jobs = ", ".join(action.jobs) or "no job"
         yield f"Drained {age(action.at, now)} ago ({jobs}): {action.outcome}"
         for one in action.paces:
-            again = "; the same ranks were as slow elsewhere" if one.followed else ""
-            yield f"  {one.job}: a step took {one.seconds:.3g} s, {one.gain:.3g} s of it for this node{again}"
+            again = "; the same ranks were as slow on other nodes" if one.followed else ""
+            share = f"{one.gain:.3g} s of it because of this node"
+            yield f"  {one.job}: a step took {one.seconds:.3g} s, {share}{again}"
 
 
 def _history(status: NodeHealthStatus, now: datetime) -> Iterator[str]:
