@@ -116,7 +116,7 @@ def test_who_may_see_nothing_is_told_so(
 
 def test_its_pod_is_of_the_restricted_standard(cluster: Cluster, namespace: str) -> None:
     def refused(workload: str) -> str:
-        """What a namespace that enforces the standard says of a pod like those of this workload."""
+        """Return the error of a namespace that enforces the standard, for a pod of this workload."""
         spec = cluster.get("-n", NAMESPACE, workload)["spec"]["template"]["spec"]
         like = {key: value for key, value in spec.items() if key not in OF_ITS_NAMESPACE}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "like"}, "spec": like}

@@ -77,7 +77,7 @@ class ApiMonitor:
     async def probe(self) -> None:
         """Send one probe and record its outcome."""
         try:
-            # The probe reads an object that may not exist. A refusal is also an answer.
+            # The object may not exist, and the request may be refused. Any response is an answer.
             await asyncio.wait_for(self._gateway.probe(), PROBE_TIMEOUT_SECONDS)
         except (errors.Unavailable, errors.TooManyRequests, TimeoutError):
             if self.unavailable_since is None:

@@ -1,8 +1,8 @@
 """A limit of the open connections to the pages.
 
 Anyone who can reach the port can open connections, and each uses a file descriptor of the process. Without
-free descriptors the probes fail too, and the kubelet restarts the dashboard. At the limit, the connection
-that has been idle longest is closed for a new one.
+free descriptors the probes fail too, and the kubelet restarts the dashboard. At the limit, the owner with
+the most connections loses the one that has been idle longest.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def _address(transport: asyncio.Transport) -> str:
 
 
 def _is_closed(transport: asyncio.Transport) -> bool:
-    """Return True if the descriptor is free. A closing connection keeps it until the peer reads the
-    remaining data.
+    """Return True if the descriptor is free. A closing connection keeps its descriptor until the
+    peer reads the remaining data.
     """
     sock = transport.get_extra_info("socket")
     return sock is None or sock.fileno() < 0

@@ -54,8 +54,8 @@ STATIC = Path(__file__).parent / "static"
 RECONNECT_SECONDS = 10.0
 """Seconds that a page waits for its browser to reconnect. After that, the browser must reload the page."""
 MOST_UNACKNOWLEDGED = 256
-"""Messages kept for a browser that reconnects. More than a page sends in the 22 s until a lost connection
-is detected. Without the missing messages, NiceGUI reloads the page with an inline script, which the
+"""Messages kept for a browser that reconnects. A page sends fewer in the 22 s until a lost connection is
+detected. Without the lost messages, NiceGUI would reload the page with an inline script, which the
 Content-Security-Policy forbids.
 """
 MOST_MESSAGE = 262_144

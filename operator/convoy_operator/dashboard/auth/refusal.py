@@ -21,5 +21,5 @@ def refusal(status: int, why: str, accepted: str) -> Response:
     """Return an error response: HTML if the `Accept` header allows it, else plain text."""
     if "text/html" not in accepted:
         return PlainTextResponse(f"{why}\n", status)
-    said = escape(why[:1].upper() + why[1:])
-    return HTMLResponse(_PAGE.format(status=status, style=STYLE, why=f"{said}."), status)
+    sentence = escape(why[:1].upper() + why[1:])
+    return HTMLResponse(_PAGE.format(status=status, style=STYLE, why=f"{sentence}."), status)

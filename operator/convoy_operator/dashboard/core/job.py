@@ -210,23 +210,23 @@ def pod_state(pod: Pod) -> tuple[str, Tone]:
     """Describe what a pod waits for, or how it ended."""
     view = pod.view
     if view.failure is not None and not view.deleting and view.exit_code is None:
-        said = f": {view.failure.message}" if view.failure.message else ""
-        return f"container {view.failure.name} {describe_end(view.failure)}{said}", Tone.BAD
+        message = f": {view.failure.message}" if view.failure.message else ""
+        return f"container {view.failure.name} {describe_end(view.failure)}{message}", Tone.BAD
     if view.kubelet_reason and view.exit_code is None:
         return f"{view.kubelet_reason}: {view.kubelet_message}".rstrip(": "), Tone.BAD
     if view.exit_code is not None:
         tone = Tone.BAD if view.exit_code else Tone.PLAIN
-        said = f": {view.termination_message}" if view.termination_message else ""
-        return f"ended: {view.termination_reason or 'Completed'} (exit code {view.exit_code}){said}", tone
+        message = f": {view.termination_message}" if view.termination_message else ""
+        return f"ended: {view.termination_reason or 'Completed'} (exit code {view.exit_code}){message}", tone
     if view.deleting:
         return "deleting", Tone.QUIET
     if view.unschedulable:
         return f"cannot be scheduled: {view.unschedulable}", Tone.WARN
     if view.waiting_reason:
-        said = f": {view.waiting_message}" if view.waiting_message else ""
+        message = f": {view.waiting_message}" if view.waiting_message else ""
         beside = view.waiting_container not in ("", view.container)
         who = f"container {view.waiting_container} is " if beside else ""
-        return f"{who}waiting: {view.waiting_reason}{said}", Tone.WARN
+        return f"{who}waiting: {view.waiting_reason}{message}", Tone.WARN
     return "-", Tone.PLAIN
 
 

@@ -92,14 +92,14 @@ def done(job: TrainingJob) -> float | None:
 def why(job: TrainingJob) -> str:
     """Describe the reason for the job's state in one line."""
     status, leaves = job.status, job.metadata.deletion_timestamp
-    said = f"{status.reason}: {status.message}" if status.message else status.reason
+    text = f"{status.reason}: {status.message}" if status.message else status.reason
     if leaves is not None:
-        said = "; ".join(part for part in (f"being deleted since {clock(leaves)}", said) if part)
+        text = "; ".join(part for part in (f"being deleted since {clock(leaves)}", text) if part)
     elif status.phase is None and ours(job):
-        said = NOT_RECONCILED
+        text = NOT_RECONCILED
     if not ours(job):
-        said = "; ".join(part for part in (f"managed by {job.spec.managed_by}", said) if part)
-    return said or "-"
+        text = "; ".join(part for part in (f"managed by {job.spec.managed_by}", text) if part)
+    return text or "-"
 
 
 def row(parsed: ParsedObject[TrainingJob], now: datetime) -> Row:

@@ -146,13 +146,13 @@ def sweep_rows(
 
 
 def _decided(one: NodeVerdict) -> str:
-    told = [
+    findings = [
         f"{finding.name} {figure(finding.value)} {finding.unit} against {figure(finding.reference)}"
         if finding.value is not None and finding.reference is not None
         else f"{finding.name}: {finding.message or finding.verdict}"
         for finding in one.evidence
     ]
-    return "; ".join(told) or one.message or "-"
+    return "; ".join(findings) or one.message or "-"
 
 
 def job_rows(pods: Iterable[Pod], known: Iterable[ParsedObject[TrainingJob]]) -> list[Row]:

@@ -95,9 +95,9 @@ def row(
     agent = Cell("Ready", Tone.GOOD) if node.agent_ready else Cell("NotReady", Tone.WARN)
     name = Cell(node.name, href=node_link(node.name))
     if health is None:
-        said = Cell("no GuardPolicy selects this node, or its agent has not reported yet")
+        reason = Cell("no GuardPolicy selects this node, or its agent has not reported yet")
         known = (name, kubelet, agent, Cell(UNGUARDED, Tone.QUIET), Cell("-"), Cell("-"))
-        return Row(node.name, (*known, Cell(str(pods), order=float(pods)), Cell("-"), said), UNGUARDED)
+        return Row(node.name, (*known, Cell(str(pods), order=float(pods)), Cell("-"), reason), UNGUARDED)
     status = health.status
     since = status.since
     cells = (

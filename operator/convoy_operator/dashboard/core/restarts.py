@@ -45,7 +45,10 @@ def latest(status: TrainingJobStatus) -> Restart | None:
 
 
 def _circumstances(last: LastRestart) -> str:
-    words = [f"replaces: {last.scope}", "counted" if last.counted else "not counted"]
+    words = [
+        f"scope {last.scope}",
+        "counts toward maxRestarts" if last.counted else "does not count toward maxRestarts",
+    ]
     if last.step is not None:
         words.insert(0, f"at step {last.step}")
     if last.rank is not None and last.node:

@@ -28,13 +28,13 @@ def parse_choice(query: Mapping[str, str], table: str, columns: int) -> Choice:
 def format_choice(table: str, chosen: Choice) -> dict[str, str]:
     """Return the query of a choice, without default values."""
     sign = "-" if chosen.descending else ""
-    said = {
+    values = {
         "words": chosen.words,
         "is": chosen.group,
         "sort": f"{sign}{chosen.column + 1}" if chosen.column is not None else "",
         "page": str(chosen.page + 1) if chosen.page else "",
     }
-    return {f"{table}.{name}": value for name, value in said.items() if value}
+    return {f"{table}.{name}": value for name, value in values.items() if value}
 
 
 def _number(text: str) -> int | None:

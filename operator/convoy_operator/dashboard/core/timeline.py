@@ -113,7 +113,7 @@ def _same_kind(event: TimelineEntry, restart: Restart) -> bool:
 
 
 def _restart(one: Restart, message: str, times: int = 1) -> TimelineEntry:
-    words = f"{one.circumstances}, then incarnation {one.incarnation}"
+    words = f"{one.circumstances}, next incarnation {one.incarnation}"
     return TimelineEntry(one.at, one.reason, f"{message} ({words})".strip(), Tone.WARN, max(1, times))
 
 

@@ -107,14 +107,14 @@ async def keep_updated(context: Context, page: Page) -> None:
                 since = await subscription.wait(TICK)
                 if session.over:
                     return
-                began = monotonic()
+                start = monotonic()
                 if not await update():
                     await asyncio.sleep(FAILED_SECONDS)
                     continue
                 if since is not None:
                     context.metrics.update_seconds.observe(monotonic() - since)
                 interval = context.throttle.interval(len(context.feed))
-                await asyncio.sleep(max(0.0, began + interval - monotonic()))
+                await asyncio.sleep(max(0.0, start + interval - monotonic()))
 
     def leave() -> None:
         with client:

@@ -84,8 +84,8 @@ def register(context: Context, app: FastAPI) -> None:
     async def show_login(request: Request) -> Response:
         if resolver.mode is not AuthMode.TOKEN_REVIEW:
             return RedirectResponse("/", 303)
-        asked = request.query_params
-        return _page(request, OVER if "over" in asked else "", back=asked.get("back"))
+        params = request.query_params
+        return _page(request, OVER if "over" in params else "", back=params.get("back"))
 
     @app.post("/login")
     async def log_in(request: Request) -> Response:
@@ -113,25 +113,25 @@ def register(context: Context, app: FastAPI) -> None:
         limit.refund_failure(address)
         context.metrics.logins.labels("accepted").inc()
         log.info("logged in", user=session.identity.user, peer=address)
-        answer = RedirectResponse(_back(back), 303)
+        response = RedirectResponse(_back(back), 303)
         cookie = resolver.cookie(request.headers.get("host", ""))
-        answer.set_cookie(cookie, session.id, httponly=True, samesite="strict", secure=secure, path="/")
-        return answer
+        response.set_cookie(cookie, session.id, httponly=True, samesite="strict", secure=secure, path="/")
+        return response
 
     @app.post("/logout")
     async def log_out(request: Request) -> Response:
         resolver.sessions.end(request.scope[SESSION])
-        answer = RedirectResponse("/login", 303)
+        response = RedirectResponse("/login", 303)
         cookie = resolver.cookie(request.headers.get("host", ""))
-        answer.delete_cookie(cookie, httponly=True, samesite="strict", secure=secure, path="/")
-        return answer
+        response.delete_cookie(cookie, httponly=True, samesite="strict", secure=secure, path="/")
+        return response
 
     @app.post("/theme")
     async def set_theme(request: Request) -> Response:
         message = await _form(request)
-        answer = RedirectResponse(_back(message.get("back")), 303)
+        response = RedirectResponse(_back(message.get("back")), 303)
         if message.get("theme") in THEMES:
-            answer.set_cookie(
+            response.set_cookie(
                 THEME_COOKIE,
                 message["theme"],
                 max_age=_YEAR,
@@ -140,4 +140,4 @@ def register(context: Context, app: FastAPI) -> None:
                 secure=secure,
                 path="/",
             )
-        return answer
+        return response

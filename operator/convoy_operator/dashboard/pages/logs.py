@@ -122,7 +122,7 @@ class Logs:
             whole = await self._read_tail(tail, pod, container, lines)
             wanted = tail.lines_to_read(lines) if whole else None
         set_text(self._lines, tail.text)
-        said = (
+        summary = (
             tail.summary(lines)
             if whole
             else "the log is too long to read completely; its newest lines are missing"
@@ -130,7 +130,7 @@ class Logs:
         if follow:
             set_text(self._status, f"following {where}")
             following = await self._follow(Tail(rank), pod, container, lines)
-        set_text(self._status, f"{where}: {following or said}")
+        set_text(self._status, f"{where}: {following or summary}")
 
     async def _read_tail(self, tail: Tail, pod: str, container: str, lines: int) -> bool:
         """Read the last lines of a pod's log. Return False if they are longer than `MOST_LOG`."""

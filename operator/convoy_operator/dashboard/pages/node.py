@@ -62,13 +62,13 @@ class NodePage:
                         "Measurements", distribution.COLUMNS, NOT_COMPARED, used=self._used
                     )
                 self._evidence = self._table(
-                    "Evidence", "evidence", node.EVIDENCE, "Nothing speaks against it."
+                    "Evidence", "evidence", node.EVIDENCE, "No evidence against this node."
                 )
                 self._timeline = self._table("Timeline", "timeline", node.HISTORY, "No state changes yet.")
                 self._sweeps = self._table(
                     "Sweeps", "sweeps", node.SWEEPS, "No recorded sweep tested this node."
                 )
-                self._jobs = self._table("Jobs", "jobs", node.JOBS, "None that you may list.")
+                self._jobs = self._table("Jobs", "jobs", node.JOBS, "No jobs that you may list.")
 
     def _used(self) -> None:
         self._context.session_resolver.sessions.use(self.session)

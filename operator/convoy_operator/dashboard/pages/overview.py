@@ -113,5 +113,5 @@ class Overview:
         )
         self._attention.show(attention.rows(concerns, now))
         self._job_counts.show(counted(len(seen), "job"), phases, jobs.TONES)
-        told = counted(len(node_rows), "node") if sees_nodes else ""
-        self._node_counts.show(told, states, nodes.TONES)
+        total = counted(len(node_rows), "node") if sees_nodes else ""
+        self._node_counts.show(total, states, nodes.TONES)

@@ -178,7 +178,7 @@ def test_the_past_is_of_events_and_of_the_last_restart() -> None:
         ("Training", Tone.PLAIN, 1),
         ("RankKilled", Tone.WARN, 1),
     ]
-    circumstances = "rank 2 on n2, at step 40, replaces: Process, counted, then incarnation 2"
+    circumstances = "rank 2 on n2, at step 40, scope Process, counts toward maxRestarts, next incarnation 2"
     assert found[-1].message == f"killed ({circumstances})"
     assert texts(timeline.rows(found, NOW))[0][1] == "RankFailed x3"
 
@@ -254,7 +254,7 @@ def test_the_latest_restart_is_the_one_that_was_remembered_of_it() -> None:
     (found,) = timeline.entries(
         training(incarnation=7, restarts={"total": 1, "last": last}), [], [restart(8, 3)]
     )
-    assert found.message == "m (counted, then incarnation 3)"
+    assert found.message == "m (counted, next incarnation 3)"
 
 
 def test_the_past_is_bounded_and_no_event_keeps_a_restart_out() -> None:

@@ -28,9 +28,12 @@ def test_each_is_remembered_once_with_what_was_said_of_it() -> None:
     known.record("a", status(4, 10, reason="PodLost", counted=False, message="x" * 9000))
     first, second = known.get("a")
     assert (first.incarnation, first.reason, first.message) == (2, "RankKilled", "m")
-    assert first.circumstances == "rank 1 on n1, at step 40, replaces: Process, counted"
+    assert first.circumstances == "rank 1 on n1, at step 40, scope Process, counts toward maxRestarts"
     assert (second.incarnation, second.reason) == (4, "PodLost")
-    assert len(second.message) == MOST_MESSAGE and second.circumstances == "replaces: Process, not counted"
+    assert (
+        len(second.message) == MOST_MESSAGE
+        and second.circumstances == "scope Process, does not count toward maxRestarts"
+    )
 
 
 def test_a_job_has_so_many_and_of_many_jobs_the_one_that_was_quiet_longest_goes() -> None:
