@@ -29,6 +29,7 @@ def test_every_test_that_is_named_is_there(page: str, integration: str, fewest: 
                 # page's layer.
                 layer = "tests/integration" if place == "I" and "/" in file else places[place]
                 path = ROOT / layer / file
+                assert path.is_file(), f"{page}: {file}"
             assert not test or f"def {test}(" in path.read_text(), f"{path.name}::{test}"
             count += 1
     assert count > fewest, count
