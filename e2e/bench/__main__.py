@@ -1,4 +1,4 @@
-"""`python -m e2e.bench NAME`."""
+"""Command line of the benches: `python -m e2e.bench NAME`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from e2e.bench.benches import BENCHES
 
 
 class LazyCommands(TyperGroup):
-    """The commands of `BENCHES`; a command's module is imported when the command is looked up."""
+    """The commands of `BENCHES`. A command's module is imported only when that command runs."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names in the order of the list."""
+        """Return the names in the order of `BENCHES`."""
         return [bench.name for bench in BENCHES]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command of a bench; None for an unknown name."""
+        """Return the command of a bench, or None for an unknown name."""
         module = next((bench.module for bench in BENCHES if bench.name == cmd_name), None)
         if module is None:
             return None
@@ -29,13 +29,13 @@ class LazyCommands(TyperGroup):
 
 
 app = typer.Typer(
-    cls=LazyCommands, no_args_is_help=True, add_completion=False, help="Benches on local clusters."
+    cls=LazyCommands, no_args_is_help=True, add_completion=False, help="Measure Convoy on local clusters."
 )
 
 
 @app.callback()
 def _benches() -> None:
-    """Benches on local clusters."""
+    """Define the group, so that each bench is a subcommand."""
 
 
 if __name__ == "__main__":

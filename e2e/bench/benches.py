@@ -1,4 +1,4 @@
-"""All benches, one line each. A bench's modules are imported only when it runs."""
+"""All benches, one per line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Bench:
 
     name: str
     module: str
-    """The module whose function `run` is the command; its parameters are the options."""
+    """Module whose function `run` is the command. The parameters of `run` are the options."""
 
 
 BENCHES = (

@@ -1,1 +1,1 @@
-"""Figures, their files and options: the parts that all benches share."""
+"""Command-line checks and resource sampling that several benches share."""

@@ -1,4 +1,4 @@
-"""Checks of command line options that several benches share."""
+"""Checks of command-line options that several benches share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import typer
 
 
 def require_known(given: Iterable[str] | None, known: Collection[str]) -> None:
-    """Raise BadParameter with the known names if another one is given."""
+    """Raise BadParameter with the known names if an unknown one is given."""
     if unknown := sorted(set(given or ()) - set(known)):
-        raise typer.BadParameter(f"{', '.join(unknown)}: known are {', '.join(known)}")
+        raise typer.BadParameter(f"unknown: {', '.join(unknown)}; choose from {', '.join(known)}")

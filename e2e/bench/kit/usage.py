@@ -1,4 +1,4 @@
-"""Memory and processors of Convoy's own processes on the nodes, sampled while something goes on."""
+"""Samples of the memory and processor time of Convoy's own processes on the nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
 
 EVERY_SECONDS = 10.0
-# As the kernel cuts them.
+# Linux truncates process names to 15 characters.
 _NAMES = {"convoy-operator": "operator", "convoy-agent": "agent", "convoy-dashboar": "dashboard"}
 _SAMPLE_SCRIPT = f"""
 for pid in /proc/[0-9]*; do
@@ -28,40 +28,40 @@ true
 _PAGE_MIB = 4096 / 2**20
 _TICKS = 100
 _LEAST_SAMPLES = 30
-"""Samples of a process that says something about its growth."""
+"""Least number of samples of a process for a statement about its growth."""
 
 
 class Sample(NamedTuple):
     """One sample of a process."""
 
     at: float
-    """Seconds, of a clock that never goes back."""
+    """Time of the sample, in seconds of a monotonic clock."""
     mib: float
-    """Resident."""
+    """Resident memory."""
     cpu_seconds: float
-    """Processor seconds since its start."""
+    """Processor seconds since the process started."""
 
 
 class UsageSummary(NamedTuple):
-    """The worst of all processes of a name; None where there was none for long enough."""
+    """Largest values over all processes of a name. None if no process has enough samples."""
 
     mib: float | None
-    """MiB in the last third."""
+    """Median resident memory in MiB in the last third of the samples."""
     growth: float | None
-    """Growth from the first third to the last."""
+    """Median memory in the last third of the samples divided by that in the first."""
     cores: float | None
-    """Processors in the mean."""
+    """Mean number of processors used."""
 
 
 @dataclass
 class Usage:
-    """Samples by process, in order of time."""
+    """Samples of each process, in order of time."""
 
     series: defaultdict[tuple[str, str, int], list[Sample]] = field(default_factory=lambda: defaultdict(list))
-    """Samples by name, node and process number."""
+    """Samples by process name, node and process number."""
 
     def summaries(self, least_samples: int = _LEAST_SAMPLES) -> dict[str, UsageSummary]:
-        """Verdicts by name, over all processes with so many samples."""
+        """Return a summary by process name. Processes with fewer than `least_samples` are left out."""
         return {name: self._summary(name, least_samples) for name in _NAMES.values()}
 
     def _summary(self, name: str, least_samples: int) -> UsageSummary:
@@ -79,7 +79,7 @@ class Usage:
         )
 
     def add_lines(self, node: str, lines: str, now: float) -> None:
-        """Takes what a node printed."""
+        """Add the lines that the script printed on a node."""
         for line in lines.splitlines():
             name, pid, pages, user, system = line.split()
             sample = Sample(now, int(pages) * _PAGE_MIB, (int(user) + int(system)) / _TICKS)
@@ -91,7 +91,7 @@ def _median_mib(samples: list[Sample]) -> float:
 
 
 class UsageSampler:
-    """Samples in the background. A context manager."""
+    """A context manager that samples all nodes in the background."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -113,5 +113,5 @@ class UsageSampler:
                 try:
                     lines = node.run(["sh", "-c", _SAMPLE_SCRIPT])
                 except ClusterError:
-                    continue  # It is down: that is what a soak is for.
+                    continue  # The node is down, as a soak intends.
                 self.usage.add_lines(node.name, lines, time.monotonic())

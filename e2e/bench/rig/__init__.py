@@ -1,1 +1,1 @@
-"""A control plane with an operator of its own, fake nodes and agents that are played over real sessions."""
+"""The rig: a control plane, an operator, fake nodes, and simulated agents that hold real sessions."""

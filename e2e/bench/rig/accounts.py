@@ -1,4 +1,4 @@
-"""Processes of the machine that speak to the API server as service accounts, as they would from pods."""
+"""Service account credentials for processes of the machine, such as a pod would have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _TOKEN_SECONDS = 24 * 3600
 
 
 async def account_config(plane: Plane, api: Api, user: str) -> Path:
-    """A kubeconfig of `system:serviceaccount:NAMESPACE:NAME`."""
+    """Write a kubeconfig for the service account `system:serviceaccount:NAMESPACE:NAME` and return its
+    path.
+    """
     namespace, name = user.split(":")[-2:]
     answer = await api.create(
         f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",

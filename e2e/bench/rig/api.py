@@ -1,4 +1,4 @@
-"""The bench's own client of the API server: an administrator's, without a limit of its own."""
+"""The bench's own API client: it has administrator rights and no rate limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AT_ONCE = 16
 
 
 class ApiError(Exception):
-    """The server said no."""
+    """The API server refused a request."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"{status}: {text[:500]}")
@@ -29,7 +29,7 @@ class ApiError(Exception):
 
 
 class Api:
-    """Requests with a client certificate; use as a context manager."""
+    """An API client that authenticates with a client certificate. Use it as a context manager."""
 
     def __init__(self, server: str, authority: Path, certificate: Path, key: Path) -> None:
         self._server = server
@@ -58,7 +58,10 @@ class Api:
         content_type: str = "application/json",
         params: Mapping[str, str] | None = None,
     ) -> Object:
-        """One request; ApiError when it was refused."""
+        """Send one request and return the decoded response.
+
+        Raise ApiError if the server refuses the request.
+        """
         data = orjson.dumps(body) if body is not None else None
         async with self._open().request(
             method, self._server + path, data=data, headers={"Content-Type": content_type}, params=params
@@ -70,15 +73,15 @@ class Api:
             return answer
 
     async def get(self, path: str, **params: str) -> Object:
-        """One object or list."""
+        """Return one object or one list."""
         return await self.call("GET", path, params=params)
 
     async def create(self, path: str, body: Mapping[str, Any]) -> Object:
-        """Creates in a collection."""
+        """Create an object in the collection `path`."""
         return await self.call("POST", path, body)
 
     async def ensure(self, path: str, body: Mapping[str, Any]) -> None:
-        """Creates unless it is there."""
+        """Create an object unless it already exists."""
         try:
             await self.create(path, body)
         except ApiError as error:
@@ -86,15 +89,15 @@ class Api:
                 raise
 
     async def patch(self, path: str, body: Mapping[str, Any]) -> Object:
-        """Merge patch."""
+        """Apply a merge patch."""
         return await self.call("PATCH", path, body, content_type=MERGE)
 
     async def delete(self, path: str, **params: str) -> Object:
-        """Deletes an object, or all of a collection."""
+        """Delete an object, or all objects of a collection."""
         return await self.call("DELETE", path, params=params)
 
     async def watch(self, path: str, version: str, **params: str) -> AsyncIterator[tuple[str, Object]]:
-        """(type, object) until the server ends it, which it does within five minutes."""
+        """Yield (event type, object) until the server ends the watch, within five minutes."""
         query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "290", **params}
         limits = aiohttp.ClientTimeout(total=320, sock_connect=10)
         async with self._open().get(self._server + path, params=query, timeout=limits) as response:
@@ -116,7 +119,7 @@ class Api:
 
 
 async def each(items: Iterable[T], work: Callable[[T], Awaitable[Any]], at_once: int = _AT_ONCE) -> None:
-    """Runs `work` on all items, so many at a time; the first error ends it."""
+    """Run `work` on all items, at most `at_once` at a time. The first error stops the rest."""
     waiting = list(reversed(list(items)))
 
     async def one() -> None:

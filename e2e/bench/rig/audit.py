@@ -1,7 +1,7 @@
-"""The API server's audit log, which is the clock and the ledger of every figure.
+"""The API server's audit log, the source of all times and counts of requests.
 
-An entry is written when a request is answered, by the one process that sees them all: nobody's own timers are
-believed. Bodies are kept of the operator's status patches alone, for the phase they tell.
+The API server writes an entry when it answers a request. It sees every request, so no component's own clock
+is used. Bodies are kept only for the operator's status patches, because they contain the phase.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import orjson
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
-# Kept alive by requests that tell nothing of a job.
+# Leases are renewed by heartbeats, which have nothing to do with jobs.
 _LEASES = "leases"
-# Questions to the API server in the form of a POST: nothing is stored.
+# A POST of these kinds is a query: nothing is stored.
 _REVIEWS = frozenset(
     {"tokenreviews", "subjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectreviews"}
 )
@@ -35,18 +35,18 @@ class Entry:
     name: str
     code: int
     received: float
-    """Unix seconds, as are all times here."""
+    """Unix seconds, as all times in this module."""
     answered: float
     body: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def succeeded(self) -> bool:
-        """True if the server carried the request out."""
+        """True if the server carried out the request."""
         return 200 <= self.code < 300
 
     @property
     def wrote(self) -> bool:
-        """True if the request changed an object that counts: Leases do not."""
+        """True if the request changed a stored object. Changes of Leases do not count."""
         return (
             self.succeeded
             and self.verb in WRITES
@@ -55,7 +55,7 @@ class Entry:
         )
 
     def is_a(self, verb: str, resource: str, subresource: str = "") -> bool:
-        """Return True for a successful request of this kind."""
+        """Return True if this is a successful request of the given verb and resource."""
         return self.succeeded and (self.verb, self.resource, self.subresource) == (
             verb,
             resource,
@@ -64,7 +64,7 @@ class Entry:
 
 
 def parse(line: bytes) -> Entry | None:
-    """The entry of one line; None for stages other than the last."""
+    """Return the entry of one log line, or None if the line is not of the stage ResponseComplete."""
     event = orjson.loads(line)
     if event.get("stage") != "ResponseComplete":
         return None
@@ -90,7 +90,7 @@ def _unix(text: str) -> float:
 
 
 class Log:
-    """The file as it grows. `entries` holds what was read since the last `forget`."""
+    """A reader of a growing log file. `entries` holds all entries read since the last `restart`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -98,14 +98,14 @@ class Log:
         self.entries: list[Entry] = []
 
     def read(self) -> list[Entry]:
-        """Reads what is new; returns just that."""
+        """Read and return the entries added since the last call."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
             return []
-        # The last line may be half-written.
+        # The server may not have finished the last line.
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         fresh = [entry for line in whole.splitlines() if (entry := parse(line)) is not None]
@@ -113,7 +113,7 @@ class Log:
         return fresh
 
     def restart(self) -> None:
-        """Reads up to now and starts with nothing."""
+        """Skip everything written so far and clear `entries`."""
         self.read()
         self.entries = []
 
@@ -125,12 +125,12 @@ def writes(entries: Iterable[Entry], users: Iterable[str]) -> list[Entry]:
 
 
 def last(entries: Iterable[Entry], which: Callable[[Entry], bool]) -> float | None:
-    """Return the time of the last such reply; None without one."""
+    """Return the time at which the server answered the last matching request, or None if none matches."""
     return max((entry.answered for entry in entries if which(entry)), default=None)
 
 
 def phases(entries: Iterable[Entry]) -> dict[str, list[tuple[float, str]]]:
-    """Times and phases of each job's status."""
+    """Return the times and phases of each job's status patches, by the job's name."""
     found: dict[str, list[tuple[float, str]]] = {}
     for entry in entries:
         if entry.resource == "trainingjobs" and entry.subresource == "status" and entry.succeeded:
@@ -141,7 +141,7 @@ def phases(entries: Iterable[Entry]) -> dict[str, list[tuple[float, str]]]:
 
 
 def busiest(times: Iterable[float], seconds: float) -> int:
-    """The most events that fall within any window of that length."""
+    """Return the largest number of events within any window of `seconds`."""
     ordered = sorted(times)
     most = first = 0
     for index, at in enumerate(ordered):
@@ -152,9 +152,10 @@ def busiest(times: Iterable[float], seconds: float) -> int:
 
 
 def policy(operator: str, controllers: Iterable[str]) -> dict[str, Any]:
-    """Return the audit policy: every request of the controllers under test, every write of an object.
+    """Return the audit policy: log every request of the controllers under test, and every write of an
+    object.
 
-    `operator` is the user whose status patches are kept with their bodies.
+    The bodies of status patches by the user `operator` are logged as well.
     """
     return {
         "apiVersion": "audit.k8s.io/v1",

@@ -1,4 +1,4 @@
-"""Convoy's dashboard as a cluster runs it: its own process, its chart's rights."""
+"""Convoy's dashboard as a process of its own, with the rights that the chart gives it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _READY_SECONDS = 60.0
 
 
 class DashboardProcess(ConvoyProcess):
-    """One replica that asks nobody who they are: its readers are played without a login."""
+    """One replica of the dashboard, without authentication: the simulated viewers do not log in."""
 
     def __init__(self, plane: Plane) -> None:
         super().__init__(plane.programs, _NAME)
@@ -29,11 +29,14 @@ class DashboardProcess(ConvoyProcess):
 
     @property
     def url(self) -> str:
-        """Address of its pages."""
+        """Address of the dashboard's pages."""
         return f"http://{self._plane.host}:{_PORT}"
 
     async def start(self, api: Api) -> None:
-        """Returns when it is ready; ClusterError when that fails."""
+        """Start the dashboard and wait until it is ready.
+
+        Raise ClusterError if it does not become ready in time.
+        """
         plane = self._plane
         environment = {
             "KUBECONFIG": str(await account_config(plane, api, DASHBOARD_USER)),

@@ -18,7 +18,7 @@ _SECONDS = 30.0
 
 
 def sizes(cluster: Cluster, prefix: str) -> list[int]:
-    """Bytes of every value below a prefix, with its key. OSError: etcd does not answer."""
+    """Return the bytes of each key and its value below a prefix. Raise OSError if etcd does not answer."""
     pki = cluster.control_plane.pki
     context = ssl.create_default_context(cafile=str(pki / "etcd-ca.crt"))
     context.load_cert_chain(pki / "apiserver-etcd.crt", pki / "apiserver-etcd.key")

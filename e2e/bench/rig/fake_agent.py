@@ -1,4 +1,4 @@
-"""One node's agent as the hub meets it: the real wire, a real certificate, fake pods."""
+"""A simulated agent of one node: the wire protocol and the certificate are real, the pods are fake."""
 
 from __future__ import annotations
 
@@ -25,59 +25,61 @@ _VERSION = "bench"
 
 Call = grpc.aio.StreamStreamCall[wire.AgentMessage, wire.HubMessage]
 MemberNodes = dict[tuple[str, int], set[str]]
-"""Nodes by job uid and incarnation whose agents know it. All agents share it."""
+"""Nodes whose agents have an assignment, by job uid and incarnation. All agents share one mapping."""
 
 
 @dataclass(eq=False)
 class FakeAgent:
-    """Dials, says Hello, beats once per second, reports what changed, does what it is told."""
+    """An agent that connects, sends Hello and one heartbeat per second, reports changes and carries out
+    orders.
+    """
 
     node: str
     hub: str
     identity: Identity
     member_nodes: MemberNodes
     shut_down: Callable[[FakePod, int], None]
-    """A launcher was told to end with this exit code."""
+    """Callback for an order to shut a launcher down, with the exit code."""
     progressing: Callable[[FakePod], bool]
     pods: dict[str, FakePod] = field(default_factory=dict)
     connected: bool = False
     dead: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set while the node is gone: nothing is said, and nobody is told so."""
+    """Set while the node is down. The agent then sends nothing and ignores every message."""
     measure: Callable[[wire.SweepOrder, str], wire.SweepReport] | None = None
-    """Makes the report of a sweep; None while the node does not measure itself."""
+    """Function that makes the report of a sweep. None if the node does not answer sweep orders."""
     telemetry: bool = False
-    """True if it passes on the ranks' telemetry."""
+    """True if the agent forwards the ranks' telemetry."""
     _sweep_reports: list[wire.SweepReport] = field(default_factory=list)
     _changed: dict[str, None] = field(default_factory=dict)
     _removed: list[str] = field(default_factory=list)
     _telemetry: list[wire.PodTelemetry] = field(default_factory=list)
     _held_tokens: dict[str, str] = field(default_factory=dict)
-    """Newest slot token of each job that has checkpoints in this node's memory."""
+    """Latest slot token of each job whose checkpoints are in this node's memory."""
     _held_changed: bool = False
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _boot: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def add_pod(self, pod: FakePod) -> None:
-        """A pod's launcher has connected."""
+        """Add a pod whose launcher has connected."""
         self.pods[pod.uid] = pod
         self._mark_changed(pod.uid)
 
     def reboot(self) -> None:
-        """Nothing is left of what was in the node's memory."""
+        """Drop everything that was in the node's memory."""
         self.pods.clear()
         self._telemetry.clear()
         self._held_tokens.clear()
         self._held_changed = False
 
     def remove_pod(self, uid: str) -> None:
-        """The pod has left the node."""
+        """Remove a pod that has left the node, and report the removal."""
         if self.pods.pop(uid, None) is not None:
             self._changed.pop(uid, None)
             self._removed.append(uid)
             self._wake.set()
 
     async def run(self) -> None:
-        """Holds a session until cancelled; dials again as agents do."""
+        """Hold a session until cancelled. Reconnect with back-off, as real agents do."""
         backoff = Backoff()
         while True:
             while self.dead.is_set():  # noqa: ASYNC110 - a node that is gone waits for nothing
@@ -86,10 +88,10 @@ class FakeAgent:
             try:
                 await self._session()
             except (grpc.aio.AioRpcError, TimeoutError, ConnectionError, asyncio.InvalidStateError):
-                # The last is what a write to a stream raises that has ended.
+                # A write to an ended stream raises InvalidStateError.
                 pass
             except asyncio.CancelledError:
-                # gRPC raises it for a call that broke, too.
+                # gRPC also raises CancelledError for a broken call.
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     raise
             self.connected = False
@@ -105,7 +107,7 @@ class FakeAgent:
                     await call.write(wire.AgentMessage(hello=self._hello()))
                     first = await call.read()
                 if not isinstance(first, wire.HubMessage) or first.WhichOneof("body") != "welcome":
-                    raise ConnectionError("no leader there")
+                    raise ConnectionError("this operator is not the leader")
                 self.connected = True
                 await self._exchange(call)
             finally:
@@ -201,7 +203,7 @@ class FakeAgent:
                     await self._wake.wait()
 
     def _progress(self) -> None:
-        """Advance training pods: real agents merge this into one report a second and pod."""
+        """Advance the pods that train, once per second: real agents also merge progress into such reports."""
         now = time.time()
         for pod in self.pods.values():
             if pod.incarnation and not pod.ended and self.progressing(pod):
@@ -211,7 +213,10 @@ class FakeAgent:
                     self._telemetry.append(pod.telemetry())
 
     def _set_held(self, job_uid: str, slot_token: str | None) -> None:
-        """The node's memory has checkpoints of this job by this slot token; none of it without."""
+        """Record that this node's memory holds the job's checkpoints under the slot token.
+
+        None: it holds none.
+        """
         if self._held_tokens.get(job_uid) != slot_token:
             self._held_tokens.pop(job_uid, None)
             if slot_token is not None:

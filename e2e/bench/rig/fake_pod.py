@@ -1,4 +1,4 @@
-"""A worker pod as a node's agent would know it: what it is told, and what it says. Pure."""
+"""The state of a simulated worker pod, as its node's agent knows it. No I/O."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from dataclasses import dataclass, field
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import slot_tokens
 
-# A free port is what a launcher picks; any will do where nobody listens.
+# Nothing listens on this port, so every fake launcher can report the same one.
 _PORT = 29500
 _TOTAL_STEPS = 10_000_000
 _GRADIENTS = 2**28
-# How far ranks of one kind of hardware are apart.
+# Standard deviation of times between ranks of equal hardware, as a share.
 _NOISE = 0.01
 
 
 @dataclass(slots=True)
 class FakePod:
-    """Launcher and ranks of one pod. The ranks run as soon as they are told to.
+    """The launcher and the ranks of one pod. The ranks run as soon as the pod has an assignment.
 
-    Of an assignment only what is needed is kept: a thousand pods with a thousand members each are a million.
+    The pod keeps only the needed fields of an assignment. With a thousand pods of a thousand members each,
+    whole assignments would be a million members.
     """
 
     uid: str
@@ -34,24 +35,24 @@ class FakePod:
     processes: int = 0
     world_size: int = 0
     coordinator: tuple[str, str] = ("", "")
-    """Node and peer address of slot 0's agent."""
+    """Node and peer address of the agent of slot 0."""
     authority: str = ""
-    """The key that has signed the assignment's slot token."""
+    """Id of the key that signed the assignment's slot token."""
     interval: int = 0
-    """Seconds, and steps, between two checkpoints in memory; 0 where the job keeps none."""
+    """Seconds, and also steps, between two checkpoints in memory. 0 if the job keeps none."""
     member_nodes: set[str] = field(default_factory=set)
-    """The nodes whose ranks it cannot make a step without."""
+    """Nodes whose ranks take part in each step of this job."""
     began_ms: int = 0
     step: int = 0
     stepped_ms: int = 0
     ended: bool = False
 
     def pick_port(self, request: wire.PickPort) -> None:
-        """The launcher of slot 0 picks a port."""
+        """Pick a port, as the launcher of slot 0 does."""
         self.port_incarnation = max(self.port_incarnation, request.incarnation)
 
     def assign(self, assignment: wire.Assignment, member_nodes: set[str], now: float) -> None:
-        """The ranks begin anew, without a checkpoint; an incarnation that is not newer changes nothing."""
+        """Restart the ranks at step 0. An incarnation that is not newer changes nothing."""
         if assignment.incarnation <= self.incarnation:
             return
         self.incarnation = assignment.incarnation
@@ -65,12 +66,12 @@ class FakePod:
         self.began_ms = int(now * 1000)
 
     def advance(self, now: float) -> None:
-        """Every rank makes a step."""
+        """Advance every rank by one step."""
         self.step += 1
         self.stepped_ms = int(now * 1000)
 
     def report(self) -> wire.PodReport:
-        """All of it, as reports are."""
+        """Return the complete report of the pod."""
         node, address = self.coordinator
         report = wire.PodReport(
             pod_uid=self.uid,
@@ -86,7 +87,7 @@ class FakePod:
         for rank in range(self.rank_offset, self.rank_offset + self.processes):
             one = report.ranks.add(rank=rank, state=wire.RankReport.RUNNING, started_unix_ms=self.began_ms)
             if self.step:
-                # Of this incarnation, as an agent would say it: the first step came with its first report.
+                # A real agent reports the first step of this incarnation with the first report.
                 one.first_step_unix_ms = self.began_ms
                 one.progress.step = self.step
                 one.progress.total_steps = _TOTAL_STEPS
@@ -96,7 +97,7 @@ class FakePod:
         return report
 
     def telemetry(self) -> wire.PodTelemetry:
-        """Return the ranks' times of the newest step: about a second, nearly equal."""
+        """Return the ranks' times of the latest step: about one second, nearly equal between ranks."""
         telemetry = wire.PodTelemetry(pod_uid=self.uid, incarnation=self.incarnation)
         for rank in range(self.rank_offset, self.rank_offset + self.processes):
             compute = random.gauss(0.8, 0.8 * _NOISE)
@@ -110,7 +111,7 @@ class FakePod:
         return telemetry
 
     def _committed(self) -> list[wire.Committed]:
-        """The newest checkpoint, on its own node and on another."""
+        """Return the latest checkpoint, committed on the pod's node and on a peer."""
         kept = self.step - self.step % self.interval if self.interval else 0
         return [
             wire.Committed(

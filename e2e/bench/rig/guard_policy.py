@@ -1,4 +1,4 @@
-"""A guard over all of a rig's nodes."""
+"""A GuardPolicy for all nodes of a rig."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ _NAME = "all"
 
 @asynccontextmanager
 async def guarded(rig: Rig) -> AsyncIterator[None]:
-    """A GuardPolicy that acts, once every node's hardware is known; afterwards nothing of it is left."""
+    """Create a GuardPolicy in mode Act and wait until it covers every node.
+
+    Remove it and its traces at the end.
+    """
     policy = {"apiVersion": API_VERSION, "kind": "GuardPolicy", "metadata": {"name": _NAME}}
     await rig.api.create(f"{API}/guardpolicies", {**policy, "spec": {"mode": "Act"}})
     try:
-        await rig.wait_until(lambda: labelled(rig, "Unverified"), TIMEOUT_SECONDS, "all hardware is known")
+        await rig.wait_until(lambda: labelled(rig, "Unverified"), TIMEOUT_SECONDS, "all nodes are Unverified")
         yield
     finally:
         await rig.api.delete(f"{API}/guardpolicies/{_NAME}")
-        await rig.wait_until(lambda: labelled(rig, None), TIMEOUT_SECONDS, "nothing is left on nodes")
+        await rig.wait_until(lambda: labelled(rig, None), TIMEOUT_SECONDS, "no node has a health label")
         await rig.api.delete(f"{API}/nodehealths")
         await rig.api.delete(f"{API}/hardwareclasses")
 
 
 async def labelled(rig: Rig, state: str | None) -> bool:
-    """Return True if every node's label has this state; None: no label."""
+    """Return True if the health label of every node is `state`. None means no label."""
     found = await rig.api.get("/api/v1/nodes")
     return {one["metadata"]["labels"].get(LABEL_NODE_HEALTH) for one in found["items"]} == {state}

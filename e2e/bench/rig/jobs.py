@@ -1,4 +1,4 @@
-"""The jobs of the bench: so many of so many workers, as a TrainingJob and as a JobSet."""
+"""Jobs of a given number and size, as TrainingJobs and as JobSets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENGINE = "gpt"
 
 @dataclass(frozen=True)
 class Shape:
-    """Jobs times workers."""
+    """A number of jobs, and the number of workers of each."""
 
     jobs: int
     workers: int
@@ -41,7 +41,9 @@ ONE_LARGE, HUNDRED, THOUSAND_SMALL = Shape(1, 1000), Shape(100, 10), Shape(1000,
 
 
 def training_job(name: str, workers: int, *, checkpoints: bool = False) -> Object:
-    """A TrainingJob of an engine of the catalogue, with or without checkpoints in its nodes' memory."""
+    """Return a TrainingJob with an engine of the catalogue, optionally with checkpoints in the nodes'
+    memory.
+    """
     kept = {"checkpoint": {"interval": "10s", "tiers": {"local": {}, "peer": {"copies": 1}}}}
     return {
         "apiVersion": API_VERSION,
@@ -56,7 +58,7 @@ def training_job(name: str, workers: int, *, checkpoints: bool = False) -> Objec
 
 
 def job_set(name: str, workers: int) -> Object:
-    """The JobSet that its users would write for the same: one Job of so many indexed pods."""
+    """Return a JobSet for the same work: one Job with `workers` indexed pods."""
     container = {"name": "worker", "image": "convoy/workloads:bench", "command": ["train"]}
     pod = {"restartPolicy": "Never", "containers": [container]}
     job = {

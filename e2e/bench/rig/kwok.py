@@ -1,4 +1,4 @@
-"""Fake nodes, and what kwok, their fake kubelet, is told to do with them and their pods."""
+"""Fake nodes, and the configuration of kwok, which simulates their kubelets."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from e2e.cluster.addresses import Addresses
 
 GROUP_LABEL = "bench.convoy.dev/group"
 SURVIVING, CRASHING = "surviving", "crashing"
-"""Each group of nodes has a kwok of its own, so that one group can lose its kubelets at once."""
+"""Groups of nodes. Each group has its own kwok, so that one group can lose all its kubelets at once."""
 _LEASE_SECONDS = 40
 _AT_ONCE = 128
-"""Stages and Leases at a time: kubelets do not wait for one another."""
+"""Number of objects that kwok handles at a time. Real kubelets do not wait for each other."""
 
 _NODE_READY = """
 {{ $now := Now }}
@@ -69,7 +69,9 @@ def _stage(name: str, kind: str, where: list[dict[str, Any]], then: dict[str, An
 
 
 def config(group: str) -> str:
-    """kwok's configuration file: nodes are ready and beat by Lease, pods run at once and end when deleted."""
+    """Return kwok's configuration: nodes are ready and renew Leases, pods run at once and disappear when
+    deleted.
+    """
     ready = '.status.conditions.[] | select( .type == "Ready" ) | .status'
     options = {
         "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
@@ -103,19 +105,19 @@ def config(group: str) -> str:
 
 
 def command(program: Path, kubeconfig: Path, configuration: Path) -> list[str]:
-    """kwok for one group."""
+    """Return the command line of kwok for one group of nodes."""
     return [str(program), f"--kubeconfig={kubeconfig}", f"--config={configuration}", "--v=WARN"]
 
 
 def names(count: int) -> tuple[list[str], list[str]]:
-    """The nodes that stay and those that fall: every tenth."""
+    """Return the names of the surviving nodes and of those that crash, which are every tenth node."""
     every = [f"fake-{index:03}" for index in range(count)]
     crashing = every[9::10]
     return [name for name in every if name not in set(crashing)], crashing
 
 
 def node(name: str, index: int, group: str, addresses: Addresses) -> dict[str, Any]:
-    """A Node of eight processors; its pods have addresses of the cluster's own range."""
+    """Return a Node with 64 processors whose pod addresses lie in the cluster's own range."""
     resources = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "110"}
     first, second = addresses.pods.split(".")[:2]
     pods = f"{first}.{second}.{128 + index // 2}.{128 * (index % 2)}/25"

@@ -1,4 +1,4 @@
-"""Processors that others use: figures of a shared machine are worth what is known of that."""
+"""Processor time used by other programs on this machine, which can falsify measurements."""
 
 from __future__ import annotations
 
@@ -15,35 +15,38 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def busy_seconds() -> float:
-    """Processor time that all of the machine has used since it was started."""
+    """Return the processor seconds that the whole machine has used since it booted."""
     words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     user, nice, system, _idle, _iowait, irq, softirq = map(int, words[:7])
     return (user + nice + system + irq + softirq) / _TICKS
 
 
 class OtherLoad:
-    """Processor use of the machine since `restart`, less that of this process and of the rig."""
+    """Processor use of the machine since `restart`, without that of this process and of the rig."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.restart()
 
     def restart(self) -> None:
-        """Count from now on."""
+        """Start counting at this moment."""
         self._at, self._busy = time.monotonic(), busy_seconds()
         self._alive, self._ended = self._rig(), _ended_seconds()
         self._self = time.process_time()
 
     def cores(self) -> float:
-        """Processors that others have kept busy."""
+        """Return the mean number of processors that other programs have used."""
         now = self._rig()
         ours = time.process_time() - self._self
-        # The whole life of what has ended is in one sum; what it had used before is taken off again.
+        # `_ended_seconds` counts the whole life of an ended process. Subtract what it had used before
+        # `restart`.
         ours += sum(now.values()) - sum(self._alive.values()) + _ended_seconds() - self._ended
         return max(0.0, (busy_seconds() - self._busy - ours) / (time.monotonic() - self._at))
 
     async def wait_quiet(self, most_cores: float, seconds: float, deadline: float) -> None:
-        """Waits until they have used at most so many processors for so long, but not beyond our patience."""
+        """Wait until other programs use at most `most_cores` for `seconds`, or until `deadline` seconds
+        have passed.
+        """
         end = time.monotonic() + deadline
         while time.monotonic() < end:
             self.restart()
@@ -57,6 +60,6 @@ class OtherLoad:
 
 
 def _ended_seconds() -> float:
-    """Processor time of all our processes that have ended."""
+    """Return the processor seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

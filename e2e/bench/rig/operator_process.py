@@ -1,4 +1,4 @@
-"""Convoy's operator as a cluster runs it: its own process, its chart's rights, its real hub."""
+"""Convoy's operator as a process of its own, with the rights that the chart gives it and its real hub."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAME = "operator"
 
 
 class OperatorProcess(ConvoyProcess):
-    """One replica, as the chart has it."""
+    """One replica of the operator, with the settings of the chart."""
 
     def __init__(self, plane: Plane) -> None:
         super().__init__(plane.programs, _NAME)
@@ -31,15 +31,18 @@ class OperatorProcess(ConvoyProcess):
 
     @property
     def hub(self) -> str:
-        """Address that agents dial."""
+        """Address to which agents connect."""
         return f"{self._plane.host}:{SESSION_PORT}"
 
     async def prepare(self, api: Api) -> None:
-        """Gets it the rights of the chart's service account."""
+        """Create the kubeconfig with the rights of the chart's service account."""
         self._config = await account_config(self._plane, api, OPERATOR_USER)
 
     def start(self, qps: float) -> None:
-        """Starts it with a limit of requests per second, 0 for none; the burst is the chart's."""
+        """Start the operator with a limit of `qps` API requests per second (0: no limit).
+
+        The burst is the chart's.
+        """
         plane = self._plane
         environment = {
             "KUBECONFIG": str(self._config),
@@ -55,7 +58,10 @@ class OperatorProcess(ConvoyProcess):
         plane.programs.start(_NAME, [sys.executable, "-m", "convoy_operator"], environment)
 
     async def ready(self, agents: int, deadline: float = 60.0) -> None:
-        """Waits until it leads and has so many agents' sessions."""
+        """Wait until the operator is the leader and has `agents` sessions.
+
+        Raise ClusterError if that takes too long.
+        """
         end = time.monotonic() + deadline
         while True:
             self._plane.programs.check(_NAME)
@@ -68,7 +74,7 @@ class OperatorProcess(ConvoyProcess):
             await asyncio.sleep(0.2)
 
     def metrics(self) -> dict[str, float]:
-        """Its metrics that have no labels; none while it does not answer."""
+        """Return the operator's metrics without labels. Empty if the operator does not answer."""
         try:
             with urllib.request.urlopen(
                 f"http://{self._plane.host}:{METRICS_PORT}/metrics", timeout=5
@@ -80,5 +86,5 @@ class OperatorProcess(ConvoyProcess):
         return {name: float(value) for name, value in pairs}
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self._plane.programs.kill(_NAME)

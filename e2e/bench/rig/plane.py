@@ -1,6 +1,7 @@
-"""The rig: etcd, API server, controller manager, scheduler and kwok's fake nodes. No kubelet, no container.
+"""The rig's control plane: etcd, API server, controller manager, scheduler and kwok's fake nodes.
 
-It is a local cluster like any other (see e2e.cluster), without real nodes: `make clean` takes it away too.
+There is no kubelet and no container. The rig is a local cluster (see e2e.cluster) without real nodes, so
+`make clean` also removes it.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ MANAGER_USERS = tuple(
     f"system:serviceaccount:kube-system:{controller}"
     for controller in ("job-controller", "endpointslice-controller", "endpoint-controller")
 )
-"""The parts of the controller manager that work for a JobSet."""
+"""Controllers of the controller manager that work for a JobSet."""
 JOBSET_USER = "system:serviceaccount:jobset-system:jobset-controller"
 MANAGER = "kube-controller-manager"
 UNLIMITED = ("--kube-api-qps=2000", "--kube-api-burst=4000")
-"""For every component that is not under test: it shall not be what is measured."""
-# The chart's parts that run in a cluster's pods; here they are processes of the machine, or fake.
+"""Rate limits for all components that are not under test, so that they do not limit the measurement."""
+# Kinds of the chart that are left out: their programs run as processes of the machine, or are simulated.
 _NOT_INSTALLED = {"Deployment", "DaemonSet", "Service", "PodDisruptionBudget"}
 
 
 class Plane:
-    """Brought up by `up`, taken away by `down`, also after a crash of whoever brought it up."""
+    """The control plane. `down` also removes one whose creator has crashed."""
 
     def __init__(self, nodes: int, progress: Progress) -> None:
         self.cluster = Cluster(NAME, progress=progress)
@@ -56,16 +57,16 @@ class Plane:
 
     @property
     def host(self) -> str:
-        """The rig's own address: everything listens there."""
+        """The rig's own address, on which all its programs listen."""
         return self.cluster.addresses.host
 
     @property
     def nodes(self) -> list[str]:
-        """All fake nodes."""
+        """Names of all fake nodes."""
         return sorted([*self.surviving, *self.crashing])
 
     def up(self) -> None:
-        """Makes all of it anew; ClusterError when that fails."""
+        """Remove what is left of an earlier rig and create a new one. Raise ClusterError if that fails."""
         machine.require_root_and_tools()
         self.cluster.down()
         programs, self._kwok = binaries.ensure(self._progress), binaries.tool("kwok", self._progress)
@@ -81,7 +82,7 @@ class Plane:
         self._start("etcd")
         self._start(
             "kube-apiserver",
-            # The log must stay one file, and a thousand pods go away at once between two measurements.
+            # The log must stay one file. Between two measurements a thousand pods are deleted at once.
             "--audit-log-maxsize=100000",
             "--delete-collection-workers=16",
         )
@@ -97,31 +98,31 @@ class Plane:
         self._progress.report(f"rig is up; export KUBECONFIG={self.cluster.kubeconfig}")
 
     def down(self) -> None:
-        """Takes all of it away."""
+        """Remove the rig."""
         self.cluster.down()
 
     def start_manager(self, *flags: str) -> None:
-        """The controller manager, with these flags; ends one that has others."""
+        """Start the controller manager with these flags. Stop one that runs with other flags."""
         if self._manager != flags or self.programs.get(MANAGER) is None:
             self.programs.stop(MANAGER)
             self._start(MANAGER, *flags)
             self._manager = flags
 
     def start_kwok(self, group: str) -> None:
-        """The kubelets of one group of nodes."""
+        """Start kwok for one group of nodes."""
         file = self.cluster.folder / "config" / f"kwok-{group}.yaml"
         files.write(file, kwok.config(group))
         self.programs.start(f"kwok-{group}", kwok.command(self._kwok, self.cluster.kubeconfig, file))
 
     def cut(self, *, cut: bool) -> None:
-        """Makes the pods of the nodes that fall unreachable, or reachable again."""
+        """Make the pods of the crashing nodes unreachable, or reachable again."""
         for name in self.crashing:
             network = self._node(name)["spec"]["podCIDR"]
             change = "replace" if cut else "del"
             run(["ip", "route", change, network, "dev", self.cluster.network.bridge])
 
     def node_bodies(self) -> list[Object]:
-        """All Nodes, to be created."""
+        """Return the Node objects to create."""
         return [self._node(name) for name in self.nodes]
 
     def manifests(self) -> list[Object]:
@@ -130,11 +131,13 @@ class Plane:
 
     @property
     def engines(self) -> Path:
-        """The folder of the catalogue, as the operator's pod has it mounted."""
+        """Folder with the engine catalogue, which the operator's pod would mount."""
         return self.cluster.folder / "engines"
 
     def _claim_pod_addresses(self) -> None:
-        """Gives the machine all pods' addresses: a connection to one is refused, as if a pod were there."""
+        """Route all pod addresses to this machine, so that a connection to one is refused, as by a running
+        pod.
+        """
         bridge = self.cluster.network.bridge
         run(["ip", "route", "replace", "local", self.cluster.addresses.pods, "dev", bridge, "table", "main"])
 
@@ -146,7 +149,7 @@ class Plane:
         self.programs.start(component, [*self.control.commands()[component], *flags])
 
     def _install(self) -> None:
-        """The chart without its pods: kinds, rights, CSI driver, catalogue."""
+        """Install the chart without its pods: CRDs, rights, CSI driver and catalogue."""
         self.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
         documents = [one for one in self.manifests() if one["kind"] not in _NOT_INSTALLED]
         self.apply(documents)
@@ -156,6 +159,6 @@ class Plane:
                     files.write(self.engines / name, text)
 
     def apply(self, documents: list[Object]) -> None:
-        """Server-side apply."""
+        """Apply manifests on the server side."""
         manifest = yaml.safe_dump_all(documents)
         self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=manifest)

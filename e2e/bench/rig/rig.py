@@ -1,4 +1,4 @@
-"""Rig, operator and swarm together: what a scenario works with."""
+"""The whole rig for a scenario: control plane, operator and agents."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from e2e.install import NAMESPACE
 
 _CLEAR_SECONDS = 180.0
 _POLL_SECONDS = 0.2
-# Processors that others may use for a machine to be called left alone, and for how long.
+# Processors that other programs may use on a quiet machine, and the seconds to observe them.
 _QUIET_CORES, _QUIET_SECONDS = 0.2, 3.0
 
 
 class Rig:
-    """Everything that runs, and the audit log of what it did."""
+    """The running components, and the audit log of their requests."""
 
     def __init__(
         self, plane: Plane, api: Api, operator: OperatorProcess, progress: Progress, patience: float
@@ -39,7 +39,7 @@ class Rig:
         self.report = progress.report
         self.log = Log(plane.control.audit_log)
         self.disturbance = 0.0
-        """Processors that others used in the worst of the waits since this was set to 0."""
+        """Processors that other programs used during the most disturbed wait since this was set to 0."""
         self.checkpoints = False
         """True if jobs are created with checkpoints in memory."""
         self._other_load = OtherLoad(plane.cluster)
@@ -48,20 +48,23 @@ class Rig:
 
     @property
     def swarm(self) -> Swarm:
-        """All nodes' agents."""
+        """The agents of all nodes."""
         if self._swarm is None:
             raise ClusterError("the operator has not been started")
         return self._swarm
 
     @property
     def entries(self) -> list[Entry]:
-        """The audit log since the last `forget`, as far as it is written by now."""
+        """Entries of the audit log since `log.restart`."""
         self.log.read()
         return self.log.entries
 
     @asynccontextmanager
     async def operating(self, qps: float) -> AsyncIterator[None]:
-        """The operator leads, all agents have dialled, all nodes are labelled; afterwards nobody is there."""
+        """Run the operator and all agents until the block ends.
+
+        The block starts when all nodes are labelled.
+        """
         self.operator.start(qps)
         try:
             await self.operator.ready(0)
@@ -70,7 +73,7 @@ class Rig:
                 self._swarm = Swarm(self.api, self.operator.hub, certificates)
             await self.swarm.start()
             await self.operator.ready(len(self.plane.nodes))
-            await self.wait_until(self._labelled, 60, "all nodes labelled")
+            await self.wait_until(self._labelled, 60, "all nodes are labelled")
             yield
         finally:
             if self._swarm is not None:
@@ -85,22 +88,28 @@ class Rig:
     async def wait_until(
         self, holds: Callable[[], Awaitable[bool]], seconds: float, what: str, every: float = 0.2
     ) -> None:
-        """Waits until `holds`; ClusterError when it never does."""
+        """Wait until `holds` returns True. Raise ClusterError after `seconds`."""
         deadline = time.monotonic() + seconds
         while not await holds():
             if time.monotonic() > deadline:
-                raise ClusterError(f"not within {seconds:g} s: {what}")
+                raise ClusterError(f"timed out after {seconds:g} s: {what}")
             await asyncio.sleep(every)
 
     async def wait_quiet(self) -> None:
-        """Waits, while there is patience, until others leave the machine alone; then measuring may begin."""
+        """Wait until other programs leave the machine quiet, at most `patience` seconds.
+
+        Then start to measure that load anew.
+        """
         await self._other_load.wait_quiet(_QUIET_CORES, _QUIET_SECONDS, self._patience)
         self._other_load.restart()
 
     async def holds_in_time(
         self, holds: Callable[[], bool], seconds: float, program: str = "operator"
     ) -> bool:
-        """Return True if the condition holds in time; False at once if the program it depends on ends."""
+        """Return True as soon as the condition holds.
+
+        Return False after `seconds`, or at once if `program` ends.
+        """
         deadline = time.monotonic() + seconds
         try:
             while not holds():
@@ -108,7 +117,7 @@ class Rig:
                     self.report(f"{program} has ended:\n{tail(self.plane.programs.log(program), 500)}")
                     return False
                 if time.monotonic() > deadline:
-                    self.report(f"not within {seconds:g} s")
+                    self.report(f"timed out after {seconds:g} s")
                     return False
                 await asyncio.sleep(_POLL_SECONDS)
             return True
@@ -116,19 +125,19 @@ class Rig:
             self.disturbance = max(self.disturbance, self._other_load.cores())
 
     async def crash(self) -> None:
-        """Every node of the group that falls is gone: agent, kubelet, and the way to its pods."""
+        """Crash the nodes of the crashing group: agent, kubelet and routes to the pods."""
         self.swarm.crash(self.plane.crashing)
         await asyncio.to_thread(self.plane.programs.kill, f"kwok-{CRASHING}")
         await asyncio.to_thread(self.plane.cut, cut=True)
 
     async def reboot(self) -> None:
-        """They are back, and nothing runs there that ran before."""
+        """Bring the crashed nodes back, with no pod running."""
         await asyncio.to_thread(self.plane.cut, cut=False)
         await asyncio.to_thread(self.plane.start_kwok, CRASHING)
         self.swarm.reboot(self.plane.crashing)
 
     async def create(self, shape: Shape) -> None:
-        """Creates the TrainingJobs of a shape, as fast as the server takes them."""
+        """Create the TrainingJobs of a shape as fast as the server accepts them."""
         await each(
             shape.names,
             lambda name: self.api.create(
@@ -137,11 +146,11 @@ class Rig:
         )
 
     async def each_job(self, names: Iterable[str], patch: dict[str, object]) -> None:
-        """Patches the spec of all these jobs."""
+        """Patch the spec of all these jobs."""
         await each(names, lambda name: self.api.patch(f"{TRAINING_JOBS}/{name}", {"spec": patch}))
 
     async def clear(self) -> None:
-        """Deletes all jobs and pods, and returns when they are gone."""
+        """Delete all jobs and pods, and wait until they are gone."""
         background = {"propagationPolicy": "Background"}
         for collection in (TRAINING_JOBS, JOBSETS):
             try:
@@ -157,17 +166,17 @@ class Rig:
             if not left:
                 break
             if time.monotonic() > deadline:
-                raise ClusterError(f"still there after {_CLEAR_SECONDS:g} s: {', '.join(left)}")
-            # What a garbage collector would do in its own time.
+                raise ClusterError(f"still not deleted after {_CLEAR_SECONDS:g} s: {', '.join(left)}")
+            # Delete the pods directly: the garbage collector would take longer.
             await self.api.delete(PODS, gracePeriodSeconds="0")
             await asyncio.sleep(0.5)
         await self.api.delete(f"/api/v1/namespaces/{SPACE}/events")
-        # The last watch events of what is gone, and the operator's own look at it.
+        # Wait until the operator has handled the last watch events of the deleted objects.
         await asyncio.sleep(2.0)
 
 
 async def slots_with_two_pods(api: Api) -> list[str]:
-    """Slots of jobs that have more than one pod."""
+    """Return the slots that have more than one pod, as JOB/INDEX."""
     found = await api.get(PODS, labelSelector=LABEL_JOB)
     seen: set[tuple[str, str]] = set()
     doubled = []
@@ -182,7 +191,7 @@ async def slots_with_two_pods(api: Api) -> list[str]:
 
 @asynccontextmanager
 async def running_rig(nodes: int, progress: Progress, patience: float) -> AsyncIterator[Rig]:
-    """Brings the rig up, and takes everything away in the end."""
+    """Create a rig, and remove it when the block ends."""
     plane = Plane(nodes, progress)
     try:
         await asyncio.to_thread(plane.up)
@@ -195,12 +204,12 @@ async def running_rig(nodes: int, progress: Progress, patience: float) -> AsyncI
             await operator.prepare(api)
             yield Rig(plane, api, operator, progress, patience)
     finally:
-        # Not to be interrupted by a second signal half-way: `make clean` would still find the rest.
+        # A second signal must not interrupt the removal. `make clean` would find what is left.
         await asyncio.shield(asyncio.to_thread(plane.down))
 
 
 async def _create_nodes(plane: Plane, api: Api) -> None:
-    """The namespace of the jobs, and the nodes, ready."""
+    """Create the namespace of the jobs and the nodes, and wait until the nodes are ready."""
     await api.ensure("/api/v1/namespaces", {"metadata": {"name": SPACE}})
     await each(plane.node_bodies(), lambda body: api.create("/api/v1/nodes", body))
     deadline = time.monotonic() + 60
@@ -216,7 +225,8 @@ async def _create_nodes(plane: Plane, api: Api) -> None:
             break
         if time.monotonic() > deadline:
             raise ClusterError(
-                f"{states.count('True')} of {len(plane.nodes)} fake nodes are ready after 60 s"
+                f"{states.count('True')} of {len(plane.nodes)} fake nodes are ready after 60 s;"
+                " see the logs of kwok"
             )
         await asyncio.sleep(0.3)
     account = f"/api/v1/namespaces/{SPACE}/serviceaccounts/default"

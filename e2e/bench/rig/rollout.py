@@ -1,4 +1,4 @@
-"""A rollout read from the audit log: when the last pod was created, bound and up, at what price. Pure."""
+"""Times and costs of a rollout, computed from the audit log. No I/O."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ RUNNING = "Running"
 
 @dataclass(frozen=True)
 class Rollout:
-    """Seconds from the first job's create request to the answer of the last request that counts.
+    """Seconds from the first create request of a job to the last response of each stage.
 
-    None where not all pods or jobs came so far.
+    None if a stage did not complete for all pods or jobs.
     """
 
     created: float | None
     bound: float | None
     up: float | None
-    """The kubelets said that the last pod runs."""
+    """Time until kubelets had reported all pods as Running."""
     running: float | None
-    """The last job's status came to say Running; of a TrainingJob alone."""
+    """Time until all TrainingJobs were Running. None for other kinds."""
     writes_per_pod: float
     surplus: int
-    """Pods created beyond those asked for."""
+    """Number of pods created beyond those required."""
 
 
 def rollout(entries: Sequence[Entry], shape: Shape, kind: str, users: Collection[str]) -> Rollout:
-    """Read the rollout of jobs of this kind (their resource's name), brought up by these users."""
+    """Compute the rollout of jobs of one kind (the name of its resource), counting the writes of these
+    users.
+    """
     start = min((entry.received for entry in entries if entry.is_a("create", kind)), default=None)
     if start is None:
         return Rollout(None, None, None, None, 0.0, 0)
@@ -56,7 +58,7 @@ def rollout(entries: Sequence[Entry], shape: Shape, kind: str, users: Collection
 
 
 def running_since(entries: Sequence[Entry], after: float = 0.0) -> dict[str, float]:
-    """Return when each job first became Running after that time; only jobs whose last phase is Running."""
+    """Return when each job first became Running after a time. Leave out jobs whose last phase is another."""
     found = {}
     for job, reported in phases(entries).items():
         first = next((at for at, phase in reported if phase == RUNNING and at > after), None)

@@ -1,7 +1,7 @@
-"""The agents of all fake nodes in one event loop: where kwok plays the kubelets, this plays Convoy's daemons.
+"""Simulated agents of all fake nodes, in one event loop. kwok simulates the kubelets.
 
-Certificates are signed with the hub's own CA, which the bench may read: buying a hundred of them from one
-address would be rationed by the hub to two a second.
+The certificates are signed directly with the hub's CA, which the bench may read. The hub itself would issue
+only two a second to one address.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LIFE = timedelta(hours=24)
 
 
 async def identities(api: Api, namespace: str, nodes: Iterable[str]) -> dict[str, Identity]:
-    """A certificate for each node's agent, as Enrolment would have issued it."""
+    """Issue a certificate for each node's agent, as the hub's Enrolment service would."""
     secret = await api.get(f"/api/v1/namespaces/{namespace}/secrets/{CA_SECRET}")
     pair = {name: base64.b64decode(text) for name, text in secret["data"].items()}
     authority = ca.Authority(ca.Identity(pair["tls.key"], pair["tls.crt"]))
@@ -47,7 +47,7 @@ def _issue(authority: ca.Authority, node: str) -> Identity:
 
 
 class Swarm:
-    """All agents, and one watch that tells them which of their pods run."""
+    """All agents, and one watch of running pods that feeds them."""
 
     def __init__(self, api: Api, hub: str, certificates: dict[str, Identity]) -> None:
         self._api = api
@@ -63,12 +63,12 @@ class Swarm:
         self._exit_tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """All nodes' agents dial."""
+        """Connect the agents of all nodes."""
         self._tasks = [asyncio.create_task(self._watch())]
         self._tasks += [asyncio.create_task(agent.run()) for agent in self.agents.values()]
 
     async def stop(self) -> None:
-        """They are gone, without a word."""
+        """Stop all agents abruptly, as a crash would."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -78,24 +78,24 @@ class Swarm:
 
     @property
     def connected(self) -> int:
-        """Agents that hold a session."""
+        """Number of agents that hold a session."""
         return sum(agent.connected for agent in self.agents.values())
 
     def crash(self, nodes: Sequence[str]) -> None:
-        """These nodes crash."""
+        """Crash these nodes."""
         self._dead |= set(nodes)
         for node in nodes:
             self.agents[node].dead.set()
 
     def reboot(self, nodes: Sequence[str]) -> None:
-        """They are back after a reboot: nothing runs there that ran before."""
+        """Bring these nodes back after a reboot, with no pod running."""
         self._dead -= set(nodes)
         for node in nodes:
             self.agents[node].reboot()
             self.agents[node].dead.clear()
 
     def _progressing(self, pod: FakePod) -> bool:
-        # A collective waits for all its members.
+        # A step needs all members, so one dead node stops the whole job.
         return self.training and not (pod.member_nodes & self._dead)
 
     def _shut_down(self, pod: FakePod, exit_code: int) -> None:
@@ -104,7 +104,7 @@ class Swarm:
         task.add_done_callback(self._exit_tasks.discard)
 
     async def _set_ended(self, pod: FakePod, exit_code: int) -> None:
-        """Patch the status as a kubelet does when a pod's first process has ended."""
+        """Patch the pod's status as a kubelet does when the main container ends."""
         ended = {"terminated": {"exitCode": exit_code, "reason": "Completed" if exit_code == 0 else "Error"}}
         status = {
             "phase": "Failed" if exit_code else "Succeeded",
@@ -124,7 +124,7 @@ class Swarm:
             await self._api.patch(path, {"status": status})
 
     async def _watch(self) -> None:
-        """Follows the pods that run; others are of no concern to an agent."""
+        """Watch the running pods and pass each change to its node's agent."""
         which = {"labelSelector": LABEL_JOB, "fieldSelector": "status.phase=Running"}
         while True:
             with contextlib.suppress(ApiError, aiohttp.ClientError, TimeoutError, OSError):
