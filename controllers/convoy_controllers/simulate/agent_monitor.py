@@ -1,7 +1,7 @@
-"""The agents of a simulated cluster as the leader's hub sees them, and the nodes that may be given workers.
+"""The leader's view of agents in a simulated cluster: which are connected, and which nodes may get pods.
 
-The judgement is the operator's own code (`convoy_controllers.liveness`). Only the signs are simulated: the
-sessions of agents, and what probes of their nodes find.
+The decisions are made by the operator's own code (`convoy_controllers.liveness`). Only its inputs are
+simulated: the sessions of agents and the results of node probes.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Link:
     dialling: bool = False
     slots: dict[str, SlotView] = field(default_factory=dict)
     unreachable_since: float = 0.0
-    """Unix seconds since when its node answers nobody; 0: it does."""
+    """Since when probes of the node fail, in Unix seconds; 0 if they succeed."""
     lease_seconds: float = 0.0
     """Age of the kubelet's Lease when the API server last answered."""
 
 
 class AgentMonitor:
-    """The agents of one leader's time; the next begins with new links."""
+    """The agents of one leader's term. The next leader starts with new links."""
 
     def __init__(self, kernel: Kernel, latencies: Latencies, api: Api, machines: Machines) -> None:
         self._kernel = kernel
@@ -50,7 +50,7 @@ class AgentMonitor:
         self._polling = False
         self.leading = False
         self.wake: Callable[[str, float], None] = lambda node, seconds: None
-        """Wants the jobs on a node reconciled within so many seconds."""
+        """Called with a node and seconds: the jobs on the node must be reconciled within that time."""
         api.listeners.append(self._api_changed)
 
     def _reset(self) -> None:
@@ -65,7 +65,7 @@ class AgentMonitor:
         }
 
     def start_leading(self) -> None:
-        """Let a replica lead from now on: it knows nothing."""
+        """Start a leader's term, without any knowledge of agents."""
         self.leading = True
         self._reset()
         self._liveness.start_leading(self._kernel.now)
@@ -82,20 +82,21 @@ class AgentMonitor:
         elif kind == "pods" and (pod := self._api.pods.get(name)) is not None:
             node = pod.node or ""
             if node in self.links and not self._liveness.known(node):
-                # Given to a node that went together with the leader before: it never dialled this one.
+                # A pod was bound to a node that failed together with the former leader, so its agent is not
+                # known here.
                 self.poll()
 
-    # Signs of agents
+    # Sessions of agents
 
     def session_started(self, name: str) -> None:
-        """Note that an agent has dialled."""
+        """Record that an agent has connected."""
         self.links[name].up = True
         self._liveness.record_sign(name, self._kernel.now)
         self._poll.arrived(name)
         self.relabel(name)
 
     def session_ended(self, name: str, *, farewell: bool) -> None:
-        """Note the end of an agent's session."""
+        """Record the end of an agent's session."""
         self.links[name].up = False
         now = self._kernel.now
         if farewell:
@@ -107,7 +108,7 @@ class AgentMonitor:
         self._kernel.at(at + limit + 0.01, self.poll)
 
     def _deliver_heartbeats(self) -> float:
-        """Deliver what connected agents have sent by now; return the time."""
+        """Record the heartbeats that connected agents have sent by now. Return the current time."""
         now = self._kernel.now
         if now != self._delivered_at:
             self._delivered_at = now
@@ -120,7 +121,7 @@ class AgentMonitor:
     # Probes of nodes
 
     def reach_changed(self, name: str) -> None:
-        """Note that what lies between the operator and a node may have changed."""
+        """Record that the network or the power of a node may have changed."""
         link = self.links[name]
         link.unreachable_since = self._unreachable(name, link.unreachable_since)
 
@@ -131,18 +132,21 @@ class AgentMonitor:
         since = self.links[name].unreachable_since
         return not since or self._kernel.now - since < PROBE_SECONDS
 
-    # The judgement
+    # Liveness decisions
 
     def unsettled(self, nodes: Iterable[str]) -> float:
-        """Return the seconds until it is known which of these nodes' agents are present; 0 when it is."""
+        """Return the seconds until the presence of these nodes' agents is decided; 0 if it is."""
         return self._liveness.unsettled(nodes, self._deliver_heartbeats())
 
     def present(self, name: str) -> bool:
-        """Return whether an agent counts as present."""
+        """Return True if an agent counts as present."""
         return self._liveness.connected(name, self._deliver_heartbeats())
 
     def node_view(self, name: str, lease_seconds: Callable[[str], float]) -> NodeView:
-        """Return what plans are shown of a node. `lease_seconds`: age of a node's Lease, while it is read."""
+        """Return the view of a node for plans.
+
+        `lease_seconds` returns the age of a node's Lease. It is called only while the agent is silent.
+        """
         now, link = self._deliver_heartbeats(), self.links[name]
         silent = self._liveness.silent(name, now)
         if silent and self._api.up:
@@ -158,7 +162,11 @@ class AgentMonitor:
         )
 
     def poll(self) -> None:
-        """Expect an agent wherever there are pods, label nodes, and wake the jobs of silent agents."""
+        """Poll the liveness of agents: label nodes, and wake the jobs of agents that became silent or
+        returned.
+
+        An agent is expected on every node that has pods.
+        """
         if not self.leading:
             return
         now = self._deliver_heartbeats()
@@ -184,7 +192,7 @@ class AgentMonitor:
         self.poll()
 
     def relabel(self, name: str) -> None:
-        """Set the agent-ready label right, in a moment."""
+        """Correct the agent-ready label of a node after the latency of one API request."""
         node = self._api.nodes.get(name)
         if node is not None and self._api.up and self._wants_label(name, node) != node.agent_ready:
             self._kernel.after(self._latencies.api, lambda: self._label(name))

@@ -1,7 +1,7 @@
-"""The API server of a simulated cluster: jobs, pods and nodes as they are stored, and change listeners.
+"""The API server of a simulated cluster. It stores jobs, pods and nodes and notifies listeners of changes.
 
-Only what decisions about jobs can depend on is modelled: uids, versions and conflicts, graceful deletion,
-creation times in whole seconds, requests that are refused, and times at which nothing answers.
+The model has only what decisions about jobs depend on: uids, versions and conflicts, graceful deletion,
+creation times in whole seconds, refused requests, and outages.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TrainingJobStatus
 
 GRACE_SECONDS = 30.0
-"""Of a pod whose template says nothing."""
+"""Grace period of a pod whose template has none."""
 
 
 class ApiError(Exception):
-    """A request that was not carried out."""
+    """A request failed."""
 
 
 class Unavailable(ApiError):
-    """Nobody answers; it may be tried again."""
+    """The API server does not answer. The caller may retry."""
 
 
 class Conflict(ApiError):
-    """The object is not the one, or not in the version, that was meant."""
+    """The object has another uid or version than the request."""
 
 
 class AlreadyExists(ApiError):
-    """The name is taken."""
+    """An object of that name exists."""
 
 
 class Refused(ApiError):
-    """Admission will not have the object; the message says why."""
+    """Admission refused the object. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A job and its version."""
+    """A job and its resource version."""
 
     job: TrainingJob
     version: int
@@ -55,20 +55,20 @@ class Node:
 
     name: str
     capacity: int
-    """Pods of jobs that fit."""
+    """Most pods of jobs at a time."""
     ready: bool = True
     cordoned: bool = False
     agent_ready: bool = False
-    """Whether it carries the agent-ready label."""
+    """True if the node has the agent-ready label."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 Listener = Callable[[str, str], None]
-"""(`jobs`, `pods` or `nodes`; name) of something that has changed."""
+"""Called with a kind (`jobs`, `pods` or `nodes`) and the name of a changed object."""
 
 
 class Api:
-    """Requests take no time here; whoever makes them takes it."""
+    """The stored objects. Requests take no time here. The caller waits for the latency."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -77,29 +77,29 @@ class Api:
         self.jobs: dict[str, Stored] = {}
         self.pods: dict[str, PodView] = {}
         self.versions: dict[str, int] = {}
-        """By pod uid, the version of what is stored."""
+        """Version of each pod, by uid."""
         self.nodes: dict[str, Node] = {}
         self.specs: dict[str, Mapping[str, Any]] = {}
-        """By pod uid, the spec it was created with."""
+        """Spec that each pod was created with, by uid."""
         self.refuse: Callable[[str], str] = lambda pod: ""
-        """Why a pod of this name may not be created; empty when it may."""
+        """Returns the reason why admission refuses a pod of this name; empty if it is accepted."""
         self.listeners: list[Listener] = []
         self.status_writes = 0
 
     def check(self) -> None:
-        """Unavailable while nobody answers."""
+        """Raise Unavailable during an outage."""
         if not self.up:
             raise Unavailable("the API server does not answer")
 
     def _notify(self, kind: str, name: str) -> None:
-        """Tells everybody of a change."""
+        """Notify all listeners of a change."""
         for listener in self.listeners:
             listener(kind, name)
 
     # Jobs
 
     def create_job(self, job: TrainingJob) -> TrainingJob:
-        """Takes a user's job and gives it uid, generation and creation time. AlreadyExists."""
+        """Store a user's job with a uid, a metadata generation and a creation time. Raises AlreadyExists."""
         if job.metadata.name in self.jobs:
             raise AlreadyExists(job.metadata.name)
         meta = job.metadata.model_copy(
@@ -116,7 +116,9 @@ class Api:
         return self.jobs[meta.name].job
 
     def edit_job(self, name: str, spec: Mapping[str, Any]) -> None:
-        """Changes fields of the spec, in JSON form, as a user does; ValidationError as the schema."""
+        """Change fields of a job's spec as a user does. `spec` has JSON form. Raises pydantic's
+        ValidationError.
+        """
         stored = self.jobs[name]
         body = stored.job.to_dict()
         body["spec"].update(spec)
@@ -125,7 +127,9 @@ class Api:
         self._notify("jobs", name)
 
     def store_status(self, name: str, version: int, status: Mapping[str, Any]) -> Stored:
-        """Writes the whole status if the job has not changed since. Conflict where it has, or is gone."""
+        """Replace the whole status. Raises Conflict if the job has changed since that version or is
+        deleted.
+        """
         self.check()
         stored = self.jobs.get(name)
         if stored is None or stored.version != version:
@@ -137,7 +141,7 @@ class Api:
         return self.jobs[name]
 
     def delete_job(self, name: str) -> None:
-        """Deletes a job; the garbage collector sees to its pods."""
+        """Delete a job. The garbage collector deletes its pods later."""
         self.check()
         if self.jobs.pop(name, None) is not None:
             self._notify("jobs", name)
@@ -145,7 +149,7 @@ class Api:
     # Pods
 
     def create_pod(self, body: Mapping[str, Any]) -> PodView:
-        """Takes a pod. AlreadyExists, Refused."""
+        """Store a pod. Raises AlreadyExists or Refused."""
         self.check()
         meta, spec = body["metadata"], body["spec"]
         name = meta["name"]
@@ -171,9 +175,11 @@ class Api:
         return fresh
 
     def delete_pod(self, name: str, uid: str, grace: float | None = None) -> PodView | None:
-        """Begins a pod's deletion; the pod as it is then, None when it is gone. Conflict for another's uid.
+        """Start a pod's deletion. Return the pod in deletion, or None if it is removed. Raises Conflict for
+        another uid.
 
-        It is gone at once where nobody has to end it: without a node, after its end, or with a grace of 0.
+        A pod is removed at once if no process must end first: without a node, after its end, or with grace
+        0.
         """
         self.check()
         pod = self.pods.get(name)
@@ -190,7 +196,7 @@ class Api:
         return self.pods[name]
 
     def remove_pod(self, name: str, uid: str) -> None:
-        """The object is gone; without effect on another of its name."""
+        """Remove a pod if it still has this uid."""
         pod = self.pods.get(name)
         if pod is not None and pod.uid == uid:
             del self.pods[name]
@@ -199,7 +205,7 @@ class Api:
             self._notify("pods", name)
 
     def set_pod(self, name: str, uid: str, **facts: Any) -> None:
-        """Changes what a kubelet, the scheduler or a controller says of a pod that is still there."""
+        """Change fields of a pod that still exists, as a kubelet, the scheduler or a controller does."""
         pod = self.pods.get(name)
         if pod is None or pod.uid != uid:
             return
@@ -213,35 +219,35 @@ class Api:
         self._notify("pods", pod.name)
 
     def evict(self, name: str, reason: str = "EvictionByEvictionAPI") -> None:
-        """Deletes a pod and says, in its DisruptionTarget condition, for whom."""
+        """Delete a pod and set the reason in its DisruptionTarget condition."""
         if (pod := self.pods.get(name)) is not None and not pod.deleting:
             self.set_pod(name, pod.uid, disruption=reason)
             self.delete_pod(name, pod.uid)
 
     def pods_of(self, job: str) -> tuple[PodView, ...]:
-        """Pods labelled with a job's name."""
+        """Return the pods labelled with a job's name."""
         return tuple(pod for pod in self.pods.values() if pod.labels.get(LABEL_JOB) == job)
 
     def pods_on(self, node: str) -> list[PodView]:
-        """Pods bound to a node."""
+        """Return the pods bound to a node."""
         return [pod for pod in self.pods.values() if pod.node == node]
 
     # Nodes
 
     def set_node(self, name: str, **facts: Any) -> None:
-        """Changes a Node that is there."""
+        """Change fields of a Node that exists."""
         node = self.nodes.get(name)
         if node is not None and (fresh := replace(node, **facts)) != node:
             self.nodes[name] = fresh
             self._notify("nodes", name)
 
     def put_node(self, node: Node) -> None:
-        """A kubelet registers its node."""
+        """Register a node, as its kubelet does."""
         self.nodes[node.name] = node
         self._notify("nodes", node.name)
 
     def delete_node(self, name: str) -> None:
-        """Deletes a Node object."""
+        """Delete a Node object."""
         if self.nodes.pop(name, None) is not None:
             self._notify("nodes", name)
 

@@ -23,7 +23,7 @@ from convoy_crds.trainingjob import TrainingJob
 
 
 class Cluster:
-    """Everything in its first state; `run` lets time pass. Nothing but `seed` and the calls decides."""
+    """A cluster at its start. It is deterministic: only the seed and the calls decide what happens."""
 
     def __init__(
         self,
@@ -60,23 +60,23 @@ class Cluster:
         self.machines.changed.append(self.training.machine_changed)
 
     def notify(self, event: ClusterEvent) -> None:
-        """Passes on what has happened."""
+        """Notify all listeners of an event."""
         for listener in self.listeners:
             listener(event)
 
     def submit(self, job: TrainingJob, program: Program | None = None) -> None:
-        """A user creates a job; without a program its ranks make no step of their own."""
+        """Create a job as a user does. Without a program its ranks make no steps."""
         saves = job.spec.checkpoint.tiers.any
         every = float(job.spec.checkpoint.interval_seconds) if saves else 0.0
         stored = self.api.create_job(job)
         self.training_jobs[stored.metadata.uid] = Job(program, every)
 
     def run(self, seconds: float) -> None:
-        """Lets so much time pass."""
+        """Advance the virtual time by so many seconds."""
         self.kernel.run(self.kernel.now + seconds)
 
     def job(self, name: str) -> TrainingJob:
-        """A job as the API server has it; KeyError when it is gone."""
+        """Return a job as it is stored. Raises KeyError if it is deleted."""
         return self.api.jobs[name].job
 
     def _saves_on_term(self, job_uid: str) -> bool:

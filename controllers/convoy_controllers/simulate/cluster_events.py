@@ -1,4 +1,4 @@
-"""What happens in a simulated cluster, told at that moment to whoever records or judges it."""
+"""Events in a simulated cluster. Listeners receive them as they happen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convoy_crds.trainingjob import TrainingJob
 
 @dataclass(frozen=True, slots=True)
 class PlanMade:
-    """The operator has decided."""
+    """The operator has made a plan."""
 
     observed: Observed
     plan: Plan
@@ -22,26 +22,26 @@ class PlanMade:
 
 @dataclass(frozen=True, slots=True)
 class StatusStored:
-    """A status was written."""
+    """The status of a job was stored."""
 
     before: TrainingJob
     after: TrainingJob
     decided: float
-    """Unix seconds of the plan that it comes from."""
+    """Time of the plan with this status, in Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandSent:
-    """A command leaves the operator."""
+    """The operator has sent a command."""
 
     job: TrainingJob | None
-    """As the API server has it; None when it is gone."""
+    """The job as it is stored; None if it is deleted."""
     command: JobCommand
 
 
 @dataclass(frozen=True, slots=True)
 class RanksStarted:
-    """Ranks of a pod begin to run."""
+    """The ranks of a pod have started."""
 
     job: str
     job_uid: str
@@ -52,37 +52,37 @@ class RanksStarted:
 
 @dataclass(frozen=True, slots=True)
 class FirstStep:
-    """The first step of a gang has ended."""
+    """A gang has finished its first step."""
 
     gang: Gang
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPaused:
-    """A checkpoint holds a gang up."""
+    """A gang pauses for a checkpoint."""
 
     gang: Gang
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingResumed:
-    """A gang steps again, after a checkpoint or a stall."""
+    """A gang steps again after a checkpoint or a stall."""
 
     gang: Gang
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingStopped:
-    """A gang makes no more steps: a rank is gone, stands still or cannot be reached, or all are through."""
+    """A gang has stopped: a rank ended, hangs or is unreachable, or all steps are done."""
 
     gang: Gang
     hung: bool = False
-    """A rank stands still: it has done so since the gang's last step."""
+    """True if a rank has hung since the gang's last step."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCommitted:
-    """A checkpoint counts from now on."""
+    """A checkpoint is committed."""
 
     gang: Gang
     step: int
@@ -90,7 +90,7 @@ class CheckpointCommitted:
 
 @dataclass(frozen=True, slots=True)
 class FaultInjected:
-    """Something was done to the cluster from outside."""
+    """A fault was injected, or a user acted."""
 
     description: str
 

@@ -1,6 +1,6 @@
-"""What can be done to a simulated cluster from outside: by hardware, people and chance.
+"""Faults and user actions that tests and scenarios inject into a simulated cluster.
 
-Whatever does not apply any more when it comes, such as the end of a rank that has ended, changes nothing.
+A fault whose target no longer exists does nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from convoy_controllers.simulate.workers import LIVE, SIGKILL, Worker
 
 
 class Faults:
-    """Of one cluster."""
+    """The faults of one cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -25,32 +25,32 @@ class Faults:
     # Ranks and pods
 
     def end_rank(self, job: str, rank: int, code: int = 0, signal: int = 0) -> None:
-        """A rank of the job's newest incarnation ends."""
+        """End a rank of the job's newest incarnation."""
         worker = self._with_rank(job, rank)
         if worker is not None:
             self._record(f"rank {rank} of {job} ends with {f'signal {signal}' if signal else code}")
             self._workers.end_rank(worker.uid, rank, code or (128 + signal if signal else 0), signal=signal)
 
     def kill_rank(self, job: str, rank: int) -> None:
-        """SIGKILL."""
+        """Kill a rank with SIGKILL."""
         self.end_rank(job, rank, signal=SIGKILL)
 
     def hang_rank(self, job: str, rank: int) -> None:
-        """A rank stands still for good."""
+        """Hang a rank for good."""
         worker = self._with_rank(job, rank)
         if worker is not None:
             self._record(f"rank {rank} of {job} hangs")
             self._cluster.training.hang(worker.uid)
 
     def delete_pod(self, name: str) -> None:
-        """`kubectl delete pod`."""
+        """Delete a pod, as `kubectl delete pod` does."""
         pod = self._api.pods.get(name)
         if pod is not None and self._api.up:
             self._record(f"pod {name} is deleted")
             self._api.delete_pod(name, pod.uid)
 
     def kill_container(self, name: str) -> None:
-        """The kernel takes a whole container for its memory."""
+        """End a whole container as the kernel's OOM killer does."""
         pod = self._api.pods.get(name)
         if pod is not None and pod.uid in self._workers.by_uid:
             self._record(f"the container of {name} runs out of memory")
@@ -59,14 +59,14 @@ class Faults:
     # Nodes
 
     def kill_node(self, name: str) -> None:
-        """The power of a machine goes."""
+        """Cut a node's power."""
         if self._machines[name].powered:
             self._record(f"node {name} loses power")
             self._workers.lose_node(name)
             self._machines.set(name, powered=False, booted=False, agent=False)
 
     def return_node(self, name: str) -> None:
-        """The power is back; kubelet and agent follow once it has booted."""
+        """Restore a node's power. Its kubelet and agent start after the boot."""
         machine = self._machines[name]
         if not machine.powered:
             self._record(f"node {name} has power again")
@@ -83,29 +83,29 @@ class Faults:
             self._machines.set(name, booted=True, agent=True)
 
     def cut_node(self, name: str, *, control_only: bool = False) -> None:
-        """A node's network goes; with `control_only` only its way to the control plane."""
+        """Cut a node off the network; with `control_only` only off the control plane."""
         self._record(f"node {name} is cut off" + (" from the control plane" if control_only else ""))
         self._machines.set(name, **{"control_cut" if control_only else "cut": True})
 
     def heal_node(self, name: str) -> None:
-        """The network is back."""
+        """Restore a node's network."""
         machine = self._machines[name]
         if machine.cut or machine.control_cut:
-            self._record(f"the network of node {name} heals")
+            self._record(f"the network of node {name} works again")
             self._machines.set(name, cut=False, control_cut=False)
 
     def cordon_node(self, name: str) -> None:
-        """`kubectl cordon`."""
+        """Cordon a node, as `kubectl cordon` does."""
         self._record(f"node {name} is cordoned")
         self._api.set_node(name, cordoned=True)
 
     def uncordon_node(self, name: str) -> None:
-        """`kubectl uncordon`."""
+        """Uncordon a node, as `kubectl uncordon` does."""
         self._record(f"node {name} is uncordoned")
         self._api.set_node(name, cordoned=False)
 
     def drain_node(self, name: str) -> None:
-        """`kubectl drain`: cordons, then evicts."""
+        """Cordon a node and evict its pods, as `kubectl drain` does."""
         if not self._api.up:
             return
         self._record(f"node {name} is drained")
@@ -114,7 +114,7 @@ class Faults:
             self._api.evict(pod.name)
 
     def delete_node(self, name: str) -> None:
-        """`kubectl delete node`."""
+        """Delete a Node object, as `kubectl delete node` does."""
         if name in self._api.nodes and self._api.up:
             self._record(f"Node object {name} is deleted")
             self._cluster.kubelets.delete_node(name)
@@ -122,49 +122,51 @@ class Faults:
     # Agents
 
     def stop_agent(self, node: str, *, farewell: bool = False) -> None:
-        """An agent's process ends, or leaves for an upgrade."""
+        """End an agent's process. With `farewell` it announces that it restarts for an upgrade."""
         if self._machines[node].agent:
-            self._record(f"the agent of {node} " + ("says goodbye" if farewell else "crashes"))
+            self._record(
+                f"the agent of {node} " + ("announces its restart and ends" if farewell else "crashes")
+            )
             self._machines.set(node, farewell=farewell, agent=False)
 
     def start_agent(self, node: str) -> None:
-        """It is there again, with what its predecessor wrote down."""
+        """Start an agent. It reads the state that its predecessor stored."""
         if self._machines[node].up and not self._machines[node].agent:
-            self._record(f"the agent of {node} is there again")
+            self._record(f"the agent of {node} starts again")
             self._machines.set(node, agent=True)
 
     # The control plane
 
     def crash_operator(self, effects: int = 0) -> None:
-        """The leader dies, at once or between two effects of a plan; another follows."""
+        """Crash the leader at once, or before effect number `effects` from now. Another leader follows."""
         self._record("the operator crashes" + (f" before its effect number {effects}" if effects else ""))
         self._cluster.operator.crash(effects)
 
     def stop_api(self) -> None:
-        """The API server answers nobody; who connects is refused."""
-        self._record("the API server goes down")
+        """Stop the API server. It refuses connections."""
+        self._record("the API server stops")
         self._api.up = False
 
     def start_api(self) -> None:
-        """It answers again."""
+        """Start the API server again."""
         if not self._api.up:
-            self._record("the API server is up again")
+            self._record("the API server starts again")
             self._api.up = True
             self._cluster.kubelets.resync()
             self._cluster.scheduler.request_run()
             self._cluster.operator.api_changed()
             self._cluster.hub.monitor.poll()
 
-    # People
+    # Users
 
     def edit(self, job: str, **spec: object) -> None:
-        """A user changes fields of the spec, in JSON form."""
+        """Change fields of a job's spec as a user does. Values have JSON form."""
         if job in self._api.jobs and self._api.up:
             self._record(f"{job}: " + ", ".join(f"{key} = {value!r}" for key, value in spec.items()))
             self._api.edit_job(job, spec)
 
     def heal_all(self, but: str = "") -> None:
-        """Nothing is broken any more, one node excepted, and nobody is held back."""
+        """Undo all faults and cordons, except on the node `but`."""
         self.start_api()
         for name in self._machines.by_name:
             if name == but:
@@ -174,10 +176,10 @@ class Faults:
             self.start_agent(name)
             self.uncordon_node(name)
 
-    # Help
+    # Helpers
 
     def ranks(self, job: str) -> Sequence[int]:
-        """The ranks of the job's newest incarnation that live."""
+        """Return the live ranks of the job's newest incarnation."""
         return sorted(
             rank.rank
             for worker in self._newest(job)

@@ -1,6 +1,6 @@
-"""The agents of cut-off nodes in a simulated cluster: they stop Strict jobs.
+"""The agents of isolated nodes in a simulated cluster, which stop Strict jobs.
 
-The decision is the agents' own code (`convoy_controllers.liveness.fence`); only the network is simulated.
+The decision is the agents' own code (`convoy_controllers.liveness.fence`). Only the network is simulated.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from convoy_controllers.simulate.workers import Worker, Workers
 from convoy_controllers.trainingjob.faults import PREEMPTED
 
 JUDGE_SECONDS = 0.5
-"""Seconds between two judgements of one agent."""
+"""Seconds between two checks by one isolated agent."""
 
 
 @dataclass(slots=True)
 class _IsolatedAgent:
-    """One agent that does not reach the control plane. Times are Unix seconds."""
+    """An agent that cannot reach the control plane. Times are Unix seconds."""
 
     hub: float
-    """When it lost the control plane, or began without."""
+    """When the agent lost the control plane, or started without it."""
     peers: dict[fence.Peer, float] = field(default_factory=dict)
-    """Last attestations."""
+    """Time of the last attestation by each peer."""
     requested: dict[fence.Peer, float] = field(default_factory=dict)
 
     @property
     def contacts(self) -> Contacts:
-        """All contacts, as the agent's rule takes them."""
+        """Contacts in the form that the agents' rule takes."""
         return Contacts(self.hub, peers=self.peers)
 
 
 class Fences:
-    """One agent's watch per machine; it judges only while its machine is cut off."""
+    """The fences of all machines. Each one acts only while its machine is isolated."""
 
     def __init__(self, kernel: Kernel, machines: Machines, workers: Workers) -> None:
         self._kernel = kernel
         self._machines = machines
         self._workers = workers
         self._isolated: dict[str, _IsolatedAgent] = {}
-        """By machine."""
+        """Isolated agents by machine name."""
         machines.changed.append(self._reach_changed)
 
     def _reach_changed(self, machine: Machine) -> None:

@@ -1,7 +1,7 @@
-"""A simulated fleet whose hardware turns slow, is accused rightly or wrongly, swept, repaired and renamed.
+"""A simulated fleet: hardware becomes slow, is accused rightly or wrongly, swept, repaired and renamed.
 
-The operator of it may die after any single write. It remembers nothing: each look begins with what is stored,
-as JSON. What it promises is checked at every write, by counts of this file's own.
+Its operator may crash after any write. It keeps nothing in memory: each reconcile starts from the stored
+JSON. Every write is checked against the guarantees, with counts that are made here and not by the operator.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from convoy_crds.meta import seconds
 from convoy_crds.nodehealth import EvidenceKind, NodeHealth, NodeHealthStatus, State, Verdict
 from convoy_crds.terms import TAINTS
 
-# Nobody changes a model in place: what is read again and again is parsed once.
+# Models are never changed in place, so parsed ones are cached.
 _health = lru_cache(4096)(NodeHealth.model_validate_json)
 _policy = lru_cache(256)(GuardPolicy.model_validate_json)
 OUT = (State.QUARANTINED, State.DRAINING, State.REPAIRING, State.REQUALIFYING)
@@ -39,12 +39,12 @@ _GPUS = 8
 
 
 class OperatorCrash(Exception):
-    """The operator died."""
+    """The operator crashed."""
 
 
 @dataclass
 class Hardware:
-    """One machine, and the truth about it."""
+    """One machine and its true state."""
 
     name: str
     node: str
@@ -57,13 +57,13 @@ class Hardware:
     agent_connected: bool = True
     job: str = ""
     accused_since: datetime | None = None
-    """Since when the online detector holds something against it, rightly or not."""
+    """When the straggler detector began to accuse the machine, rightly or wrongly."""
     bad: bool = False
-    """Sweeps fail it until it is repaired."""
+    """True if sweeps fail the machine until it is repaired."""
     blocked: bool = False
-    """A PodDisruptionBudget keeps its pods where they are."""
+    """True if a PodDisruptionBudget refuses to evict its pods."""
     inconclusive: bool = False
-    """Its sweeps have no verdict."""
+    """True if its sweeps are inconclusive."""
     repaired: datetime | None = None
     recovered: float | None = None
     taints: list[dict[str, Any]] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Hardware:
 
 
 class SimulatedFleet:
-    """The API server's objects, the hardware, and one operator at a time."""
+    """The stored objects, the hardware, and one operator at a time."""
 
     def __init__(self, policy: dict[str, Any], count: int, racks: int = 4, seed: int = 0) -> None:
         self.kernel = Kernel(seed)
@@ -88,7 +88,7 @@ class SimulatedFleet:
         }
         self.sweeps: dict[str, SweepResult | None] = {}
         self.drains: list[tuple[datetime, str, tuple[str, ...]]] = []
-        """Every drain that ever began: when, on which rack, of which jobs."""
+        """All drains: start, rack, and jobs."""
         self.evicted = 0
         self.renamed = 0
         self._writes_left: int | None = None
@@ -96,35 +96,35 @@ class SimulatedFleet:
         self._leaving: set[str] = set()
 
     def health(self, name: str) -> NodeHealth:
-        """A NodeHealth as it is stored."""
+        """Return a NodeHealth as it is stored."""
         return _health(self.stored[name])
 
     def state(self, name: str) -> State:
-        """Its stored state."""
+        """Return the stored state of a machine."""
         return self.health(name).status.state
 
     def states(self) -> list[State]:
-        """All stored states."""
+        """Return the stored states of all machines."""
         return [self.state(name) for name in self.stored]
 
     def guard_policy(self) -> GuardPolicy:
-        """The policy as it is stored."""
+        """Return the policy as it is stored."""
         return _policy(self.policy)
 
     def edit_spec(self, name: str, **spec: Any) -> None:
-        """People edit the spec of a NodeHealth."""
+        """Change the spec of a NodeHealth as a user does."""
         body = json.loads(self.stored[name])
         body["spec"] = {key: value for key, value in {**body.get("spec", {}), **spec}.items() if value}
         self.stored[name] = json.dumps(NodeHealth.model_validate(body).to_dict())
 
     def configure(self, **spec: Any) -> None:
-        """People edit the policy."""
+        """Change the policy as a user does."""
         body = json.loads(self.policy)
         body["spec"] |= spec
         self.policy = json.dumps(GuardPolicy.model_validate(body).to_dict())
 
     def rename(self, name: str, rack: str | None = None) -> None:
-        """The machine is provisioned again, as another node."""
+        """Provision a machine again, as another node."""
         one = self.hardware[name]
         self.renamed += 1
         one.node, one.uid = f"n{name}-{self.renamed}", f"u{name}-{self.renamed}"
@@ -132,14 +132,16 @@ class SimulatedFleet:
         one.created, one.cordoned, one.job = self.kernel.time, False, ""
 
     def run(self, seconds: float, every: float = 15.0) -> None:
-        """Lets time pass; the operator looks again and again."""
+        """Advance the time, with a reconcile every `every` seconds."""
         end = self.kernel.now + seconds
         while self.kernel.now < end:
             self.kernel.run(min(end, self.kernel.now + every))
             self.reconcile()
 
     def reconcile(self, crash_after: int | None = None) -> bool:
-        """One look and what follows from it; False when the operator died after so many writes."""
+        """Run one reconcile and the actions that follow. Return False if the operator crashed after
+        `crash_after` writes.
+        """
         self._writes_left = crash_after
         try:
             self._decide_states()
@@ -154,7 +156,7 @@ class SimulatedFleet:
         return True
 
     def facts(self, name: str) -> HardwareFacts:
-        """What can be observed of a machine now."""
+        """Return the facts about a machine that the operator can observe now."""
         one, now = self.hardware[name], self.kernel.time
         if not one.present:
             return HardwareFacts(repaired=one.repaired)
@@ -204,7 +206,7 @@ class SimulatedFleet:
                     one.taints = [dict(taint) for taint in taints]
 
     def _act_on_states(self) -> None:
-        """Sweeps, evictions and repairs that stored states ask for; each takes its time."""
+        """Start the sweeps, evictions and repairs that the stored states require. Each takes its time."""
         policy = self.guard_policy()
         for name, one in self.hardware.items():
             status = self.health(name).status
@@ -226,7 +228,7 @@ class SimulatedFleet:
 
     def _evict(self, name: str) -> None:
         if self.guard_policy().status.breaker.state is BreakerState.OPEN:
-            raise InvariantViolation(f"pods of {name} are evicted while the breaker is open")
+            raise InvariantViolation(f"pods of {name} were evicted while the breaker is open")
         self.evicted += 1
         if self.hardware[name].blocked:
             return
@@ -248,7 +250,7 @@ class SimulatedFleet:
         one.bad, one.boot, one.repaired = False, one.boot + 1, self.kernel.time
 
     def _check_write(self, name: str, before: NodeHealthStatus, after: NodeHealthStatus) -> None:
-        """What is promised of a status at the moment that it is written."""
+        """Check the guarantees about a status as it is written."""
         policy = self.guard_policy()
         rules, breaker = policy.spec.budgets, policy.status.breaker
         statuses = {other: self.health(other).status for other in self.stored}
@@ -263,11 +265,11 @@ class SimulatedFleet:
             swept = any(one.kind is EvidenceKind.SWEEP for one in after.evidence)
             if breaker.state is BreakerState.HALF_OPEN and not (swept and breaker.trial == name):
                 raise InvariantViolation(
-                    f"{name} is {after.state} though the half open breaker tries {breaker.trial!r}"
+                    f"{name} is {after.state} but the half-open breaker tries {breaker.trial!r}"
                 )
         if taken:
             out = sum(1 for status in statuses.values() if status.state in OUT)
-            _most("out of service", out, max(2, total * rules.quarantined_percent // 100))
+            _check_limit("out of service", out, max(2, total * rules.quarantined_percent // 100))
         if drained:
             self._check_drain(policy, name, statuses, total)
 
@@ -276,21 +278,21 @@ class SimulatedFleet:
     ) -> None:
         rules, now, one = policy.spec.budgets, self.kernel.time, self.hardware[name]
         held = [other for other, status in statuses.items() if status.state in HELD]
-        _most("drained or repaired", len(held), max(1, total * rules.pool_percent // 100))
+        _check_limit("drained or repaired", len(held), max(1, total * rules.pool_percent // 100))
         rack = statuses[name].node_ref.rack
         same = [other for other in held if statuses[other].actions[-1].rack == rack]
-        _most(f"of rack {rack}", len(same), rules.per_rack)
+        _check_limit(f"of rack {rack}", len(same), rules.per_rack)
         jobs = (one.job,) if one.job else ()
         span = timedelta(seconds=seconds(rules.job_interval))
         for at, _, others in self.drains:
             if now - at < span and set(jobs) & set(others):
-                raise InvariantViolation(f"{jobs} loses a second node within {span}")
+                raise InvariantViolation(f"{jobs} lost a second node within {span}")
         hour = sum(1 for at, _, _ in self.drains if now - at < timedelta(hours=1)) + 1
-        _most("drains in an hour", hour, max(1, total * rules.fleet_percent_per_hour // 100))
+        _check_limit("drains in an hour", hour, max(1, total * rules.fleet_percent_per_hour // 100))
         self.drains.append((now, rack, jobs))
 
     def check_nodes(self) -> None:
-        """After a whole look each Node carries what its state asks for, and all that others put there."""
+        """Check after a complete reconcile that each Node has exactly the taints of its state."""
         for name, one in self.hardware.items():
             if not one.present:
                 continue
@@ -298,11 +300,13 @@ class SimulatedFleet:
             ours = {taint["key"].partition("/")[2] for taint in one.taints if taint["key"] in TAINTS}
             asked = expected(status) if self.guard_policy().spec.mode == "Act" else set()
             if ours != asked:
-                raise InvariantViolation(f"{one.node} carries {ours}, as {status.state} it should {asked}")
+                raise InvariantViolation(
+                    f"node {one.node} has the taints {ours}, but {status.state} requires {asked}"
+                )
 
 
 def expected(status: NodeHealthStatus) -> set[str]:
-    """Our taints by state, said a second time."""
+    """Return the taints of a state, computed independently of the operator."""
     if status.state in (*OUT, State.CONDEMNED):
         return {"quarantined"}
     found = {"suspect"} if status.state is State.SUSPECT else set()
@@ -310,9 +314,9 @@ def expected(status: NodeHealthStatus) -> set[str]:
     return found | ({"unqualified"} if tested else set())
 
 
-def _most(what: str, count: int, limit: int) -> None:
+def _check_limit(what: str, count: int, limit: int) -> None:
     if count > limit:
-        raise InvariantViolation(f"{count} nodes {what}, {limit} are allowed")
+        raise InvariantViolation(f"{count} nodes {what}, but only {limit} are allowed")
 
 
 def _text(moment: datetime) -> str:
@@ -320,5 +324,5 @@ def _text(moment: datetime) -> str:
 
 
 def foreign(taints: Iterable[dict[str, Any]]) -> list[str]:
-    """Keys of others' taints."""
+    """Return the keys of taints that Convoy does not own."""
     return [taint["key"] for taint in taints if taint["key"] not in TAINTS]

@@ -1,6 +1,6 @@
-"""The ranks of one incarnation, which step together or not at all.
+"""The ranks of one incarnation. They step together or not at all.
 
-Between two events steps are evenly spaced, so where a gang stands at any moment is computed, not played.
+Steps between two events have equal length, so the step at any moment is computed and not simulated.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from convoy_controllers.simulate.kernel import Timer
 from convoy_controllers.simulate.program import Program
 
 _SLACK = 1e-6
-"""Seconds by which sums of step lengths may miss a step's end."""
+"""Tolerance for rounding errors of step times, in seconds."""
 _KEPT = 4
-"""Stretches that are kept; only the moments of the last second are ever asked for."""
+"""Number of past stretches to keep. Callers need at most the last second."""
 
 
 @dataclass(slots=True)
 class Stretch:
-    """Steps without interruption: step `step` had ended at `begin`, the next end a step length apart."""
+    """Steps without interruption. Step `step` ended at `begin`; each later step ends one step length after
+    it.
+    """
 
     begin: float
     step: int
@@ -28,7 +30,7 @@ class Stretch:
 
 @dataclass(slots=True)
 class Gang:
-    """One formation of a job's process group. Times are Unix seconds."""
+    """The process group of one incarnation. Times are Unix seconds."""
 
     job: str
     job_uid: str
@@ -36,47 +38,47 @@ class Gang:
     world_size: int
     program: Program
     joined: dict[str, int] = field(default_factory=dict)
-    """By uid, the pods whose ranks run and are in it: how many those are."""
+    """Number of ranks that joined, by uid of their pod."""
     members: frozenset[str] = frozenset()
-    """Uids of all its pods, once the last has joined."""
+    """Uids of all pods, set when the last one has joined."""
     stretches: list[Stretch] = field(default_factory=list)
     first_step: float = 0.0
-    """When its first step ended; 0 before."""
+    """When the first step ended; 0 before."""
     saved: float = 0.0
-    """When its newest checkpoint was begun to be written, or its first step ended."""
+    """When the newest save began; before the first save, when the first step ended."""
     timer: Timer | None = None
-    """Of what it does next."""
+    """The gang's next event."""
     saving: bool = False
-    """A checkpoint holds it up."""
+    """True while a checkpoint pauses the gang."""
     paused_seconds: float = 0.0
-    """Seconds for which checkpoints held it up."""
+    """Seconds that checkpoints have paused the gang."""
     broken: bool = False
-    """A rank is gone or stands still: it will never step again."""
+    """True if a rank has ended or hangs, so that the gang never steps again."""
     last: tuple[int, float] = (0, 0.0)
-    """Its newest step and when that ended, as of the last stop."""
+    """The newest step and its end, as of the last stop."""
 
     @property
     def whole(self) -> bool:
-        """Whether all of its ranks run."""
+        """True if all ranks have joined."""
         return sum(self.joined.values()) == self.world_size
 
     @property
     def stepping(self) -> bool:
-        """Whether it makes steps now."""
+        """True if the gang makes steps."""
         return bool(self.stretches) and self.stretches[-1].end == math.inf
 
     def start(self, now: float, step: int) -> None:
-        """Steps from now on; `step` is done."""
+        """Start to step. The last finished step is `step`."""
         self.stretches = [*self.stretches[-_KEPT:], Stretch(now, step)]
 
     def stop(self, now: float) -> None:
-        """Makes no further step. A step that is not through is lost."""
+        """Stop stepping. An unfinished step is lost."""
         if self.stepping:
             self.last = self.at(now)
             self.stretches[-1].end = now
 
     def at(self, moment: float) -> tuple[int, float]:
-        """The newest step that had ended by then, and when it did; (0, 0) before the first."""
+        """Return the newest step that ended by this moment, and its end; (0, 0) before the first step."""
         length = self.program.step_seconds
         for stretch in reversed(self.stretches):
             if stretch.begin <= moment:
@@ -86,6 +88,6 @@ class Gang:
         return self.last if self.first_step and moment >= self.first_step else (0, 0.0)
 
     def when(self, step: int) -> float:
-        """When a step ends, if nothing comes between, in the stretch that runs."""
+        """Return when a step will end if nothing interrupts the current stretch."""
         stretch = self.stretches[-1]
         return stretch.begin + (step - stretch.step) * self.program.step_seconds

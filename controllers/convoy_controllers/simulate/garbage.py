@@ -1,4 +1,4 @@
-"""The garbage collector of a simulated cluster: pods whose job is job_deleted go too."""
+"""The garbage collector of a simulated cluster. It deletes pods whose job is deleted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ COLLECT_DELAY_SECONDS = 0.5
 
 
 class GarbageCollector:
-    """Looks a moment after something may have lost its owner, or was made without one."""
+    """Deletes ownerless pods a moment after a job is deleted or such a pod appears."""
 
     def __init__(self, kernel: Kernel, api: Api) -> None:
         self._kernel = kernel

@@ -1,4 +1,4 @@
-"""The operator's hub in a simulated cluster: agents' sessions, what they report, and what plans see."""
+"""The operator's hub in a simulated cluster: sessions of agents, their reports, and views for plans."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from convoy_controllers.views import NodeView, PodView, SlotView
 
 
 class Hub:
-    """Of the present leader; a new one begins with nothing."""
+    """The hub of the present leader. A new leader starts with no reports."""
 
     def __init__(
         self,
@@ -42,13 +42,13 @@ class Hub:
     # Leadership
 
     def start_leading(self) -> None:
-        """A replica leads from now on."""
+        """Start a leader's term."""
         self.monitor.start_leading()
         for machine in self._machines.by_name.values():
             self.refresh(machine)
 
     def stop_leading(self) -> None:
-        """The leader is gone, and with it all it knew."""
+        """End a leader's term. All its reports are lost."""
         self.monitor.leading = False
         self._term += 1
         for link in self.monitor.links.values():
@@ -57,7 +57,7 @@ class Hub:
     # Sessions
 
     def refresh(self, machine: Machine) -> None:
-        """A machine's reach may have changed."""
+        """Start or end the session of a machine's agent, as the machine's state requires."""
         link = self.monitor.links[machine.name]
         reachable = self.monitor.leading and machine.reaches_control
         self.monitor.reach_changed(machine.name)
@@ -92,7 +92,7 @@ class Hub:
         self.monitor.session_ended(machine.name, farewell=machine.farewell and not machine.agent)
 
     def _pod_changed(self, uid: str) -> None:
-        """An agent has news of a pod."""
+        """Send the agent's report of a changed pod."""
         slot = self._workers.slots.get(uid)
         node = (
             slot.node
@@ -117,7 +117,7 @@ class Hub:
         self.monitor.wake(node, 0.0 if report is not None else self._latencies.debounce)
 
     def _last_step_seen(self, before: SlotView | None, report: SlotView) -> float:
-        """When a step of its ranks was last seen to be over."""
+        """Return when the hub last saw a new finished step of the pod's ranks."""
         if before is None or before.incarnation != report.incarnation:
             return 0.0
         known = {rank.rank: rank.step or 0 for rank in before.ranks}
@@ -128,7 +128,7 @@ class Hub:
         return self._workers.view(uid, self._kernel.now)
 
     def send(self, command: JobCommand) -> None:
-        """Tells an agent, if it has dialled; else the plan will say it again."""
+        """Send a command to an agent. If the agent is not connected, drop it: the next plan repeats it."""
         link = self.monitor.links.get(command.node)
         if link is None or not link.up:
             return
@@ -140,10 +140,10 @@ class Hub:
 
         self._kernel.after(self._kernel.about(self._latencies.command), arrive)
 
-    # What plans are shown
+    # Views for plans
 
     def slots(self, pods: Iterable[PodView]) -> dict[str, SlotView]:
-        """By pod uid, what agents have report."""
+        """Return the agents' reports by pod uid."""
         found: dict[str, SlotView] = {}
         for pod in pods:
             link = self.monitor.links.get(pod.node or "")
@@ -158,7 +158,7 @@ class Hub:
         return found
 
     def _with_steps(self, uid: str, slot: SlotView, moment: float) -> SlotView:
-        """The report with the steps that were report since, as of a moment."""
+        """Return a report updated with the steps reported by a moment."""
         now = self._workers.view(uid, moment)
         if now is None or now.incarnation != slot.incarnation or not slot.ranks:
             return slot
@@ -178,6 +178,6 @@ class Hub:
         return replace(slot, ranks=ranks, stepped=min(seen, self._kernel.now))
 
     def nodes(self, pods: Iterable[PodView]) -> dict[str, NodeView]:
-        """By name, the nodes that these pods are on."""
+        """Return the views of the nodes of these pods, by name."""
         names = {pod.node for pod in pods if pod.node}
         return {name: self.monitor.node_view(name, self._kubelets.lease_seconds) for name in names}

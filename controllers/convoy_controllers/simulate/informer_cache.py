@@ -1,4 +1,4 @@
-"""What the operator of a simulated cluster has cached of the API server: its caches, a moment behind."""
+"""The informer caches of the operator in a simulated cluster. They lag a moment behind the API server."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from convoy_crds.terms import LABEL_JOB
 
 @dataclass(frozen=True, slots=True)
 class CachedPod:
-    """A pod and the version of it that was cached."""
+    """A pod and its cached version."""
 
     pod: PodView
     version: int
 
 
 class InformerCache:
-    """Watches of jobs and pods. The operator's own writes are in it at once."""
+    """Caches of jobs and pods, kept by watches. The operator's own writes are cached at once."""
 
     def __init__(self, kernel: Kernel, latencies: Latencies, api: Api) -> None:
         self._latencies = latencies
@@ -31,16 +31,16 @@ class InformerCache:
         self._session = 0
         self._watching = False
         self._sent: dict[str, PodView] = {}
-        """Pods by name as the API server last told of them."""
+        """Pods by name as the watch last sent them."""
         self._removed: set[str] = set()
         self.jobs: dict[str, Stored] = {}
         self._pods: dict[str, dict[str, CachedPod]] = {}
         self.wake: Callable[[str, bool], None] = lambda job, urgent: None
-        """Told of a job that something new concerns."""
+        """Called with a job that has changed, and whether the change is urgent."""
         api.listeners.append(self._send_change)
 
     def start(self) -> None:
-        """Lists everything, and watches from now on."""
+        """List all objects and start to watch."""
         self.stop()
         self._watching = True
         self._removed.clear()
@@ -51,41 +51,41 @@ class InformerCache:
             self.put_pod(pod)
 
     def stop(self) -> None:
-        """Sees nothing any more; what is on its way is lost."""
+        """Stop watching. Events on their way are lost."""
         self._session += 1
         self._watching = False
 
     def pods(self, job: str) -> tuple[PodView, ...]:
-        """Pods labelled with a job's name."""
+        """Return the pods labelled with a job's name."""
         return tuple(cached.pod for cached in self._pods.get(job, {}).values())
 
     def jobs_on(self, node: str) -> list[str]:
-        """Jobs of the pods that a node is needed for."""
+        """Return the jobs whose pods need a node."""
         return [
             job
             for job, group in self._pods.items()
             if any(cached.pod.node == node and cached.pod.needs_node for cached in group.values())
         ]
 
-    # Own writes
+    # The operator's own writes
 
     def put_job(self, stored: Stored) -> None:
-        """A job as the API server answered."""
+        """Store a job from the API server's response."""
         self.jobs[stored.job.metadata.name] = stored
 
     def put_pod(self, pod: PodView) -> None:
-        """A pod as the API server answered."""
+        """Store a pod from the API server's response."""
         group = self._pods.setdefault(pod.labels.get(LABEL_JOB, ""), {})
         group[pod.name] = CachedPod(pod, self._api.versions.get(pod.uid, 0))
 
     def drop_pod(self, pod: PodView) -> None:
-        """A pod is known to be gone."""
+        """Remove a pod that no longer exists."""
         self._removed.add(pod.uid)
         group = self._pods.get(pod.labels.get(LABEL_JOB, ""), {})
         if (known := group.get(pod.name)) is not None and known.pod.uid == pod.uid:
             del group[pod.name]
 
-    # Watches
+    # Watch events
 
     def _send_change(self, kind: str, name: str) -> None:
         if not self._watching or not self._api.up:

@@ -1,7 +1,7 @@
-"""The virtual clock of every simulation: timed events in one order, and one seeded source of chance.
+"""The virtual clock of every simulation: an ordered queue of timed events and one seeded random generator.
 
-Events run by time, those of one moment in the order in which they were asked for. The same seed and the same
-calls give the same history. Nothing here knows what is simulated.
+Events run in order of time, and events of the same moment in the order in which they were scheduled. The
+same seed and the same calls give the same history. The kernel knows nothing of what is simulated.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-"""Where clocks begin."""
+"""Start of the virtual time."""
 MOST_AT_ONCE = 100_000
-"""Events of one moment; more of them never end."""
+"""Events at one moment beyond which a simulation counts as endless."""
 
 Action = Callable[[], None]
 
 
 class Runaway(RuntimeError):
-    """Events cause one another without time going on."""
+    """Events cause one another without end and the time does not advance."""
 
 
 class Timer:
-    """An event that has been asked for."""
+    """A scheduled event."""
 
     __slots__ = ("_action", "at")
 
@@ -34,18 +34,18 @@ class Timer:
         self._action: Action | None = action
 
     def cancel(self) -> None:
-        """It will not happen. Without effect once it has."""
+        """Cancel the event. Does nothing if it has run."""
         self._action = None
 
     def fire(self) -> None:
-        """It happens, once."""
+        """Run the event, once."""
         action, self._action = self._action, None
         if action is not None:
             action()
 
 
 class Kernel:
-    """`now` is in Unix seconds and only grows."""
+    """The clock and the event queue. `now` is in Unix seconds and never decreases."""
 
     def __init__(self, seed: int = 0) -> None:
         self.now = EPOCH.timestamp()
@@ -55,25 +55,27 @@ class Kernel:
 
     @property
     def time(self) -> datetime:
-        """The moment, aware."""
+        """The current time, in UTC."""
         return datetime.fromtimestamp(self.now, UTC)
 
     def after(self, seconds: float, action: Action) -> Timer:
-        """Lets something happen in so many seconds; at this moment, after what is due already, for 0."""
+        """Schedule an action in so many seconds. With 0 it runs at this moment, after all events that are
+        due already.
+        """
         return self.at(self.now + max(0.0, seconds), action)
 
     def at(self, moment: float, action: Action) -> Timer:
-        """Lets something happen at a moment, in Unix seconds; one that has passed is now."""
+        """Schedule an action at a time in Unix seconds. A past time counts as now."""
         timer = Timer(max(moment, self.now), action)
         heapq.heappush(self._heap, (timer.at, next(self._order), timer))
         return timer
 
     def about(self, seconds: float) -> float:
-        """A duration as it happens to be this time: up to a quarter more or less."""
+        """Return a random duration within 25 % of `seconds`."""
         return seconds * self.rng.uniform(0.75, 1.25) if seconds else 0.0
 
     def run(self, until: float) -> None:
-        """Lets happen all that is due by then, and moves the clock there. Runaway for what never ends."""
+        """Run all events due by `until` and set the clock to it. Raises Runaway if the events never end."""
         moment, count = self.now, 0
         while self._heap and self._heap[0][0] <= until:
             at, _, timer = heapq.heappop(self._heap)
@@ -85,11 +87,11 @@ class Kernel:
         self.now = max(self.now, until)
 
     def drain(self) -> None:
-        """Lets happen all that is due at this moment."""
+        """Run all events that are due at this moment."""
         self.run(self.now)
 
     def play(self, steps: Iterator[float]) -> None:
-        """Runs a generator with the pauses, in seconds, that it yields. One that was closed ends there."""
+        """Run a generator. It yields the seconds to pause before its next part."""
 
         def go_on() -> None:
             pause = next(steps, None)
@@ -100,13 +102,13 @@ class Kernel:
 
 
 class Channel:
-    """Messages that arrive in the order in which they were sent, each after its own time on the way."""
+    """A channel that delivers messages in order. Each message has a latency of its own."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._last = 0.0
 
     def send(self, seconds: float, arrives: Action) -> None:
-        """Lets a message arrive in so many seconds, but not before the one sent before it."""
+        """Deliver a message in so many seconds, but not before the message sent before it."""
         self._last = max(self._last, self._kernel.now + seconds)
         self._kernel.at(self._last, arrives)

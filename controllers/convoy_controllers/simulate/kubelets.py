@@ -1,7 +1,7 @@
-"""The kubelets of a simulated cluster, and the controllers that act on their silence.
+"""The kubelets of a simulated cluster, and the controllers that act when a kubelet is silent.
 
-A kubelet looks at what the API server wants and what runs, and moves the second towards the first; it does so
-after every change, and when it reaches the API server again.
+A kubelet compares the pods at the API server with the running containers and corrects the containers. It
+does so after every change, and when it reaches the API server again.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from convoy_controllers.views import ENDED_PHASES, PodView
 from convoy_crds.terms import LABEL_JOB
 
 RETRY_SECONDS = 1.0
-"""Between two tries of what needs the node's agent while that is away."""
+"""Seconds between two retries of an operation that needs the node's agent."""
 
 
 class Kubelets:
-    """One per machine."""
+    """The kubelets of all machines."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Kubelets:
         workers: Workers,
         saves_on_term: Callable[[str], bool],
     ) -> None:
-        """`saves_on_term` knows by job uid what ranks do when they are told to end."""
+        """`saves_on_term` returns, by job uid, whether ranks save a checkpoint on SIGTERM."""
         self._kernel = kernel
         self._latencies = latencies
         self._api = api
@@ -45,14 +45,14 @@ class Kubelets:
         self._address = 0
         self._renewed: dict[str, float] = {}
         self.launchers = True
-        """False keeps every launcher from meeting its agent."""
+        """False prevents launchers from connecting to their agents."""
         api.listeners.append(self._on_change)
         machines.changed.append(self._reach_changed)
         workers.ended = self._container_ended
         for machine in machines.by_name.values():
             self._renewed[machine.name] = kernel.now
 
-    # When to look
+    # Triggers
 
     def _on_change(self, kind: str, name: str) -> None:
         if kind != "pods":
@@ -87,13 +87,13 @@ class Kubelets:
         if machine is not None and machine.reaches_control and self._api.up:
             self._sync(machine)
 
-    # What it does
+    # Synchronization
 
     def _sync(self, machine: Machine) -> None:
         for worker in self._workers.on(machine.name):
             pod = self._api.pods.get(worker.pod)
             if pod is None or pod.uid != worker.uid:
-                # Deleted by force while this kubelet did not hear of it.
+                # The pod was deleted by force while this kubelet did not reach the API server.
                 self._workers.kill(worker.uid)
                 self._workers.remove(worker.uid)
             elif worker.exit_code is not None:
@@ -122,7 +122,7 @@ class Kubelets:
                 self._workers.remove(pod.uid)
                 self._api.remove_pod(pod.name, pod.uid)
             else:
-                # Its volume cannot be unmounted without the agent.
+                # The volume cannot be unmounted without the agent.
                 self._retry_later(machine.name)
 
     def _start(self, pod: PodView, machine: Machine) -> None:
@@ -173,10 +173,10 @@ class Kubelets:
         grace = self._api.specs.get(pod.uid, {}).get("terminationGracePeriodSeconds", GRACE_SECONDS)
         return float(grace)
 
-    # Silence
+    # Node failures
 
     def lease_seconds(self, node: str) -> float:
-        """The age of the kubelet's Lease."""
+        """Return the age of the kubelet's Lease in seconds."""
         machine = self._machines.by_name[node]
         if machine.reaches_control and self._api.up:
             return (self._kernel.now - self._renewed[node]) % max(self._latencies.lease, 1.0)
@@ -187,7 +187,8 @@ class Kubelets:
         if machine.reaches_control:
             self._kernel.after(RETRY_SECONDS, lambda: self._reconnected(name))
         elif name in self._renewed:
-            # Renewals of the past are dated back to where they were.
+            # Lease renewals are not simulated as events, so the last one gets a random age within the
+            # interval.
             age = self._kernel.rng.uniform(0.0, self._latencies.lease)
             self._renewed[name] = max(self._renewed[name], self._kernel.now - age)
             mark = self._renewed[name]
@@ -223,7 +224,7 @@ class Kubelets:
                 self._api.evict(pod.name, "DeletionByTaintManager")
 
     def delete_node(self, name: str) -> None:
-        """Somebody deletes the Node object; its pods go with it, some time later."""
+        """Delete the Node object. Its pods are deleted some time later."""
         self._api.delete_node(name)
         self._kernel.after(self._latencies.pod_gc, lambda: self._delete_orphans(name))
 
@@ -236,7 +237,7 @@ class Kubelets:
                 self._api.remove_pod(pod.name, pod.uid)
 
     def resync(self) -> None:
-        """The API server answers again."""
+        """Synchronize all nodes after an outage of the API server."""
         for name, machine in self._machines.by_name.items():
             if machine.reaches_control:
                 self._renewed[name] = self._kernel.now

@@ -1,7 +1,7 @@
-"""How long things take in a simulated cluster, in seconds.
+"""Latencies of a simulated cluster, in seconds.
 
-Defaults are of the order that a small cluster of real nodes shows; a scenario states its own. Each is drawn
-anew within a quarter around its value, see `Kernel.about`.
+The defaults have the order of magnitude of a small real cluster. A scenario can set its own. Each use draws
+a random value within 25 % of the latency, see `Kernel.about`.
 """
 
 from __future__ import annotations
@@ -19,60 +19,61 @@ Seconds = Annotated[float, Field(ge=0, le=86_400)]
 
 
 class Latencies(Model):
-    """Durations of the cluster itself; those of the training program stand in `Program`."""
+    """Latencies of the cluster. Those of the training program are in `Program`."""
 
     api: Seconds = 0.01
-    """One request to the API server."""
+    """Duration of one request to the API server."""
     watch: Seconds = 0.02
-    """From a change at the API server to those that watch it."""
+    """Time from a change at the API server to the watch event."""
     debounce: Seconds = DEBOUNCE_SECONDS
-    """For which the operator gathers news of pods before it looks."""
+    """Time in which the operator collects changes of pods before it reconciles."""
     schedule: Seconds = 0.05
-    """The scheduler's choice of a node."""
+    """Time until the scheduler binds a pod."""
     pod_start: Seconds = 1.5
-    """From a pod's binding to its running container: sandbox, volumes, image check."""
+    """Time from a pod's binding to its running container: sandbox, volumes, image check."""
     launcher: Seconds = 0.3
-    """From the container's start to its launcher's first words to the agent."""
+    """Time from the container's start to the launcher's first message to the agent."""
     rank_start: Seconds = 0.1
-    """From an assignment to the ranks' processes."""
+    """Time from an assignment to the start of the ranks' processes."""
     command: Seconds = 0.01
-    """From the operator to a launcher."""
+    """Time of a command from the operator to a launcher."""
     report: Seconds = 0.02
-    """From a launcher to the operator."""
+    """Time of a report from a launcher to the operator."""
     progress: Seconds = 0.5
-    """The age of the steps that the operator knows of: they are told once a second."""
+    """Age of the steps that the operator knows. Ranks report them once a second."""
     term: Seconds = 0.3
-    """From SIGTERM to a rank's end."""
+    """Time from SIGTERM to a rank's end."""
     relist: Seconds = 0.5
-    """From the end of a container to its kubelet's report."""
+    """Time from a container's end to its kubelet's report."""
     heartbeat: Seconds = timings.HEARTBEAT_SECONDS
-    """Between two signs of an agent."""
+    """Interval between two heartbeats of an agent."""
     dial: Seconds = 0.5
-    """An agent's way to a new session with the operator."""
+    """Time until an agent has opened a session with the operator."""
     silent: Seconds = timings.SILENT_SECONDS
-    """Silence after which an agent is not there any more."""
+    """Silence after which an agent counts as absent."""
     farewell: Seconds = timings.UNREADY_SECONDS
-    """How long an agent that said goodbye may be away; and a silent one on a node that answers keeps its
-    label."""
+    """Longest absence of an agent that announced its restart. A silent agent whose node still answers keeps
+    the agent-ready label as long.
+    """
     grace: Seconds = timings.GRACE_SECONDS
-    """For which a new leader judges nobody."""
+    """Time in which a new leader declares no agent absent."""
     failover: Seconds = 9.0
-    """From the operator's crash to the next leader: its Lease has to run out."""
+    """Time from the operator's crash to the next leader, after the leader's Lease has expired."""
     progress_write: Seconds = PROGRESS_SECONDS
-    """Between two looks at a job, and two writes of its status, that bring nothing but steps."""
+    """Interval between two reconciles and status writes of a job that only record steps."""
     lease: Seconds = timings.KUBELET_LEASE_SECONDS
-    """Between two renewals of a kubelet's Lease."""
+    """Interval between two renewals of a kubelet's Lease."""
     node_grace: Seconds = 50.0
-    """Without a sign of a kubelet until its node is NotReady."""
+    """Time without a Lease renewal until a node is NotReady."""
     eviction: Seconds = 300.0
-    """From NotReady to the deletion of the node's pods."""
+    """Time from NotReady to the eviction of the node's pods."""
     pod_gc: Seconds = 20.0
-    """From the deletion of a Node object to that of its pods."""
+    """Time from the deletion of a Node object to the deletion of its pods."""
     boot: Seconds = 30.0
-    """From a node's power to its kubelet and agent."""
+    """Time from a node's power to its kubelet and agent."""
 
 
 def instant() -> Latencies:
-    """Everything at once, but for the limits that are no latencies."""
+    """Return latencies of 0. Timeouts and intervals keep their defaults."""
     limits = {"silent", "farewell", "grace", "node_grace", "eviction", "progress_write", "lease"}
     return Latencies.model_validate(dict.fromkeys(Latencies.model_fields.keys() - limits, 0.0))

@@ -11,38 +11,38 @@ from convoy_controllers.simulate.kernel import Kernel
 
 @dataclass(slots=True)
 class Machine:
-    """One machine: what stands of it decides what kubelet, agent and ranks on it can do."""
+    """One machine. Its state decides what its kubelet, agent and ranks can do."""
 
     name: str
     capacity: int = 8
-    """Pods of jobs that fit."""
+    """Most pods of jobs at a time."""
     powered: bool = True
     booted: bool = True
-    """Kubelet and agent are up since it has power."""
+    """True if kubelet and agent have started since the power came on."""
     cut: bool = False
-    """No packet gets in or out."""
+    """True if the machine is cut off the whole network."""
     control_cut: bool = False
-    """No packet gets to or from the control plane; to other nodes they do."""
+    """True if the machine is cut off the control plane only."""
     agent: bool = True
-    """Its agent's process is there."""
+    """True if the agent's process runs."""
     farewell: bool = False
-    """It said goodbye before it went."""
+    """True if the agent announced its restart before it ended."""
     requests: AttestationRequests = field(default_factory=AttestationRequests)
-    """The attestations that its agent has granted; times are Unix seconds."""
+    """Attestations that the agent granted. Times are Unix seconds."""
 
     @property
     def up(self) -> bool:
-        """Whether processes on it run."""
+        """True if processes run on the machine."""
         return self.powered and self.booted
 
     @property
     def reaches_control(self) -> bool:
-        """Whether its kubelet and agent reach API server and hub, as far as it lies with this machine."""
+        """True if nothing on the machine's side keeps kubelet and agent from the API server and the hub."""
         return self.up and not self.cut and not self.control_cut
 
 
 class Machines:
-    """All machines by name; `changed` is told of each whose reach has changed."""
+    """All machines by name. The callbacks in `changed` get each machine whose state has changed."""
 
     def __init__(self, kernel: Kernel, machines: Iterable[Machine]) -> None:
         self._kernel = kernel
@@ -53,14 +53,14 @@ class Machines:
         return self.by_name[name]
 
     def reaches(self, one: str, other: str) -> bool:
-        """Whether packets go between two nodes."""
+        """Return True if two nodes can exchange packets."""
         if one == other:
             return self.by_name[one].powered
         pair = (self.by_name[one], self.by_name[other])
         return all(machine.powered and not machine.cut for machine in pair)
 
     def set(self, name: str, **facts: bool) -> None:
-        """Changes what stands of a machine, and tells of it."""
+        """Change the state of a machine and notify the callbacks."""
         machine = self.by_name[name]
         for key, value in facts.items():
             setattr(machine, key, value)

@@ -1,7 +1,7 @@
-"""The operator of a simulated cluster: it drives the real plan function and carries its plans out.
+"""The operator of a simulated cluster. It calls the real plan function and executes the plans.
 
-It follows convoy_operator.reconcile, with its order of effects, its conflicts and back-offs; and it may crash
-between any two of them. The next leader begins with the API server's word and nothing else.
+It follows convoy_operator.reconcile: the same order of effects, the same conflicts and back-offs. It may
+crash between any two effects. The next leader starts only from what the API server has stored.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ LEAST_REQUEUE = 0.05
 
 
 class Crashed(Exception):
-    """The operator's process is gone."""
+    """The operator has crashed."""
 
 
 @dataclass(slots=True)
 class QueueEntry:
-    """What the operator keeps of one job."""
+    """The operator's queue entry of one job."""
 
     timer: Timer | None = None
     busy: bool = False
     due_again: bool = False
-    """It became due while it was worked on."""
+    """True if the job became due during its reconcile."""
     failures: int = 0
     not_before: float = 0.0
     refusals: int = 0
-    """Rounds in a row in which a pod was refused."""
+    """Number of consecutive reconciles in which a pod was refused."""
     refused: dict[str, Refusal] = field(default_factory=dict)
     refused_until: float = 0.0
     metadata_generation: int = 0
 
 
 class OperatorModel:
-    """At most one leader at a time; `crash` ends it, and another follows."""
+    """The operator's replicas: at most one leads. After a crash another one leads."""
 
     def __init__(
         self,
@@ -83,10 +83,10 @@ class OperatorModel:
     def _new_throttle(self) -> ProgressThrottle[str]:
         return ProgressThrottle(self._latencies.progress_write, WRITES_PER_SECOND)
 
-    # Life and death
+    # Leadership
 
     def lead(self) -> None:
-        """A replica leads from now on."""
+        """Make a replica the leader. Retry each second during an outage of the API server."""
         if self.leading or not self._api.up:
             if not self.leading:
                 self._kernel.after(1.0, self.lead)
@@ -101,7 +101,7 @@ class OperatorModel:
             self.add(name, 0.0)
 
     def crash(self, effects: int = 0) -> None:
-        """The leader dies: at once, or after so many further effects of its plans."""
+        """Crash the leader at once, or before effect number `effects` from now."""
         if effects > 0:
             self._countdown = effects
         elif self.leading:
@@ -119,7 +119,7 @@ class OperatorModel:
         self._kernel.after(self._kernel.about(self._latencies.failover), self.lead)
 
     def api_changed(self) -> None:
-        """The API server answers again: its watches are opened anew."""
+        """List and watch all objects again after an outage of the API server."""
         if self.leading and self._api.up:
             self.cache.start()
             for name in self.cache.jobs:
@@ -128,7 +128,7 @@ class OperatorModel:
     # The queue
 
     def add(self, name: str, seconds: float) -> None:
-        """Wants a job looked at within so many seconds."""
+        """Queue a job for a reconcile within so many seconds."""
         if not self.leading or name not in self.cache.jobs:
             return
         entry = self._entries.setdefault(name, QueueEntry())
@@ -160,7 +160,7 @@ class OperatorModel:
         self._kernel.play(self._handle(name, entry))
 
     def _handle(self, name: str, entry: QueueEntry) -> Effects:
-        """One reconcile; whatever goes wrong is tried again later."""
+        """Reconcile a job. Retry after any failure with back-off."""
         term = self._term
         try:
             wait = yield from self._reconcile(name, entry, term)
@@ -205,10 +205,10 @@ class OperatorModel:
             after_request=check_term,
         )
 
-    # One reconcile
+    # Reconcile
 
     def observed(self, job: TrainingJob, refused: Mapping[str, Refusal]) -> Observed:
-        """What plans are shown of a job."""
+        """Return the state of a job that plans are made from."""
         pods = self.cache.pods(job.metadata.name)
         own = tuple(pod for pod in pods if pod.owner_uid == job.metadata.uid)
         named = job.spec.engine.name if job.spec.engine else ""
@@ -226,7 +226,7 @@ class OperatorModel:
         )
 
     def _reconcile(self, name: str, entry: QueueEntry, term: int) -> Generator[float, None, float | None]:
-        """Seconds until time alone makes another reconcile worth while."""
+        """Reconcile a job. Return the seconds until the next reconcile is due without any change."""
         stored = self.cache.jobs.get(name)
         if stored is None:
             self._throttle.drop(name)
@@ -256,7 +256,7 @@ class OperatorModel:
             yield from executor.delete_job(name)
             return None
         if stored.job.status.phase is Phase.RUNNING:
-            # Agents report steps all the time: their job is woken at its turn to store them.
+            # Agents report steps continuously, so the job is due at its next turn to store them.
             turn = self._throttle.turn(name, len(self.cache.jobs), self._kernel.now)
             waits.append(turn or self._latencies.progress_write)
         return min((wait for wait in waits if wait is not None), default=None)
@@ -275,7 +275,7 @@ class OperatorModel:
     def _create(
         self, executor: PlanExecutor, stored: Stored, plan: Plan, entry: QueueEntry
     ) -> Generator[float, None, bool]:
-        """Creates the plan's pods up to the first that is refused; whether one was."""
+        """Create the plan's pods up to the first that is refused. Return True if one was refused."""
         refused: dict[str, Refusal] = {}
         for body in plan.manifests:
             try:
@@ -289,7 +289,7 @@ class OperatorModel:
         return bool(refused)
 
     def _backoff(self, tries: int) -> float:
-        """Seconds until the next try after so many that failed in a row."""
+        """Return the back-off in seconds after so many consecutive failures."""
         longest = min(BACKOFF_MIN_SECONDS * 2.0 ** (tries - 1), BACKOFF_MAX_SECONDS)
         return longest * self._kernel.rng.uniform(0.5, 1.0)
 

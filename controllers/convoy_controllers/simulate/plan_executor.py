@@ -1,4 +1,4 @@
-"""Carries out a plan in a simulated cluster, effect by effect, in the order of convoy_operator.reconcile."""
+"""Executes plans in a simulated cluster, effect by effect, in the order of convoy_operator.reconcile."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from convoy_controllers.simulate.latencies import Latencies
 from convoy_crds.trainingjob import TrainingJob
 
 Effects = Generator[float, None, None]
-"""Yields the seconds that each request takes."""
+"""A generator of effects. It yields the seconds that each request takes."""
 
 
 @dataclass(kw_only=True)
 class PlanExecutor:
-    """The operator's requests to API server and hub."""
+    """Executes plans by requests to the API server and the hub."""
 
     kernel: Kernel
     latencies: Latencies
     api: Api
     send: Callable[[JobCommand], None]
-    """Sends a command by the hub."""
+    """Sends a command through the hub."""
     cache: InformerCache
     notify: Notify
     before_effect: Callable[[], None] = lambda: None
-    """Called before each effect; may raise, which leaves undone what was to follow."""
+    """Called before each effect. An exception skips this effect and all later ones."""
     after_request: Callable[[], None] = lambda: None
-    """Called after each request's time; may raise as well."""
+    """Called when a request's time is over. An exception skips the request and all later effects."""
 
     def store(self, stored: Stored, status: Mapping[str, Any] | None, decided: float) -> Effects:
-        """Writes the status if there is one. Conflict, Unavailable."""
+        """Store the status, if there is one. Raises Conflict or Unavailable."""
         if status is None:
             return
         yield from self._request()
@@ -47,7 +47,9 @@ class PlanExecutor:
         self.cache.put_job(fresh)
 
     def delete(self, job: str, deletion: Delete) -> Effects:
-        """Deletes the very pod that was seen; one that is deletion or replaced is as good as deleted."""
+        """Delete the pod with exactly this uid. A pod that is already removed or replaced counts as
+        deleted.
+        """
         yield from self._request()
         known = next((pod for pod in self.cache.pods(job) if pod.uid == deletion.uid), None)
         try:
@@ -60,26 +62,26 @@ class PlanExecutor:
             self.cache.drop_pod(known)
 
     def end(self, one: EndPod) -> Effects:
-        """Ends what runs of a pod beside its ranks, which is nothing here: its kubelet says so."""
+        """End the containers of a pod other than its ranks. None are simulated, so the pod fails at once."""
         yield from self._request()
         self.api.set_pod(one.name, one.uid, phase="Failed")
 
     def create(self, owner: str, body: Mapping[str, Any]) -> Effects:
-        """Creates a pod, or takes in the one of ours that has its name. Refused, Unavailable."""
+        """Create a pod, or adopt the job's own pod of that name. Raises Refused or Unavailable."""
         yield from self._request()
         try:
             pod = self.api.create_pod(body)
         except AlreadyExists:
             pod = self.api.pods[body["metadata"]["name"]]
             if pod.owner_uid != owner:
-                raise Refused("a pod of that name exists and is not this job's") from None
+                raise Refused("a pod of this name exists and belongs to another owner") from None
         self.cache.put_pod(pod)
 
     def command(self, job: TrainingJob, plan: Plan) -> None:
-        """Sends the plan's commands for a job."""
+        """Send the plan's commands."""
         for command in plan.commands:
             if not isinstance(command, JobCommand):
-                raise TypeError(f"no command of a job: {command}")
+                raise TypeError(f"not a command for a job: {command}")
             self.before_effect()
             now = self.api.jobs.get(job.metadata.name)
             same = now is not None and now.job.metadata.uid == job.metadata.uid
@@ -87,7 +89,7 @@ class PlanExecutor:
             self.send(command)
 
     def execute(self, stored: Stored, plan: Plan, decided: float) -> Effects:
-        """All of a plan, where nothing goes wrong."""
+        """Execute all effects of a plan, without any error handling."""
         job = stored.job.metadata
         if plan.status_first:
             yield from self.store(stored, plan.status, decided)
@@ -104,12 +106,12 @@ class PlanExecutor:
             yield from self.delete_job(job.name)
 
     def delete_job(self, job: str) -> Effects:
-        """Deletes the parent itself."""
+        """Delete the job itself."""
         yield from self._request()
         self.api.delete_job(job)
 
     def _request(self) -> Effects:
-        """A request on its way; what it does happens at its end."""
+        """Wait for the latency of one request. Its effect happens afterwards."""
         self.before_effect()
         yield self.kernel.about(self.latencies.api)
         self.after_request()

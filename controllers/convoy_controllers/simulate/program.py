@@ -1,4 +1,4 @@
-"""What the ranks of a simulated job run: equal steps, pauses for checkpoints, how it takes a lost peer."""
+"""The training program of a simulated job: steps, checkpoints, and its reaction to a lost peer."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ class Program(Model):
     """A training program. Times are seconds."""
 
     step_seconds: Annotated[float, Field(gt=0, le=3600)] = 0.5
-    """One step of all ranks together."""
+    """Duration of one step of all ranks."""
     total_steps: Annotated[int, Field(ge=1)] = 10_000
-    """After which all ranks end well."""
+    """Number of steps after which all ranks end with code 0."""
     fails_at_step: Annotated[int, Field(ge=0)] = 0
-    """After which rank 0 exits with code 1, in every incarnation that comes so far; 0: it does not."""
+    """Step after which rank 0 exits with code 1, in every incarnation that reaches it; 0: never."""
     join_seconds: Seconds = 0.2
-    """From the last rank's start to the process group."""
+    """Time from the last rank's start to the complete process group."""
     restore_seconds: Seconds = 0.5
-    """Reading a checkpoint, before the first step after one."""
+    """Time to read a checkpoint before the first step."""
     save_seconds: Seconds = 0.2
-    """For which a checkpoint holds up the steps."""
+    """Time that a checkpoint pauses the steps."""
     commit_seconds: Seconds = 0.5
-    """From that pause to the commit, with all copies."""
-    echo_seconds: Seconds = 0.1
-    """From a rank's end to that of its peers, whose connections are reset."""
+    """Time from that pause to the commit with all copies."""
+    peer_exit_seconds: Seconds = 0.1
+    """Time from a rank's failure to the end of its peers, whose connections are reset."""
     peer_timeout_seconds: Seconds = 0.0
-    """After which ranks give up a peer that is cut off, with no word from its kernel; 0: they wait."""
+    """Time until ranks give up a peer that is cut off, with no reset connection; 0: never."""
     peer_lost_code: Annotated[int, Field(ge=1, le=255)] = 76
-    """With which a rank ends that has lost a peer."""
+    """Exit code of a rank that has lost a peer."""
     saves_on_term: bool = True
-    """On SIGTERM its state is saved and it ends with 75; else the signal ends it."""
+    """True if ranks save a checkpoint on SIGTERM and exit with code 75. Otherwise the signal ends them."""
     endless_roles: list[str] = Field(default_factory=list)
-    """Roles whose ranks do not end with the last step."""
+    """Roles whose ranks do not end after the last step."""

@@ -1,4 +1,4 @@
-"""Plays a scenario: what happened, in order, and how each job fared by its own ledger and by the truth."""
+"""Replays a scenario and returns its timeline, with each job's goodput by its ledger and in truth."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
 
 CHECK_SECONDS = 1.0
-"""How often it is looked whether all jobs have ended."""
+"""Seconds between two checks for the end of all jobs."""
 MOST_ENTRIES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """Something that happened."""
+    """One line of the timeline."""
 
     at: float
-    """Seconds from the beginning."""
+    """Seconds since the start."""
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How a job fared."""
+    """The result of one job."""
 
     job: TrainingJob
-    """As it is in the end."""
+    """The job at the end."""
     ledger: dict[str, float]
-    """Seconds by cause, as its status says."""
+    """Seconds by cause, from the job's status."""
     truth: dict[str, float]
     """Seconds by cause, as they really passed."""
 
 
 @dataclass(slots=True)
 class History:
-    """The whole replay."""
+    """The result of a replay."""
 
     seconds: float = 0.0
-    """Of virtual time."""
+    """Duration in virtual time."""
     entries: list[TimelineEntry] = field(default_factory=list)
     dropped: int = 0
-    """Lines beyond MOST_ENTRIES."""
+    """Number of entries beyond MOST_ENTRIES."""
     results: list[JobResult] = field(default_factory=list)
 
 
 def replay(scenario: Scenario) -> History:
-    """Plays it to its end. InvariantViolation when Convoy breaks one of its own."""
+    """Replay a scenario to its end. Raises InvariantViolation if Convoy breaks one of its guarantees."""
     machines = [Machine(node.name, node.capacity) for node in scenario.nodes]
     engines = [_engine(name) for name in sorted(_engines(scenario.jobs))]
     cluster = Cluster(machines, latencies=scenario.latencies, engines=engines, seed=scenario.seed)
@@ -73,7 +73,7 @@ def replay(scenario: Scenario) -> History:
     for event in scenario.events:
         cluster.kernel.after(event.at, partial(recorder.inject, event, faults))
     began = cluster.kernel.now
-    while cluster.kernel.now < began + scenario.until and not _over(cluster, scenario):
+    while cluster.kernel.now < began + scenario.until and not _is_over(cluster, scenario):
         cluster.run(min(CHECK_SECONDS, began + scenario.until - cluster.kernel.now))
     history.seconds = cluster.kernel.now - began
     for job in recorder.jobs.values():
@@ -83,20 +83,20 @@ def replay(scenario: Scenario) -> History:
 
 
 def seconds_by_cause(result: JobResult) -> list[tuple[str, float, float]]:
-    """(cause, seconds by the ledger, seconds in truth) of the causes that took any."""
+    """Return (cause, seconds in the ledger, true seconds) for each cause that took time."""
     causes = [cause.value for cause in Cause if result.ledger.get(cause) or result.truth.get(cause)]
     return [(cause, result.ledger.get(cause, 0.0), result.truth.get(cause, 0.0)) for cause in causes]
 
 
 class _TimelineRecorder:
-    """Writes down what a person would want to read."""
+    """Records the events that matter to a person."""
 
     def __init__(self, cluster: Cluster, history: History) -> None:
         self._cluster = cluster
         self._history = history
         self._injected = 0
         self.jobs: dict[str, TrainingJob] = {}
-        """By name, as they last were, also those that are gone."""
+        """The last state of each job by name, also of deleted jobs."""
         cluster.listeners.append(self._on_event)
 
     def _on_event(self, event: ClusterEvent) -> None:
@@ -115,11 +115,11 @@ class _TimelineRecorder:
                 pass
 
     def inject(self, event: ScenarioEvent, faults: Faults) -> None:
-        """Does what an event says, and writes down that it met with nothing."""
+        """Inject an event. Record if it had no effect."""
         before = self._injected
         event.inject(faults)
         if self._injected == before:
-            self._add(f"! {event.do}: there is nothing to do it to")
+            self._add(f"! {event.do}: skipped, since its target does not exist or is already in that state")
 
     def _add(self, what: str) -> None:
         if len(self._history.entries) >= MOST_ENTRIES:
@@ -129,8 +129,8 @@ class _TimelineRecorder:
         self._history.entries.append(TimelineEntry(round(at, 3), what))
 
 
-def _over(cluster: Cluster, scenario: Scenario) -> bool:
-    """Whether every job has ended and every event has come."""
+def _is_over(cluster: Cluster, scenario: Scenario) -> bool:
+    """Return True if all jobs have ended and all events have been injected."""
     last = max([*(run.at for run in scenario.jobs), *(event.at for event in scenario.events)], default=0.0)
     if cluster.kernel.now - EPOCH.timestamp() <= last:
         return False
@@ -142,7 +142,7 @@ def _engines(runs: Iterable[ScenarioJob]) -> set[str]:
 
 
 def _engine(name: str) -> Engine:
-    """An Engine that takes any parameters: its image is not run."""
+    """Return an Engine that accepts any parameters. Its image is never run."""
     spec = {
         "image": "simulated",
         "command": ["simulated"],

@@ -1,4 +1,4 @@
-"""Where the state of a simulated job is kept: in the memory of machines, and in its store."""
+"""The checkpoints of a simulated job, in the memory of machines and in its store."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from convoy_controllers.views import CommitView
 
 @dataclass(slots=True)
 class SavedGeneration:
-    """One that was committed."""
+    """A committed generation."""
 
     step: int
     shards: list[set[str]]
-    """By pod that saved, the machines that have its share in memory."""
+    """Machines that hold each pod's shard in memory."""
 
 
 class SavedCheckpoints:
-    """Of one job: the newest generation in memory, and the step of the newest in its store."""
+    """The newest generation of a job in memory, and the step of the newest one in its store."""
 
     def __init__(self) -> None:
         self._memory: SavedGeneration | None = None
@@ -30,7 +30,9 @@ class SavedCheckpoints:
     def commit(
         self, incarnation: int, step: int, plans: Iterable[Assign], now: float
     ) -> dict[str, CommitView]:
-        """Keeps what the pods of these assignments have saved. What agents know then, by tier."""
+        """Commit the step that the pods of these assignments have saved. Return the commit of each tier
+        that it reached.
+        """
         memories = [(plan.node, plan.memory) for plan in plans if plan.memory is not None]
         self._memory = SavedGeneration(step, [{node, *memory.hosts} for node, memory in memories])
         tiers = {"local"}
@@ -43,20 +45,20 @@ class SavedCheckpoints:
         return dict.fromkeys(sorted(tiers), CommitView(incarnation, step, now))
 
     def lose(self, machine: str) -> None:
-        """The memory of a machine is gone."""
+        """Drop the shards in a machine's memory."""
         for holders in self._memory.shards if self._memory else ():
             holders.discard(machine)
 
     def restore(self, reachable: Callable[[str], bool]) -> int:
-        """As `newest`, for a run that goes on from there: what it has not found is no state any more."""
+        """Return `newest` and continue from it. A generation in memory that was not found is dropped."""
         found = self.newest(reachable)
         if self._memory is not None and self._memory.step != found:
             self._memory = None
         return found
 
     def newest(self, reachable: Callable[[str], bool]) -> int:
-        """The step that a restore finds in the memory of the machines that are reachable, or in the store; 0
-        when nothing is whole.
+        """Return the newest step that is complete in the memory of reachable machines, else the step in the
+        store; 0 if there is none.
         """
         found = self._memory
         if found is not None and all(any(map(reachable, holders)) for holders in found.shards):

@@ -1,6 +1,6 @@
-"""A scenario: a cluster, its jobs, and what happens to them when. What `convoy simulate` reads.
+"""The scenario file that `convoy simulate` reads: a cluster, its jobs, and events.
 
-Everything is checked at the door: what an event names must be there, and be what the event is about.
+All names are validated first: an event's target must exist and fit its action.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from convoy_crds.meta import DnsLabel, Model
 from convoy_crds.trainingjob import TrainingJob
 
 LONGEST_SECONDS = 30 * 86_400.0
-"""Of a scenario's virtual time."""
+"""Longest virtual time of a scenario."""
 
 
 class MachineSpec(Model):
@@ -27,18 +27,18 @@ class MachineSpec(Model):
 
     name: DnsLabel
     capacity: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Pods of jobs that fit."""
+    """Most pods of jobs at a time."""
 
 
 class ScenarioJob(Model):
     """A job of the scenario."""
 
     job: TrainingJob
-    """A manifest as `kubectl apply` takes it. The Engine that it names need not be there."""
+    """A manifest as for `kubectl apply`. Its Engine need not exist."""
     program: Program = Field(default_factory=Program)
-    """What its ranks do."""
+    """The program that its ranks run."""
     at: Seconds = 0.0
-    """When it is created."""
+    """Seconds from the start until the job is created."""
 
 
 Action = Literal[
@@ -69,39 +69,40 @@ Action = Literal[
 
 @dataclass(frozen=True, slots=True)
 class _ActionSpec:
-    """How an action is done, and which of an event's fields it is about."""
+    """The function of an action, and the event's fields that it needs."""
 
     do: Callable[[Faults, ScenarioEvent], None]
     needs: frozenset[str]
 
 
 class ScenarioEvent(Model):
-    """Something that is done to the cluster."""
+    """A fault or a user action."""
 
     at: Seconds
-    """When, in seconds from the beginning."""
+    """Seconds from the start."""
     do: Action
     node: DnsLabel | None = None
-    """Of an action on a node or its agent."""
+    """The node, for actions on a node or its agent."""
     job: DnsLabel | None = None
-    """Of an action on a job or its ranks."""
+    """The job, for actions on a job or its ranks."""
     rank: Annotated[int, Field(ge=0)] | None = None
     pod: DnsLabel | None = None
-    """Of an action on a pod."""
+    """The pod, for actions on a pod."""
     code: Annotated[int, Field(ge=0, le=255)] = 1
-    """With which `endRank` ends it."""
+    """The exit code, for `endRank`."""
 
     @model_validator(mode="after")
     def _has_the_fields_of_its_action(self) -> Self:
         needs = ACTIONS[self.do].needs
         given = {name for name in ("node", "job", "rank", "pod") if getattr(self, name) is not None}
         if given != needs:
-            wanted = " and ".join(sorted(needs)) or "neither node, job, rank nor pod"
-            raise ValueError(f"{self.do} takes {wanted}")
+            if not needs:
+                raise ValueError(f"{self.do} takes no node, job, rank or pod")
+            raise ValueError(f"{self.do} needs {' and '.join(sorted(needs))} and no other target")
         return self
 
     def inject(self, faults: Faults) -> None:
-        """Does it."""
+        """Inject the event."""
         ACTIONS[self.do].do(faults, self)
 
 
@@ -136,38 +137,40 @@ ACTIONS: Mapping[str, _ActionSpec] = {
 
 
 class Scenario(Model):
-    """The whole file."""
+    """A scenario file."""
 
     seed: int = 0
-    """Of everything that chance decides."""
+    """Seed of all random values."""
     nodes: Annotated[list[MachineSpec], Field(min_length=1, max_length=2048)]
     jobs: Annotated[list[ScenarioJob], Field(min_length=1, max_length=2048)]
     events: list[ScenarioEvent] = Field(default_factory=list)
     latencies: Latencies = Field(default_factory=Latencies)
     until: Annotated[float, Field(gt=0, le=LONGEST_SECONDS)] = 3600.0
-    """Virtual seconds after which it ends, unless all jobs have ended before."""
+    """Virtual seconds after which the scenario ends, unless all jobs have ended before."""
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
         nodes = _unique("nodes", [node.name for node in self.nodes])
         jobs = _unique("jobs", [run.job.metadata.name for run in self.jobs])
         pods = {slot.pod for run in self.jobs for slot in slots(run.job)}
-        worlds = {run.job.metadata.name: world_size(slots(run.job)) for run in self.jobs}
+        world_sizes = {run.job.metadata.name: world_size(slots(run.job)) for run in self.jobs}
         for number, event in enumerate(self.events):
             where = f"events[{number}]"
             if event.node is not None and event.node not in nodes:
-                raise ValueError(f"{where}.node: there is no node {event.node!r}")
+                raise ValueError(f"{where}.node: node {event.node!r} is not in nodes")
             if event.job is not None and event.job not in jobs:
-                raise ValueError(f"{where}.job: there is no job {event.job!r}")
+                raise ValueError(f"{where}.job: job {event.job!r} is not in jobs")
             if event.pod is not None and event.pod not in pods:
                 raise ValueError(f"{where}.pod: no job has a pod {event.pod!r}")
-            if event.rank is not None and event.rank >= worlds[event.job or ""]:
-                raise ValueError(f"{where}.rank: {event.job} has ranks 0 to {worlds[event.job or ''] - 1}")
+            if event.rank is not None and event.rank >= world_sizes[event.job or ""]:
+                raise ValueError(
+                    f"{where}.rank: {event.job} has only ranks 0 to {world_sizes[event.job or ''] - 1}"
+                )
         return self
 
 
 def _unique(where: str, names: list[str]) -> set[str]:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"{where}: {twice!r} is there twice")
+        raise ValueError(f"{where}: {twice!r} is listed twice")
     return set(names)

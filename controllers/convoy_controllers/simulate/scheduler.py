@@ -1,4 +1,6 @@
-"""The scheduler of a simulated cluster: one pod, one place, the emptiest node that is not to be avoided."""
+"""The scheduler of a simulated cluster. It binds pods to the emptiest node, avoiding nodes that a pod
+prefers not to use.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from convoy_controllers.views import ENDED_PHASES
 
 
 class Scheduler:
-    """Looks whenever pods or nodes have changed."""
+    """Schedules pending pods after every change of pods or nodes."""
 
     def __init__(self, kernel: Kernel, latencies: Latencies, api: Api) -> None:
         self._kernel = kernel
@@ -21,7 +23,7 @@ class Scheduler:
         self._api = api
         self._scheduled = False
         self.open = True
-        """False leaves every pod without a place, as a cluster without room does."""
+        """False leaves every pod pending, as in a full cluster."""
         api.listeners.append(self._changed)
 
     def _changed(self, kind: str, name: str) -> None:
@@ -29,7 +31,7 @@ class Scheduler:
             self.request_run()
 
     def request_run(self) -> None:
-        """Looks again, soon."""
+        """Schedule all pending pods soon."""
         if not self._scheduled:
             self._scheduled = True
             self._kernel.after(self._kernel.about(self._latencies.schedule), self._schedule)
@@ -72,12 +74,12 @@ def _unscheduled(node: str | None, phase: str, deleting: bool) -> bool:
 
 
 def _schedulable(node: Node) -> bool:
-    """Whether it takes workers at all: the label is in every worker's node selector."""
+    """Return True if the node accepts workers. Their node selector requires the agent-ready label."""
     return node.ready and not node.cordoned and node.agent_ready
 
 
 def _avoided(spec: Mapping[str, Any]) -> frozenset[str]:
-    """Nodes that the pod's preferred node affinity names with NotIn."""
+    """Return the nodes that the pod's preferred node affinity excludes by NotIn."""
     affinity = spec.get("affinity", {}).get("nodeAffinity", {})
     return frozenset(
         value

@@ -1,4 +1,4 @@
-"""What the ranks of a job do connected: form a process group, step, save, hang, and take one another down."""
+"""The joint behaviour of a job's ranks: they form a process group, step, save, hang, and fail together."""
 
 from __future__ import annotations
 
@@ -23,24 +23,26 @@ from convoy_controllers.simulate.workers import LIVE, Worker, Workers
 from convoy_controllers.views import RankView
 
 ABORT_SECONDS = 0.5
-"""How much later than its limit a launcher's watchdog strikes."""
+"""Delay of a launcher's watchdog beyond the time limit, in seconds."""
 FIRST_STEP_FACTOR = 3.0
-"""How many times hangSeconds the first step may take (convoy_workloads.runtime.heartbeat)."""
+"""Multiple of hangSeconds that the first step may take (convoy_workloads.runtime.heartbeat)."""
 SIGABRT = 6
 
 
 @dataclass(slots=True)
 class Job:
-    """What the ranks of a job run; None lets them step only when a test says so."""
+    """The program and the checkpoints of a job. Without a program its ranks step only when a test makes
+    them.
+    """
 
     program: Program | None = None
     save_every: float = 0.0
-    """Seconds between two checkpoints that its pods begin with; 0: none are kept."""
+    """Seconds between two checkpoints as set in the pods; 0: no checkpoints."""
     saves: SavedCheckpoints = field(default_factory=SavedCheckpoints)
 
 
 class GangTraining:
-    """The gangs of all jobs. `jobs` is by uid; `reaches` says whether two nodes' packets reach each other."""
+    """The gangs of all jobs. `jobs` is by uid; `reaches` returns True if two nodes can exchange packets."""
 
     def __init__(
         self,
@@ -57,10 +59,10 @@ class GangTraining:
         self._notify = notify
         self.gangs: dict[tuple[str, int], Gang] = {}
 
-    # What launchers do
+    # Calls from launchers
 
     def join(self, worker: Worker, assign: Assign) -> None:
-        """The ranks of a pod run; with the last of them the group is whole."""
+        """Add a pod's running ranks to their gang. When all have joined, the gang starts."""
         program = self._jobs[worker.job_uid].program if worker.job_uid in self._jobs else None
         if program is None:
             return
@@ -81,27 +83,27 @@ class GangTraining:
             self._later(gang, self._kernel.about(pause), self._start_stepping)
 
     def leave(self, worker: Worker, *, resets_peers: bool) -> None:
-        """Ranks of a pod are gone."""
+        """Remove a pod's ranks from their gang, which breaks the gang."""
         gang = worker.gang
         if gang is None:
             return
         self._stop_for_good(gang)
         slot = self._workers.slots.get(worker.uid)
         if slot is not None:
-            # What they had done is known also once they are in the gang no more.
+            # Keep the ranks' last steps: they cannot be computed once the pod has left the gang.
             ranks = self.progress(worker, slot.ranks, self._kernel.now)
             self._workers.slots[worker.uid] = replace(slot, ranks=ranks)
         worker.gang = None
         gang.joined.pop(worker.uid, None)
         if resets_peers:
             self._kernel.after(
-                self._kernel.about(gang.program.echo_seconds), lambda: self._end_peers(gang, worker.node)
+                self._kernel.about(gang.program.peer_exit_seconds), lambda: self._end_peers(gang, worker.node)
             )
         elif gang.program.peer_timeout_seconds:
             self._kernel.after(gang.program.peer_timeout_seconds, lambda: self._end_peers(gang, None))
 
     def progress(self, worker: Worker, ranks: tuple[RankView, ...], moment: float) -> tuple[RankView, ...]:
-        """The ranks that live, with their steps as of a moment."""
+        """Return the ranks with their steps as of a moment."""
         gang = worker.gang
         if gang is None:
             return ranks
@@ -125,15 +127,15 @@ class GangTraining:
         )
 
     def interval_changed(self, worker: Worker) -> None:
-        """The ranks of a pod are memory of another time between two saves."""
+        """Apply a changed checkpoint interval of a pod's ranks."""
         gang = worker.gang
         if gang is not None and gang.stepping and gang.first_step:
             self._next(gang)
 
-    # What goes wrong
+    # Faults
 
     def hang(self, uid: str) -> None:
-        """A rank of a pod stands still, and with it all others; the watchdogs of all abort."""
+        """Hang a rank, and with it the whole gang. The launchers' watchdogs then abort all ranks."""
         worker = self._workers.by_uid.get(uid)
         if worker is not None and worker.gang is not None and not worker.gang.broken:
             gang = worker.gang
@@ -141,14 +143,14 @@ class GangTraining:
             self._start_watchdogs(gang)
 
     def machine_changed(self, machine: Machine) -> None:
-        """What is in the memory of a machine without power is gone."""
+        """Drop checkpoints in the memory of a machine without power, and check the network."""
         if not machine.powered:
             for job in self._jobs.values():
                 job.saves.lose(machine.name)
         self.network_changed()
 
     def network_changed(self) -> None:
-        """Gangs that are torn apart stall; those that are connected again go on."""
+        """Stall gangs whose nodes cannot reach each other. Resume those whose nodes can again."""
         for gang in list(self.gangs.values()):
             if gang.broken or gang.saving or not gang.whole:
                 continue
@@ -166,7 +168,7 @@ class GangTraining:
         if gang.program.peer_timeout_seconds:
             self._kernel.after(gang.program.peer_timeout_seconds, lambda: self._give_up(gang))
 
-    # The life of a gang
+    # Steps and checkpoints
 
     def _start_stepping(self, gang: Gang) -> None:
         if gang.broken or not self._connected(gang):
@@ -189,7 +191,7 @@ class GangTraining:
             self._next(gang)
 
     def _next(self, gang: Gang) -> None:
-        """Waits for what comes first: the last step, the program's own error, or the next checkpoint."""
+        """Schedule what comes first: the last step, the program's failure, or the next checkpoint."""
         now, length = self._kernel.now, gang.program.step_seconds
         end, finish = gang.when(gang.program.total_steps), self._complete
         wrong = gang.when(gang.program.fails_at_step)
@@ -227,7 +229,7 @@ class GangTraining:
         self._next(gang)
 
     def _commit(self, gang: Gang, step: int) -> None:
-        """Counts only when every agent of the gang is there and has heard of no later incarnation."""
+        """Commit a checkpoint, if all agents are connected and none knows a later incarnation."""
         slots = [self._workers.slots.get(uid) for uid in gang.members]
         intact = not gang.broken and self._connected(gang)
         if not intact or any(
@@ -258,7 +260,7 @@ class GangTraining:
                 self._workers.end_rank(uid, 0, 1)
                 return
 
-    # The ends of a gang
+    # Ends of a gang
 
     def _stop_for_good(self, gang: Gang, *, hung: bool = False) -> None:
         stepping = gang.stepping
@@ -270,7 +272,9 @@ class GangTraining:
                 self._notify(TrainingStopped(gang, hung))
 
     def _end_peers(self, gang: Gang, node: str | None) -> None:
-        """The ranks that are left end, where word of the end on `node` reaches them (None: everywhere)."""
+        """End the remaining ranks whose node can reach `node`, on which a rank ended. None: end all of
+        them.
+        """
         for uid in sorted(gang.joined):
             worker = self._workers.by_uid.get(uid)
             if worker is None or worker.gang is not gang:
@@ -287,7 +291,7 @@ class GangTraining:
             self._end_peers(gang, None)
 
     def _start_watchdogs(self, gang: Gang) -> None:
-        """Lets the launchers' watchdogs abort, unless the gang goes on before that."""
+        """Start the launchers' watchdogs, which abort the ranks unless the gang resumes in time."""
         worker = next((self._workers.by_uid[uid] for uid in gang.joined if uid in self._workers.by_uid), None)
         if worker is None or worker.plan is None:
             return
@@ -306,20 +310,22 @@ class GangTraining:
 
         self._kernel.at(since + seconds + ABORT_SECONDS, abort)
 
-    # Help
+    # Helpers
 
     def _interval(self, gang: Gang) -> float:
-        """Seconds between two saves: what slot 0's agent knows of, or else what the pods began with."""
+        """Return the checkpoint interval in seconds: the one that slot 0's agent has, else the one set in
+        the pods.
+        """
         plans = [self._workers.by_uid[uid].plan for uid in gang.joined if uid in self._workers.by_uid]
         memory = next((plan.memory for plan in plans if plan and plan.slot == 0), None)
         return (memory.interval_seconds if memory else 0) or self._jobs[gang.job_uid].save_every
 
     def _restorable_step(self, gang: Gang) -> int:
-        """The step that its ranks go on from; 0 without any."""
+        """Return the step that the gang will restore; 0 if there is none."""
         return self._jobs[gang.job_uid].saves.newest(lambda node: self._reaches(self._first_node(gang), node))
 
     def _first_node(self, gang: Gang) -> str:
-        """The machine of one of its workers."""
+        """Return the node of the gang's first worker."""
         return next(worker.node for uid in sorted(gang.members) if (worker := self._workers.by_uid.get(uid)))
 
     def _connected(self, gang: Gang) -> bool:
@@ -334,7 +340,7 @@ class GangTraining:
             self._workers.changed(uid)
 
     def _later(self, gang: Gang, seconds: float, action: Callable[[Gang], None]) -> None:
-        """The gang's next event; it has one at a time."""
+        """Schedule the gang's next event in place of the one before."""
         _cancel(gang)
         gang.timer = self._kernel.after(seconds, lambda: action(gang))
 
@@ -345,5 +351,5 @@ def _cancel(gang: Gang) -> None:
 
 
 def _role(worker: Worker) -> str:
-    """The role in a pod's name, `<job>-<role>-<replica>`."""
+    """Return the role from a pod's name, `<job>-<role>-<replica>`."""
     return worker.pod.removeprefix(f"{worker.job}-").rpartition("-")[0]

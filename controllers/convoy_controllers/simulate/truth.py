@@ -1,8 +1,8 @@
-"""Where a simulated job's time really went: the goodput ledger as one who sees everything would keep it.
+"""The true goodput of a simulated job: the ledger of an observer who sees every event at once.
 
-It knows when a rank died, a node lost its power, a pod got its node and a step ended, at that very moment.
-Of the operator it takes only when it decided. `convoy_controllers.trainingjob.goodput` is judged by it and
-shares no code with it.
+The observer knows the exact time at which a rank dies, a node loses its power, a pod is bound and a step
+ends. From the operator it takes only the times of decisions. It checks
+`convoy_controllers.trainingjob.goodput` and shares no code with it.
 """
 
 from __future__ import annotations
@@ -27,48 +27,49 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase, TrainingJobStatus
 
-HELD = (Phase.SUSPENDED, Phase.SUSPENDING)
+SUSPENDED_PHASES = (Phase.SUSPENDED, Phase.SUSPENDING)
 STEPPING = "stepping"
-"""Productive or recomputed: the step numbers tell which."""
-COMING_UP = (Cause.SCHEDULE, Cause.START, Cause.RESTART, Cause.QUEUE)
+"""The job makes steps. Their numbers tell productive time from recomputed time."""
+STARTING_CAUSES = (Cause.SCHEDULE, Cause.START, Cause.RESTART, Cause.QUEUE)
 
 
 @dataclass(slots=True)
 class _Account:
-    """One job's."""
+    """The ledger of one job."""
 
     since: float
-    """Unix seconds of the last turn."""
+    """When the present cause began, in Unix seconds."""
     mode: str = Cause.SCHEDULE
     blocked: bool = False
-    """Pods of a job that is coming up find no node."""
+    """True if the job starts and its pods find no node."""
     best: int = 0
+    """The newest step that any gang of the job has finished."""
     gang: Gang | None = None
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
 class GoodputTruth:
-    """Of all jobs of one cluster."""
+    """The true ledgers of all jobs of a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._accounts: dict[str, _Account] = {}
         self._lost: dict[str, float] = {}
-        """By machine that is gone or cut off, since when."""
+        """When each machine without power or network was lost, in Unix seconds."""
         cluster.listeners.append(self._on_event)
-        cluster.api.listeners.append(self._told)
+        cluster.api.listeners.append(self._on_change)
         cluster.machines.changed.append(self._reach_changed)
 
     def seconds(self, job_uid: str) -> dict[str, float]:
-        """By cause, up to now; for a job that has ended, up to its end."""
+        """Return the seconds of each cause until now, or until the job's end."""
         account = self._accounts[job_uid]
-        self._turn(account, account.mode)
+        self._switch_cause(account, account.mode)
         return {cause: spent for cause, spent in account.seconds.items() if spent > 0}
 
-    # What happens
+    # Events
 
-    def _told(self, kind: str, name: str) -> None:
-        """Pods and jobs as the API server has them."""
+    def _on_change(self, kind: str, name: str) -> None:
+        """Handle a change of a job or a pod at the API server."""
         if kind == "jobs" and (stored := self._cluster.api.jobs.get(name)) is not None:
             made = stored.job.metadata.creation_timestamp
             uid = stored.job.metadata.uid
@@ -93,60 +94,64 @@ class GoodputTruth:
                 stored = self._cluster.api.jobs.get(gang.job)
                 newest = stored is not None and gang.incarnation == stored.job.status.incarnation
                 if newest and account.mode not in (Cause.SUSPENDED, ""):
-                    self._turn(account, STEPPING)
+                    self._switch_cause(account, STEPPING)
                     account.gang = gang
             case TrainingPaused(gang):
-                self._gang_turns(gang, Cause.CHECKPOINT)
+                self._gang_switches_cause(gang, Cause.CHECKPOINT)
             case TrainingStopped(gang, hung):
-                self._gang_turns(gang, Cause.DETECT, gang.last[1] if hung else None)
+                self._gang_switches_cause(gang, Cause.DETECT, gang.last[1] if hung else None)
                 account = self._accounts[gang.job_uid]
                 if account.gang is gang:
-                    # It may have stepped on for a moment after it was given up.
+                    # The gang may have made further steps after the operator gave it up.
                     account.best = max(account.best, gang.last[0])
             case _:
                 pass
 
-    def _gang_turns(self, gang: Gang, mode: str, at: float | None = None) -> None:
+    def _gang_switches_cause(self, gang: Gang, mode: str, at: float | None = None) -> None:
         account = self._accounts[gang.job_uid]
         if account.gang is gang and account.mode in (STEPPING, Cause.CHECKPOINT):
-            self._turn(account, mode, at)
+            self._switch_cause(account, mode, at)
 
     def _decided(self, before: TrainingJobStatus, after: TrainingJob, decided: float) -> None:
         account, status = self._accounts[after.metadata.uid], after.status
         if status.phase in TERMINAL and before.phase not in TERMINAL:
-            self._turn(account, "", decided)
-        elif status.phase in HELD and before.phase not in HELD:
-            self._turn(account, Cause.SUSPENDED, decided)
-        elif before.phase in HELD and status.phase not in HELD:
-            self._turn(account, Cause.SCHEDULE, decided)
+            self._switch_cause(account, "", decided)
+        elif status.phase in SUSPENDED_PHASES and before.phase not in SUSPENDED_PHASES:
+            self._switch_cause(account, Cause.SUSPENDED, decided)
+        elif before.phase in SUSPENDED_PHASES and status.phase not in SUSPENDED_PHASES:
+            self._switch_cause(account, Cause.SCHEDULE, decided)
         elif status.restarts.total > before.restarts.total:
             self._restarts(account, after, decided)
         elif status.reason == Reasons.SCHEDULE_DEADLINE.name and before.reason != status.reason:
-            self._turn(account, Cause.QUEUE, decided)
+            self._switch_cause(account, Cause.QUEUE, decided)
         else:
             self._pods_changed(after)
 
     def _restarts(self, account: _Account, job: TrainingJob, decided: float) -> None:
-        """A restart ends the detection, but not one for the echo of a node's loss that is not known yet."""
+        """Book a restart: it ends the time of detection.
+
+        Exception: a restart that is only a consequence of a lost node. The detection goes on until the
+        operator knows of the loss.
+        """
         last = job.status.restarts.last
         nodes = {pod.node for pod in self._cluster.api.pods_of(job.metadata.name)}
         if last is not None and last.reason == Reasons.NODE_LOST.name:
             if account.mode == Cause.RESTART and last.node in self._lost:
-                self._turn(account, Cause.DETECT, max(account.since, self._lost[last.node]))
+                self._switch_cause(account, Cause.DETECT, max(account.since, self._lost[last.node]))
         elif account.mode == Cause.DETECT and nodes & self._lost.keys():
             return
-        self._turn(account, Cause.RESTART, decided)
+        self._switch_cause(account, Cause.RESTART, decided)
         self._pods_changed(job)
 
     def _pods_changed(self, job: TrainingJob) -> None:
-        """What a job that comes up waits for."""
+        """Set the cause for which a starting job waits."""
         account = self._accounts[job.metadata.uid]
-        if account.mode not in COMING_UP:
+        if account.mode not in STARTING_CAUSES:
             return
         pods = [pod for pod in self._cluster.api.pods_of(job.metadata.name) if not pod.deleting]
         blocked = any(pod.unschedulable and not pod.node for pod in pods) and not job.status.membership
         if blocked != account.blocked:
-            self._turn(account, account.mode)
+            self._switch_cause(account, account.mode)
             account.blocked = blocked
         mode = account.mode
         if mode == Cause.QUEUE and pods:
@@ -154,21 +159,21 @@ class GoodputTruth:
         if mode in (Cause.SCHEDULE, Cause.START):
             placed = sum(pod.node is not None for pod in pods)
             mode = Cause.START if placed >= len(slots(job)) or job.status.membership else Cause.SCHEDULE
-        self._turn(account, mode)
+        self._switch_cause(account, mode)
 
-    # The books
+    # Ledger
 
-    def _turn(self, account: _Account, mode: str, at: float | None = None) -> None:
-        """Books the time since the last turn."""
+    def _switch_cause(self, account: _Account, mode: str, at: float | None = None) -> None:
+        """Book the time since the last switch and change the cause."""
         now = self._cluster.kernel.now if at is None else at
         since, account.since = account.since, max(account.since, now)
         length = max(0.0, now - since)
         if account.mode == STEPPING and account.gang is not None:
-            again = self._again(account, account.gang, since, now)
-            account.seconds[Cause.RECOMPUTE] += again
-            account.seconds[Cause.PRODUCTIVE] += length - again
+            recomputed = self._recomputed(account, account.gang, since, now)
+            account.seconds[Cause.RECOMPUTE] += recomputed
+            account.seconds[Cause.PRODUCTIVE] += length - recomputed
             account.best = max(account.best, account.gang.at(now)[0])
-        elif account.mode in COMING_UP and account.blocked:
+        elif account.mode in STARTING_CAUSES and account.blocked:
             account.seconds[Cause.QUEUE] += length
         elif account.mode:
             account.seconds[account.mode] += length
@@ -176,8 +181,8 @@ class GoodputTruth:
             account.blocked = False
         account.mode = mode
 
-    def _again(self, account: _Account, gang: Gang, since: float, now: float) -> float:
-        """Seconds from `since` on in which steps were made that had been made before."""
+    def _recomputed(self, account: _Account, gang: Gang, since: float, now: float) -> float:
+        """Return the seconds from `since` on that repeated earlier steps."""
         if gang.at(since)[0] >= account.best or not gang.stretches:
             return 0.0
         return max(0.0, min(now, gang.when(account.best)) - since)

@@ -1,7 +1,7 @@
-"""The containers of a simulated cluster: launchers and ranks, on their nodes, whatever the API server says.
+"""The containers of a simulated cluster, with launchers and ranks.
 
-`slots` is what each pod's agent would report; `by_uid` is what really runs. They differ as in life: a
-container that was killed has not told anybody that its ranks are gone.
+`slots` holds the reports of the pods' agents; `by_uid` holds the running containers. They can differ:
+nobody reports the ranks of a container that was killed.
 """
 
 from __future__ import annotations
@@ -39,36 +39,36 @@ class Worker:
     plan: Assign | None = None
     """The newest assignment that its agent has."""
     ending: bool = False
-    """The launcher was told to end and takes no assignment any more."""
+    """True if the launcher was told to end. It accepts no further assignment."""
     shutdown: Shutdown | None = None
-    """What the agent has still to notify its launcher."""
+    """A shutdown command that the agent delivers when the launcher connects."""
     exit_code: int | None = None
-    """Of the container, once it ended."""
+    """Exit code of the container; None while it runs."""
     reason: str = ""
 
     @property
     def live(self) -> bool:
-        """Whether the container runs."""
+        """True if the container runs."""
         return self.exit_code is None
 
 
 class RankTraining(Protocol):
-    """What ranks of several pods do together."""
+    """The joint behaviour of the ranks of several pods."""
 
     def join(self, worker: Worker, assign: Assign) -> None:
-        """The ranks of a pod run."""
+        """Called when the ranks of a pod run."""
         ...
 
     def leave(self, worker: Worker, *, resets_peers: bool) -> None:
-        """Ranks of a pod are gone; with `resets_peers` their peers' connections are reset."""
+        """Called when ranks of a pod end. `resets_peers`: their peers' connections are reset."""
         ...
 
     def progress(self, worker: Worker, ranks: tuple[RankView, ...], moment: float) -> tuple[RankView, ...]:
-        """The ranks with their steps as of a moment."""
+        """Return the ranks with their steps as of a moment."""
         ...
 
     def interval_changed(self, worker: Worker) -> None:
-        """The ranks of a pod are told of another time between two saves."""
+        """Called when the ranks of a pod get another checkpoint interval."""
         ...
 
 
@@ -83,20 +83,20 @@ class Workers:
         self.slots: dict[str, SlotView] = {}
         self.by_uid: dict[str, Worker] = {}
         self.changed: Callable[[str], None] = lambda uid: None
-        """Told of a pod whose agent has news."""
+        """Called with the uid of a pod whose agent has a new report."""
         self.ended: Callable[[Worker], None] = lambda worker: None
-        """Told of a container's end."""
+        """Called when a container ends."""
 
-    # The container
+    # Containers
 
     def start(self, worker: Worker) -> None:
-        """Its container runs; the launcher is about to dial."""
+        """Start a container. Its launcher connects later."""
         self.by_uid[worker.uid] = worker
         self.slots[worker.uid] = SlotView(worker.uid, worker.node, False)
         self.changed(worker.uid)
 
     def connect(self, uid: str) -> None:
-        """The launcher meets its agent."""
+        """Connect the launcher to its agent."""
         worker = self.by_uid.get(uid)
         if worker is not None and worker.live and uid in self.slots:
             self._set(uid, launcher_connected=True)
@@ -104,7 +104,7 @@ class Workers:
                 self.handle_command(worker.shutdown)
 
     def terminate(self, uid: str) -> None:
-        """SIGTERM: the ranks may save their state, then the launcher goes."""
+        """Send SIGTERM: the ranks may save a checkpoint, then the launcher ends."""
         worker = self.by_uid.get(uid)
         if worker is None or not worker.live or worker.ending:
             return
@@ -112,30 +112,30 @@ class Workers:
         self._kernel.after(min(self._term(), worker.grace), lambda: self._end_container(worker, None))
 
     def kill(self, uid: str, code: int = 128 + SIGKILL, reason: str = "Error") -> None:
-        """The container is gone at once; nobody is told but those that were connected."""
+        """Kill the container. Only processes connected to it notice."""
         worker = self.by_uid.get(uid)
         if worker is not None and worker.live:
             self._end(worker, code, reason)
 
     def lose_node(self, node: str) -> None:
-        """Everything on a node is gone, and no connection is reset."""
+        """Remove all containers of a node that lost its power. No connection is reset."""
         for worker in [worker for worker in self.by_uid.values() if worker.node == node]:
             worker.exit_code = 128 + SIGKILL
             self.training.leave(worker, resets_peers=False)
             self.remove(worker.uid)
 
     def remove(self, uid: str) -> None:
-        """The pod has left its node."""
+        """Remove a pod from its node."""
         self.by_uid.pop(uid, None)
         self.slots.pop(uid, None)
         self.changed(uid)
 
     def on(self, node: str) -> list[Worker]:
-        """The containers of a node."""
+        """Return the containers of a node."""
         return [worker for worker in self.by_uid.values() if worker.node == node]
 
     def view(self, uid: str, moment: float) -> SlotView | None:
-        """What the pod's agent would say of it, with steps as of a moment."""
+        """Return the report of the pod's agent, with steps as of a moment."""
         slot, worker = self.slots.get(uid), self.by_uid.get(uid)
         if slot is None or worker is None or not slot.ranks:
             return slot
@@ -144,7 +144,7 @@ class Workers:
     # Commands
 
     def handle_command(self, command: JobCommand) -> None:
-        """What a launcher does that is connected to its agent."""
+        """Handle a command as the pod's launcher does, if it is connected to its agent."""
         slot = self.slots.get(command.pod_uid)
         worker = self.by_uid.get(command.pod_uid)
         if slot is None or (worker is not None and not worker.live):
@@ -167,7 +167,7 @@ class Workers:
                 pass
 
     def _worker_of(self, command: Assign, worker: Worker | None) -> Worker:
-        """The worker of a pod; of one that tests have made up as well."""
+        """Return the worker of a command's pod. Tests may send commands to pods without a container."""
         if worker is None:
             job = command.job.rpartition("/")[2]
             pod = f"{job}-{command.role}-{command.replica}"
@@ -221,7 +221,7 @@ class Workers:
     # Ends
 
     def end_rank(self, uid: str, number: int, code: int, *, signal: int = 0, **facts: Any) -> None:
-        """A rank's process ends; its launcher sees it at once. Without effect on one that has ended."""
+        """End a rank's process. Its launcher notices at once. Does nothing if the rank has ended."""
         worker = self.by_uid.get(uid)
         if worker is None or not worker.live or uid not in self.slots:
             return
@@ -240,7 +240,7 @@ class Workers:
         self._set(uid, ranks=ranks)
 
     def _end_container(self, worker: Worker, code: int | None) -> None:
-        """The ranks end as SIGTERM ends them, and the launcher with `code`, or as the worst of them."""
+        """End the ranks by SIGTERM, and the launcher with `code`, or else with the ranks' worst code."""
         if not worker.live or worker.uid not in self.slots:
             return
         left = [rank for rank in self.slots[worker.uid].ranks if rank.state in LIVE]
@@ -267,5 +267,5 @@ class Workers:
 
 
 def _interval(command: Assign) -> int:
-    """Seconds between two saves, as the agent is told; 0: as its pod was."""
+    """Return the checkpoint interval in seconds that the assignment sets; 0: the one set in the pod."""
     return command.memory.interval_seconds if command.memory else 0

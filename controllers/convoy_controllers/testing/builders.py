@@ -1,4 +1,4 @@
-"""Builders, and the simulated cluster without its latencies: what tests of decisions are written in."""
+"""Builders for tests of decisions: resources, and a simulated cluster without latencies."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from convoy_crds.layout import slots
 from convoy_crds.trainingjob import TrainingJob
 
 NOW = EPOCH
-"""When every test begins."""
+"""Start of every test."""
 NODES = 3
 
 
 class Crash(Exception):
-    """The operator ends between two effects of a plan."""
+    """The operator crashes between two effects of a plan."""
 
 
 def make_engine(name: str = "gpt", **spec: Any) -> Engine:
-    """An Engine that takes one integer parameter, `steps`."""
+    """Return an Engine that takes one integer parameter, `steps`."""
     schema = {"type": "object", "properties": {"steps": {"type": "integer", "minimum": 1}}}
     body = {
         "image": "convoy/workloads:dev",
@@ -47,7 +47,7 @@ def make_engine(name: str = "gpt", **spec: Any) -> Engine:
 
 
 def make_store(name: str = "s3", ready: str = "True", why: str = "", **spec: Any) -> CheckpointStore:
-    """A CheckpointStore for all namespaces; `ready`: status of its condition, `why`: what that says."""
+    """Return a CheckpointStore for all namespaces. `ready` and `why`: status and message of its condition."""
     body = {"s3": {"bucket": "bucket", "credentialsSecret": "keys"}, "allowedNamespaces": ["*"], **spec}
     condition = {
         "type": "Ready",
@@ -67,17 +67,17 @@ def make_store(name: str = "s3", ready: str = "True", why: str = "", **spec: Any
 
 
 def make_job(name: str = "job", **spec: Any) -> TrainingJob:
-    """A job of two `gpt` workers unless `spec` (camelCase) says otherwise."""
+    """Return a job of two `gpt` workers, changed by `spec` (camelCase)."""
     body = {"engine": {"name": "gpt"}, "roles": [{"name": "worker", "replicas": 2}], **spec}
     metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "generation": 1}
     return TrainingJob.model_validate({"metadata": metadata, "spec": body})
 
 
 class ToyCluster:
-    """One job on the simulated cluster of `convoy_controllers.simulate`, where everything happens at once.
+    """One job on the simulated cluster of `convoy_controllers.simulate`, without latencies.
 
-    Each `step` is one look of an operator that sees all as it is. Ranks make no steps of their own. What is
-    changed by hand stays as it is until something that the cluster itself does changes it.
+    Each `step` is one reconcile of an operator whose caches are up to date. Ranks make no steps of their
+    own. A state set by a test stays until the cluster itself changes it.
     """
 
     def __init__(self, job: TrainingJob, engine: Engine | None = None) -> None:
@@ -95,44 +95,44 @@ class ToyCluster:
         self.source: TrainingJob | None = None
         self.create_errors: dict[str, str] = {}
         self.warnings: dict[str, PodWarning] = {}
-        """The newest Event of each pod, by uid."""
+        """The newest Warning Event of each pod, by uid."""
         self.nodes: dict[str, NodeView] = {}
-        """What is known of nodes, where it is not all well."""
+        """Views of nodes that are not healthy."""
         self.holders: tuple[str, ...] = ()
         """Nodes whose memory holds checkpoints of the job."""
         self.guard: GuardView | None = None
-        """What the telemetry of its ranks shows."""
-        self.deaf = False
-        """No command reaches a launcher."""
+        """The guard's view of the job."""
+        self.drop_commands = False
+        """True if no command reaches a launcher."""
         self.deleted = False
         self.events: list[str] = []
         self.plans: list[Plan] = []
 
     @property
     def job(self) -> TrainingJob:
-        """As it is stored; as it last was once it is gone."""
+        """The job as it is stored. If it is deleted, its last state."""
         stored = self._api.jobs.get(self._name)
         self._last = stored.job if stored else self._last
         return self._last
 
     @property
     def now(self) -> datetime:
-        """The time, which only `wait` moves."""
+        """The virtual time. Only `wait` advances it."""
         return self._cluster.kernel.time
 
     @property
     def pods(self) -> dict[str, PodView]:
-        """By name."""
+        """Pods by name."""
         return self._api.pods
 
     @property
     def views(self) -> dict[str, SlotView]:
-        """By pod uid, what agents report."""
+        """Reports of agents by pod uid."""
         return self._workers.slots
 
     @property
     def schedulable(self) -> bool:
-        """Whether pods find a node."""
+        """True if pods find a node."""
         return self._cluster.scheduler.open
 
     @schedulable.setter
@@ -141,7 +141,7 @@ class ToyCluster:
 
     @property
     def launchers(self) -> bool:
-        """Whether launchers meet their agents."""
+        """True if launchers connect to their agents."""
         return self._cluster.kubelets.launchers
 
     @launchers.setter
@@ -149,7 +149,7 @@ class ToyCluster:
         self._cluster.kubelets.launchers = value
 
     def observed(self) -> Observed:
-        """What the operator would see."""
+        """Return the state that the operator observes."""
         return Observed(
             job=self.job,
             engine=self.engine,
@@ -172,17 +172,19 @@ class ToyCluster:
         )
 
     def step(self, effects: int | None = None) -> Plan:
-        """One reconcile and what comes of it; the operator crashes after so many effects, if that is said."""
+        """Run one reconcile and its effects. The operator crashes after so many effects, if `effects` is
+        set.
+        """
         made = plan(self.observed(), self.now)
         self.plans.append(made)
         self.events += [event.reason.name for event in made.events]
         self.deleted = self.deleted or made.delete_parent
-        left = [effects]
+        effects_left = [effects]
 
-        def begin() -> None:
-            if left[0] == 0:
+        def before_effect() -> None:
+            if effects_left[0] == 0:
                 raise Crash
-            left[0] = left[0] - 1 if left[0] is not None else None
+            effects_left[0] = effects_left[0] - 1 if effects_left[0] is not None else None
 
         kernel, latencies = self._cluster.kernel, self._cluster.latencies
         executor = PlanExecutor(
@@ -192,7 +194,7 @@ class ToyCluster:
             send=self._handle_command,
             cache=self._cache,
             notify=self._cluster.notify,
-            before_effect=begin,
+            before_effect=before_effect,
         )
         with contextlib.suppress(Crash):
             for _ in executor.execute(self._api.jobs[self._name], made, kernel.now):
@@ -201,42 +203,42 @@ class ToyCluster:
         return made
 
     def settle(self, limit: int = 30) -> Self:
-        """Reconciles until nothing more is to be done, or said that was not said before.
+        """Reconcile until a plan writes nothing and repeats its commands.
 
-        AssertionError when that never comes.
+        Raises AssertionError after `limit` reconciles.
         """
-        said: tuple[Any, ...] = ()
+        commands: tuple[Any, ...] = ()
         for _ in range(limit):
             made = self.step()
             writes = made.status is not None or made.manifests or made.deletions or made.delete_parent
-            if not writes and made.commands in ((), said):
+            if not writes and made.commands in ((), commands):
                 return self
-            said = made.commands
-        raise AssertionError(f"no fixpoint: {made}")
+            commands = made.commands
+        raise AssertionError(f"the plan still writes after {limit} reconciles: {made}")
 
     def wait(self, seconds: float) -> Self:
-        """Moves the clock."""
+        """Advance the virtual time."""
         self._cluster.run(seconds)
         return self
 
     def _handle_command(self, command: JobCommand) -> None:
-        if not self.deaf:
+        if not self.drop_commands:
             self._workers.handle_command(command)
 
     def connect(self, pod: str) -> Self:
-        """A pod's launcher meets its agent."""
+        """Connect a pod's launcher to its agent."""
         self._workers.connect(self.pods[pod].uid)
         return self
 
     def rank(self, number: int, **facts: Any) -> Self:
-        """Changes what is reported of one rank."""
+        """Change the report of one rank."""
         for uid, view in self.views.items():
             ranks = tuple(replace(rank, **facts) if rank.rank == number else rank for rank in view.ranks)
             self.views[uid] = replace(view, ranks=ranks)
         return self
 
     def train(self, step: int, **facts: Any) -> Self:
-        """All ranks that run are through with a step, at this moment."""
+        """Let all running ranks finish a step now."""
         at = self.now.timestamp()
         for uid, view in self.views.items():
             ranks = tuple(
@@ -249,7 +251,7 @@ class ToyCluster:
         return self
 
     def commit(self, step: int, tier: str = "local") -> Self:
-        """Every agent knows of a generation that stands at a tier."""
+        """Let every agent report a committed generation at a tier."""
         at = self.now.timestamp()
         for uid, view in self.views.items():
             mark = CommitView(view.incarnation, step, at)
@@ -257,7 +259,7 @@ class ToyCluster:
         return self
 
     def silence(self, node: str, seconds: float, **facts: Any) -> Self:
-        """Nothing has come from a node's agent for so long; by default nothing on it answers either."""
+        """Make a node's agent silent for so long. By default nothing else on the node answers either."""
         since = self.now.timestamp() - seconds
         silent = {
             "silent_seconds": seconds,
@@ -269,7 +271,7 @@ class ToyCluster:
         self._api.set_node(node, agent_ready=self.nodes[node].agent_ready)
         seen = self.nodes[node]
         if node in self._cluster.machines.by_name:
-            # A kubelet that lives still takes orders.
+            # A kubelet that still runs receives changes.
             dead = not (seen.pods_reachable and seen.ready) and seen.lease_seconds >= seconds
             self._cluster.machines.set(node, control_cut=dead)
         for uid, view in self.views.items():
@@ -278,30 +280,30 @@ class ToyCluster:
         return self
 
     def exit(self, number: int, code: int = 0, **facts: Any) -> Self:
-        """Ends one rank."""
+        """End one rank."""
         return self.rank(number, state="EXITED", exit_code=code, **facts)
 
     def exit_all(self, code: int = 0) -> Self:
-        """Ends every rank."""
+        """End every rank."""
         for view in list(self.views.values()):
             for rank in view.ranks:
                 self.exit(rank.rank, code)
         return self
 
     def lose(self, pod: str) -> Self:
-        """A pod vanishes, as after `kubectl delete --force`."""
+        """Remove a pod without notice, as `kubectl delete --force` does."""
         uid = self.pods[pod].uid
         self._workers.remove(uid)
         self._api.remove_pod(pod, uid)
         return self
 
     def pod(self, name: str, **facts: Any) -> Self:
-        """Changes what is seen of one pod."""
+        """Change the view of one pod."""
         self.pods[name] = replace(self.pods[name], **facts)
         return self
 
     def spec(self, **fields: Any) -> Self:
-        """Edits the spec, as a user would."""
+        """Change the spec as a user does."""
         self._api.edit_job(self._name, fields)
         return self
 
@@ -312,5 +314,5 @@ class ToyCluster:
 
     @property
     def uids(self) -> list[str]:
-        """The pods' uids in slot order."""
+        """Uids of the pods in slot order."""
         return [self.pods[slot.pod].uid for slot in slots(self.job) if slot.pod in self.pods]

@@ -1,4 +1,4 @@
-"""A hub whose agents report what the test says."""
+"""A fake hub whose reports a test sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from convoy_controllers.views import AgentHardware, GuardView, NodeView, SlotVie
 
 
 class FakeHub:
-    """Reports of agents, as the test has them; none at first. Every agent is heard."""
+    """A hub without reports. Every agent is connected unless it is in `silent`."""
 
     def __init__(self) -> None:
         self.silent: set[str] = set()
@@ -20,47 +20,47 @@ class FakeHub:
         self.held: dict[str, tuple[Suspicion, ...]] = {}
         self.seen: dict[str, tuple[Suspicion, ...]] = {}
         self.pace: dict[str, JobPace] = {}
-        self.found: dict[str, Any] = {}
-        """By name, what is known of a CheckpointStore."""
+        self.stores: dict[str, Any] = {}
+        """Probe results of CheckpointStores, by name."""
 
     def slots(self, pods: Any) -> Mapping[str, SlotView]:
-        """Return the reports of no agent."""
+        """Return no reports."""
         return {}
 
     def nodes(self, pods: Any) -> Mapping[str, NodeView]:
-        """Return no node."""
+        """Return no nodes."""
         return {}
 
     def holders(self, job_uid: str) -> tuple[str, ...]:
-        """Return no node."""
+        """Return no nodes."""
         return ()
 
     def guard(self, job_uid: str) -> GuardView | None:
-        """Return what nobody reported."""
+        """Return no view."""
         return None
 
     def store(self, store: Any) -> Any:
-        """Return what the test says of a store."""
-        return self.found.get(store.metadata.name)
+        """Return the probe result that the test set."""
+        return self.stores.get(store.metadata.name)
 
     def hardware(self, node: str) -> AgentHardware | None:
-        """Return the hardware of a node that is not silent."""
+        """Return the hardware of a node whose agent is connected."""
         return None if node in self.silent else AgentHardware()
 
     def agent_connected(self, node: str) -> bool:
-        """Return True for a node that is not silent."""
+        """Return True for a node whose agent is connected."""
         return node not in self.silent
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return what jobs hold against nodes."""
+        """Return the suspicions of jobs against nodes."""
         return self.held
 
     def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return what jobs see of nodes."""
+        """Return the weaker suspicions of jobs against nodes."""
         return self.seen
 
     def paces(self) -> Mapping[str, JobPace]:
-        """Return how fast jobs are."""
+        """Return the speed of jobs."""
         return self.pace
 
     def peer_address(self, node: str) -> str:
@@ -69,5 +69,5 @@ class FakeHub:
 
     @property
     def sweeps(self) -> Callable[[str, str], Any]:
-        """The reports on orders: none."""
+        """A function that returns no report of any sweep order."""
         return lambda node, order: None

@@ -1,4 +1,4 @@
-"""Reads the extracts of public traces as tables (tests/data/straggler/README.md)."""
+"""Reads extracts of public traces as tables (tests/data/straggler/README.md)."""
 
 from __future__ import annotations
 
@@ -10,32 +10,34 @@ import numpy as np
 from convoy_controllers.guard.telemetry import Floats, Group, Layout, Table
 
 UNIT = 2e-5
-"""Seconds."""
+"""Seconds per unit of the stored compute times."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Compute by step, stage, replica, way (forward, backward) and micro-batch, in seconds."""
+    """Compute times in seconds, by step, stage, replica, pass (forward, backward) and micro-batch."""
 
     compute: Floats
     wall: Floats
     optimizer: Floats
     kinds: dict[str, Floats]
-    """Collectives of a stage's replicas, by step, stage and replica."""
+    """Durations of collectives among a stage's replicas, by kind. Each array has axes step, stage and
+    replica.
+    """
 
     @property
     def layout(self) -> Layout:
-        """Where ranks stand; each has its own node."""
+        """The layout of the ranks. Each rank has its own node."""
         _, stages, replicas, _, _ = self.compute.shape
         stage, replica = np.divmod(np.arange(stages * replicas), replicas)
         return Layout.of(stage.tolist(), replica.tolist())
 
     def rank(self, stage: int, replica: int) -> int:
-        """The number of that rank in the tables."""
+        """Return the rank of a stage and a replica."""
         return stage * int(self.compute.shape[2]) + replica
 
     def tables(self) -> list[Table]:
-        """One by step, numbered from 1."""
+        """Return one table for each step, numbered from 1."""
         steps, stages, replicas, _, _ = self.compute.shape
         size = stages * replicas
         micro = self.compute.reshape(steps, size, -1)
@@ -43,7 +45,7 @@ class Trace:
         tables = []
         for number in range(steps):
             own, optimizer = micro[number].sum(axis=1), self.optimizer[number].reshape(-1)
-            # What was added to compute holds the step up at least as much as its slowest rank.
+            # A step lasts at least as long as its slowest rank, also after a test has slowed that rank.
             wall = np.maximum(np.full(size, self.wall[number]), (own + optimizer).max())
             tables.append(
                 Table(
@@ -66,13 +68,13 @@ class Trace:
         return tables
 
     def slowed(self, stage: int, replica: int, factor: float, onset: int = 0) -> Trace:
-        """A copy in which that rank takes `factor` times as long from the step with number `onset` on."""
+        """Return a copy in which one rank computes `factor` times as long, from step index `onset` on."""
         compute = self.compute.copy()
         compute[onset:, stage, replica] *= factor
         return replace(self, compute=compute)
 
-    def mended(self, stage: int, replica: int) -> Trace:
-        """A copy in which that rank is as quick, in the middle, as the others of its stage."""
+    def without_slowness(self, stage: int, replica: int) -> Trace:
+        """Return a copy in which one rank's median speed equals that of the others in its stage."""
         own = self.compute.sum(axis=(3, 4))[:, stage]
         others = np.median(np.delete(own, replica, axis=1), axis=1)
         return self.slowed(stage, replica, 1 / float(np.median(own[:, replica] / others)))
@@ -93,7 +95,7 @@ class Trace:
 
 
 def read(path: Path) -> Trace:
-    """The extract in this file."""
+    """Read the extract in a file."""
     with np.load(path) as held:
         return Trace(
             compute=held["compute_20us"] * UNIT,

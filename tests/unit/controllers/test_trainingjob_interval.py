@@ -228,12 +228,12 @@ def test_what_was_told_is_not_told_again_and_nothing_is_written() -> None:
 
 def test_an_agent_that_does_not_hear_of_it_is_told_again() -> None:
     cluster = job()
-    cluster.deaf = True
+    cluster.drop_commands = True
     measured(cluster)
     repeated = [one for one in assigned(cluster) if one[2]]
     assert len(repeated) > 1 and set(repeated) == {(1, 0, 42)}
     assert cluster.plans[-1].requeue_after == 5.0
-    cluster.deaf = False
+    cluster.drop_commands = False
     assert cluster.settle().views[cluster.uids[0]].interval_seconds == 42
 
 

@@ -258,7 +258,7 @@ def test_a_terminal_phase_is_sticky(running: ToyCluster) -> None:
 
 
 def test_a_launcher_that_does_not_leave_is_deleted(running: ToyCluster) -> None:
-    running.deaf = True
+    running.drop_commands = True
     running.exit_all().step()
     assert running.job.status.phase is Phase.SUCCEEDED and len(running.pods) == 2
     running.wait(31).step()

@@ -38,9 +38,10 @@ def simulate(
     seed: Annotated[int | None, typer.Option(help="Random seed; default: that of the scenario.")] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TEXT,
 ) -> None:
-    """Simulate a scenario of faults in virtual time, without a cluster.
+    """Simulate a scenario of faults in virtual time.
 
-    The decisions come from the operator's own code. Cluster, agents and ranks are models.
+    No cluster is needed. The decisions come from the operator's own code. Cluster, agents and ranks are
+    models.
     """
     scenario = load(file)
     if seed is not None:

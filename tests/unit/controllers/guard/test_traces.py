@@ -23,7 +23,7 @@ ONSET = 20
 def trace(name: str) -> Trace:
     """Return the trace AR without its slow worker, or the trace SE."""
     found = read(FOLDER / f"{name}.npz")
-    return found.mended(0, 0) if name == "AR" else found
+    return found.without_slowness(0, 0) if name == "AR" else found
 
 
 def played(one: Trace) -> list[Report]:
