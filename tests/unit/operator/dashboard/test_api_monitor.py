@@ -55,7 +55,7 @@ class Available:
         (["away", ("watch", BROKEN), LONG, "back", LONG], True, False),
     ],
 )
-def test_what_is_told_of_a_watch(steps: list[Any], unwatched: bool, recovering: bool) -> None:
+def test_failing_watches_are_reported(steps: list[Any], unwatched: bool, recovering: bool) -> None:
     clock, changes = Clock(), []
     monitor = ApiMonitor(Available(), lambda: changes.append(1), clock)  # type: ignore[arg-type]
     for step in steps:
@@ -89,7 +89,7 @@ class Quiet:
         yield "MODIFIED", {}
 
 
-def test_a_watch_works_when_it_is_taken_and_not_before(
+def test_a_watch_works_only_after_it_is_opened(
     virtual: Callable[[Coroutine[Any, Any, None]], None],
 ) -> None:
     async def play() -> None:

@@ -95,7 +95,7 @@ from convoy_operator.dashboard.core.objects import ParsedObject, parser_of
         ),
     ],
 )
-def test_jobs_that_need_a_person(status: dict[str, Any], made: dict[str, float], what: list[str]) -> None:
+def test_jobs_that_need_attention(status: dict[str, Any], made: dict[str, float], what: list[str]) -> None:
     found = list(attention.of_job(parsed(made=ago(**made), **status), NOW))
     assert [one.what for one in found] == what
     assert all(one.why and one.advice and one.href == "/jobs/team/gpt" for one in found)
@@ -111,7 +111,7 @@ def test_jobs_that_need_a_person(status: dict[str, Any], made: dict[str, float],
         (False, {"phase": "Running", "reason": "Training"}, {"minutes": 11}, ["Deletion stuck"]),
     ],
 )
-def test_jobs_of_others_and_jobs_that_leave(
+def test_problems_of_external_and_deleting_jobs(
     others: bool, status: dict[str, Any], leaves: dict[str, float] | None, what: list[str]
 ) -> None:
     body = raw(made=ago(hours=2), **status)
@@ -124,7 +124,7 @@ def test_jobs_of_others_and_jobs_that_leave(
     assert not found or found[0].why
 
 
-def test_hardware_that_left_its_node_is_told_of_by_its_own_name() -> None:
+def test_hardware_without_a_node_is_listed_by_its_own_name() -> None:
     left, here = health("Condemned", "hw-old"), health("Quarantined", "hw-new")
     kept_ones = [ParsedObject("", one.metadata.name, one.metadata.name, 1, one) for one in (left, here)]
     found = attention.gather([], kept_ones, [], [], {"node-1": here}, NOW)
@@ -147,7 +147,7 @@ def test_hardware_that_left_its_node_is_told_of_by_its_own_name() -> None:
         ("Exempt", None),
     ],
 )
-def test_nodes_that_need_a_person(state: str, advice: str | None) -> None:
+def test_nodes_that_need_attention(state: str, advice: str | None) -> None:
     one = health(state, repair={"action": "Reboot", "owner": "manual"})
     found = attention.of_health(one, {"node-1": one})
     assert (advice is None) == (found is None)

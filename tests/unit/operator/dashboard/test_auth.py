@@ -112,7 +112,7 @@ def logins(limit: LoginLimit, address: str, tries: int) -> int:
     return sum(limit.acquire(address) and (limit.refund_failure(address) or True) for _ in range(tries))
 
 
-def test_logins_that_succeed_are_limited_too_and_less() -> None:
+def test_successful_logins_have_a_higher_limit() -> None:
     clock = Clock()
     limit = LoginLimit(clock)
     assert logins(limit, "a", 10 * TRIES_BURST) == TRIES_BURST > 10 * ADDRESS_BURST
@@ -121,7 +121,7 @@ def test_logins_that_succeed_are_limited_too_and_less() -> None:
     assert logins(limit, "a", 10 * TRIES_BURST) == 60 * TRIES
 
 
-def test_what_is_not_tried_costs_nothing() -> None:
+def test_refused_logins_cost_no_tokens() -> None:
     clock = Clock()
     limit = LoginLimit(clock)
     assert sum(limit.acquire("a") for _ in range(10 * TRIES_BURST)) == ADDRESS_BURST
@@ -139,7 +139,7 @@ def test_many_addresses_share_a_limit() -> None:
 @pytest.mark.parametrize(
     ("steps", "alive"), [([50, 59], True), ([60], False), ([59, 59, 59, 59], False), ([59, 59, 50], True)]
 )
-def test_sessions_end_when_idle_and_at_last(steps: list[float], alive: bool) -> None:
+def test_sessions_end_when_idle_and_after_their_longest_lifetime(steps: list[float], alive: bool) -> None:
     clock = Clock()
     sessions = Sessions(idle=60, longest=200, clock=clock)
     session = sessions.start(ADA, FullAccess(), "secret")
@@ -177,7 +177,7 @@ class UserSessions:
         return sum(one.identity.user == user for one in self.sessions.all())
 
 
-def test_who_logs_in_again_and_again_ends_sessions_of_their_own_alone() -> None:
+def test_repeated_logins_end_only_sessions_of_the_same_user() -> None:
     users = UserSessions()
     other = users.start("eve")
     own = [users.start("ada") for _ in range(MOST_EACH)]
@@ -194,7 +194,7 @@ def test_who_logs_in_again_and_again_ends_sessions_of_their_own_alone() -> None:
     assert [one.over for one in own[:3]] == [False, True, False], "the one that was idle longest"
 
 
-def test_where_there_are_too_many_sessions_one_of_who_has_most_is_ended() -> None:
+def test_at_the_session_limit_a_user_with_the_most_sessions_loses_one() -> None:
     users = UserSessions()
     first = users.start("ada")
     for number in range(MOST // MOST_EACH):
@@ -262,7 +262,7 @@ class Reviewer:
         return self.users.get(token, {"authenticated": False})
 
 
-def test_rights_are_asked_for_once_in_a_while_and_stay_while_nobody_answers() -> None:
+def test_reviews_are_cached_and_hold_during_an_outage() -> None:
     clock, reviewer = Clock(), Reviewer({"list trainingjobs": {"a"}, "get pods": {"a"}})
     access = ReviewedAccess(AccessReviews(reviewer, 60, clock, lambda: 0.0), ADA)
 
@@ -285,7 +285,7 @@ def test_rights_are_asked_for_once_in_a_while_and_stay_while_nobody_answers() ->
     asyncio.run(play())
 
 
-def test_rights_are_asked_for_once_by_all_sessions_of_a_user() -> None:
+def test_all_sessions_of_a_user_share_one_review() -> None:
     reviewer = Reviewer({"list trainingjobs": {"*"}})
     reviews = AccessReviews(reviewer, 60)
 
@@ -297,7 +297,7 @@ def test_rights_are_asked_for_once_by_all_sessions_of_a_user() -> None:
     asyncio.run(play())
 
 
-def test_answers_are_not_all_forgotten_at_once() -> None:
+def test_decisions_do_not_expire_all_at_once() -> None:
     clock, reviewer, rolled = Clock(), Reviewer({"list trainingjobs": {"a"}}), iter([0.0, 0.0, 1.0] * 9)
     access = ReviewedAccess(AccessReviews(reviewer, 60, clock, lambda: next(rolled)), ADA)
 
@@ -310,7 +310,7 @@ def test_answers_are_not_all_forgotten_at_once() -> None:
     asyncio.run(play())
 
 
-def test_a_right_of_which_nobody_says_anything_is_not_known_and_its_question_goes_on(
+def test_a_page_stops_waiting_for_a_slow_review_that_goes_on(
     virtual: Callable[[Coroutine[Any, Any, None]], None],
 ) -> None:
     async def play() -> None:
@@ -339,7 +339,7 @@ def test_a_right_of_which_nobody_says_anything_is_not_known_and_its_question_goe
         (errors.Forbidden(403, "no right to ask"), False),
     ],
 )
-def test_what_was_granted_holds_while_nobody_answers_alone(fault: Exception, stays: bool) -> None:
+def test_a_grant_holds_only_while_the_server_does_not_answer(fault: Exception, stays: bool) -> None:
     clock, reviewer = Clock(), Reviewer({"list nodehealths": {"*"}})
     access = ReviewedAccess(AccessReviews(reviewer, 60, clock), ADA)
 
@@ -364,7 +364,7 @@ def test_what_was_granted_holds_while_nobody_answers_alone(fault: Exception, sta
         ("10.0.0.1", "10.0.0.3", "10.0.0.1"),
     ],
 )
-def test_whose_request_a_proxy_passes_on(peer: str, forwarded: str, address: str) -> None:
+def test_the_client_address_behind_a_proxy(peer: str, forwarded: str, address: str) -> None:
     assert address_of(peer, forwarded, (ip_network("10.0.0.0/8"),)) == address
 
 
@@ -374,11 +374,11 @@ def session_resolver(mode: str, **settings: Any) -> tuple[SessionResolver, Revie
 
 
 @pytest.mark.parametrize("token", ["", "bad", "x" * 20_000, "go\nod", "gööd"])
-def test_a_token_that_is_none_opens_nothing(token: str) -> None:
+def test_an_invalid_token_creates_no_session(token: str) -> None:
     assert asyncio.run(session_resolver("TokenReview")[0].log_in(token)) is None
 
 
-def test_a_token_opens_a_session_that_its_cookie_finds() -> None:
+def test_a_login_creates_a_session_that_its_cookie_finds() -> None:
     found = session_resolver("TokenReview")[0]
     session = asyncio.run(found.log_in(" good\n"))
     assert session is not None and session.identity == ADA
@@ -391,7 +391,7 @@ def test_a_token_opens_a_session_that_its_cookie_finds() -> None:
     assert found.resolve("1.2.3.4", lambda name: "") is None
 
 
-def test_headers_open_nothing_but_behind_a_proxy() -> None:
+def test_user_headers_count_only_from_a_trusted_proxy() -> None:
     headers = {"x-forwarded-user": "ada"}
 
     def header(name: str) -> str:
@@ -406,14 +406,14 @@ def test_headers_open_nothing_but_behind_a_proxy() -> None:
     assert behind.resolve("10.0.0.1", header) is not session
 
 
-def test_a_cookie_for_tls_alone_is_for_one_host_alone() -> None:
+def test_a_secure_cookie_is_limited_to_one_host() -> None:
     found = session_resolver("TokenReview", secure_cookie=True)[0]
     assert found.cookie("convoy.example.com") == "__Host-convoy-session"
     assert found.cookie("[::1]:8443") == "__Host-convoy-session-8443"
 
 
 @pytest.mark.parametrize("header", ["", "a", "convoy-session", ";;;", "convoy-sessions=x"])
-def test_cookies_that_cannot_be_read_are_none(header: str) -> None:
+def test_invalid_cookies_are_ignored(header: str) -> None:
     assert cookie_of(header, "convoy-session") == ""
 
 
@@ -469,7 +469,7 @@ def test_settings(environ: dict[str, str], wrong: str) -> None:
         ({"AUTH_MODE": "None", "PAGES_BIND": "::", "HOSTS": "c"}, "::", {"c"}),
     ],
 )
-def test_who_is_not_asked_who_they_are_comes_from_this_machine(
+def test_without_authentication_pages_listen_on_the_loopback(
     environ: dict[str, str], address: str, hosts: set[str]
 ) -> None:
     found = from_environment({f"CONVOY_DASHBOARD_{name}": value for name, value in environ.items()})

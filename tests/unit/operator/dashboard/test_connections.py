@@ -104,7 +104,7 @@ async def ended(reader: asyncio.StreamReader) -> None:
             pass
 
 
-async def test_idle_connections_give_way_and_who_asks_is_answered(pages: Pages) -> None:
+async def test_idle_connections_are_closed_and_requests_are_served(pages: Pages) -> None:
     idle = [await pages.connect() for _ in range(40)]
     assert await pages.get(await pages.connect("127.0.0.1"))
     aborted = len(idle) + 1 - OTHERS
@@ -113,7 +113,7 @@ async def test_idle_connections_give_way_and_who_asks_is_answered(pages: Pages) 
     assert not any(one.done() for one in waits[aborted:])
 
 
-async def test_who_asks_again_and_again_keeps_a_connection_and_who_has_few_does_too(pages: Pages) -> None:
+async def test_active_clients_and_clients_with_few_connections_keep_theirs(pages: Pages) -> None:
     few = await pages.connect("127.0.0.1")
     used = await pages.connect()
     for _ in range(5):
@@ -123,7 +123,7 @@ async def test_who_asks_again_and_again_keeps_a_connection_and_who_has_few_does_
     assert await pages.get(idle[-1])
 
 
-async def test_sockets_of_pages_stay_whoever_else_connects(pages: Pages) -> None:
+async def test_sockets_of_pages_survive_other_connections(pages: Pages) -> None:
     page = await pages.socket("ada")
     for _ in range(3 * OTHERS):
         await pages.connect("127.0.0.1")
@@ -132,7 +132,7 @@ async def test_sockets_of_pages_stay_whoever_else_connects(pages: Pages) -> None
         await page.receive(timeout=0.2)
 
 
-async def test_of_too_many_sockets_who_has_most_loses_the_oldest(pages: Pages) -> None:
+async def test_the_user_with_the_most_sockets_loses_the_oldest(pages: Pages) -> None:
     few = await pages.socket("eve")
     first, *more = [await pages.socket("ada") for _ in range(SOCKETS)]
     assert (await first.receive(timeout=20)).type is aiohttp.WSMsgType.CLOSED
@@ -141,7 +141,7 @@ async def test_of_too_many_sockets_who_has_most_loses_the_oldest(pages: Pages) -
             await stays.receive(timeout=0.2)
 
 
-async def test_who_reads_no_answer_holds_a_place_until_it_gives_way(pages: Pages) -> None:
+async def test_a_client_that_reads_nothing_is_dropped_at_the_limit(pages: Pages) -> None:
     request = b"GET /long HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
     stalled = [await pages.connect(reads=False) for _ in range(OTHERS)]
     for reader, writer in stalled:

@@ -52,7 +52,7 @@ def page(kind: bytes) -> Any:
     return app
 
 
-def test_tags_of_a_page_get_the_nonce_of_its_policy_and_nothing_else_does() -> None:
+def test_only_tags_of_a_page_get_the_nonce_of_its_policy() -> None:
     one, two = (play(SecurityHeaders(page(b"text/html; charset=utf-8")), {"type": "http"}) for _ in range(2))
     headers = dict(one[0]["headers"])
     (nonce,) = set(re.findall(r"'nonce-([^']+)'", headers[b"content-security-policy"].decode()))
@@ -64,7 +64,7 @@ def test_tags_of_a_page_get_the_nonce_of_its_policy_and_nothing_else_does() -> N
     assert [value for key, value in one[0]["headers"] if key.lower() == b"x-frame-options"] == [b"DENY"]
 
 
-def test_what_is_no_page_passes_as_it_is() -> None:
+def test_responses_that_are_not_html_are_unchanged() -> None:
     sent = play(SecurityHeaders(page(b"text/javascript")), {"type": "http"})
     assert b"".join(message.get("body", b"") for message in sent) == HTML
     assert b"content-security-policy" in dict(sent[0]["headers"])
@@ -134,7 +134,7 @@ EVIL = (b"origin", b"http://evil")
         ({"headers": [(b"cookie", b"convoy-session=x"), (b"cookie", b"convoy-session=y")]}, True, 303),
     ],
 )
-def test_who_passes_the_gate(scope: dict[str, Any], cookie: bool, response: str | int) -> None:
+def test_requests_that_the_guard_allows(scope: dict[str, Any], cookie: bool, response: str | int) -> None:
     session_resolver = SessionResolver(DashboardSettings(auth_mode="TokenReview"), None)  # type: ignore[arg-type]
     mine = session_resolver.sessions.start(Identity("ada"), FullAccess())
     others = session_resolver.sessions.start(Identity("eve"), FullAccess())
@@ -169,7 +169,7 @@ def test_who_passes_the_gate(scope: dict[str, Any], cookie: bool, response: str 
         ("", False),
     ],
 )
-def test_where_nobody_logs_in_only_this_machine_is_a_host(host: str, passes: bool) -> None:
+def test_without_authentication_only_local_host_names_are_allowed(host: str, passes: bool) -> None:
     settings = DashboardSettings(auth_mode="None")
     session_resolver = SessionResolver(settings, None)  # type: ignore[arg-type]
     guard = RequestGuard(inner, session_resolver, lambda _: None, hosts=settings.allowed_hosts)
@@ -187,7 +187,7 @@ def test_where_nobody_logs_in_only_this_machine_is_a_host(host: str, passes: boo
         ("/_nicegui/3/x.js", False),
     ],
 )
-def test_what_a_page_asks_for_by_itself_is_no_use_of_a_session(path: str, used: bool) -> None:
+def test_background_requests_of_a_page_do_not_extend_the_session(path: str, used: bool) -> None:
     session_resolver = SessionResolver(DashboardSettings(auth_mode="TokenReview"), None)  # type: ignore[arg-type]
     session = session_resolver.sessions.start(Identity("ada"), FullAccess())
     before = session.used = session.used - 100
@@ -209,7 +209,7 @@ def test_what_a_page_asks_for_by_itself_is_no_use_of_a_session(path: str, used: 
         ("mine", "", False, False),
     ],
 )
-def test_a_socket_speaks_for_pages_of_its_session_alone(
+def test_a_socket_can_send_events_only_for_pages_of_its_session(
     page: str, socket: str, over: bool, accepted: bool
 ) -> None:
     sessions = Sessions(60, 600)
@@ -258,11 +258,11 @@ def test_the_login_leads_back_to_the_page_that_was_asked_for(path: str, login: b
      ("https://evil/jobs/", False), ("/?jobs.words=a%20b", True), ("/jobs/a/b?rank=4", True), ("?/", False),
      ("//evil?x", False), ("/?a\r\nb", False), ("/?\u00e4", False)],
 )  # fmt: skip
-def test_forms_lead_to_pages_of_ours_alone(path: str, ours: bool) -> None:
+def test_forms_redirect_only_to_pages_of_the_dashboard(path: str, ours: bool) -> None:
     assert is_location(path) is ours
 
 
-def test_a_bell_rings_once_for_many_changes_and_says_since_when(
+def test_several_changes_are_one_notification_with_the_first_time(
     virtual: Callable[[Coroutine[Any, Any, None]], None],
 ) -> None:
     async def play() -> None:

@@ -36,7 +36,7 @@ class FakeSource:
         return [{"reason": f"{namespace}/{uid}/{self.requests}"}]
 
 
-def test_all_pages_of_a_job_share_one_question() -> None:
+def test_all_pages_of_a_job_share_one_request() -> None:
     async def play() -> None:
         source, now = FakeSource(), [0.0]
         cache = EventCache(source, lambda: now[0])
@@ -56,7 +56,7 @@ def test_all_pages_of_a_job_share_one_question() -> None:
     asyncio.run(play())
 
 
-def test_a_fault_is_told_and_jobs_are_bounded() -> None:
+def test_errors_are_raised_and_the_number_of_jobs_is_bounded() -> None:
     async def play() -> None:
         source = FakeSource()
         cache = EventCache(source)

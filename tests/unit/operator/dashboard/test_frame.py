@@ -40,7 +40,7 @@ def framed() -> tuple[Frame, Any, Any]:
         return Frame(context, session, "", "/"), api_monitor, session
 
 
-def test_what_is_read_aloud_does_not_grow() -> None:
+def test_the_announced_text_contains_no_growing_age() -> None:
     frame, api_monitor, _ = framed()
     texts = []
     for seconds in (5, 65):
@@ -51,7 +51,7 @@ def test_what_is_read_aloud_does_not_grow() -> None:
     assert frame._alert.props["role"] == "alert" and "role" not in frame._age.props
 
 
-def test_rights_that_are_not_known_are_told_of() -> None:
+def test_undecided_permissions_are_reported() -> None:
     frame, _, session = framed()
     assert frame._alert.text == ""
     session.access.undecided = True
@@ -59,7 +59,7 @@ def test_rights_that_are_not_known_are_told_of() -> None:
     assert "Some of your permissions are not known yet" in frame._alert.text
 
 
-def test_a_form_leads_back_to_what_its_reader_asked_to_see() -> None:
+def test_a_form_leads_back_to_the_page_with_its_filters() -> None:
     frame, _, _ = framed()
     assert frame._back_field.props["value"] == frame.location == "/"
     frame.set_location("/?jobs.page=2")
@@ -77,7 +77,7 @@ class RejectingReviewer:
 
 
 @pytest.mark.parametrize(("proxies", "shared"), [("", True), ("10.0.0.0/8", False)])
-def test_behind_a_proxy_that_is_believed_failures_are_counted_by_reader(proxies: str, shared: bool) -> None:
+def test_behind_a_trusted_proxy_failed_logins_are_counted_per_client(proxies: str, shared: bool) -> None:
     settings = DashboardSettings(proxy_cidrs=proxies)
     context: Any = SimpleNamespace(
         session_resolver=SessionResolver(settings, RejectingReviewer()),

@@ -82,7 +82,7 @@ class NoLimit:
         return 0.0
 
 
-async def test_characters_that_come_in_pieces_are_whole_and_a_log_takes_no_connection_of_others(
+async def test_split_characters_are_decoded_and_a_log_uses_its_own_pool(
     server: Server, gateway: DashboardGateway
 ) -> None:
     written, ended = asyncio.Event(), asyncio.Event()
@@ -117,9 +117,7 @@ async def test_characters_that_come_in_pieces_are_whole_and_a_log_takes_no_conne
     await asyncio.wait_for(following, 5)
 
 
-async def test_whether_the_server_answers_is_asked_in_no_line(
-    server: Server, gateway: DashboardGateway
-) -> None:
+async def test_the_probe_bypasses_the_rate_limit(server: Server, gateway: DashboardGateway) -> None:
     for _ in range(5):
         await asyncio.wait_for(gateway.probe(), 1)
     server.handler = lambda _: web.json_response({"message": "no"}, status=403)

@@ -91,7 +91,7 @@ def test_states_of_pods(view: dict[str, Any], text: str, tone: Tone) -> None:
     assert job.pod_state(pod("a", **view)) == (text, tone)
 
 
-def test_every_tier_that_is_used_has_a_line() -> None:
+def test_every_configured_tier_has_a_row() -> None:
     tiers = {"local": {}, "peer": {}, "remote": {"store": "s"}}
     mark = {"incarnation": 2, "step": 1500, "time": ago(minutes=3)}
     point = {
@@ -107,7 +107,7 @@ def test_every_tier_that_is_used_has_a_line() -> None:
     assert job.checkpoint_rows(training(), NOW) == []
 
 
-def test_a_straggler_is_named_with_what_speaks_for_it_until_the_job_is_over() -> None:
+def test_stragglers_are_shown_with_evidence_until_the_job_ends() -> None:
     slow = {
         "cause": "Thermal",
         "place": "rank",
@@ -124,7 +124,7 @@ def test_a_straggler_is_named_with_what_speaks_for_it_until_the_job_is_over() ->
     assert job.straggler_rows(training(phase="Succeeded", stragglers=[slow])) == []
 
 
-def test_facts_of_a_job_that_has_told_nothing_are_dashes() -> None:
+def test_missing_facts_of_a_job_are_dashes() -> None:
     found = {fact.label: fact.text for fact in job.facts(training(), NOW)}
     assert {
         found[label] for label in ("Step", "Progress", "Loss", "Samples/s", "Expected end", "Checkpoint")
@@ -135,7 +135,7 @@ def test_facts_of_a_job_that_has_told_nothing_are_dashes() -> None:
     ("progress", "text", "tone"),
     [({"loss": 2.5}, "2.5", Tone.PLAIN), ({"diverged": True}, "NaN", Tone.BAD), ({}, "-", Tone.PLAIN)],
 )
-def test_a_loss_that_is_no_number_stands_out(progress: dict[str, Any], text: str, tone: Tone) -> None:
+def test_a_nan_loss_is_marked(progress: dict[str, Any], text: str, tone: Tone) -> None:
     found = {fact.label: fact for fact in job.facts(training(progress={"step": 1, **progress}), NOW)}
     assert (found["Loss"].text, found["Loss"].tone) == (text, tone)
 
@@ -154,7 +154,7 @@ def event(reason: str, when: str | None, **more: Any) -> dict[str, Any]:
     return {"reason": reason, "message": "m", "type": "Normal", "lastTimestamp": when, **more}
 
 
-def test_the_past_is_of_events_and_of_the_last_restart() -> None:
+def test_the_timeline_has_events_and_the_last_restart() -> None:
     last = {
         "reason": "RankKilled",
         "message": "killed",
@@ -236,7 +236,7 @@ KILLED, LOST = restart(90, 2), restart(40, 3, "PodLost")
         ),
     ],
 )
-def test_restarts_that_are_remembered_and_events_are_told_together(
+def test_recorded_restarts_and_events_are_merged(
     seen: list[Restart], events: list[dict[str, Any]], expected: list[str]
 ) -> None:
     found = timeline.entries(training(), events, seen)
@@ -248,7 +248,7 @@ def test_restarts_that_are_remembered_and_events_are_told_together(
     assert lines == expected
 
 
-def test_the_latest_restart_is_the_one_that_was_remembered_of_it() -> None:
+def test_the_last_restart_keeps_its_recorded_incarnation() -> None:
     """The incarnation may grow without a restart, for example after a suspension."""
     last = {"reason": "RankKilled", "message": "m", "at": ago(minutes=8)}
     (found,) = timeline.entries(
@@ -257,7 +257,7 @@ def test_the_latest_restart_is_the_one_that_was_remembered_of_it() -> None:
     assert found.message == "m (counted, next incarnation 3)"
 
 
-def test_the_past_is_bounded_and_no_event_keeps_a_restart_out() -> None:
+def test_the_timeline_is_bounded_and_keeps_every_restart() -> None:
     many = [event(f"E{number}", ago(seconds=number)) for number in range(200)]
     found = timeline.entries(training(), many, [KILLED])
     assert [one.reason for one in found][:2] == ["E0", "E1"]

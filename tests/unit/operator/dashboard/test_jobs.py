@@ -49,7 +49,7 @@ def test_a_running_job_in_a_row() -> None:
     assert row.cells[6].tone is Tone.WARN
 
 
-def test_restarts_that_the_window_has_left_are_no_warning() -> None:
+def test_restarts_outside_the_window_are_no_warning() -> None:
     row = jobs.row(parsed(restarts={"total": 1, "inWindow": 1, "times": [ago(minutes=61)]}), NOW)
     assert (row.cells[6].text, row.cells[6].tone) == ("1", Tone.PLAIN)
 
@@ -73,13 +73,13 @@ def test_phases(status: dict[str, Any], phase: str, tone: Tone) -> None:
     assert (cell.text, cell.tone) == (phase, tone)
 
 
-def test_what_is_unknown_is_a_dash_and_a_new_job_says_who_should_look() -> None:
+def test_unknown_values_are_dashes_and_a_new_job_names_the_operator() -> None:
     row = jobs.row(parsed(), NOW)
     assert {row.cells[number].text for number in (2, 3, 4, 5, 7)} == {"-"}
     assert row.cells[-1].text == NOT_RECONCILED
 
 
-def test_a_job_that_cannot_be_read_is_shown_with_its_flaw() -> None:
+def test_an_unreadable_job_is_shown_with_its_error() -> None:
     body = raw()
     body["spec"]["roles"][0]["replicas"] = "many"
     row = jobs.row(parser_of(TrainingJob)(body), NOW)
@@ -97,13 +97,13 @@ def test_the_newest_job_is_first_and_phases_are_counted_in_their_order() -> None
     assert list(jobs.counts(found).items()) == [("Running", 2), ("Failed", 1)]
 
 
-def test_a_job_that_is_over_grows_no_older_in_its_ledger() -> None:
+def test_the_goodput_of_an_ended_job_does_not_change() -> None:
     ledger = {"seconds": {"productive": 90.0, "start": 10.0}, "cause": "start", "since": ago(days=3)}
     job = parsed(phase="Succeeded", completionTime=ago(days=3), goodput=ledger).model
     assert job is not None and jobs.goodput(job, NOW) == 0.9
 
 
-def test_a_row_is_made_anew_when_its_job_changes_and_while_it_ages() -> None:
+def test_a_row_is_rebuilt_when_its_job_changes_or_its_ages_grow() -> None:
     cache = jobs.RowCache()
     first = cache.row(parsed(phase="Running"), NOW)
     assert cache.row(parsed(phase="Running"), NOW + timedelta(seconds=4)) is first
@@ -121,7 +121,7 @@ def test_a_row_is_made_anew_when_its_job_changes_and_while_it_ages() -> None:
         ("ada; rm", False, ("that ada; rm may list", "--user='ada; rm'")),
     ],
 )
-def test_where_there_are_no_jobs_it_is_said_why(user: str, everywhere: bool, text: tuple[str, ...]) -> None:
+def test_an_empty_list_of_jobs_has_an_explanation(user: str, everywhere: bool, text: tuple[str, ...]) -> None:
     text = jobs.nothing(user, everywhere)
     assert [words for words in text if words not in text] == []
     assert ("may list" in text) is not everywhere
@@ -148,7 +148,7 @@ def test_where_there_are_no_jobs_it_is_said_why(user: str, everywhere: bool, tex
         ),
     ],
 )
-def test_jobs_of_others_and_jobs_that_leave_say_so(
+def test_rows_of_external_and_deleting_jobs(
     manager: str | None, leaves: bool, status: dict[str, Any], phase: str, why: str
 ) -> None:
     body = raw(**status)

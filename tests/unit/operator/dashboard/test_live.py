@@ -99,7 +99,9 @@ class Page(nullcontext):  # type: ignore[type-arg]
         self.refreshed.clear()
 
 
-def test_a_page_is_told_at_once_and_then_in_its_rhythm(monkeypatch: pytest.MonkeyPatch, virtual: Run) -> None:
+def test_a_page_is_updated_at_once_and_then_at_its_interval(
+    monkeypatch: pytest.MonkeyPatch, virtual: Run
+) -> None:
     async def play() -> None:
         page = Page(monkeypatch)
         await page.open()
@@ -119,7 +121,7 @@ def test_a_page_is_told_at_once_and_then_in_its_rhythm(monkeypatch: pytest.Monke
     virtual(play())
 
 
-def test_what_changes_while_a_browser_loads_the_page_is_not_missed(
+def test_changes_during_the_load_of_a_page_are_not_missed(
     monkeypatch: pytest.MonkeyPatch, virtual: Run
 ) -> None:
     async def play() -> None:
@@ -135,7 +137,7 @@ def test_what_changes_while_a_browser_loads_the_page_is_not_missed(
     virtual(play())
 
 
-def test_an_update_that_fails_is_said_and_tried_again(monkeypatch: pytest.MonkeyPatch, virtual: Run) -> None:
+def test_a_failed_update_is_reported_and_retried(monkeypatch: pytest.MonkeyPatch, virtual: Run) -> None:
     async def play() -> None:
         page = Page(monkeypatch)
         page.fault = KeyError("odd")
@@ -159,7 +161,7 @@ def test_an_update_that_fails_is_said_and_tried_again(monkeypatch: pytest.Monkey
         (AuthMode.PROXY, "/jobs/team/a b?rank=4", "/jobs/team/a%20b?rank=4"),
     ],
 )
-def test_a_session_that_is_over_leads_away_from_where_its_reader_is(
+def test_an_ended_session_leads_its_page_to_the_login(
     monkeypatch: pytest.MonkeyPatch, virtual: Run, mode: AuthMode, location: str, leads: str
 ) -> None:
     async def play() -> None:
@@ -185,7 +187,7 @@ def test_a_session_that_is_over_leads_away_from_where_its_reader_is(
     virtual(play())
 
 
-def test_an_absence_is_told_while_rights_are_waited_for_and_waiting_costs_nothing(
+def test_the_banner_is_updated_during_a_slow_review_that_costs_nothing(
     monkeypatch: pytest.MonkeyPatch, virtual: Run
 ) -> None:
     async def play() -> None:

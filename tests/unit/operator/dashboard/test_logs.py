@@ -76,7 +76,7 @@ def test_a_long_line_that_comes_in_pieces_keeps_its_rank() -> None:
         (MOST_READ, 1, MOST_READ, None),
     ],
 )
-def test_more_is_read_until_there_are_enough_lines_of_the_rank(
+def test_more_lines_are_read_until_the_rank_has_enough(
     count: int, own: int, others: int, wanted: int | None
 ) -> None:
     tail = Tail(1)
@@ -94,13 +94,13 @@ def test_more_is_read_until_there_are_enough_lines_of_the_rank(
         ("[3/1] x\n[3/2] y\n", 2, "1 line, from the last 2 lines of its pod"),
     ],
 )
-def test_what_was_read_is_told(text: str, count: int, summary: str) -> None:
+def test_the_read_lines_are_summarized(text: str, count: int, summary: str) -> None:
     tail = Tail(1)
     tail.add(text)
     assert tail.summary(count) == summary
 
 
-def test_readers_have_so_many_logs_and_all_together_no_more() -> None:
+def test_logs_are_limited_per_reader_and_in_total() -> None:
     log_limit = LogLimit(most=3, each=2)
     with log_limit.acquire("ada"), log_limit.acquire("ada"):
         with pytest.raises(LogLimitError, match="already reading 2 logs"), log_limit.acquire("ada"):
@@ -204,7 +204,7 @@ class Reading:
         ({}, False, "rank 0 in pod pod-0: 1 line, from the 2 lines of its pod"),
     ],
 )
-def test_rights_come_before_what_there_is(
+def test_permissions_are_checked_before_anything_is_revealed(
     monkeypatch: pytest.MonkeyPatch, virtual: Run, may: dict[str, bool], over: bool, status: str
 ) -> None:
     async def play() -> None:
@@ -219,7 +219,9 @@ def test_rights_come_before_what_there_is(
     virtual(play())
 
 
-def test_a_log_that_is_followed_ends_with_its_right(monkeypatch: pytest.MonkeyPatch, virtual: Run) -> None:
+def test_following_a_log_ends_when_its_permission_is_revoked(
+    monkeypatch: pytest.MonkeyPatch, virtual: Run
+) -> None:
     async def play() -> None:
         reading = Reading(monkeypatch)
         reading.page._start(True)
@@ -245,7 +247,7 @@ def test_a_log_that_is_followed_ends_with_its_right(monkeypatch: pytest.MonkeyPa
         (5.0, False, errors.Unavailable(0, "broken"), "rank 0: broken"),
     ],
 )
-def test_each_end_has_its_name(
+def test_the_end_of_a_log_has_a_reason(
     monkeypatch: pytest.MonkeyPatch,
     virtual: Run,
     seconds: float,
@@ -267,7 +269,7 @@ def test_each_end_has_its_name(
     virtual(play())
 
 
-def test_too_many_logs_are_refused_in_words(monkeypatch: pytest.MonkeyPatch, virtual: Run) -> None:
+def test_the_log_limit_is_reported(monkeypatch: pytest.MonkeyPatch, virtual: Run) -> None:
     async def play() -> None:
         reading = Reading(monkeypatch)
         reading.page._context.log_limit = LogLimit(most=0)  # type: ignore[misc]

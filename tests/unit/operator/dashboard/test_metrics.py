@@ -63,7 +63,7 @@ def test_a_metric_has_a_point_for_each_step_at_which_it_was_reported() -> None:
     assert list(curve.times) == [NOW.timestamp()] * 3
 
 
-def test_curves_of_metrics_are_bounded_and_true_at_both_ends() -> None:
+def test_curves_of_metrics_are_bounded_and_keep_both_ends() -> None:
     curve = Curve(NOW)
     for step in range(20 * METRIC_POINTS):
         curve.add(

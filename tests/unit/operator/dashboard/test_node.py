@@ -54,7 +54,7 @@ def hardware_class() -> HardwareClass:
     )
 
 
-def test_figures_are_held_against_the_class_with_the_newest_row_of_each() -> None:
+def test_measurements_are_compared_with_the_newest_of_the_class() -> None:
     one = hardware_class()
     assert distribution.class_of("hw1", [one]) is one
     assert distribution.class_of("hw9", [one]) is None
@@ -97,7 +97,7 @@ def test_the_sweeps_of_hardware_newest_first() -> None:
     assert texts(found)[2][1] == "running"
 
 
-def test_turns_and_evidence_of_a_node() -> None:
+def test_state_changes_and_evidence_of_a_node() -> None:
     model = NodeHealth.model_validate(
         {
             "metadata": {"name": "hw"},
@@ -158,7 +158,7 @@ def test_turns_and_evidence_of_a_node() -> None:
 
 
 @pytest.mark.parametrize(("begun", "end"), [(1, 71), (71, 1), (72, None)])
-def test_who_had_it_left_alone_is_said_while_it_holds(begun: int, end: int | None) -> None:
+def test_an_exemption_is_noted_while_it_is_valid(begun: int, end: int | None) -> None:
     until = (NOW + timedelta(hours=100)).isoformat()
     model = NodeHealth.model_validate(
         {

@@ -41,7 +41,7 @@ def test_a_node_in_a_row(given: dict[str, Any], kubelet: str, agent: str) -> Non
     ]
 
 
-def test_a_node_without_a_record_says_so() -> None:
+def test_a_node_without_a_nodehealth_is_unguarded() -> None:
     row = nodes.row(node(), None, {}, 0, NOW)
     assert (row.group, len(row.cells)) == (nodes.UNGUARDED, len(nodes.COLUMNS))
 
@@ -59,7 +59,7 @@ def test_a_node_without_a_record_says_so() -> None:
         ([("elsewhere", "u-node-1", {"hours": 1}, "node-2")], None),
     ],
 )
-def test_a_node_is_the_hardware_that_names_its_uid(records: list[Any], found: str | None) -> None:
+def test_a_node_is_matched_to_hardware_by_uid(records: list[Any], found: str | None) -> None:
     parsed = [
         parser_of(NodeHealth)(
             {
@@ -77,7 +77,7 @@ def test_a_node_is_the_hardware_that_names_its_uid(records: list[Any], found: st
     assert (one.metadata.name if one else None) == found
 
 
-def test_a_node_that_is_gone_is_the_hardware_that_was_decided_last() -> None:
+def test_a_deleted_node_is_matched_to_its_newest_hardware() -> None:
     parsed = [
         ParsedObject("", name, name, 1, health("Suspect", name, since=ago(**since)))
         for name, since in (("old", {"days": 9}), ("new", {"hours": 1}))

@@ -37,7 +37,7 @@ class Reader:
 
 
 @pytest.mark.parametrize(("may", "rack"), [(True, "r1"), (False, "-")])
-def test_racks_are_shown_to_who_may_list_nodes(may: bool, rack: str) -> None:
+def test_racks_are_shown_only_to_readers_who_may_list_nodes(may: bool, rack: str) -> None:
     cache = DashboardCache(Feed())
     cache.jobs.upsert(parsed("gpt", phase="Running"))
     cache.pods.upsert(pod("gpt-w-0", owner_uid="u-gpt"))

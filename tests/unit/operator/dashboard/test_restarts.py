@@ -19,7 +19,7 @@ def status(incarnation: int, seconds: float = 0.0, **last: Any) -> TrainingJobSt
     return training(incarnation=incarnation, restarts={"total": 1, "last": given}).status
 
 
-def test_each_is_remembered_once_with_what_was_said_of_it() -> None:
+def test_each_restart_is_recorded_once_with_its_circumstances() -> None:
     known = RestartHistory()
     known.record("a", training().status)
     assert known.get("a") == () and len(known) == 0
@@ -36,7 +36,7 @@ def test_each_is_remembered_once_with_what_was_said_of_it() -> None:
     )
 
 
-def test_a_job_has_so_many_and_of_many_jobs_the_one_that_was_quiet_longest_goes() -> None:
+def test_restarts_per_job_and_jobs_are_bounded() -> None:
     known = RestartHistory(jobs=2)
     for number in range(MOST + 5):
         known.record("a", status(number, 1000 - number))
@@ -47,7 +47,7 @@ def test_a_job_has_so_many_and_of_many_jobs_the_one_that_was_quiet_longest_goes(
     assert [bool(known.get(one)) for one in "abc"] == [True, False, True]
 
 
-def test_they_are_kept_while_a_job_is_watched_and_no_longer() -> None:
+def test_restarts_are_kept_until_their_job_is_deleted() -> None:
     cache = DashboardCache(Feed())
     for version, (incarnation, seconds) in enumerate(((2, 90), (2, 90), (3, 10))):
         last = {"reason": "RankKilled", "at": ago(seconds=seconds)}

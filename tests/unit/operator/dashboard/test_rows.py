@@ -45,7 +45,7 @@ def test_rows_are_chosen_and_sorted(choice: Choice, names: list[str]) -> None:
 @pytest.mark.parametrize(
     ("page", "shown", "at"), [(0, FIRST, 0), (1, ["Other"], 1), (7, ["Other"], 1), (-1, FIRST, 0)]
 )  # fmt: skip
-def test_a_page_that_is_not_there_is_the_nearest_one(page: int, shown: list[str], at: int) -> None:
+def test_a_missing_page_number_becomes_the_nearest_one(page: int, shown: list[str], at: int) -> None:
     found = arrange(ROWS, Choice(page=page), 3)
     assert ([one.key for one in found.rows], found.page, found.pages) == (shown, at, 2)
 
@@ -98,7 +98,7 @@ def test_links_hold_names_that_are_no_paths() -> None:
         ("a\u2066b\u2069\x00\x85", "a\ufffdb\ufffd\ufffd\ufffd"),
     ],
 )
-def test_what_cannot_be_seen_is_shown(given: str, seen: str) -> None:
+def test_invisible_characters_are_replaced(given: str, seen: str) -> None:
     assert formatting.visible(given) == seen
 
 
@@ -106,7 +106,7 @@ def test_what_cannot_be_seen_is_shown(given: str, seen: str) -> None:
     ("numbers", "text"),
     [([], ""), ([5], "5"), ([0, 1, 2, 3], "0-3"), ([7, 0, 1, 3, 4, 4], "0-1, 3-4, 7")],
 )
-def test_ranks_are_told_in_ranges(numbers: list[int], text: str) -> None:
+def test_ranks_are_shown_as_ranges(numbers: list[int], text: str) -> None:
     assert formatting.ranges(numbers) == text
 
 
@@ -124,5 +124,5 @@ def test_a_long_text_is_shortened() -> None:
         ("oidc:team:jane", "oidc:team:jane"),
     ],
 )
-def test_a_service_account_is_told_by_namespace_and_name(user: str, shown: str) -> None:
+def test_a_service_account_is_shown_as_namespace_and_name(user: str, shown: str) -> None:
     assert formatting.account(user) == shown

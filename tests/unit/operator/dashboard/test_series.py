@@ -21,7 +21,7 @@ def at(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
-def test_a_curve_is_bounded_and_keeps_its_beginning_and_its_end() -> None:
+def test_a_curve_is_bounded_and_keeps_its_first_and_last_point() -> None:
     curve = Curve(NOW)
     for step in range(20_000):
         curve.add(progress(step, loss=float(step)), at(step))
@@ -33,7 +33,7 @@ def test_a_curve_is_bounded_and_keeps_its_beginning_and_its_end() -> None:
     assert list(curve.times) == sorted(set(curve.times))
 
 
-def test_a_job_that_tells_no_loss_keeps_whole_points() -> None:
+def test_points_without_a_loss_are_complete() -> None:
     curve = Curve(NOW)
     for step in range(3 * POINTS):
         curve.add(progress(step, loss=None), at(step))
@@ -42,7 +42,7 @@ def test_a_job_that_tells_no_loss_keeps_whole_points() -> None:
     assert charts.line(curve, "losses", "", "#000")["series"][0]["data"] == []
 
 
-def test_small_values_are_drawn_as_what_they_are() -> None:
+def test_small_values_keep_their_digits() -> None:
     curve = Curve(NOW)
     for step, loss in enumerate((4e-7, 1.23456789, 123456.789, -2e-9, 0.0)):
         curve.add(progress(step, loss), NOW)
@@ -50,7 +50,7 @@ def test_small_values_are_drawn_as_what_they_are() -> None:
     assert drawn == [4e-7, 1.23457, 123457.0, -2e-9, 0.0]
 
 
-def test_what_is_known_is_not_taken_twice() -> None:
+def test_a_repeated_report_is_ignored() -> None:
     curve = Curve(NOW)
     assert curve.add(progress(1), at(1))
     assert not curve.add(progress(1), at(9))
@@ -63,9 +63,7 @@ def test_what_is_known_is_not_taken_twice() -> None:
 @pytest.mark.parametrize(
     ("first", "since"), [(at(-3600), at(-3600)), (at(5), at(0)), (at(900), at(0)), (None, at(0))]
 )
-def test_a_curve_does_not_begin_before_it_is_said_to_be_known(
-    first: datetime | None, since: datetime
-) -> None:
+def test_a_curve_does_not_start_before_its_recorded_start(first: datetime | None, since: datetime) -> None:
     """A hung job reported its last step long before the dashboard started."""
     curve = Curve(at(0))
     curve.add(Progress(step=1, time=first), at(10))
@@ -84,7 +82,7 @@ def test_a_curve_does_not_begin_before_it_is_said_to_be_known(
         pytest.param([(10, 10), (20, 5), (21, 22)], [10, 10, 21], id="the dashboard's own clock went back"),
     ],
 )
-def test_a_clock_that_is_wrong_hides_nothing_that_others_tell(
+def test_a_wrong_clock_does_not_hide_later_reports(
     reports: list[tuple[float | None, float]], times: list[float]
 ) -> None:
     curve = Curve(NOW)
@@ -95,7 +93,7 @@ def test_a_clock_that_is_wrong_hides_nothing_that_others_tell(
     assert list(curve.times) == [at(seconds).timestamp() for seconds in times]
 
 
-def test_a_restart_shows_as_a_rest_and_a_fall_over_time() -> None:
+def test_progress_stays_level_and_falls_at_a_restart() -> None:
     curve = Curve(NOW)
     for step, seconds in ((90, 0), (100, 10), (81, 7210), (91, 7220)):
         curve.add(Progress(step=step, time=at(seconds)), at(seconds))
@@ -109,7 +107,7 @@ def test_a_restart_shows_as_a_rest_and_a_fall_over_time() -> None:
     assert charts.progress(None)["series"][0]["data"] == []
 
 
-def test_of_many_jobs_the_one_that_was_quiet_longest_goes() -> None:
+def test_the_job_with_the_oldest_value_is_dropped() -> None:
     curves = Curves(jobs=2)
     assert curves.record("a", progress(1), NOW)
     curves.record("b", progress(1), NOW)
@@ -120,7 +118,7 @@ def test_of_many_jobs_the_one_that_was_quiet_longest_goes() -> None:
     assert len(curves) == 1
 
 
-def test_a_chart_leaves_out_what_was_not_told() -> None:
+def test_a_chart_leaves_out_missing_values() -> None:
     curve = Curve(NOW)
     curve.add(progress(1, loss=2.5), NOW)
     curve.add(progress(2, loss=None), NOW)

@@ -14,7 +14,7 @@ def rows(*pairs: str) -> list[Row]:
     return [Row(one.partition("=")[0], (Cell(one.partition("=")[2]),)) for one in pairs]
 
 
-def test_a_row_keeps_its_line_wherever_it_moves() -> None:
+def test_a_row_keeps_its_element_when_it_moves() -> None:
     with Client(page(""), request=None):
         body = TableBody((Column("What"),))
 
@@ -33,7 +33,7 @@ def test_a_row_keeps_its_line_wherever_it_moves() -> None:
     assert shown() == {}
 
 
-def test_rows_of_one_key_are_lines_of_their_own() -> None:
+def test_rows_with_equal_keys_are_separate() -> None:
     with Client(page(""), request=None):
         body = TableBody((Column("What"),))
     body.show(rows("a=1", "a=2", "b=3"))

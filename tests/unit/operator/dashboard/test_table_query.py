@@ -17,7 +17,7 @@ from convoy_operator.dashboard.core.rows import Choice
         ({"jobs.sort": "-10", "jobs.page": "3"}, Choice(column=9, descending=True, page=2)),
     ],
 )
-def test_an_address_says_what_was_chosen_and_is_read_again(query: dict[str, str], chosen: Choice) -> None:
+def test_a_choice_survives_formatting_and_parsing(query: dict[str, str], chosen: Choice) -> None:
     assert table_query.parse_choice({**query, "nodes.words": "other"}, "jobs", 10) == chosen
     assert table_query.format_choice("jobs", chosen) == query
 
@@ -36,7 +36,7 @@ def test_an_address_says_what_was_chosen_and_is_read_again(query: dict[str, str]
         {"jobs.page": "two"},
     ],
 )
-def test_what_cannot_be_is_left_out(query: dict[str, str]) -> None:
+def test_invalid_parts_of_a_query_are_ignored(query: dict[str, str]) -> None:
     assert table_query.parse_choice(query, "jobs", 10) == Choice()
 
 

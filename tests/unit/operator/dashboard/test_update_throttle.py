@@ -18,7 +18,7 @@ from convoy_operator.dashboard.update_throttle import CPU_SHARE, LEAST_SECONDS, 
         (0.1, 30, 6.0),
     ],
 )
-def test_all_pages_together_take_no_more_than_their_share(cost: float, pages: int, seconds: float) -> None:
+def test_all_pages_together_stay_within_the_processor_share(cost: float, pages: int, seconds: float) -> None:
     throttle = UpdateThrottle()
     for _ in range(200):
         throttle.record_cost(cost)
@@ -26,7 +26,7 @@ def test_all_pages_together_take_no_more_than_their_share(cost: float, pages: in
     assert cost * pages / throttle.interval(pages) <= CPU_SHARE * 1.000001
 
 
-def test_one_costly_update_among_cheap_ones_slows_nobody_down() -> None:
+def test_one_slow_update_does_not_change_the_interval() -> None:
     throttle = UpdateThrottle()
     for _ in range(100):
         throttle.record_cost(0.004)
