@@ -216,7 +216,7 @@ def test_a_damaged_chunk_is_named(bucket: Bucket, spoilt: bytes) -> None:
     found = bucket.run("verify", "job")
     assert found.exit_code == 1
     assert f"chunk {name}" in found.output and "needed by shard 0 of 2/15" in found.output
-    assert "error: job is not whole in the store: 1 damaged, 0 missing" in found.output
+    assert "error: the checkpoints of job are not whole: 1 damaged, 0 missing" in found.output
     assert bucket.run("verify", "job", "--generation", "1/10").exit_code == 0
 
 

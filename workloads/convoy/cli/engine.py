@@ -19,9 +19,10 @@ def engine(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the Engine.")],
     context: Context = None,
 ) -> None:
-    """Show an engine: its description, image, command, parameters and metrics.
+    """Show an engine of the cluster.
 
-    Each parameter is shown with its type, default and meaning.
+    It shows the description, image, command and metrics, and each parameter with its type, default and
+    meaning.
     """
     known = {one.metadata.name: one for one in connect(None, context).engines.list()}
     if name not in known:

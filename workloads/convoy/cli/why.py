@@ -45,9 +45,11 @@ def why(name: Name, namespace: Namespace = None, context: Context = None) -> Non
     pods = jobs.pods(name)
     waiting = {pod.metadata.uid for pod in pods if pod.status.phase == "Pending"}
     events, whole = jobs.pod_events() if waiting else ({}, True)
-    told = [(pod, events.get(pod.metadata.uid, []) if pod.metadata.uid in waiting else []) for pod in pods]
+    described = [
+        (pod, events.get(pod.metadata.uid, []) if pod.metadata.uid in waiting else []) for pod in pods
+    ]
     shown = ShownMessages()
-    lines = [*explanation(job, now, shown), "", "Pods:", *(pod_lines(told) or ["  none"])]
+    lines = [*explanation(job, now, shown), "", "Pods:", *(pod_lines(described) or ["  none"])]
     lines += [] if whole else [EVENTS_TRUNCATED]
     lines += ["", "Events:", *(event_lines(jobs.events(job.metadata.uid), now, shown) or ["  none"])]
     for line in lines:
@@ -61,8 +63,8 @@ class ShownMessages:
         self._texts: list[str] = []
 
     def add(self, text: str) -> str:
-        """Return the text; empty if it, or a longer text that starts with it, was shown. Events cut their
-        messages.
+        """Return the text; empty if it, or a longer text that starts with it, was shown. Events shorten
+        their messages.
         """
         if any(one.startswith(text) for one in self._texts):
             return ""
@@ -143,18 +145,18 @@ def pod_lines(pods: Iterable[tuple[Any, list[Any]]]) -> list[str]:
 
     More than MAX_EQUAL_LINES equal pods share a line.
     """
-    told = [(pod.metadata.name, (describe_pod(pod), *_warnings(events))) for pod, events in pods]
-    alike = Counter(said for _, said in told)
+    described = [(pod.metadata.name, (describe_pod(pod), *_warnings(events))) for pod, events in pods]
+    equal = Counter(text for _, text in described)
     lines: list[str] = []
-    for name, said in told:
-        if (count := alike[said]) > MAX_EQUAL_LINES:
-            who, alike[said] = f"{name} and {count - 1} more", 0
+    for name, text in described:
+        if (count := equal[text]) > MAX_EQUAL_LINES:
+            names, equal[text] = f"{name} and {count - 1} more", 0
         elif count:
-            who = name
+            names = name
         else:
             continue
-        words, *warnings = said
-        lines += [f"  {who:<40} {words}", *warnings]
+        state, *warnings = text
+        lines += [f"  {names:<40} {state}", *warnings]
     return lines
 
 
@@ -172,11 +174,11 @@ def describe_pod(pod: Any) -> str:
     ranks = rank_container(pod)
     statuses = pod.status.container_statuses or []
     words += [
-        f"container {one.name} {said}"
+        f"container {one.name} {state}"
         for one in [*(pod.status.init_container_statuses or []), *statuses]
-        if one.name != ranks and (said := _blocking_state(one))
+        if one.name != ranks and (state := _blocking_state(one))
     ]
-    words += [said for one in statuses if one.name == ranks and (said := _describe_state(one.state))]
+    words += [state for one in statuses if one.name == ranks and (state := _describe_state(one.state))]
     if pod.metadata.deletion_timestamp:
         words.append("being deleted")
     return ", ".join(words)

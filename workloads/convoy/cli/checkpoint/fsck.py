@@ -150,12 +150,9 @@ def _repair(parts: Sequence[JobStore], results: Sequence[Findings], yes: bool) -
         if count(finding.expired):
             with store_errors_as_failures():
                 done += count(one.store.delete(finding.expired))
-    left = (
-        f"; {wanted - done} are left: a generation needs them now, or a second run deletes them"
-        if done < wanted
-        else ""
-    )
-    typer.echo(f"{done} objects deleted{left}")
+    left = wanted - done
+    remain = "a generation needs them now, or the time limit was reached; run the command again"
+    typer.echo(f"{done} objects deleted" + (f"; {left} remain: {remain}" if left > 0 else ""))
 
 
 def _print_faults(name: str, wrong: Sequence[str]) -> None:

@@ -46,8 +46,8 @@ def ls(
 ) -> None:
     """List the checkpoints that a job has saved.
 
-    The first table has the newest generation of each tier, the second all generations in the store. SIZE is
-    the bytes that a generation needs. NEW is the part that the previous generation does not need. LINEAGE
+    The first table has the newest generation of each tier, the second all generations in the store. SIZE
+    counts the bytes that a generation needs, NEW those that the previous generation does not need. LINEAGE
     is `no` for a generation that does not belong to the actual run. RESTORE marks the generation that the
     job restores if nothing is left in memory.
     """

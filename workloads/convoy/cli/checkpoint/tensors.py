@@ -1,6 +1,7 @@
 """Assembles whole tensors from the shards of a generation and writes them, one tensor at a time.
 
-Needs torch. A tensor that lies in one shard is not copied. Of the others, one at a time is in memory.
+Needs torch. A tensor that lies in one shard is not copied. Other tensors are assembled in memory,
+one at a time.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Whole:
     def __init__(self, shards: Iterable[Shard]) -> None:
         """Raises ShardError if a tensor is incomplete, or shards disagree about it."""
         self.values: dict[str, str] = {}
-        """By name, the texts of what is no tensor (values.py)."""
+        """The values that are not tensors, as text (see values.py) by name."""
         self._boxes: dict[str, dict[Box, tuple[Shard, Part]]] = {}
         for one in shards:
             self.values.update(one.values)

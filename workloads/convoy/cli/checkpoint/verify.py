@@ -82,7 +82,7 @@ def verify(
             raise Failure(f"{name} deleted the generation during the verification: run the command again")
     print_faults(unreadable, found)
     if unreadable or found:
-        raise Failure(f"{name} is not whole in the store: {count_faults(unreadable, found)}")
+        raise Failure(f"the checkpoints of {name} are not whole: {count_faults(unreadable, found)}")
     typer.echo(verdict(name, records, chunks))
 
 

@@ -20,11 +20,17 @@ User = Annotated[
 Hours = Annotated[
     int, typer.Option("--hours", min=1, max=MOST_EXEMPT_HOURS, help="Hours until the exemption ends.")
 ]
-Undo = Annotated[bool, typer.Option("--undo", help="Take back this decision.")]
+EndExemption = Annotated[bool, typer.Option("--undo", help="End the exemption.")]
+EndCondemnation = Annotated[
+    bool, typer.Option("--undo", help="End the condemnation. Convoy then tests the node again.")
+]
 
 
 def release(node: Node, reason: Reason, user: User = None, context: Context = None) -> None:
-    """Return a node to service, on probation, and discard the evidence against it."""
+    """Return a node to service.
+
+    Convoy discards the evidence against the node and puts the node on probation.
+    """
     connect(None, context).node_healths.release(node, reason, user)
     typer.echo(f"node {node} returns to service")
 
@@ -34,10 +40,13 @@ def exempt(
     reason: UnlessUndone = None,
     hours: Hours = 24,
     user: User = None,
-    undo: Undo = False,
+    undo: EndExemption = False,
     context: Context = None,
 ) -> None:
-    """Exempt a node from Convoy's actions for a time, whatever the evidence against it."""
+    """Exempt a node from Convoy's actions for some hours.
+
+    Until then Convoy also ignores evidence against the node.
+    """
     healths = connect(None, context).node_healths
     if undo:
         healths.end_exemption(node)
@@ -50,10 +59,13 @@ def condemn(
     node: Node,
     reason: UnlessUndone = None,
     user: User = None,
-    undo: Undo = False,
+    undo: EndCondemnation = False,
     context: Context = None,
 ) -> None:
-    """Take a node out of service until --undo. This also removes an exemption."""
+    """Take a node out of service until --undo.
+
+    This also removes an exemption.
+    """
     healths = connect(None, context).node_healths
     if undo:
         healths.end_condemnation(node)
