@@ -1,8 +1,8 @@
-"""A real multi-node Kubernetes on one Linux machine, without Docker.
+"""A real multi-node Kubernetes cluster on one Linux machine, without Docker.
 
-Every node is a process tree in namespaces of its own with its own containerd, kubelet and kube-proxy; the
-control plane runs as plain processes of the machine. Use it from a shell by ``python -m e2e.cluster`` or from
-Python:
+Each node is a process tree in its own namespaces, with its own containerd, kubelet and kube-proxy. The
+control plane runs as plain processes of the machine. Use it from a shell with ``python -m e2e.cluster``, or
+from Python:
 
     cluster = Cluster.up(nodes=3, name="ci")
     cluster.kubectl("get", "nodes")

@@ -1,4 +1,4 @@
-"""Which addresses a cluster uses: one /16 per cluster, so that several can be up at once."""
+"""Addresses of a cluster: each cluster has its own /16, so several can be up at once."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from pathlib import Path
 
 from e2e.cluster.errors import ClusterError
 
-# 10.96/12 (the default Service range) and 10.244/16 (the usual pod range) are left to other clusters.
+# 10.96/12 (the default Service range) and 10.244/16 (the usual pod range) stay free for other clusters.
 FIRST, BLOCKS = 160, 64
 MAX_NODES = 100
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """The addresses of the cluster in `block` (0..63): 10.(160+block).0.0/16, cut into three ranges."""
+    """The addresses of the cluster in address block `block` (0..63): 10.(160+block).0.0/16, in three
+    ranges.
+    """
 
     block: int
 
@@ -27,12 +29,12 @@ class Addresses:
 
     @property
     def network(self) -> str:
-        """Everything the cluster uses."""
+        """The cluster's whole /16."""
         return f"{self._prefix}.0.0/16"
 
     @property
     def host(self) -> str:
-        """The bridge's own address: the API server, etcd and the DNS server listen here."""
+        """The address of the bridge. The API server, etcd and the DNS server listen on it."""
         return f"{self._prefix}.0.1"
 
     @property
@@ -52,41 +54,43 @@ class Addresses:
 
     @property
     def pods(self) -> str:
-        """The range of all pods."""
+        """The range of the pods of all nodes."""
         return f"{self._prefix}.128.0/17"
 
     def node(self, index: int) -> str:
-        """The address of node `index` (1..100)."""
+        """Return the address of node `index` (1..100)."""
         if not 1 <= index <= MAX_NODES:
             raise ClusterError(f"node number {index} is outside 1..{MAX_NODES}")
         return f"{self._prefix}.0.{10 + index}"
 
     def pods_of(self, index: int) -> str:
-        """The range of the pods on node `index`."""
+        """Return the range of the pods on node `index`."""
         return f"{self._prefix}.{128 + index}.0/24"
 
 
 def mac(address: str) -> str:
-    """The hardware address that goes with an IPv4 address: locally administered, the same at every boot."""
+    """Return the MAC address for an IPv4 address: locally administered, and the same at every boot."""
     return "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))
 
 
 def cluster_id(checkout: Path, name: str) -> str:
-    """A short name, unique for this checkout and `name`; prefixes everything that the cluster creates."""
+    """Return a short name that is unique for the checkout and `name`. It prefixes everything the cluster
+    creates.
+    """
     digest = hashlib.sha256(f"{checkout}\0{name}".encode()).hexdigest()[:6]
     return f"{name}-{digest}"
 
 
 def link_name(identity: str, index: int | None = None) -> str:
-    """The network link of a cluster (its bridge) or of node `index`: Linux allows 15 characters."""
+    """Return the name of the cluster's bridge, or of the link of node `index`. Linux allows 15 characters."""
     digest = hashlib.sha256(identity.encode()).hexdigest()[:7]
     return f"cv{digest}" if index is None else f"cv{digest}n{index}"
 
 
 def choose_block(identity: str, taken: Collection[int], routes: Iterable[str]) -> int:
-    """A block that no other cluster holds and whose range overlaps no route of the machine.
+    """Return an address block that no other cluster has and that overlaps no route of the machine.
 
-    The search begins at a place that depends on the identity, so a cluster usually keeps its addresses.
+    The search starts at a block that depends on the identity, so a cluster usually keeps its addresses.
     """
     networks = [ipaddress.ip_network(route, strict=False) for route in routes]
     start = int(hashlib.sha256(identity.encode()).hexdigest(), 16)
@@ -96,6 +100,6 @@ def choose_block(identity: str, taken: Collection[int], routes: Iterable[str]) -
         if block not in taken and not any(own.overlaps(network) for network in networks):
             return block
     raise ClusterError(
-        f"no free address range in 10.{FIRST}.0.0 .. 10.{FIRST + BLOCKS - 1}.0.0: {len(taken)} clusters hold"
-        " some, routes of this machine the rest; take a cluster down"
+        f"no free address range in 10.{FIRST}.0.0 .. 10.{FIRST + BLOCKS - 1}.0.0: {len(taken)} clusters use"
+        " some, and routes of this machine overlap the others; take a cluster down"
     )

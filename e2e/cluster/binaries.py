@@ -1,4 +1,4 @@
-"""The programs of the cluster: official archives where the internet is open, else built from Go modules."""
+"""The cluster's programs: official archives if the internet is reachable, otherwise built from Go modules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GO_NEEDED = (1, 26)
 
 
 def architecture() -> str:
-    """This machine's processor as Go calls it."""
+    """Return the name that Go has for this machine's processor architecture."""
     known = {"x86_64": "amd64", "aarch64": "arm64"}
     try:
         return known[platform.machine()]
@@ -33,7 +33,7 @@ def architecture() -> str:
 
 
 def kube_key() -> str:
-    """Names one state of the control plane's and the nodes' programs: version and digest of our Go module."""
+    """Return a key for the Kubernetes programs: their version and a digest of our Go module."""
     digest = hashlib.sha256()
     for file in sorted(MODULE.glob("*")):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -41,7 +41,9 @@ def kube_key() -> str:
 
 
 def folder() -> Path:
-    """Where the programs of this checkout's versions are (or will be): one folder of links, put on a PATH."""
+    """Return the folder of this checkout's program versions, which may not exist yet. It holds one link per
+    program.
+    """
     digest = hashlib.sha256(kube_key().encode())
     for name in versions.BASE_TOOLS:
         digest.update(versions.TOOLS[name].version.encode())
@@ -49,7 +51,7 @@ def folder() -> Path:
 
 
 def ensure(progress: Progress) -> Path:
-    """Make sure that every program of a cluster is there, and return their folder. Quick when they are."""
+    """Download or build the cluster's programs if they are missing. Return their folder."""
     final = folder()
     if (final / "complete").exists():
         return final
@@ -67,7 +69,9 @@ def ensure(progress: Progress) -> Path:
 
 
 def tool(name: str, progress: Progress) -> Path:
-    """Make sure that a program outside the cluster proper (see versions.TOOLS) is there; returns its path."""
+    """Download or build a program outside the cluster (see versions.TOOLS) if it is missing. Return its
+    path.
+    """
     if name not in versions.TOOLS:
         raise ClusterError(f"no tool {name}; known: {', '.join(versions.TOOLS)}")
     with files.locked(_root() / ".lock", deadline=3600, what="the programs of the cluster"):
@@ -143,7 +147,7 @@ def _download_tool(tool: Tool, target: Path, progress: Progress) -> None:
 
 
 def go() -> Path:
-    """The Go tool; raises ClusterError when it is missing or too old."""
+    """Return the path of the Go tool. Raises ClusterError if Go is missing or too old."""
     needed = ".".join(map(str, GO_NEEDED))
     own = files.cache_root() / "go" / "bin" / "go"
     found = (
@@ -153,7 +157,7 @@ def go() -> Path:
     )
     if not found:
         raise ClusterError(f"Go {needed} or newer is needed to build the cluster's programs; run `make host`")
-    # In our module's folder, where a Go that can fetch newer ones answers with the one it would use.
+    # In our module's folder Go reports the toolchain that it would download and use for the module.
     version = re.search(r"go(\d+)\.(\d+)", run([found, "env", "GOVERSION"], cwd=MODULE, deadline=300))
     if not version or (int(version[1]), int(version[2])) < GO_NEEDED:
         raise ClusterError(f"{found} is older than Go {needed}; remove it or run `make host`")

@@ -1,4 +1,4 @@
-"""The control groups of a cluster, on machines with cgroup v1 (also hybrid) and with v2."""
+"""The control groups of a cluster, on machines with cgroup v1, v2 or both (hybrid)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from e2e.cluster.run import wait_for
 
 PERIOD_US = 100_000
 UNLIMITED = {1: "-1", 2: "max"}
-# What the kubelet needs; the others (rdma, misc) are enabled where they exist but not asked for.
+# The controllers that the kubelet needs. Others (rdma, misc) are enabled if they exist, but are not required.
 _NEEDED = ("cpu", "cpuset", "memory", "pids")
 
 
 @dataclass(frozen=True)
 class Cgroups:
-    """The machine's hierarchies: their mount points, and which version manages resources."""
+    """The machine's cgroup hierarchies: their mount points, and the version that manages resources."""
 
     version: int
     mounts: tuple[Path, ...]
@@ -26,7 +26,7 @@ class Cgroups:
 
     @classmethod
     def detect(cls, mounts: str | None = None) -> Cgroups:
-        """From the text of /proc/mounts (default: this machine's)."""
+        """Read the hierarchies from the text of /proc/mounts (default: this machine's)."""
         v1: list[tuple[Path, list[str]]] = []
         v2: list[Path] = []
         for line in (mounts if mounts is not None else Path("/proc/mounts").read_text()).splitlines():
@@ -35,7 +35,7 @@ class Cgroups:
                 v1.append((Path(words[1]), words[3].split(",")))
             elif words[2] == "cgroup2":
                 v2.append(Path(words[1]))
-        # A controller mounted as v1 is not available to v2, whatever else is mounted.
+        # A controller that is mounted as v1 is not available to v2.
         for where, options in v1:
             if "cpu" in options:
                 return cls(1, (*(path for path, _ in v1), *v2), where)
@@ -44,7 +44,7 @@ class Cgroups:
         raise ClusterError("no cgroup hierarchy with the cpu controller is mounted on this machine")
 
     def create(self, name: str) -> None:
-        """Make the group `name` (for example `convoy-x/node-1`) in every hierarchy, ready for a kubelet."""
+        """Create the group `name`, such as `convoy-x/node-1`, in every hierarchy, ready for a kubelet."""
         for mount in self.mounts:
             if self.version == 2:
                 _enable_controllers(mount)
@@ -54,13 +54,15 @@ class Cgroups:
                 path.mkdir(exist_ok=True)
                 if self.version == 2:
                     _enable_controllers(path)
-                # A v1 cpuset is born empty, and no process may enter it before it has been given processors.
+                # A new v1 cpuset has no processors, and no process may enter it before it has some.
                 for file in ("cpuset.cpus", "cpuset.mems"):
                     if (path / file).exists() and not (path / file).read_text().strip() and self.version == 1:
                         (path / file).write_text((path.parent / file).read_text())
 
     def remove(self, name: str, *, deadline: float = 15.0) -> None:
-        """Remove the group and all below it; waits for the kernel to bury processes that were just killed."""
+        """Remove the group and all groups below it. Waits until the kernel has removed processes that were
+        just killed.
+        """
         for mount in self.mounts:
             top = mount / name
 
@@ -79,11 +81,13 @@ class Cgroups:
             )
 
     def exists(self, name: str) -> bool:
-        """Whether any hierarchy has the group."""
+        """Return True if any hierarchy has the group."""
         return any((mount / name).exists() for mount in self.mounts)
 
     def pod(self, node: str, uid: str) -> Path:
-        """The group of a pod in the cpu hierarchy; raises ClusterError when the pod is not on that node."""
+        """Return the group of a pod in the cpu hierarchy. Raises ClusterError if the pod is not on the
+        node.
+        """
         top = self.cpu / node
         for parent in ("kubepods", "kubepods/burstable", "kubepods/besteffort"):
             path = top / parent / f"pod{uid}"
@@ -92,18 +96,19 @@ class Cgroups:
         raise ClusterError(f"no pod with uid {uid} has a cgroup below {top}: is it running on this node?")
 
     def limit_reads(self, node: str, uid: str, device: str, bytes_per_second: int) -> None:
-        """Hold what a pod reads from a disk (`major:minor`) to so many bytes a second; 0 takes that off."""
+        """Limit a pod's reads from a disk (`major:minor`) to `bytes_per_second`; 0 removes the limit."""
         if self.version == 2:
             (self.pod(node, uid) / "io.max").write_text(f"{device} rbps={bytes_per_second or UNLIMITED[2]}")
             return
-        # v1 holds each group to its own limit alone: those of the pod's containers count.
+        # v1 limits each group separately, so the groups of the pod's containers need the limit.
         file = "blkio.throttle.read_bps_device"
         for group in _deepest_first(self._group_with_file(self.pod(node, uid), file)):
             (group / file).write_text(f"{device} {bytes_per_second}")
 
     def enter(self, node: str, uid: str, pid: int, file: str = "cpu.shares") -> None:
-        """Put a process into the group of a pod's busiest container, in the hierarchy that has this file on
-        v1: it shares what that has.
+        """Move a process into the group of a pod's busiest container, whose resources it then shares.
+
+        On v1 this is the hierarchy whose groups have the file `file`.
         """
         pod = self.pod(node, uid)
         groups = [*_deepest_first(pod if self.version == 2 else self._group_with_file(pod, file))]
@@ -112,7 +117,7 @@ class Cgroups:
         (busiest / "cgroup.procs").write_text(str(pid))
 
     def _group_with_file(self, group: Path, file: str) -> Path:
-        """The same group in the v1 hierarchy whose groups have this file."""
+        """Return the same group in the v1 hierarchy whose groups have this file."""
         path = group.relative_to(self.cpu)
         for mount in self.mounts:
             if (mount / path / file).exists():
@@ -120,7 +125,7 @@ class Cgroups:
         raise ClusterError(f"no control group hierarchy on this machine has {file} for {path}")
 
     def throttle(self, pod: Path, cores: float) -> dict[str, str]:
-        """Hold a pod to `cores` processors (0.25 is a quarter of one); returns the quotas before, by path.
+        """Limit a pod to `cores` processors (0.25 is a quarter of one). Return the previous quotas by path.
 
         A v1 parent must not have less than a child, so the children are lowered first.
         """
@@ -135,7 +140,7 @@ class Cgroups:
         return before
 
     def restore(self, before: dict[str, str]) -> None:
-        """Give each group the quota it had; groups that are all_removed are passed over."""
+        """Restore the previous quota of each group. Skips groups that no longer exist."""
         for path, quota in reversed(before.items()):
             if Path(path).exists():
                 self._write(Path(path), int(quota))
@@ -154,7 +159,7 @@ class Cgroups:
 
 
 def _enable_controllers(path: Path) -> None:
-    """Hand every controller of a v2 group down to its children."""
+    """Enable every controller of a v2 group for its children."""
     available = (path / "cgroup.controllers").read_text().split()
     missing = [name for name in _NEEDED if name not in available]
     if missing:

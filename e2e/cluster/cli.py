@@ -21,20 +21,25 @@ from e2e.images.recipes import RECIPES, chart_values
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    help="A real multi-node Kubernetes on this machine, without Docker.",
+    help="A real multi-node Kubernetes cluster on this machine, without Docker.",
 )
-nodes_app = typer.Typer(no_args_is_help=True, help="Add a node, or make one fail.")
+nodes_app = typer.Typer(no_args_is_help=True, help="Add a node, or inject a fault into one.")
 app.add_typer(nodes_app, name="node")
 
-Name = Annotated[str, typer.Option("--name", help="Which of this checkout's clusters.")]
+Name = Annotated[str, typer.Option("--name", help="Name of the cluster in this checkout.")]
 NodeName = Annotated[str, typer.Argument(help="For example node-2.")]
 
 
 @app.command()
 def binaries(
-    tools: Annotated[list[str] | None, typer.Argument(help=f"Also: {', '.join(versions.TOOLS)}.")] = None,
+    tools: Annotated[
+        list[str] | None, typer.Argument(help=f"Further programs: {', '.join(versions.TOOLS)}.")
+    ] = None,
 ) -> None:
-    """Get the programs (downloaded where the internet is open, else built with Go); prints their folder."""
+    """Download or build the cluster's programs, and print their folder.
+
+    They are downloaded if the internet is reachable, and otherwise built with Go.
+    """
     progress = Progress()
     print(programs.ensure(progress))
     for tool in tools or []:
@@ -43,22 +48,22 @@ def binaries(
 
 @app.command()
 def up(
-    nodes: Annotated[int, typer.Option(min=1, max=16, help="How many nodes.")] = 3,
+    nodes: Annotated[int, typer.Option(min=1, max=16, help="Number of nodes.")] = 3,
     name: Name = DEFAULT_NAME,
     audit: Annotated[
-        str, typer.Option(help="Log what this namespace's service accounts ask the API server.")
+        str, typer.Option(help="Log the API requests of this namespace's service accounts.")
     ] = "",
 ) -> None:
-    """Make the cluster and wait until its nodes are Ready; prints the kubeconfig's path."""
+    """Create the cluster, wait until its nodes are Ready, and print the kubeconfig's path."""
     print(Cluster.up(nodes, name, audit=audit).kubeconfig)
 
 
 @app.command()
 def down(
     name: Name = DEFAULT_NAME,
-    everything: Annotated[bool, typer.Option("--all", help="All of this checkout.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All clusters of this checkout.")] = False,
 ) -> None:
-    """Take the cluster down and leave nothing, also after an `up` that was interrupted."""
+    """Delete the cluster completely, even if `up` was interrupted."""
     checkout = str(files.CHECKOUT)
     names = [state.name for state in all_states() if state.checkout == checkout] if everything else [name]
     for one in names:
@@ -67,7 +72,7 @@ def down(
 
 @app.command()
 def status(name: Name = DEFAULT_NAME) -> None:
-    """What runs, where, and what Kubernetes says of the nodes; exit code 1 when something is down."""
+    """Show processes, addresses and Ready conditions. The exit code is 1 if a process is down."""
     cluster = Cluster(name)
     state = cluster.state()
     print(f"cluster     {name} ({state.phase}), {state.addresses.network}, {cluster.folder}")
@@ -84,7 +89,7 @@ def status(name: Name = DEFAULT_NAME) -> None:
         conditions = {}
     for node in cluster.nodes:
         dead += not node.alive
-        cut = ", cable out" if node.record.cut else ""
+        cut = ", cut off" if node.record.cut else ""
         what = f"running{cut}  pid {node.pid}" if node.alive else "DOWN"
         print(f"{node.name:<24}  {what}  {node.address}  Ready={conditions.get(node.name, 'not registered')}")
     raise typer.Exit(1 if dead else 0)
@@ -100,7 +105,7 @@ def kubeconfig(name: Name = DEFAULT_NAME) -> None:
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def kubectl(context: typer.Context, name: Name = DEFAULT_NAME) -> None:
-    """Run kubectl against the cluster: everything after `--` is its own."""
+    """Run kubectl against the cluster. Everything after `--` goes to kubectl."""
     cluster = Cluster(name)
     os.environ["KUBECONFIG"] = str(cluster.kubeconfig)
     program = cluster.binaries / "kubectl"
@@ -109,13 +114,15 @@ def kubectl(context: typer.Context, name: Name = DEFAULT_NAME) -> None:
 
 @app.command()
 def images(
-    names: Annotated[list[str] | None, typer.Argument(help="Which; default: all.")] = None,
-    tag: Annotated[str, typer.Option(help="The tag of every image.")] = "dev",
-    push: Annotated[str, typer.Option(help="Also push to this registry and prefix.")] = "",
-    load: Annotated[bool, typer.Option(help="Bring what changed to the nodes if the cluster is up.")] = True,
+    names: Annotated[list[str] | None, typer.Argument(help="Images to build; default: all.")] = None,
+    tag: Annotated[str, typer.Option(help="Tag of every image.")] = "dev",
+    push: Annotated[str, typer.Option(help="Registry and prefix to push the images to.")] = "",
+    load: Annotated[
+        bool, typer.Option(help="Load changed images into the nodes if the cluster is up.")
+    ] = True,
     name: Name = DEFAULT_NAME,
 ) -> None:
-    """Build the images whose inputs changed, and bring them to the cluster's nodes if it is up."""
+    """Build the images whose inputs changed, and load them into the cluster's nodes if it is up."""
     progress = Progress()
     builder = Builder(tag, progress=progress)
     builder.build(names or ())
@@ -142,19 +149,19 @@ def node_kill(node: NodeName, name: Name = DEFAULT_NAME) -> None:
 
 @nodes_app.command("reboot")
 def node_reboot(node: NodeName, name: Name = DEFAULT_NAME) -> None:
-    """Start a node again (crashing it first if it runs) with the disk it had."""
+    """Start a node with the disk that it had. A running node is crashed first."""
     Cluster(name).node(node).reboot()
 
 
 @nodes_app.command("cut")
 def node_cut(node: NodeName, name: Name = DEFAULT_NAME) -> None:
-    """Pull a node's network cable."""
+    """Cut a node off the network."""
     Cluster(name).node(node).cut()
 
 
 @nodes_app.command("heal")
 def node_heal(node: NodeName, name: Name = DEFAULT_NAME) -> None:
-    """Put a node's network cable back."""
+    """Reconnect a node to the network."""
     Cluster(name).node(node).heal()
 
 
@@ -162,15 +169,17 @@ def node_heal(node: NodeName, name: Name = DEFAULT_NAME) -> None:
 def node_throttle(
     node: NodeName,
     pod_uid: Annotated[str, typer.Argument(help="The pod's metadata.uid.")],
-    fraction: Annotated[float, typer.Argument(help="Of one processor; 0 gives back what it had.")],
+    fraction: Annotated[
+        float, typer.Argument(help="Processors, such as 0.25; 0 restores the previous limit.")
+    ],
     name: Name = DEFAULT_NAME,
 ) -> None:
-    """Slow one pod down while it runs."""
+    """Limit the processor time of a running pod."""
     Cluster(name).node(node).throttle(pod_uid, fraction)
 
 
 def main() -> None:
-    """Run the command line; errors that a person can act on are printed without a trace."""
+    """Run the command line. Errors that a person can act on are printed without a traceback."""
     try:
         app()
     except ClusterError as error:

@@ -1,4 +1,4 @@
-"""A cluster: bring it up, look at it, change it, take it down."""
+"""A cluster: create it, inspect it, change it, delete it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT_NAME = "dev"
 
 
 class Cluster:
-    """The cluster `name` of a checkout, whether it is up or not."""
+    """The cluster `name` of a checkout. It may be up or not."""
 
     def __init__(
         self, name: str = DEFAULT_NAME, *, checkout: Path = files.CHECKOUT, progress: Progress | None = None
@@ -41,35 +41,35 @@ class Cluster:
         self.images = Store(checkout=checkout)
         self._writing = threading.RLock()
 
-    # ---- what it is -----------------------------------------------------------------------------------
+    # ---- description ----------------------------------------------------------------------------------
 
     @property
     def folder(self) -> Path:
-        """Everything the cluster has on disk."""
+        """The folder of all files of the cluster."""
         return self.file.folder
 
     @property
     def exists(self) -> bool:
-        """Whether there is such a cluster, up or half-way."""
+        """True if the cluster exists, even if only in part."""
         return self.file.path.exists()
 
     def state(self) -> State:
-        """The state file's content; raises ClusterError when there is no such cluster."""
+        """Return the content of the state file. Raises ClusterError if there is no such cluster."""
         state = self.file.load()
         if state is None:
-            raise ClusterError(f"there is no cluster {self.name}; `up --name {self.name}` makes it")
+            raise ClusterError(f"there is no cluster {self.name}; `up --name {self.name}` creates it")
         return state
 
     @contextmanager
     def changing(self) -> Iterator[State]:
-        """The state, saved when the block ends without an error. Hold `lock` around it."""
+        """Yield the state, and save it if the block ends without an error. The caller holds `lock`."""
         with self._writing:
             state = self.state()
             yield state
             self.file.save(state)
 
     def lock(self) -> Any:
-        """Keep other commands off this cluster for the time of a change."""
+        """Return a context manager that keeps other commands from changing this cluster."""
         return self.file.lock()
 
     @property
@@ -102,7 +102,7 @@ class Cluster:
 
     @property
     def cgroup(self) -> str:
-        """The parent of the nodes' control groups."""
+        """The name of the parent of the nodes' control groups."""
         return f"convoy-{self.identity}"
 
     @property
@@ -112,7 +112,7 @@ class Cluster:
 
     @property
     def shared_dir(self) -> Path:
-        """A folder that the machine and all nodes see under this path, for hostPath PersistentVolumes."""
+        """A folder that has the same path on the machine and on all nodes, for hostPath PersistentVolumes."""
         return self.folder / "shared"
 
     @property
@@ -122,7 +122,7 @@ class Cluster:
         return [Node(self, name) for name in sorted(records, key=lambda name: records[name].index)]
 
     def node(self, name: str) -> Node:
-        """One node by name; raises ClusterError when there is none."""
+        """Return the node of this name. Raises ClusterError if there is none."""
         node = Node(self, name)
         _ = node.record
         return node
@@ -139,28 +139,28 @@ class Cluster:
         audit: str = "",
         progress: Progress | None = None,
     ) -> Cluster:
-        """Make the cluster, or return it when it is up already with all its nodes running.
+        """Create the cluster, or return it if it is already up and all its nodes run.
 
-        `images` are references of the image store to have on every node (default: all that this checkout has
-        built); `audit` is the namespace whose service accounts' requests are logged. What an interrupted `up`
-        left is taken away first. Returns when every node is Ready.
+        `images` are references of the image store to load into every node (default: all images that this
+        checkout has built). `audit` is a namespace: requests of its service accounts are logged. The
+        remains of an interrupted `up` are deleted first. Returns when every node is Ready.
         """
         machine.require_root_and_tools()
         cluster = cls(name, progress=progress)
         with cluster.lock():
             state = cluster.file.load()
             if state and state.phase == "up" and cluster._complete():
-                cluster.progress.report(f"cluster {name} is up already ({len(state.nodes)} nodes)")
+                cluster.progress.report(f"cluster {name} is already up ({len(state.nodes)} nodes)")
                 return cluster
             if state:
-                cluster.progress.report(f"cluster {name} is not whole ({state.phase}); taking its rest away")
+                cluster.progress.report(
+                    f"cluster {name} is incomplete ({state.phase}); deleting what exists of it"
+                )
             cluster._destroy(state)
             try:
                 creation.create(cluster, nodes, images, audit=audit)
             except ClusterError as error:
-                hint = (
-                    f"What was made is left in {cluster.folder} for a look; `down --name {name}` removes it."
-                )
+                hint = f"The incomplete cluster is kept in {cluster.folder}; `down --name {name}` deletes it."
                 raise ClusterError(f"{error}\n{hint}") from error
         return cluster
 
@@ -170,17 +170,17 @@ class Cluster:
     # ---- while it is up -------------------------------------------------------------------------------
 
     def kubectl(self, *arguments: str, text: str | None = None, deadline: float = 60) -> str:
-        """Run kubectl as the administrator, with `text` as its input; returns its output."""
+        """Run kubectl as the administrator, with `text` on its standard input. Return its output."""
         environment = {"KUBECONFIG": str(self.kubeconfig)}
         return run([self.binaries / "kubectl", *arguments], text=text, deadline=deadline, env=environment)
 
     def get(self, *arguments: str) -> dict[str, Any]:
-        """`kubectl get ... -o json`, parsed."""
+        """Return the parsed output of `kubectl get ... -o json`."""
         found: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "--output=json"))
         return found
 
     def node_conditions(self) -> dict[str, str]:
-        """Each node's Ready condition as Kubernetes sees it: "True", "False" or "Unknown"."""
+        """Return each node's Ready condition: "True", "False" or "Unknown"."""
         found = {}
         for item in self.get("nodes")["items"]:
             conditions = {one["type"]: one["status"] for one in item["status"].get("conditions", [])}
@@ -202,14 +202,15 @@ class Cluster:
         wait_for(ready, deadline=deadline, what="nodes Ready", every=0.3, why=why)
 
     def add_node(self) -> Node:
-        """Add one more node, with the images that this checkout has built; returns when it is Ready."""
+        """Add a node with all images that this checkout has built. Returns when the node is Ready."""
         with self.lock():
             return creation.add_node(self)
 
     def load_image(self, image: str | Path) -> None:
-        """Bring an image to all running nodes: an archive's path, or a reference of the image store.
+        """Load an image into all running nodes. `image` is the path of an archive or a reference of the
+        image store.
 
-        Of the store's images only the layers that a node lacks are sent.
+        For an image of the store, only the layers that a node lacks are sent.
         """
         nodes = [node for node in self.nodes if node.alive]
         if isinstance(image, Path) or Path(image).is_file():
@@ -218,17 +219,19 @@ class Cluster:
             self.update_images([str(image)])
 
     def update_images(self, references: Sequence[str]) -> int:
-        """Bring images of the store to the running nodes that lack this version; returns the bytes sent."""
+        """Load images of the store into the running nodes that lack this version. Return the number of
+        bytes sent.
+        """
         images = [self.images.get(one) for one in references if self.images.has(one)]
         nodes = [node for node in self.nodes if node.alive and not node.record.cut]
         sent = loading.update(nodes, self.images, images)
-        self.progress.report(f"{sent / 1e6:.1f} MB of images brought to {len(nodes)} nodes")
+        self.progress.report(f"{sent / 1e6:.1f} MB of images sent to {len(nodes)} nodes")
         return sent
 
     # ---- down -----------------------------------------------------------------------------------------
 
     def down(self) -> None:
-        """Take everything away, also what an interrupted `up` left; no error when there is nothing."""
+        """Delete everything, even the remains of an interrupted `up`. It is no error if nothing exists."""
         with self.lock():
             state = self.file.load()
             if state:
@@ -243,4 +246,6 @@ class Cluster:
         quiet = (lambda _text: None) if state is None else self.progress.report
         teardown.destroy(self.identity, self.folder, state, self.cgroups, network, quiet)
         if rest := teardown.leftovers(self.identity, self.folder, self.cgroups, network):
-            raise ClusterError(f"cluster {self.name} could not be removed completely:\n" + "\n".join(rest))
+            raise ClusterError(
+                f"cluster {self.name} could not be deleted completely; still present:\n" + "\n".join(rest)
+            )

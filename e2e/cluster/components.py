@@ -1,4 +1,4 @@
-"""The control plane's processes: start them, look at them, make them fail."""
+"""The processes of the control plane: start them, inspect them, stop them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from e2e.cluster.cluster import Cluster
 
 SERVING = ("etcd", "kube-apiserver")
-"""What it takes that the API server answers."""
+"""Components that the API server needs to respond."""
 
 
 class Components:
@@ -24,16 +24,16 @@ class Components:
         self.cluster = cluster
 
     def log(self, component: str) -> Path:
-        """The log of one of them."""
+        """Return the path of a component's log."""
         return self.cluster.folder / "logs" / f"{component}.log"
 
     def alive(self, component: str) -> bool:
-        """Whether its process runs."""
+        """Return True if the component's process runs."""
         process = self.cluster.state().processes.get(component)
         return process is not None and process.alive
 
     def launch(self, *components: str) -> None:
-        """Start processes that do not run. Hold the cluster's lock."""
+        """Start processes that do not run. The caller holds the cluster's lock."""
         cluster = self.cluster
         commands = cluster.control_plane.commands()
         for component in components:
@@ -42,26 +42,28 @@ class Components:
                 state.processes[component] = release(process)
 
     def wait_serving(self, deadline: float = 120) -> None:
-        """Wait until the API server is ready; raises ClusterError at once when it, or etcd, has ended."""
+        """Wait until the API server is ready. Raises ClusterError immediately if it or etcd has ended."""
         plane = self.cluster.control_plane
 
         def ready() -> bool:
             for component in SERVING:
                 if not self.alive(component):
-                    raise ClusterError(f"{component} ended at once:\n{tail(self.log(component))}")
+                    raise ClusterError(
+                        f"{component} ended right after its start:\n{tail(self.log(component))}"
+                    )
             return plane.healthy()
 
         wait_for(ready, deadline=deadline, what="API server", why=lambda: tail(self.log("kube-apiserver")))
 
     def stop(self, component: str) -> None:
-        """Kill one process, for example `kube-apiserver`: an outage."""
+        """Kill the process of a component to cause an outage, for example `kube-apiserver`."""
         _known(component)
         with self.cluster.lock():
             if process := self.cluster.state().processes.get(component):
                 end([process])
 
     def start(self, component: str) -> None:
-        """Start what `stop` ended; waits for the API server to be ready."""
+        """Start a component that `stop` ended, and wait until the API server is ready."""
         _known(component)
         with self.cluster.lock():
             if not self.alive(component):

@@ -1,7 +1,7 @@
 """The control plane: etcd, API server, controller manager, scheduler and DNS as processes of the machine.
 
-All listen on the bridge's own address with their usual ports: that address belongs to one cluster, so two
-clusters never want the same port.
+All listen on the address of the cluster's bridge, on their usual ports. Each cluster has its own bridge, so
+the ports of two clusters never conflict.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from e2e.cluster.addresses import Addresses
 from e2e.cluster.pki import Authority, Pair, signing_key
 
 API_PORT, ETCD_PORT, DNS_PORT = 6443, 2379, 1053
-# In the order in which they start.
+# In starting order.
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "coredns")
-# An hour of tests is about 20 MB.
+# One hour of tests logs about 20 MB.
 AUDIT_FILE_MB, AUDIT_FILES = 64, 3
 
 
 @dataclass(frozen=True)
 class ControlPlane:
-    """The files and command lines of one cluster's control plane; nothing here starts a process."""
+    """The files and command lines of one cluster's control plane. Nothing here starts a process."""
 
     identity: str
     folder: Path
     binaries: Path
     addresses: Addresses
     audit: str = ""
-    """The namespace whose service accounts have all their requests logged; empty: nothing is."""
+    """The namespace whose service accounts' requests are logged; empty for no audit log."""
 
     @property
     def pki(self) -> Path:
@@ -55,20 +55,20 @@ class ControlPlane:
 
     @property
     def audit_log(self) -> Path:
-        """Where audit events go when there is an audit log; full files are put aside as audit-TIME.log."""
+        """The path of the audit log. A full log file is renamed to audit-TIME.log."""
         return self.folder / "logs" / "audit.log"
 
     def authority(self) -> Authority:
-        """The authority for everything but etcd."""
+        """Return the certificate authority for everything except etcd."""
         return Authority(self.pki, "kubernetes")
 
     def client_config(self, authority: Authority, file: str, user: str, *groups: str) -> Path:
-        """A kubeconfig with a fresh certificate for `user`; returns its path."""
+        """Write a kubeconfig with a new certificate for `user`. Return its path."""
         pair = authority.issue(file, user, organizations=groups)
         return self.write_config(self.folder / "config" / f"{file}.kubeconfig", authority, pair, user)
 
     def write_config(self, path: Path, authority: Authority, pair: Pair, user: str) -> Path:
-        """A kubeconfig for an existing certificate; returns its path."""
+        """Write a kubeconfig for an existing certificate. Return its path."""
         return kubeconfig.write(
             path, self.server, authority.pair.cert, pair, name=f"convoy-{self.identity}", user=user
         )
@@ -106,7 +106,9 @@ class ControlPlane:
         (self.folder / "etcd").mkdir(mode=0o700, exist_ok=True)
 
     def corefile(self) -> str:
-        """The DNS server's configuration: the cluster's names only: pods have no way out."""
+        """Return the DNS server's configuration. It resolves only names of the cluster, because pods cannot
+        reach others.
+        """
         return f"""cluster.local:{DNS_PORT} in-addr.arpa:{DNS_PORT} {{
     bind {self.addresses.host}
     errors
@@ -127,7 +129,7 @@ class ControlPlane:
 """
 
     def commands(self) -> Mapping[str, list[str]]:
-        """The command line of each component."""
+        """Return the command line of each component."""
         host, pki, config = self.addresses.host, self.pki, self.folder / "config"
         etcd_url = f"https://{host}:{ETCD_PORT}"
         audit = (
@@ -175,7 +177,8 @@ class ControlPlane:
                 f"--peer-trusted-ca-file={pki}/etcd-ca.crt",
                 "--peer-client-cert-auth=true",
                 "--log-level=warn",
-                # The cluster does not outlive the machine: a write that was not flushed is no loss.
+                # The cluster does not outlive the machine, so losing writes that were not flushed does no
+                # harm.
                 "--unsafe-no-fsync=true",
             ],
             "kube-apiserver": [
@@ -202,7 +205,8 @@ class ControlPlane:
                 "--anonymous-auth=false",
                 "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
                 "--allow-privileged=true",
-                # The machine has no Service addresses of its own: webhooks are called at their pods.
+                # The machine has no route to Service addresses of webhooks, so the API server calls their
+                # pods directly.
                 "--enable-aggregator-routing=true",
                 "--profiling=false",
                 *audit,
@@ -221,7 +225,7 @@ class ControlPlane:
         }
 
     def healthy(self, path: str = "/readyz") -> bool:
-        """Whether the API server answers `path` with 200."""
+        """Return True if the API server responds to `path` with status 200."""
         context = ssl.create_default_context(cafile=str(self.pki / "kubernetes-ca.crt"))
         context.load_cert_chain(self.pki / "admin.crt", self.pki / "admin.key")
         try:
@@ -232,9 +236,9 @@ class ControlPlane:
 
 
 def audit_policy(group: str) -> dict[str, Any]:
-    """Who of this group asked for what, without bodies; nothing of anybody else.
+    """Return an audit policy that logs the requests of this group without bodies, and no others.
 
-    A watch is told of when it begins too: it ends long after the test that it is for.
+    The start of a watch is logged too, because a watch ends long after the test that needs its entry.
     """
     return {
         "apiVersion": "audit.k8s.io/v1",

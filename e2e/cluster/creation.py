@@ -1,4 +1,4 @@
-"""How a cluster, or one more of its nodes, comes to be. The caller holds the cluster's lock."""
+"""Creates a cluster, or another node of it. The caller holds the cluster's lock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 def create(cluster: Cluster, nodes: int, references: Sequence[str] | None, *, audit: str) -> None:
-    """Make a cluster that is not there, with these images on its nodes (None: all of this checkout's)."""
+    """Create a cluster that does not exist yet, with these images on its nodes (None: all of this
+    checkout).
+    """
     report = cluster.progress.report
     programs = binaries.ensure(cluster.progress)
     pause.ensure(cluster.images)
@@ -58,7 +60,7 @@ def create(cluster: Cluster, nodes: int, references: Sequence[str] | None, *, au
 
 
 def add_node(cluster: Cluster) -> Node:
-    """Make one more node, with the images that this checkout has built; returns when it is Ready."""
+    """Create one more node with all images that this checkout has built. Return it when it is Ready."""
     index = max((record.index for record in cluster.state().nodes.values()), default=0) + 1
     images = _images(cluster, None)
     (node,) = _prepare_nodes(cluster, [index], images)
@@ -68,7 +70,7 @@ def add_node(cluster: Cluster) -> Node:
 
 
 def _images(cluster: Cluster, references: Sequence[str] | None) -> list[Image]:
-    """The images that nodes get; the sandbox image is always one of them."""
+    """Return the images for the nodes. They always include the sandbox image."""
     store = cluster.images
     known = store.images()
     names = known if references is None else [store.get(one).name for one in [*references, PAUSE_IMAGE]]
@@ -76,7 +78,7 @@ def _images(cluster: Cluster, references: Sequence[str] | None) -> list[Image]:
 
 
 def _prepare_nodes(cluster: Cluster, indices: Iterable[int], images: Sequence[Image]) -> list[Node]:
-    """Enter new nodes in the state and write their disks; they do not run yet."""
+    """Add new nodes to the state and write their disks. The nodes do not run yet."""
     nodes = []
     for index in indices:
         with cluster.changing() as state:
@@ -100,15 +102,17 @@ def _prepare_nodes(cluster: Cluster, indices: Iterable[int], images: Sequence[Im
         for node in nodes:
             templates.copy_into(template, node.store, cluster.identity)
     except ClusterError as error:
-        # Slower, but the same in the end: the images are imported once the nodes run.
-        cluster.progress.report(f"no ready-made image store ({error}); images will be imported")
+        # The alternative is slower: the images are imported once the nodes run.
+        cluster.progress.report(
+            f"no prepared container store ({error}); images are imported into each node instead"
+        )
         for node in nodes:
             run(["rm", "-rf", node.store], deadline=120)
     return nodes
 
 
 def _finish(cluster: Cluster, nodes: Sequence[Node], images: Sequence[Image]) -> None:
-    """Wait for nodes to be Ready and to have their images."""
+    """Wait until the nodes are Ready and have their images."""
     for node in nodes:
         node.wait_runtime()
     loading.update(nodes, cluster.images, images)

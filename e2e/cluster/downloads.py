@@ -1,4 +1,4 @@
-"""Download a file and check its published SHA-256 digest."""
+"""Downloads a file and checks its published SHA-256 digest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from e2e.cluster.errors import ClusterError
 
 
 def reachable(address: str, *, deadline: float = 4.0) -> bool:
-    """Whether a web address's host accepts connections; quick where the internet is closed."""
+    """Return True if the host of a web address accepts connections. Returns quickly without internet
+    access.
+    """
     host = urllib.parse.urlsplit(address).hostname or ""
     try:
         socket.create_connection((host, 443), timeout=deadline).close()
@@ -27,7 +29,7 @@ def reachable(address: str, *, deadline: float = 4.0) -> bool:
 
 
 def fetch(address: str, *, deadline: float = 120.0) -> bytes:
-    """The content of an https address; `deadline` bounds each wait for data. Raises ClusterError."""
+    """Return the content of an https address. `deadline` limits each wait for data. Raises ClusterError."""
     try:
         with urllib.request.urlopen(address, timeout=deadline) as answer:
             return bytes(answer.read())
@@ -36,7 +38,7 @@ def fetch(address: str, *, deadline: float = 120.0) -> bytes:
 
 
 def listed_digest(sums: str, file: str) -> str:
-    """The digest of `file` in the text of a checksum file: lines of `digest  name`, or one bare digest."""
+    """Return the digest of `file` from a checksum file: lines of `digest  name`, or one bare digest."""
     lines = [line.split() for line in sums.splitlines() if line.strip()]
     for words in lines:
         if len(words) == 2 and words[1].lstrip("*").rsplit("/", 1)[-1] == file:
@@ -47,18 +49,20 @@ def listed_digest(sums: str, file: str) -> str:
 
 
 def fetch_checked(address: str, sums: str) -> bytes:
-    """The content of `address`, which must have the digest that the checksum file at `sums` lists for it."""
+    """Return the content of `address`, whose digest must equal the one in the checksum file at `sums`."""
     name = address.rsplit("/", 1)[-1]
     wanted = listed_digest(fetch(sums).decode(), name)
     content = fetch(address)
     got = hashlib.sha256(content).hexdigest()
     if got != wanted:
-        raise ClusterError(f"{address}: SHA-256 is {got}, its publisher says {wanted}; nothing was installed")
+        raise ClusterError(
+            f"{address}: SHA-256 is {got}, but the published digest is {wanted}; nothing was installed"
+        )
     return content
 
 
 def unpack_programs(archive: bytes, programs: Collection[str], folder: Path) -> None:
-    """Write the named programs of a .tar.gz, in whatever folder they lie there, into `folder`."""
+    """Write the named programs of a .tar.gz into `folder`, whatever their folder in the archive."""
     missing = set(programs)
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
         for member in tar:

@@ -1,12 +1,12 @@
-"""The errors that the local cluster reports to a person."""
+"""Errors that the local cluster reports to a person."""
 
 
 class ClusterError(Exception):
-    """Something that a person can act on; the message says what is wrong and what to do."""
+    """An error that a person can act on. The message says what is wrong and what to do."""
 
 
 class CommandError(ClusterError):
-    """A program that we ran failed or ran past its deadline; carries the end of what it printed."""
+    """A program failed or exceeded its deadline. The message has the end of the program's output."""
 
     def __init__(self, program: str, why: str, output: str) -> None:
         tail = output.strip()[-2000:]

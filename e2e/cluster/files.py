@@ -1,4 +1,4 @@
-"""Small file tools: atomic writes, locks, and where the cluster keeps its things."""
+"""File tools: atomic writes, locks and the cache folder."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def cache_root() -> Path:
-    """The folder under the user's cache that holds binaries, images and the state of running clusters."""
+    """Return the folder in the user's cache for binaries, images and the state of running clusters."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base).resolve() / "convoy"
 
 
 def write(path: Path, text: str | bytes, mode: int = 0o644) -> None:
-    """Replace `path` by `text` in one step: a reader sees the old file or the new one, never a part."""
+    """Replace `path` atomically: a reader sees the old file or the new one, never a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -41,9 +41,10 @@ def write(path: Path, text: str | bytes, mode: int = 0o644) -> None:
 
 @contextmanager
 def building(final: Path) -> Iterator[Path]:
-    """A temporary folder that becomes `final` when the block ends without an error, and vanishes otherwise.
+    """Yield a temporary folder. It becomes `final` if the block ends without an error, and is deleted
+    otherwise.
 
-    Hold a lock around it: what another left there when it was killed is taken away first.
+    The caller holds a lock. Temporary folders of killed processes are deleted first.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     for stale in final.parent.glob(f".{final.name}.*"):
@@ -60,13 +61,15 @@ def building(final: Path) -> Iterator[Path]:
 
 
 def scratch() -> IO[bytes]:
-    """A nameless temporary file on the cache's disk: the system's temporary folder may be memory."""
+    """Return an unnamed temporary file on the cache's disk. The system's temporary folder may be memory."""
     return tempfile.TemporaryFile(dir=cache_root())
 
 
 @contextmanager
 def locked(path: Path, *, deadline: float, what: str) -> Iterator[None]:
-    """Hold an exclusive lock on the file `path`; ClusterError when that takes over `deadline` seconds."""
+    """Hold an exclusive lock on the file `path`. Raises ClusterError if it takes longer than `deadline`
+    seconds.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + deadline
     while True:
@@ -84,7 +87,7 @@ def locked(path: Path, *, deadline: float, what: str) -> Iterator[None]:
                             " Wait for it or end it."
                         ) from None
                     time.sleep(0.1)
-            # Its last holder may have deleted the file while we waited: then the lock is on nothing.
+            # The last holder may have deleted the file during the wait. Then this lock protects nothing.
             if not path.exists() or os.fstat(file.fileno()).st_ino != path.stat().st_ino:
                 continue
             file.truncate(0)

@@ -1,4 +1,4 @@
-"""Kubeconfig files: how a component or a person reaches the API server."""
+"""Kubeconfig files with embedded credentials."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from e2e.cluster.pki import Pair
 
 
 def render(server: str, authority: bytes, certificate: bytes, key: bytes, *, name: str, user: str) -> str:
-    """A kubeconfig with everything inside, so that the file can be copied anywhere. Inputs are PEM."""
+    """Return a kubeconfig that embeds all credentials, so that the file can be copied. The inputs are PEM."""
 
     def inline(pem: bytes) -> str:
         return base64.b64encode(pem).decode()
@@ -36,7 +36,7 @@ def render(server: str, authority: bytes, certificate: bytes, key: bytes, *, nam
 
 
 def write(path: Path, server: str, authority: Path, pair: Pair, *, name: str, user: str) -> Path:
-    """Write the kubeconfig of `user`, readable by its owner only."""
+    """Write the kubeconfig of `user`, readable only by its owner. Return its path."""
     text = render(
         server, authority.read_bytes(), pair.cert.read_bytes(), pair.key.read_bytes(), name=name, user=user
     )

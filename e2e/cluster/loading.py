@@ -1,4 +1,4 @@
-"""Bring images to nodes that run."""
+"""Loads images into running nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IMPORT = ("images", "import", "--local", "-")
 
 
 def load_archive(nodes: Sequence[Node], archive: Path, *, deadline: float = 600) -> None:
-    """Import an OCI or Docker archive file into every node."""
+    """Import the file of an OCI or Docker archive into every node."""
     if not archive.is_file():
         raise ClusterError(f"no image archive {archive}")
 
@@ -28,7 +28,9 @@ def load_archive(nodes: Sequence[Node], archive: Path, *, deadline: float = 600)
 
 
 def update(nodes: Sequence[Node], store: Store, images: Sequence[Image], *, deadline: float = 600) -> int:
-    """Bring images of the store to nodes that lack them, sending missing layers only; returns bytes sent."""
+    """Send images of the store to nodes that lack them, without layers that they have. Return the bytes
+    sent.
+    """
     sent: list[int] = []
 
     def load(node: Node) -> None:
@@ -48,7 +50,7 @@ def update(nodes: Sequence[Node], store: Store, images: Sequence[Image], *, dead
         except ClusterError:
             if not present:
                 raise
-            # The node may have been about to collect a blob that we relied on: send everything.
+            # The node may have deleted a blob that it had listed as present: send everything.
             send(set())
 
     _everywhere(load, nodes)
@@ -56,7 +58,7 @@ def update(nodes: Sequence[Node], store: Store, images: Sequence[Image], *, dead
 
 
 def missing(node: Node, images: Sequence[Image]) -> list[Image]:
-    """Those of the images that a running node does not have in this version."""
+    """Return the images that a running node does not have in this version."""
     lines = node.ctr("images", "list").splitlines()[1:]
     present = {(words[0], words[2]) for line in lines if len(words := line.split()) > 2}
     return [image for image in images if (image.name, image.digest) not in present]

@@ -1,4 +1,4 @@
-"""What this machine has and allows, as far as nodes must know."""
+"""Resources and capabilities of this machine."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ _CAP_SYS_RESOURCE = 24
 
 @dataclass(frozen=True)
 class Share:
-    """What of the machine one node must not offer: thousandths of a processor, and MiB of memory."""
+    """The resources of the machine that one node must not offer."""
 
     reserved_millicores: int
     reserved_mib: int
 
 
 def share(nodes: int, *, cores: int, mib: int, control_plane_mib: int = 2048) -> Share:
-    """Cut the machine so that `nodes` nodes offer it once together, less the control plane's memory.
+    """Divide the machine so that `nodes` nodes together offer its resources once, less the control plane's
+    memory.
 
-    A kubelet always sees the whole machine: its part is set by reserving the rest.
+    A kubelet always sees the whole machine. Reserving the rest limits what it offers.
     """
     offered_cores = cores * 1000 // nodes
     offered_mib = max(512, (mib - control_plane_mib) // nodes)
@@ -31,7 +32,7 @@ def share(nodes: int, *, cores: int, mib: int, control_plane_mib: int = 2048) ->
 
 
 def memory_mib() -> int:
-    """The machine's memory in MiB."""
+    """Return the machine's memory in MiB."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) // 1024
@@ -39,12 +40,14 @@ def memory_mib() -> int:
 
 
 def cores() -> int:
-    """How many processors the machine has."""
+    """Return the number of processors of the machine."""
     return os.cpu_count() or 1
 
 
 def may_lower_oom_score() -> bool:
-    """Whether we hold CAP_SYS_RESOURCE: without it, container starts that lower oom_score_adj fail."""
+    """Return True if this process has CAP_SYS_RESOURCE. Without it, containers that lower oom_score_adj
+    fail.
+    """
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> _CAP_SYS_RESOURCE & 1)
@@ -52,7 +55,7 @@ def may_lower_oom_score() -> bool:
 
 
 def cni_folder() -> Path:
-    """Where the CNI plugins are."""
+    """Return the folder of the CNI plugins."""
     for folder in ("/usr/lib/cni", "/opt/cni/bin"):
         if Path(folder, "bridge").exists():
             return Path(folder)
@@ -62,7 +65,7 @@ def cni_folder() -> Path:
 
 
 def require_root_and_tools() -> None:
-    """Raise ClusterError, saying everything that is missing at once."""
+    """Raise ClusterError with everything that is missing."""
     missing = [
         tool for tool in ("runc", "nft", "ip", "nsenter", "unshare", "mount") if not shutil.which(tool)
     ]

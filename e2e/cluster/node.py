@@ -1,4 +1,4 @@
-"""One node: bring it up, crash it, reboot it, pull its cable, slow a pod on it."""
+"""One node: start it, crash it, reboot it, cut it off the network, throttle a pod on it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Node:
 
     @property
     def record(self) -> NodeRecord:
-        """The node's entry in the state file; raises ClusterError when started is none."""
+        """The node's entry in the state file. Raises ClusterError if there is none."""
         try:
             return self.cluster.state().nodes[self.name]
         except KeyError:
@@ -62,18 +62,20 @@ class Node:
 
     @property
     def pid(self) -> int:
-        """The machine's pid of the node's first process; raises ClusterError while the node is down."""
+        """The machine's pid of the node's first process. Raises ClusterError while the node is down."""
         if self.process is None:
             raise ClusterError(f"node {self.name} is down; `node reboot {self.name}` starts it")
         return self.process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the node runs (not whether Kubernetes calls it Ready)."""
+        """True if the node runs. Kubernetes may still report it as not Ready."""
         return self.process is not None
 
     def log(self, component: str) -> Path:
-        """The log of `containerd`, `kubelet` or `kube-proxy`, or of the node's first process (`init`)."""
+        """Return the log of `containerd`, `kubelet` or `kube-proxy`, or of the node's first process
+        (`init`).
+        """
         if component == "init":
             return self.folder / "init.log"
         return self.folder / "var" / "log" / f"{component}.log"
@@ -81,7 +83,7 @@ class Node:
     # ---- starting -------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Write the node's configuration, keys and image store; once in its life."""
+        """Write the node's configuration, keys and image store. Called once for each node."""
         cluster, config = self.cluster, self.folder / "config"
         authority = cluster.control_plane.authority()
         rendered = NodeConfig(
@@ -117,9 +119,9 @@ class Node:
         files.write(config / "node.json", json.dumps(self._description(rendered), indent=1))
 
     def _description(self, rendered: dict[str, str]) -> dict[str, object]:
-        """What node_init.py is told."""
+        """Return the configuration for node_init.py."""
         cluster, config, binaries = self.cluster, self.folder / "config", self.cluster.binaries
-        # Stable for a node's life and different between nodes and clusters, as on real machines.
+        # Stable for the node's lifetime and different for each node and cluster, as on real machines.
         machine_id = hashlib.sha256(f"{cluster.identity}/{self.name}/{uuid.uuid4()}".encode()).hexdigest()[
             :32
         ]
@@ -153,7 +155,7 @@ class Node:
         }
 
     def start(self) -> None:
-        """Start the node's processes and plug its cable in; returns before the kubelet is ready."""
+        """Start the node's processes and connect its network. Returns before the kubelet is ready."""
         cluster = self.cluster
         cluster.cgroups.remove(self.cgroup)
         cluster.cgroups.create(self.cgroup)
@@ -168,8 +170,8 @@ class Node:
             with cluster.changing() as state:
                 state.processes[f"node/{self.name}"] = first
                 state.nodes[self.name].cut = False
-            cluster.network.plug(self.record.index, first.pid)
-            init.stdin.write(b"plugged\n")
+            cluster.network.connect(self.record.index, first.pid)
+            init.stdin.write(b"connected\n")
             init.stdin.flush()
         except BrokenPipeError:
             raise ClusterError(f"node {self.name} did not start:\n{tail(self.log('init'))}") from None
@@ -178,7 +180,7 @@ class Node:
             release(init)
 
     def _first_process(self, parent: subprocess.Popen[bytes]) -> ProcessId:
-        """The child of unshare(1): process 1 of the node. Its namespaces exist once it runs Python."""
+        """Return the child of unshare(1): process 1 of the node. Its namespaces exist once it runs Python."""
         children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
         found: list[ProcessId] = []
 
@@ -197,39 +199,45 @@ class Node:
     # ---- faults ---------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """Crash the node: what runs on it is gone at once, its disk stays. No error when it is down."""
+        """Crash the node: its processes and memory are lost, its disk stays. It is no error if the node is
+        down.
+        """
         with self.cluster.lock():
             self._kill()
 
     def _kill(self) -> None:
         if process := self.cluster.state().processes.get(f"node/{self.name}"):
             end([process])
-            self.cluster.network.unplug(self.record.index)
+            self.cluster.network.disconnect(self.record.index)
 
     def reboot(self) -> None:
-        """Crash the node if it runs, and start it with the disk it had. Returns before it is Ready."""
+        """Crash the node if it runs, and start it with the disk that it had. Returns before it is Ready."""
         with self.cluster.lock():
             self._kill()
             self.start()
 
     def cut(self) -> None:
-        """Pull the network cable: the node runs on, and nothing reaches it or leaves it."""
-        self._cable(plugged=False)
+        """Cut the node off the network. The node keeps running."""
+        self._set_connected(connected=False)
 
     def heal(self) -> None:
-        """Put the cable back."""
-        self._cable(plugged=True)
+        """Reconnect the node to the network."""
+        self._set_connected(connected=True)
 
-    def _cable(self, *, plugged: bool) -> None:
+    def _set_connected(self, *, connected: bool) -> None:
         with self.cluster.lock():
             if not self.alive:
-                raise ClusterError(f"node {self.name} is down: its cable leads nowhere; reboot it first")
+                raise ClusterError(
+                    f"node {self.name} is down, so its network cannot be changed; reboot it first"
+                )
             with self.cluster.changing() as state:
-                state.nodes[self.name].cut = not plugged
-            self.cluster.network.set_link(self.record.index, up=plugged)
+                state.nodes[self.name].cut = not connected
+            self.cluster.network.set_link(self.record.index, up=connected)
 
     def throttle(self, pod_uid: str, fraction: float) -> None:
-        """Hold a running pod to `fraction` of one processor (0.1 is a tenth); 0 gives back what it had."""
+        """Limit a running pod to `fraction` of one processor (0.1 is a tenth); 0 restores the previous
+        limit.
+        """
         if fraction < 0:
             raise ClusterError(f"a pod cannot have {fraction:g} processors")
         cgroups = self.cluster.cgroups
@@ -241,7 +249,7 @@ class Node:
     # ---- inside ---------------------------------------------------------------------------------------
 
     def run(self, argv: Sequence[str | Path], *, deadline: float = 60, stdin: IO[bytes] | None = None) -> str:
-        """Run a program in the node's namespaces as its root user; returns its standard output."""
+        """Run a program in the node's namespaces as its root user. Return its standard output."""
         return run(
             ["nsenter", f"--target={self.pid}", "--mount", "--net", "--uts", "--ipc", "--pid", "--", *argv],
             deadline=deadline,
@@ -249,7 +257,7 @@ class Node:
         )
 
     def ctr(self, *arguments: str, deadline: float = 60, stdin: IO[bytes] | None = None) -> str:
-        """Run containerd's client for the images and containers of Kubernetes on this node."""
+        """Run containerd's client in the namespace that Kubernetes uses. Return its output."""
         program = str(self.cluster.binaries / "ctr")
         argv = [program, f"--address={CONTAINERD_SOCKET}", "--namespace=k8s.io", *arguments]
         return self.run(argv, deadline=deadline, stdin=stdin)

@@ -16,7 +16,7 @@ CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """Everything that the files of a node depend on. `config` is the folder that they are written to."""
+    """The inputs of a node's configuration files. `config` is the folder of these files."""
 
     name: str
     index: int
@@ -31,7 +31,7 @@ class NodeConfig:
     runc: Path
 
     def files(self) -> dict[str, str]:
-        """File name in `config` -> text."""
+        """Return the texts of the files by their names in `config`."""
         return {
             "containerd.toml": self.containerd(),
             "kubelet.json": json.dumps(self.kubelet(), indent=1),
@@ -41,7 +41,7 @@ class NodeConfig:
         }
 
     def containerd(self) -> str:
-        """The container runtime's configuration."""
+        """Return the configuration of containerd."""
         return f"""version = 3
 root = "/var/lib/containerd"
 state = "/run/containerd"
@@ -84,7 +84,7 @@ conf_dir = "/etc/cni/net.d"
 """
 
     def kubelet(self) -> dict[str, Any]:
-        """The kubelet's configuration."""
+        """Return the configuration of the kubelet."""
         return {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -113,7 +113,7 @@ conf_dir = "/etc/cni/net.d"
             "oomScoreAdj": -999 if self.may_lower_oom_score else 0,
             "failSwapOn": False,
             "serializeImagePulls": False,
-            # The disk is the machine's, shared by all nodes and by the person who works on it.
+            # All nodes and the person at the machine share its disk.
             "evictionHard": {
                 "memory.available": "100Mi",
                 "nodefs.available": "1%",
@@ -127,7 +127,7 @@ conf_dir = "/etc/cni/net.d"
         }
 
     def kube_proxy(self) -> dict[str, Any]:
-        """The Service proxy's configuration."""
+        """Return the configuration of kube-proxy."""
         return {
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
@@ -135,12 +135,13 @@ conf_dir = "/etc/cni/net.d"
             "hostnameOverride": self.name,
             "clientConnection": {"kubeconfig": str(self.config / "kube-proxy.kubeconfig")},
             "clusterCIDR": self.addresses.pods,
-            # Those who come from outside (the machine itself) must get their answers through this node again.
+            # Replies to clients outside the pod network, such as the machine itself, must return through this
+            # node.
             "detectLocalMode": "ClusterCIDR",
             "bindAddress": self.addresses.node(self.index),
             "healthzBindAddress": "127.0.0.1:10256",
             "metricsBindAddress": "127.0.0.1:10249",
-            # The machine's connection table is not ours to size.
+            # Do not resize the machine's connection tracking table.
             "conntrack": {
                 "maxPerCore": 0,
                 "min": 0,
@@ -151,7 +152,7 @@ conf_dir = "/etc/cni/net.d"
         }
 
     def network(self) -> dict[str, Any]:
-        """The pod network: a bridge in the node with an address range of its own."""
+        """Return the pod network: a bridge in the node with its own address range."""
         return {
             "cniVersion": "1.0.0",
             "name": "convoy",

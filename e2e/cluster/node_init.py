@@ -1,11 +1,11 @@
-"""The first process of a node (run as a script in fresh namespaces; standard library only).
+"""The first process of a node. Runs as a script in new namespaces, with the standard library only.
 
-It gives the node a root file system of its own, waits until the network cable is plugged in, then keeps
-containerd, kubelet and kube-proxy running and collects orphans. Killing it is a crash of the node: the kernel
-ends everything in its process namespace, and tmpfs, mounts and network go with the namespaces.
+It gives the node its own root file system and waits for the network. Then it keeps containerd, kubelet and
+kube-proxy running and reaps orphans. Killing it crashes the node: the kernel ends everything in its process
+namespace, and tmpfs, mounts and network disappear with their namespaces.
 
-Argument: a JSON file with `name`, `folder` (the node's disk), `binaries`, `keep` (folders that must stay
-visible under their own path) and `commands` (component -> command line, in starting order).
+Argument: a JSON file with `name`, `folder` (the node's disk), `binaries`, `keep` (folders that stay visible
+under their own path) and `commands` (command line by component, in starting order).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-# The kubelet sets these for the whole machine when they differ from what it wants. They are not ours to
-# change, so a node shows the kubelet the values that it looks for.
+# The kubelet sets these sysctls for the whole machine if they differ from what it requires. A node must not
+# change the machine's sysctls, so it shows the kubelet files with the required values.
 _KUBELET_WANTS = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -40,7 +40,7 @@ def mount(*arguments: str | Path) -> None:
 
 
 def bind(source: Path, target: Path, *, recursive: bool = False) -> None:
-    """Show the folder or file `source` at `target`, which is created when it is missing."""
+    """Show the folder or file `source` at `target`, which is created if it is missing."""
     if source.is_dir():
         target.mkdir(parents=True, exist_ok=True)
     else:
@@ -50,7 +50,7 @@ def bind(source: Path, target: Path, *, recursive: bool = False) -> None:
 
 
 def make_root(config: dict[str, Any]) -> None:
-    """Enter a root with the machine's programs, but /var, /etc, /run, /tmp and /proc of the node's own."""
+    """Enter a root with the machine's programs, but with the node's own /var, /etc, /run, /tmp and /proc."""
     disk = Path(config["folder"])
     mount("--make-rprivate", "/")
     root = disk / "root"
@@ -77,7 +77,7 @@ def make_root(config: dict[str, Any]) -> None:
     for kept in map(Path, config["keep"]):
         if kept.parts[1] in _OWN:
             bind(kept, root / kept.relative_to("/"), recursive=True)
-    # /sys of this network namespace, with the machine's control groups in it.
+    # /sys of this network namespace, with the machine's control groups.
     mount("-t", "sysfs", "sysfs", root / "sys")
     mount("--rbind", "/sys/fs/cgroup", root / "sys" / "fs" / "cgroup")
     mount("-t", "proc", "proc", root / "proc")
@@ -92,12 +92,12 @@ def make_root(config: dict[str, Any]) -> None:
     os.chdir("/")
     subprocess.run(["umount", "--lazy", "/old"], check=True, timeout=20)
     Path("/old").rmdir()
-    # Shared, so that what a container mounts Bidirectionally reaches the kubelet and other containers.
+    # Shared, so that Bidirectional mounts of a container reach the kubelet and other containers.
     mount("--make-rshared", "/")
 
 
 def make_etc(config: dict[str, Any], etc: Path) -> None:
-    """A copy of the machine's /etc, once, with the node's own name, machine id and resolver."""
+    """Copy the machine's /etc once, with the node's own name, machine id and resolver."""
     if not etc.exists():
         temporary = etc.with_name("etc.new")
         shutil.rmtree(temporary, ignore_errors=True)
@@ -110,16 +110,16 @@ def make_etc(config: dict[str, Any], etc: Path) -> None:
         temporary.rename(etc)
 
 
-def wait_for_cable() -> None:
-    """Block until the tool that started us says that the network is there; leave when it died before that."""
-    if sys.stdin.readline().strip() != "plugged":
+def wait_for_network() -> None:
+    """Wait until the starting tool reports that the network exists. Exit if the tool ended before that."""
+    if sys.stdin.readline().strip() != "connected":
         sys.exit("the tool that started this node ended before the node had a network")
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
 
 class Supervisor:
-    """Starts the components, and starts them restart_at when they end, as an init system does."""
+    """Starts the components, and restarts them when they end, as an init system does."""
 
     def __init__(self, commands: dict[str, list[str]]) -> None:
         self.commands = commands
@@ -127,11 +127,11 @@ class Supervisor:
         self.restart_at: dict[str, float] = dict.fromkeys(commands, 0.0)
 
     def start_due(self) -> None:
-        """Start every component whose time has come."""
+        """Start every component that is due."""
         for name, due in list(self.restart_at.items()):
             if time.monotonic() < due:
                 continue
-            # A child inherits what is blocked, and containerd's helpers need this signal.
+            # A child inherits blocked signals, and containerd's helpers need SIGCHLD.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
             with Path("/var/log", f"{name}.log").open("ab") as log:
                 process = subprocess.Popen(
@@ -142,13 +142,13 @@ class Supervisor:
                     start_new_session=True,
                 )
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-            process.returncode = 0  # collected by `reap`, not by this object
+            process.returncode = 0  # `reap` collects the process, not this object.
             self.running[process.pid] = name
             del self.restart_at[name]
             Path("/run", f"{name}.pid").write_text(str(process.pid))
 
     def reap(self) -> None:
-        """Collect ended children; a component's end puts it back on the list one second later."""
+        """Reap ended children. A component is due for restart one second after its end."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -166,18 +166,18 @@ class Supervisor:
 
 
 def main() -> None:
-    """Be a node until killed."""
+    """Run the node until killed."""
     config = json.loads(Path(sys.argv[1]).read_text())
     socket.sethostname(config["name"])
     make_root(config)
-    wait_for_cable()
+    wait_for_network()
     os.environ["PATH"] = f"{config['binaries']}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    # Blocked, then waited for: no child's end is missed between a look and a sleep.
+    # SIGCHLD stays blocked until the wait, so no child's end is missed before the wait starts.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     supervisor = Supervisor(config["commands"])
     while True:
         supervisor.start_due()
-        supervisor.reap()  # those that ended while the signal was not blocked
+        supervisor.reap()  # Children may have ended while the signal was not blocked.
         signal.sigtimedwait({signal.SIGCHLD}, 0.5 if supervisor.restart_at else 60.0)
         supervisor.reap()
 

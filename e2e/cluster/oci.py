@@ -1,4 +1,4 @@
-"""The image store of the machine: an OCI layout that checkouts share, and a catalogue per checkout."""
+"""The image store of the machine: an OCI layout shared by all checkouts, and a catalogue per checkout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
 REF_NAME = "org.opencontainers.image.ref.name"
-# The name under which containerd keeps an image that it imports.
+# The annotation with the name that containerd gives to an imported image.
 CONTAINERD_NAME = "io.containerd.image.name"
 
 
@@ -34,7 +34,9 @@ class Image:
 
 
 def full_name(reference: str) -> str:
-    """A reference as containerd and the kubelet complete it: `convoy/x` is `docker.io/convoy/x:latest`."""
+    """Return a reference as containerd and the kubelet complete it: `convoy/x` is
+    `docker.io/convoy/x:latest`.
+    """
     first, slash, _ = reference.partition("/")
     if not slash:
         reference = f"docker.io/library/{reference}"
@@ -44,7 +46,9 @@ def full_name(reference: str) -> str:
 
 
 class Store:
-    """The layout in `folder`. `scope` names the checkout: each can have its own `convoy/operator:dev`."""
+    """The OCI layout in `folder`. `scope` identifies the checkout: each may have its own
+    `convoy/operator:dev`.
+    """
 
     def __init__(self, folder: Path | None = None, checkout: Path = files.CHECKOUT) -> None:
         self.folder = folder or files.cache_root() / "images"
@@ -53,18 +57,18 @@ class Store:
         self.catalogue = self.folder / f"catalogue-{self.scope}.json"
 
     def lock(self) -> Any:
-        """Keep others from writing to the store."""
+        """Return a context manager that keeps others from writing to the store."""
         return files.locked(self.folder / ".lock", deadline=1800, what="the image store")
 
     def create(self) -> None:
-        """Make an empty layout unless there is one."""
+        """Create an empty layout if there is none."""
         (self.layout / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
         if not (self.layout / "index.json").exists():
             files.write(self.layout / "index.json", json.dumps(_index([])))
             files.write(self.layout / "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}))
 
     def images(self) -> dict[str, Image]:
-        """This checkout's images by full name."""
+        """Return this checkout's images by full name."""
         try:
             entries = json.loads(self.catalogue.read_text())
         except FileNotFoundError:
@@ -72,7 +76,7 @@ class Store:
         return {name: Image(name, **entry) for name, entry in entries.items()}
 
     def get(self, reference: str) -> Image:
-        """One image; raises ClusterError when this checkout has not built it."""
+        """Return one image. Raises ClusterError if this checkout has not built it."""
         images = self.images()
         try:
             return images[full_name(reference)]
@@ -83,21 +87,21 @@ class Store:
             ) from None
 
     def has(self, reference: str) -> bool:
-        """Whether the image and all it consists of are there."""
+        """Return True if the image and all its blobs exist."""
         image = self.images().get(full_name(reference))
         if image is None or not self.blob(image.digest).exists():
             return False
         return all(self.blob(digest).exists() for digest in self.blobs(image))
 
     def tag(self, reference: str) -> str:
-        """The name of an image of this checkout inside the shared layout."""
+        """Return the name of an image of this checkout in the shared layout."""
         return f"{self.scope}/{full_name(reference)}"
 
     def enter(self, reference: str) -> Image:
-        """Put into the catalogue what the layout now holds under the image's `tag`, with its layers unpacked.
+        """Add the image that the layout has under `tag` to the catalogue, with its layers unpacked.
 
-        Unpacked layers are named by the digest that a build tool knows them by: it does not write them again
-        when it adds an image that stands on them, and no node spends time on unpacking.
+        Unpacked layers have the digest by which a build tool knows them. So the tool does not write them
+        again for an image on top of them, and no node has to unpack them.
         """
         tag = self.tag(reference)
         found = [entry for entry in self._entries() if entry.get("annotations", {}).get(REF_NAME) == tag]
@@ -110,12 +114,12 @@ class Store:
         return self._name(reference, {**manifest, "layers": plain})
 
     def _plain(self, layer: dict[str, Any], diff: str) -> dict[str, Any]:
-        """The descriptor of a layer's unpacked form, which is written when it is not there yet."""
+        """Return the descriptor of an unpacked layer. Unpacks the layer if that has not happened yet."""
         path = self.blob(diff)
         if layer["digest"] != diff and not path.exists():
             if not layer["mediaType"].endswith("gzip"):
                 raise ClusterError(
-                    f"layer {layer['digest']} is packed as {layer['mediaType']}; only gzip is known"
+                    f"layer {layer['digest']} is packed as {layer['mediaType']}; only gzip is supported"
                 )
             unpacker, digest = zlib.decompressobj(wbits=31), hashlib.sha256()
             temporary = path.with_name(f".{path.name}")
@@ -126,12 +130,14 @@ class Store:
                     out.write(data)
             if f"sha256:{digest.hexdigest()}" != diff:
                 temporary.unlink()
-                raise ClusterError(f"layer {layer['digest']} does not unpack to what its image says ({diff})")
+                raise ClusterError(
+                    f"layer {layer['digest']}: its unpacked digest differs from the image's ({diff})"
+                )
             temporary.rename(path)
         return {"mediaType": LAYER_TYPE, "digest": diff, "size": path.stat().st_size}
 
     def _name(self, reference: str, manifest: dict[str, Any]) -> Image:
-        """Write a manifest and give it the image's name, in the layout and in the catalogue."""
+        """Write a manifest, and add its image under this name to the layout and the catalogue."""
         entry = self._put(json.dumps(manifest).encode(), MANIFEST_TYPE)
         tag = self.tag(reference)
         others = [one for one in self._entries() if one.get("annotations", {}).get(REF_NAME) != tag]
@@ -144,7 +150,7 @@ class Store:
         return image
 
     def add(self, reference: str, config: dict[str, Any], layers: Iterable[bytes]) -> Image:
-        """Make an image from uncompressed layer tars; `config` lacks only its `rootfs`."""
+        """Create an image from uncompressed layer tars. `config` has everything except `rootfs`."""
         descriptors = [self._put(layer, LAYER_TYPE) for layer in layers]
         rootfs = {"type": "layers", "diff_ids": [layer["digest"] for layer in descriptors]}
         described = self._put(json.dumps({**config, "rootfs": rootfs}).encode(), CONFIG_TYPE)
@@ -157,7 +163,7 @@ class Store:
         return self._name(reference, manifest)
 
     def blobs(self, image: Image) -> list[str]:
-        """The digests that an image consists of, its manifest first."""
+        """Return the digests of an image, with its manifest first."""
         manifest = json.loads(self.blob(image.digest).read_bytes())
         return [
             image.digest,
@@ -166,17 +172,18 @@ class Store:
         ]
 
     def bytes_of(self, image: Image) -> int:
-        """The size of an image, in bytes."""
+        """Return the size of an image in bytes."""
         return sum(self.blob(digest).stat().st_size for digest in self.blobs(image))
 
     def blob(self, digest: str) -> Path:
-        """The file of a digest."""
+        """Return the path of a blob."""
         return self.layout / "blobs" / digest.replace(":", "/")
 
     def write_archive(self, images: Iterable[Image], out: IO[bytes], present: Collection[str] = ()) -> int:
-        """Write an OCI archive of the images without the blobs in `present`; returns the bytes of its blobs.
+        """Write an OCI archive of the images without the blobs in `present`. Return the bytes of the
+        written blobs.
 
-        A receiver that has the blobs in `present` completes the images by itself.
+        The receiver completes the images with the blobs in `present`, which it already has.
         """
         images = list(images)
         entries = [
@@ -194,7 +201,7 @@ class Store:
             _add(tar, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
             _add(tar, "index.json", json.dumps(_index(entries)).encode())
             for digest in digests:
-                # Manifests always go along: the receiver starts from them.
+                # The receiver needs every manifest.
                 if digest in present and digest not in {image.digest for image in images}:
                     continue
                 path = self.blob(digest)
@@ -207,9 +214,10 @@ class Store:
         return written
 
     def prune(self) -> int:
-        """Forget images whose name a newer one took, and delete the blobs that none needs; returns how many.
+        """Remove images whose name now belongs to another image, and unused blobs. Return the number of
+        deleted blobs.
 
-        Hold `lock` around it.
+        The caller holds `lock`.
         """
         named = [entry for entry in self._entries() if REF_NAME in entry.get("annotations", {})]
         files.write(self.layout / "index.json", json.dumps(_index(named)))
@@ -246,7 +254,7 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o444) -> 
 
 
 def layer(entries: dict[str, tuple[bytes, int]]) -> bytes:
-    """A layer tar of files: path -> (content, mode)."""
+    """Return a layer tar with these files. `entries` maps a path to content and mode."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path, (content, mode) in entries.items():

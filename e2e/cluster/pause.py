@@ -1,4 +1,4 @@
-"""The sandbox ("pause") image, made here: one small static program and nothing else."""
+"""The sandbox ("pause") image: one small static program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SOURCE_LABEL = "dev.convoy.source"
 
 
 def ensure(store: Store) -> Image:
-    """The sandbox image of this checkout, compiled only when its source changed."""
+    """Return the sandbox image of this checkout. Compiles it only if its source changed."""
     source = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()
     found = store.images().get(PAUSE_IMAGE)
     if found:
@@ -37,7 +37,7 @@ def ensure(store: Store) -> Image:
 
 
 def compile_static() -> bytes:
-    """The program, as bytes."""
+    """Return the bytes of the compiled program."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if not compiler:
         raise ClusterError("no C compiler on this machine for the sandbox image; run `make host`")

@@ -1,4 +1,4 @@
-"""Certificates and keys of a cluster: one authority for Kubernetes, a second one that only etcd trusts."""
+"""Certificates and keys of a cluster: one authority for Kubernetes, and another one for etcd only."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def _builder(
         .serial_number(x509.random_serial_number())
         .not_valid_before(
             now - datetime.timedelta(minutes=5)
-        )  # clocks of nodes and host are one, but may step
+        )  # Nodes share the host's clock, but the clock may be stepped back.
         .not_valid_after(now + _VALID)
     )
 
 
 class Authority:
-    """A certificate authority whose files lie in `folder` as `<name>-ca.crt` and `<name>-ca.key`."""
+    """A certificate authority with the files `<name>-ca.crt` and `<name>-ca.key` in `folder`."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder = folder
@@ -88,7 +88,7 @@ class Authority:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        # The key first: a certificate on disk means that the pair is whole.
+        # The key comes first: an existing certificate means that the pair is complete.
         _write_key(self.pair.key, self._key)
         files.write(self.pair.cert, self._cert.public_bytes(serialization.Encoding.PEM))
 
@@ -102,7 +102,9 @@ class Authority:
         addresses: Iterable[str] = (),
         client: bool = True,
     ) -> Pair:
-        """A certificate for `common_name`; names or addresses make it a server's, `client` a client's."""
+        """Issue a certificate for `common_name`. Names or addresses make it a server certificate, `client`
+        a client's.
+        """
         alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
         alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH] if client else []
@@ -127,7 +129,7 @@ class Authority:
 
 
 def signing_key(folder: Path) -> Pair:
-    """The key pair that signs service account tokens; `cert` is the bare public key."""
+    """Return the key pair that signs service account tokens. `cert` is the bare public key."""
     pair = Pair(folder / "service-accounts.pub", folder / "service-accounts.key")
     if not pair.cert.exists():
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)

@@ -1,4 +1,4 @@
-"""Start processes that outlive this tool, and end exactly those: by pid and start time, or by our mark."""
+"""Starts processes that outlive this tool, and ends exactly these, by pid and start time or by their mark."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from typing import IO
 
 from e2e.cluster.run import wait_for
 
-# Every process of a cluster has this variable in its environment, so that `down` finds even a process whose
-# pid was never written because the tool was killed just after it started it.
+# Every process of a cluster has this variable in its environment. So `down` finds even a process whose pid
+# was never stored, because the tool was killed right after starting the process.
 MARK = "CONVOY_LOCAL_CLUSTER"
 
 
 @dataclass(frozen=True)
 class ProcessId:
-    """One process for good: a pid comes again, but not with the same start time (clock ticks since boot)."""
+    """The identity of one process. A pid is reused, but not with the same start time (clock ticks since
+    boot).
+    """
 
     pid: int
     started: int
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs; a zombie does not."""
+        """True if the process runs. A zombie does not."""
         return identify(self.pid) == self
 
 
 def identify(pid: int) -> ProcessId | None:
-    """The process that has `pid` now, or None when there is none or it has ended."""
+    """Return the process with this pid; None if there is none or it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-        # The second field is the program's name in parentheses and may hold spaces and parentheses.
+        # The second field is the program's name in parentheses. The name may contain spaces and parentheses.
         words = stat[stat.rindex(")") + 2 :].split()
-        # The first thread may be a zombie while others still hold the sockets open.
+        # The first thread may be a zombie while other threads still hold sockets open.
         if words[0] in "ZX" and len(list(Path(f"/proc/{pid}/task").iterdir())) <= 1:
             return None
     except (FileNotFoundError, ProcessLookupError):
@@ -53,7 +55,7 @@ def spawn(
     env: Mapping[str, str] | None = None,
     stdin: IO[bytes] | int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Start a process in its own session, output appended to `log`, marked as part of the cluster."""
+    """Start a process in its own session, marked as part of the cluster. Its output is appended to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -68,14 +70,15 @@ def spawn(
 
 
 def release(process: subprocess.Popen[bytes]) -> ProcessId:
-    """Stop caring for a child that shall outlive us, and say which process it is."""
+    """Stop tracking a child that will outlive this process. Return its identity."""
     found = identify(process.pid)
-    process.returncode = process.poll() or 0  # no "still running" warning when the object is collected
+    # Avoids the "still running" warning when the object is garbage collected.
+    process.returncode = process.poll() or 0
     return found or ProcessId(process.pid, 0)
 
 
 def marked(identity: str) -> list[ProcessId]:
-    """Every process of the machine that carries the mark of this cluster."""
+    """Return all processes of the machine that carry the mark of this cluster."""
     wanted = f"{MARK}={identity}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -91,7 +94,7 @@ def marked(identity: str) -> list[ProcessId]:
 
 
 def end(processes: Iterable[ProcessId], *, deadline: float = 30.0) -> None:
-    """Kill these processes and wait until they are all_ended; those already all_ended are no error."""
+    """Kill these processes and wait until they have ended. Processes that have already ended are no error."""
     alive = [process for process in processes if process.alive]
     for process in alive:
         try:
@@ -101,7 +104,7 @@ def end(processes: Iterable[ProcessId], *, deadline: float = 30.0) -> None:
 
     def all_ended() -> bool:
         for process in alive:
-            # Not our child: then whoever started it, or the machine's first process, collects it.
+            # If the process is no child of this one, its parent or the machine's init reaps it.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process.pid, os.WNOHANG)
         return not any(process.alive for process in alive)

@@ -1,4 +1,4 @@
-"""Progress lines: what is being done, and how many seconds have passed since the command began."""
+"""Progress lines with the seconds since the command started."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 class Progress:
-    """Prints one line per step to standard error, each with the elapsed seconds; `quiet` prints nothing."""
+    """Prints one line per step to standard error, with the elapsed seconds. `quiet` prints nothing."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._start = time.monotonic()
@@ -23,13 +23,13 @@ class Progress:
 
     @contextmanager
     def long(self, text: str, every: float = 30.0) -> Iterator[None]:
-        """Say `text`, then every `every` seconds that it is still going, then how long it took."""
+        """Report `text`, then every `every` seconds that it still runs, and finally how long it took."""
         started = time.monotonic()
         done = threading.Event()
 
         def remind() -> None:
             while not done.wait(every):
-                self.report(f"{text}: still at it after {time.monotonic() - started:.0f} s")
+                self.report(f"{text}: still running after {time.monotonic() - started:.0f} s")
 
         self.report(text)
         reminder = threading.Thread(target=remind, daemon=True)

@@ -1,4 +1,4 @@
-"""Run a program with a deadline; wait for a condition with a deadline."""
+"""Runs a program, or waits for a condition, with a deadline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(
 ) -> str:
     """Run `argv` for at most `deadline` seconds and return its standard output.
 
-    Raises CommandError with the end of its output when it fails, is not installed, or is too slow.
+    Raises CommandError with the end of the program's output if it fails, is not installed or is too slow.
     """
     words = [os.fspath(word) for word in argv]
     program = " ".join(words[:3])
@@ -52,7 +52,7 @@ def run(
 
 
 def stream(argv: Sequence[str | os.PathLike[str]], *, deadline: float, log: Path, **options: object) -> None:
-    """Run a long program with its output in `log`; raise CommandError with the log's end on failure."""
+    """Run a long program with its output in `log`. Raises CommandError with the end of the log on failure."""
     words = [os.fspath(word) for word in argv]
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -75,7 +75,7 @@ def stream(argv: Sequence[str | os.PathLike[str]], *, deadline: float, log: Path
 
 
 def tail(path: Path, characters: int = 2000) -> str:
-    """The last `characters` of a text file; empty when there is none."""
+    """Return the last `characters` of a text file; empty if there is no file."""
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -93,10 +93,10 @@ def wait_for(
     every: float = 0.1,
     why: Callable[[], str] | None = None,
 ) -> None:
-    """Poll `ready` until it is true; raise ClusterError after `deadline` seconds, adding what `why` tells."""
+    """Poll `ready` until it is true. Raises ClusterError after `deadline` seconds, with the text of `why`."""
     end = time.monotonic() + deadline
     while not ready():
         if time.monotonic() >= end:
             detail = f"\n{why().strip()}" if why else ""
-            raise ClusterError(f"{what}: not there after {deadline:g} s{detail}")
+            raise ClusterError(f"timed out after {deadline:g} s: {what}{detail}")
         time.sleep(every)

@@ -1,4 +1,6 @@
-"""What a cluster is made of: written before a thing is created, so that `down` can always undo it."""
+"""The state file of a cluster. Each resource is recorded before it is created, so that `down` can delete
+it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ FORMAT = 2
 
 @dataclass
 class NodeRecord:
-    """A node: its number (addresses and links come from it) and whether its cable is pulled."""
+    """A node: the number that its addresses and links derive from, and whether it is cut off the network."""
 
     index: int
     cut: bool = False
@@ -33,34 +35,34 @@ class State:
     checkout: str
     block: int
     phase: str = "starting"
-    """`starting` until the first `up` has succeeded, then `up`; `stopping` once `down` has begun."""
+    """`starting` until the first `up` has succeeded, then `up`; `stopping` once `down` has started."""
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     processes: dict[str, ProcessId] = field(default_factory=dict)
     """The control plane's processes by component, and each node's first process as `node/<name>`."""
     templates: list[str] = field(default_factory=list)
-    """Image templates whose layers the nodes' stores point to: they must stay while the cluster is there."""
+    """Image templates that the nodes' stores link to. They must stay while the cluster exists."""
     throttled: dict[str, dict[str, str]] = field(default_factory=dict)
-    """By pod uid: the quota that each of its cgroups had before, by path."""
+    """Previous quotas of throttled pods: by pod uid, the quota of each cgroup by its path."""
     options: dict[str, Any] = field(default_factory=dict)
     firewall: list[str] = field(default_factory=list)
     """Rules added to the machine's FORWARD chain, as arguments of iptables after `-A FORWARD`."""
 
     @property
     def addresses(self) -> Addresses:
-        """The addresses that belong to the cluster's block."""
+        """The addresses of the cluster's block."""
         return Addresses(self.block)
 
     def dump(self) -> str:
-        """As JSON."""
+        """Return the state as JSON."""
         return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=1) + "\n"
 
     @classmethod
     def parse(cls, text: str) -> State:
-        """From JSON; raises ClusterError when it is of another format."""
+        """Read the state from JSON. Raises ClusterError if it has another format."""
         fields = json.loads(text)
         if fields.pop("format", None) != FORMAT:
             raise ClusterError(
-                "the state file has another format; take that cluster down with the tool that made it"
+                "the state file has another format; delete that cluster with the checkout that created it"
             )
         fields["nodes"] = {name: NodeRecord(**node) for name, node in fields["nodes"].items()}
         fields["processes"] = {name: ProcessId(**one) for name, one in fields["processes"].items()}
@@ -76,11 +78,11 @@ class StateFile:
 
     @property
     def identity(self) -> str:
-        """The cluster's unique name, also that of its folder."""
+        """The cluster's unique name, which is also the name of its folder."""
         return self.folder.name
 
     def load(self) -> State | None:
-        """The state, or None when there is no such cluster."""
+        """Return the state; None if there is no such cluster."""
         try:
             return State.parse(self.path.read_text())
         except FileNotFoundError:
@@ -91,19 +93,21 @@ class StateFile:
         files.write(self.path, state.dump())
 
     def lock(self, deadline: float = 300.0) -> Any:
-        """Keep other commands off this cluster; the lock file outlives the folder."""
+        """Return a context manager that keeps other commands off this cluster. The lock file outlives the
+        folder.
+        """
         return files.locked(
             self.folder.parent / f".{self.identity}.lock", deadline=deadline, what=f"cluster {self.identity}"
         )
 
 
 def clusters_root() -> Path:
-    """The folder that holds one folder per cluster of this user."""
+    """Return the folder that holds one folder per cluster of this user."""
     return files.cache_root() / "clusters"
 
 
 def all_states() -> list[State]:
-    """The state of every cluster of this user, from whatever checkout."""
+    """Return the state of every cluster of this user, from all checkouts."""
     found = (StateFile(path.parent).load() for path in sorted(clusters_root().glob("*/state.json")))
     return [state for state in found if state is not None]
 

@@ -1,4 +1,4 @@
-"""Take a cluster apart from its state file and from names that follow from its identity; leave nothing."""
+"""Deletes a cluster completely, by its state file and by the names that derive from its identity."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ def destroy(
     network: Network,
     report: Callable[[str], None],
 ) -> None:
-    """End, unmount and delete all of the cluster. Safe to repeat; `state` may be missing or out of date."""
+    """End all processes of the cluster, and delete its mounts, network and files.
+
+    This may be repeated. `state` may be missing or out of date.
+    """
     processes: set[ProcessId] = set(state.processes.values()) if state else set()
 
     def all_ended() -> bool:
         found = processes | set(marked(identity))
         end(found, deadline=30)
-        # One that was just being started when its parent died shows up only in a second look.
+        # A process whose parent died during its start appears only in a second scan.
         return not marked(identity)
 
     wait_for(all_ended, deadline=60, what=f"end of all processes of {identity}")
@@ -44,7 +47,7 @@ def destroy(
 
 
 def mounts_below(folder: Path) -> list[str]:
-    """What is mounted below `folder` in the machine's own mount namespace, innermost first."""
+    """Return the mounts below `folder` in the machine's own mount namespace, innermost first."""
     found = []
     for line in Path("/proc/self/mounts").read_text().splitlines():
         where = line.split()[1].encode().decode("unicode_escape")
@@ -54,7 +57,7 @@ def mounts_below(folder: Path) -> list[str]:
 
 
 def leftovers(identity: str, folder: Path, cgroups: Cgroups, network: Network) -> list[str]:
-    """What still exists of a cluster, one line each; empty after a complete `down`."""
+    """Return one line for each remaining resource of a cluster; empty after a complete `down`."""
     found = [f"process {process.pid}" for process in marked(identity)]
     found += [f"link {link}" for link in network.links()]
     found += [f"mount {mount}" for mount in mounts_below(folder)]

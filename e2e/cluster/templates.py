@@ -1,8 +1,8 @@
-"""Ready-made container stores: images are imported and unpacked once, then shared by all nodes.
+"""Prepared container stores: images are imported and unpacked once, and all nodes share them.
 
 The parts of a containerd root that never change once written are shared: blobs by hard links, unpacked
-layers by symbolic links to the template's. So a node's store is there at once, costs no disk, and its
-files are in the page cache once for all nodes. The databases are copied.
+layers by symbolic links to the template. So a node's store is ready immediately, costs no disk space, and
+its files are in the page cache only once. The databases are copied.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ address = "{folder}/socket.ttrpc"
 
 
 def blobs_in(store: Path) -> set[str]:
-    """The digests that a node's containerd store already holds."""
+    """Return the digests that a node's containerd store already has."""
     folder = store / CONTENT / "blobs" / "sha256"
     return {f"sha256:{path.name}" for path in folder.iterdir()} if folder.is_dir() else set()
 
 
 def copy_into(template: Path, target: Path, identity: str) -> None:
-    """Give a node's store `target` what `template` has, for as long as the template is there.
+    """Fill a node's store `target` from `template`, which must exist as long as the store.
 
-    Both must lie on one file system; raises ClusterError when that cannot be.
+    Both must be on one file system; otherwise this raises ClusterError.
     """
     _copy(template, target, identity, [_BLOBS])
     (target / _LAYERS).mkdir(parents=True)
@@ -76,7 +76,9 @@ def _copy(source: Path, target: Path, identity: str, linked: Sequence[str]) -> N
 
 @dataclass(frozen=True)
 class TemplateBuilder:
-    """Makes templates for the cluster `identity`, whose mark the processes carry; `work` is scratch."""
+    """The inputs for building templates. Processes carry the mark of cluster `identity`; `work` is a
+    scratch folder.
+    """
 
     identity: str
     binaries: Path
@@ -92,9 +94,11 @@ def ensure(
     in_use: Callable[[], set[str]],
     report: Callable[[str], None],
 ) -> Path:
-    """The store that holds exactly `images`, made from the nearest older one when it is not there yet.
+    """Return a template with exactly `images`. If it does not exist, build it from the most similar
+    template.
 
-    `claim` is told the template before anybody else may delete it; `in_use` names those that must stay.
+    `claim` records the use of the template before any other process may delete it. `in_use` returns the
+    templates that must stay.
     """
     key = hashlib.sha256(json.dumps(sorted((one.name, one.digest) for one in images)).encode()).hexdigest()
     root = files.cache_root() / "templates"
@@ -115,7 +119,7 @@ def ensure(
 
 
 def _prune(root: Path, in_use: set[str]) -> None:
-    """Delete all but the latest templates and those in use, and what killed makers left."""
+    """Delete all templates except the latest ones and those in use, and the remains of killed builds."""
     known = sorted(_templates(root), key=lambda path: path.stat().st_mtime)
     stale = [path for path in known[:-_KEEP] if str(path) not in in_use]
     for path in [*stale, *(left for left in root.glob(".*.*") if left.is_dir())]:
@@ -127,7 +131,7 @@ def _templates(root: Path) -> list[Path]:
 
 
 def _nearest(root: Path, images: Sequence[Image]) -> Path | None:
-    """The template that already has most of these images."""
+    """Return the template that already has most of these images; None if there is none."""
     wanted = {image.name for image in images}
     best: tuple[int, float, Path] | None = None
     for path in _templates(root):
@@ -139,7 +143,7 @@ def _nearest(root: Path, images: Sequence[Image]) -> Path | None:
 
 
 def _import(builder: TemplateBuilder, store: Store, images: Sequence[Image], root: Path) -> None:
-    """Run a containerd on `root` for as long as it takes to import what is missing and drop the rest."""
+    """Run a containerd on `root` to import missing images and remove the others."""
     binaries, work = builder.binaries, builder.work
     log = work / "containerd.log"
     try:
@@ -147,7 +151,8 @@ def _import(builder: TemplateBuilder, store: Store, images: Sequence[Image], roo
         (work / "root").symlink_to(root)
         (work / "config.toml").write_text(CONFIG.format(folder=work))
         with log.open("wb") as output:
-            # In namespaces of its own: whatever it mounts or starts ends with it, however we end.
+            # In its own namespaces: everything that it mounts or starts ends with it, however this process
+            # ends.
             server = subprocess.Popen(
                 ["unshare", "--mount-proc", "--pid", "--fork", "--kill-child", "--",
                  binaries / "containerd", f"--config={work}/config.toml"],
@@ -188,7 +193,7 @@ def _fill(ctr: Path, work: Path, store: Store, images: Sequence[Image], present:
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
-    """End containerd in good order, so that its databases are closed."""
+    """Shut containerd down properly, so that its databases are closed."""
     children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
     for pid in children:
         os.kill(int(pid), signal.SIGTERM)

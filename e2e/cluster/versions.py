@@ -1,4 +1,4 @@
-"""The versions that the local cluster runs, and where each comes from. One place to raise them."""
+"""Versions of the local cluster's programs and their sources. This is the only place to change them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 KUBERNETES = "1.36.3"
 ETCD = "3.6.8"
 
-# The names that the one binary built from our Go module answers to.
+# The program names under which the binary from our Go module runs.
 KUBE = (
     "kube-apiserver",
     "kube-controller-manager",
@@ -21,10 +21,10 @@ KUBE = (
 
 @dataclass(frozen=True)
 class Tool:
-    """A program of one Go module: `packages` at `version`; `archive` is its official download, if any.
+    """A program of one Go module: `packages` at `version`. `archive` is its official download, if any.
 
-    `{v}` in a web address stands for the version without its `v`, `{arch}` for amd64 or arm64. `sums` lists
-    SHA-256 digests, either a bare one or lines of `digest  file`.
+    In a web address `{v}` stands for the version without its `v`, and `{arch}` for amd64 or arm64. `sums`
+    lists SHA-256 digests, either a bare one or lines of `digest  file`.
     """
 
     version: str
@@ -66,7 +66,7 @@ TOOLS = {
         "https://get.helm.sh/helm-v{v}-linux-{arch}.tar.gz",
         "https://get.helm.sh/helm-v{v}-linux-{arch}.tar.gz.sha256sum",
     ),
-    # Not part of a cluster: fetched when asked for by name.
+    # Not part of a cluster, and fetched only by name.
     "kwok": Tool(
         "v0.8.0",
         ("sigs.k8s.io/kwok/cmd/kwok",),
@@ -76,7 +76,7 @@ TOOLS = {
         ("github.com/versity/versitygw/cmd/versitygw",),
     ),
 }
-# What every cluster needs, in the order in which it is got.
+# The tools that every cluster needs, in the order in which they are fetched.
 BASE_TOOLS = ("containerd", "coredns", "helm")
 KUBE_ARCHIVE = "https://dl.k8s.io/v{v}/bin/linux/{arch}/{program}"
 ETCD_ARCHIVE = f"{_GITHUB}/etcd-io/etcd/releases/download/v{{v}}/etcd-v{{v}}-linux-{{arch}}.tar.gz"

@@ -69,7 +69,7 @@ def test_a_block_avoids_routes_that_contain_it_or_lie_in_it() -> None:
 
 
 def test_no_block_is_left_when_all_are_taken() -> None:
-    with pytest.raises(ClusterError, match=f"{BLOCKS} clusters hold"):
+    with pytest.raises(ClusterError, match=f"{BLOCKS} clusters use"):
         choose_block("dev-1", set(range(BLOCKS)), [])
 
 
