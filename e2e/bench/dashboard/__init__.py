@@ -1,1 +1,1 @@
-"""The dashboard with 500 jobs in a real browser."""
+"""The bench of the dashboard with 500 jobs in a real browser."""

@@ -1,6 +1,6 @@
-"""The dashboard with 500 jobs in a real browser: how soon it shows them, and how soon a change is seen.
+"""The time until the dashboard shows 500 jobs in a real browser, and until it shows a change.
 
-The API server, the browser and what is timed are those of tests/integration/dashboard (measure.py).
+tests/integration/dashboard/measure.py provides the API server and the browser, and measures the times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SECONDS = 1500.0
 
 
 def bench(found: Figures) -> None:
-    """Takes the figures; ClusterError when they cannot be had."""
+    """Measure and add the figures. Raise ClusterError if the measurement fails."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "figures.json"
         done = subprocess.run(
@@ -40,7 +40,7 @@ def bench(found: Figures) -> None:
             check=False,
         )  # fmt: skip
         if done.returncode or not out.exists():
-            raise ClusterError(f"it could not be measured:\n{done.stdout[-3000:]}")
+            raise ClusterError(f"measure.py failed:\n{done.stdout[-3000:]}")
         measured = json.loads(out.read_text())
     add_rows(measured, found)
 

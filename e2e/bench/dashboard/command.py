@@ -1,4 +1,4 @@
-"""`python -m e2e.bench dashboard`."""
+"""Command line of the bench: `python -m e2e.bench dashboard`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from e2e.cluster.errors import ClusterError
 
 
 def run() -> None:
-    """500 jobs in a real browser; written to docs/bench/dashboard.json."""
+    """Measure the dashboard with 500 jobs in a real browser. The run replaces docs/bench/dashboard.json."""
     found = figures.Figures()
     try:
         bench.bench(found)

@@ -1,1 +1,1 @@
-"""A thousand workers on fake nodes, beside JobSet."""
+"""The bench of a thousand workers on fake nodes, compared with JobSet."""

@@ -1,4 +1,4 @@
-"""`make bench-scale`: what a thousand workers cost the control plane, and how soon they run."""
+"""`make bench-scale`: the load of a thousand workers on the control plane, and the time until they run."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ from e2e.cluster.progress import Progress
 
 NAME, COMMAND = "scale", "make bench-scale"
 BASELINE = "baseline"
-# Convoy's rollouts and the baseline's follow one another, so that both meet the same machine.
+# The baseline follows directly after Convoy's rollouts, so that both run under the same load of the machine.
 _ROLLOUTS = tuple(map(str, ROLLOUTS))
 ALL = (*_ROLLOUTS, BASELINE, *(name for name in SCENARIOS if name not in _ROLLOUTS))
 RATES = {"uncapped": UNCAPPED, "100": CAPPED}
-# Faults and long looks meet the chart's own rate alone.
+# Faults and long measurements run only with the chart's own rate limit.
 _ONE_RATE = frozenset({"kill", "nodes", "steady", "everything", "everything-steady"})
-# Minutes each: fewer of them.
+# These take minutes each, so they are repeated less often.
 _MAX_REPEATS = {"nodes": 3, "steady": 1, "everything-steady": 1}
-# Processors that others may use during a measurement that is called undisturbed.
+# Processors that other programs may use during an undisturbed measurement.
 _UNDISTURBED_CORES = 0.3
 _MAX_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
 class Options:
-    """Parts of the bench to run."""
+    """The parts of the bench to run."""
 
     scenarios: Collection[str] = ALL
     rates: Collection[str] = tuple(RATES)
     repeats: int = 5
     nodes: int = 100
     patience: float = 0.0
-    """Seconds to wait before each step for others to leave the machine alone."""
+    """Longest time in seconds to wait before each step until other programs leave the machine quiet."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to measure once."""
+    """One measurement."""
 
     title: str
     run: Callable[[Figures], Awaitable[None]]
 
 
 def bench(options: Options, figures: Figures) -> None:
-    """Runs it. SIGTERM and SIGINT end it, after everything is taken away, by asyncio.CancelledError."""
+    """Run the bench. After SIGTERM or SIGINT, remove the rig and raise asyncio.CancelledError."""
     asyncio.run(_bench(options, figures, Progress()))
 
 
@@ -62,7 +62,7 @@ async def _bench(options: Options, figures: Figures, progress: Progress) -> None
     task = asyncio.current_task()
 
     def cancel(number: signal.Signals) -> None:
-        progress.report(f"{number.name}: taking everything away")
+        progress.report(f"{number.name}: removing the rig")
         if task is not None:
             task.cancel()
 
@@ -91,10 +91,10 @@ def _steps(rig: Rig, baseline: JobSet, options: Options, repeat: int) -> Iterato
 
 
 async def _attempt(rig: Rig, step: Step, title: str, patience: float, figures: Figures) -> None:
-    """Measures once; again, if others used the machine meanwhile and there is patience for it.
+    """Measure once. If `patience` is set, measure again when other programs disturbed the measurement.
 
-    Of several attempts the one counts that was disturbed least, whatever came out. A step that breaks costs
-    its own figures and no other's.
+    The least disturbed of the attempts counts, whatever its result. A step that fails loses only its own
+    figures.
     """
     best, least_disturbance = Figures(), math.inf
     for _ in range(_MAX_ATTEMPTS if patience else 1):
@@ -103,12 +103,12 @@ async def _attempt(rig: Rig, step: Step, title: str, patience: float, figures: F
         try:
             await step.run(trial)
         except Exception as error:
-            rig.report(f"{title} broke: {error!r}")
+            rig.report(f"{title} failed: {error!r}")
             await rig.clear()
         if rig.disturbance < least_disturbance:
             best, least_disturbance = trial, rig.disturbance
         if least_disturbance <= _UNDISTURBED_CORES:
             break
-        rig.report(f"{title}: others used {rig.disturbance:.1f} processors meanwhile")
+        rig.report(f"{title}: other programs used {rig.disturbance:.1f} processors meanwhile")
     figures.merge(best)
     figures.add(Metric("all steps: processors that others used meanwhile", "cores"), least_disturbance)

@@ -1,4 +1,4 @@
-"""`python -m e2e.bench scale`."""
+"""Command line of the bench: `python -m e2e.bench scale`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ from e2e.cluster.errors import ClusterError
 
 
 def run(
-    only: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(bench.ALL)}; default: all.")] = None,
-    rate: Annotated[
-        list[str] | None, typer.Option(help=f"Of {', '.join(bench.RATES)}; default: all.")
+    only: Annotated[
+        list[str] | None, typer.Option(help=f"Scenario: {', '.join(bench.ALL)}. Repeatable. Default: all.")
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Of each measurement.")] = 5,
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Rate limit: {', '.join(bench.RATES)}. Repeatable. Default: all."),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Times to repeat each measurement.")] = 5,
     nodes: Annotated[int, typer.Option(min=10, max=250, help="Fake nodes.")] = 100,
     patience: Annotated[
-        float, typer.Option(min=0, help="Seconds to wait before each step for a machine left alone.")
+        float, typer.Option(min=0, help="Most seconds to wait for a quiet machine before each step.")
     ] = 0.0,
 ) -> None:
-    """A thousand workers on fake nodes; a run of everything is written to docs/bench/scale.json."""
+    """Run a thousand workers on fake nodes. A complete run replaces docs/bench/scale.json."""
     require_known(only, bench.ALL)
     require_known(rate, bench.RATES)
     options = bench.Options(only or bench.ALL, rate or tuple(bench.RATES), repeats, nodes, patience)

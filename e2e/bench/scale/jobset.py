@@ -1,7 +1,7 @@
-"""The baseline: JobSet's controller on the same rig, as its own chart installs it.
+"""The baseline: JobSet's controller on the same rig, installed from its own chart.
 
-It is a process of the machine like Convoy's operator; its webhooks, which every pod of a JobSet passes, are
-called there. The pods themselves are created by the controller manager, whose rate is therefore set as well.
+The controller is a process of the machine, like Convoy's operator, and serves the webhooks that admit every
+pod of a JobSet. The controller manager creates the pods, so its rate limit is set as well.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _GO = {"CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=mod"}
 
 @dataclass(frozen=True)
 class Limits:
-    """The rates of JobSet's controller and of the controller manager, as their command lines have them."""
+    """Command-line flags with the rate limits of JobSet's controller and of the controller manager."""
 
     title: str
     controller: tuple[str, ...]
@@ -60,7 +60,7 @@ LIMITS = (
 
 
 class JobSet:
-    """Built, installed, started and stopped."""
+    """JobSet's controller on the rig."""
 
     def __init__(self, rig: Rig, progress: Progress) -> None:
         self._rig = rig
@@ -70,7 +70,7 @@ class JobSet:
         self._config = Path()
 
     async def install(self) -> None:
-        """Its kinds, rights and webhooks; nothing runs yet."""
+        """Build the controller and install its CRDs, rights and webhooks, without starting the controller."""
         self._program = await asyncio.to_thread(build, self._progress)
         await asyncio.to_thread(self._apply)
         self._config = await account_config(self._plane, self._rig.api, JOBSET_USER)
@@ -101,7 +101,9 @@ class JobSet:
         return [document for document in yaml.safe_load_all(text) if document]
 
     def _adapted(self, document: dict[str, Any]) -> dict[str, Any]:
-        """Webhooks are called at the machine's address: no Service leads out of a cluster without nodes."""
+        """Point webhooks at the machine's address: without real nodes the API server cannot reach a
+        Service.
+        """
         authority = self._plane.control.authority()
         for webhook in document.get("webhooks", ()):
             path = webhook["clientConfig"]["service"]["path"]
@@ -112,7 +114,7 @@ class JobSet:
         return document
 
     async def start(self, limits: Limits) -> None:
-        """With these rates; returns when it is ready."""
+        """Start the controller with these rate limits and wait until it is ready."""
         await asyncio.to_thread(self._plane.start_manager, *limits.manager)
         config = self._plane.cluster.folder / "config" / "jobset" / "config.yaml"
         flags = [f"--config={config}", "--zap-log-level=error", *limits.controller]
@@ -123,7 +125,7 @@ class JobSet:
             if time.monotonic() > deadline:
                 raise ClusterError("JobSet's controller is not ready after 60 s")
             await asyncio.sleep(0.2)
-        # The controller manager may have been started anew, and its caches fill.
+        # If the controller manager was restarted, it needs this time to fill its caches.
         await asyncio.sleep(5.0)
 
     def _ready(self) -> bool:
@@ -136,12 +138,12 @@ class JobSet:
             return False
 
     def stop(self) -> None:
-        """Ends it; the controller manager is as for everything else."""
+        """Stop the controller and remove the controller manager's rate limit."""
         self._plane.programs.stop(_NAME)
         self._plane.start_manager(*UNLIMITED)
 
     async def measure(self, limits: Limits, shape: Shape, figures: Figures) -> None:
-        """One rollout, by the same clock as Convoy's."""
+        """Measure one rollout from the audit log, as for Convoy."""
         rig = self._rig
         await self.start(limits)
         try:
@@ -167,9 +169,9 @@ class JobSet:
 
 
 def build(progress: Progress) -> Path:
-    """The controller, built once from its Go module and kept; returns its path.
+    """Build the controller from its Go module, unless a built one is cached, and return its path.
 
-    Not by `go install`, which asks for the list of all versions: not every module proxy has that.
+    `go install` is not used: it requests the list of all versions, which not every module proxy serves.
     """
     final = files.cache_root() / "binaries" / f"{_NAME}-{VERSION}"
     lock = files.cache_root() / "binaries" / ".lock"
@@ -196,7 +198,7 @@ def _build(target: Path, module: Path) -> None:
 
 
 def source() -> Path:
-    """The folder of its module, with its chart."""
+    """Return the folder of JobSet's Go module, which contains its chart."""
     found = run(
         [str(binaries.go()), "mod", "download", "-json", f"{MODULE}@{VERSION}"], deadline=300, env=_GO
     )

@@ -1,1 +1,1 @@
-"""Faults on real nodes: the time to the next step, and half an hour of random ones."""
+"""Benches of faults on real nodes: the time to recover from each, and a soak of random ones."""

@@ -1,4 +1,4 @@
-"""The time until a job steps again after each fault, on real nodes, stage by stage."""
+"""The seconds from each fault on real nodes until each stage of the job's recovery."""
 
 from __future__ import annotations
 
@@ -29,33 +29,36 @@ NODES = 3
 STOCK_SECONDS = 500.0
 
 STAGES = ("decided", "deleted", "created", "scheduled", "running", "formed", "stepped")
-"""Stages of a recovery, in seconds after the fault (`e2e.drive.recovery.Recovery`)."""
+"""Stages of a recovery. Each is an attribute of `e2e.drive.recovery.Recovery`, in seconds after the fault."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One fault."""
+    """A fault and its target."""
 
     title: str
     target: float | None
-    """Seconds to the end of the next step."""
+    """Most seconds from the fault to the end of the next step."""
     inject: Callable[[JobUnderTest], Recovery]
     own_script: bool = False
-    """The unmodified script of examples/torchrun.yaml instead of the engine with its state in memory."""
+    """True to run the unmodified script of examples/torchrun.yaml.
+
+    False runs the engine with checkpoints in memory.
+    """
     elastic: bool = False
     excludes_restore: bool = False
-    """The target is for all but the reading of the checkpoint."""
+    """True if the target does not include the time to read the checkpoint."""
 
 
 def _kill_node(job: JobUnderTest) -> Recovery:
-    """Kills the node of a worker, where no leader is: that one is a scenario of its own."""
+    """Kill the node of a worker, but not the leader's node: `_kill_leader` covers that."""
     node = leader(job.cluster)[1]
     pods = list(enumerate(job.pods))
     return job.kill_node(next(number for number, pod in reversed(pods) if pod.spec.node_name != node))
 
 
 def _kill_leader(job: JobUnderTest) -> Recovery:
-    """Kills the node of the leading operator, where a worker is as well."""
+    """Kill the node that runs the leading operator and a worker."""
     node = leader(job.cluster)[1]
     index = next(number for number, pod in enumerate(job.pods) if pod.spec.node_name == node)
     return job.kill_node(index, 120)
@@ -77,7 +80,7 @@ SCENARIOS = {
 
 
 def bench(only: list[str], repeats: int, stock: bool, found: Figures) -> None:
-    """Brings a cluster up, deals every blow `repeats` times in turns, and takes the cluster down."""
+    """Create a cluster, inject every fault `repeats` times in turn, and remove the cluster."""
     cluster = bring_up(NAME, NODES, Progress())
     try:
         jobs = Jobs.of(cluster, restricted_namespace(cluster, NAME))
@@ -118,7 +121,7 @@ def _measure(cluster: Cluster, jobs: Jobs, name: str, scenario: Scenario) -> Rec
 
 
 def _restore_seconds(log: str) -> float | None:
-    """For how long rank 0 has read its checkpoint, as it says itself."""
+    """Return the seconds that rank 0 needed to read its checkpoint, from its log."""
     seconds: list[str] = re.findall(r"continues after step .* restored in ([0-9.]+) s", log)
     return float(seconds[-1]) if seconds else None
 
@@ -137,7 +140,10 @@ def _record(found: Figures, scenario: Scenario, recovery: Recovery) -> None:
 
 
 def _stock(cluster: Cluster, jobs: Jobs) -> float | None:
-    """Seconds until Kubernetes alone runs the pod of a Job again after its node died; None if too long."""
+    """Return the seconds until Kubernetes alone replaces a Job's pod after its node died.
+
+    None if it takes too long.
+    """
     container = {
         "name": "sleep",
         "image": "convoy/torch:dev",
@@ -161,11 +167,13 @@ def _stock(cluster: Cluster, jobs: Jobs) -> float | None:
         return next((p for p in listed if p.status.phase == "Running" and p.metadata.uid != other_than), None)
 
     client.BatchV1Api(jobs.core.api_client).create_namespaced_job(jobs.namespace, body)
-    first = jobs.wait(running, 60, "the stock pod runs")
+    first = jobs.wait(running, 60, "the Job's pod runs")
     try:
         cluster.node(first.spec.node_name).kill()
         died = time.monotonic()
-        jobs.wait(lambda: running(first.metadata.uid), STOCK_SECONDS, "Kubernetes runs it again")
+        jobs.wait(
+            lambda: running(first.metadata.uid), STOCK_SECONDS, "Kubernetes runs a replacement of the pod"
+        )
         return time.monotonic() - died
     except AssertionError:
         return None

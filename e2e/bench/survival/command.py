@@ -1,4 +1,4 @@
-"""`python -m e2e.bench survival`."""
+"""Command line of the bench: `python -m e2e.bench survival`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from e2e.cluster.errors import ClusterError
 
 def run(
     only: Annotated[
-        list[str] | None, typer.Option(help=f"Of {', '.join(bench.SCENARIOS)}; default: all.")
+        list[str] | None,
+        typer.Option(help=f"Fault to measure: {', '.join(bench.SCENARIOS)}. Repeatable. Default: all."),
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Of each fault.")] = 5,
-    stock: Annotated[bool, typer.Option(help="Also Kubernetes' own path, once (6 minutes).")] = True,
+    repeats: Annotated[int, typer.Option(min=1, help="Times to inject each fault.")] = 5,
+    stock: Annotated[
+        bool, typer.Option(help="Also measure Kubernetes without Convoy, once (6 minutes).")
+    ] = True,
 ) -> None:
-    """Faults on real nodes; a run of everything is written to docs/bench/survival.json."""
+    """Measure recoveries from faults on real nodes. A complete run replaces docs/bench/survival.json."""
     require_known(only, bench.SCENARIOS)
     found = figures.Figures()
     try:

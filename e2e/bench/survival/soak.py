@@ -1,4 +1,4 @@
-"""Half an hour of jobs that come and go while everything around them fails: what is left in the end?"""
+"""A soak: random faults hit running jobs for half an hour. Afterwards nothing may be left over."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ NAME = "soak"
 COMMAND = "make soak"
 NODES = 3
 JOBS_AT_ONCE = 3
-"""Jobs that run beside one another: as many as two cores move at all."""
+"""Jobs that run at the same time. Two cores cannot run more."""
 END_SECONDS = 300.0
-"""Seconds in which every job has to end once nothing fails any more."""
+"""Seconds within which every job must end after the last fault."""
 _REST_SECONDS, _SAMPLES_AT_REST = 120.0, 6
-"""Before the first job, and samples of a process in it that say what it takes at rest."""
+"""Seconds without jobs before the first one, and least samples of a process in that time."""
 RECOVERY = {"maxRestarts": 1000, "maxIdenticalErrors": 0, "windowSeconds": 60, "hangSeconds": 60}
 
 
 @dataclass(frozen=True)
 class JobKind:
-    """A kind of job, and how it ends."""
+    """A kind of job, and how it must end."""
 
     spec: dict[str, Any]
     expected_end: tuple[str, str]
-    """Phase and reason; two empty texts when it is deleted before."""
+    """Expected phase and reason. Two empty strings if the soak deletes the job while it runs."""
 
 
 def _gpt(steps: int, **role: Any) -> dict[str, Any]:
@@ -93,15 +93,15 @@ class SoakJob:
     created_at: float
     deleted: bool = False
     finished: bool = False
-    """It has ended, and is gone with its pods."""
+    """True if the job has ended and the job and its pods are deleted."""
     ended_as_expected: bool = False
-    """As its spec says."""
+    """True if the job ended as its kind says."""
     suspended: bool = False
 
 
 @dataclass
 class Soak:
-    """A soak: its jobs, and what has come of them so far."""
+    """The state of a soak."""
 
     cluster: Cluster
     jobs: Jobs
@@ -110,17 +110,17 @@ class Soak:
     soak_jobs: list[SoakJob] = field(default_factory=list)
     faults: dict[str, int] = field(default_factory=dict)
     pods: set[str] = field(default_factory=set)
-    """Uids of all pods that were ever seen."""
+    """Uids of all pods seen so far."""
 
     def check_jobs(self, create: bool) -> None:
-        """Looks at every job, and makes the next ones while there shall be `more`."""
+        """Check every job. Create jobs up to the limit if `create` is true."""
         try:
             for job in self.soak_jobs:
                 if not job.finished:
                     self._check(job)
             self._create_jobs(create)
         except (client.ApiException, HTTPError) as error:
-            self.progress.report(f"no answer: {type(error).__name__}")
+            self.progress.report(f"the API server does not answer: {type(error).__name__}")
 
     def _create_jobs(self, create: bool) -> None:
         while create and sum(not job.finished for job in self.soak_jobs) < JOBS_AT_ONCE:
@@ -147,7 +147,9 @@ class Soak:
         elif status.get("phase") in ("Succeeded", "Failed"):
             job.ended_as_expected = (status["phase"], status["reason"]) == KINDS[job.kind].expected_end
             if not job.ended_as_expected:
-                self.progress.report(f"{job.name} ended otherwise: {status['reason']}: {status['message']}")
+                self.progress.report(
+                    f"{job.name} did not end as expected: {status['reason']}: {status['message']}"
+                )
             self._delete(job)
 
     def _delete(self, job: SoakJob) -> None:
@@ -157,8 +159,11 @@ class Soak:
         job.deleted = True
 
     def inject_fault(self, spare_processes: bool) -> None:
-        """One blow at random; `calm` spares the processes whose memory is watched."""
-        # A leader that cannot renew its Lease ends itself, too.
+        """Inject a random fault.
+
+        `spare_processes` excludes faults that restart the processes whose memory is sampled.
+        """
+        # An API outage also restarts processes: a leader that cannot renew its Lease exits.
         faults = ["rank", "pod", "node", "cut", "drain"] + (
             [] if spare_processes else ["agent", "operator", "api"]
         )
@@ -167,8 +172,8 @@ class Soak:
         try:
             getattr(self, f"_{fault}")()
         except (AssertionError, ClusterError, client.ApiException, HTTPError) as error:
-            # Whom it was meant for has gone meanwhile.
-            self.progress.report(f"no {fault}: {str(error)[:200]}")
+            # The target has disappeared in the meantime.
+            self.progress.report(f"fault {fault} was not injected: {str(error)[:200]}")
             return
         finally:
             restore(self.cluster)
@@ -204,13 +209,13 @@ class Soak:
         self._wait(35)
 
     def _nodes_without_leader(self) -> list[Any]:
-        """Nodes without the leader: what happens to that is the operator's own blow."""
+        """Return the nodes without the leader. The fault `operator` covers the leader."""
         leads = leader(self.cluster)[1]
         return [node for node in self.cluster.nodes if node.name != leads]
 
     def _api(self) -> None:
         self.cluster.components.stop("kube-apiserver")
-        time.sleep(10)  # the outage itself; then all is restored
+        time.sleep(10)  # length of the outage; `inject_fault` then restores everything
 
     def _drain(self) -> None:
         node = self._random_pod().spec.node_name
@@ -221,7 +226,7 @@ class Soak:
             self.cluster.kubectl("uncordon", node)
 
     def _wait(self, seconds: float) -> None:
-        """Lets a fault last, and goes on tending meanwhile."""
+        """Let a fault last, and keep checking the jobs meanwhile."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.check_jobs(create=True)
@@ -229,7 +234,7 @@ class Soak:
 
 
 def bench(minutes: float, seed: int, found: Figures) -> None:
-    """Brings a cluster up, keeps it busy and failing for so long, and takes stock."""
+    """Create a cluster, inject faults for `minutes`, and record what is left over."""
     progress = Progress()
     cluster = bring_up(NAME, NODES, progress)
     try:
@@ -259,7 +264,10 @@ def _script_file(jobs: Jobs) -> Iterator[None]:
 
 
 def _inject_faults(soak: Soak, seconds: float) -> None:
-    """Operators and agents are killed in the first third alone: afterwards their memory is watched."""
+    """Create jobs and inject faults.
+
+    Processes are killed only in the first third: later their memory is sampled.
+    """
     began = time.monotonic()
     due = began + 20
     while (now := time.monotonic()) < began + seconds:
@@ -271,7 +279,7 @@ def _inject_faults(soak: Soak, seconds: float) -> None:
 
 
 def _wait_for_ends(soak: Soak) -> list[str]:
-    """Nothing fails any more; who has not ended within the time given."""
+    """Stop injecting faults, and return the names of the jobs that have not ended after `END_SECONDS`."""
     restore(soak.cluster)
     until = time.monotonic() + END_SECONDS
     while time.monotonic() < until and not all(job.finished for job in soak.soak_jobs):
@@ -281,7 +289,7 @@ def _wait_for_ends(soak: Soak) -> list[str]:
 
 
 def _leftovers(soak: Soak) -> list[str]:
-    """Objects and traces on nodes that nobody needs any more."""
+    """Return the objects and the traces on nodes that are left after all jobs are deleted."""
     soak.jobs.delete_all()
     objects = soak.cluster.get("-n", soak.jobs.namespace, "pods,trainingjobs")["items"]
     uids = soak.pods | {job.uid for job in soak.soak_jobs}
@@ -296,7 +304,7 @@ def _record(soak: Soak, at_rest: Usage, loaded: Usage, unfinished: list[str], fo
     unexpected = [job.name for job in soak.soak_jobs if job.finished and not job.ended_as_expected]
     leftovers = _leftovers(soak)
     for name in (*unfinished, *unexpected, *leftovers):
-        soak.progress.report(f"not as it should be: {name}")
+        soak.progress.report(f"unexpected job or leftover: {name}")
     found.add(Metric("jobs that came and went", "jobs"), len(soak.soak_jobs))
     found.add(Metric("pods that were made for them", "pods"), len(soak.pods))
     for fault, count in sorted(soak.faults.items()):

@@ -1,4 +1,4 @@
-"""`python -m e2e.bench soak`."""
+"""Command line of the bench: `python -m e2e.bench soak`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from e2e.cluster.errors import ClusterError
 
 
 def run(
-    minutes: Annotated[float, typer.Option(min=1, help="Of churn; 5 more to calm down.")] = 30.0,
-    seed: Annotated[int, typer.Option(help="Of the faults.")] = 1,
+    minutes: Annotated[
+        float, typer.Option(min=1, help="Minutes of faults. The jobs get 5 more minutes to end.")
+    ] = 30.0,
+    seed: Annotated[int, typer.Option(help="Seed of the random faults.")] = 1,
 ) -> None:
-    """Jobs that come and go while everything fails; half an hour of it is written to docs/bench/soak.json."""
+    """Run jobs while random faults hit everything.
+
+    A run of 30 minutes or more replaces docs/bench/soak.json.
+    """
     found = figures.Figures()
     try:
         soak.bench(minutes, seed, found)

@@ -1,4 +1,4 @@
-"""A platform's surroundings of jobs: alerts, a guard that acts, a viewer of the dashboard."""
+"""Services that run beside the jobs on a production platform: alerts, a guard and a dashboard viewer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ return location.pathname === "/login" || !popup || popup.getAttribute("aria-hidd
 
 @contextmanager
 def everything_on(cluster: Cluster, namespace: str) -> Iterator[None]:
-    """Prometheus with what the chart ships, a GuardPolicy that acts, and a browser on the dashboard."""
+    """Run Prometheus with the chart's alerts, a GuardPolicy in mode Act, and a browser on the dashboard."""
     with (
         running_prometheus(cluster, shipped(cluster)),
         policy(cluster, _POLICY, {"mode": "Act"}),
@@ -38,7 +38,7 @@ def everything_on(cluster: Cluster, namespace: str) -> Iterator[None]:
 
 @contextmanager
 def _viewer(cluster: Cluster, namespace: str) -> Iterator[None]:
-    """Somebody who keeps the overview open, and comes back whenever the way to it is lost."""
+    """Keep the dashboard's overview open in a browser. Open it again whenever the connection is lost."""
     stop = threading.Event()
 
     def keep_open() -> None:
@@ -46,9 +46,9 @@ def _viewer(cluster: Cluster, namespace: str) -> Iterator[None]:
             try:
                 with _page(cluster, token) as browser:
                     while not stop.wait(_CHECK_SECONDS):
-                        assert not browser.run(_DISCONNECTED), "its page has no connection"
+                        assert not browser.run(_DISCONNECTED), "the page has lost its connection"
             except (AssertionError, ClusterError, OSError, WebDriverException) as error:
-                cluster.progress.report(f"the dashboard is lost: {str(error).splitlines()[0][:100]}")
+                cluster.progress.report(f"the viewer lost the dashboard: {str(error).splitlines()[0][:100]}")
                 stop.wait(_RETRY_SECONDS)
 
     with reader_token(cluster, namespace, "viewer", "view") as token:
@@ -63,7 +63,7 @@ def _viewer(cluster: Cluster, namespace: str) -> Iterator[None]:
 
 @contextmanager
 def _page(cluster: Cluster, token: str) -> Iterator[Browser]:
-    """The overview, logged in."""
+    """Open the overview in a browser and log in."""
     with tempfile.TemporaryDirectory(prefix="convoy-viewer-") as folder:
         browser = Browser(Path(folder))
         try:

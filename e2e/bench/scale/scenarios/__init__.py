@@ -1,7 +1,7 @@
-"""Scenarios: acts on the rig, and what is measured of each.
+"""Scenarios of the scale bench. Each acts on the rig and adds figures.
 
-Each scenario starts with nothing but the rig and leaves nothing but figures; one that does not come about in
-the time given leaves a figure without a value.
+A scenario starts on an empty rig and leaves an empty rig. One that does not complete in time adds figures
+without a value.
 """
 
 from __future__ import annotations

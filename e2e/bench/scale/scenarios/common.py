@@ -1,4 +1,4 @@
-"""Waits and counts that scenarios share."""
+"""Waits and counts that several scenarios use."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from e2e.bench.rig.rig import Rig
 from e2e.bench.rig.rollout import running_since
 
 SETTLE_SECONDS = 3.0
-"""For what is still written once a job runs, such as Events."""
+"""Seconds to wait for late writes after a job runs, such as Events."""
 ROLLOUT_SECONDS = 150.0
-"""Longest time for anything to come about."""
+"""Longest wait for a rollout or a recovery."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Requests per second that the operator may make; 0 for no limit."""
+    """A limit on the operator's API requests per second. A `qps` of 0 means no limit."""
 
     qps: float
     title: str
 
     def target(self, uncapped: float, capped: float) -> float:
-        """The one of this rate."""
+        """Return `capped` if the rate is limited, else `uncapped`."""
         return capped if self.qps else uncapped
 
 
@@ -38,12 +38,12 @@ def ours(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def created(entries: Sequence[Entry]) -> int:
-    """Pods created."""
+    """Return the number of pods created."""
     return sum(entry.is_a("create", "pods") for entry in entries)
 
 
 async def bring_up(rig: Rig, shape: Shape, seconds: float = ROLLOUT_SECONDS) -> bool:
-    """Creates the jobs of a shape, once the machine is left alone; whether all ran in time."""
+    """Wait for a quiet machine and create the jobs of a shape. Return True if all ran in time."""
     await rig.wait_quiet()
     rig.log.restart()
     await rig.create(shape)

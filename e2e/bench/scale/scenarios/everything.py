@@ -1,4 +1,7 @@
-"""The same with all that a platform has on: guard, checkpoints, telemetry, Prometheus, dashboard, readers."""
+"""The rollouts and running jobs again, with all of Convoy's features in use.
+
+The features are guard, checkpoints, telemetry, Prometheus, dashboard and viewers.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,14 @@ from e2e.install import NAMESPACE
 
 T = TypeVar("T")
 _VIEWERS = 10
-"""Pages of the dashboard that are open."""
+"""Number of open dashboard pages."""
 _EVERY = "30s"
-"""For metrics to be scraped, as the chart has it, and for alerts to be evaluated."""
+"""Interval of scrapes, as in the chart, and of alert evaluations."""
 
 
 @asynccontextmanager
 async def everything_on(rig: Rig, words: str, figures: Figures) -> AsyncIterator[DashboardProcess]:
-    """All of it, around an operator that operates. Whether the pages stayed open is a row."""
+    """Run all features beside the operator. Add a row with the number of pages that lost their connection."""
     dashboard = DashboardProcess(rig.plane)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(guarded(rig))
@@ -50,19 +53,21 @@ async def everything_on(rig: Rig, words: str, figures: Figures) -> AsyncIterator
 
 @asynccontextmanager
 async def _in_thread(context: AbstractContextManager[T]) -> AsyncIterator[T]:
-    """Entered and left in a thread: agents are played in this one, and must not fall silent."""
+    """Enter and leave a context manager in another thread: blocking this one would stop the agents'
+    heartbeats.
+    """
     entering = asyncio.create_task(asyncio.to_thread(context.__enter__))
     try:
         yield await asyncio.shield(entering)
     finally:
-        # Who is cancelled while it is entered still has to leave it.
+        # If this task is cancelled while the thread enters the context, leave the context all the same.
         await asyncio.wait([entering])
         if entering.exception() is None:
             await asyncio.to_thread(context.__exit__, None, None, None)
 
 
 def _set_reporting(rig: Rig, *, on: bool) -> None:
-    """Jobs that are created from now on have checkpoints, and ranks tell what they spend their steps on."""
+    """Turn checkpoints of jobs created later, and the telemetry of all ranks, on or off."""
     rig.checkpoints = on
     for agent in rig.swarm.agents.values():
         agent.telemetry = on
@@ -83,13 +88,13 @@ def _scrapes(rig: Rig) -> list[dict[str, Any]]:
 
 
 def _rules(rig: Rig) -> list[dict[str, Any]]:
-    """The groups of the chart's alerts, as they are."""
+    """Return the rule groups of the chart's alerts."""
     groups: list[dict[str, Any]] = alerts(monitored(rig.plane.cluster.binaries, {}))["spec"]["groups"]
     return groups
 
 
 async def rollouts(rig: Rig, rate: Rate, figures: Figures) -> None:
-    """Each shape, from nothing to Running."""
+    """Measure the rollout of each shape."""
     of = f"everything on, {rate.title}"
     async with rig.operating(rate.qps), everything_on(rig, of, figures):
         for shape in (ONE_LARGE, HUNDRED, THOUSAND_SMALL):
@@ -98,7 +103,7 @@ async def rollouts(rig: Rig, rate: Rate, figures: Figures) -> None:
 
 
 async def running_jobs(rig: Rig, rate: Rate, figures: Figures) -> None:
-    """A thousand jobs that run."""
+    """Measure a thousand running jobs."""
     words = f"{THOUSAND_SMALL} Running, {rate.title}"
     of = f"everything on, {words}"
     async with rig.operating(rate.qps), everything_on(rig, of, figures) as dashboard:

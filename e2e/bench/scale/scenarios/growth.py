@@ -1,4 +1,4 @@
-"""Jobs come up: many pods at once, and a small job beside them."""
+"""Rollouts: many pods at once, and a small job beside a large one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SMALL = "small"
 
 
 async def rollout_scenario(shape: Shape, rig: Rig, rate: Rate, figures: Figures) -> None:
-    """All jobs of a shape, from nothing to Running."""
+    """Measure the rollout of all jobs of a shape."""
     async with rig.operating(rate.qps):
         words = f"{shape}, {rate.title}"
         await measure_rollout(rig, shape, words, f"JobSet {words}", rate, figures)
@@ -26,7 +26,10 @@ async def rollout_scenario(shape: Shape, rig: Rig, rate: Rate, figures: Figures)
 async def measure_rollout(
     rig: Rig, shape: Shape, words: str, baseline: str, rate: Rate, figures: Figures
 ) -> None:
-    """The same by an operator that operates; rows begin with `words`, those to compare with `baseline`."""
+    """Measure a rollout by the running operator.
+
+    Row names start with `words`, those of the baseline with `baseline`.
+    """
     cpu_before = rig.operator.spent()
     await bring_up(rig, shape)
     await asyncio.sleep(SETTLE_SECONDS)
@@ -39,13 +42,13 @@ async def measure_rollout(
         ("all jobs Running", found.running, "seconds", None),
     ):
         figures.add(Metric(f"{words}: {what}", unit, target, f"{baseline}: {what}"), value)
-    # Not to be compared: one operator has just begun, another has brought up other shapes before.
+    # This row has no baseline: the processor time depends on what the operator did before this rollout.
     figures.add(Metric(f"{words}: the operator's processor time", "seconds"), rig.operator.spent(cpu_before))
     await rig.clear()
 
 
 async def small_beside_large(rig: Rig, rate: Rate, figures: Figures) -> None:
-    """A job of one replica, alone and while a thousand pods of another job are created."""
+    """Measure a job of one replica, alone and while the thousand pods of another job are created."""
     async with rig.operating(rate.qps):
         for large in (False, True):
             await rig.wait_quiet()
@@ -64,7 +67,7 @@ async def small_beside_large(rig: Rig, rate: Rate, figures: Figures) -> None:
             words = f"one replica {f'while {ONE_LARGE} is created' if large else 'alone'}, {rate.title}"
             figures.add(Metric(f"{words}: Running", "seconds", 1.0 if large else None), found.running)
             figures.add(Metric(f"{words}: of it, until its pod is created", "seconds"), found.created)
-            # The scheduler takes pods in turn, and kubelets take their time: neither is ours to hurry.
+            # The scheduler and the kubelets determine this time, not Convoy.
             elsewhere = found.up - found.created if found.up and found.created else None
             figures.add(Metric(f"{words}: of it, until the created pod is up", "seconds"), elsewhere)
             await rig.clear()

@@ -1,4 +1,4 @@
-"""A thousand jobs that run: what they cost the operator, and etcd."""
+"""A thousand running jobs: their load on the operator and on etcd."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WINDOW = 10.0
 
 
 async def steady(rig: Rig, rate: Rate, figures: Figures) -> None:
-    """Memory, and writes while no job progresses and while all do."""
+    """Measure the operator's memory, and its writes while no job progresses and while all jobs do."""
     async with rig.operating(rate.qps):
         await measure(rig, f"{THOUSAND_SMALL} Running, {rate.title}", "", figures)
 
@@ -29,7 +29,10 @@ async def steady(rig: Rig, rate: Rate, figures: Figures) -> None:
 async def measure(
     rig: Rig, words: str, baseline: str, figures: Figures, dashboard: DashboardProcess | None = None
 ) -> None:
-    """The same of an operator that operates; rows begin with `words`, those to compare with `baseline`."""
+    """Measure running jobs with the running operator.
+
+    Row names start with `words`, those of the baseline with `baseline`.
+    """
     up = await bring_up(rig, THOUSAND_SMALL, 2 * ROLLOUT_SECONDS)
 
     def add(what: str, unit: str, value: float | None, target: float | None = None) -> None:
@@ -44,7 +47,7 @@ async def measure(
     rig.swarm.training = True
     rig.log.restart()
     await asyncio.sleep(_FIRST_SECONDS)
-    # Each job's first progress is news, and told at once.
+    # The operator writes each job's first progress at once.
     add(
         f"objects written in the first {_FIRST_SECONDS:g} s of progress",
         "objects",
@@ -53,7 +56,7 @@ async def measure(
     rig.log.restart()
     cpu_before, began = rig.operator.spent(), time.monotonic()
     dashboard_before = dashboard.spent() if dashboard else None
-    # Every job's turn comes once in this time, so a shorter look would miss a crowd of turns.
+    # The operator writes each job's progress once in this time. A shorter measurement could miss a burst.
     await asyncio.sleep(max(10.0, THOUSAND_SMALL.jobs / _WRITES_PER_SECOND) + _WINDOW)
     written, seconds = ours(rig.entries), time.monotonic() - began
     cpu_used = rig.operator.spent(cpu_before)
