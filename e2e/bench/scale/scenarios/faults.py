@@ -33,7 +33,7 @@ async def kill_operator(rig: Rig, rate: Rate, figures: Figures) -> None:
         entries = rig.entries
         again = [e.answered for e in entries if e.is_a("create", "pods") and e.received > died + 1.0]
         ran = max(running_since(entries).values(), default=None)
-        # A create in flight at the kill may have no response in the log. So the job's phase, not the number of
+        # A create in flight at the kill may have no response in the log. So the phase, not the number of
         # creates, shows that all pods exist.
         whole = half and ran is not None
         words = f"operator killed in the middle of {ONE_LARGE}, {rate.title}"
