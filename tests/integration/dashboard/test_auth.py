@@ -58,7 +58,7 @@ def log_in(process: Process, browser: Browser, token: str) -> None:
     browser.find("button[type=submit]").click()
 
 
-def test_without_a_token_there_is_a_login_and_nothing_else(other: str, guarded: Process) -> None:
+def test_without_a_session_only_the_login_is_served(other: str, guarded: Process) -> None:
     for path, back in (("/", ""), ("/jobs/default/here", "?back=%2Fjobs%2Fdefault%2Fhere")):
         status, headers, _ = request(guarded, "GET", path)
         assert (status, headers["location"]) == (303, "/login" + back)
@@ -70,7 +70,7 @@ def test_without_a_token_there_is_a_login_and_nothing_else(other: str, guarded: 
     assert headers["cache-control"] == "no-store"
 
 
-def test_a_wrong_token_is_refused_and_a_right_one_is_let_in(
+def test_a_wrong_token_is_rejected_and_a_valid_one_logs_in(
     other: str, cluster: Cluster, guarded: Process, browser: Browser
 ) -> None:
     log_in(guarded, browser, "not-a-token")
@@ -91,7 +91,7 @@ def test_a_wrong_token_is_refused_and_a_right_one_is_let_in(
     assert token not in guarded.log.read_text()
 
 
-def test_only_the_namespaces_that_one_may_list_are_shown(
+def test_only_permitted_namespaces_are_shown(
     other: str, cluster: Cluster, guarded: Process, browser: Browser
 ) -> None:
     log_in(guarded, browser, cluster.account("of-one", LIST_JOBS, namespace=other))
@@ -107,7 +107,7 @@ def test_only_the_namespaces_that_one_may_list_are_shown(
     browser.wait_for_text(f"you may not read logs in namespace {other}")
 
 
-def test_who_may_list_nothing_sees_nothing(
+def test_a_reader_without_permissions_sees_nothing(
     other: str, cluster: Cluster, guarded: Process, browser: Browser
 ) -> None:
     log_in(guarded, browser, cluster.account("of-none", []))
@@ -117,7 +117,7 @@ def test_who_may_list_nothing_sees_nothing(
     assert f"{other}/there" not in browser.text and "node-1" not in browser.text
 
 
-def test_a_token_that_is_revoked_ends_the_session(
+def test_a_revoked_token_ends_the_session(
     other: str, cluster: Cluster, guarded: Process, browser: Browser
 ) -> None:
     log_in(guarded, browser, cluster.account("short-lived", LIST_JOBS))
@@ -161,7 +161,7 @@ def test_a_session_that_ends_before_its_page_is_connected_leads_to_the_login(
         process.stop()
 
 
-def test_after_a_restart_an_open_page_leads_to_the_login_and_from_there_back(
+def test_after_a_restart_an_open_page_returns_through_the_login(
     other: str, cluster: Cluster, starter: Starter, browser: Browser
 ) -> None:
     token = cluster.account("all-seeing", ALL)
@@ -196,7 +196,7 @@ def test_pages_are_bounded(other: str, starter: Starter) -> None:
 
 
 @pytest.mark.parametrize("origin", ["https://elsewhere.example", "null", None])
-def test_what_other_sites_ask_for_is_refused(other: str, guarded: Process, origin: str | None) -> None:
+def test_requests_from_other_sites_are_refused(other: str, guarded: Process, origin: str | None) -> None:
     headers = {"Origin": origin} if origin else {}
     assert request(guarded, "POST", "/login", headers, token="x")[0] == 403
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
@@ -219,7 +219,9 @@ def test_failed_logins_are_limited(other: str, cluster: Cluster, starter: Starte
     process.stop()
 
 
-def test_a_proxy_is_believed_from_its_address_alone(other: str, cluster: Cluster, starter: Starter) -> None:
+def test_user_headers_are_trusted_only_from_the_proxy_address(
+    other: str, cluster: Cluster, starter: Starter
+) -> None:
     subject = {"kind": "User", "name": "ada", "apiGroup": "rbac.authorization.k8s.io"}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "all-seeing"}
     cluster.account("all-seeing", ALL)
@@ -260,7 +262,7 @@ OURS = r"'none'|'self'|'nonce-[\w-]{16,}'"
 ALLOWED = {"img-src": r"'self'|data:", "style-src-attr": r"'unsafe-hashes'|'sha256-[\w+/]{43}='"}
 
 
-def test_the_policy_forbids_what_is_not_of_this_host(dashboard: Process, guarded: Process) -> None:
+def test_the_content_security_policy_forbids_other_hosts(dashboard: Process, guarded: Process) -> None:
     for process, path in ((dashboard, "/"), (guarded, "/login"), (guarded, "/static/convoy.css")):
         _, headers, _ = request(process, "GET", path)
         policy = headers["content-security-policy"]

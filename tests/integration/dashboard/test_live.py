@@ -18,7 +18,7 @@ def job(name: str, namespace: str = "default", **status: Any) -> dict[str, Any]:
     }
 
 
-def test_an_empty_cluster_says_so(empty: Cluster, dashboard: Process, browser: Browser) -> None:
+def test_an_empty_cluster_has_explanations(empty: Cluster, dashboard: Process, browser: Browser) -> None:
     browser.open(dashboard.url)
     browser.wait_for_text("There are no TrainingJobs")
     browser.wait_for_text("Nothing needs attention.")
@@ -40,7 +40,7 @@ def test_a_job_is_followed_from_pending_to_succeeded_without_a_reload(
     assert browser.console_errors() == []
 
 
-def test_a_job_that_is_deleted_while_one_looks_is_said_to_be_gone(
+def test_an_open_page_reports_the_deletion_of_its_job(
     empty: Cluster, dashboard: Process, browser: Browser
 ) -> None:
     path = "/apis/convoy.dev/v1alpha1/namespaces/default/trainingjobs/short"
@@ -67,7 +67,7 @@ def test_a_job_that_is_deleted_while_one_looks_is_said_to_be_gone(
     assert browser.console_errors() == []
 
 
-def test_a_node_that_is_deleted_while_one_looks_has_no_state(
+def test_an_open_page_of_a_deleted_node_has_no_state(
     empty: Cluster, dashboard: Process, browser: Browser
 ) -> None:
     empty.plane.request("POST", "/api/v1/nodes", {"metadata": {"name": "leaving"}})

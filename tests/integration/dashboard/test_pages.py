@@ -37,7 +37,7 @@ PAGES = (
 
 @pytest.mark.parametrize(("path", "signs"), PAGES)
 @pytest.mark.parametrize("width", [1280, 390])
-def test_every_page_says_what_there_is_and_asks_nobody_else(
+def test_every_page_shows_its_data_and_loads_nothing_from_other_hosts(
     research: str, dashboard: Process, browser: Browser, path: str, signs: list[str], width: int
 ) -> None:
     browser.size(width)
@@ -72,14 +72,14 @@ def test_charts_follow_the_window(research: str, dashboard: Process, browser: Br
         eventually(lambda width=width: browser.run(wide) < width, what="charts are drawn anew")
 
 
-def test_what_is_not_there_is_said(research: str, dashboard: Process, browser: Browser) -> None:
+def test_missing_objects_are_reported(research: str, dashboard: Process, browser: Browser) -> None:
     browser.open(dashboard.url + "/jobs/default/nobody")
     browser.wait_for_text("There is no such job, or you may not see it.")
     browser.open(dashboard.url + "/nodes/nowhere")
     browser.wait_for_text("There is no such node, or you may not see it.")
 
 
-def test_the_job_of_a_row_is_reached_and_sorted_and_filtered_by_keyboard_alone(
+def test_jobs_are_filtered_sorted_and_opened_by_keyboard(
     research: str, dashboard: Process, browser: Browser
 ) -> None:
     browser.open(dashboard.url)
@@ -120,7 +120,7 @@ def test_the_job_of_a_row_is_reached_and_sorted_and_filtered_by_keyboard_alone(
     browser.wait_for_text("Completed: all roles are complete")
 
 
-def test_focus_stays_where_it_is_while_data_move(
+def test_focus_stays_while_rows_move(
     research: str, cluster: Cluster, dashboard: Process, browser: Browser
 ) -> None:
     browser.open(dashboard.url)
@@ -174,7 +174,7 @@ def test_dark_follows_the_system_and_can_be_chosen(
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("path", [path for path, _ in PAGES])
-def test_text_stands_out_from_what_it_stands_on(
+def test_text_has_enough_contrast(
     research: str, dashboard: Process, browser: Browser, path: str, dark: bool
 ) -> None:
     browser.dark(dark)
@@ -183,7 +183,7 @@ def test_text_stands_out_from_what_it_stands_on(
     assert browser.run(CONTRAST) == []
 
 
-def test_what_objects_say_is_never_run(cluster: Cluster, dashboard: Process, browser: Browser) -> None:
+def test_texts_of_objects_are_never_executed(cluster: Cluster, dashboard: Process, browser: Browser) -> None:
     cluster.clear()
     evil = (
         "<script>window.harm=1</script><img src=x onerror='window.harm=2'>`${window.harm=3}`</script>{{harm}}"
@@ -210,9 +210,7 @@ def test_what_objects_say_is_never_run(cluster: Cluster, dashboard: Process, bro
         assert browser.console_errors() == []
 
 
-def test_a_server_that_is_away_is_told_of_and_data_stay(
-    cluster: Cluster, starter: Starter, browser: Browser
-) -> None:
+def test_an_outage_is_reported_and_data_stay(cluster: Cluster, starter: Starter, browser: Browser) -> None:
     cluster.clear()
     cluster.make("trainingjobs", samples.training_job("stays") | {"status": {"phase": "Running"}})
     proxy = CuttableProxy(urlsplit(cluster.plane.url).port or 0)

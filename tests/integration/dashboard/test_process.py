@@ -19,7 +19,7 @@ from tests.integration.dashboard.kubelet import Kubelet
 pytestmark = pytest.mark.timeout(180)
 
 
-def test_it_tells_how_it_does_and_stops_in_time(empty: Cluster, starter: Starter, browser: Browser) -> None:
+def test_probes_metrics_and_a_fast_stop(empty: Cluster, starter: Starter, browser: Browser) -> None:
     process = starter()
     assert process.get("/healthz", process.probe_port) == "ok\n"
     browser.open(process.url)
@@ -35,7 +35,7 @@ def test_it_tells_how_it_does_and_stops_in_time(empty: Cluster, starter: Starter
     browser.open("about:blank")
 
 
-def test_what_it_may_not_watch_is_said(empty: Cluster, starter: Starter, browser: Browser) -> None:
+def test_forbidden_watches_are_reported(empty: Cluster, starter: Starter, browser: Browser) -> None:
     rules = [
         {**rule, "resources": [one for one in rule["resources"] if one != "nodehealths"]}
         for rule in chart_rules()
@@ -47,7 +47,7 @@ def test_what_it_may_not_watch_is_said(empty: Cluster, starter: Starter, browser
     process.stop()
 
 
-def test_before_anything_is_loaded_nothing_is_said_to_be_missing(
+def test_before_the_first_list_pages_report_that_data_may_be_missing(
     empty: Cluster, starter: Starter, browser: Browser
 ) -> None:
     empty.make("trainingjobs", samples.training_job("there"))
@@ -67,7 +67,7 @@ def test_before_anything_is_loaded_nothing_is_said_to_be_missing(
     proxy.end()
 
 
-def test_its_rights_are_enough_and_it_reads_no_secrets(
+def test_the_chart_permissions_suffice_and_exclude_secrets(
     empty: Cluster, starter: Starter, browser: Browser
 ) -> None:
     token = empty.account("convoy-dashboard", chart_rules())
@@ -84,7 +84,7 @@ def test_its_rights_are_enough_and_it_reads_no_secrets(
     process.stop()
 
 
-def test_it_writes_nowhere_but_where_it_is_told(empty: Cluster, starter: Starter) -> None:
+def test_it_writes_only_to_the_configured_folder(empty: Cluster, starter: Starter) -> None:
     folder = starter.folder
     before = {path.name for path in folder.iterdir() if not path.name.startswith("dashboard-")}
     process = starter()
@@ -103,9 +103,7 @@ def test_it_is_there_for_ipv4_and_for_ipv6(empty: Cluster, starter: Starter) -> 
     process.stop()
 
 
-def test_where_nobody_logs_in_pages_are_at_the_loopback_alone_wherever_probes_are(
-    empty: Cluster, starter: Starter
-) -> None:
+def test_without_authentication_pages_are_on_the_loopback_only(empty: Cluster, starter: Starter) -> None:
     elsewhere = "127.0.0.2"
     process = starter.launch("None", bind=elsewhere)
     eventually(lambda: process.get("/readyz", process.probe_port, elsewhere) == "ok\n", 50)
@@ -138,7 +136,7 @@ def test_probes_and_pages_are_answered_while_strangers_hold_connections(
     process.stop()
 
 
-def test_a_wrong_setting_is_named(starter: Starter) -> None:
+def test_an_invalid_setting_is_named(starter: Starter) -> None:
     one = starter.launch("Nobody")
     assert one.process.wait(40) != 0
     assert "CONVOY_DASHBOARD_AUTH_MODE='Nobody' must be one of" in one.log.read_text()
@@ -183,9 +181,7 @@ def test_the_log_of_a_rank_is_read_and_followed(
     kubelet.end()
 
 
-def test_logs_that_are_switched_off_cannot_be_asked_for(
-    empty: Cluster, starter: Starter, browser: Browser
-) -> None:
+def test_disabled_logs_cannot_be_requested(empty: Cluster, starter: Starter, browser: Browser) -> None:
     empty.make("trainingjobs", samples.training_job("quiet"))
     process = starter(logs="false")
     browser.open(process.url + "/jobs/default/quiet")

@@ -22,7 +22,7 @@ def granted() -> frozenset[rights.Right]:
     return rights.granted([role, {**binding, "subjects": [subject]}], [NAME])
 
 
-def test_every_right_is_used_and_nothing_is_refused(
+def test_every_permission_is_used_and_no_request_is_forbidden(
     empty: Cluster, starter: Starter, browser: Browser, tmp_path: Path
 ) -> None:
     kubelet = Kubelet(tmp_path, "[3/0] step 1\n")

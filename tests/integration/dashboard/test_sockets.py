@@ -57,7 +57,7 @@ async def reader(url: str, token: str) -> AsyncIterator[Reader]:
         await found.socket.disconnect()
 
 
-async def test_a_socket_does_nothing_to_a_page_of_another_session(cluster: Cluster, starter: Starter) -> None:
+async def test_a_socket_cannot_act_on_a_page_of_another_session(cluster: Cluster, starter: Starter) -> None:
     cluster.clear()
     cluster.make("trainingjobs", training_job("here"))
     process = starter("TokenReview")
