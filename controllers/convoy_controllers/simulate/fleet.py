@@ -234,11 +234,11 @@ class SimulatedFleet:
             return
         self._leaving.add(name)
 
-        def gone() -> None:
+        def vacate() -> None:
             self._leaving.discard(name)
             self.hardware[name].job = ""
 
-        self.kernel.after(30, gone)
+        self.kernel.after(30, vacate)
 
     def _finish_sweep(self, name: str, sweep: str) -> None:
         one = self.hardware[name]

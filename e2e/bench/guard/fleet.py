@@ -1,9 +1,10 @@
-"""A fleet of which an eighth is bad, run after run: with Convoy's guard, with another's rule, with none.
+"""A fleet in which an eighth of the machines is slow, compared with Convoy's guard, another rule, and no
+guard.
 
-Every arm has the same machines, faults that begin at the same minutes, and jobs that begin at the same ones.
-Convoy sweeps machines before their first use and watches jobs, and has repaired what it drains; the rule of
-NVIDIA's Resiliency Extension (the quickest rank's median to one's own below 0.75) is acted on at once: its
-node is cordoned for good.
+Every arm has the same machines, the same faults and the same jobs, at the same times. Convoy sweeps
+machines before their first use, watches jobs, and has drained machines repaired. The other rule is that of
+NVIDIA's Resiliency Extension: it accuses a rank if the fastest rank's median is below 0.75 of its own. The
+accused node is cordoned at once and for good.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from e2e.cluster.progress import Progress
 FIRST_SEED = 10
 MOST_SEEDS = 20
 MACHINES, BAD, BAD_LATER = 32, 3, 1
-"""Machines of the fleet; machines slow from the start; machines that become slow in the first runs."""
+"""Number of all machines, of those slow from the start, and of those that become slow in the first runs."""
 RUNS, COUNTED = 16, 8
-"""The last so many of them are compared."""
+"""Number of runs, and of the last runs that are compared."""
 JOB = Job(stages=2, replicas=16, per_node=2, seconds=20.0, work=0.1, last_stage=1.2)
 NODES = JOB.size // JOB.per_node
 ENOUGH = 8
-"""Windows before others' rule is believed."""
+"""Windows before the accusations of other rules are used."""
 SWEEP_MINUTES, RUN_MINUTES = 240.0, 30.0
-"""Minutes before the first run, and of each."""
+"""Minutes before the first run, and of each run."""
 _KINDS = ("slow", "slow", "thermal", "pcie", "hog")
-"""Faults that go with a machine from job to job; a slow data loader goes with the job."""
+"""Fault kinds of a machine. A slow data loader is not among them, since it belongs to a job."""
 POLICY = {
     "onJoin": "Gate",
     "sweeps": {"atOncePercent": 15},
@@ -49,14 +50,14 @@ POLICY = {
 
 @dataclass(frozen=True)
 class ArmResult:
-    """The outcome of one arm."""
+    """The result of one arm."""
 
     step_seconds: tuple[float, ...]
-    """Each run's median step, in seconds."""
+    """Median step of each run, in seconds."""
     steps_per_hour: float
-    """Steps per hour of the runs that count."""
+    """Steps per hour in the compared runs."""
     healthy_removed: int
-    """Healthy machines that were taken out of service."""
+    """Healthy machines taken out of service."""
 
 
 def faults(seed: int) -> tuple[HardwareFault, ...]:
@@ -72,7 +73,7 @@ def faults(seed: int) -> tuple[HardwareFault, ...]:
 
 
 def guarded(seed: int, **policy: Any) -> ArmResult:
-    """Convoy's arm. `policy`: what is otherwise in the GuardPolicy."""
+    """Run Convoy's arm. `policy`: fields that replace those of the GuardPolicy."""
     whole = POLICY | policy
     setup = Setup(faults(seed), JOB, spares=MACHINES - NODES, new_hardware=True, policy=whole, every=120.0)
     world, rng = GuardedFleet(setup, seed), _placement_rng(seed)
@@ -89,8 +90,8 @@ def guarded(seed: int, **policy: Any) -> ArmResult:
 
 
 def unguarded(seed: int, make: Callable[[], Detector] | None = None, no_faults: bool = False) -> ArmResult:
-    """An arm whose judge, if there is one, cordons whom it accuses, as long as a spare is left. `well`:
-    nothing is wrong with any machine.
+    """Run an arm without Convoy. `make`: the detector, which cordons the nodes that it accuses while spares
+    are left. `no_faults`: all machines are healthy.
     """
     fleet_faults, rng, cordoned = (
         FleetFaults(() if no_faults else faults(seed)),
@@ -125,7 +126,7 @@ class _Run:
         self._ages: dict[int, int] = {}
 
     def incarnation(self, seed: int, detector: Detector | None) -> None:
-        """Until somebody is replaced, or the run is over."""
+        """Run until a node is replaced or the run's time is over."""
         faults: list[Fault] = []
         for window, table in enumerate(play(JOB, faults, 1 << 40, seed), start=1):
             self.step_seconds.append(float(table.wall.max()))
@@ -137,7 +138,7 @@ class _Run:
                 self.seconds += RESTART_SECONDS
                 return
             minute = self._begins + self.seconds / 60
-            # The list is what the next table is made of.
+            # play() reads this list for each next table.
             faults[:] = self._fleet_faults.of_job(JOB, self._nodes, minute, window + 1, self._ages)
 
     def _replaced(self, accused: set[int]) -> bool:
@@ -175,7 +176,7 @@ ARMS: dict[str, Callable[[int], ArmResult]] = {
 
 
 def bench(seeds: int, figures: Figures) -> None:
-    """All arms on the same seeds."""
+    """Run all arms with the same seeds."""
     progress = Progress()
     count = min(seeds, MOST_SEEDS)
     found: dict[str, list[ArmResult]] = {arm: [] for arm in ARMS}
@@ -183,7 +184,7 @@ def bench(seeds: int, figures: Figures) -> None:
     with ProcessPoolExecutor(machine.cores()) as pool:
         for (arm, _), result in zip(tasks, pool.map(_run_task, tasks), strict=True):
             found[arm].append(result)
-            progress.report(f"{sum(map(len, found.values()))} of {len(tasks)} seasons")
+            progress.report(f"{sum(map(len, found.values()))} of {len(tasks)} fleets")
     add_rows(found, figures)
 
 
@@ -193,7 +194,7 @@ def _run_task(task: tuple[str, int]) -> ArmResult:
 
 
 def add_rows(found: dict[str, list[ArmResult]], figures: Figures) -> None:
-    """Rows: throughput against no guard, how runs differ, and whom it cost."""
+    """Add throughput against no guard, variation between runs, and healthy machines removed."""
     for arm, results in found.items():
         ours = arm == "Convoy"
         if arm != "no guard":
@@ -235,7 +236,7 @@ def add_rows(found: dict[str, list[ArmResult]], figures: Figures) -> None:
 
 
 def _add_recovered_share(arm: str, found: dict[str, list[ArmResult]], figures: Figures) -> None:
-    """Add the share of the bad machines' cost that is won back: no arm can win more than there is."""
+    """Add the recovered share of the bad machines' cost. The upper bound is 1."""
     if arm == NO_FAULTS:
         return
     rows = zip(found[arm], found["no guard"], found[NO_FAULTS], strict=True)

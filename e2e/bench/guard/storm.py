@@ -1,9 +1,10 @@
-"""Half of a fleet is accused at once, for what all of it shares: who is drained, and who does not return?
+"""Storms: half of a fleet is accused at once. Counts the nodes drained in error and those that never
+return.
 
-First end to end: half of a job's nodes are slowed down together, as by a power cap. Then as if the detector
-had been deceived: half of the fleet is accused while other nodes are in repair, and the operator dies at
-random within every second look. Last, it dies after each number of writes again and again while a node goes
-through everything.
+The first kind runs end to end: half of a job's nodes become slow together, as by a power cap. In the second
+kind the detector accuses half of the fleet without cause while other nodes are in repair, and half of the
+reconciles are preceded by one that crashes. In the third kind a node goes through all states while the
+operator crashes after a fixed number of writes in every second reconcile.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from e2e.cluster.progress import Progress
 
 FIRST_SEED = 10
 NODES, RECOVERING = 24, 2
-MINUTES = 40.0
-"""Length of a storm that a job sees."""
-HOURS = 6.0
-"""Length of a storm that the detector is deceived into."""
+SLOW_HALF_MINUTES = 40.0
+"""Duration of a storm with slow nodes."""
+FALSE_ACCUSATION_HOURS = 6.0
+"""Duration of a storm of false accusations."""
 WRITES = range(6)
-"""Numbers of writes after which the operator dies."""
+"""Numbers of writes after which the operator crashes."""
 _BACK = (State.UNVERIFIED, State.QUALIFIED, State.PROBATION, State.CONDEMNED)
 _POLICY = {
     "mode": "Act",
@@ -50,117 +51,132 @@ class Storm:
 
     kind: str
     drains: int = 0
-    """Drains that began while it lasted."""
+    """Drains that began during the storm."""
     recovering: int = 0
-    """Nodes that were on their way back as it began."""
+    """Nodes that were returning to service when the storm began."""
     lost: int = 0
-    """Recovering nodes that were not back in service within the storm and a day."""
-    broken: str = ""
-    """A promise that was not kept: budgets, breaker or taints."""
-    leaked: int = 0
-    """Nodes in service that carry a taint of ours at the end."""
-    others: int = 0
-    """Drains under the rule of others."""
+    """Recovering nodes that were not in service a day after the storm."""
+    violation: str = ""
+    """The violated guarantee about budgets, breaker or taints; empty if there is none."""
+    leftover_taints: int = 0
+    """Nodes in service that still have one of Convoy's taints at the end."""
+    accused_by_nvrx: int = 0
+    """Nodes that the rule of NVIDIA's Resiliency Extension accuses."""
     opened: bool = False
 
 
-def seen(seed: int) -> Storm:
-    """End to end: half of a job's nodes are slow at once."""
+def play_slow_half(seed: int) -> Storm:
+    """Play a storm end to end: half of a job's nodes become slow at once."""
     chance = random.Random(seed)
     half = tuple(sorted(chance.sample(range(16), 8)))
     fault = HardwareFault("slow", half, chance.uniform(0.3, 0.6), ranks=(0, 1))
-    world = GuardedFleet(Setup((fault,)), seed)
-    world.run_with_job(MINUTES)
+    fleet = GuardedFleet(Setup((fault,)), seed)
+    fleet.run_with_job(SLOW_HALF_MINUTES)
     detector, accused, faults = nvrx(), set[int](), list[Fault]()
     for window, table in enumerate(play(SIXTEEN_NODES, faults, 40, seed), start=1):
         faults[:] = FleetFaults((fault,)).of_job(SIXTEEN_NODES, list(range(16)), 60.0, window, {})
         accused |= {rank // SIXTEEN_NODES.per_node for rank in detector(table)}
-    return Storm("seen", len(world.drained), others=len(accused), leaked=_leaked(world))
+    return Storm(
+        "slow half",
+        len(fleet.drained),
+        accused_by_nvrx=len(accused),
+        leftover_taints=_count_leftover_taints(fleet),
+    )
 
 
-def deceived(seed: int) -> Storm:
-    """The detector accuses half of the fleet while some are repaired; the operator dies now and then."""
+def play_false_accusations(seed: int) -> Storm:
+    """Play a storm in which half of the fleet is falsely accused while some nodes are in repair."""
     chance = random.Random(seed)
-    world = SimulatedFleet(_POLICY, NODES, seed=seed)
-    names = list(world.hardware)
+    fleet = SimulatedFleet(_POLICY, NODES, seed=seed)
+    names = list(fleet.hardware)
     recovering = chance.sample(names, RECOVERING)
-    broken, opened, before = "", False, 0
+    violation, opened, before = "", False, 0
     try:
         for name in recovering:
-            one = world.hardware[name]
-            one.job, one.bad, one.accused_since = f"ns/{name}", True, world.kernel.time
-        while any(world.state(name) not in (State.REPAIRING, State.PROBATION) for name in recovering):
-            world.run(60, every=60)
+            one = fleet.hardware[name]
+            one.job, one.bad, one.accused_since = f"ns/{name}", True, fleet.kernel.time
+        while any(fleet.state(name) not in (State.REPAIRING, State.PROBATION) for name in recovering):
+            fleet.run(60, every=60)
         for name in recovering:
-            world.hardware[name].accused_since = None
-        before = len(world.drains)
+            fleet.hardware[name].accused_since = None
+        before = len(fleet.drains)
         for name in chance.sample([name for name in names if name not in recovering], NODES // 2):
-            one = world.hardware[name]
-            one.job, one.accused_since = "ns/wide", world.kernel.time
+            one = fleet.hardware[name]
+            one.job, one.accused_since = "ns/wide", fleet.kernel.time
             one.bad = chance.random() < 0.3
-        while _storms(world, chance, HOURS):
-            opened |= world.guard_policy().status.breaker.state is BreakerState.OPEN
+        while _continue_storm(fleet, chance, FALSE_ACCUSATION_HOURS):
+            opened |= fleet.guard_policy().status.breaker.state is BreakerState.OPEN
     except InvariantViolation as error:
-        broken = str(error)
-    drains = len(world.drains) - before
-    for one in world.hardware.values():
+        violation = str(error)
+    drains = len(fleet.drains) - before
+    for one in fleet.hardware.values():
         one.accused_since, one.bad = None, False
-    if not broken:
-        world.run(26 * 3600, every=900)
-    lost = sum(1 for name in recovering if world.state(name) not in _BACK)
-    return Storm("deceived", drains, RECOVERING, lost, broken, _leaked(world), opened=opened)
+    if not violation:
+        fleet.run(26 * 3600, every=900)
+    lost = sum(1 for name in recovering if fleet.state(name) not in _BACK)
+    return Storm(
+        "false accusations", drains, RECOVERING, lost, violation, _count_leftover_taints(fleet), opened=opened
+    )
 
 
-def _storms(world: SimulatedFleet, chance: random.Random, hours: float) -> bool:
-    """Two minutes of it; False at its end, which is counted from the first accusation."""
+def _continue_storm(fleet: SimulatedFleet, chance: random.Random, hours: float) -> bool:
+    """Run two more minutes of a storm. Return False once `hours` have passed since the first accusation."""
     if chance.random() < 0.5:
-        world.reconcile(crash_after=chance.randrange(14))
-    world.run(120, every=120)
-    began = min(one.accused_since for one in world.hardware.values() if one.accused_since is not None)
-    return (world.kernel.time - began).total_seconds() < hours * 3600
+        fleet.reconcile(crash_after=chance.randrange(14))
+    fleet.run(120, every=120)
+    began = min(one.accused_since for one in fleet.hardware.values() if one.accused_since is not None)
+    return (fleet.kernel.time - began).total_seconds() < hours * 3600
 
 
-def dies(writes: int) -> Storm:
-    """A node goes through everything, and the operator dies after so many writes of every second look."""
-    world, broken = SimulatedFleet(_POLICY, 3, seed=writes), ""
-    one = world.hardware["hw0"]
-    one.job, one.bad, one.accused_since = "ns/j", True, world.kernel.time
-    seen: Counter[State] = Counter()
+def play_operator_crashes(writes: int) -> Storm:
+    """Take a node through all states while every second reconcile crashes after so many writes."""
+    fleet, violation = SimulatedFleet(_POLICY, 3, seed=writes), ""
+    one = fleet.hardware["hw0"]
+    one.job, one.bad, one.accused_since = "ns/j", True, fleet.kernel.time
+    states: Counter[State] = Counter()
     try:
         for number in range(60 * 30):
-            world.kernel.run(world.kernel.now + 60)
-            world.reconcile(crash_after=writes if number % 2 == 0 else None)
-            seen[world.state("hw0")] += 1
-            if world.state("hw0") is State.PROBATION:
+            fleet.kernel.run(fleet.kernel.now + 60)
+            fleet.reconcile(crash_after=writes if number % 2 == 0 else None)
+            states[fleet.state("hw0")] += 1
+            if fleet.state("hw0") is State.PROBATION:
                 one.accused_since = None
     except InvariantViolation as error:
-        broken = str(error)
-    back = world.state("hw0") is State.QUALIFIED and State.DRAINING in seen and State.REPAIRING in seen
-    return Storm("dies", 0, 1, 0 if back else 1, broken, _leaked(world))
+        violation = str(error)
+    back = fleet.state("hw0") is State.QUALIFIED and State.DRAINING in states and State.REPAIRING in states
+    return Storm("crashes", 0, 1, 0 if back else 1, violation, _count_leftover_taints(fleet))
 
 
-def _leaked(world: SimulatedFleet) -> int:
-    """Nodes that carry a taint of ours though they are in service; suspects and those under test apart."""
+def _count_leftover_taints(fleet: SimulatedFleet) -> int:
+    """Return the number of nodes in service that have one of Convoy's taints, except nodes in a sweep."""
     in_service = (State.UNVERIFIED, State.QUALIFIED, State.PROBATION)
     return sum(
         any(taint["key"] in TAINTS for taint in one.taints)
-        for name, one in world.hardware.items()
-        if world.state(name) in in_service and world.health(name).status.sweep is None
+        for name, one in fleet.hardware.items()
+        if fleet.state(name) in in_service and fleet.health(name).status.sweep is None
     )
 
 
 def bench(seeds: int, figures: Figures) -> None:
-    """All of them."""
+    """Play all storms and add their figures."""
     progress = Progress()
-    tasks = [(kind, seed) for seed in range(FIRST_SEED, FIRST_SEED + seeds) for kind in ("seen", "deceived")]
-    tasks += [("dies", writes) for writes in WRITES]
+    tasks = [
+        (kind, seed)
+        for seed in range(FIRST_SEED, FIRST_SEED + seeds)
+        for kind in ("slow half", "false accusations")
+    ]
+    tasks += [("crashes", writes) for writes in WRITES]
     with ProcessPoolExecutor(machine.cores()) as pool:
         storms = list(pool.map(_storm, tasks))
     progress.report(f"{len(storms)} storms")
     add_rows(storms, figures)
 
 
-_KINDS = {"seen": seen, "deceived": deceived, "dies": dies}
+_KINDS = {
+    "slow half": play_slow_half,
+    "false accusations": play_false_accusations,
+    "crashes": play_operator_crashes,
+}
 
 
 def _storm(task: tuple[str, int]) -> Storm:
@@ -169,9 +185,9 @@ def _storm(task: tuple[str, int]) -> Storm:
 
 
 def add_rows(storms: list[Storm], figures: Figures) -> None:
-    """Rows."""
-    whole = [one for one in storms if one.kind == "seen"]
-    lied = [one for one in storms if one.kind == "deceived"]
+    """Add the counts of all storms."""
+    slow_half = [one for one in storms if one.kind == "slow half"]
+    accused_wrongly = [one for one in storms if one.kind == "false accusations"]
 
     def add(
         name: str, unit: str, counts: list[int], of: int, target: float | None = 0, base: str = ""
@@ -180,32 +196,32 @@ def add_rows(storms: list[Storm], figures: Figures) -> None:
         figures.add(Metric(f"storm: {name}", unit, target, base, "simulated", spread=spread), sum(counts))
 
     rule = "half of a job slow at once, nodes that min-reference 0.75 accuses"
-    add(rule, "nodes", [one.others for one in whole], len(whole) * 8, None)
+    add(rule, "nodes", [one.accused_by_nvrx for one in slow_half], len(slow_half) * 8, None)
     add(
         "half of a job slow at once, drains",
         "nodes",
-        [one.drains for one in whole],
-        len(whole),
+        [one.drains for one in slow_half],
+        len(slow_half),
         base=f"storm: {rule}",
     )
     add(
         "half of a fleet accused, drains while the breaker may be open",
         "nodes",
-        [one.drains for one in lied],
-        len(lied),
+        [one.drains for one in accused_wrongly],
+        len(accused_wrongly),
     )
     add(
         "half of a fleet accused, breakers that did not open",
         "storms",
-        [int(not one.opened) for one in lied],
-        len(lied),
+        [int(not one.opened) for one in accused_wrongly],
+        len(accused_wrongly),
     )
     recovering = sum(one.recovering for one in storms)
     add("nodes on their way back that did not return", "nodes", [one.lost for one in storms], recovering)
     add(
         "budgets, breakers and taints not as promised",
         "storms",
-        [int(bool(one.broken)) for one in storms],
+        [int(bool(one.violation)) for one in storms],
         len(storms),
     )
-    add("taints left on nodes in service", "nodes", [one.leaked for one in storms], len(storms))
+    add("taints left on nodes in service", "nodes", [one.leftover_taints for one in storms], len(storms))

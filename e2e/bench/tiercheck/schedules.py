@@ -1,7 +1,8 @@
-"""The checkpoint protocol under a hundred thousand random schedules, and with each of its rules broken.
+"""A hundred thousand random schedules of the checkpoint protocol, and schedules with each of its rules
+broken.
 
-It takes hours, and need not be done at one go: what was played is written down, and counts for as long as
-the code that it was played with stays as it is.
+The bench takes hours, but it can be interrupted: a tally of the played schedules is kept in a file. The
+tally counts as long as the code under test stays unchanged.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ NAME, COMMAND = "schedules", "make bench-schedules"
 COUNT = 100_000
 TALLY = files.CHECKOUT / "docs" / "bench" / "schedules.tally.json"
 _CODE = ("checkpoint/*.py", "simulate/checkpoints/*.py", "simulate/kernel.py")
-"""Files of convoy_controllers that the schedules try, and that play them."""
+"""Files of convoy_controllers with the code under test and its simulation."""
 _BATCH = 100
 _WRITE_EVERY = 1_000
-"""Schedules after which the tally is written."""
+"""Number of schedules after which the tally is written."""
 _MAX_SCHEDULES = 20_000
-"""Schedules after which a broken rule counts as not found."""
+"""Number of schedules after which a broken rule counts as not detected."""
 
 
 @dataclass(frozen=True)
 class Tally:
-    """The outcome of the schedules from seed 0 on."""
+    """The outcome of all schedules played so far, from seed 0 on."""
 
     code: str
-    """Digest of the code that they were played with."""
+    """Digest of the code under test."""
     played: int = 0
     committed: int = 0
     restores: int = 0
@@ -53,11 +54,16 @@ class Tally:
 
 
 def bench(count: int, figures: Figures, path: Path = TALLY) -> None:
-    """Plays `count` schedules, those that the tally has not, and each broken rule until it is found."""
+    """Play the schedules that the tally lacks, up to `count`.
+
+    Then play each broken rule until it is detected.
+    """
     progress = Progress()
     tally = read(path, digest())
     if tally.played:
-        progress.report(f"{tally.played} schedules of before count, {len(tally.violated)} violated")
+        progress.report(
+            f"{tally.played} schedules were played earlier, {len(tally.violated)} of them found a violation"
+        )
     with ProcessPoolExecutor(machine.cores()) as pool:
         for batch in pool.map(_play_batch, range(tally.played, count, _BATCH)):
             for words in batch.violated:
@@ -65,7 +71,7 @@ def bench(count: int, figures: Figures, path: Path = TALLY) -> None:
             tally += batch
             if tally.played % _WRITE_EVERY == 0:
                 files.write(path, json.dumps(asdict(tally), indent=2) + "\n")
-                progress.report(f"{tally.played} schedules, {len(tally.violated)} violated")
+                progress.report(f"{tally.played} schedules, {len(tally.violated)} found a violation")
         found = {rule: pool.submit(_first_violation, rule) for rule in broken_rules()}
         figures.add(_metric("random schedules played", "schedules"), tally.played)
         figures.add(_metric("generations committed", "generations"), tally.committed)
@@ -79,14 +85,14 @@ def bench(count: int, figures: Figures, path: Path = TALLY) -> None:
 
 
 def digest() -> str:
-    """Return the digest of the code that schedules try, and that plays them."""
+    """Return the digest of the code under test and of its simulation."""
     root = files.CHECKOUT / "controllers" / "convoy_controllers"
     paths = sorted(path for pattern in _CODE for path in root.glob(pattern))
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
 def read(path: Path, code: str) -> Tally:
-    """The tally that is written down, if it is of this code; else an empty one."""
+    """Return the tally in the file, or an empty one if the file is missing or belongs to other code."""
     try:
         body = json.loads(path.read_text())
     except FileNotFoundError:
@@ -100,7 +106,7 @@ def _metric(name: str, unit: str, target: float | None = None) -> Metric:
 
 
 def broken_rules() -> dict[str, Rules]:
-    """The protocol with one of its rules broken, by the rule's name."""
+    """Return the protocol's rules with one rule broken, by the name of that rule."""
     return {
         one.name: Rules(**{one.name: 1 if one.name == "absent" else False})  # type: ignore[arg-type]
         for one in fields(Rules)

@@ -64,7 +64,7 @@ def after(seen: Observed) -> Observed:
             "can commit checkpoints to the store: all works",
         ),
         ({"store": DISK, "probe": DOWN}, "False", "StoreUnreachable", "node n2 could not use the store"),
-        ({"store": DISK, "probe": DEAF}, "False", "NoHardLinks", "'disk' creates no hard links"),
+        ({"store": DISK, "probe": DEAF}, "False", "NoHardLinks", "'disk' does not support hard links"),
         (
             {"store": DISK, "probe": AWAY},
             "False",

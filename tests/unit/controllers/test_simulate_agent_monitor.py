@@ -1,4 +1,4 @@
-"""The simulated hub expects an agent wherever a pod is, whenever that pod came."""
+"""The simulated hub expects an agent on each node with a pod, even if the pod came after its failure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from convoy_controllers.testing.builders import make_engine, make_job
 from convoy_crds.trainingjob_status import Phase
 
 
-def test_a_pod_given_to_a_node_that_died_with_the_leader_is_taken_off_it() -> None:
+def test_a_pod_on_a_node_that_failed_with_the_leader_is_moved() -> None:
     """The next leader never received anything from that node, and no pod was on it at the first poll.
 
-    The node keeps its agent-ready label only while the leader judges nobody.
+    The node keeps its agent-ready label only during the new leader's grace period.
     """
     cluster = Cluster([Machine(f"node-{number}", capacity=1) for number in range(4)], engines=[make_engine()])
     faults = Faults(cluster)
@@ -31,20 +31,20 @@ def test_a_pod_given_to_a_node_that_died_with_the_leader_is_taken_off_it() -> No
     assert cluster.hub.monitor.unsettled(["node-2"])
 
     faults.uncordon_node("node-2")
-    gone = next(pod for pod in cluster.api.pods.values() if pod.node == "node-0")
+    deleted = next(pod for pod in cluster.api.pods.values() if pod.node == "node-0")
     faults.cordon_node("node-0")
-    faults.delete_pod(gone.name)
+    faults.delete_pod(deleted.name)
     cluster.run(3.0)
-    assert cluster.api.pods[gone.name].node == "node-2"
+    assert cluster.api.pods[deleted.name].node == "node-2"
 
     faults.uncordon_node("node-3")
     cluster.run(30.0)
-    assert cluster.api.pods[gone.name].node == "node-3"
+    assert cluster.api.pods[deleted.name].node == "node-3"
     assert cluster.job("job").status.phase is Phase.RUNNING
 
 
 def test_a_node_that_died_with_the_leader_loses_its_label() -> None:
-    """The operator's rule: an agent that never dialled this leader is silent for longer than any restart."""
+    """An agent that never connected to this leader counts as silent for longer than any restart takes."""
     cluster = Cluster([Machine(f"node-{number}") for number in range(3)], engines=[make_engine()])
     faults = Faults(cluster)
     cluster.operator.lead()
@@ -56,8 +56,8 @@ def test_a_node_that_died_with_the_leader_loses_its_label() -> None:
     assert [node.agent_ready for node in cluster.api.nodes.values()] == [True, True, False]
 
 
-def test_a_deleted_pod_that_has_ended_is_freed_when_its_node_dies_before_it_is_removed() -> None:
-    """Its kubelet cannot unmount without the agent, so the pod waits; then there is no kubelet any more."""
+def test_a_deleted_pod_that_has_ended_is_removed_when_its_node_fails() -> None:
+    """The kubelet cannot unmount the volume without the agent, so the pod waits. Then the node fails."""
     cluster = Cluster([Machine(f"node-{number}", capacity=1) for number in range(2)], engines=[make_engine()])
     faults = Faults(cluster)
     cluster.operator.lead()

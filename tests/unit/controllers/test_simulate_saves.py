@@ -1,4 +1,4 @@
-"""What simulated ranks go on from: what is left in the memory of machines, else what is in the store."""
+"""Checkpoints that simulated ranks restore: from the memory of machines, else from the store."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PEER = {"local": {}, "peer": {}}
 STORE = {"local": {}, "remote": {"store": "s3", "every": "30s"}}
 
 
-class Course:
-    """One job of two workers on four nodes, which saves every ten seconds."""
+class SavingJob:
+    """A job of two workers on four nodes that saves a checkpoint every ten seconds."""
 
     def __init__(self, tiers: Any) -> None:
         self.cluster = Cluster([Machine(f"node-{number}", 1) for number in range(4)], engines=[make_engine()])
         self.faults = Faults(self.cluster)
         self.commits: list[int] = []
-        self.begins: list[int] = []
-        """By incarnation that steps, the steps behind it when it began."""
+        self.starts: list[int] = []
+        """The step that each incarnation restored."""
         self.cluster.listeners.append(self._on_event)
         self.cluster.operator.lead()
         self.cluster.submit(make_job(checkpoint={"interval": "10s", "tiers": tiers}), Program())
@@ -37,7 +37,7 @@ class Course:
             case CheckpointCommitted(_, step):
                 self.commits.append(step)
             case FirstStep(gang):
-                self.begins.append(gang.at(self.cluster.kernel.now)[0] - 1)
+                self.starts.append(gang.at(self.cluster.kernel.now)[0] - 1)
             case _:
                 pass
 
@@ -46,14 +46,14 @@ class Course:
         assert node is not None
         return node
 
-    def marks(self) -> dict[str, int]:
-        """By tier, the newest step that every agent of the job tells."""
-        told = [
+    def committed_steps(self) -> dict[str, int]:
+        """Return the newest step, by tier, that every agent of the job reports."""
+        reports = [
             {tier: mark.step for tier, mark in view.committed.items()}
             for view in self.cluster.workers.slots.values()
         ]
-        assert told[0] == told[1]
-        return told[0]
+        assert reports[0] == reports[1]
+        return reports[0]
 
 
 @pytest.mark.parametrize(
@@ -68,38 +68,38 @@ class Course:
         ({**PEER, **STORE}, (0, 1), 3),
     ],
 )
-def test_what_is_left_when_nodes_lose_their_power(
+def test_a_restart_restores_the_newest_checkpoint_that_is_left(
     tiers: Any, lost: tuple[int, ...], found: int | None
 ) -> None:
-    """`found`: which of the commits; None for none. Without a node that is lost, a rank is killed."""
-    course = Course(tiers)
-    assert course.begins == [0] and len(course.commits) == 5
-    for node in [course.node(worker) for worker in lost]:
-        course.faults.kill_node(node)
+    """`found`: index of the commit that is restored; None for none. If no node is lost, a rank is killed."""
+    job = SavingJob(tiers)
+    assert job.starts == [0] and len(job.commits) == 5
+    for node in [job.node(worker) for worker in lost]:
+        job.faults.kill_node(node)
     if not lost:
-        course.faults.kill_rank("job", 1)
-    before = list(course.commits)
-    course.cluster.run(60.0)
-    assert course.begins[1] == (before[found] if found is not None else 0)
+        job.faults.kill_rank("job", 1)
+    before = list(job.commits)
+    job.cluster.run(60.0)
+    assert job.starts[1] == (before[found] if found is not None else 0)
 
 
-def test_memory_that_cannot_be_reached_is_no_help() -> None:
-    course = Course(PEER)
-    ours = [course.node(0), course.node(1)]
+def test_unreachable_memory_is_not_restored() -> None:
+    job = SavingJob(PEER)
+    ours = [job.node(0), job.node(1)]
     for node in ours:
-        course.faults.cut_node(node)
-    course.cluster.run(120.0)
-    assert course.begins[-1] == 0 and not set(ours) & {course.node(0), course.node(1)}
+        job.faults.cut_node(node)
+    job.cluster.run(120.0)
+    assert job.starts[-1] == 0 and not set(ours) & {job.node(0), job.node(1)}
 
 
-def test_agents_tell_each_tier() -> None:
-    course = Course({**PEER, **STORE})
-    newest, stored = course.commits[-1], course.commits[3]
-    assert course.marks() == {"local": newest, "peer": newest, "remote": stored}
-    assert Course({"local": {}}).marks().keys() == {"local"}
+def test_agents_report_each_tier() -> None:
+    job = SavingJob({**PEER, **STORE})
+    newest, stored = job.commits[-1], job.commits[3]
+    assert job.committed_steps() == {"local": newest, "peer": newest, "remote": stored}
+    assert SavingJob({"local": {}}).committed_steps().keys() == {"local"}
 
 
-def test_what_a_run_has_not_found_when_it_went_on_is_no_state_of_it_any_more() -> None:
+def test_a_restore_drops_a_newer_generation_that_it_could_not_find() -> None:
     saves = SavedCheckpoints()
     saves._memory = SavedGeneration(5, [{"one"}, {"two"}])
     assert saves.newest(lambda node: node == "one") == 0

@@ -56,7 +56,7 @@ FATE: dict[str, dict[str, Any]] = {
     "no data": {"exit_code": 20},
 }
 Ends = dict[int, tuple[Any, ...]]
-"""By rank: how it ended, its last step, and seconds from the first of all ends to its own."""
+"""Each rank's end: its kind, the rank's last step, and the seconds since the first end of any rank."""
 
 
 def ended(cluster: ToyCluster, ends: Ends, total: int | None = None) -> None:

@@ -23,7 +23,7 @@ from convoy_crds.goodput import Cause, totals
 from convoy_crds.trainingjob_status import TERMINAL
 
 SECONDS, SHARE = 0.5, 0.05
-"""What a cause may be off by: the larger of the two."""
+"""Allowed error of a cause: the larger of these seconds and this share."""
 KINDS = ("kill", "error", "hang", "delete", "oom", "power", "cut", "drain", "operator", "api", "suspend")
 RECOVERY = {"hangSeconds": 15, "maxRestarts": 50, "maxIdenticalErrors": 0}
 CHECKPOINT = {"interval": "30s", "tiers": {"local": {}, "peer": {}}}

@@ -41,9 +41,9 @@ def test_storms(bad: bool) -> None:
     figures, one = Figures(), int(bad)
     storm.add_rows(
         [
-            Storm("seen", drains=one, others=8),
-            Storm("deceived", one, 2, one, "a promise" * one, one, opened=not bad),
-            Storm("dies", 0, 1, one, "", one),
+            Storm("slow half", drains=one, accused_by_nvrx=8),
+            Storm("false accusations", one, 2, one, "a promise" * one, one, opened=not bad),
+            Storm("crashes", 0, 1, one, "", one),
         ],
         figures,
     )
