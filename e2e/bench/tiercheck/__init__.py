@@ -1,1 +1,1 @@
-"""Checkpoints: costs of saving and restoring, and the protocol under random schedules."""
+"""Benches of checkpoints: the costs of saving and restoring, and the protocol under random schedules."""

@@ -1,4 +1,6 @@
-"""`make bench-tiercheck`: what saving and restoring cost, beside plain copies and what others do."""
+"""`make bench-tiercheck`: the costs of saving and restoring, compared with plain copies and with other
+libraries.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,16 @@ from e2e.cluster.progress import Progress
 
 NAME, COMMAND = "tiercheck", "make bench-tiercheck"
 PARAMETERS = 90_000_000
-"""With AdamW's two moments in fp32: 1.08 GB."""
+"""Parameters of the model. With AdamW's two moments in fp32 the state has 1.08 GB."""
 ROUNDS = 10
 STEP_SECONDS = (0.5, 2.0, 5.0)
-"""Seconds of matrix products in a step, besides the optimizer's own."""
+"""Seconds of matrix products in a step. The optimizer's time comes on top."""
 ALL = ("memory", "steps", "peer", "upload")
 
 
 @dataclass(frozen=True)
 class Options:
-    """Parts to measure, and their sizes."""
+    """The parts to measure, and their sizes."""
 
     only: Collection[str] = ALL
     parameters: int = PARAMETERS
@@ -32,7 +34,7 @@ class Options:
 
 
 def bench(options: Options, figures: Figures) -> None:
-    """Runs it on this machine: real agents, a rank in a process of its own. Wants root."""
+    """Measure on this machine, with real agents and a rank in a process of its own. Requires root."""
     asyncio.run(_bench(options, figures, Progress()))
 
 

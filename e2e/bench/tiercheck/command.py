@@ -1,4 +1,4 @@
-"""`python -m e2e.bench tiercheck`."""
+"""Command line of the bench: `python -m e2e.bench tiercheck`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,25 @@ from e2e.cluster.errors import ClusterError
 
 
 def run(
-    only: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(bench.ALL)}; default: all.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help=f"Part: {', '.join(bench.ALL)}. Repeatable. Default: all.")
+    ] = None,
     parameters: Annotated[
-        int, typer.Option(min=1_000_000, help="Of the model; its state has three times as many values.")
+        int,
+        typer.Option(
+            min=1_000_000, help="Parameters of the model. Its state has three times as many values."
+        ),
     ] = bench.PARAMETERS,
-    rounds: Annotated[int, typer.Option(min=2, help="Of each way to save.")] = bench.ROUNDS,
+    rounds: Annotated[int, typer.Option(min=2, help="Rounds of saves with every method.")] = bench.ROUNDS,
     step: Annotated[
         list[float] | None,
-        typer.Option(min=0, help="Seconds of a step; default: those published."),
+        typer.Option(min=0, help="Length of a step in seconds. Repeatable. Default: the published lengths."),
     ] = None,
 ) -> None:
-    """Costs of saving and restoring, beside copies and others; written to docs/bench/tiercheck.json."""
+    """Measure saving and restoring, compared with other libraries.
+
+    A complete run replaces docs/bench/tiercheck.json.
+    """
     require_known(only, bench.ALL)
     lengths = tuple(step or bench.STEP_SECONDS)
     options = bench.Options(tuple(only or bench.ALL), parameters, rounds, lengths)

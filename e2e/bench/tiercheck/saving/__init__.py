@@ -1,1 +1,1 @@
-"""Costs of saving and restoring: the parts of `make bench-tiercheck`."""
+"""The parts of `make bench-tiercheck`, which measure the costs of saving and restoring."""

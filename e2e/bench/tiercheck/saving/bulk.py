@@ -1,4 +1,4 @@
-"""Generations of any size, of bytes that nobody could shorten, through the ranks of `MemoryJob`."""
+"""Generations of any size with random, incompressible bytes, saved through the ranks of `MemoryJob`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable
 from tests.integration.agents.memory_job import Rank
 
 TIMEOUT_SECONDS = 300.0
-"""Seconds for any of it."""
+"""Longest wait for any single operation."""
 _PIECE = 16 * 2**20
 
 
 async def prepare(ranks: list[Rank], size: int) -> None:
-    """Have ranks restore what there is, which is not measured, and reserve buffers of so many bytes each."""
+    """Let the ranks restore what exists, which is not measured, and reserve buffers of `size` bytes each."""
     replies = await asyncio.gather(*(rank.restore() for rank in ranks))
     for rank, reply in zip(ranks, replies, strict=True):
         for shard in reply["shards"]:
@@ -22,11 +22,14 @@ async def prepare(ranks: list[Rank], size: int) -> None:
     for rank in ranks:
         await rank.request(type="restored")
         if (reply := await rank.reserve(size))["type"] != "buffers":
-            raise RuntimeError(f"no memory for {size} bytes: {reply.body}")
+            raise RuntimeError(f"the agent has no memory for {size} bytes: {reply.body}")
 
 
 async def fill(rank: Rank, size: int, copy_to: Callable[[bytes], object] | None = None) -> str:
-    """Writes so many bytes into a free buffer; its name. `also` is given the same bytes, piece by piece."""
+    """Fill a free buffer with `size` random bytes and return its name.
+
+    `copy_to` receives the same bytes in pieces.
+    """
     await rank.until(lambda stand: bool(stand["buffer"]), TIMEOUT_SECONDS)
     buffer: str = rank.stand["buffer"]
 
@@ -42,9 +45,9 @@ async def fill(rank: Rank, size: int, copy_to: Callable[[bytes], object] | None 
 
 
 async def seal(rank: Rank, buffer: str, step: int, size: int, world: int) -> None:
-    """Seal the buffer as the rank's part of a generation. RuntimeError when it is refused."""
+    """Seal the buffer as the rank's shard of a generation. Raise RuntimeError if the agent refuses."""
     reply = await rank.request(
         type="seal", buffer=buffer, step=step, length=size, world=world, torch="none", plan="same"
     )
     if reply["type"] != "sealed":
-        raise RuntimeError(f"step {step} is not sealed: {reply.body}")
+        raise RuntimeError(f"the agent does not seal step {step}: {reply.body}")

@@ -1,4 +1,4 @@
-"""Other projects' libraries that the bench saves with: beside the environment, in a folder of their own."""
+"""Libraries of other projects for the comparison, installed in folders outside the environment."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ LIBRARIES = {
     DLROVER: ("dlrover==0.6.1", "psutil==7.2.1"),
     RESILIENCY: ("nvidia-resiliency-ext==0.4.1",),
 }
-"""Requirements by the rows' names. The environment has whatever else a save in memory imports."""
+"""Requirements by row name. The environment already contains everything else that a save in memory imports.
+"""
 _SECONDS = 300.0
 
 
 def installed(name: str) -> Path:
-    """The folder to import one from; installed there when it is not. ClusterError."""
+    """Return the folder from which to import a library, and install it if needed.
+
+    Raise ClusterError on failure.
+    """
     wanted = LIBRARIES[name]
     digest = hashlib.sha256("\0".join([sys.version, *wanted]).encode()).hexdigest()[:16]
     folder = files.cache_root() / "bench" / digest

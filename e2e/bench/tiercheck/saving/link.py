@@ -1,4 +1,6 @@
-"""A cable of a given speed between this machine and a network namespace, which is another node's."""
+"""A network link of limited speed between this machine and a network namespace that stands for another
+node.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +15,27 @@ from e2e.cluster.network import machine_routes
 from e2e.cluster.run import run, wait_for
 
 LONGEST_SECONDS = 1800
-"""A namespace whose bench was killed goes after this."""
+"""Seconds after which the namespace disappears, even if the bench was killed."""
 _BURST_BYTES = 256 * 1024
 _LATENCY = "50ms"
 
 
 @dataclass(frozen=True)
 class Link:
-    """Both ends, and how to start a program at the far one."""
+    """Both ends of a link, and the way to start a program at the far end."""
 
     near: str
     far: str
     prefix: tuple[str, ...]
-    """Before a command. It sees the same files and processes as here."""
+    """Words to put before a command. The program sees the files and processes of this machine."""
 
 
 @contextlib.contextmanager
 def link(bits_per_second: int) -> Iterator[Link]:
-    """A token bucket (tc-tbf) at either end lets so many bits pass in either direction. ClusterError."""
+    """Limit each direction to `bits_per_second` by token buckets (tc-tbf) at both ends.
+
+    Raise ClusterError on failure.
+    """
     holder = subprocess.Popen(["unshare", "--net", "sleep", str(LONGEST_SECONDS)])
     try:
         wait_for(
@@ -46,7 +51,7 @@ def link(bits_per_second: int) -> Iterator[Link]:
             *("burst", str(_BURST_BYTES), "latency", _LATENCY),
         ]
         inside = ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
-        # It goes with the namespace.
+        # The veth pair disappears with the namespace.
         run(["ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", str(holder.pid)])
         run(["ip", "addr", "add", f"{near}/30", "dev", name])
         run(["ip", "link", "set", name, "up"])
@@ -62,13 +67,13 @@ def link(bits_per_second: int) -> Iterator[Link]:
 
 
 def _in_namespace(pid: int) -> bool:
-    """Return True once the process is in its namespace."""
+    """Return True once the process has entered its namespace and runs `sleep`."""
     return Path(f"/proc/{pid}/comm").read_text().strip() == "sleep"
 
 
 def _free_network() -> str:
-    """Three numbers of a network that the machine has no way to, of those kept for benches (RFC 2544)."""
+    """Return the first three numbers of an unused network from the range for benchmarks (RFC 2544)."""
     routes = machine_routes()
     candidates = [f"198.18.{number}" for number in range(256)]
-    random.shuffle(candidates)  # another bench may look at the same time
+    random.shuffle(candidates)  # another bench may choose at the same time
     return next(one for one in candidates if not any(route.startswith(f"{one}.") for route in routes))

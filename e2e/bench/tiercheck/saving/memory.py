@@ -1,4 +1,4 @@
-"""Saves in a node's memory and restores from it: a real agent in this process, the rank in another."""
+"""Saves to and restores from a node's memory. A real agent runs in this process, the rank in another."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ LOOPBACK = "127.0.0.1"
 RESTORES = 3
 CPU, FULL, ALL = "agent's processor time", "space of full saves", "space of all"
 _SECONDS = 1500.0
-"""For one incarnation of the rank."""
+"""Longest time for one incarnation of the rank."""
 
 
 @dataclass
 class Measurements:
-    """Measured values by kind, and reasons for what is missing."""
+    """Measured values by kind, and the reasons for missing values."""
 
     values: dict[str, list[float]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
 
     def add(self, kind: str, value: float) -> None:
-        """One more."""
+        """Add one value."""
         self.values.setdefault(kind, []).append(value)
 
 
 async def measure(
     root: Path, parameters: int, rounds: int, lengths: Sequence[float], methods: bool, progress: Progress
 ) -> Measurements:
-    """All of it. `ways`: also the other ways to save, and restores."""
+    """Measure saves and steps. If `methods` is true, measure the other save methods and restores as well."""
     folder = root / "saves"
     folder.mkdir()
     found = Measurements()
-    # Before there are agents: it takes a while, and this process is theirs.
+    # Install the libraries before the agents start: it takes a while, and the agents run in this process.
     libraries = {name: _folder_or_why(name) for name in LIBRARIES} if methods else {}
     async with hub_at() as hub, node(root / "nodes", hub, 28 * parameters * 3) as host:
         job = MemoryJob(hub, root)
         await job.form(1, [(UID, host)])
-        progress.report("saving in every way, in turns, and beside steps")
+        progress.report("saving with every method in turn, and beside steps")
         parts = ["methods", "journal"] if methods else []
         cpu_before: list[float] = []
 
@@ -88,7 +88,7 @@ async def measure(
 
 @contextlib.asynccontextmanager
 async def hub_at(address: str = LOOPBACK) -> AsyncIterator[FakeHub]:
-    """A hub for agents, while the block runs."""
+    """Run a hub for agents until the block ends."""
     hub = FakeHub(Authority(), address)
     await hub.start()
     try:
@@ -99,7 +99,7 @@ async def hub_at(address: str = LOOPBACK) -> AsyncIterator[FakeHub]:
 
 @contextlib.asynccontextmanager
 async def node(root: Path, hub: FakeHub, memory: int) -> AsyncIterator[Host]:
-    """A node with an agent in this process, which has said hello; nothing stays mounted."""
+    """Run a node whose agent is in this process and has said Hello. Unmount everything at the end."""
     host = Host(root, "one", hub, memory, hub.address)
     await host.start()
     try:
@@ -111,7 +111,7 @@ async def node(root: Path, hub: FakeHub, memory: int) -> AsyncIterator[Host]:
 
 
 def unmount(root: Path) -> None:
-    """All that is mounted in a folder."""
+    """Unmount everything that is mounted below a folder."""
     for mount in mounts.table():
         if Path(mount.target).is_relative_to(root):
             mounts.unmount(Path(mount.target))
@@ -124,7 +124,7 @@ async def _rank(
     found: Measurements,
     on_value: Callable[[str], None] = lambda kind: None,
 ) -> None:
-    """Runs the rank's program; RuntimeError when it fails, TimeoutError when it does not end."""
+    """Run the rank's program. Raise RuntimeError if it fails and TimeoutError if it does not end."""
     environment = {
         **os.environ,
         "PYTHONPATH": f"{files.CHECKOUT}:{files.CHECKOUT / 'workloads'}",
@@ -152,9 +152,9 @@ async def _rank(
                 on_value(one["kind"])
                 found.add(one["kind"], one["value"])
             if await process.wait():
-                raise RuntimeError(f"the rank ended with {process.returncode}")
+                raise RuntimeError(f"the rank's program failed with exit code {process.returncode}")
     finally:
-        # And whatever the libraries have forked.
+        # Kill the processes that libraries have forked as well.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
@@ -171,12 +171,12 @@ def _clean_up(name: str) -> None:
     """Remove what libraries leave in memory when their process is killed."""
     for path in Path("/dev/shm").glob(f"{name}*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    # Where DLRover has its sockets.
+    # DLRover's sockets are here.
     shutil.rmtree(Path("/tmp/ckpt_sock") / name, ignore_errors=True)
 
 
 def _used_memory(host: Host) -> int:
-    """Bytes of the node's memory that the job has."""
+    """Return the bytes of the node's memory that the job uses."""
     shares = [Path(one.target) for one in mounts.table()]
     return sum(used_bytes(one) for one in shares if one.is_relative_to(host.settings.run_dir / "memory"))
 

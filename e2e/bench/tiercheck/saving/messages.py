@@ -1,4 +1,4 @@
-"""Messages from a rank to the bench: JSON lines on the original standard output, which libraries also use."""
+"""Messages from a rank to the bench, as JSON lines on the original standard output."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import IO
 
 
 class Messages:
-    """Lines to the bench. From now on whatever else is printed goes to standard error."""
+    """Writer of messages. It redirects all other output, such as that of libraries, to standard error."""
 
     def __init__(self) -> None:
         self._out: IO[str] = os.fdopen(os.dup(1), "w")
-        # The bench hears that this process has ended, whatever a library has forked and left behind.
+        # Close the pipe in forked children. Otherwise a process left by a library would hide the end of this
+        # one.
         os.register_at_fork(after_in_child=self._out.close)
         os.dup2(2, 1)
         sys.stdout = sys.stderr
 
     def value(self, kind: str, value: float) -> None:
-        """One measurement: seconds, or bytes where its name says so."""
+        """Report a measurement, in seconds, or in bytes if its kind says so."""
         self._line({"kind": kind, "value": value})
 
     def missing(self, kind: str, reason: str) -> None:
-        """Report what cannot be measured here."""
+        """Report that a kind cannot be measured here."""
         self._line({"kind": kind, "why": reason})
 
     def _line(self, body: dict[str, object]) -> None:

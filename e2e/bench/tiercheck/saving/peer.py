@@ -1,4 +1,4 @@
-"""A node that has lost its memory gets its job's state from another one, over a link of 1 Gbit/s."""
+"""A node without its job's state restores it from another node, over a link of 1 Gbit/s."""
 
 from __future__ import annotations
 
@@ -22,21 +22,24 @@ from e2e.cluster import files
 
 BITS_PER_SECOND = 10**9
 PORT = 8472
-"""Port of the far agent, which has its addresses for itself."""
+"""Port of the far agent, which has an address of its own."""
 NEAR_UID = "aaaa-1111"
 
 
 @dataclass(frozen=True)
 class Restore:
-    """One restore."""
+    """The measurement of one restore."""
 
     seconds: float
     link_seconds: float
-    """Seconds in which the link passes as many bytes."""
+    """Least seconds in which the link can transfer the same bytes."""
 
 
 class FarHost(Host):
-    """A node at the far end: its agent is a process of its own, which SIGKILL ends as a node's death does."""
+    """A node at the far end of the link.
+
+    Its agent is a process, so that SIGKILL ends it like a node failure.
+    """
 
     def __init__(self, root: Path, name: str, hub: FakeHub, memory: int, cable: Link) -> None:
         super().__init__(root, name, hub, memory, cable.far)
@@ -46,11 +49,11 @@ class FarHost(Host):
 
     @property
     def peer_address(self) -> str:
-        """At the far end."""
+        """Peer address of the far agent."""
         return f"{self._cable.far}:{PORT}"
 
     async def start(self) -> None:
-        """Until its agent has said hello."""
+        """Start the agent and wait until it has said Hello."""
         settings = {
             one.metadata["env"]: str(getattr(self.settings, one.name))
             for one in dataclasses.fields(self.settings)
@@ -64,7 +67,7 @@ class FarHost(Host):
         await self._hub.until(lambda name, said: name == self.node and said.HasField("hello"))
 
     async def stop(self) -> None:
-        """All of it goes, with what was in its memory."""
+        """Kill the agent and delete everything in its memory."""
         if self._process is not None:
             self._process.kill()
             await self._process.wait()
@@ -74,7 +77,10 @@ class FarHost(Host):
 
 
 async def measure(root: Path, size: int, times: int) -> list[Restore]:
-    """`size`: bytes of a generation of two ranks on two nodes, of which one is lost as often as asked."""
+    """Measure restores of a generation of `size` bytes by two ranks on two nodes.
+
+    One node is lost `times` times.
+    """
     half = size // 2
     found: list[Restore] = []
     with link(BITS_PER_SECOND) as cable:
@@ -100,7 +106,7 @@ async def measure(root: Path, size: int, times: int) -> list[Restore]:
 
 
 async def _restore(ranks: list[Rank], size: int) -> Restore:
-    """The far rank needs both halves, and has none."""
+    """Restore both shards on the far node, which has none."""
     near, far = ranks
     began = time.monotonic()
     _, reply = await asyncio.gather(near.restore(), far.restore())

@@ -1,8 +1,8 @@
-"""A rank's program for `make bench-tiercheck`: the same state saved in every way, in turns; JSON lines out.
+"""Program of the rank for `make bench-tiercheck`. It saves one state with every method in turn.
 
     python -m e2e.bench.tiercheck.saving.rank TASK
 
-TASK is a `Task` as JSON. In a first incarnation it saves; in a later one it restores.
+TASK is a `Task` as JSON. The first incarnation saves, later ones restore. Results are JSON lines.
 """
 
 from __future__ import annotations
@@ -38,48 +38,49 @@ from e2e.bench.tiercheck.saving.steps import WIDTH
 LAST = 1_000_000
 """Step of the save that is restored."""
 GAP = 100
-"""Steps between two saves that are too many for a journal of them."""
+"""Steps between two saves: too many for the journal, so that each save is a full one."""
 RESERVED = "memory made ready"
 SPACE = "full saves are made"
-"""Told when the node's memory holds full saves alone."""
+"""Kind of the message that the node's memory holds only full saves."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """The measurements that the program takes."""
+    """The measurements to take."""
 
     parameters: int
     rounds: int
     folder: str
-    """For files."""
+    """Folder for files."""
     libraries: dict[str, str] = field(default_factory=dict)
-    """As `ways.others` has them."""
+    """Libraries as in `save_methods.other_methods`."""
     lengths: Sequence[float] = ()
     """Lengths in seconds of the steps beside which saves are made."""
     parts: Sequence[str] = ()
-    """Parts to measure: ways, journal and restore."""
+    """Parts to measure: methods, journal and restore."""
 
     def text(self) -> str:
-        """As an argument."""
+        """Return the task as a command-line argument."""
         return json.dumps(asdict(self))
 
 
 def model_of(parameters: int) -> torch.nn.Module:
-    """Square layers with so many parameters in all, about."""
+    """Return a model of square layers with about `parameters` parameters."""
     layers = max(1, parameters // (WIDTH * WIDTH))
     return torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)))
 
 
 def main(task: Task) -> None:
-    """Saves, or restores, and ends."""
+    """Save or restore, according to the task."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     messages, folder = Messages(), Path(task.folder)
     with contextlib.ExitStack() as stack:
         methods: Sequence[SaveMethod] = ()
         if "methods" in task.parts:
-            # torch's asynchronous saves want a group, of a single rank too. All before this becomes a job's
-            # rank: what is forked is to inherit neither its connections nor its signals.
+            # torch's asynchronous saves need a process group, even for one rank. Create it before this
+            # process joins the job: forked children must not inherit the job's connections and signal
+            # handlers.
             dist.init_process_group("gloo", f"file://{folder / 'group'}", rank=0, world_size=1)
             methods = stack.enter_context(other_methods(folder, task.libraries, messages.missing))
         job = stack.enter_context(convoy.join())
@@ -91,13 +92,13 @@ def main(task: Task) -> None:
         seconds = time.perf_counter() - began
         if "restore" in task.parts:
             if restored.generation is None:
-                raise RuntimeError("there is nothing to restore")
+                raise RuntimeError("the node's memory has no generation to restore")
             report_restore(job, messages, seconds)
             return
         for parameter in model.parameters():
             parameter.grad = torch.randn_like(parameter)
         optimizer.step()
-        # The node's memory is made ready beside the training.
+        # The agent prepares the node's memory while the training goes on.
         began = time.perf_counter()
         wait_until_idle(job._checkpoints)
         messages.value(RESERVED, time.perf_counter() - began)
@@ -116,7 +117,7 @@ def main(task: Task) -> None:
 
 
 def measure_saves(job: Any, messages: Messages, rounds: int, methods: Sequence[SaveMethod]) -> None:
-    """Every way `rounds` times, after a first save of each; who begins a round changes."""
+    """Save once with every method, then `rounds` times. Each round starts with another method."""
     ours = ConvoySave(job._checkpoints)
     turns: list[SaveMethod] = [PlainCopy(job._state.collect()), ours, *methods]
     failed: set[str] = set()
@@ -140,7 +141,7 @@ def measure_saves(job: Any, messages: Messages, rounds: int, methods: Sequence[S
 
 
 def report_restore(job: Any, messages: Messages, seconds: float, copies: int = 3) -> None:
-    """Report the time of a restore, beside copies of the restored state."""
+    """Report the seconds of a restore, and the seconds to copy the restored state."""
     messages.value("restore from memory", seconds)
     state = job._state.collect()
     began = time.perf_counter()

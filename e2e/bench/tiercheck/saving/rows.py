@@ -1,4 +1,4 @@
-"""The rows of docs/bench/tiercheck.json. Ratios are of values of the same round."""
+"""The rows of docs/bench/tiercheck.json. A ratio compares two values of the same round."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ RATIOS: tuple[tuple[str, str, str, float | None], ...] = (
         None,
     ),
 )
-"""Name, what is held against what, and the target."""
+"""Ratios: row name, kind of the numerator, kind of the denominator, and target."""
 LONG_SECONDS = 5.0
-"""Steps for which there is a target last as long at least."""
+"""Least length of steps that have a target."""
 
 
 def add_memory_rows(found: Measurements, figures: Figures) -> None:
-    """Saves in memory, and what they cost."""
+    """Add the rows of saves in memory and of their costs."""
     figures.add(Metric("size of the state", "GB"), found.values["bytes"][0] / 1e9)
     for kind, name in NAMES.items():
         for value in found.values.get(kind, ()):
@@ -76,7 +76,7 @@ def add_memory_rows(found: Measurements, figures: Figures) -> None:
 
 
 def add_peer_rows(found: Sequence[Restore], figures: Figures) -> None:
-    """A node that has lost its memory and restores over a link."""
+    """Add the rows of restores from another node."""
     for one in found:
         figures.add(Metric(SHARDS, "s"), one.seconds)
     metric = Metric(f"{SHARDS}, link's time for the bytes / time", "x", 0.8, higher_is_better=True)
@@ -85,7 +85,7 @@ def add_peer_rows(found: Sequence[Restore], figures: Figures) -> None:
 
 
 def add_upload_rows(found: Uploads, figures: Figures) -> None:
-    """A generation brought to an S3 server."""
+    """Add the rows of uploads to an S3 server."""
     plain = "boto3 upload_file of the same bytes"
     for ours, theirs in zip(found.ours, found.theirs, strict=True):
         figures.add(Metric("upload of a generation", "s", baseline=plain), ours)
@@ -130,7 +130,7 @@ def _steps(found: Measurements, figures: Figures) -> None:
             for value in values:
                 figures.add(Metric(f"{steps} {kind}", "s"), value)
         plain = seconds[WITHOUT]
-        # A turn's blocks without saves lie before and behind the others.
+        # Each block with saves lies between two blocks without saves: compare with their mean.
         beside = [statistics.mean(pair) for pair in zip(plain[::2], plain[1::2], strict=True)]
         targeted = float(steps.split()[2]) >= LONG_SECONDS
         for kind, target in ((EACH, 1.03), (SPARSE, 1.01)):
@@ -141,13 +141,13 @@ def _steps(found: Measurements, figures: Figures) -> None:
 
 
 def journalled(values: dict[str, list[float]]) -> list[float]:
-    """Return the extra time of each step that is journalled and saved."""
+    """Return the extra seconds of each step that is journalled and saved."""
     plain = statistics.median(values["step"])
     steps, saves = values.get("step with its gradients written", ()), values.get("segment", ())
     return [step - plain + save for step, save in zip(steps, saves, strict=False)]
 
 
 def _ratios(figures: Figures, metric: Metric, ones: Sequence[float], others: Sequence[float]) -> None:
-    # Not all ways are taken in every round; those that are, in the first.
+    # Some methods are not used in every round, but all are used in the first rounds.
     for one, other in zip(ones, others, strict=False):
         figures.add(metric, one / other)

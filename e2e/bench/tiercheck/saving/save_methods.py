@@ -1,4 +1,7 @@
-"""Ways to save a state: Convoy's, and what a program can use instead. Each says for how long it stalls."""
+"""Methods to save a state: Convoy's, and alternatives.
+
+Each returns the seconds for which the training stalls.
+"""
 
 from __future__ import annotations
 
@@ -22,25 +25,25 @@ _IDLE_TIMEOUT_SECONDS = 120.0
 
 
 Collect = Callable[[], dict[str, Any]]
-"""Gathers the state, anew for each save: some ways write into the dictionaries."""
+"""Function that gathers the state. Called for each save, because some methods write into the dictionaries."""
 
 
 class SaveMethod(Protocol):
-    """One of them. All save the same state."""
+    """A method to save a state. All methods save the same state."""
 
     name: str
 
     def save(self, collect: Collect, step: int) -> float:
-        """Seconds for which the training waits. Returns when the next save may begin."""
+        """Save, return when the next save may start, and give the seconds for which the training stalls."""
         ...
 
     def close(self) -> None:
-        """Leaves nothing behind."""
+        """Remove everything that the method has left behind."""
         ...
 
 
 def tensors(state: dict[str, Any]) -> list[torch.Tensor]:
-    """All tensors of a model and its optimizer."""
+    """Return all tensors of a model and its optimizer."""
     found = [value for _, value in sorted(state["model"].items())]
     for moments in state["optimizer"]["state"].values():
         found += [value for value in moments.values() if isinstance(value, torch.Tensor)]
@@ -48,16 +51,16 @@ def tensors(state: dict[str, Any]) -> list[torch.Tensor]:
 
 
 def wait_until_idle(memory: Any) -> None:
-    """Until Convoy's next save may begin. TimeoutError."""
+    """Wait until Convoy accepts the next save. Raise TimeoutError if that takes too long."""
     deadline = time.monotonic() + _IDLE_TIMEOUT_SECONDS
     while memory.busy() or not memory.settle(60):
         if time.monotonic() > deadline:
-            raise TimeoutError("the save before does not end")
+            raise TimeoutError(f"the previous save has not ended after {_IDLE_TIMEOUT_SECONDS:g} s")
         time.sleep(0.005)
 
 
 class PlainCopy:
-    """The lower bound: one copy into memory that was touched before."""
+    """The lower bound: one copy into memory that is already mapped."""
 
     name = COPY
 
@@ -65,7 +68,7 @@ class PlainCopy:
         self._targets = [one.clone() for one in tensors(state)]
 
     def save(self, collect: Collect, step: int) -> float:
-        """Once over all tensors."""
+        """Copy all tensors once."""
         sources = tensors(collect())
         began = time.perf_counter()
         for target, source in zip(self._targets, sources, strict=True):
@@ -73,7 +76,7 @@ class PlainCopy:
         return time.perf_counter() - began
 
     def close(self) -> None:
-        """The memory goes with the object."""
+        """Do nothing: the memory is freed with the object."""
 
 
 class ConvoySave:
@@ -84,11 +87,12 @@ class ConvoySave:
     def __init__(self, memory: Any) -> None:
         self._memory = memory
         self.committed = 0.0
-        """Seconds from the beginning of the last save until it was committed."""
+        """Seconds from the start of the last save until it was committed."""
 
     def save(self, collect: Collect, step: int) -> float:
-        """With the gathering, which `job.checkpoint` does; the journal is for `steps.py`."""
-        # A save that finds too little memory asks for more and says so; what all of them stall counts.
+        """Gather and save the state, as `job.checkpoint` does. `steps.py` measures the journal."""
+        # A save that finds too little memory requests more and returns False. Count the stall of every
+        # attempt.
         first_start, seconds = time.perf_counter(), 0.0
         for _ in range(3):
             began = time.perf_counter()
@@ -98,14 +102,14 @@ class ConvoySave:
             if saved:
                 self.committed = time.perf_counter() - first_start
                 return seconds
-        raise RuntimeError("the node's memory does not take the state")
+        raise RuntimeError("the node's memory did not accept the state in 3 attempts")
 
     def close(self) -> None:
-        """The agent keeps what was saved."""
+        """Do nothing: the agent keeps the generations."""
 
 
 class DcpSave:
-    """torch.distributed.checkpoint to files."""
+    """A save by torch.distributed.checkpoint to files."""
 
     def __init__(self, name: str, folder: Path, checkpointer: AsyncCheckpointerType | None) -> None:
         self.name = name
@@ -113,7 +117,7 @@ class DcpSave:
         self._checkpointer = checkpointer
 
     def save(self, collect: Collect, step: int) -> float:
-        """Into a folder of its own, as its documentation has it."""
+        """Save to a folder per step, as its documentation recommends."""
         state = collect()
         target = self._folder / f"{self.name.replace(' ', '-')}-{step}"
         began = time.perf_counter()
@@ -129,16 +133,16 @@ class DcpSave:
         return seconds
 
     def close(self) -> None:
-        """Its process ends with this one."""
+        """Do nothing: its process ends with this one."""
 
 
 class DlroverSave:
-    """Its flash checkpoint to memory: one copy into shared memory, which a saver process looks after."""
+    """DLRover's flash checkpoint to memory: one copy into shared memory, which a saver process manages."""
 
     name = DLROVER
 
     def __init__(self, folder: Path, library: Path) -> None:
-        # Names of its shared memory and sockets begin with this; beside jobs of others it has its own.
+        # This is the prefix of its shared memory and socket names. A name of its own keeps other jobs apart.
         os.environ["TORCHELASTIC_RUN_ID"] = folder.parent.name
         os.environ["DLROVER_LOG_LEVEL"] = "ERROR"
         sys.path.append(str(library))
@@ -153,17 +157,17 @@ class DlroverSave:
         self._memory = StorageType.MEMORY
 
     def save(self, collect: Collect, step: int) -> float:
-        """RuntimeError when it has skipped the save, of which it says nothing by itself."""
+        """Save. Raise RuntimeError if DLRover has skipped the save, which it does not report."""
         state = collect()
         began = time.perf_counter()
         self._checkpointer.save_checkpoint(step, state, storage_type=self._memory)
         seconds = time.perf_counter() - began
         if self._checkpointer._engine._cached_step != step:
-            raise RuntimeError("the save was skipped")
+            raise RuntimeError("DLRover skipped the save")
         return seconds
 
     def close(self) -> None:
-        """Its memory and its process outlive the trainer by design."""
+        """Remove the shared memory and the saver process, which outlive the trainer by design."""
         engine = self._checkpointer._engine
         engine._shm_handler.unlink()
         if engine.saver_proc is not None:
@@ -172,7 +176,7 @@ class DlroverSave:
 
 
 class ResiliencySave:
-    """Its local checkpoint on a RAM disk, synchronous: the asynchronous one needs CUDA."""
+    """NVIDIA's local checkpoint on a RAM disk, synchronous because the asynchronous one needs CUDA."""
 
     name = RESILIENCY
 
@@ -190,8 +194,8 @@ class ResiliencySave:
         self._manager = local_manager.LocalCheckpointManager(self._folder)
 
     def save(self, collect: Collect, step: int) -> float:
-        """A file of torch.save; the one before is deleted."""
-        # Its constructor takes tensors on a GPU alone; on a CPU there is nothing else for it to do.
+        """Save a file with torch.save. The manager deletes the previous file."""
+        # The constructor accepts only tensors on a GPU, and does nothing that matters on a CPU. So skip it.
         given = self._kind.__new__(self._kind)
         given.state_dict, given._is_hollow = collect(), False
         began = time.perf_counter()
@@ -199,12 +203,12 @@ class ResiliencySave:
         return time.perf_counter() - began
 
     def close(self) -> None:
-        """The RAM disk is given back."""
+        """Delete the files on the RAM disk."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def memory_of(folder: Path) -> Path:
-    """A folder on the machine's RAM disk for a bench whose files are in `folder`."""
+    """Return a folder on the machine's RAM disk for the bench whose files are in `folder`."""
     return Path("/dev/shm") / f"{folder.parent.name}-files"
 
 
@@ -212,9 +216,10 @@ def memory_of(folder: Path) -> Path:
 def other_methods(
     folder: Path, libraries: dict[str, str], missing: Callable[[str, str], None]
 ) -> Iterator[Sequence[SaveMethod]]:
-    """All but Convoy's, ready. Those that cannot be used here are told of. Wants a process group.
+    """Yield all methods but Convoy's, ready for use. Call `missing` for those that do not work here.
 
-    `libraries`: by name, the folder to import each from; or, where that is not a folder, why there is none.
+    `libraries` maps a method's name to the folder of its library, or to the reason why there is no such
+    folder. Requires a process group.
     """
     methods: list[SaveMethod] = [
         DcpSave(SYNC, folder, None),
@@ -222,13 +227,13 @@ def other_methods(
         DcpSave(PROCESS, folder, AsyncCheckpointerType.PROCESS),
     ]
     for kind in (DlroverSave, ResiliencySave):
-        found = libraries.get(kind.name, "not asked for")
+        found = libraries.get(kind.name, "not requested")
         if not Path(found).is_dir():
             missing(kind.name, found)
             continue
         try:
             methods.append(kind(folder, Path(found)))
-        except Exception as error:  # whatever its import or its set-up runs into here
+        except Exception as error:  # any error of its import or its set-up
             missing(kind.name, f"{type(error).__name__}: {error}")
     try:
         yield methods

@@ -1,4 +1,4 @@
-"""The cost of saving to training steps: the journal, and steps with saves and without, in turns."""
+"""The cost of saves to training steps: the journal, and steps with and without saves in turn."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from e2e.bench.tiercheck.saving.save_methods import wait_until_idle
 WIDTH = 1024
 """Width of the layers, and of the matrices that a step multiplies."""
 TURNS = 3
-"""Turns of each kind of block, for steps of one length."""
+"""Number of blocks of each kind, for steps of one length."""
 EVERY = 10
-"""Steps between two saves of the sparser kind."""
+"""Steps from one save to the next in blocks of the kind `SPARSE`."""
 _CHUNK = 4 << 20
 WITHOUT, EACH, SPARSE = "without saves", "with a save after each", f"with a save every {EVERY}"
 
 
 class Steps:
-    """Steps of one optimizer, whose gradients are always the same."""
+    """Training steps of one optimizer, always with the same gradients."""
 
     def __init__(self, job: Any, optimizer: torch.optim.Optimizer, messages: Messages) -> None:
         self._job = job
@@ -32,13 +32,13 @@ class Steps:
         self._number = 100_000
         self._left, self._right = torch.randn(WIDTH, WIDTH), torch.randn(WIDTH, WIDTH)
         self._product_seconds = 0.0
-        """Seconds of one product of the two."""
+        """Seconds of one product of the two matrices."""
 
     def measure_journal(self, rounds: int) -> None:
-        """Saves after every step: what a step takes whose gradients are written, and the save then.
+        """Measure steps that write their gradients to the journal, and the save after each.
 
-        First as they are, then with values that bf16 has too: where the model computes in bf16 and the
-        optimizer in fp32, it consumes such.
+        The first measurement uses the gradients as they are. The second uses values that bf16 can
+        represent, as the optimizer receives them when the model computes in bf16 and the optimizer in fp32.
         """
         self._journal(rounds, "")
         gradients = [one.grad for group in self._optimizer.param_groups for one in group["params"]]
@@ -73,7 +73,7 @@ class Steps:
             self._messages.missing(f"segment bytes{kind}", why)
 
     def _encoded_share(self) -> float:
-        """Bytes of the gradients as they go to peers and stores over a slow line, by bytes of them."""
+        """Return the encoded size of the gradients, as sent over a slow link, divided by their raw size."""
         gradients = [one.grad for group in self._optimizer.param_groups for one in group["params"]]
         raw_bytes = encoded_bytes = 0
         for one in gradients:
@@ -86,10 +86,10 @@ class Steps:
         return encoded_bytes / raw_bytes
 
     def measure_steps(self, length: float, rounds: int) -> None:
-        """Blocks of steps of so many seconds with and without saves, in turns.
+        """Measure blocks of steps of `length` seconds with and without saves, in turn.
 
-        Each block goes on as the one before of its kind has ended: what the agent does behind a save falls
-        into the steps after it.
+        The agent still works on a save during the following steps. So a block with a save after each step
+        starts while a save is under way, in the same state in which it ends.
         """
         self._time_product()
         for _ in range(min(TURNS, rounds)):
@@ -103,7 +103,7 @@ class Steps:
                     self._work(length)
                     self._step()
                     due = kind == EACH or (kind == SPARSE and not step)
-                    # As `job.checkpoint` has it: a save that has nowhere to go is left out.
+                    # Skip a save that has no free buffer, as `job.checkpoint` does.
                     if due and not self._memory.busy():
                         saves += self._save()
                 name = f"steps of {length:g} s {kind}"
@@ -112,13 +112,13 @@ class Steps:
                     self._messages.value(f"{name}: saves", saves / (count if kind == EACH else 1))
 
     def wait_until_idle(self) -> None:
-        """Until nothing is saved and no step is journalled."""
+        """Wait until no save is under way and no step is journalled."""
         wait_until_idle(self._memory)
         while self._memory._journalling.writing:
             self._step()
 
     def _fill_journal(self) -> None:
-        """Saves after quick steps, until they are journalled; the last one is still under way."""
+        """Save after quick steps until they are journalled. The last save is still under way on return."""
         for _ in range(4):
             wait_until_idle(self._memory)
             self._step()

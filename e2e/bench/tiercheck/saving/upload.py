@@ -1,4 +1,6 @@
-"""A generation brought from a node's memory to an S3 server, beside boto3's own upload of the same bytes."""
+"""Uploads of a generation from a node's memory to an S3 server, compared with boto3's upload of equal
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,17 @@ UID = "aaaa-1111"
 
 @dataclass
 class Uploads:
-    """Seconds of each turn."""
+    """Seconds of each upload."""
 
     ours: list[float] = field(default_factory=list)
-    """From when a generation lies in memory until it is committed in the store."""
+    """Seconds from the seal of a generation in memory until it is committed in the store."""
     theirs: list[float] = field(default_factory=list)
 
 
 async def measure(root: Path, size: int, times: int, progress: Progress) -> Uploads:
-    """A generation of so many bytes, each time of others, and a file of the same; who is first changes."""
+    """Upload a generation of `size` random bytes, and a file of the same bytes, `times` times in changing
+    order.
+    """
     found = Uploads()
     with served(binaries.tool("versitygw", progress), LOOPBACK) as objects:
         async with hub_at() as hub, node(root, hub, 6 * size) as one:
@@ -42,7 +46,7 @@ async def measure(root: Path, size: int, times: int, progress: Progress) -> Uplo
             (rank,) = await job.form(1, [(UID, one)])
             await bulk.prepare([rank], size)
             for step in range(1, times + 1):
-                # On the RAM disk: neither has to read from anything slower.
+                # The file is on the RAM disk, so that neither upload reads from slower storage.
                 path = Path("/dev/shm") / f"{root.parent.name}-upload"
                 try:
                     with path.open("wb") as file:
@@ -61,7 +65,10 @@ async def measure(root: Path, size: int, times: int, progress: Progress) -> Uplo
 
 
 def _plain(objects: Objects, path: Path) -> float:
-    """boto3's managed upload as it is by default: parts of 8 MiB on ten threads."""
+    """Upload with boto3's managed upload and its defaults: parts of 8 MiB on ten threads.
+
+    Return the seconds.
+    """
     client = boto3.client(
         "s3",
         endpoint_url=objects.endpoint,
