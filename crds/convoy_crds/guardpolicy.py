@@ -34,7 +34,7 @@ class OnJoin(StrEnum):
     ACCEPT = "Accept"
     """The node is in service at once, in state Unverified."""
     GATE = "Gate"
-    """The node gets no pods until a sweep passes it. Nodes that are older than the policy, or that run
+    """The node gets no pods until it passes a sweep. Nodes that are older than the policy, or that run
     pods, are accepted.
     """
 
@@ -189,7 +189,7 @@ class GuardPolicySpec(Model):
     model_config = validated(
         Rule(
             "!has(self.onJoin) || self.onJoin != 'Gate' || has(self.sweeps)",
-            "onJoin: Gate keeps nodes out of service until a sweep passes them, but the policy has no "
+            "onJoin: Gate keeps nodes out of service until they pass a sweep, but the policy has no "
             "sweeps: add spec.sweeps, or set onJoin: Accept",
             ".onJoin",
         ),

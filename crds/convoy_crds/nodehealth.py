@@ -30,9 +30,9 @@ class State(StrEnum):
     """State of the hardware."""
 
     UNVERIFIED = "Unverified"
-    """In service, but no valid sweep has passed the node."""
+    """In service, but the node has no valid passed sweep."""
     GATED = "Gated"
-    """Out of service until a sweep passes the node."""
+    """Out of service until the node passes a sweep."""
     SWEEPING = "Sweeping"
     QUALIFIED = "Qualified"
     SUSPECT = "Suspect"

@@ -126,7 +126,7 @@ def case(status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, 
     if sweeps and online:
         return Case(True, f"{_words(online[-1])}; {sweeps[-1].message or sweeps[-1].source}")
     if len(sweeps) > 1:
-        return Case(True, f"HealthSweeps {sweeps[-2].source} and {sweeps[-1].source} both failed the node")
+        return Case(True, f"the node failed HealthSweeps {sweeps[-2].source} and {sweeps[-1].source}")
     cost = swap_cost(facts, spec)
     lasting = (
         [one for one in facts.suspicions if counts(one, spec.detection, now)] if facts.agent_connected else []

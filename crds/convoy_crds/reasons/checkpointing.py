@@ -51,10 +51,10 @@ class CheckpointingReasons:
     )
     NOT_COPIED = Reason(
         "NotCopied",
-        "the newest checkpoint has no copies, and Convoy saves no other one until it has: node {node} "
-        "cannot copy it to node {why}. If bytes are missing, raise agent.checkpointMemoryMiB of the chart or "
-        "spec.checkpoint.tiers.local.memory, or keep fewer copies (spec.checkpoint.tiers.peer.copies); "
-        "otherwise check the convoy-agents of both nodes",
+        "the newest checkpoint has no copies, and Convoy saves no other checkpoint until it is copied: node "
+        "{node} cannot copy it to node {why}. If bytes are missing, raise agent.checkpointMemoryMiB of the "
+        "chart or spec.checkpoint.tiers.local.memory, or keep fewer copies "
+        "(spec.checkpoint.tiers.peer.copies); otherwise check the convoy-agents of both nodes",
         warning=True,
     )
     OVERDUE = Reason(

@@ -97,8 +97,8 @@ class FaultReasons:
     )
     POD_DEADLINE = Reason(
         "PodDeadlineExceeded",
-        "pod {pod} on node {node} exceeded spec.activeDeadlineSeconds of its template, which starts again "
-        "with each pod; set spec.activeDeadlineSeconds of the job instead",
+        "pod {pod} on node {node} exceeded spec.activeDeadlineSeconds of its template; that limit counts "
+        "anew for each pod, so set spec.activeDeadlineSeconds of the job instead",
         warning=True,
     )
     POD_UNFIT = Reason(

@@ -60,7 +60,8 @@ class GuardingReasons:
     )
     BREAKER_SHARED = Reason(
         "CommonMode",
-        "{count} of {all} confirmed nodes share {what} {name!r}, which is the likelier cause",
+        "{count} of {all} confirmed nodes share {what} {name!r}: the shared {what} is a "
+        "likelier cause than the nodes",
         warning=True,
     )
     BREAKER_WRONG = Reason(
@@ -68,5 +69,10 @@ class GuardingReasons:
         "only {count} of the last {all} actions sped up the affected jobs",
         warning=True,
     )
-    BREAKER_TRIAL = Reason("Trial", "one node that failed a sweep is let through as a trial")
-    BREAKER_CLOSED = Reason("Quiet", "the trial node was rightly drained, or no node needed a trial")
+    BREAKER_TRIAL = Reason(
+        "Trial", "the circuit breaker allows the drain of one node that failed a sweep, as a trial"
+    )
+    BREAKER_CLOSED = Reason(
+        "Quiet",
+        "the circuit breaker is closed: the drain of the trial node was right, or no trial was needed",
+    )

@@ -46,7 +46,7 @@ class LifecycleReasons:
     )
     DEADLINE_EXCEEDED = Reason(
         "DeadlineExceeded",
-        "active for longer than spec.activeDeadlineSeconds={seconds} s",
+        "the job was active for longer than spec.activeDeadlineSeconds={seconds} s",
         warning=True,
     )
     SUSPENDING = Reason("Suspending", "waiting for {left} pods to stop; {state}")

@@ -11,7 +11,7 @@ class NodeHealthReasons:
     NEW_HARDWARE = Reason("NewHardware", "hardware first seen on node {node}")
     NOT_SWEPT = Reason(
         "NotSwept",
-        "in service, but no sweep has passed the node (GuardPolicy onJoin: Accept)",
+        "in service, but the node has not passed a sweep yet (GuardPolicy onJoin: Accept)",
     )
     NOT_GUARDED = Reason("NotGuarded", "no GuardPolicy selects node {node}")
     TELEMETRY_LOST = Reason(
@@ -20,7 +20,7 @@ class NodeHealthReasons:
         "convoy-agent",
         warning=True,
     )
-    AWAITS_SWEEP = Reason("AwaitsSweep", "out of service until a sweep passes the node")
+    AWAITS_SWEEP = Reason("AwaitsSweep", "out of service until the node passes a sweep")
     AWAITS_RELEASE = Reason(
         "AwaitsRelease",
         "out of service, and the GuardPolicy has no sweeps to retest the node: set spec.release of its "
@@ -28,8 +28,8 @@ class NodeHealthReasons:
         warning=True,
     )
     UNDER_TEST = Reason("UnderTest", "HealthSweep {name} is running")
-    SWEEP_PASSED = Reason("SweepPassed", "HealthSweep {name} passed the node")
-    SWEEP_FAILED = Reason("SweepFailed", "HealthSweep {name} failed the node: {why}", warning=True)
+    SWEEP_PASSED = Reason("SweepPassed", "the node passed HealthSweep {name}")
+    SWEEP_FAILED = Reason("SweepFailed", "the node failed HealthSweep {name}: {why}", warning=True)
     SWEPT = Reason("Swept", "{counts}")
     SWEEP_NOT_RUN = Reason("SweepNotRun", "{why}", warning=True)
     NODE_FAILED = Reason("NodeFailed", "{node}: {why}", warning=True)
@@ -48,7 +48,7 @@ class NodeHealthReasons:
     CLEARED = Reason("Cleared", "no evidence against the node for {seconds} s")
     DRAINING_NODE = Reason(
         "DrainingNode",
-        "drain started, its jobs are swapped to other nodes: {why}",
+        "the node is being drained, and its jobs move to other nodes: {why}",
         warning=True,
     )
     JOB_STAYS = Reason(
@@ -79,11 +79,12 @@ class NodeHealthReasons:
         "{count} consecutive retests failed; the last: {why}",
         warning=True,
     )
-    LEMON = Reason("Lemon", "{count} quarantines within {seconds} s", warning=True)
+    LEMON = Reason("Lemon", "the node was quarantined {count} times within {seconds} s", warning=True)
     ON_PROBATION = Reason("OnProbation", "in service again, under observation until {until}")
     WRONGLY_ACCUSED = Reason(
         "WronglyAccused",
-        "its jobs are just as slow without this node, or their ranks are slow elsewhere: the node is cleared",
+        "the node is cleared: its jobs are just as slow without it, or their slow ranks are slow on other "
+        "nodes too",
     )
     EXEMPTED = Reason("Exempted", "exempt until {until}, requested by {user}: {why}", warning=True)
     EXEMPTION_OVER = Reason("ExemptionOver", "the exemption ended at {until}")

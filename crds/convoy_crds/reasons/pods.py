@@ -66,21 +66,20 @@ class PodReasons:
     )
     FENCING = Reason(
         "Fencing",
-        "pod {pod} on lost node {node} may still run: Convoy replaces it once the node's agent must have "
-        "stopped it, {seconds} s after the agent's last sign of life (spec.recovery.fencing: Strict)",
+        "pod {pod} on lost node {node} may still run. Convoy replaces the pod {seconds} s after the agent's "
+        "last heartbeat, because the agent has stopped the pod by then (spec.recovery.fencing: Strict)",
         warning=True,
     )
     FENCING_COMPANY = Reason(
         "FencingCompany",
-        "pod {pod} on lost node {node} may still run: its agent may still reach a majority of the job's "
-        "nodes, and therefore keep the ranks running (spec.recovery.fencing: Strict); delete the Node "
+        "Convoy does not replace pod {pod} on lost node {node} yet: the node's agent may reach a majority "
+        "of the job's nodes and keep the ranks running (spec.recovery.fencing: Strict); delete the Node "
         "object of each node that no longer exists",
         warning=True,
     )
     FENCING_ANSWERED = Reason(
         "FencingAnswered",
-        "pod {pod} on node {node} still responds, but its agent does not report: under "
-        "spec.recovery.fencing: Strict Convoy replaces the pod when the agent is back, or when the Node "
-        "object is deleted",
+        "pod {pod} on node {node} still responds, but the node's agent does not report; Convoy replaces the "
+        "pod when the agent is back, or when the Node object is deleted (spec.recovery.fencing: Strict)",
         warning=True,
     )

@@ -41,9 +41,9 @@ class StoreReasons:
     )
     NO_HARD_LINKS = Reason(
         "NoHardLinks",
-        "spec.volume.claimName: the file system of PersistentVolumeClaim {name!r} creates no hard links, "
-        "or several with one name, so two incarnations could overwrite each other's commits: jobs commit "
-        "nothing to it. NFS, CephFS and Lustre support hard links; buckets mounted as folders and many "
-        "SMB shares do not: use another volume",
+        "spec.volume.claimName: the file system of PersistentVolumeClaim {name!r} does not support hard "
+        "links, or does not refuse a second link with the same name. Two incarnations could overwrite each "
+        "other's commits, so jobs commit nothing to it. NFS, CephFS and Lustre support hard links; buckets "
+        "mounted as folders and many SMB shares do not: use another volume",
         warning=True,
     )

@@ -21,8 +21,8 @@ class StragglerReasons:
     NO_STRAGGLER = Reason("NoStraggler", "no rank delays the others")
     DETECTOR_DEGRADED = Reason(
         "DetectorDegraded",
-        'the injected 1.5x-slow canary was not detected: timings are missing or too noisy, so "no '
-        'straggler" is not reliable',
+        "the canary, a rank that is made 1.5x slow for this test, was not detected: timings are missing or "
+        'too noisy, so "no straggler" is not reliable',
         warning=True,
     )
     TOO_FEW_PEERS = Reason(

@@ -29,14 +29,14 @@ COST = 1060
 STATES = ("Qualified", "Qualified", "Qualified", "Quarantined", "Qualified", "Suspect", "Sweeping",
           "Repairing", "Probation", "Unverified")  # fmt: skip
 TEXTS = {
-    "Quarantined": "out of service: HealthSweep sweep-71 failed the node: gemm-bf16 is 31 % below its class",
-    "Suspect": "1.23 times as slow as its peers (Thermal) in default/llama-8b; it has cost "
-    f"{COST} GPU-seconds",
+    "Quarantined": "out of service: the node failed HealthSweep sweep-71: gemm-bf16 is 31 % below its class",
+    "Suspect": "takes 1.23 times as long as its peers (Thermal) in job default/llama-8b since "
+    f"{at(minutes=SLOW_MINUTES)}; cost so far: {COST} GPU-seconds",
     "Sweeping": "HealthSweep sweep-74 is running",
-    "Repairing": "waits for manual to do step 1: Reboot",
-    "Probation": "in service again, watched for 22 h more",
-    "Unverified": "in service, but no sweep has passed the node (GuardPolicy onJoin: Accept)",
-    "Qualified": "HealthSweep sweep-70 passed the node",
+    "Repairing": "waiting for manual to do repair step 1: Reboot",
+    "Probation": f"in service again, under observation until {at(hours=-22)}",
+    "Unverified": "in service, but the node has not passed a sweep yet (GuardPolicy onJoin: Accept)",
+    "Qualified": "the node passed HealthSweep sweep-70",
 }
 SINCE = {"Quarantined": 4.0, "Suspect": (SLOW_MINUTES - 2) / 60, "Sweeping": 0.2, "Repairing": 8.0,
          "Probation": 2.0, "Unverified": 10.0, "Qualified": 48.0}  # fmt: skip
@@ -79,7 +79,7 @@ def nodes(cluster: Cluster) -> None:
 def _suspected(name: str) -> dict[str, Any]:
     turns = (
         ("Unverified", "Sweeping", "UnderTest", "HealthSweep sweep-64 is running", 48.3),
-        ("Sweeping", "Qualified", "SweepPassed", "HealthSweep sweep-64 passed the node", 48),
+        ("Sweeping", "Qualified", "SweepPassed", "the node passed HealthSweep sweep-64", 48),
         ("Qualified", "Suspect", "SlowerThanPeers", TEXTS["Suspect"], SINCE["Suspect"]),
     )
     return {
@@ -159,7 +159,7 @@ def policies(cluster: Cluster) -> None:
         {"kind": "GuardPolicy", "metadata": {"name": "default"}, "spec": {"mode": "Act"},
          "status": {"nodes": 10, "breaker": {
              "state": "Open", "since": at(minutes=18), "reason": "CommonMode",
-             "message": "3 of 4 confirmed nodes share rack 'r2'"}}},
+             "message": "3 of 4 confirmed nodes share rack 'r2': the shared rack is a likelier cause than the nodes"}}},
     )  # fmt: skip
     cluster.make(
         "checkpointstores",
