@@ -1,4 +1,4 @@
-"""`make demo`: a local cluster, the chart, its dashboard, the first example trained, how its loss fell."""
+"""`make demo`: a local cluster with the chart and the dashboard, which trains the first example."""
 
 from __future__ import annotations
 
@@ -21,49 +21,51 @@ from e2e.install import CHART, NAMESPACE, bring_up, helm
 NAME = "demo"
 NODES = 3
 READER = "reader"
-"""Service account to log in to the dashboard with."""
+"""Service account for logging in to the dashboard."""
 EXAMPLE = files.CHECKOUT / "examples" / "gpt.yaml"
 STILL_SECONDS = 180.0
-"""The job is given up when it makes no step for this long."""
+"""Seconds without a further step after which the demo fails."""
 LINE = re.compile(r"step (\d+)/\d+\s+loss ([0-9.]+)")
 
 
 def main() -> None:
-    """Sets everything up, trains, shows the curve; the cluster stays up. SystemExit 1 when the job fails."""
+    """Create the cluster, train and print the loss curve. The cluster stays up. Exits with code 1 if the
+    job fails.
+    """
     progress = Progress()
     job = yaml.safe_load(EXAMPLE.read_text())["metadata"]["name"]
     cluster = Cluster(NAME, progress=progress)
     try:
         bring_up(NAME, NODES, progress)
         pages = dashboard(cluster)
-        print(around(cluster, job) + pages, flush=True)
+        print(usage_hints(cluster, job) + pages, flush=True)
         cluster.kubectl("delete", "-f", str(EXAMPLE), "--ignore-not-found", "--timeout=60s", deadline=90)
         cluster.kubectl("apply", "-f", str(EXAMPLE))
-        progress.report(f"training {EXAMPLE.relative_to(files.CHECKOUT)} on {NODES} nodes")
-        phase = watch(cluster, job, progress)
+        progress.report(f"train {EXAMPLE.relative_to(files.CHECKOUT)} on {NODES} nodes")
+        phase = wait_for_end(cluster, job, progress)
         report(cluster, job)
     except ClusterError as error:
-        raise SystemExit(f"demo: {error}\n{around(cluster, job) if cluster.exists else ''}") from error
-    print(around(cluster, job) + pages)
+        raise SystemExit(f"demo: {error}\n{usage_hints(cluster, job) if cluster.exists else ''}") from error
+    print(usage_hints(cluster, job) + pages)
     if phase != "Succeeded":
-        raise SystemExit(f"the job is {phase}: convoy why {job}")
+        raise SystemExit(f"the job is {phase}; run: convoy why {job}")
 
 
 def dashboard(cluster: Cluster) -> str:
-    """Adds the dashboard, and an account that may see all it shows; how to get there."""
+    """Install the dashboard and an account that may see all it shows. Return how to open it."""
     cluster.progress.report("installing the dashboard")
     values = ("--reset-then-reuse-values", "--set=dashboard.enabled=true")
     helm(cluster, "upgrade", "convoy", str(CHART), *values, "--wait", "--timeout=180s")
     cluster.kubectl("apply", "-f", "-", text=json.dumps(reader()))
     service = cluster.kubectl("-n", NAMESPACE, "get", "service", "convoy-dashboard", "-o", "json")
     return (
-        f"The dashboard, in a browser on this machine: http://{json.loads(service)['spec']['clusterIP']}\n"
-        f"  kubectl -n {NAMESPACE} create token {READER}    # what to log in with\n"
+        f"Dashboard, in a browser on this machine: http://{json.loads(service)['spec']['clusterIP']}\n"
+        f"  kubectl -n {NAMESPACE} create token {READER}    # prints a token for the login\n"
     )
 
 
 def reader() -> dict[str, Any]:
-    """A service account that may see what Kubernetes' role `view` shows, as a List for `kubectl apply`."""
+    """Return a service account with Kubernetes' role `view`, as a List for `kubectl apply`."""
     account = {
         "kind": "ServiceAccount",
         "apiVersion": "v1",
@@ -79,18 +81,18 @@ def reader() -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "List", "items": [account, binding]}
 
 
-def around(cluster: Cluster, job: str) -> str:
-    """How to look at the cluster, and how to take it down."""
+def usage_hints(cluster: Cluster, job: str) -> str:
+    """Return how to inspect the cluster and how to delete it."""
     programs = f"{files.CHECKOUT}/.venv/bin:{cluster.binaries}"
     return (
-        "\nThe cluster is up. To take it down: make clean. To look around, in a shell of your own:\n"
+        "\nThe cluster is up. To delete it: make clean. To inspect it, run in a shell:\n"
         f"  export KUBECONFIG={cluster.kubeconfig} PATH={programs}:$PATH\n"
         f"  kubectl get convoy -A; convoy why {job}\n"
     )
 
 
 def report(cluster: Cluster, job: str) -> None:
-    """The job's last line of status, what its model writes, and its loss curve."""
+    """Print the job's status, the text that its model writes, and the loss curve."""
     log = cluster.kubectl("logs", f"{job}-worker-0", "--tail=-1")
     points = [(int(step), float(loss)) for step, loss in LINE.findall(log)]
     print(cluster.kubectl("get", "trainingjob", job, "-o", "wide"))
@@ -99,37 +101,37 @@ def report(cluster: Cluster, job: str) -> None:
 
 
 @dataclass
-class Patience:
-    """Runs out when no further step is seen for a time."""
+class StallTimer:
+    """A timeout that each further step extends."""
 
     until: float
     best: int = -1
 
     def step(self, step: int, now: float) -> None:
-        """The job is at this step."""
+        """Record that the job is at this step."""
         if step > self.best:
             self.best, self.until = step, now + STILL_SECONDS
 
 
-def watch(cluster: Cluster, job: str, progress: Progress) -> str:
-    """Says how the job does, whenever that changes, until it has ended; its last phase."""
-    patience = Patience(time.monotonic() + STILL_SECONDS)
-    said = ""
-    while time.monotonic() < patience.until:
+def wait_for_end(cluster: Cluster, job: str, progress: Progress) -> str:
+    """Report the job's status whenever it changes, until the job ends. Return its last phase."""
+    timer = StallTimer(time.monotonic() + STILL_SECONDS)
+    reported = ""
+    while time.monotonic() < timer.until:
         status = json.loads(cluster.kubectl("get", "trainingjob", job, "-o", "json")).get("status") or {}
-        if (line := words(status)) != said:
+        if (line := status_line(status)) != reported:
             progress.report(f"  {line}")
-            said = line
+            reported = line
         if status.get("phase") in ("Succeeded", "Failed"):
             return str(status["phase"])
         if "progress" in status:
-            patience.step(status["progress"]["step"], time.monotonic())
+            timer.step(status["progress"]["step"], time.monotonic())
         time.sleep(0.5)
-    raise ClusterError(f"the job has made no step for {STILL_SECONDS:.0f} s; ask `convoy why {job}`")
+    raise ClusterError(f"the job has made no step for {STILL_SECONDS:.0f} s; run: convoy why {job}")
 
 
-def words(status: Mapping[str, Any]) -> str:
-    """A job in one line."""
+def status_line(status: Mapping[str, Any]) -> str:
+    """Return a job's status in one line."""
     found = [status.get("phase", "Pending"), status.get("reason", ""), f"{status.get('ready', '0')} ready"]
     if step := status.get("progress"):
         loss = step.get("loss", float("nan"))

@@ -1,4 +1,4 @@
-"""A local cluster with this checkout's images and chart, installed as a user would: with helm."""
+"""A local cluster with this checkout's images and chart, installed with helm as a user would."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ WORKLOADS = ("deployment/convoy-operator", "daemonset/convoy-agent", "deployment
 def bring_up(
     name: str, nodes: int, progress: Progress, *, build: bool = True, audit: bool = False
 ) -> Cluster:
-    """The cluster of this name with operator and agents up; one that stands already is brought up to date.
+    """Create or update the cluster of this name, with operator and agents running. Return it.
 
-    Without `build`, the images are taken as they are. With `audit`, one that is made now logs what
-    Convoy's service accounts ask of the API server.
+    `build` builds the images first. `audit` logs the API requests of Convoy's service accounts, if the
+    cluster is created by this call.
     """
     changed = Builder(TAG, progress=progress).build() if build else []
     cluster = Cluster.up(nodes, name, audit=NAMESPACE if audit else "", progress=progress)
     sent = cluster.update_images(changed)
     install(cluster)
     if sent:
-        # The tag is the same as before: nothing else tells pods that are up already to take the image.
+        # The tag has not changed, so running pods use a new image only after a restart.
         for workload in WORKLOADS:
             cluster.kubectl("-n", NAMESPACE, "rollout", "restart", workload)
             cluster.kubectl("-n", NAMESPACE, "rollout", "status", workload, "--timeout=180s", deadline=190)
@@ -41,7 +41,7 @@ def bring_up(
 
 
 def install(cluster: Cluster) -> None:
-    """`helm upgrade --install` with this checkout's images, and volumes for checkpoints.
+    """Run `helm upgrade --install` with this checkout's images, and create volumes for checkpoints.
 
     Returns when operator, agents and dashboard are up.
     """
@@ -63,14 +63,14 @@ def install(cluster: Cluster) -> None:
 
 
 def rendered(binaries: Path, *arguments: str) -> list[dict[str, Any]]:
-    """What `helm template` makes of this checkout's chart, in Convoy's namespace."""
+    """Return the objects that `helm template` renders from this checkout's chart, in Convoy's namespace."""
     flags = [f"--namespace={NAMESPACE}", f"--kube-version={versions.KUBERNETES}", *arguments]
     text = run([binaries / "helm", "template", "convoy", str(CHART), *flags], deadline=60)
     return [body for body in yaml.safe_load_all(text) if body]
 
 
 def helm(cluster: Cluster, *arguments: str, deadline: float = 200) -> str:
-    """Runs helm as the administrator, in Convoy's namespace."""
+    """Run helm as the administrator, in Convoy's namespace. Return its output."""
     environment = {"KUBECONFIG": str(cluster.kubeconfig)}
     return run(
         [cluster.binaries / "helm", "--namespace", NAMESPACE, *arguments], deadline=deadline, env=environment

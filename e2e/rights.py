@@ -1,6 +1,7 @@
-"""What service accounts may do, held against what they did: granted and unused, needed for and refused.
+"""Compares the rights of service accounts with their requests: granted but unused, or requested but
+refused.
 
-Pure: roles come as objects of a rendered chart, requests as lines of the API server's audit log.
+Pure: rights come from the objects of a rendered chart, requests from lines of the API server's audit log.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ class Right:
     account: str
     group: str
     resource: str
-    """With its subresource, as roles write it: `pods/eviction`."""
+    """The resource with its subresource, as in roles: `pods/eviction`."""
     verb: str
     name: str = ""
-    """Of the only object that it is for; empty: of any."""
+    """Name of the only object that the right is for; empty for any."""
     namespace: str = ""
-    """The only one that it holds in; empty: everywhere."""
+    """The only namespace that the right is for; empty for all."""
 
     def __str__(self) -> str:
         kind = f"{self.resource}.{self.group}" if self.group else self.resource
@@ -35,7 +36,7 @@ class Right:
         return f"{self.account}: {self.verb} {kind}{f' {self.name}' if self.name else ''}{where}"
 
     def covers(self, needed: Right) -> bool:
-        """Whether this right allows what takes another."""
+        """Return True if this right allows what needs the other right."""
         return (
             (self.account, self.group, self.resource, self.verb)
             == (needed.account, needed.group, needed.resource, needed.verb)
@@ -46,33 +47,35 @@ class Right:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Request:
-    """One request that was answered, or a watch that has begun."""
+    """One request with a response, or a watch that has started."""
 
     right: Right
-    """What it takes, with the names that it was about."""
+    """The right that the request needs, with the names in the request."""
     code: int
-    """HTTP status of the answer."""
+    """HTTP status of the response."""
     authorized: bool = False
-    """True where the account had the right: a 403 is then that of admission, such as a pod security level."""
+    """True if the account had the right. A 403 then comes from admission, such as a pod security level."""
 
     def __str__(self) -> str:
         return f"{self.right}: {self.code}"
 
     @property
     def refused(self) -> bool:
-        """True where the account lacked the right."""
+        """True if the account lacked the right."""
         return self.code == 403 and not self.authorized
 
     @property
     def needs(self) -> Iterable[Right]:
-        """The rights that it needs: who applies an object that is not there must be allowed to create it."""
+        """The rights that the request needs. An apply that creates an object also needs `create`."""
         yield self.right
         if self.right.verb == "patch" and self.code == 201:
             yield replace(self.right, verb="create")
 
 
 def parse(line: bytes | str, namespace: str) -> Request | None:
-    """The request of one line; None when it is of no service account of this namespace, or of no resource."""
+    """Return the request of one line. None without a service account of this namespace, or without a
+    resource.
+    """
     event = json.loads(line)
     of, _, account = event["user"]["username"].removeprefix(_PREFIX).partition(":")
     about = event.get("objectRef") or {}
@@ -92,9 +95,10 @@ def parse(line: bytes | str, namespace: str) -> Request | None:
 
 
 def granted(objects: Iterable[Mapping[str, Any]], accounts: Iterable[str]) -> frozenset[Right]:
-    """The rights that bindings among these objects give to these service accounts.
+    """Return the rights that bindings among these objects give to these service accounts.
 
-    ValueError for a rule that no request can be held against (a wildcard, a URL), and a role that is lacking.
+    Raises ValueError for a rule that cannot be compared with requests (a wildcard or a URL), and for a role
+    that does not exist.
     """
     objects, wanted = list(objects), set(accounts)
     roles = {_place(one): one for one in objects if one["kind"] in ("Role", "ClusterRole")}
@@ -107,7 +111,7 @@ def granted(objects: Iterable[Mapping[str, Any]], accounts: Iterable[str]) -> fr
         reference = binding["roleRef"]
         place = (reference["kind"], namespace if reference["kind"] == "Role" else "", reference["name"])
         if bound and place not in roles:
-            raise ValueError(f"{binding['metadata']['name']} binds {' '.join(place)}, which is not there")
+            raise ValueError(f"{binding['metadata']['name']} binds {' '.join(place)}, which does not exist")
         for account in bound:
             found |= {replace(right, account=account, namespace=namespace) for right in _rights(roles[place])}
     return frozenset(found)
@@ -121,7 +125,7 @@ def _rights(role: Mapping[str, Any]) -> Iterable[Right]:
     for rule in role["rules"]:
         values = [*rule.get("apiGroups", ()), *rule.get("resources", ()), *rule["verbs"]]
         if "*" in values or "nonResourceURLs" in rule:
-            raise ValueError(f"{role['metadata']['name']}: nobody can say whether all of {rule} is needed")
+            raise ValueError(f"{role['metadata']['name']}: cannot check whether all of {rule} is needed")
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
                 for verb in rule["verbs"]:
@@ -130,12 +134,13 @@ def _rights(role: Mapping[str, Any]) -> Iterable[Right]:
 
 
 def used(rights: Iterable[Right], requests: Iterable[Request]) -> frozenset[Right]:
-    """The rights without which one of the requests would have been refused.
+    """Return the rights without which at least one request would have been refused.
 
-    Of two that cover it the one that is for fewer objects counts: the other has to be needed by itself.
+    If two rights cover a request, only the one for fewer objects counts. The other must be needed by
+    another request.
     """
     rights = list(rights)
-    # Very many requests take the same.
+    # Many requests need the same rights.
     needed = {right for request in requests if not request.refused for right in request.needs}
     found = set()
     for one in needed:
@@ -146,22 +151,22 @@ def used(rights: Iterable[Right], requests: Iterable[Request]) -> frozenset[Righ
 
 @dataclass(frozen=True, slots=True)
 class UsedElsewhere:
-    """Rights that the e2e slice does not use."""
+    """Rights that the slice of e2e tests does not use."""
 
     account: str
     verbs: str
-    """Some, with spaces between them; so are the resources."""
+    """Verbs, separated by spaces. `resources` likewise."""
     resources: str
     why: str
     test: str
-    """The one that uses them: `file::test`."""
+    """The test that uses the rights: `file::test`."""
     name: str = ""
-    """Of the only object that they are for."""
+    """Name of the only object that the rights are for; empty for any."""
     uncertain: bool = False
-    """Whether a run may show them or not: used by chance, or checked in the middle of another request."""
+    """True if a run may or may not use the rights: by chance, or checked within another request."""
 
-    def holds(self, right: Right) -> bool:
-        """Whether a right is one of these."""
+    def includes(self, right: Right) -> bool:
+        """Return True if a right is one of these."""
         kind = f"{right.resource}.{right.group}" if right.group else right.resource
         return (
             right.account == self.account
@@ -182,25 +187,26 @@ def faults(
     *,
     more_than_slice: bool = False,
 ) -> list[str]:
-    """What is wrong with the rights after a run of the slice in which these tests, as `file::test`, have run.
+    """Return the faults in the rights after a run of the slice. `ran` are the tests that ran, as
+    `file::test`.
 
-    Each right was exercised, or is listed with a test that did not run; a listed one is granted and was not
-    exercised, unless the run had `more_than_slice` than the slice.
+    Each right must have been used, or be listed with a test that did not run. A listed right must be
+    granted, and must not have been used, unless the run had tests beyond the slice (`more_than_slice`).
     """
     rights, exercised, ran = set(rights), set(exercised), set(ran)
     listed: set[Right] = set()
     found = []
     for entry in elsewhere:
-        mine = {right for right in rights if entry.holds(right)}
+        mine = {right for right in rights if entry.includes(right)}
         listed |= mine
         expected = len(entry.verbs.split()) * len(entry.resources.split())
         if len(mine) != expected:
-            found.append(f"{entry} is listed; of its {expected} rights {len(mine)} are granted")
+            found.append(f"{entry} is listed, but only {len(mine)} of its {expected} rights are granted")
         elif entry.uncertain:
             continue
         elif entry.test in ran:
             found += [f"{right} was not used by {entry.test}" for right in sorted(mine - exercised)]
         elif not more_than_slice:
-            found += [f"{right} is listed and was used" for right in sorted(mine & exercised)]
-    found += [f"{right} is granted and was not used" for right in sorted(rights - exercised - listed)]
+            found += [f"{right} is listed as unused, but was used" for right in sorted(mine & exercised)]
+    found += [f"{right} is granted, but was not used" for right in sorted(rights - exercised - listed)]
     return found

@@ -1,4 +1,6 @@
-"""ReadWriteMany volumes for a local cluster: a default StorageClass, and a few on what all nodes share."""
+"""ReadWriteMany volumes for a local cluster: a default StorageClass, and volumes in a folder that all nodes
+share.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ SIZE = "10Gi"
 
 
 def objects(folder: Path) -> dict[str, Any]:
-    """The class and its volumes, each a folder of `folder`, as a List for `kubectl apply`."""
+    """Return the class and its volumes, each a subfolder of `folder`, as a List for `kubectl apply`."""
     storage_class = {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -41,16 +43,16 @@ def objects(folder: Path) -> dict[str, Any]:
 
 
 def names() -> list[str]:
-    """The volumes."""
+    """Return the names of the volumes."""
     return [f"{CLASS}-{number}" for number in range(1, VOLUMES + 1)]
 
 
 def provide(cluster: Cluster) -> None:
-    """Makes them; volumes whose claim is gone can be claimed again, with what is on them."""
+    """Create the volumes. A volume whose claim was deleted can be claimed again, with its content."""
     for name in names():
         folder = cluster.shared_dir / name
         folder.mkdir(mode=0o777, exist_ok=True)
-        folder.chmod(0o777)  # what the process's mask took; pods run as a user of their own
+        folder.chmod(0o777)  # mkdir applies the process's umask; pods run as another user.
     cluster.kubectl("apply", "-f", "-", text=json.dumps(objects(cluster.shared_dir)))
     for volume in cluster.get("pv")["items"]:
         name = volume["metadata"]["name"]

@@ -17,9 +17,7 @@ MAX_NODES = 100
 
 @dataclass(frozen=True)
 class Addresses:
-    """The addresses of the cluster in address block `block` (0..63): 10.(160+block).0.0/16, in three
-    ranges.
-    """
+    """The addresses of a cluster in address block `block` (0..63): 10.(160+block).0.0/16, in three ranges."""
 
     block: int
 
@@ -74,8 +72,8 @@ def mac(address: str) -> str:
 
 
 def cluster_id(checkout: Path, name: str) -> str:
-    """Return a short name that is unique for the checkout and `name`. It prefixes everything the cluster
-    creates.
+    """Return a name that is unique for the checkout and `name`. Everything the cluster creates has this
+    prefix.
     """
     digest = hashlib.sha256(f"{checkout}\0{name}".encode()).hexdigest()[:6]
     return f"{name}-{digest}"

@@ -41,9 +41,7 @@ def kube_key() -> str:
 
 
 def folder() -> Path:
-    """Return the folder of this checkout's program versions, which may not exist yet. It holds one link per
-    program.
-    """
+    """Return the folder of links to the programs of this checkout's versions. It may not exist yet."""
     digest = hashlib.sha256(kube_key().encode())
     for name in versions.BASE_TOOLS:
         digest.update(versions.TOOLS[name].version.encode())
@@ -69,9 +67,7 @@ def ensure(progress: Progress) -> Path:
 
 
 def tool(name: str, progress: Progress) -> Path:
-    """Download or build a program outside the cluster (see versions.TOOLS) if it is missing. Return its
-    path.
-    """
+    """Download or build a program outside the cluster (see versions.TOOLS) if necessary. Return its path."""
     if name not in versions.TOOLS:
         raise ClusterError(f"no tool {name}; known: {', '.join(versions.TOOLS)}")
     with files.locked(_root() / ".lock", deadline=3600, what="the programs of the cluster"):

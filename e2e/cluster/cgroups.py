@@ -60,8 +60,8 @@ class Cgroups:
                         (path / file).write_text((path.parent / file).read_text())
 
     def remove(self, name: str, *, deadline: float = 15.0) -> None:
-        """Remove the group and all groups below it. Waits until the kernel has removed processes that were
-        just killed.
+        """Remove the group and all groups below it, once the kernel has removed the processes that were
+        killed.
         """
         for mount in self.mounts:
             top = mount / name
@@ -85,9 +85,7 @@ class Cgroups:
         return any((mount / name).exists() for mount in self.mounts)
 
     def pod(self, node: str, uid: str) -> Path:
-        """Return the group of a pod in the cpu hierarchy. Raises ClusterError if the pod is not on the
-        node.
-        """
+        """Return a pod's group in the cpu hierarchy. Raises ClusterError if the pod is not on the node."""
         top = self.cpu / node
         for parent in ("kubepods", "kubepods/burstable", "kubepods/besteffort"):
             path = top / parent / f"pod{uid}"

@@ -219,9 +219,7 @@ class Cluster:
             self.update_images([str(image)])
 
     def update_images(self, references: Sequence[str]) -> int:
-        """Load images of the store into the running nodes that lack this version. Return the number of
-        bytes sent.
-        """
+        """Load images of the store into the running nodes that lack this version. Return the bytes sent."""
         images = [self.images.get(one) for one in references if self.images.has(one)]
         nodes = [node for node in self.nodes if node.alive and not node.record.cut]
         sent = loading.update(nodes, self.images, images)

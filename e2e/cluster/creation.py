@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 
 def create(cluster: Cluster, nodes: int, references: Sequence[str] | None, *, audit: str) -> None:
-    """Create a cluster that does not exist yet, with these images on its nodes (None: all of this
-    checkout).
-    """
+    """Create a cluster that does not exist yet. Its nodes get these images (None: all of this checkout)."""
     report = cluster.progress.report
     programs = binaries.ensure(cluster.progress)
     pause.ensure(cluster.images)

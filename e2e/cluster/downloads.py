@@ -17,9 +17,7 @@ from e2e.cluster.errors import ClusterError
 
 
 def reachable(address: str, *, deadline: float = 4.0) -> bool:
-    """Return True if the host of a web address accepts connections. Returns quickly without internet
-    access.
-    """
+    """Return True if the host of a web address accepts connections. Fast without internet access."""
     host = urllib.parse.urlsplit(address).hostname or ""
     try:
         socket.create_connection((host, 443), timeout=deadline).close()

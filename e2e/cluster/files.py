@@ -67,9 +67,7 @@ def scratch() -> IO[bytes]:
 
 @contextmanager
 def locked(path: Path, *, deadline: float, what: str) -> Iterator[None]:
-    """Hold an exclusive lock on the file `path`. Raises ClusterError if it takes longer than `deadline`
-    seconds.
-    """
+    """Hold an exclusive lock on the file `path`. Raises ClusterError after `deadline` seconds of waiting."""
     path.parent.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + deadline
     while True:

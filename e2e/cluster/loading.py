@@ -28,9 +28,7 @@ def load_archive(nodes: Sequence[Node], archive: Path, *, deadline: float = 600)
 
 
 def update(nodes: Sequence[Node], store: Store, images: Sequence[Image], *, deadline: float = 600) -> int:
-    """Send images of the store to nodes that lack them, without layers that they have. Return the bytes
-    sent.
-    """
+    """Send images of the store to nodes that lack them, without layers that they have. Return bytes sent."""
     sent: list[int] = []
 
     def load(node: Node) -> None:

@@ -45,9 +45,7 @@ def cores() -> int:
 
 
 def may_lower_oom_score() -> bool:
-    """Return True if this process has CAP_SYS_RESOURCE. Without it, containers that lower oom_score_adj
-    fail.
-    """
+    """Return True if this process has CAP_SYS_RESOURCE. Containers need it to lower their oom_score_adj."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> _CAP_SYS_RESOURCE & 1)

@@ -68,8 +68,8 @@ class Network:
         return link_name(self.identity, index)
 
     def connect(self, index: int, pid: int) -> None:
-        """Create a veth pair into the network namespace of `pid`, set its address, and route the node's
-        pods to it.
+        """Connect the network namespace of `pid` with a veth pair, set its address and route the node's
+        pods.
         """
         link, address = self.link(index), self.addresses.node(index)
         self.disconnect(index)

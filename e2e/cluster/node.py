@@ -73,9 +73,7 @@ class Node:
         return self.process is not None
 
     def log(self, component: str) -> Path:
-        """Return the log of `containerd`, `kubelet` or `kube-proxy`, or of the node's first process
-        (`init`).
-        """
+        """Return the log of `containerd`, `kubelet`, `kube-proxy` or the node's first process (`init`)."""
         if component == "init":
             return self.folder / "init.log"
         return self.folder / "var" / "log" / f"{component}.log"
@@ -199,9 +197,7 @@ class Node:
     # ---- faults ---------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """Crash the node: its processes and memory are lost, its disk stays. It is no error if the node is
-        down.
-        """
+        """Crash the node: processes and memory are lost, the disk stays. No error if the node is down."""
         with self.cluster.lock():
             self._kill()
 
@@ -235,9 +231,7 @@ class Node:
             self.cluster.network.set_link(self.record.index, up=connected)
 
     def throttle(self, pod_uid: str, fraction: float) -> None:
-        """Limit a running pod to `fraction` of one processor (0.1 is a tenth); 0 restores the previous
-        limit.
-        """
+        """Limit a running pod to `fraction` of a processor (0.1 is a tenth); 0 restores the previous limit."""
         if fraction < 0:
             raise ClusterError(f"a pod cannot have {fraction:g} processors")
         cgroups = self.cluster.cgroups

@@ -34,9 +34,7 @@ class Image:
 
 
 def full_name(reference: str) -> str:
-    """Return a reference as containerd and the kubelet complete it: `convoy/x` is
-    `docker.io/convoy/x:latest`.
-    """
+    """Return a reference completed as containerd does it: `convoy/x` is `docker.io/convoy/x:latest`."""
     first, slash, _ = reference.partition("/")
     if not slash:
         reference = f"docker.io/library/{reference}"
@@ -46,9 +44,7 @@ def full_name(reference: str) -> str:
 
 
 class Store:
-    """The OCI layout in `folder`. `scope` identifies the checkout: each may have its own
-    `convoy/operator:dev`.
-    """
+    """The OCI layout in `folder`. Each checkout (`scope`) may have its own `convoy/operator:dev`."""
 
     def __init__(self, folder: Path | None = None, checkout: Path = files.CHECKOUT) -> None:
         self.folder = folder or files.cache_root() / "images"

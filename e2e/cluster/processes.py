@@ -20,7 +20,7 @@ MARK = "CONVOY_LOCAL_CLUSTER"
 
 @dataclass(frozen=True)
 class ProcessId:
-    """The identity of one process. A pid is reused, but not with the same start time (clock ticks since
+    """The identity of a process. A pid is reused, but not with the same start time (clock ticks since
     boot).
     """
 

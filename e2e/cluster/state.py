@@ -1,6 +1,4 @@
-"""The state file of a cluster. Each resource is recorded before it is created, so that `down` can delete
-it.
-"""
+"""The state file of a cluster. It records each resource before its creation, so that `down` can delete it."""
 
 from __future__ import annotations
 
@@ -93,8 +91,8 @@ class StateFile:
         files.write(self.path, state.dump())
 
     def lock(self, deadline: float = 300.0) -> Any:
-        """Return a context manager that keeps other commands off this cluster. The lock file outlives the
-        folder.
+        """Return a context manager that keeps other commands off this cluster. The lock file stays
+        afterwards.
         """
         return files.locked(
             self.folder.parent / f".{self.identity}.lock", deadline=deadline, what=f"cluster {self.identity}"

@@ -76,9 +76,7 @@ def _copy(source: Path, target: Path, identity: str, linked: Sequence[str]) -> N
 
 @dataclass(frozen=True)
 class TemplateBuilder:
-    """The inputs for building templates. Processes carry the mark of cluster `identity`; `work` is a
-    scratch folder.
-    """
+    """The inputs for building templates. Its processes carry the mark of cluster `identity`."""
 
     identity: str
     binaries: Path

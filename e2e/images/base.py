@@ -1,7 +1,7 @@
-"""The base image: `python:3.11-slim-bookworm` where it can be pulled, else a stand-in of the same make.
+"""The base image: `python:3.11-slim-bookworm` if it can be pulled, or else an equivalent stand-in.
 
-The stand-in is Debian's own bookworm with its Python 3.11, by debootstrap from the package mirror that this
-machine uses; only where it came from differs for the images built on it.
+The stand-in is Debian bookworm with its Python 3.11, which debootstrap installs from this machine's package
+mirror. For the images built on it only the origin differs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from e2e.images import buildah
 OFFICIAL = "docker.io/library/python:3.11-slim-bookworm"
 RELEASE = "bookworm"
 PACKAGES = ("python3", "ca-certificates", "netbase", "tzdata")
-# Raise it when what is done below changes.
+# Increase it when the steps below change.
 VERSION = 2
 STAND_IN = f"localhost/convoy-base:{RELEASE}-{VERSION}"
 
@@ -29,7 +29,7 @@ ADD rootfs.tar /
 ENV LANG=C.UTF-8 PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin
 CMD ["python3"]
 """
-# Caches and documentation, which slim images leave out as well.
+# Caches and documentation. Slim images have none either.
 _DROPPED = (
     "var/cache/apt",
     "var/lib/apt/lists",
@@ -41,7 +41,7 @@ _DROPPED = (
 
 
 def ensure(progress: Progress) -> str:
-    """The name, in buildah's local store, of the image to build on."""
+    """Return the name of the base image in buildah's local store. Pulls or builds it if it is missing."""
     for name in (OFFICIAL, STAND_IN):
         if buildah.identifier(name):
             return name
@@ -62,16 +62,16 @@ def ensure(progress: Progress) -> str:
 
 
 def _rootfs(progress: Progress) -> Path:
-    """The stand-in's file system as a tar file, kept."""
+    """Return the tar file of the stand-in's file system. Builds it once."""
     final = files.cache_root() / "base" / f"{RELEASE}-{VERSION}"
     if not final.exists():
         with (
-            progress.long(f"making a stand-in for {OFFICIAL} by debootstrap"),
+            progress.long(f"building a stand-in for {OFFICIAL} with debootstrap"),
             files.building(final) as folder,
         ):
             root = folder / "root"
             stream(
-                # In a mount namespace of its own: what it mounts goes with it, also when it is killed.
+                # In its own mount namespace: its mounts end with it, even if it is killed.
                 ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--",
                  "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", RELEASE, str(root),
                  *mirror()],
@@ -81,7 +81,7 @@ def _rootfs(progress: Progress) -> Path:
                 shutil.rmtree(root / name, ignore_errors=True)
                 (root / name).mkdir(parents=True)
             (root / "var/cache/apt/archives/partial").mkdir(parents=True)
-            # This machine's mirror is nobody else's business.
+            # The image does not contain the address of this machine's mirror.
             (root / "etc/apt/sources.list").unlink(missing_ok=True)
             (root / "usr/local/bin/python").symlink_to("/usr/bin/python3")
             archive = folder / "rootfs.tar"
@@ -94,7 +94,9 @@ def _rootfs(progress: Progress) -> Path:
 
 
 def mirror() -> list[str]:
-    """The Debian mirror that this machine's apt uses for the release; empty leaves it to debootstrap."""
+    """Return the Debian mirror that this machine's apt uses for the release; empty for debootstrap's
+    default.
+    """
     try:
         lines = run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"])
     except CommandError:

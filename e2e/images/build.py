@@ -1,4 +1,4 @@
-"""Build the images: only those whose inputs changed, each into the image store of the local cluster."""
+"""Builds the images whose inputs changed, into the image store of the local cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from e2e.setup.torch_source import wants_cuda
 DOCKERFILES = files.CHECKOUT / "images"
 CONTEXTS = files.CHECKOUT / "build" / "images"
 MOST_MB = 1800.0
-"""Largest size of an image's layers; CONVOY_CUDA=1 lifts the limit."""
+"""Largest total size of an image's layers, in MB. CONVOY_CUDA=1 lifts the limit."""
 
 
 class Builder:
@@ -38,15 +38,15 @@ class Builder:
         self._project = project["project"]
 
     def build(self, names: Sequence[str] = ()) -> list[str]:
-        """Build these images (default: all) and those they stand on; returns the references that changed.
+        """Build these images (default: all) and their parents. Return the references that changed.
 
-        ClusterError if one of them is larger than MOST_MB, unless CONVOY_CUDA=1.
+        Raises ClusterError if one of them is larger than MOST_MB, unless CONVOY_CUDA=1.
         """
         recipes = self._chosen(names)
         changed = []
         with files.locked(self.store.folder / ".build.lock", deadline=3600, what="image builds"):
             base_image = base.ensure(self.progress)
-            # Once, so that all images hold the same state of a checkout that is being worked on.
+            # Built once, so that all images have the same state of a checkout that is being edited.
             own = (
                 wheelhouse.own(self.progress)
                 if any(recipe.own_code for recipe in recipes)
@@ -65,7 +65,7 @@ class Builder:
         return changed
 
     def push(self, prefix: str, names: Sequence[str] = ()) -> list[str]:
-        """Push images that were built to a registry as `<prefix>/<image>:<tag>`; returns the addresses."""
+        """Push built images to a registry as `<prefix>/<image>:<tag>`. Return their addresses."""
         pushed = []
         for recipe in self._chosen(names):
             destination = f"{prefix.rstrip('/')}/{recipe.name}:{self.tag}"
@@ -77,13 +77,13 @@ class Builder:
     def _chosen(self, names: Sequence[str]) -> list[Recipe]:
         known = {recipe.name: recipe for recipe in RECIPES}
         if unknown := set(names) - set(known):
-            raise ClusterError(f"no image {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
+            raise ClusterError(f"no image {', '.join(sorted(unknown))}; known: {', '.join(known)}")
         needed = set(names or known)
         needed |= {parent for name in needed if (parent := known[name].parent)}
         return [recipe for recipe in RECIPES if recipe.name in needed]
 
     def _local(self, recipe: Recipe) -> str:
-        """The image's name in buildah's store, which all checkouts share."""
+        """Return the image's name in buildah's store, which all checkouts share."""
         return f"localhost/{self.store.scope}/{recipe.name}:{self.tag}"
 
     def _build(self, recipe: Recipe, base_image: str, own: tuple[str, Path | None]) -> bool:
@@ -106,7 +106,7 @@ class Builder:
         if not recipe.own_code:
             del arguments["SOURCE"]
         with self.progress.long(f"building {reference}"):
-            # Broken off from here on, buildah's store and ours may hold different images.
+            # If interrupted here, buildah's store and the cluster's store may have different images.
             self._enter({name: made for name, made in self._known().items() if name != reference})
             buildah.build(self._local(recipe), dockerfile, context, arguments)
             with self.store.lock():
@@ -129,7 +129,7 @@ class Builder:
         files.write(self._made_from, json.dumps(known, indent=1) + "\n")
 
     def _context(self, recipe: Recipe, wheels: Path, dist: Path | None) -> Path:
-        """Lay out what the Dockerfile mounts; also usable by hand with another builder."""
+        """Create the folder that the Dockerfile mounts. Another builder can use it too."""
         context = CONTEXTS / recipe.name
         with files.building(context) as folder:
             for source, name in ((wheels, "wheelhouse"), (dist, "dist")):
@@ -139,13 +139,15 @@ class Builder:
 
 
 def check_sizes(store: Store, references: Iterable[str], most_mb: float = MOST_MB) -> None:
-    """Compare images of the store with a limit; ClusterError names those over it with their sizes."""
+    """Compare the sizes of images with a limit. Raises ClusterError with the names and sizes of larger
+    ones.
+    """
     sizes = {reference: store.bytes_of(store.get(reference)) / 1e6 for reference in references}
     large = [f"{reference} has {size:,.0f} MB" for reference, size in sizes.items() if size > most_mb]
     if large:
         raise ClusterError(
-            f"{', '.join(large)}: an image may have {most_mb:,.0f} MB."
-            " Take a dependency out of the image, or set CONVOY_CUDA=1 if it shall hold CUDA"
+            f"{', '.join(large)}: the limit is {most_mb:,.0f} MB."
+            " Remove a dependency from the image, or set CONVOY_CUDA=1 if it must contain CUDA"
         )
 
 

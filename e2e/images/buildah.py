@@ -1,4 +1,4 @@
-"""Run buildah on a store of our own, apart from the machine's, so that nothing of the user's is touched."""
+"""Runs buildah on its own store, so that the user's images stay untouched."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOG = "buildah.log"
 def _command(arguments: list[str | Path]) -> list[str]:
     root = files.cache_root() / "buildah"
     return [
-        # In a mount namespace of its own: what it mounts goes with it, also when it is killed.
+        # In its own mount namespace: its mounts end with it, even if it is killed.
         "unshare", "--mount", "--fork", "--kill-child", "--",
         "buildah", "--root", str(root / "root"), "--runroot", str(root / "run"), "--storage-driver=overlay",
         *(os.fspath(argument) for argument in arguments),
@@ -25,7 +25,7 @@ def _command(arguments: list[str | Path]) -> list[str]:
 def build(
     name: str, dockerfile: Path, context: Path, arguments: dict[str, str], *, deadline: float = 1800
 ) -> None:
-    """Build the image `name` of the local store; raises CommandError with the end of the build's log."""
+    """Build the image `name` in the local store. Raises CommandError with the end of the build's log."""
     options: list[str | Path] = ["bud", "--isolation=chroot", "--pull-never", "--layers", "--network=host"]
     for key, value in arguments.items():
         options += ["--build-arg", f"{key}={value}"]
@@ -41,7 +41,7 @@ def pull(reference: str, *, deadline: float = 600) -> None:
 
 
 def identifier(name: str) -> str | None:
-    """The id of an image of the local store, or None."""
+    """Return the id of an image of the local store; None if there is none."""
     try:
         return run(_command(["inspect", "--type=image", "--format={{.FromImageID}}", name])).strip() or None
     except CommandError:
@@ -49,21 +49,21 @@ def identifier(name: str) -> str | None:
 
 
 def push(name: str, destination: str, *, quickly: bool = False, deadline: float = 900) -> None:
-    """Copy an image of the local store to a destination as containers-transports(5) writes it.
+    """Copy an image of the local store to a destination in the syntax of containers-transports(5).
 
-    `quickly` packs layers as lightly as can be, for a destination that unpacks them again.
+    `quickly` uses the fastest compression, for a destination that unpacks the layers again.
     """
     packing = ["--compression-format=gzip", "--compression-level=1"] if quickly else []
     run(_command(["push", *packing, name, destination]), deadline=deadline)
 
 
 def prune() -> None:
-    """Delete images that no name and no other image needs any more."""
+    """Delete images without a name that no other image needs."""
     run(_command(["rmi", "--prune"]), deadline=300)
 
 
 def run_in(name: str, command: list[str], *, deadline: float = 300) -> str:
-    """Run a command in a container of an image of the local store, and return its output."""
+    """Run a command in a container of an image of the local store. Return its output."""
     container = run(_command(["from", "--pull-never", name])).strip()
     try:
         return run(_command(["run", "--isolation=chroot", container, "--", *command]), deadline=deadline)

@@ -1,7 +1,7 @@
-"""Root file systems of images that Convoy did not make: `python -m e2e.images.foreign` builds those missing.
+"""Root file systems of images without Convoy. `python -m e2e.images.foreign` builds the missing ones.
 
-Debian's releases bring Pythons from 3.9 on with their glibc; CPython from Debian's source package is built
-with musl. Each is kept in the cache. `make foreign-images` runs the launcher in all of them.
+Debian's releases provide Python 3.9 and later with glibc. CPython from Debian's source package is built
+with musl. The cache keeps each root file system. `make foreign-images` runs the launcher in all of them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from e2e.images import base
 from e2e.setup import host
 
 VERSION = 1
-"""Raise it when what is built below changes."""
+"""Version of the build steps below. Increase it when they change."""
 SCRIPTS, NEWEST = Path("/usr/share/debootstrap/scripts"), "sid"
-"""debootstrap's script for each release, and the one for a release that it does not know yet."""
+"""Folder of debootstrap's scripts, and the script for releases that debootstrap does not know yet."""
 SHELLS = ("sh", "dash", "bash", "rbash")
 MUSL_SOURCE = "python3.11"
 _UNUSED = ("test", "idlelib", "lib2to3", "tkinter", "config-3.11-x86_64-linux-musl")
@@ -40,38 +40,38 @@ _KERNEL_HEADERS = {
     "asm-generic": "/usr/include/asm-generic",
     "asm": "/usr/include/x86_64-linux-gnu/asm",
 }
-"""Headers of the kernel's interface by name: musl brings none, and any libc may use them."""
+"""Folders of the kernel's headers, by name. musl has none of its own, and any libc may use them."""
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """An image that is not Convoy's."""
+    """An image without Convoy."""
 
     name: str
     libc: str
     python: str
     """Version as `major.minor`."""
     build: Callable[[Path], None]
-    """Fills an empty folder with the root file system."""
+    """Function that fills an empty folder with the root file system."""
     runs: bool = True
-    """True where the launcher runs; elsewhere it must report why not."""
+    """True if the launcher runs in the image; otherwise it must report why not."""
 
     @property
     def root(self) -> Path:
-        """The root file system, once it is built."""
+        """The folder of the root file system, which may not be built yet."""
         return files.cache_root() / "foreign" / f"{self.name}-{VERSION}"
 
 
 def _mirror() -> str:
-    """The Debian mirror of this machine."""
+    """Return this machine's Debian mirror."""
     return (base.mirror() or ["http://deb.debian.org/debian"])[0]
 
 
 def _debian(release: str, root: Path, packages: Sequence[str] = ("python3",), shell: bool = True) -> None:
-    """The smallest Debian that has these packages."""
+    """Install the smallest Debian with these packages."""
     script = SCRIPTS / release
     stream(
-        # In a mount namespace of its own: what it mounts goes with it, also when it is killed.
+        # In its own mount namespace: its mounts end with it, even if it is killed.
         ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--",
          "debootstrap", "--variant=minbase", f"--include={','.join(packages)}", release, str(root),
          _mirror(), str(script if script.exists() else SCRIPTS / NEWEST)],
@@ -85,7 +85,7 @@ def _debian(release: str, root: Path, packages: Sequence[str] = ("python3",), sh
 
 
 def _musl(root: Path) -> None:
-    """CPython alone, linked with musl: no shell, no OpenSSL, no ctypes, no zlib."""
+    """Install CPython linked with musl, and nothing else: no shell, OpenSSL, ctypes or zlib."""
     if not host.present(("musl-gcc",)):
         host.install(["musl-tools"])
     work = root.with_name(root.name + ".work")
@@ -102,7 +102,7 @@ def _musl(root: Path) -> None:
 
 
 def _source(work: Path) -> Path:
-    """The unpacked source of CPython, which apt fetches without touching this machine's lists."""
+    """Return the unpacked source of CPython. apt fetches it without changing this machine's package lists."""
     (work / "lists/partial").mkdir(parents=True)
     keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
     (work / "sources.list").write_text(f"deb-src [signed-by={keys}] {_mirror()} {base.RELEASE} main\n")
@@ -155,7 +155,7 @@ IMAGES = (
 
 
 def ensure(progress: Progress) -> None:
-    """Builds what is not there yet; minutes the first time."""
+    """Build the root file systems that are missing. The first time takes minutes."""
     with files.locked(files.cache_root() / "foreign" / ".lock", deadline=3600, what="foreign images"):
         for image in IMAGES:
             if not image.root.exists():

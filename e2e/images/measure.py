@@ -1,6 +1,6 @@
-"""Sizes of the engines' images and the processor time of their imports, kept in docs/bench/setup.json.
+"""Sizes of the engines' images and the processor time of their imports, stored in docs/bench/setup.json.
 
-`python -m e2e.images.measure` after `make images`, as root.
+Run `python -m e2e.images.measure` as root after `make images`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from e2e.images.build import MOST_MB
 REPEATS = 5
 PREFIX = "image "
 IMPORT = "import time, torch, convoy; print(time.process_time())"
-"""Processor time, which other work on the machine hardly changes."""
+"""Program that prints the processor time of its imports. Other load on the machine hardly changes that
+time.
+"""
 
 
 def measure(store: Store, names: Iterable[str], tag: str = "dev") -> Figures:
-    """Return the rows of these images. ClusterError if this checkout has not built one."""
+    """Return the rows of these images. Raises ClusterError if this checkout has not built one of them."""
     figures = Figures()
     for name in names:
         reference = f"convoy/{name}:{tag}"
@@ -39,7 +41,7 @@ def measure(store: Store, names: Iterable[str], tag: str = "dev") -> Figures:
 
 
 def merged(document: dict[str, Any], rows: list[dict[str, Any]], note: str) -> dict[str, Any]:
-    """Return the document of setup.json with these rows of images; `note` says when they were measured."""
+    """Return the document of setup.json with these rows. `note` says when they were measured."""
     kept = [row for row in document["rows"] if not row["metric"].startswith(PREFIX)]
     return {**document, "rows": kept + [{**row, "spread": f"{note}: {row['spread']}"} for row in rows]}
 

@@ -1,4 +1,4 @@
-"""The images, and what goes into each."""
+"""The images and their contents."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from e2e.cluster.errors import ClusterError
 
 @dataclass(frozen=True)
 class Recipe:
-    """One image, `convoy/<name>`, built by `images/<name>.Dockerfile` on the base or another of ours."""
+    """One image, `convoy/<name>`. `images/<name>.Dockerfile` builds it on the base or on another image of
+    ours.
+    """
 
     name: str
     extra: str
-    """Which optional dependencies of the project it needs."""
+    """The extra of the project's optional dependencies that the image needs."""
     parent: str | None = None
     only: tuple[str, ...] = ()
-    """If set: of those dependencies these alone, and nothing of our own code."""
+    """If set, the image has only these dependencies of the extra, and none of our code."""
 
     @property
     def own_code(self) -> bool:
-        """Whether our own distribution is installed in it."""
+        """True if the image contains our distribution."""
         return not self.only
 
     def reference(self, tag: str) -> str:
-        """Its name in a pod."""
+        """Return the image's name for a pod."""
         return f"convoy/{self.name}:{tag}"
 
 
-# A parent stands before its children.
+# A parent comes before its children.
 RECIPES = (
     Recipe("operator", "operator"),
     Recipe("agent", "agents"),
@@ -43,7 +45,7 @@ RECIPES = (
 
 
 def chart_values(prefix: str, tag: str) -> str:
-    """The flags by which helm finds images that were pushed as `<prefix>/<image>:<tag>`."""
+    """Return helm's flags for images that were pushed as `<prefix>/<image>:<tag>`."""
     registry, _, folder = prefix.rstrip("/").rpartition("/")
     flags = [f"--set images.registry={registry or folder}", f"--set images.tag={tag}"]
     if not registry or folder != "convoy":
@@ -55,7 +57,7 @@ def chart_values(prefix: str, tag: str) -> str:
 
 
 def distribution(requirement: str) -> str:
-    """The normalised name in a requirement such as `Jinja2>=3; python_version > "3"`."""
+    """Return the normalised name in a requirement such as `Jinja2>=3; python_version > "3"`."""
     match = re.match(r"[A-Za-z0-9._-]+", requirement.strip())
     if not match:
         raise ClusterError(f"cannot read the requirement {requirement!r} in pyproject.toml")
@@ -63,7 +65,9 @@ def distribution(requirement: str) -> str:
 
 
 def requirements(project: Mapping[str, Any], extra: str) -> list[str]:
-    """What pyproject.toml's project table asks for with one extra; extras that name extras are followed."""
+    """Return the requirements of pyproject.toml's project table with one extra, including the extras that
+    it names.
+    """
     extras: Mapping[str, Sequence[str]] = project.get("optional-dependencies", {})
     own = distribution(project["name"])
     found: dict[str, None] = dict.fromkeys(project.get("dependencies", ()))
@@ -85,11 +89,11 @@ def requirements(project: Mapping[str, Any], extra: str) -> list[str]:
 
 
 def wanted(recipe: Recipe, project: Mapping[str, Any]) -> list[str]:
-    """The requirements that are installed in an image before our own code."""
+    """Return the requirements to install in an image before our own code."""
     found = requirements(project, recipe.extra)
     if recipe.only:
         found = [one for one in found if distribution(one) in recipe.only]
         if len(found) < len(recipe.only):
             wishes = " and ".join(recipe.only)
-            raise ClusterError(f"the extra {recipe.extra!r} of pyproject.toml does not ask for {wishes}")
+            raise ClusterError(f"the extra {recipe.extra!r} of pyproject.toml does not contain {wishes}")
     return found

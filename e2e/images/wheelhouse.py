@@ -1,4 +1,4 @@
-"""Wheels of everything that an image installs, made on this machine so that image builds need no network."""
+"""Wheels of all requirements of an image, built on this machine so that image builds need no network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BACKEND = "hatchling>=1.27"
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
-    """A short name for a list of texts."""
+    """Return a short digest of a list of texts."""
     total = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -32,10 +32,11 @@ def digest(parts: Iterable[str | bytes]) -> str:
 
 
 def dependencies(requirements: Sequence[str], progress: Progress) -> tuple[str, Path]:
-    """Key and folder of the wheels for these requirements and pip, at the versions of constraints.txt.
+    """Return key and folder of the wheels for these requirements and pip, at the versions of
+    constraints.txt.
 
-    `requirements.txt` in the folder lists what to install. ClusterError if torch is one of the requirements
-    and its build for CPUs can be had from nowhere, unless CONVOY_CUDA=1.
+    `requirements.txt` in the folder lists what to install. Raises ClusterError if torch is a requirement
+    and no source provides its build for CPUs, unless CONVOY_CUDA=1.
     """
     constraints = files.CHECKOUT / "constraints.txt"
     pins = constraints.read_text() if constraints.exists() else ""
@@ -65,14 +66,14 @@ def _fetch(requirements: Sequence[str], constraints: Path, folder: Path, sources
     if sys.version_info[:2] == tuple(map(int, PYTHON.split("."))):
         command = ["wheel", "--wheel-dir", str(folder)]
     else:
-        # Another Python runs us than the images have: only ready-made wheels can be taken.
+        # This Python differs from that of the images, so only ready-made wheels can be used.
         command = ["download", "--dest", str(folder), "--only-binary=:all:", f"--python-version={PYTHON}"]
     log = files.cache_root() / "wheelhouses" / "pip.log"
     stream([sys.executable, "-m", "pip", *command, "pip", *arguments], deadline=1800, log=log)
 
 
 def own_sources() -> tuple[str, list[Path]]:
-    """Key and list of the files that make up our own wheel."""
+    """Return key and list of the files of our own wheel."""
     project = tomllib.loads((files.CHECKOUT / "pyproject.toml").read_text())
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     found = [files.CHECKOUT / name for name in ("pyproject.toml", "README.md", "LICENSE")]
@@ -88,7 +89,7 @@ def own_sources() -> tuple[str, list[Path]]:
 
 
 def own(progress: Progress) -> tuple[str, Path]:
-    """Key and folder of the wheel of our own distribution."""
+    """Return key and folder of the wheel of our own distribution."""
     key, _ = own_sources()
     final = files.cache_root() / "dist" / key
     with files.locked(final.parent / ".lock", deadline=600, what="our own wheel"):
@@ -100,7 +101,7 @@ def own(progress: Progress) -> tuple[str, Path]:
                     [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index",
                      "--wheel-dir", folder, files.CHECKOUT],
                     deadline=300,
-                    # The same source gives the same bits, whenever it is built.
+                    # The same source always gives the same bits.
                     env={"PYTHONPATH": str(backend), "SOURCE_DATE_EPOCH": "1577836800"},
                 )  # fmt: skip
         os.utime(final)
@@ -115,7 +116,7 @@ def _keep_newest(parent: Path, count: int) -> None:
 
 
 def _backend() -> Path:
-    """A folder with the build backend: kept, so that building a wheel again needs no network."""
+    """Return a folder with the build backend. It is kept, so that building a wheel again needs no network."""
     final = files.cache_root() / f"backend-{digest([BACKEND, sys.version])}"
     if not final.exists():
         with files.building(final) as folder:

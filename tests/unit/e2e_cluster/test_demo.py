@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from e2e.demo import STILL_SECONDS, Patience, words
+from e2e.demo import STILL_SECONDS, StallTimer, status_line
 
 
 def test_patience_lasts_while_there_are_further_steps() -> None:
-    patience = Patience(until=STILL_SECONDS)
-    patience.step(0, 100.0)
-    assert patience.until == 100.0 + STILL_SECONDS
-    patience.step(7, 200.0)
-    patience.step(3, 300.0)  # a restart is no progress
-    assert patience.until == 200.0 + STILL_SECONDS
+    timer = StallTimer(until=STILL_SECONDS)
+    timer.step(0, 100.0)
+    assert timer.until == 100.0 + STILL_SECONDS
+    timer.step(7, 200.0)
+    timer.step(3, 300.0)  # a restart is no progress
+    assert timer.until == 200.0 + STILL_SECONDS
 
 
 def test_a_job_is_told_in_one_line() -> None:
-    assert words({}) == "Pending    0 ready"
+    assert status_line({}) == "Pending    0 ready"
     status = {
         "phase": "Running",
         "reason": "Training",
         "ready": "2/2",
         "progress": {"step": 3, "totalSteps": 9, "loss": 2.5},
     }
-    assert words(status) == "Running  Training  2/2 ready  step 3/9 loss 2.500"
+    assert status_line(status) == "Running  Training  2/2 ready  step 3/9 loss 2.500"

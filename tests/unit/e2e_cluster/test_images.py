@@ -126,7 +126,7 @@ def test_requirements_follow_extras_that_name_extras() -> None:
 
 def test_an_image_of_chosen_requirements_gets_exactly_those() -> None:
     assert wanted(Recipe("t", "workloads", only=("torch",)), PROJECT) == ["torch==2.13.0"]
-    with pytest.raises(ClusterError, match="does not ask for jax"):
+    with pytest.raises(ClusterError, match="does not contain jax"):
         wanted(Recipe("t", "workloads", only=("jax",)), PROJECT)
 
 
@@ -204,7 +204,5 @@ def test_images_over_the_limit_are_named_with_their_sizes(tmp_path: Path) -> Non
         store.add(f"convoy/{name}:1", {"os": "linux"}, [layer({"f": (b"0" * size, 0o644)})])
     names = ["convoy/small:1", "convoy/large:1"]
     check_sizes(store, names, most_mb=4)
-    with pytest.raises(
-        ClusterError, match=r"^convoy/large:1 has 3 MB: an image may have 2 MB\..*CONVOY_CUDA"
-    ):
+    with pytest.raises(ClusterError, match=r"^convoy/large:1 has 3 MB: the limit is 2 MB\..*CONVOY_CUDA"):
         check_sizes(store, names, most_mb=2)

@@ -116,12 +116,12 @@ def test_rights_are_those_of_the_roles_that_are_bound() -> None:
 @pytest.mark.parametrize(
     ("objects", "why"),
     [
-        ([binding("ClusterRole", "lost")], "binds ClusterRole  lost, which is not there"),
+        ([binding("ClusterRole", "lost")], "binds ClusterRole  lost, which does not exist"),
         ([role("Role", "r", PODS, namespace="a"), binding("Role", "r", "b")], "binds Role b r"),
         *(
             (
                 [role("ClusterRole", "r", {**PODS, field: ["*"]}), binding("ClusterRole", "r")],
-                "nobody can say",
+                "cannot check whether",
             )
             for field in ("verbs", "resources", "apiGroups")
         ),
@@ -130,7 +130,7 @@ def test_rights_are_those_of_the_roles_that_are_bound() -> None:
                 role("ClusterRole", "r", {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}),
                 binding("ClusterRole", "r"),
             ],
-            "nobody can say",
+            "cannot check whether",
         ),
     ],
     ids=["no role", "a role elsewhere", "any verb", "any resource", "any group", "a URL"],
@@ -194,9 +194,9 @@ LISTED = UsedElsewhere(ME, "get", "pods", "why", "file.py::test")
     ("exercised", "elsewhere", "ran", "found"),
     [
         ([GET, LIST], [], [], []),
-        ([LIST], [], [], [f"{ME}: get pods is granted and was not used"]),
+        ([LIST], [], [], [f"{ME}: get pods is granted, but was not used"]),
         ([LIST], [LISTED], [], []),
-        ([GET, LIST], [LISTED], [], [f"{ME}: get pods is listed and was used"]),
+        ([GET, LIST], [LISTED], [], [f"{ME}: get pods is listed as unused, but was used"]),
         ([GET, LIST], [LISTED], ["file.py::test"], []),
         ([LIST], [LISTED], ["file.py::test"], [f"{ME}: get pods was not used by file.py::test"]),
         ([LIST], [replace(LISTED, uncertain=True)], ["file.py::test"], []),
@@ -204,13 +204,13 @@ LISTED = UsedElsewhere(ME, "get", "pods", "why", "file.py::test")
             [GET, LIST],
             [UsedElsewhere(ME, "get watch", "pods secrets", "", "t")],
             ["t"],
-            [f"{ME}: get watch pods secrets is listed; of its 4 rights 1 are granted"],
+            [f"{ME}: get watch pods secrets is listed, but only 1 of its 4 rights are granted"],
         ),
         (
             [GET, LIST],
             [UsedElsewhere(ME, "get", "pods", "", "t", name="p")],
             [],
-            [f"{ME}: get pods p is listed; of its 1 rights 0 are granted"],
+            [f"{ME}: get pods p is listed, but only 0 of its 1 rights are granted"],
         ),
     ],
     ids=[
