@@ -131,7 +131,7 @@ class Agent:
             self.pods.command,
             attestation.recent,
             self._isolation.reached_hub,
-            lambda: self.memory_manager.held,
+            lambda: self.memory_manager.slot_tokens,
             self._drop_job,
             self.remotes.apply,
             self._telemetry.pop_message,

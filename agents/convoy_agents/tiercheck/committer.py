@@ -16,7 +16,7 @@ from convoy_agents.backoff import Backoff
 from convoy_agents.commit_coordinator import CommitOutcome, PrepareVote
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.tiercheck.abandoned_generations import AbandonedGenerations
-from convoy_agents.tiercheck.copying import ShardCopier, links, own, restored
+from convoy_agents.tiercheck.copying import ShardCopier, pod_shards, restored_shards, with_extended
 from convoy_agents.tiercheck.digest import Damaged
 from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.memory_manager import MemoryManager
@@ -25,11 +25,11 @@ from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.restoring import PodRestore
 from convoy_agents.tiercheck.shard_store import ShardStore
 from convoy_agents.tiercheck.trouble_reporter import TroubleReporter
-from convoy_agents.tiercheck.uploading import Uploads, unfinished
+from convoy_agents.tiercheck.uploading import Uploads, unfinished_upload
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import START_STEP, Generation, Tier
 
-LOCAL_TRIES = 2
+LOCAL_ATTEMPTS = 2
 """Attempts to commit a generation locally. Each lasts until the commit client's deadline."""
 PARTIAL_SECONDS = 150.0
 """Seconds in which all ranks of a pod must seal a generation that one rank has sealed. Then it is given up.
@@ -103,11 +103,11 @@ class Committer:
         """Running rounds by pod uid and generation."""
         self._abandoned = AbandonedGenerations(requests.abandon)
 
-    async def sealed(self, uid: str) -> None:
+    async def commit_sealed(self, uid: str) -> None:
         """Commit every generation that the pod has sealed completely. Called after each sealed shard and
         when an agent starts.
         """
-        if (mine := self._mine(uid)) is None:
+        if (mine := self._find_pod(uid)) is None:
             return
         plan, job_memory, shards = mine
 
@@ -117,7 +117,7 @@ class Committer:
             floor, given_up = store.marks.get(Tier.PEER), store.given_up
             whole: dict[Generation, PrepareVote] = {}
             parts: dict[Generation, list[str]] = {}
-            for generation, ids in store.sealed(shards, plan.incarnation).items():
+            for generation, ids in store.sealed_generations(shards, plan.incarnation).items():
                 if given_up.intersection(ids.values()) or (floor and generation <= floor):
                     continue
                 metadata = {one for key in ids.values() if (one := store.metadata(key)) is not None}
@@ -130,12 +130,12 @@ class Committer:
         whole, parts = await job_memory.inspect(find)
         for generation, vote in whole.items():
             one = CommitRound(plan, job_memory, generation)
-            self._start(one, partial(self._commit, vote=vote))
+            self._start_commit(one, partial(self._commit, vote=vote))
         for generation, keys in parts.items():
             if self._abandoned.holds(uid, generation):
                 await job_memory.give_up(keys, plan.incarnation)
             else:
-                self._start_giving_up(CommitRound(plan, job_memory, generation), shards)
+                self._start_give_up_timer(CommitRound(plan, job_memory, generation), shards)
 
     async def abandon(self, uid: str, generation: Generation) -> None:
         """Abandon a generation that a rank of the pod could not save. ValueError if all ranks of the pod
@@ -144,11 +144,11 @@ class Committer:
         The other ranks' shards of it are dropped: here at once, and on other nodes when the agent of slot 0
         knows.
         """
-        if (mine := self._mine(uid)) is None:
+        if (mine := self._find_pod(uid)) is None:
             return
         plan, job_memory, shards = mine
         found = await job_memory.inspect(
-            lambda store: store.sealed(shards, plan.incarnation).get(generation, {})
+            lambda store: store.sealed_generations(shards, plan.incarnation).get(generation, {})
         )
         if found.keys() == shards:
             raise ValueError(f"all ranks of the pod have saved {generation.name}")
@@ -158,16 +158,16 @@ class Committer:
 
     async def resume(self, uid: str) -> None:
         """Continue what an earlier agent was doing for a pod."""
-        await self.sealed(uid)
-        if (mine := self._mine(uid)) is None:
+        await self.commit_sealed(uid)
+        if (mine := self._find_pod(uid)) is None:
             return
         plan, job_memory, _ = mine
-        if (found := await job_memory.inspect(lambda store: unfinished(store, plan))) is not None:
+        if (found := await job_memory.inspect(lambda store: unfinished_upload(store, plan))) is not None:
             self._uploads.start(plan, job_memory, *found)
-        if (keys := await job_memory.inspect(lambda store: restored(store, plan))) is not None:
-            self._copy_restored(plan, job_memory, keys)
+        if (keys := await job_memory.inspect(lambda store: restored_shards(store, plan))) is not None:
+            self._start_copy_of_restored(plan, job_memory, keys)
 
-    async def adopt(self, uid: str, pod_restore: PodRestore) -> set[str]:
+    async def copy_restored(self, uid: str, pod_restore: PodRestore) -> set[str]:
         """Copy the restored shards of a pod, which may have lost copies, to the hosts of its next saves.
         Return the shards that this pod must keep until then.
         """
@@ -177,9 +177,11 @@ class Committer:
         # Send a segment before the shard it extends: a host accepts an old shard only if a segment there
         # extends it.
         keys = [
-            key for shard in own(plan, pod_restore.shards) for key, _ in reversed(pod_restore.links(shard))
+            key
+            for shard in pod_shards(plan, pod_restore.shards)
+            for key, _ in reversed(pod_restore.chain(shard))
         ]
-        self._copy_restored(plan, self._memory_manager.open(plan.job_uid), keys)
+        self._start_copy_of_restored(plan, self._memory_manager.open(plan.job_uid), keys)
         return set(keys)
 
     def drop_pod(self, uid: str) -> None:
@@ -198,7 +200,7 @@ class Committer:
 
     # Rounds.
 
-    def _mine(self, uid: str) -> tuple[Assignment, JobMemory, set[str]] | None:
+    def _find_pod(self, uid: str) -> tuple[Assignment, JobMemory, set[str]] | None:
         """Return a pod's assignment, its job's memory and the names of its shards; None if it has no
         assignment or no memory.
         """
@@ -213,7 +215,9 @@ class Committer:
         now = self._pods.assignment(plan.pod_uid)
         return now is not None and now.incarnation == plan.incarnation
 
-    def _start(self, one: CommitRound, work: Callable[[CommitRound], Coroutine[Any, Any, None]]) -> None:
+    def _start_commit(
+        self, one: CommitRound, work: Callable[[CommitRound], Coroutine[Any, Any, None]]
+    ) -> None:
         """Start the commit of a round unless it runs already."""
         key = (one.plan.pod_uid, one.generation)
         known = self._rounds.get(key)
@@ -225,7 +229,7 @@ class Committer:
         one.commit = asyncio.create_task(work(one))
         one.commit.add_done_callback(partial(self._commit_ended, key))
 
-    def _start_giving_up(self, one: CommitRound, shards: set[str]) -> None:
+    def _start_give_up_timer(self, one: CommitRound, shards: set[str]) -> None:
         """Start the timeout after which a round is given up, unless it runs already."""
         key = (one.plan.pod_uid, one.generation)
         kept = self._rounds.setdefault(key, one)
@@ -258,7 +262,7 @@ class Committer:
         if self._rounds[plan.pod_uid, generation].commit is not None:
             return
         found = await job_memory.inspect(
-            lambda store: store.sealed(shards, plan.incarnation).get(generation, {})
+            lambda store: store.sealed_generations(shards, plan.incarnation).get(generation, {})
         )
         if found.keys() == shards or not found:
             return
@@ -271,7 +275,7 @@ class Committer:
 
     async def _commit(self, one: CommitRound, vote: PrepareVote) -> None:
         plan, job_memory = one.plan, one.job_memory
-        keys = await job_memory.inspect(lambda store: links(store, vote.shards.values()))
+        keys = await job_memory.inspect(lambda store: with_extended(store, vote.shards.values()))
         copying = asyncio.create_task(self._copies.copy(plan, job_memory, keys))
         try:
             outcome, stands = await self._commit_locally(one, vote)
@@ -297,7 +301,7 @@ class Committer:
 
     async def _commit_locally(self, one: CommitRound, vote: PrepareVote) -> tuple[CommitOutcome, bool]:
         """Return the outcome, and True if the generation is committed locally."""
-        for _ in range(LOCAL_TRIES):
+        for _ in range(LOCAL_ATTEMPTS):
             outcome = await self._requests.request_commit(one.plan, Tier.LOCAL, one.generation, vote)
             # The time-out may hit while the record is being written. Giving up then would lose a committed
             # generation.
@@ -331,12 +335,12 @@ class Committer:
             return None
         return await self._record_outcome(CommitRound(plan, job_memory, generation), Tier.REMOTE, outcome)
 
-    def _copy_restored(self, plan: Assignment, job_memory: JobMemory, keys: list[str]) -> None:
+    def _start_copy_of_restored(self, plan: Assignment, job_memory: JobMemory, keys: list[str]) -> None:
         # All slots must vote, so a pod without shards to copy votes too.
         if plan.memory and plan.memory.copies:
             start = Generation(plan.incarnation, START_STEP)
             one = CommitRound(plan, job_memory, start, notify_peer=False)
-            self._start(one, partial(self._copy_and_commit, keys=keys))
+            self._start_commit(one, partial(self._copy_and_commit, keys=keys))
 
     async def _copy_and_commit(self, one: CommitRound, keys: list[str]) -> None:
         copying = asyncio.create_task(self._copies.copy(one.plan, one.job_memory, keys))

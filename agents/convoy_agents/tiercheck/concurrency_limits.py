@@ -22,10 +22,10 @@ class _NodeLimit:
 class ConcurrencyLimits:
     """The concurrency limits of one kind of call. Not thread-safe: used by the event loop alone."""
 
-    def __init__(self, most: int, of_one: int) -> None:
-        """`most`: the limit for all nodes together. `of_one`: the limit for one node."""
-        self._all = asyncio.Semaphore(most)
-        self._of_one = of_one
+    def __init__(self, total: int, per_node: int) -> None:
+        """`total`: the limit for all nodes together. `per_node`: the limit for one node."""
+        self._all = asyncio.Semaphore(total)
+        self._per_node = per_node
         self._nodes: dict[str, _NodeLimit] = {}
 
     def full(self, node: str) -> bool:
@@ -34,12 +34,12 @@ class ConcurrencyLimits:
         return self._all.locked() or (own is not None and own.semaphore.locked())
 
     @asynccontextmanager
-    async def of(self, node: str) -> AsyncIterator[None]:
+    async def acquire(self, node: str) -> AsyncIterator[None]:
         """Hold a place for a call of this node. It waits for the node's own limit first, then for the
         common one.
         """
         if (own := self._nodes.get(node)) is None:
-            own = self._nodes[node] = _NodeLimit(asyncio.Semaphore(self._of_one))
+            own = self._nodes[node] = _NodeLimit(asyncio.Semaphore(self._per_node))
         own.users += 1
         try:
             async with own.semaphore, self._all:

@@ -91,14 +91,14 @@ class ShardCopier:
             await self._peer_transfer.send(place, job_memory, plan, key)
 
 
-def own(plan: Assignment, shards: Sequence[str]) -> list[str]:
+def pod_shards(plan: Assignment, shards: Sequence[str]) -> list[str]:
     """Return those of a generation's shards, ordered by rank, that this pod keeps after a restore. The
     generation may have been saved by another number of ranks.
     """
     return [shard for number, shard in enumerate(shards) if number % plan.world_size in plan.ranks]
 
 
-def links(store: ShardStore, heads: Iterable[str]) -> list[str]:
+def with_extended(store: ShardStore, heads: Iterable[str]) -> list[str]:
     """Return these shards and all that they extend, newest first: a host accepts an old shard only if a
     segment there extends it.
     """
@@ -110,7 +110,7 @@ def links(store: ShardStore, heads: Iterable[str]) -> list[str]:
     return sorted(retention.reachable(list(heads), known), key=newest_first, reverse=True)
 
 
-def restored(store: ShardStore, plan: Assignment) -> list[str] | None:
+def restored_shards(store: ShardStore, plan: Assignment) -> list[str] | None:
     """Return the shards to copy of the generation that the incarnation started from: this pod's shards and
     all that they extend. None if there is no such generation, if a later one has copies, or if a shard
     is not here yet.
@@ -121,6 +121,6 @@ def restored(store: ShardStore, plan: Assignment) -> list[str] | None:
     copied = peer is not None and peer.incarnation == plan.incarnation
     if record is None or copied or store.incarnation != plan.incarnation:
         return None
-    shards = own(plan, sorted(record.shards, key=records.by_number))
-    keys = links(store, [record.shards[shard] for shard in shards])
+    shards = pod_shards(plan, sorted(record.shards, key=records.by_number))
+    keys = with_extended(store, [record.shards[shard] for shard in shards])
     return keys if store.manifests.keys() >= set(keys) else None

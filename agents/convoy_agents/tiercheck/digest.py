@@ -35,7 +35,7 @@ def digest(data: Buffer) -> str:
     return str(xxhash.xxh3_128_hexdigest(data))
 
 
-def cut(length: int) -> Iterator[tuple[int, int]]:
+def chunk_spans(length: int) -> Iterator[tuple[int, int]]:
     """Yield (offset, length) of each chunk of so many bytes."""
     for offset in range(0, length, MAX_CHUNK):
         yield offset, min(MAX_CHUNK, length - offset)
@@ -49,11 +49,11 @@ def chunks(fd: int, length: int, pool: ThreadPoolExecutor | None = None) -> tupl
     release the GIL.
     """
     if pool is None:
-        return tuple(_chunk(fd, *part) for part in cut(length))
+        return tuple(_chunk(fd, *part) for part in chunk_spans(length))
     found: list[Chunk] = []
     pending: deque[Future[Chunk]] = deque()
     try:
-        for part in cut(length):
+        for part in chunk_spans(length):
             if len(pending) == AHEAD:
                 found.append(pending.popleft().result())
             pending.append(pool.submit(_chunk, fd, *part))

@@ -92,7 +92,7 @@ class JobMemory(StoreAccess):
             self._share.keep_buffers({f"{BUFFERS}{of}{one}" for one in used for of in (BASES, SEGMENTS)})
             await self._share.grow(f"{BUFFERS}{kind}{owner}", count * size, own_limit)
             names = await asyncio.to_thread(store.reserve, owner, count, size, owners, kind)
-        await self.changed()
+        await self.notify_changed()
         return [store.buffers.path(name) for name in names]
 
     async def expect(
@@ -111,7 +111,7 @@ class JobMemory(StoreAccess):
             await self._share.grow(purpose, store.unbuffered_bytes_with(manifest), own_limit)
             wanted = await asyncio.to_thread(store.expect, manifest, copy_of)
             if copy_of:
-                self.uses.claim(manifest.id)
+                self.uses.mark_copy(manifest.id)
             return wanted
 
     # Chunks and shards.
@@ -130,15 +130,15 @@ class JobMemory(StoreAccess):
         await self.use_quietly(lambda store: store.incoming.put(key, index, whole))
         return length
 
-    async def verified(self, key: str) -> Path | None:
+    async def verified_path(self, key: str) -> Path | None:
         """Return the file of a shard after checking every byte. None if the shard is missing, or damaged
         and thus dropped.
         """
-        if await self.damaged(key):
+        if await self.drop_if_damaged(key):
             return None
         return await self.inspect(lambda store: store.path(key) if store.holds(key) else None)
 
-    async def damaged(self, key: str) -> bool:
+    async def drop_if_damaged(self, key: str) -> bool:
         """Check every byte of a shard. If it is damaged, drop it and return True."""
 
         def find(store: ShardStore) -> tuple[Path, Manifest] | None:
@@ -223,7 +223,7 @@ class JobMemory(StoreAccess):
             if branch.incarnation < max(store.incarnation, self.seen):
                 return False
             if branch.incarnation > store.incarnation:
-                self.uses.clear_claims()
+                self.uses.unmark_all_copies()
             for record in known:
                 store.add_record(record)
             store.add_branch(branch)
@@ -255,7 +255,7 @@ class JobMemory(StoreAccess):
     async def _unpin(self, dropped: Collection[str]) -> None:
         def drop(store: ShardStore) -> int:
             self.uses.unpin_all()
-            for key in set(dropped) - self.uses.claimed - self.uses.uploading:
+            for key in set(dropped) - self.uses.copies - self.uses.uploading:
                 store.drop(key)
             self._collect(store)
             return store.unbuffered_bytes
@@ -265,7 +265,7 @@ class JobMemory(StoreAccess):
             room = await asyncio.to_thread(drop, store)
             # Return memory that only the restore needed: other jobs may need it for theirs.
             await self._share.shrink(room)
-        await self.changed()
+        await self.notify_changed()
 
     def start_upload(self, keys: Collection[str]) -> None:
         """Keep shards until `end_upload` is called as often."""
@@ -278,4 +278,4 @@ class JobMemory(StoreAccess):
 
     def _collect(self, store: ShardStore) -> None:
         store.collect(self.uses.needed)
-        self.uses.release_claims(store.known)
+        self.uses.unmark_copies_except(store.known)

@@ -37,7 +37,7 @@ class JobShare:
     def recover(self, found: Mapping[str, int]) -> None:
         """Take over the share that an earlier agent gave the job."""
         self._purposes = dict(found)
-        self._budget.shares[self._job_uid] = shares.whole(found)
+        self._budget.shares[self._job_uid] = shares.total_size(found)
 
     async def open(self) -> None:
         """Mount the tmpfs unless the job has one. BudgetExceeded, OSError."""
@@ -55,7 +55,7 @@ class JobShare:
         if size <= self._purposes.get(purpose, 0):
             return
         wanted = {**self._purposes, purpose: size}
-        if refusal := self._budget.grow(self._job_uid, shares.whole(wanted), own_limit):
+        if refusal := self._budget.grow(self._job_uid, shares.total_size(wanted), own_limit):
             raise BudgetExceeded(refusal)
         await asyncio.to_thread(memory.open_share, self._folder, self._budget.shares[self._job_uid])
         await asyncio.to_thread(shares.write, self._folder, wanted)
@@ -74,7 +74,9 @@ class JobShare:
     async def shrink(self, others: int) -> None:
         """Release what the job does not need, given the bytes that it needs for other nodes' shards."""
         self._purposes[OTHERS] = others
-        size = max(shares.whole(self._purposes), await asyncio.to_thread(memory.used_bytes, self._folder))
+        size = max(
+            shares.total_size(self._purposes), await asyncio.to_thread(memory.used_bytes, self._folder)
+        )
         await asyncio.to_thread(memory.open_share, self._folder, size)
         self._budget.shares[self._job_uid] = size
         await asyncio.to_thread(shares.write, self._folder, self._purposes)

@@ -131,7 +131,7 @@ class Link:
             return data
         return self._record_encoding(data, *await asyncio.wrap_future(self._encoders.submit(data)))
 
-    def sent(self, length: int, size: int, seconds: float) -> None:
+    def record_sent(self, length: int, size: int, seconds: float) -> None:
         """Record that a chunk of `length` bytes was sent as `size` bytes."""
         self._count(length, size)
         with self._lock:

@@ -42,7 +42,7 @@ class MemoryManager:
         return sorted(self._jobs)
 
     @property
-    def held(self) -> list[tuple[str, str]]:
+    def slot_tokens(self) -> list[tuple[str, str]]:
         """Pairs (uid, slot token) of these jobs. The token is empty until something is stored with one."""
         return [(uid, self._jobs[uid].slot_token) for uid in self.jobs]
 

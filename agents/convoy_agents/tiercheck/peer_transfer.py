@@ -90,7 +90,7 @@ class PeerTransfer:
             job_uid=plan.job_uid, incarnation=plan.incarnation, member=member, slot_token=plan.slot_token
         )
         parts = []
-        with _reaching(place):
+        with _raising_unreachable(place):
             stub = await self._stubs.shards(place)
             async with asyncio.timeout(CALL_SECONDS if member else HOLDER_SECONDS):
                 async for part in stub.Survey(request):
@@ -103,7 +103,7 @@ class PeerTransfer:
 
     async def resume(self, place: NodeAddress, request: hub_pb2.ResumeRequest) -> hub_pb2.ResumeReply:
         """Return the decision of slot 0's agent. Unreachable."""
-        with _reaching(place):
+        with _raising_unreachable(place):
             stub = await self._stubs.shards(place)
             reply: hub_pb2.ResumeReply = await stub.Resume(request, timeout=RESUME_SECONDS)
         return reply
@@ -114,11 +114,13 @@ class PeerTransfer:
         Later, Outdated, Unreachable; Damaged if the shard is damaged here. Other errors of this node are
         raised unchanged.
         """
-        manifest, withdrawn = await job_memory.inspect(lambda store: (store.manifest(key), store.absent()))
+        manifest, withdrawn = await job_memory.inspect(
+            lambda store: (store.manifest(key), store.dropped_withdrawn())
+        )
         if manifest is None:
             # The shard is not damaged: a newer one has replaced it.
             raise Outdated(f"shard {key} was replaced by a newer one")
-        with _reaching(place):
+        with _raising_unreachable(place):
             stub = await self._stubs.shards(place)
             offer = await stub.Offer(
                 hub_pb2.OfferRequest(
@@ -180,13 +182,13 @@ class PeerTransfer:
                 )
                 slot_token = ""
                 # The generator resumes when the stream has space for the next chunk.
-                link.sent(len(data), len(body), time.monotonic() - started)
+                link.record_sent(len(data), len(body), time.monotonic() - started)
         except Exception as error:
             failed.append(error)
 
     async def fetch(self, place: NodeAddress, job_memory: JobMemory, plan: Assignment, key: str) -> None:
         """Fetch a shard from another node. Unreachable, Damaged, BudgetExceeded, ShareExhausted."""
-        with _reaching(place):
+        with _raising_unreachable(place):
             stub = await self._stubs.shards(place)
             wanted = await self._expect(stub, place, job_memory, plan, key)
             if wanted:
@@ -226,7 +228,7 @@ class PeerTransfer:
 
 
 @contextlib.contextmanager
-def _reaching(place: NodeAddress) -> Iterator[None]:
+def _raising_unreachable(place: NodeAddress) -> Iterator[None]:
     """Turn errors that end a call into Unreachable."""
     try:
         with detect_close():

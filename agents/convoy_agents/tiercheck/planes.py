@@ -74,7 +74,7 @@ def decode(data: Buffer, length: int) -> bytes:
     allocated for it. A flipped byte may also decode to other bytes of the same length.
     """
     view = memoryview(data)
-    word, flags, lengths = _head(view, length)
+    word, flags, lengths = _read_header(view, length)
     at = _HEAD.size + 4 * word
     count = length // word
     whole = bytearray(length)
@@ -82,7 +82,7 @@ def decode(data: Buffer, length: int) -> bytes:
     for number, size in enumerate(lengths):
         plane = view[at : at + size]
         if flags >> number & 1:
-            plane = memoryview(_unpacked(plane, count))
+            plane = memoryview(_decompress(plane, count))
         columns[:, number] = np.frombuffer(plane, np.uint8)
         at += size
     whole[count * word :] = view[at:]
@@ -94,7 +94,7 @@ def unpack(data: Buffer, length: int) -> Buffer:
     return data if len(data) == length else decode(data, length)
 
 
-def _head(view: memoryview, length: int) -> tuple[int, int, tuple[int, ...]]:
+def _read_header(view: memoryview, length: int) -> tuple[int, int, tuple[int, ...]]:
     """Return the word size, the flags and the lengths of the planes, after checking that they match the
     input's length. Damaged.
     """
@@ -117,15 +117,15 @@ def _head(view: memoryview, length: int) -> tuple[int, int, tuple[int, ...]]:
 def _planes(data: Buffer, word: int) -> list[tuple[Buffer, bool]]:
     """Return the planes as they are stored, each with True if it is compressed."""
     columns = np.frombuffer(data, np.uint8, len(data) // word * word).reshape(-1, word)
-    return [_packed(np.ascontiguousarray(columns[:, number])) for number in range(word)]
+    return [_compress(np.ascontiguousarray(columns[:, number])) for number in range(word)]
 
 
-def _packed(plane: _Bytes) -> tuple[Buffer, bool]:
+def _compress(plane: _Bytes) -> tuple[Buffer, bool]:
     packed = _compressor().compress(plane.data)
     return (packed, True) if len(packed) <= ENCODED_MOST * len(plane) else (plane.data, False)
 
 
-def _unpacked(plane: memoryview, size: int) -> bytes:
+def _decompress(plane: memoryview, size: int) -> bytes:
     """Decompress a plane. Damaged, before anything is allocated, if the frame does not state that it has so
     many bytes.
     """

@@ -200,9 +200,9 @@ class RankServer:
     async def _poll(self, plan: Assignment, connection: RankConnection, known: str) -> None:
         owner, job_memory = str(connection.rank), self._memory_manager.open(plan.job_uid)
 
-        def stand(store: ShardStore) -> str:
+        def status(store: ShardStore) -> str:
             free, given_up = store.writable(owner), store.given_up
-            held = store.sealed([owner], plan.incarnation)
+            held = store.sealed_generations([owner], plan.incarnation)
             return json.dumps(
                 {
                     "marks": {tier.value: list(mark) for tier, mark in sorted(store.marks.items())},
@@ -222,10 +222,10 @@ class RankServer:
                 }
             )
 
-        def news(store: ShardStore) -> str | None:
-            return None if (found := stand(store)) == known else found
+        def changed_status(store: ShardStore) -> str | None:
+            return None if (found := status(store)) == known else found
 
-        found = await job_memory.until(news, POLL_SECONDS) or known
+        found = await job_memory.wait_until(changed_status, POLL_SECONDS) or known
         await connection.send({"type": "status", "status": found})
 
     async def _seal(self, plan: Assignment, connection: RankConnection, seal: Seal) -> None:
@@ -234,20 +234,20 @@ class RankServer:
         if seal.step == START_STEP:
             raise ValueError(f"step: there is nothing to save at step {START_STEP}")
 
-        def there(store: ShardStore) -> bool:
+        def already_sealed(store: ShardStore) -> bool:
             """Return True if it is sealed already: the rank did not get the reply and sent the request
             again.
             """
-            return generation in store.sealed([owner], plan.incarnation)
+            return generation in store.sealed_generations([owner], plan.incarnation)
 
         seconds = 0.0
-        if not await job_memory.inspect(there):
+        if not await job_memory.inspect(already_sealed):
             metadata = ShardMetadata(seal.world, seal.torch, seal.plan, seal.last)
             written = WrittenBuffer(seal.buffer, owner, seal.length, metadata)
             extends = Generation(*seal.extends) if seal.extends else None
             done = await job_memory.sealer.seal(written, generation, extends)
             seconds = done.seconds
-        await self._committer.sealed(plan.pod_uid)
+        await self._committer.commit_sealed(plan.pod_uid)
         await connection.send({"type": "sealed", "seconds": seconds})
 
     # Restores.
@@ -309,7 +309,7 @@ class RankServer:
             raise RestoreFailed("the restore of this incarnation is unknown; the rank must start again")
         job_memory = self._memory_manager.open(plan.job_uid)
         paths, lengths = [], []
-        for key, places in pod_restore.links(shard):
+        for key, places in pod_restore.chain(shard):
             broken = await _with_wait_frames(connection, self._restores.fetch(pod_restore, key, places))
 
             def find(store: ShardStore, key: str = key) -> tuple[Path, int] | None:
@@ -345,7 +345,7 @@ class RankServer:
         plan = pod_restore.plan
         job_memory: JobMemory = self._memory_manager.open(plan.job_uid)
         shards = self._restored_shards.setdefault(plan.job_uid, _RestoredShards())
-        shards.kept |= await self._committer.adopt(plan.pod_uid, pod_restore)
+        shards.kept |= await self._committer.copy_restored(plan.pod_uid, pod_restore)
         shards.fetched |= pod_restore.fetched
         others = [one.plan for one in self._pod_restores.values() if one.plan.job_uid == plan.job_uid]
         # Restores of earlier incarnations that did not finish will never be read.

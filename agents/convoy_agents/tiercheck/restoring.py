@@ -66,7 +66,7 @@ class PodRestore:
         """Names of the generation's shards, in order."""
         return [chain.shard for chain in self.reply.chains]
 
-    def links(self, shard: str) -> list[tuple[str, list[NodeAddress]]]:
+    def chain(self, shard: str) -> list[tuple[str, list[NodeAddress]]]:
         """Return the manifest ids of a shard's chain, base first, each with the nodes that have it."""
         places = [NodeAddress(one.node, one.peer_address) for one in self.reply.holders]
         for chain in self.reply.chains:
@@ -175,7 +175,7 @@ class Restores:
     ) -> list[tuple[str, str]]:
         plan = pod_restore.plan
         job_memory.uses.pin([key])
-        if await job_memory.verified(key) is not None:
+        if await job_memory.verified_path(key) is not None:
             return []
         broken = [(self._node, key)] if any(place.node == self._node for place in places) else []
         order = restore.read_order([place.node for place in places], self._node, plan.slot)

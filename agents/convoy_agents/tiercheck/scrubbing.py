@@ -61,7 +61,7 @@ class Scrubber:
                     lambda store: {key: one.size for key, one in store.manifests.items()}
                 )
                 for key, size in sizes.items():
-                    if await job_memory.damaged(key):
+                    if await job_memory.drop_if_damaged(key):
                         await self._replace(job_memory, key)
                     metrics.SCRUBBED_BYTES.inc(size)
                     await asyncio.sleep(size / RATE)

@@ -34,7 +34,7 @@ MAX_PUTS = 16
 """Maximum shards that are received at once. Each needs one or two chunks of memory."""
 MAX_FETCHES = 16
 """Maximum shards that are sent at once; further calls wait."""
-MOST_OF_ONE = 8
+MAX_PER_NODE = 8
 """Maximum of each for one node."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -58,8 +58,8 @@ class ShardService:
         self._slot_tokens = slot_tokens
         self._surveys = surveys
         self._decisions = decisions
-        self._puts = ConcurrencyLimits(MAX_PUTS, MOST_OF_ONE)
-        self._fetches = ConcurrencyLimits(MAX_FETCHES, MOST_OF_ONE)
+        self._puts = ConcurrencyLimits(MAX_PUTS, MAX_PER_NODE)
+        self._fetches = ConcurrencyLimits(MAX_FETCHES, MAX_PER_NODE)
 
     async def Survey(
         self, request: hub_pb2.SurveyRequest, context: Context
@@ -143,7 +143,7 @@ class ShardService:
             return hub_pb2.PutReply(whole=False, reason="a later incarnation has started")
         if self._puts.full(token.node):
             return hub_pb2.PutReply(whole=False, reason="too many copies are being received")
-        async with self._puts.of(token.node):
+        async with self._puts.acquire(token.node):
             piece: hub_pb2.Piece | None = first
             try:
                 while piece is not None:
@@ -169,7 +169,7 @@ class ShardService:
             return
         link = self._links.to(token.node)
         packs = hub_pb2.Piece.PLANES in request.encodings
-        async with self._fetches.of(token.node):
+        async with self._fetches.acquire(token.node):
             for index in request.chunks:
                 await agent_of(context)
                 try:
@@ -181,7 +181,7 @@ class ShardService:
                 # The write returns when the stream has space for the next chunk.
                 async with asyncio.timeout(PIECE_SECONDS):
                     await context.write(hub_pb2.Piece(index=index, data=body))
-                link.sent(len(data), len(body), time.monotonic() - started)
+                link.record_sent(len(data), len(body), time.monotonic() - started)
 
 
 def _fits(store: ShardStore, incarnation: int, manifest: Manifest) -> hub_pb2.OfferReply | None:
@@ -191,7 +191,7 @@ def _fits(store: ShardStore, incarnation: int, manifest: Manifest) -> hub_pb2.Of
             decision=hub_pb2.OfferReply.LATER, reason="the incarnation has not started on this node"
         )
     floor = store.marks.get(Tier.PEER)
-    wanted = store.holds(manifest.id) or store.extended(manifest.id)
+    wanted = store.holds(manifest.id) or store.is_extended(manifest.id)
     if floor is not None and manifest.generation < floor and not wanted:
         return _refused(f"{floor.name} has its copies here already")
     return None

@@ -89,7 +89,7 @@ class ShardSealer:
                 raise ValueError(f"{written.name} has {there} bytes, not {written.length}")
             before = None
             if extends is not None:
-                held = store.sealed([written.shard], generation.incarnation)
+                held = store.sealed_generations([written.shard], generation.incarnation)
                 if extends not in held or extends >= generation:
                     raise ValueError(f"the segment extends {extends.name}, which is not on this node")
                 before = held[extends][written.shard]

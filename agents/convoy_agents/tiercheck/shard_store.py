@@ -80,7 +80,7 @@ class ShardStore:
     @property
     def owners(self) -> set[str]:
         """Ranks of any incarnation whose buffers hold a shard."""
-        return {owner_of(name)[0] for name in self._used()}
+        return {owner_of(name)[0] for name in self._used_buffers()}
 
     @property
     def unbuffered_bytes(self) -> int:
@@ -117,7 +117,7 @@ class ShardStore:
         """Return the rank's report with a shard of this node; None for a copy or a fetched shard."""
         return self._shards[key].metadata
 
-    def extended(self, key: str) -> bool:
+    def is_extended(self, key: str) -> bool:
         """Return True if a shard that is complete or in transfer extends this one."""
         manifests = (one.manifest for shards in (self._shards.values(), self.incoming) for one in shards)
         return any(one.extends == key for one in manifests)
@@ -133,13 +133,13 @@ class ShardStore:
         `owners`: all ranks that use buffers. Buffers of other ranks that hold nothing needed are removed.
         """
         names = [f"{owner}-{kind}{number}" for number in range(count)]
-        self.buffers.remove_unused({owner, *owners}, self.sealing.union(self._used()))
+        self.buffers.remove_unused({owner, *owners}, self.sealing.union(self._used_buffers()))
         self.buffers.allocate(names, size)
         return names
 
     def writable(self, owner: str, kind: str = BASES) -> list[str]:
         """Return a rank's buffers of a kind that hold nothing needed."""
-        used = self.sealing.union(self._used())
+        used = self.sealing.union(self._used_buffers())
         return [name for name in self.buffers.names(owner) if name not in used and owner_of(name)[1] == kind]
 
     def seal(
@@ -149,11 +149,13 @@ class ShardStore:
         metadata: ShardMetadata = ShardMetadata(1, "", ""),  # noqa: B008 - immutable
     ) -> None:
         """Record a shard that a rank has written. From now on nobody may write its buffer."""
-        if buffer in self._used():
+        if buffer in self._used_buffers():
             raise ValueError(f"buffer {buffer} holds another shard")
         self._keep(ShardRecord(manifest, buffer, metadata))
 
-    def sealed(self, shards: Collection[str], incarnation: int) -> dict[Generation, dict[str, str]]:
+    def sealed_generations(
+        self, shards: Collection[str], incarnation: int
+    ) -> dict[Generation, dict[str, str]]:
         """Return the generations of an incarnation of which these shards were sealed here: ids by shard."""
         found: dict[Generation, dict[str, str]] = {}
         for key, record in self._shards.items():
@@ -177,7 +179,7 @@ class ShardStore:
         for key in mine:
             self._shards[key].given_up = True
 
-    def absent(self) -> list[str]:
+    def dropped_withdrawn(self) -> list[str]:
         """Return the withdrawn shards that were dropped. A shard that another one extends is not dropped
         yet.
         """
@@ -195,7 +197,7 @@ class ShardStore:
         for key in keys:
             if key in self._shards:
                 self._shards[key].given_up = True
-            elif not self.extended(key):
+            elif not self.is_extended(key):
                 self.incoming.drop(key)
 
     # Shards in transfer to this node.
@@ -254,7 +256,7 @@ class ShardStore:
         for incoming in self.incoming:
             key, generation = incoming.manifest.id, incoming.manifest.generation
             old = generation.incarnation < self.incarnation or (floor is not None and generation < floor)
-            if old and key not in pinned and not self.extended(key):
+            if old and key not in pinned and not self.is_extended(key):
                 self.incoming.drop(key)
         for generation in garbage.records:
             (self._folder / "records" / generation.name).unlink(missing_ok=True)
@@ -307,7 +309,7 @@ class ShardStore:
     def _file(self, key: str) -> Path:
         return self._folder / "files" / key
 
-    def _used(self) -> set[str]:
+    def _used_buffers(self) -> set[str]:
         """Return the buffers that hold a shard."""
         return {one.buffer for one in self._shards.values() if one.buffer}
 

@@ -13,7 +13,7 @@ class ShardUse:
 
     pinned: bool = False
     """True while the shard is being read for a restore."""
-    claimed: bool = False
+    is_copy: bool = False
     """True if the shard is another node's copy, even if it was fetched for something else."""
     uploads: int = 0
     """Number of uploads to a store that need the shard."""
@@ -37,9 +37,9 @@ class ShardUses:
         return self._select(lambda use: use.pinned)
 
     @property
-    def claimed(self) -> set[str]:
+    def copies(self) -> set[str]:
         """Ids of shards that are other nodes' copies."""
-        return self._select(lambda use: use.claimed)
+        return self._select(lambda use: use.is_copy)
 
     @property
     def uploading(self) -> set[str]:
@@ -64,26 +64,26 @@ class ShardUses:
                 use.pinned = False
             self._remove_unused()
 
-    def claim(self, key: str) -> None:
+    def mark_copy(self, key: str) -> None:
         """Record that a shard is another node's copy."""
         with self._lock:
-            self._use(key).claimed = True
+            self._use(key).is_copy = True
 
-    def release_claims(self, known: Collection[str]) -> None:
+    def unmark_copies_except(self, known: Collection[str]) -> None:
         """End all claims except those on `known` shards and on shards that are being read.
 
         A shard that is being read may be damaged and fetched again. It stays another node's copy meanwhile.
         """
         with self._lock:
             for key, use in self._uses.items():
-                use.claimed = use.claimed and (use.pinned or key in known)
+                use.is_copy = use.is_copy and (use.pinned or key in known)
             self._remove_unused()
 
-    def clear_claims(self) -> None:
+    def unmark_all_copies(self) -> None:
         """End all claims."""
         with self._lock:
             for use in self._uses.values():
-                use.claimed = False
+                use.is_copy = False
             self._remove_unused()
 
     def start_upload(self, keys: Iterable[str]) -> None:

@@ -28,7 +28,7 @@ FILE = "shares.json"
 log = structlog.get_logger()
 
 
-def whole(shares: Mapping[str, int]) -> int:
+def total_size(shares: Mapping[str, int]) -> int:
     """Return the bytes of the whole share: these purposes, records, and manifests at about 50 bytes per
     chunk of 4 MiB.
     """
@@ -64,8 +64,8 @@ def measure(folder: Path) -> dict[str, int]:
         owner, kind = owner_of(path.name)
         purpose = f"{BUFFERS}{kind}{owner}"
         found[purpose] = found.get(purpose, 0) + _pages(path)
-    slots, others = sum(found.values()), sum(map(_pages, _files(folder / "files")))
-    return {**found, OTHERS: max(others, memory.used_bytes(folder) - slots - OVERHEAD)}
+    buffers, others = sum(found.values()), sum(map(_pages, _files(folder / "files")))
+    return {**found, OTHERS: max(others, memory.used_bytes(folder) - buffers - OVERHEAD)}
 
 
 def _files(folder: Path) -> list[Path]:

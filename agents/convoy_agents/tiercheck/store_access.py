@@ -37,7 +37,7 @@ class StoreAccess(ABC):
         async with self._turn:
             store = await self._open()
             found = await asyncio.to_thread(do, store)
-        await self.changed()
+        await self.notify_changed()
         return found
 
     async def use_quietly(self, do: Callable[[ShardStore], T]) -> T:
@@ -68,12 +68,12 @@ class StoreAccess(ABC):
         if not task.cancelled():
             task.exception()  # the caller gets the exception through the shield
 
-    async def changed(self) -> None:
+    async def notify_changed(self) -> None:
         """Wake tasks that wait for a change."""
         async with self._changed:
             self._changed.notify_all()
 
-    async def until(self, holds: Callable[[ShardStore], T | None], seconds: float) -> T | None:
+    async def wait_until(self, holds: Callable[[ShardStore], T | None], seconds: float) -> T | None:
         """Return the first result of `holds` that is not None, checked after each change; None after so
         many seconds.
         """

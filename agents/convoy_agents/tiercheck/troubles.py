@@ -47,4 +47,4 @@ def by_kind(known: Troubles) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for cause in sorted(known):
         found.setdefault(cause.kind.value, []).append(known[cause])
-    return {kind: "; ".join(said) for kind, said in found.items()}
+    return {kind: "; ".join(messages) for kind, messages in found.items()}

@@ -117,7 +117,7 @@ class Uploads:
                         await self._remotes.collect_garbage(plan)
                     if (key := queue.next) is not None:
                         await self._remotes.upload(plan, job_memory, key)
-                        queue.sent()
+                        queue.mark_sent()
                         pause.reset()
                         continue
                     stands = await self._commit(plan, job_memory, generation)
@@ -163,7 +163,7 @@ class UploadQueue:
         """Id of the shard to upload next; None if all are in the store."""
         return self._keys[self._sent] if self._sent < len(self._keys) else None
 
-    def sent(self) -> None:
+    def mark_sent(self) -> None:
         """Record that the next shard is in the store."""
         self._sent += 1
 
@@ -177,7 +177,7 @@ class UploadQueue:
             self._sent = 0
 
 
-def unfinished(store: ShardStore, plan: Assignment) -> tuple[Generation, set[str]] | None:
+def unfinished_upload(store: ShardStore, plan: Assignment) -> tuple[Generation, set[str]] | None:
     """Return the generation that an earlier agent was uploading for a pod, and the ids of its shards with
     all that they extend; None if there is none.
     """

@@ -238,7 +238,7 @@ async def until_held(host: Host, wanted: set[tuple[Generation, str]]) -> None:
     def there(store: Any) -> bool | None:
         return wanted <= {(one.generation, one.shard) for one in store.manifests.values()} or None
 
-    assert await job_memory.until(there, TIMEOUT)
+    assert await job_memory.wait_until(there, TIMEOUT)
 
 
 async def damage(host: Host, shard: str, generation: Generation, at_byte: int = 5000) -> None:

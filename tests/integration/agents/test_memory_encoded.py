@@ -23,7 +23,9 @@ async def fetched(host: Host, hub: FakeHub, node: str, *encodings: int) -> list[
     """Return the chunks of shard 0 as `host` sends them to a node that supports these encodings."""
     job_memory = host.agent.memory_manager.get(JOB)
     assert job_memory is not None
-    (key,) = await job_memory.inspect(lambda store: store.sealed(["0"], 1)[Generation(1, 10)].values())
+    (key,) = await job_memory.inspect(
+        lambda store: store.sealed_generations(["0"], 1)[Generation(1, 10)].values()
+    )
     address, name = f"127.0.0.1:{host.agent.peer_port}", terms.agent_server_name(host.node)
     async with dial(
         address, name, host.settings.ca_file.read_bytes(), hub.authority.identity(node)

@@ -38,7 +38,7 @@ async def test_a_copy_that_was_fetched_to_be_read_stays_once_it_is_counted_on(
     # The surviving node finishes first, and its copy already exists.
     await again[0].request(type="restored")
     uses = three.agent.memory_manager.open(JOB).uses
-    await eventually(lambda: bool(uses.claimed))
+    await eventually(lambda: bool(uses.copies))
     await again[1].request(type="restored")
     start = Generation(1, 10)
     assert await held(three) >= {(start, "0"), (start, "1")}
@@ -232,7 +232,7 @@ async def test_damage_that_nobody_reads_is_found_and_replaced(
         job_memory = host.agent.memory_manager.get(JOB)
         assert job_memory is not None
         for key in await job_memory.inspect(lambda store: list(store.manifests)):
-            assert await job_memory.verified(key) is not None
+            assert await job_memory.verified_path(key) is not None
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO], ids=errno.errorcode.__getitem__)

@@ -117,7 +117,9 @@ async def test_what_a_journal_holds_is_replayed_bit_by_bit(
                 await now[0].until(r"STEP \d+")
                 job_memory = one.agent.memory_manager.open("uid-of-job")
                 # Segments of this incarnation are committed and copied.
-                assert await job_memory.until(lambda store, at=incarnation: _journalled(store, at), SECONDS)
+                assert await job_memory.wait_until(
+                    lambda store, at=incarnation: _journalled(store, at), SECONDS
+                )
                 for rank in now:
                     rank.kill()
                 incarnation += 1
@@ -141,7 +143,7 @@ async def test_a_journal_that_makes_something_else_is_passed_over(
             await job.form(incarnation, members)
             ranks.extend(now := await train(folder, incarnation, 60, [A, B], slow=PACE, edits=1))
             job_memory = one.agent.memory_manager.open("uid-of-job")
-            assert await job_memory.until(lambda store, at=incarnation: _journalled(store, at), SECONDS)
+            assert await job_memory.wait_until(lambda store, at=incarnation: _journalled(store, at), SECONDS)
             for rank in now:
                 rank.kill()
             incarnation += 1

@@ -108,10 +108,10 @@ def test_what_was_given_up_is_told_of_once_it_is_gone_by_the_next_agent_too(tmp_
     store = owner(tmp_path)
     one = sealed(store, "0-0", 10)
     store.give_up([one.id, "of somebody else"])
-    assert store.absent() == []
+    assert store.dropped_withdrawn() == []
     store.collect()
-    assert store.absent() == [one.id] and store.writable("0") == ["0-0", "0-1"]
-    assert owner(tmp_path).absent() == [one.id]
+    assert store.dropped_withdrawn() == [one.id] and store.writable("0") == ["0-0", "0-1"]
+    assert owner(tmp_path).dropped_withdrawn() == [one.id]
 
 
 def test_an_agent_that_ends_before_it_is_gone_has_not_given_it_up(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_an_agent_that_ends_before_it_is_gone_has_not_given_it_up(tmp_path: Path
     again = owner(tmp_path)
     assert one.id in again.manifests and not again.given_up
     again.drop(one.id)
-    assert again.absent() == []
+    assert again.dropped_withdrawn() == []
 
 
 def test_what_is_withdrawn_is_bounded_and_ends_with_the_incarnation(tmp_path: Path) -> None:
@@ -130,11 +130,11 @@ def test_what_is_withdrawn_is_bounded_and_ends_with_the_incarnation(tmp_path: Pa
         ids.append(sealed(store, "0-0", step).id)
         store.give_up(ids[-1:])
         store.collect()
-    assert store.absent() == ids[2:]
+    assert store.dropped_withdrawn() == ids[2:]
     store.start_incarnation(1, {})  # another pod of the job on this node
-    assert store.absent() == ids[2:]
+    assert store.dropped_withdrawn() == ids[2:]
     store.start_incarnation(2, {})
-    assert store.absent() == []
+    assert store.dropped_withdrawn() == []
 
 
 # Withdrawals on the nodes that keep copies.

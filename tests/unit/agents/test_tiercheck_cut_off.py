@@ -91,7 +91,7 @@ class Link:
             raise self._fault
         return data
 
-    def sent(self, *_: Any) -> None:
+    def record_sent(self, *_: Any) -> None:
         """Do nothing."""
 
 

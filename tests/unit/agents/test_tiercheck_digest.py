@@ -30,7 +30,9 @@ def test_threads_find_the_chunks_of_one(tmp_path: Path, monkeypatch: pytest.Monk
     data = random.Random(length).randbytes(length)
     path = tmp_path / "file"
     path.write_bytes(data)
-    wanted = tuple(Chunk(digest.digest(data[at : at + size]), size) for at, size in digest.cut(length))
+    wanted = tuple(
+        Chunk(digest.digest(data[at : at + size]), size) for at, size in digest.chunk_spans(length)
+    )
     with path.open("rb") as file, ThreadPoolExecutor(3) as pool:
         assert digest.chunks(file.fileno(), length, pool) == wanted
         assert digest.chunks(file.fileno(), length) == wanted

@@ -90,7 +90,7 @@ async def test_a_copy_that_has_gone_is_nobody_s_any_more(tmpfs: Tmpfs, pool: Thr
     await job_memory.use(lambda store: store.marks.clear())
     await job_memory.unpin({copy.id for copy in copies})
     assert await job_memory.inspect(lambda store: set(store.manifests)) == {copies[-1].id}
-    assert job_memory.uses.claimed == {copies[-1].id}
+    assert job_memory.uses.copies == {copies[-1].id}
 
 
 async def test_a_copy_that_was_damaged_while_it_was_read_is_counted_on(
@@ -153,4 +153,4 @@ async def test_what_was_given_out_is_found_again(tmpfs: Tmpfs, pool: ThreadPoolE
     path.unlink()
     assert shares.read(tmpfs.folder) == found
     (tmpfs.folder / "state.json").write_bytes(bytes(2 * shares.OVERHEAD))
-    assert shares.whole(shares.read(tmpfs.folder)) >= tmpfs.used(tmpfs.folder)
+    assert shares.total_size(shares.read(tmpfs.folder)) >= tmpfs.used(tmpfs.folder)

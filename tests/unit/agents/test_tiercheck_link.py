@@ -107,7 +107,7 @@ def way(counted: list[tuple[int, int]]) -> Link:
 def go(way: Link, data: bytes, seconds_per_byte: float) -> int:
     body = way.pack(data)
     assert planes.unpack(body, len(data)) == data
-    way.sent(len(data), len(body), seconds_per_byte * len(body))
+    way.record_sent(len(data), len(body), seconds_per_byte * len(body))
     return len(body)
 
 
@@ -123,7 +123,7 @@ def test_a_slow_link_gets_all_encoded_and_a_fast_one_a_few(way: Link, counted: l
 def test_a_link_that_gets_slow_is_encoded_for_and_one_that_gets_fast_no_more(way: Link) -> None:
     def turns(seconds_per_byte: float, wanted: bool) -> bool:
         for _ in range(20 * HALF_LIFE // len(GRADIENTS)):
-            way.sent(CHUNK, CHUNK, seconds_per_byte * CHUNK)
+            way.record_sent(CHUNK, CHUNK, seconds_per_byte * CHUNK)
             if encoding_pays(way.costs) == wanted:
                 return True
         return False

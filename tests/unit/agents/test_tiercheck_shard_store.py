@@ -347,7 +347,7 @@ def test_a_seal_that_cannot_be_written_down_has_not_happened(
     with monkeypatch.context() as patched, pytest.raises(OSError, match="no space"):
         patched.setattr("convoy_agents.tiercheck.shard_store.write_atomic", full)
         store.seal(named(noise(1), 1), "0-0")
-    assert store.sealed(["0"], 1) == {} and store.writable("0") == ["0-0"]
+    assert store.sealed_generations(["0"], 1) == {} and store.writable("0") == ["0-0"]
     store.seal(named(noise(1), 1), "0-0")
 
 

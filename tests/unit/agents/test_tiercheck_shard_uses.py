@@ -29,10 +29,10 @@ def test_a_shard_stays_for_as_long_as_a_use_of_it_lasts(done: list[tuple[str, se
                 pinned.clear()
             case "claim":
                 for key in some:
-                    uses.claim(key)
+                    uses.mark_copy(key)
                 claimed |= some
             case "release":
-                uses.release_claims(some)
+                uses.unmark_copies_except(some)
                 claimed &= some | pinned
             case "start":
                 uses.start_upload(some)
@@ -40,8 +40,8 @@ def test_a_shard_stays_for_as_long_as_a_use_of_it_lasts(done: list[tuple[str, se
             case "end":
                 uses.end_upload(some)
                 uploads -= Counter(some)
-        assert uses.pinned == pinned and uses.claimed == claimed
+        assert uses.pinned == pinned and uses.copies == claimed
         assert uses.uploading == uploads.keys() and uses.needed == pinned | uploads.keys()
         assert len(uses) == len(pinned | claimed | uploads.keys()), "nothing is remembered of a shard unused"
-    uses.clear_claims()
-    assert not uses.claimed
+    uses.unmark_all_copies()
+    assert not uses.copies

@@ -27,7 +27,7 @@ def sends(work: UploadQueue) -> list[str]:
     found = []
     while (key := work.next) is not None:
         found.append(key)
-        work.sent()
+        work.mark_sent()
     return found
 
 
@@ -44,7 +44,7 @@ def test_every_shard_is_sent_once_and_looked_for_again_now_and_then() -> None:
 
 def test_what_fails_is_the_next_again() -> None:
     work = UploadQueue({"a", "b"})
-    work.sent()
+    work.mark_sent()
     assert work.next == work.next == "b"
 
 

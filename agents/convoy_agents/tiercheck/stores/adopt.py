@@ -40,7 +40,7 @@ def adopt(
     if chosen is None:
         wanted = f"no checkpoint of step {step} is" if step else "no checkpoint is"
         raise StoreError(f"{source.where}: {wanted} whole there", retriable=False)
-    manifests, record = relabelled(chosen)
+    manifests, record = relabel(chosen)
     limits = TransferLimits(bytes_per_second=cap_bytes_per_second)
     sent = 0
     for own in manifests:
@@ -68,7 +68,7 @@ def choose(stored: Inventory, step: int) -> restore.Restore | None:
     return found if isinstance(found, restore.Restore) else None
 
 
-def relabelled(chosen: restore.Restore) -> tuple[list[Manifest], Record]:
+def relabel(chosen: restore.Restore) -> tuple[list[Manifest], Record]:
     """Return manifests and a record for the same bytes under this job's names. Pure.
 
     Each manifest follows the one that it extends.

@@ -64,7 +64,7 @@ class TimedBlobs:
 
     def __init__(self, blobs: Blobs, timer: ResponseTimer) -> None:
         self._blobs = blobs
-        self._watch = timer
+        self._timer = timer
 
     @property
     def where(self) -> str:
@@ -73,49 +73,49 @@ class TimedBlobs:
 
     def put(self, key: str, data: digest.Buffer) -> None:
         """See `Blobs.put`."""
-        with self._watch.operation():
+        with self._timer.operation():
             self._blobs.put(key, data)
 
     def create(self, key: str, data: digest.Buffer) -> bool:
         """See `Blobs.create`."""
-        with self._watch.operation():
+        with self._timer.operation():
             return self._blobs.create(key, data)
 
     def get(self, key: str, span: tuple[int, int] | None = None, limit: int = MAX_TEXT) -> bytes | None:
         """See `Blobs.get`."""
-        with self._watch.operation():
+        with self._timer.operation():
             return self._blobs.get(key, span, limit)
 
     def names(
         self, folder: str, alive: Callable[[], None] = lambda: None, wanted: Container[str] | None = None
     ) -> Listing:
         """See `Blobs.names`."""
-        with self._watch.operation() as responded:
+        with self._timer.operation() as responded:
             return self._blobs.names(folder, _both(responded, alive), wanted)
 
     def folders(self, folder: str, alive: Callable[[], None] = lambda: None) -> set[str]:
         """See `Blobs.folders`."""
-        with self._watch.operation() as responded:
+        with self._timer.operation() as responded:
             return self._blobs.folders(folder, _both(responded, alive))
 
     def touch(self, key: str) -> bool:
         """See `Blobs.touch`."""
-        with self._watch.operation():
+        with self._timer.operation():
             return self._blobs.touch(key)
 
     def remove(self, key: str) -> None:
         """See `Blobs.remove`."""
-        with self._watch.operation():
+        with self._timer.operation():
             self._blobs.remove(key)
 
     def tidy(self, folder: str, before: float, alive: Callable[[], None] = lambda: None) -> None:
         """See `Blobs.tidy`."""
-        with self._watch.operation() as responded:
+        with self._timer.operation() as responded:
             self._blobs.tidy(folder, before, _both(responded, alive))
 
     def refuses_damage(self, key: str) -> bool:
         """See `Blobs.refuses_damage`."""
-        with self._watch.operation():
+        with self._timer.operation():
             return self._blobs.refuses_damage(key)
 
 

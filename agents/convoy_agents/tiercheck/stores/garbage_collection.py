@@ -51,18 +51,18 @@ class GarbageCollector:
         self._part.remove("records", (one.name for one in garbage.records))
         self._part.remove("branches", (f"{one}{end}" for one in garbage.branches for end in (UNDECIDED, "")))
         self._tidy()
-        if not garbage.chunks and not self._aged("manifests", garbage.manifests)[0]:
+        if not garbage.chunks and not self._old_and_gone("manifests", garbage.manifests)[0]:
             return Garbage(garbage.records, garbage.branches)
-        with self._marked() as renew_marker:
+        with self._deletion_marker() as renew_marker:
             left = self._part.inventory()
             heads = {head for one in left.records.values() for head in one.shards.values()}
             alive = retention.reachable(heads, left.manifests)
-            manifests = self._expire("manifests", garbage.manifests - alive, renew_marker)
-            used = digests(one for key, one in left.manifests.items() if key not in manifests)
+            manifests = self._delete_old("manifests", garbage.manifests - alive, renew_marker)
+            used = chunk_digests(one for key, one in left.manifests.items() if key not in manifests)
             # A manifest that is in use but unreadable may be uploaded again, so its chunks must stay until
             # then.
             lost = alive - left.manifests.keys()
-            chunks = frozenset() if lost else self._expire("chunks", garbage.chunks - used, renew_marker)
+            chunks = frozenset() if lost else self._delete_old("chunks", garbage.chunks - used, renew_marker)
         return Garbage(garbage.records, garbage.branches, manifests, chunks)
 
     def check_none_running(self) -> None:
@@ -75,7 +75,7 @@ class GarbageCollector:
             )
 
     @contextlib.contextmanager
-    def _marked(self) -> Iterator[Callable[[], float]]:
+    def _deletion_marker(self) -> Iterator[Callable[[], float]]:
         """Keep a deletion marker in the store within the block. Yield a function that renews it.
 
         That function returns the time until which deletions may start, since listings of many names take
@@ -108,7 +108,7 @@ class GarbageCollector:
         for folder in FOLDERS:
             self._part.tidy(folder, now - self._grace)
 
-    def _aged(self, folder: str, names: Collection[str]) -> tuple[list[str], set[str]]:
+    def _old_and_gone(self, folder: str, names: Collection[str]) -> tuple[list[str], set[str]]:
         """Return those names that were written before the grace, and the set of those that are gone."""
         if not names:
             return [], set()
@@ -116,11 +116,11 @@ class GarbageCollector:
         old = [name for name in names if name in written and now - written[name] > self._grace]
         return old, set(names) - written.keys()
 
-    def _expire(
+    def _delete_old(
         self, folder: str, names: Collection[str], renew_marker: Callable[[], float]
     ) -> frozenset[str]:
         """Delete the old ones of these names. Return those that are gone. `renew_marker`: see `_marked`."""
-        old, gone = self._aged(folder, names)
+        old, gone = self._old_and_gone(folder, names)
         if not old:
             return frozenset(gone)
         until = renew_marker()
@@ -131,10 +131,12 @@ class GarbageCollector:
             self._part.blobs.remove(self._part.key(folder, name))
             return True
 
-        gone.update(name for name, done in zip(old, self._part.many(remove, old), strict=True) if done)
+        gone.update(
+            name for name, done in zip(old, self._part.run_parallel(remove, old), strict=True) if done
+        )
         return frozenset(gone)
 
 
-def digests(manifests: Iterable[Manifest]) -> set[str]:
+def chunk_digests(manifests: Iterable[Manifest]) -> set[str]:
     """Return the digests of all chunks of these manifests."""
     return {chunk.digest for one in manifests for chunk in one.chunks}

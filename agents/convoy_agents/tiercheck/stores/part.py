@@ -118,13 +118,13 @@ class Part:
 
     def remove(self, folder: str, names: Iterable[str]) -> None:
         """Remove these objects."""
-        self.many(lambda name: self.blobs.remove(self.key(folder, name)), list(names))
+        self.run_parallel(lambda name: self.blobs.remove(self.key(folder, name)), list(names))
 
     def tidy(self, folder: str, before: float) -> None:
         """Remove unfinished objects in one of FOLDERS whose write started before that time."""
         self.blobs.tidy(f"{self._folder}/{folder}", before)
 
-    def many(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    def run_parallel(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Return the results of `work` for all items, in parallel."""
         if len(items) < 2:
             return [work(one) for one in items]
@@ -147,7 +147,7 @@ class Part:
 
         names = sorted(filter(own, found.written))
         # Each text is parsed in its thread, so that not all texts are in memory at once.
-        for name, one in zip(names, self.many(read, names), strict=True):
+        for name, one in zip(names, self.run_parallel(read, names), strict=True):
             if one is not None:
                 yield name, one
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from convoy_agents.tiercheck.stores.blobs import Blobs
 from convoy_agents.tiercheck.stores.errors import StoreError
 
-_RACERS = 8
+_CREATORS = 8
 _ROUNDS = 3
 
 
@@ -84,7 +84,7 @@ def probe(blobs: Blobs) -> Capabilities:
 
 def _one_wins(blobs: Blobs, key: str) -> bool:
     """Return True if exactly one of several concurrent creators succeeds, and its bytes stay."""
-    claims = [str(number).encode() for number in range(_RACERS)]
+    claims = [str(number).encode() for number in range(_CREATORS)]
     errors: list[StoreError] = []
 
     def first(claim: bytes) -> bool:
@@ -96,7 +96,7 @@ def _one_wins(blobs: Blobs, key: str) -> bool:
                 errors.append(error)
             return False
 
-    with ThreadPoolExecutor(_RACERS) as pool:
+    with ThreadPoolExecutor(_CREATORS) as pool:
         won = [claim for claim, done in zip(claims, pool.map(first, claims), strict=True) if done]
     if not won and errors:
         raise errors[0]

@@ -14,7 +14,7 @@ from typing import Protocol
 from convoy_agents.tiercheck import digest, planes
 from convoy_agents.tiercheck.stores.blobs import Blobs, Listing
 from convoy_agents.tiercheck.stores.errors import Damaged, Missing, StoreError
-from convoy_agents.tiercheck.stores.garbage_collection import GRACE_SECONDS, GarbageCollector, digests
+from convoy_agents.tiercheck.stores.garbage_collection import GRACE_SECONDS, GarbageCollector, chunk_digests
 from convoy_agents.tiercheck.stores.part import FOLDERS, UNDECIDED, Part
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.generation import Generation
@@ -30,7 +30,7 @@ class Packer(Protocol):
     def pack(self, data: digest.Buffer) -> digest.Buffer:
         """Return a chunk as it is to be sent, encoded (planes.py) or plain."""
 
-    def sent(self, length: int, size: int, seconds: float) -> None:
+    def record_sent(self, length: int, size: int, seconds: float) -> None:
         """Record that a chunk of `length` bytes was sent as `size` bytes in so many seconds."""
 
 
@@ -93,7 +93,7 @@ class Store:
         pace(len(body))
         self._part.blobs.put(key, body)
         if self._packer is not None:
-            self._packer.sent(len(data), len(body), time.monotonic() - started)
+            self._packer.record_sent(len(data), len(body), time.monotonic() - started)
         return len(body)
 
     def get_chunk(self, chunk: Chunk) -> bytes:
@@ -129,7 +129,9 @@ class Store:
         store cannot touch them.
         """
         wanted = list(names)
-        done = self._part.many(lambda name: self._part.blobs.touch(self._part.key("chunks", name)), wanted)
+        done = self._part.run_parallel(
+            lambda name: self._part.blobs.touch(self._part.key("chunks", name)), wanted
+        )
         return {name for name, there in zip(wanted, done, strict=True) if not there}
 
     def put_manifest(self, manifest: Manifest) -> None:
@@ -169,7 +171,7 @@ class Store:
         text = records.seal(record.text)
         standing = self._part.blobs.get(key)
         if standing is None:
-            self._secure(record)
+            self._protect_objects(record)
         elif standing != text:
             return False
         elif self._part.blobs.create(key, text):
@@ -231,15 +233,15 @@ class Store:
             )
         return standing == text
 
-    def _secure(self, record: Record) -> None:
+    def _protect_objects(self, record: Record) -> None:
         """Check that every object that the record needs exists, and protect all of them from deletion until
         the record can be written.
         """
         for _ in range(_ROUNDS):
             started = self._clock()
             self._garbage.check_none_running()
-            below, unknown = self._below(record)
-            needed = digests(below.values())
+            below, unknown = self._needed_manifests(record)
+            needed = chunk_digests(below.values())
             now, manifests, *_ = self._part.names("manifests")
             chunks = self._part.names("chunks").written
             unknown |= below.keys() - manifests.keys()
@@ -251,7 +253,7 @@ class Store:
                 if self._clock() - started > self._grace / 4:
                     continue
                 return
-            self._part.many(self.put_manifest, old_manifests)
+            self._part.run_parallel(self.put_manifest, old_manifests)
             if lost := self.touch(old_chunks):
                 raise Missing(self.where, frozenset(), frozenset(lost))
         raise StoreError(
@@ -260,14 +262,14 @@ class Store:
             retriable=True,
         )
 
-    def _below(self, record: Record) -> tuple[dict[str, Manifest], set[str]]:
+    def _needed_manifests(self, record: Record) -> tuple[dict[str, Manifest], set[str]]:
         """Return the manifests that the record needs, by id, and the ids of those that do not exist."""
         found: dict[str, Manifest] = {}
         unknown: set[str] = set()
         waiting = set(record.shards.values())
         while waiting:
             keys = sorted(waiting)
-            for key, one in zip(keys, self._part.many(self.manifest, keys), strict=True):
+            for key, one in zip(keys, self._part.run_parallel(self.manifest, keys), strict=True):
                 if one is None:
                     unknown.add(key)
                 else:

@@ -76,14 +76,17 @@ class Volume:
     def put(self, key: str, data: digest.Buffer) -> None:
         """See `Blobs.put`."""
         name = self._parts(key)[-1]
-        with self._store_errors("write", key), self._written(key, data) as (folder, temporary):
+        with self._store_errors("write", key), self._temporary_file(key, data) as (folder, temporary):
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
 
     def create(self, key: str, data: digest.Buffer) -> bool:
         """See `Blobs.create`. Of several links to one name exactly one is made."""
         name = self._parts(key)[-1]
-        with self._store_errors("create", key), self._written(key, data, durable=True) as (folder, temporary):
+        with (
+            self._store_errors("create", key),
+            self._temporary_file(key, data, durable=True) as (folder, temporary),
+        ):
             try:
                 os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
                 made = True
@@ -252,7 +255,9 @@ class Volume:
             )
 
     @contextlib.contextmanager
-    def _written(self, key: str, data: digest.Buffer, *, durable: bool = False) -> Iterator[tuple[int, str]]:
+    def _temporary_file(
+        self, key: str, data: digest.Buffer, *, durable: bool = False
+    ) -> Iterator[tuple[int, str]]:
         """Yield the folder and a temporary, synced file with these bytes, which is removed unless renamed.
         `durable`: also sync all folders above.
         """

@@ -38,7 +38,7 @@ class Always:
         found = planes.encode(data, word) if word else None
         return data if found is None else found
 
-    def sent(self, length: int, size: int, seconds: float) -> None:
+    def record_sent(self, length: int, size: int, seconds: float) -> None:
         assert seconds >= 0
         self.told.append((length, size))
 
