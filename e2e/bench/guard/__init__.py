@@ -1,3 +1,3 @@
-"""The guard: replays of public traces, faults put into them, synthetic jobs, bad fleets and storms; others'
-rules beside it.
+"""Benches of the guard: public traces, injected faults, synthetic jobs, bad fleets, storms, and rules of
+others.
 """

@@ -1,7 +1,7 @@
-"""Two hundred nodes fail a health sweep at once: how long until each of them carries its taint.
+"""The time from failed verdict to taint when two hundred nodes fail a health sweep at once.
 
-The operator's own process, a real API server and its audit log; nodes are kwok's, agents are played over real
-sessions. What is timed is from the moment the verdict is stored to the moment the Node is patched.
+The operator process, the API server and the audit log are real. kwok simulates the nodes, and simulated
+agents hold real sessions. The time runs from the write of the verdict to the patch of the Node.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from e2e.cluster.progress import Progress
 
 NODES, REPEATS = 200, 5
 _QPS = 100.0
-"""As the chart has it."""
+"""The chart's limit of API requests per second."""
 _NAME = "burst"
 
 
 def bench(figures: Figures, nodes: int = NODES, repeats: int = REPEATS) -> None:
-    """Needs a local cluster's binaries."""
+    """Measure the bursts. Requires the binaries of a local cluster."""
     asyncio.run(_bench(figures, nodes, repeats))
 
 
@@ -39,7 +39,7 @@ async def _bench(figures: Figures, nodes: int, repeats: int) -> None:
 
 
 def failing_report(order: wire.SweepOrder, node: str) -> wire.SweepReport:
-    """Return the report of a node whose processors compute something else each time."""
+    """Return the report of a node whose processors compute a different result each time."""
     report = wire.SweepReport(
         name=order.name, node=node, state=wire.SweepReport.DONE, inventory_digest="kwok"
     )
@@ -49,13 +49,13 @@ def failing_report(order: wire.SweepOrder, node: str) -> wire.SweepReport:
 
 
 async def _burst(rig: Rig) -> list[float]:
-    """Seconds from verdict to taint, from least to most."""
+    """Fail all nodes once, and return the sorted seconds from verdict to taint."""
     api = rig.api
     async with guarded(rig):
         rig.log.restart()
         sweep = {"apiVersion": API_VERSION, "kind": "HealthSweep", "metadata": {"name": _NAME}}
         await api.create(f"{API}/healthsweeps", {**sweep, "spec": {"selector": {}}})
-        # Seldom: looking costs the API server what marking does.
+        # Poll rarely: a poll lists all nodes, which costs the API server as much as tainting them.
         what = "all nodes are tainted"
         await rig.wait_until(lambda: labelled(rig, "Suspect"), TIMEOUT_SECONDS, what, every=3.0)
         delays = delays_to_taint(rig.entries)
@@ -64,7 +64,7 @@ async def _burst(rig: Rig) -> list[float]:
 
 
 def delays_to_taint(entries: list[Entry]) -> list[float]:
-    """Return each node's time from its stored verdict to the next change of the Node."""
+    """Return the sorted seconds from each node's stored verdict to the next patch of its Node."""
     verdicts: dict[str, float] = {}
     for one in entries:
         if one.is_a("patch", "healthsweeps", "status"):

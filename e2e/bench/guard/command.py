@@ -1,4 +1,4 @@
-"""`python -m e2e.bench guard`."""
+"""Command line of the bench: `python -m e2e.bench guard`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,15 @@ PARTS: dict[str, Callable[[int, figures.Figures], None]] = {
 
 
 def run(
-    seeds: Annotated[int, typer.Option(min=1, help="Of every synthetic job.")] = 50,
-    only: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(PARTS)}; default: all.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds of each synthetic job.")] = 50,
+    only: Annotated[
+        list[str] | None, typer.Option(help=f"Part: {', '.join(PARTS)}. Repeatable. Default: all.")
+    ] = None,
 ) -> None:
-    """The guard on public traces, synthetic jobs, fleets and storms; written to docs/bench/guard.json."""
+    """Measure the guard on traces, synthetic jobs, fleets and storms.
+
+    A complete run replaces docs/bench/guard.json.
+    """
     require_known(only, PARTS)
     found = figures.Figures()
     for name in only or PARTS:

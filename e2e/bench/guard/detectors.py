@@ -1,6 +1,6 @@
-"""Judges of ranks: Convoy's detector, the same with a part taken out, and our own versions of others' rules.
+"""Detectors of slow ranks: Convoy's, ablations of it, and reimplementations of others' rules.
 
-A judge is given the tables one by one and says which ranks it accuses after each.
+A detector takes one table at a time and returns the ranks that it accuses after it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from convoy_controllers.guard.telemetry import Floats, Layout, Table
 
 Detector = Callable[[Table], set[int]]
 _RECENT_WINDOWS = 8
-"""Windows that rules with a median look back on."""
+"""Number of latest windows whose median a rule uses."""
 
 
 def convoy(state: State, persistent: bool = False) -> Detector:
-    """The detector from this state on. `persistent`: only what may lead to action."""
+    """Return Convoy's detector in a given state.
+
+    `persistent` limits it to findings that may lead to action.
+    """
 
     def detector(table: Table) -> set[int]:
         nonlocal state
@@ -36,19 +39,22 @@ def convoy(state: State, persistent: bool = False) -> Detector:
 
 
 def without_curve(layout: Layout) -> State:
-    """Ablation: ranks are held against their peers alone."""
+    """Return the state of an ablation that compares ranks only with their peers."""
     state = initial_state(layout)
     return replace(state, setting=replace(state.setting, cells=None))
 
 
 def without_strata(layout: Layout) -> State:
-    """Ablation: all ranks are peers."""
+    """Return the state of an ablation that treats all ranks as peers."""
     state = without_curve(layout)
     return replace(state, setting=replace(state.setting, peers=np.zeros(layout.size, dtype=np.int64)))
 
 
 def _on_recent_medians(rule: Callable[[Floats], np.ndarray], windows: int) -> Detector:
-    """A rule on the medians of each rank's last compute times, as far as it was heard."""
+    """Apply a rule to each rank's median compute time over its last windows.
+
+    Ranks without a report are left out.
+    """
     recent: list[Floats] = []
 
     def detector(table: Table) -> set[int]:
@@ -62,22 +68,24 @@ def _on_recent_medians(rule: Callable[[Floats], np.ndarray], windows: int) -> De
 
 
 def nvrx() -> Detector:
-    """NVIDIA Resiliency Extension: the quickest rank's median to one's own is below 0.75."""
+    """NVIDIA Resiliency Extension: the median of the fastest rank is below 0.75 of the rank's own median."""
     return _on_recent_medians(lambda times: times.min() / times < 0.75, _RECENT_WINDOWS)
 
 
 def dlrover() -> Detector:
-    """DLRover's node check: more than twice the median."""
+    """DLRover's node check: the median is above twice the median of all ranks."""
     return _on_recent_medians(lambda times: times > 2 * np.median(times), _RECENT_WINDOWS)
 
 
 def constant() -> Detector:
-    """A plain baseline of no one's: a fixed margin of 10 % beyond the median."""
+    """A simple baseline that no project uses: the median is more than 10 % above the median of all ranks."""
     return _on_recent_medians(lambda times: times > 1.1 * np.median(times), _RECENT_WINDOWS)
 
 
 def z_score() -> Detector:
-    """A plain baseline of no one's: more than three standard deviations from the mean, in one window."""
+    """A simple baseline that no project uses: more than three standard deviations above the mean, in one
+    window.
+    """
     return _on_recent_medians(lambda times: (times - times.mean()) / times.std() > 3, 1)
 
 

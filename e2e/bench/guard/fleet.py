@@ -1,5 +1,4 @@
-"""A fleet in which an eighth of the machines is slow, compared with Convoy's guard, another rule, and no
-guard.
+"""A fleet in which an eighth of the machines is slow: with Convoy's guard, with another rule, and without.
 
 Every arm has the same machines, the same faults and the same jobs, at the same times. Convoy sweeps
 machines before their first use, watches jobs, and has drained machines repaired. The other rule is that of
@@ -90,8 +89,10 @@ def guarded(seed: int, **policy: Any) -> ArmResult:
 
 
 def unguarded(seed: int, make: Callable[[], Detector] | None = None, no_faults: bool = False) -> ArmResult:
-    """Run an arm without Convoy. `make`: the detector, which cordons the nodes that it accuses while spares
-    are left. `no_faults`: all machines are healthy.
+    """Run an arm without Convoy.
+
+    `make` makes the detector, if any. The nodes that it accuses are cordoned while spares are left.
+    `no_faults` makes all machines healthy.
     """
     fleet_faults, rng, cordoned = (
         FleetFaults(() if no_faults else faults(seed)),
@@ -142,7 +143,7 @@ class _Run:
             faults[:] = self._fleet_faults.of_job(JOB, self._nodes, minute, window + 1, self._ages)
 
     def _replaced(self, accused: set[int]) -> bool:
-        """Cordon the accused nodes and replace them; return True if there were any."""
+        """Cordon the accused nodes and replace them. Return True if any node was replaced."""
         before = len(self._cordoned)
         for one in sorted(accused):
             taken = {*self._cordoned, *self._nodes}

@@ -1,4 +1,4 @@
-"""Means with intervals of confidence over seeds."""
+"""Confidence intervals of means over seeds, and bounds of rates."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import statistics
 from collections.abc import Sequence
 
 _STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
-"""95 % quantiles by degrees of freedom from 1 on; beyond, 2.1 is rather too wide."""
+"""Two-sided 95 % quantiles of Student's t by degrees of freedom, from 1 on.
+
+Above ten, 2.1 is slightly too wide.
+"""
 
 
 def mean_interval(values: Sequence[float]) -> str:
-    """The 95 % interval of the mean, one value per seed."""
+    """Return the 95 % interval of the mean as text, from one value per seed."""
     if len(values) < 2:
         return f"n={len(values)}"
     half = _STUDENT[min(len(values) - 2, 9)] if len(values) < 12 else 2.1
@@ -21,12 +24,12 @@ def mean_interval(values: Sequence[float]) -> str:
 
 
 def count_with_bound(count: int, all_of: int) -> str:
-    """The upper bound of a rate: 3/n where none was seen."""
+    """Return a count with the upper bound of its rate as text. The bound is 3/n if the count is 0."""
     return f"{count} of {all_of}; at most {poisson_upper_bound(count) / max(1, all_of):.3g} each with 95 %"
 
 
 def poisson_upper_bound(count: int) -> float:
-    """The largest mean of a Poisson distribution under which so few come with at least 5 %."""
+    """Return the largest Poisson mean for which at most `count` events have a probability of 5 % or more."""
     low, high = float(count), 2.0 * count + 10
     for _ in range(60):
         middle = (low + high) / 2

@@ -1,4 +1,4 @@
-"""One synthetic job with one fault or none, and what each rule says of it."""
+"""The verdicts of all rules on one synthetic job with one fault or none."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from e2e.bench.guard.detectors import Detector
 
 ONSET, WINDOWS = 25, 60
 SECONDS = 1.0
-"""Length of a window: node-hours and delays are counted in windows."""
+"""Length of a window. Node-hours and delays are counted in windows."""
 SETTLED = 8
-"""Windows before a rule of others is believed."""
+"""Windows before the accusations of other rules count."""
 LARGE = 1024
-"""Ranks beyond which Convoy's detector plays alone, for the time that the other rules take."""
+"""Most ranks for which other rules are evaluated. They would take too long on larger jobs."""
 SIZES = ((16, 0.35), (32, 0.3), (64, 0.2), (256, 0.1), (1024, 0.05))
-"""Replicas of four stages, and how often: 64 to 4,096 ranks."""
+"""Replicas of each of four stages, and their probabilities: jobs have 64 to 4,096 ranks."""
 CAUSES = {
     "calm": "",
     "two in one column": "Compute",
@@ -33,22 +33,24 @@ CAUSES = {
     "bursts": "",
     "half as fast": "Compute",
 }
-"""Causes of the scenarios that are not named after their fault."""
+"""Expected causes of the scenarios that are not named after their fault."""
 TRANSIENT = ("bursts",)
-"""Culprits that nothing may be done about."""
+"""Scenarios whose culprits nobody may act on."""
 _SLIGHT = ("pauses",)
-"""So rare that nothing need be told; but nothing else may be."""
+"""Scenarios with a fault so rare that a job without findings is right, too."""
 _ARGUABLE = ("hot rack",)
-"""Whoever accuses a node of a rack that is too hot is not quite wrong."""
+"""Scenarios left out of the comparison of rules: in a hot rack, accusing any node of the rack is
+defensible.
+"""
 UNCONFIRMED = "no persistence"
 
 
 @dataclass(frozen=True)
 class Accused:
-    """Nodes of those whom a rule has ever accused for good."""
+    """Numbers of nodes that a rule has accused at any time."""
 
     guilty: int
-    """With a culprit on them."""
+    """Accused nodes with a culprit."""
     healthy: int
 
 
@@ -60,23 +62,23 @@ class JobOutcome:
     seed: int
     ranks: int
     guilty: int
-    """Nodes with culprits."""
+    """Number of nodes with culprits."""
     node_hours: float
-    """Node-hours in which a verdict could last."""
+    """Node-hours in which a lasting verdict was possible."""
     cause_right: bool
-    """At the end: that cause, and no other."""
+    """True if the findings at the end have the expected cause and no other."""
     first_right: bool
-    """Whoever was first accused is a culprit, and nobody was before the onset."""
+    """True if the first accused ranks are culprits and nobody was accused before the onset."""
     delay: float | None
-    """Seconds from the onset until a culprit was first accused; None: never."""
+    """Seconds from the onset to the first accusation of a culprit. None if there was none."""
     lasting: Accused
-    """Nodes accused by lasting verdicts, whatever the cause; nothing else may lead to action."""
+    """Nodes with a lasting verdict of any cause. Only such verdicts may lead to action."""
     others: dict[str, Accused] = field(default_factory=dict)
-    """Nodes accused by each other rule, in jobs without culprits or with culprits that compute slowly."""
+    """Nodes accused by each rule, in jobs without culprits or with culprits that compute slowly."""
 
 
 def scenarios(rng: np.random.Generator) -> dict[str, tuple[Job, list[Fault]]]:
-    """Scenarios by name; culprits and sizes are drawn."""
+    """Return the scenarios by name. Culprits and sizes are random."""
     replicas = int(rng.choice([size for size, _ in SIZES], p=[often for _, often in SIZES]))
     plain = Job(stages=4, replicas=replicas, work=float(rng.choice([0.0, 0.15])))
     lanes = Job(stages=4, replicas=replicas // 2, lanes=2)
@@ -111,7 +113,7 @@ def scenarios(rng: np.random.Generator) -> dict[str, tuple[Job, list[Fault]]]:
 
 
 def play_job(scenario: str, seed: int) -> JobOutcome:
-    """Plays one job."""
+    """Play one job and return its outcome."""
     job, faults = scenarios(np.random.default_rng(seed))[scenario]
     layout, state = job.layout(), initial_state(job.layout())
     culprits = _culprits(faults, layout)
@@ -159,7 +161,7 @@ def play_job(scenario: str, seed: int) -> JobOutcome:
 
 
 def _rules(layout: Layout) -> dict[str, Detector]:
-    """Ablations, which act on what persists, and others' rules, which act at once."""
+    """Return ablations, which accuse only on persistent findings, and others' rules, which accuse at once."""
     ours = {
         "no curve over stages": detectors.convoy(detectors.without_curve(layout), persistent=True),
         "no strata": detectors.convoy(detectors.without_strata(layout), persistent=True),
@@ -168,7 +170,10 @@ def _rules(layout: Layout) -> dict[str, Detector]:
 
 
 def _reported(findings: Iterable[Finding], job: Job, scenario: str) -> set[str]:
-    """Causes; that work differs costs something besides in every job that has it."""
+    """Return the reported causes.
+
+    Leave out Imbalance if the job's work is uneven and the scenario is about another fault.
+    """
     plain = not job.work or scenario == "sequences"
     return {one.cause.value for one in findings if one.cause != "Imbalance" or plain}
 

@@ -1,6 +1,6 @@
-"""Synthetic jobs with known faults: is the cause right, are the culprits, and what does a false verdict cost?
+"""Synthetic jobs with known faults: correct causes, correct culprits and the rate of false verdicts.
 
-Parameters were frozen on seeds 0 to 9; what is told comes from seeds from 10 on.
+The detector's parameters were chosen on seeds 0 to 9. The figures come from seeds 10 and above.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIRST_SEED = 10
 
 
 def bench(seeds: int, figures: Figures) -> None:
-    """Plays all scenarios with that many seeds."""
+    """Play all scenarios with `seeds` seeds."""
     progress, outcomes = Progress(), list[JobOutcome]()
     tasks = [
         (name, seed)
@@ -42,7 +42,7 @@ def _play_task(task: tuple[str, int]) -> JobOutcome:
 
 
 def add_rows(outcomes: Sequence[JobOutcome], figures: Figures) -> None:
-    """Rows: causes, culprits, delays, false verdicts, and the rules of others on the jobs they can judge."""
+    """Add causes, culprits, delays and false verdicts, and other rules on the jobs that they can judge."""
     table = _ShareRows(figures)
     table.share("jobs with the right cause and no other", outcomes, _right, 0.98)
     for name in sorted({outcome.scenario for outcome in outcomes}):
@@ -95,7 +95,10 @@ def _size(outcome: JobOutcome) -> str:
 
 
 def _delays(guilty: Sequence[JobOutcome], figures: Figures) -> None:
-    """From the fault to the first word on a culprit; who is never named counts as later than all."""
+    """Add the delays from the fault to the first accusation of a culprit.
+
+    A culprit never accused counts as infinite.
+    """
     delays = sorted(math.inf if one.delay is None else one.delay for one in guilty)
     for part, target in ((0.5, None), (0.9, 15.0), (0.99, None)):
         value = delays[math.ceil(part * len(delays)) - 1] if delays else math.inf
@@ -118,7 +121,7 @@ def _false(outcomes: Sequence[JobOutcome], figures: Figures) -> None:
 
 
 class _ShareRows:
-    """Shares over lives, with intervals in which those of one seed count as one cluster."""
+    """Rows of shares over jobs. In their intervals, the jobs of one seed form one cluster."""
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures

@@ -1,7 +1,7 @@
-"""The operator's memory with a fleet of 5,000 nodes: no database is beside it.
+"""The operator's memory with a fleet of 5,000 nodes.
 
-The operator's own process and a real API server. A handful of nodes have agents; of the others there are Node
-objects, and NodeHealths as an operator before this one has left them.
+The operator process and the API server are real. Ten nodes have agents. The others have only a Node and a
+NodeHealth, such as an earlier operator would have left.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ NODES, WITH_AGENTS = 5000, 10
 _API = f"/apis/{API_VERSION}"
 _TIMEOUT_SECONDS = 900.0
 _POLL_SECONDS = 10.0
-"""Listing as many costs the API server what storing them does."""
+"""Poll rarely: a list of all objects costs the API server as much as storing them."""
 _SINCE = "2026-01-01T00:00:00Z"
 
 
 def bench(figures: Figures, nodes: int = NODES) -> None:
-    """Needs a local cluster's binaries. What does not come about in time is told as not measured."""
+    """Measure the memory, or record that the fleet was not guarded in time.
+
+    Requires a local cluster's binaries.
+    """
     metric = Metric(f"{nodes} nodes that the guard watches, the operator's memory", "MB", 512)
     try:
         figures.add(metric, asyncio.run(_bench(nodes)))
@@ -35,7 +38,7 @@ def bench(figures: Figures, nodes: int = NODES) -> None:
 
 
 async def _bench(nodes: int) -> float | None:
-    """MB, at most."""
+    """Return the operator's peak memory in MB."""
     progress = Progress()
     async with running_rig(WITH_AGENTS, progress, 0.0) as rig, rig.operating(0.0):
         await each(range(WITH_AGENTS, nodes), lambda number: _add(rig, number))
@@ -43,14 +46,17 @@ async def _bench(nodes: int) -> float | None:
         policy = {"apiVersion": API_VERSION, "kind": "GuardPolicy", "metadata": {"name": "large"}}
         await rig.api.create(f"{_API}/guardpolicies", {**policy, "spec": {"mode": "Observe"}})
         await rig.wait_until(
-            lambda: _guarded(rig, nodes), _TIMEOUT_SECONDS, "all hardware is guarded", every=_POLL_SECONDS
+            lambda: _guarded(rig, nodes),
+            _TIMEOUT_SECONDS,
+            "all NodeHealths name the policy",
+            every=_POLL_SECONDS,
         )
         progress.report(f"{nodes} nodes are guarded after {time.monotonic() - began:.0f} s")
         return rig.operator.memory_mb(peak=True)
 
 
 async def _add(rig: Rig, number: int) -> None:
-    """A node of which nothing is heard, and what is known of its hardware."""
+    """Create a node without an agent, and its NodeHealth."""
     body = kwok.node(f"bare-{number:04d}", number, "bare", rig.plane.cluster.addresses) | {"spec": {}}
     node = await rig.api.create("/api/v1/nodes", body)
     health = {"apiVersion": API_VERSION, "kind": "NodeHealth", "metadata": {"name": f"machine-{number:04d}"}}
@@ -61,6 +67,6 @@ async def _add(rig: Rig, number: int) -> None:
 
 
 async def _guarded(rig: Rig, nodes: int) -> bool:
-    """Return True once the NodeHealths of all nodes name the policy."""
+    """Return True if the NodeHealths of all nodes name the policy."""
     found = await rig.api.get(f"{_API}/nodehealths")
     return sum(1 for one in found["items"] if one.get("status", {}).get("policy") == "large") >= nodes

@@ -1,4 +1,4 @@
-"""Public traces replayed: as they are, and with slowness put into one healthy rank after the other."""
+"""Replays of public traces: unmodified, and with each healthy rank slowed in turn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from e2e.cluster import files
 
 FOLDER = files.CHECKOUT / "tests" / "data" / "straggler"
 ONSET, WITHIN = 20, 12
-"""Steps before the slowness, and for which it is looked for."""
+"""Steps before the slowness begins, and steps within which it must be found."""
 _CASES = (
     ("AR", 1.05, 4, None),
     ("AR", 1.1, 4, 0.99),
@@ -24,17 +24,19 @@ _CASES = (
     ("SE", 1.1, 12, 0.9),
     ("SE", 1.2, 4, 1.0),
 )
-"""Trace, factor, steps within which it is to be named, share of the ranks for which it must be."""
+"""Trace, slowdown factor, most steps until the slow rank is named, and the least share of ranks for which
+this holds.
+"""
 
 
 def bench(figures: Figures) -> None:
-    """Replay the traces as they are, then with slowness put in."""
+    """Replay the traces unmodified, then with slowed ranks."""
     unmodified(figures)
     with_slowed_ranks(figures)
 
 
 def unmodified(figures: Figures) -> None:
-    """Add the accused of AR, where one worker is slow, and of SE, where none is."""
+    """Add the ranks accused in AR, where one worker is slow, and in SE, where none is."""
     for name, culprits in (("AR", {0}), ("SE", set[int]())):
         trace = read(FOLDER / f"{name}.npz")
         state, causes, accused, first = initial_state(trace.layout), set[Cause](), set[int](), None
@@ -60,7 +62,7 @@ def unmodified(figures: Figures) -> None:
 
 
 def with_slowed_ranks(figures: Figures) -> None:
-    """Every rank in turn takes longer from a step on."""
+    """Slow every rank in turn, from the same step on, and add how often it is named in time."""
     for name, factor, within, target in _CASES:
         trace = read(FOLDER / f"{name}.npz")
         trace = trace.without_slowness(0, 0) if name == "AR" else trace
@@ -77,12 +79,12 @@ def with_slowed_ranks(figures: Figures) -> None:
 @dataclass(frozen=True)
 class _Score:
     delays: list[int | None]
-    """Steps from the onset, that of the onset being the first."""
+    """Steps from the onset to the accusation, for each rank. The step of the onset counts as 1."""
     others: int
 
 
 def _detectors(trace: Trace) -> dict[str, Callable[[], Detector]]:
-    """Factories by rule of judges that have seen the steps before the onset."""
+    """Return functions that make a detector which has seen the steps before the onset, by rule."""
 
     def warmed_up(state: State) -> Callable[[], Detector]:
         for table in trace.tables()[:ONSET]:

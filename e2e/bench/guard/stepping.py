@@ -1,6 +1,7 @@
-"""One rank that trains, with telemetry as a job's rank has it or without: what its steps cost.
+"""A program that trains as one rank, with or without telemetry, and prints the cost of its steps.
 
-`python -m e2e.bench.guard.stepping WIDTH BATCH STEPS [SOCKET]`; with a socket, windows are told there.
+`python -m e2e.bench.guard.stepping WIDTH BATCH STEPS [SOCKET]`. With a socket, it sends telemetry windows
+there.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from convoy_workloads.runtime.link import RankLink
 from convoy_workloads.runtime.telemetry import torch_hooks
 
 WARM_UP = 5
-"""Steps before those that are measured; they are told of as well."""
+"""Steps before the measured ones. Their telemetry is sent as well."""
 
 
 def main(width: int, batch: int, steps: int, socket: str = "") -> None:
-    """Prints processor seconds per step, of all threads, and the median duration of a step."""
+    """Print the processor seconds per step, over all threads, and the median duration of a step."""
     torch.set_num_threads(1)
     recorder = link = None
     if socket:

@@ -1,5 +1,6 @@
-"""Storms: half of a fleet is accused at once. Counts the nodes drained in error and those that never
-return.
+"""Storms: half of a fleet is accused at once.
+
+Counts the nodes drained in error and those that never return.
 
 The first kind runs end to end: half of a job's nodes become slow together, as by a power cap. In the second
 kind the detector accuses half of the fleet without cause while other nodes are in repair, and half of the

@@ -1,4 +1,4 @@
-"""`python -m e2e.bench guard-sweep`."""
+"""Command line of the bench: `python -m e2e.bench guard-sweep`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from convoy_workloads.bench import figures
 from e2e.bench.guard import sweep
 
 
-def run(fleets: Annotated[int, typer.Option(min=1, help="Per seed.")] = sweep.FLEETS) -> None:
-    """Sweeps of made-up fleets, beside others' rules; written to docs/bench/guard_sweep.json."""
+def run(fleets: Annotated[int, typer.Option(min=1, help="Fleets per seed.")] = sweep.FLEETS) -> None:
+    """Sweep synthetic fleets, compared with others' rules.
+
+    A complete run replaces docs/bench/guard_sweep.json.
+    """
     found = figures.Figures()
     sweep.bench(sweep.SEEDS, fleets, found)
     figures.publish(found, sweep.NAME, sweep.COMMAND, whole=fleets >= sweep.FLEETS)

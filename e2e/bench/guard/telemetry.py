@@ -1,4 +1,4 @@
-"""The cost of a rank's telemetry: processor time and bytes, and runs with and without it."""
+"""The cost of a rank's telemetry: processor time, bytes, and training with and without it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from e2e.cluster import files
 from e2e.cluster.run import run
 
 TINY = (8, 8, 4000)
-"""Width, batch and steps: nearly all that a step costs is what torch and telemetry do about it."""
+"""Width, batch and steps of a model so small that a step is almost only overhead of torch and telemetry."""
 SECOND = (2048, 1536, 12)
-"""About a second of one core a step."""
+"""Width, batch and steps of a model whose step takes about one second of one core."""
 _ROUNDS = 6
 _MOST_OVERHEAD = 0.003
-"""Share of a step of one second."""
+"""Largest overhead that meets the target, as a share of a step of one second."""
 _UID = "0" * 36
 
 
 @dataclass
 class _Agent:
-    """The other end of a rank's socket: counts what comes, as it came and as it goes on to the hub."""
+    """The agent's end of a rank's socket. It counts the bytes received and those forwarded to the hub."""
 
     path: Path
     received: int = 0
@@ -55,7 +55,7 @@ class _Agent:
                             self._pass_on(message)
 
     def _pass_on(self, message: Message) -> None:
-        """As the agent does with the windows of a node with one rank."""
+        """Encode a message as the agent of a node with one rank does."""
         buffer = TelemetryBuffer()
         buffer.add(_UID, 1, parse(message, 0))
         if (received := buffer.pop_message()) is not None:
@@ -63,7 +63,7 @@ class _Agent:
 
 
 def bench(figures: Figures) -> None:
-    """Alternates processes with telemetry and without."""
+    """Run the program alternately with and without telemetry."""
     with tempfile.TemporaryDirectory() as folder:
         agent = _Agent(Path(folder) / "agent.sock")
         tiny = Metric("telemetry: processor time of a step", "us", 1e6 * _MOST_OVERHEAD)

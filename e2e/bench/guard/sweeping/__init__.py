@@ -1,1 +1,1 @@
-"""Sweeps of fleets that are made up: their noise, and the rules that judge them."""
+"""Synthetic fleets with noise, and the rules that find their slow nodes."""

@@ -1,4 +1,4 @@
-"""A made-up fleet: nodes of which some are slow, and what a test of two of them takes."""
+"""A synthetic fleet with slow nodes, and the times of tests of its node pairs."""
 
 from __future__ import annotations
 
@@ -10,42 +10,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 RACK = 8
-"""Nodes."""
+"""Nodes in a rack."""
 Row = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Noise of a test besides its nodes. Shares; standard deviations where nothing else is said."""
+    """Sources of noise in a test's time.
+
+    Values are standard deviations, as shares, unless stated otherwise.
+    """
 
     fleet: float = 0.01
-    """Between healthy nodes, for good."""
+    """Permanent difference between healthy nodes."""
     test: float = 0.02
-    """Between tests."""
+    """Difference between tests."""
     heavy: bool = False
-    """Student's t with 3 degrees of freedom, of the same standard deviation."""
+    """True to draw the noise of tests from Student's t with 3 degrees of freedom, with the same standard
+    deviation.
+    """
     collided: float = 0.0
-    """The share of tests that collide with other traffic and take 15 % longer."""
+    """Share of tests that collide with other traffic and take 15 % longer."""
     rack: float = 0.0
-    """Between racks, for good."""
+    """Permanent difference between racks."""
     rack_round: float = 0.0
-    """A rack's noise in one round, common to all its tests."""
+    """Noise of a rack in one round, common to all its tests."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A fleet and its faults."""
+    """A fleet size, its slow nodes and its noise."""
 
     words: str
     nodes: int
     faulty: int
     slow: float
-    """1.1 takes 10 % longer."""
+    """Factor of the slow nodes' times: 1.1 means 10 % longer."""
     noise: Noise = Noise()
 
 
 class Fleet:
-    """One draw of a case. A test of two nodes takes what the slower takes: 1 for two perfect ones."""
+    """A random fleet of a case.
+
+    The slower node of a pair determines the time of a test. Two perfect nodes take 1.
+    """
 
     def __init__(self, case: Case, seed: Sequence[int]) -> None:
         self._rng = np.random.default_rng(seed)
@@ -60,16 +68,16 @@ class Fleet:
         self.tests = 0
 
     def matching(self) -> list[tuple[int, int]]:
-        """Everybody with one other at random."""
+        """Return a random matching of all nodes into pairs."""
         row = self._rng.permutation(self.count)
         return [(int(row[2 * at]), int(row[2 * at + 1])) for at in range(self.count // 2)]
 
     def pick(self, some: Sequence[int]) -> int:
-        """One at random."""
+        """Return a random element."""
         return some[int(self._rng.integers(len(some)))]
 
     def run(self, pairs: Sequence[tuple[int, int]]) -> list[float]:
-        """The times of tests that run in one round."""
+        """Return the times of tests that run in one round."""
         self.tests += len(pairs)
         noise, rng = self._noise, self._rng
         ends = np.array(pairs, int).reshape(-1, 2)

@@ -1,4 +1,4 @@
-"""Rules by which a sweep finds slow nodes: Convoy's, and others' as published."""
+"""Rules by which a sweep finds slow nodes: Convoy's, and published rules of others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ Rule = Callable[[Fleet, int], Verdict]
 
 
 def convoy(fleet: Fleet, seed: int) -> Verdict:
-    """Two matchings, confirmed by good partners; limits from the fleet itself."""
+    """Convoy's rule: two matchings, then suspects again with good partners.
+
+    The limits come from the fleet itself.
+    """
     state, rounds = _start(fleet, seed), 0
     while todo := pairs.next_round(state):
         rounds += 1
@@ -41,7 +44,7 @@ def convoy(fleet: Fleet, seed: int) -> Verdict:
 
 
 def unconfirmed(fleet: Fleet, seed: int) -> Verdict:
-    """Ablation of Convoy's: who is suspected after two matchings fails."""
+    """An ablation of Convoy's rule: every suspect after two matchings fails."""
     state = _start(fleet, seed)
     for _ in range(2):
         state = _run(fleet, state, pairs.next_round(state))
@@ -59,9 +62,11 @@ def _run(fleet: Fleet, state: PairState, todo: Sequence[Pair]) -> PairState:
 
 
 def second_pass(margin: float) -> Rule:
-    """A bound on a pair's time; both ends of a slow pair once more, each with one that passed.
+    """Return a rule with a bound on a pair's time.
 
-    As in GoogleCloudPlatform/cluster-health-scanner, src/health_runner/nccl_runner.py.
+    Both nodes of a slow pair run again, each with one that passed.
+
+    The source is GoogleCloudPlatform/cluster-health-scanner, src/health_runner/nccl_runner.py.
     """
 
     def rule(fleet: Fleet, _: int) -> Verdict:
@@ -81,9 +86,11 @@ def second_pass(margin: float) -> Rule:
 
 
 def twice_median(fleet: Fleet, _: int) -> Verdict:
-    """Two rounds, the second of the slowest with the fastest; a node's time is its lower one.
+    """Two rounds.
 
-    Slow above twice the median, as in intelligent-machine-learning/dlrover,
+    The second pairs the slowest nodes with the fastest, and a node's time is the lower of its two.
+
+    A node is slow above twice the median. The source is intelligent-machine-learning/dlrover,
     master/elastic_training/rdzv_manager.py.
     """
     first = fleet.matching()
