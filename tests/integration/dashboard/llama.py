@@ -24,7 +24,10 @@ STARTS = ((279.0, 0), (158.5, 8_192), (46.2, 15_878))
 """Start time and first step of each incarnation."""
 WATCHED = 60.0
 """Start of the dashboard."""
-LOST_MESSAGE = f"node node-09 is lost with pod {NAME}-worker-3: its agent and its kubelet are silent"
+LOST_MESSAGE = (
+    f"node node-09 is lost with pod {NAME}-worker-3: its agent and its kubelet are silent; "
+    "Convoy restarts the pod on another node"
+)
 KILLED_MESSAGE = (
     "rank 2 on node node-02 was killed by signal 9, by hand or by the node's out-of-memory killer"
 )
