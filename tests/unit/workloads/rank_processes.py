@@ -1,5 +1,4 @@
-"""Processes for ranks, forked from a server that has imported torch, because each import takes two seconds.
-"""
+"""Processes for ranks, forked from a server that has imported torch, because each import takes two seconds."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_any_damage_to_any_file_is_found_by_one_of_the_shares(
 ) -> None:
     root, record = saved
     folder = root / "gen-2-30"
-    assert [storage.fault(folder, record, share, 2) for share in range(2)] == ["", ""]
+    assert [storage.find_fault(folder, record, share, 2) for share in range(2)] == ["", ""]
     path = folder / name
     data = bytearray(path.read_bytes())
     if damage == "remove":
@@ -68,7 +68,7 @@ def test_any_damage_to_any_file_is_found_by_one_of_the_shares(
     else:
         data[0] ^= damage == "flip"
         path.write_bytes(data[:-1] if damage == "cut" else data + b"x" * (damage == "grow"))
-    faults = [storage.fault(folder, record, share, 2) for share in range(2)]
+    faults = [storage.find_fault(folder, record, share, 2) for share in range(2)]
     assert sum(name in fault for fault in faults) == 1
 
 
@@ -102,12 +102,12 @@ def test_a_folder_that_may_not_be_written_is_a_data_error(tmp_path: Path) -> Non
     if pid == 0:
         os.setuid(65532)
         try:
-            storage.must_be_writable(shut / "job")
+            storage.ensure_writable(shut / "job")
         except DataError as error:
             os._exit(7 if "uid 65532" in str(error) else 1)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
-    storage.must_be_writable(shut / "job")
+    storage.ensure_writable(shut / "job")
     assert list((shut / "job").iterdir()) == []
 
 

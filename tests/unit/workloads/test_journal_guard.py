@@ -183,37 +183,37 @@ def test_every_parameter_has_its_turn() -> None:
 def test_a_chain_goes_from_full_save_to_full_save() -> None:
     chain = Chain()
     assert not chain.usable and chain.reason == "no full save yet"
-    chain = chain.saved("b1")
+    chain = chain.after_full_save("b1")
     assert chain.usable and chain.reason == ""
-    chain = chain.extended("b1", 0, 3).extended("b1", 3, 1)
+    chain = chain.after_segment("b1", 0, 3).after_segment("b1", 3, 1)
     assert (chain.base, chain.steps) == ("b1", 4)
-    ended = chain.ended("no room")
+    ended = chain.after_end("no room")
     assert not ended.usable and ended.reason == "no room"
-    assert ended.extended("b1", 4, 1) == ended and ended.ended("else") == ended
-    assert ended.saved("b2") == Chain("b2", 0, "")
+    assert ended.after_segment("b1", 4, 1) == ended and ended.after_end("else") == ended
+    assert ended.after_full_save("b2") == Chain("b2", 0, "")
 
 
 @pytest.mark.parametrize("base, first", [("b1", 2), ("b1", 4), ("b0", 3)])
 def test_a_segment_that_does_not_follow_ends_the_chain(base: str, first: int) -> None:
-    chain = Chain().saved("b1").extended("b1", 0, 3).extended(base, first, 1)
+    chain = Chain().after_full_save("b1").after_segment("b1", 0, 3).after_segment(base, first, 1)
     assert not chain.usable and "a segment starts" in chain.reason
 
 
 def test_a_difference_makes_full_saves_and_each_further_one_more_of_them() -> None:
-    chain = Chain().saved("b1").inexact("w")
+    chain = Chain().after_full_save("b1").after_difference("w")
     counts: list[int] = []
     for _ in range(3):
         assert chain.reason == "inexact: the journal does not reproduce w" and not chain.usable
         count = 0
         while not chain.usable:
-            chain = chain.saved(f"b{count}")
+            chain = chain.after_full_save(f"b{count}")
             count += 1
         counts.append(count - 1)
-        chain = chain.inexact("w")
+        chain = chain.after_difference("w")
     assert counts == [1, 3, 7]
 
 
 def test_a_muon_is_refused_before_it_could_be_found() -> None:
     with pytest.raises(Exception, match="Muon is not known to work element by element"):
         Journal(Training(Muon))
-    assert guard.Chain().strikes == 0
+    assert guard.Chain().differences == 0

@@ -189,7 +189,7 @@ def test_a_replay_that_makes_something_else_is_seen() -> None:
     run.state.apply(state, 1)
     parameters = parameters_of(run.model, run.optimizer)
     check = fingerprints.ReplayCheck([piece], parameters)
-    replay(run.optimizer, parameters, [piece], each=check.at)
+    replay(run.optimizer, parameters, [piece], each=check.check_step)
     assert check.wrong == "two.weight"
 
 
@@ -210,7 +210,7 @@ def test_a_replay_that_makes_the_same_passes() -> None:
     run.state.apply(state, 1)
     parameters = parameters_of(run.model, run.optimizer)
     check = fingerprints.ReplayCheck(pieces, parameters)
-    replay(run.optimizer, parameters, pieces, each=check.at)
+    replay(run.optimizer, parameters, pieces, each=check.check_step)
     assert not check.wrong
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 import pytest
 
 from convoy_workloads.runtime.journal.policy import (
-    MOST_STEPS,
+    MAX_STEPS,
     ChainPosition,
     RestoreTimes,
     Tensors,
     choose,
-    longest,
+    max_chain_steps,
 )
 
 FAST = RestoreTimes(step=1e-6, read=1e12, base=10**12)
@@ -60,20 +60,20 @@ def test_what_is_refused_is_written_in_full_and_says_why() -> None:
 @pytest.mark.parametrize(
     "step, read, base, gradient, most",
     [
-        (1e-6, 1e12, 10**12, 1, MOST_STEPS),
+        (1e-6, 1e12, 10**12, 1, MAX_STEPS),
         (0.1, 1e9, 10**9, 0, 9),  # 10 steps of 0.1 s take as long as the 1 s of a full save.
         (0.1, 1e9, 10**9 + 10**8, 0, 10),
         (0.0, 1e9, 12 * 10**9, 4 * 10**9, 2),
         (0.5, 1e9, 12 * 10**9, 10**9, 7),
         (20.0, 1e9, 12 * 10**9, 1, 0),
-        (0.0, 1e9, 10**9, 0, MOST_STEPS),
+        (0.0, 1e9, 10**9, 0, MAX_STEPS),
     ],
 )
 def test_a_chain_is_no_longer_than_its_replay_may_take(
     step: float, read: float, base: int, gradient: int, most: int
 ) -> None:
     times = RestoreTimes(step, read, base)
-    assert longest(gradient, times) == most
+    assert max_chain_steps(gradient, times) == most
     tensors = Tensors(base, gradient)
     if most:
         assert choose(tensors, ChainPosition(1, most, (most - 1) * gradient), times).kind == "journal"

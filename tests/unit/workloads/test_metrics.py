@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from convoy_agents.pods.messages import parse_progress
 from convoy_crds.engine import EngineMetric, EngineSpec
 from convoy_crds.metric_names import MAX_METRIC_NAME, MAX_METRICS
-from convoy_workloads.runtime.metrics import MOST_METRICS, MOST_NAME, MOST_PRINTED, Metrics, number, words
+from convoy_workloads.runtime.metrics import MAX_NAME_LENGTH, MAX_NAMES, MAX_PRINTED, Metrics, number, words
 from convoy_workloads.runtime.progress import Meter
 
 
@@ -77,7 +77,7 @@ def test_what_is_no_finite_number_travels_as_null(value: Any) -> None:
         ("_ratio", "'_ratio'"),
         ("ratio\n", r"'ratio\\n'"),
         ("é", "'é'"),
-        ("a" * (MOST_NAME + 1), "'a{64}'"),
+        ("a" * (MAX_NAME_LENGTH + 1), "'a{64}'"),
         (3, "3"),
     ],
 )
@@ -112,7 +112,7 @@ def test_a_name_of_another_framework_is_told_what_it_may_be_here(name: str, near
     Metrics().record(1, {near: 1.0})
 
 
-@pytest.mark.parametrize("name", ["9", "", "%", "é", "a" * (MOST_NAME + 1), 3])
+@pytest.mark.parametrize("name", ["9", "", "%", "é", "a" * (MAX_NAME_LENGTH + 1), 3])
 def test_a_name_may_be_like_none(name: Any) -> None:
     with pytest.raises(ValueError, match=r"begins with a letter$"):
         Metrics().record(1, {name: 1.0})
@@ -129,17 +129,17 @@ def test_an_array_of_one_element_is_a_number() -> None:
 
 
 def test_a_rank_has_a_bounded_number_of_names() -> None:
-    assert (MOST_METRICS, MOST_NAME) == (MAX_METRICS, MAX_METRIC_NAME), "an agent ends a session over more"
+    assert (MAX_NAMES, MAX_NAME_LENGTH) == (MAX_METRICS, MAX_METRIC_NAME), "an agent ends a session over more"
     metrics = Metrics()
-    metrics.record(1, {f"m{number}": 1.0 for number in range(MOST_METRICS)})
+    metrics.record(1, {f"m{number}": 1.0 for number in range(MAX_NAMES)})
     metrics.record(2, {"m0": 2.0})
     with pytest.raises(ValueError, match=r"^metrics\['one_more'\]: .* at most 64"):
         metrics.record(3, {"m1": 2.0, "one_more": 1.0})
-    assert len(metrics.message()) == MOST_METRICS
+    assert len(metrics.message()) == MAX_NAMES
 
 
 def test_a_line_for_people_has_a_bounded_number_of_figures() -> None:
-    assert words({f"m{number}": 0.5 for number in range(MOST_PRINTED + 2)})[-2:] == ["m7 0.5", "(2 more)"]
+    assert words({f"m{number}": 0.5 for number in range(MAX_PRINTED + 2)})[-2:] == ["m7 0.5", "(2 more)"]
     assert words({"rate": 1234567.0, "small": 1e-9}) == ["rate 1.23457e+06", "small 1e-09"]
 
 

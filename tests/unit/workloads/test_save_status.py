@@ -173,7 +173,7 @@ def test_a_save_that_was_overtaken_tells_nothing(scene: Scene, monkeypatch: pyte
     assert scene.status.seconds_to(PEER) == 3.0
     for step in range(10, 40):
         scene.status.start_write("0-0", Generation(1, step))
-    assert len(scene.status._started) <= save_status._TIMED
+    assert len(scene.status._started) <= save_status._MAX_TIMED
 
 
 @pytest.mark.parametrize("more", [{}, {"interval": 0}, {"interval": 42}])

@@ -22,11 +22,11 @@ class Replay(Protocol):
         """Replay the steps on the program's objects, which hold the full save. Return True if the result is
         the saved state.
 
-        After False, call `pass_over`.
+        After False, call `discard_journal`.
         """
         ...
 
-    def pass_over(self) -> Record:
+    def discard_journal(self) -> Record:
         """Discard the steps. Return the record of the full save, which must be loaded again."""
         ...
 
@@ -46,7 +46,7 @@ class Checkpointer(Protocol):
         ...
 
     @property
-    def marks_the_end(self) -> bool:
+    def final_save_differs(self) -> bool:
         """True if the final state of the job is saved differently from other states."""
         ...
 

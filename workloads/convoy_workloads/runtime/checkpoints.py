@@ -26,7 +26,7 @@ def open_checkpoints(
     root = context.checkpoint_dir
     if root is None:
         return None
-    storage.must_be_writable(root)
+    storage.ensure_writable(root)
     incarnation = context.incarnation
     if not incarnation:
         incarnation = broadcast_from_rank_0(storage.newest_incarnation(root) + 1, group)

@@ -21,7 +21,7 @@ from convoy_workloads.runtime.interruption import Interruption
 from convoy_workloads.runtime.link import RankLink
 from convoy_workloads.runtime.log import log_line
 from convoy_workloads.runtime.metrics import number
-from convoy_workloads.runtime.params import checked
+from convoy_workloads.runtime.params import check_params
 from convoy_workloads.runtime.process_exit import exit_process
 from convoy_workloads.runtime.processes import Processes, form
 from convoy_workloads.runtime.progress import Meter
@@ -60,7 +60,7 @@ class Job(Generic[P]):
         """Number of this formation of the job's pods; it grows at each restart."""
         self.restored = Restored()
         """The origin of the state, set by `restore` or by a ConvoyReader."""
-        self.saves_itself = False
+        self.program_saves = False
         """True if the program restores and saves by itself (`convoy.dcp`)."""
         self._context = context
         self._heartbeat = HeartbeatWriter(context.heartbeat, joined=True)
@@ -97,9 +97,9 @@ class Job(Generic[P]):
         self._heartbeat.finish()
         if error is None or isinstance(error, Interrupted):
             self._processes.close()
-            if self.saves_itself:
+            if self.program_saves:
                 self._heartbeat.extend(DECISION_SECONDS)
-                self.memory.settle(self.within_grace(DECISION_SECONDS))
+                self.memory.settle(self.limit_to_grace(DECISION_SECONDS))
             self._send_progress()
             self._close_link()
             self._interruption.disarm()
@@ -153,7 +153,7 @@ class Job(Generic[P]):
                 return record
             if journal.replay(model, optimizer):
                 break
-            record = journal.pass_over()
+            record = journal.discard_journal()
             optimizer.state.clear()  # Optimizer state that the full save does not contain must not remain.
         state = self._state.load_target()
         journal.overlay(state)
@@ -201,7 +201,7 @@ class Job(Generic[P]):
                 self.report(step)
             self._recorder.step(step)
         self._heartbeat.finish()
-        if self._checkpoints is not None and total > done and not self.saves_itself:
+        if self._checkpoints is not None and total > done and not self.program_saves:
             # One wait for all ranks to be ready and one for the decision.
             self._heartbeat.extend(2 * DECISION_SECONDS)
             with self.saving():
@@ -214,7 +214,7 @@ class Job(Generic[P]):
         decision = self._consensus.decision()
         if self._checkpoints is None or not decision.save or decision.busy or decision.stop:
             return False
-        if step == self._meter.total and self._checkpoints.marks_the_end:
+        if step == self._meter.total and self._checkpoints.final_save_differs:
             return False  # `steps` saves this state as the final one of the job.
         self._heartbeat.touch()
         with self.saving():
@@ -240,10 +240,10 @@ class Job(Generic[P]):
         Raise DataError at a second call, PeerLost if the agents do not agree in time, StoreAway if the
         store does not respond.
         """
-        if self.saves_itself or self.memory.planned.may_save:
+        if self.program_saves or self.memory.planned.may_save:
             raise DataError("the generation to resume from was chosen before")
         record = self.memory.choose()
-        self.saves_itself = True
+        self.program_saves = True
         if record is not None:
             self.restored = Restored(record.generation.step, record.generation, exact=False)
         return record
@@ -311,7 +311,7 @@ class Job(Generic[P]):
             log_line(f"asked to stop: saves the state after step {step} and ends")
         self._heartbeat.finish()
         self.report(step)
-        if self._checkpoints is not None and not self.saves_itself:
+        if self._checkpoints is not None and not self.program_saves:
             self._heartbeat.extend(self._grace_left())
             with self.saving():
                 staged = self._checkpoints.stage_last(self._collect_state(), step, self._grace_left() / 2)
@@ -339,7 +339,7 @@ class Job(Generic[P]):
             self._heartbeat.record_save(seconds)
             self._recorder.spend("save", seconds)
 
-    def within_grace(self, seconds: float) -> float:
+    def limit_to_grace(self, seconds: float) -> float:
         """Return `seconds`, but no more than is left of the grace period once the job was told to stop."""
         return min(seconds, self._grace_left()) if self._interruption.requested else seconds
 
@@ -392,7 +392,7 @@ def join(params: Any = None) -> Job[Any]:
     """
     try:
         context = from_environment(os.environ)
-        return Job(context, checked(params, context.params))
+        return Job(context, check_params(params, context.params))
     except Exception as error:
         if os.environ.get("CONVOY_INCARNATION"):
             exit_process(error)

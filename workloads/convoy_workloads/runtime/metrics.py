@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-MOST_METRICS = 64
+MAX_NAMES = 64
 """Most names that one rank may report. The same limit applies to `spec.metrics` of an Engine."""
-MOST_NAME = 63
-MOST_PRINTED = 8
+MAX_NAME_LENGTH = 63
+MAX_PRINTED = 8
 """Most metrics in one log line. The line gives the number of the others."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -40,9 +40,9 @@ class Metrics:
         checked = {
             _checked_name(name): number(f"metrics[{_quoted(name)}]", value) for name, value in values.items()
         }
-        if len(self._newest.keys() | checked.keys()) > MOST_METRICS:
+        if len(self._newest.keys() | checked.keys()) > MAX_NAMES:
             extra = next(name for name in reversed(checked) if name not in self._newest)
-            raise ValueError(f"metrics[{extra!r}]: a rank may report at most {MOST_METRICS} names")
+            raise ValueError(f"metrics[{extra!r}]: a rank may report at most {MAX_NAMES} names")
         rare = any((before := self._newest.get(name)) is None or step - before.step > 1 for name in checked)
         self._newest.update((name, Measurement(value, step)) for name, value in checked.items())
         return rare
@@ -69,7 +69,7 @@ def words(values: Mapping[str, float | None]) -> list[str]:
     """
     shown = [
         f"{name} {'nan' if value is None else format(value, '.6g')}"
-        for name, value in list(values.items())[:MOST_PRINTED]
+        for name, value in list(values.items())[:MAX_PRINTED]
     ]
     more = len(values) - len(shown)
     return [*shown, f"({more} more)"] if more else shown
@@ -78,14 +78,14 @@ def words(values: Mapping[str, float | None]) -> list[str]:
 def _checked_name(name: Any) -> str:
     if not isinstance(name, str) or not _valid(name):
         raise ValueError(
-            f"metrics[{_quoted(name)}]: a name has at most {MOST_NAME} lower-case letters, digits and _, "
-            f"and begins with a letter{_near(name)}"
+            f"metrics[{_quoted(name)}]: a name has at most {MAX_NAME_LENGTH} lower-case letters, digits and "
+            f"_, and begins with a letter{_near(name)}"
         )
     return name
 
 
 def _valid(name: str) -> bool:
-    return len(name) <= MOST_NAME and _NAME.fullmatch(name) is not None
+    return len(name) <= MAX_NAME_LENGTH and _NAME.fullmatch(name) is not None
 
 
 def _near(name: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from convoy_workloads.runtime.errors import ParamsError
 
 
-def checked(params: Any, given: dict[str, Any]) -> Any:
+def check_params(params: Any, given: dict[str, Any]) -> Any:
     """Return `given` as `params` accepts it; see `join`. ParamsError if it is rejected."""
     if params is None:
         return given

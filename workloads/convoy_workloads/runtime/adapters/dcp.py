@@ -32,7 +32,7 @@ from convoy_workloads.runtime.tiers import values
 from convoy_workloads.runtime.tiers.reading import ShardReader
 from convoy_workloads.runtime.tiers.sizes import SPARE
 
-SLOT_SECONDS = 320.0
+FREE_BUFFER_SECONDS = 320.0
 """Seconds to wait for the previous save to be copied, or for the agents to abandon a save that a rank did
 not finish.
 """
@@ -70,7 +70,7 @@ class ConvoyWriter(StorageWriter):
         """
         self._memory = job.memory
         self._saves = job.memory.planned
-        if not job.saves_itself:
+        if not job.program_saves:
             raise DataError("create a convoy.dcp.ConvoyReader(job) before the first save")
         if step <= job.restored.step:
             raise ValueError(
@@ -111,7 +111,7 @@ class ConvoyWriter(StorageWriter):
             why = self._saves.ensure_capacity(_shard_bytes(plan, self._job.world))
         if why:
             raise NotSaved(f"rank {self._job.rank}: {why}")
-        deadline = time.monotonic() + self._job.within_grace(SLOT_SECONDS)
+        deadline = time.monotonic() + self._job.limit_to_grace(FREE_BUFFER_SECONDS)
         while True:
             with self._counting_stall():
                 if self._saves.wait_free(_POLL_SECONDS):

@@ -20,7 +20,7 @@ from convoy_workloads.runtime.exactness import rng_state, set_rng_state
 from convoy_workloads.runtime.job import Job
 from convoy_workloads.runtime.tiers import values
 
-_KEPT = (
+_SAVED_FIELDS = (
     "epoch",
     "global_step",
     "total_flos",
@@ -42,7 +42,7 @@ class Progress:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the fields as one text, because dcp would make an entry of each log line."""
-        found = {name: getattr(self._state, name) for name in _KEPT if hasattr(self._state, name)}
+        found = {name: getattr(self._state, name) for name in _SAVED_FIELDS if hasattr(self._state, name)}
         return {"text": values.dumps(found)}
 
     def load_state_dict(self, found: dict[str, Any]) -> None:

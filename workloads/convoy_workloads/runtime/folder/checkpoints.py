@@ -54,7 +54,7 @@ class FolderCheckpoints:
         return None
 
     @property
-    def marks_the_end(self) -> bool:
+    def final_save_differs(self) -> bool:
         """Always False: the final state of the job is saved like every other state."""
         return False
 
@@ -239,12 +239,14 @@ class FolderCheckpoints:
         """
         folder = self.root / record.generation.name
         if self._group is None:
-            return storage.fault(folder, record)
+            return storage.find_fault(folder, record)
         import torch.distributed as dist  # noqa: PLC0415
 
         world = dist.get_world_size(self._group)
         found: list[Any] = [None] * world
-        dist.all_gather_object(found, storage.fault(folder, record, self._rank, world), group=self._group)
+        dist.all_gather_object(
+            found, storage.find_fault(folder, record, self._rank, world), group=self._group
+        )
         return next((trouble for trouble in found if trouble), "")
 
 

@@ -42,7 +42,7 @@ def sync_folder(path: Path) -> None:
         os.close(fd)
 
 
-def must_be_writable(root: Path) -> None:
+def ensure_writable(root: Path) -> None:
     """Create the folder if necessary. DataError if this process may not write there; a retry would not
     help.
     """
@@ -178,7 +178,7 @@ def sealed(folder: Path, seconds: float) -> bool:
     return True
 
 
-def fault(folder: Path, record: CommitRecord, share: int = 0, shares: int = 1) -> str:
+def find_fault(folder: Path, record: CommitRecord, share: int = 0, shares: int = 1) -> str:
     """Verify one share of the generation's files. Return the first fault; empty if each file matches its
     record.
 

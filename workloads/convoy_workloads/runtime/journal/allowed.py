@@ -114,13 +114,13 @@ def _parameter_refusal(optimizer: torch.optim.Optimizer) -> str:
                 return f"a parameter of group {number} is {one.dtype}, {one.layout}"
             if not dense(tuple(one.shape), one.stride()):
                 return f"a parameter of group {number} overlaps itself or has gaps"
-            if type(optimizer) is torch.optim.SGD and _arbitrary(group, one):
+            if type(optimizer) is torch.optim.SGD and _has_arbitrary_momentum(group, one):
                 return f"group {number}: torch's fused SGD leaves arbitrary momentum in 16 bits on a CPU"
             devices.add(one.device)
     return "its parameters are on several devices" if len(devices) > 1 else ""
 
 
-def _arbitrary(group: Mapping[str, Any], one: torch.Tensor) -> bool:
+def _has_arbitrary_momentum(group: Mapping[str, Any], one: torch.Tensor) -> bool:
     """Return True if fused SGD gives different momentum each time it makes the same step.
 
     With torch 2.13, this concerns the last elements, up to 32, in 16 bits on a CPU.

@@ -103,7 +103,7 @@ class ReplayCheck:
         self.wrong = ""
         """The first parameter that differs; empty while there is none."""
 
-    def at(self, step: int, _: int) -> None:
+    def check_step(self, step: int, _: int) -> None:
         """Compare the parameters after this many steps."""
         for name, offsets, sizes, wanted in self._ends.get(step, []):
             if self.wrong:

@@ -122,9 +122,9 @@ class Chain:
     """Number of steps after the base."""
     reason: str = "no full save yet"
     """The reason why there is no chain."""
-    strikes: int = 0
+    differences: int = 0
     """Number of differences that the guard has found."""
-    bases: int = 0
+    skipped_full_saves: int = 0
     """Number of coming full saves that start no chain."""
 
     @property
@@ -132,32 +132,34 @@ class Chain:
         """True if the next save may be a segment."""
         return bool(self.base)
 
-    def saved(self, base: str) -> Chain:
+    def after_full_save(self, base: str) -> Chain:
         """Return the chain after a full save."""
-        if self.bases:
-            return replace(self, base="", steps=0, bases=self.bases - 1)
+        if self.skipped_full_saves:
+            return replace(self, base="", steps=0, skipped_full_saves=self.skipped_full_saves - 1)
         return replace(self, base=base, steps=0, reason="")
 
-    def extended(self, base: str, first: int, count: int) -> Chain:
+    def after_segment(self, base: str, first: int, count: int) -> Chain:
         """Return the chain after a sealed segment of `count` steps, with `first` steps between the base and
         the segment.
         """
         if not self.base:
             return self
         if base != self.base or first != self.steps:
-            return self.ended(f"a segment starts {first} steps after {base or 'no base'}")
+            return self.after_end(f"a segment starts {first} steps after {base or 'no base'}")
         return replace(self, steps=self.steps + count)
 
-    def ended(self, reason: str) -> Chain:
+    def after_end(self, reason: str) -> Chain:
         """Return the chain after its end for a known reason."""
         return replace(self, base="", steps=0, reason=reason) if self.base else self
 
-    def inexact(self, name: str) -> Chain:
+    def after_difference(self, name: str) -> Chain:
         """Return the chain after the guard found a difference. The segments since the base are then not
         reliable.
         """
-        strikes = self.strikes + 1
-        return Chain("", 0, f"inexact: the journal does not reproduce {name}", strikes, 2**strikes - 1)
+        differences = self.differences + 1
+        return Chain(
+            "", 0, f"inexact: the journal does not reproduce {name}", differences, 2**differences - 1
+        )
 
 
 def _twin(

@@ -31,7 +31,7 @@ SAMPLED_BYTES = 64 << 20
 """
 INDEX_BYTES = 256 * 1024
 """Bytes of a segment for everything except gradients."""
-MOST_SEGMENTS = 8
+MAX_SEGMENTS = 8
 """Most segments in one chain, whatever their size. Each has a buffer."""
 
 
@@ -114,39 +114,39 @@ class Journal:
         """True if the open segment holds all steps since the last save, and at least one."""
         return self.writing and self._recorder.steps > self._chain.steps
 
-    def capacity(self, steps: int) -> int:
+    def segment_capacity(self, steps: int) -> int:
         """Return the bytes of a buffer for segments of `steps` steps. One more step fits, because the save
         may come late.
         """
         return (steps + 1) * self._recorder.step_bytes + INDEX_BYTES
 
-    def buffers(self, steps: int, full: int) -> int:
+    def buffer_count(self, steps: int, full: int) -> int:
         """Return the number of buffers of that capacity to reserve: about the memory of one full save, plus
         one to write to.
 
         `full`: bytes of a full save.
         """
-        return max(2, min(MOST_SEGMENTS, full // self.capacity(steps))) + 1
+        return max(2, min(MAX_SEGMENTS, full // self.segment_capacity(steps))) + 1
 
     def is_worthwhile(self, steps: int, full: int) -> bool:
         """Return True if the next save should be a segment, if it comes after `steps` steps.
 
         `full`: bytes of this rank's full save.
         """
-        if not self._chain.usable or len(self._sealed) >= MOST_SEGMENTS:
+        if not self._chain.usable or len(self._sealed) >= MAX_SEGMENTS:
             return False
         each = self._recorder.step_bytes
-        behind = policy.ChainPosition(
+        position = policy.ChainPosition(
             steps, self._chain.steps + steps, sum(len(one) for _, one in self._sealed)
         )
         times = policy.RestoreTimes(self._recorder.step_seconds, READ_BYTES, full)
-        return policy.choose(policy.Tensors(full, each), behind, times).kind == "journal"
+        return policy.choose(policy.Tensors(full, each), position, times).kind == "journal"
 
     def on_full_save(self, generation: Generation) -> None:
         """Start a chain after a full save of the current state."""
         self._close()
         self._sealed, self._sample = [], None
-        self._chain = self._chain.saved(generation.name)
+        self._chain = self._chain.after_full_save(generation.name)
         self.tip = generation
         # The time is measured only while a segment is open. One slow step must not keep the journal closed
         # forever.
@@ -204,7 +204,7 @@ class Journal:
     def on_segment_saved(self, generation: Generation, size: int) -> None:
         """Continue the chain after all ranks have closed their segments."""
         count = self._recorder.steps - self._chain.steps
-        self._chain = self._chain.extended(self._recorder.base, self._chain.steps, count)
+        self._chain = self._chain.after_segment(self._recorder.base, self._chain.steps, count)
         self._sealed.append((self._name, self._target[:size]))
         self.tip = generation
         self._close()
@@ -236,13 +236,13 @@ class Journal:
         alone = replace(one, head=replace(one.head, number=0, first=0))
         self.inexact = guard.find_difference(self._sample, self._optimizer, self._parameters, [alone])
         if self.inexact:
-            self._chain = self._chain.inexact(self.inexact)
+            self._chain = self._chain.after_difference(self.inexact)
             self._recorder.end(self._chain.reason)
         return bool(self.inexact)
 
     def end(self, reason: str) -> None:
         """End the chain. The next save is a full save."""
-        self._chain = self._chain.ended(reason)
+        self._chain = self._chain.after_end(reason)
         self._recorder.end(reason)
         self._close()
 

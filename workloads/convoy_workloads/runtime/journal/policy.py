@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MOST_STEPS = 50
+MAX_STEPS = 50
 """Most steps in one chain, whatever the times."""
 
 
@@ -58,20 +58,20 @@ class Choice:
     reason: str
 
 
-def choose(tensors: Tensors, behind: ChainPosition, times: RestoreTimes) -> Choice:
+def choose(tensors: Tensors, position: ChainPosition, times: RestoreTimes) -> Choice:
     """Return how to save one class now."""
     if not tensors.changed:
         return Choice("unchanged", "no chunk differs from the last save")
     if tensors.refused:
         return Choice("full", tensors.refused)
-    if behind.since_base > longest(tensors.gradient, times):
-        return Choice("full", f"replaying {behind.since_base} steps takes longer than reading a full save")
-    added = behind.since_save * tensors.gradient
+    if position.since_base > max_chain_steps(tensors.gradient, times):
+        return Choice("full", f"replaying {position.since_base} steps takes longer than reading a full save")
+    added = position.since_save * tensors.gradient
     if added >= tensors.full:
         return Choice(
-            "full", f"gradients of {behind.since_save} steps have {added} bytes, a full save {tensors.full}"
+            "full", f"gradients of {position.since_save} steps have {added} bytes, a full save {tensors.full}"
         )
-    extra = behind.since_base * times.step + (behind.journal + added) / times.read
+    extra = position.since_base * times.step + (position.journal + added) / times.read
     if extra >= times.base / times.read:
         return Choice(
             "full", f"the journal adds {extra:.3g} s to a restore, more than reading a full save takes"
@@ -79,12 +79,12 @@ def choose(tensors: Tensors, behind: ChainPosition, times: RestoreTimes) -> Choi
     return Choice("journal", f"{added} bytes instead of {tensors.full}")
 
 
-def longest(gradient: int, times: RestoreTimes) -> int:
+def max_chain_steps(gradient: int, times: RestoreTimes) -> int:
     """Return the most steps of a chain that can be read and replayed faster than a full save can be read.
 
     `gradient`: bytes that one step journals.
     """
     limit = times.base / times.read
     each = times.step + gradient / times.read
-    steps = MOST_STEPS if each <= 0 else min(MOST_STEPS, int(limit / each))
+    steps = MAX_STEPS if each <= 0 else min(MAX_STEPS, int(limit / each))
     return steps - 1 if steps and steps * each >= limit else steps

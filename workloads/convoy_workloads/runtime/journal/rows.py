@@ -11,7 +11,7 @@ import torch
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integer types for access to an element's bits, by bytes per element."""
 INDEX = torch.int32
-_FEWEST = 256
+_MIN_ROWS = 256
 """Fewest rows for which the compact form is tried."""
 _PROBES = 64
 
@@ -27,7 +27,7 @@ def nonzero_rows(part: torch.Tensor) -> torch.Tensor | None:
 
     A few rows are checked first, so that a dense gradient is not read completely.
     """
-    if part.dim() < 2 or part.shape[0] < _FEWEST or not part.numel() or not part.is_contiguous():
+    if part.dim() < 2 or part.shape[0] < _MIN_ROWS or not part.numel() or not part.is_contiguous():
         return None
     # Reduce bytes, because torch reduces whole words many times more slowly.
     flat = part.detach().view(torch.uint8).view(part.shape[0], -1)

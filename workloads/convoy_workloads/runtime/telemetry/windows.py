@@ -12,10 +12,10 @@ from typing import Any
 
 from convoy_workloads.runtime.telemetry.communicators import Communicator, Transfers, messages
 
-LEAST_SECONDS = 1.0
+MIN_SECONDS = 1.0
 """Target for the shortest window. Shorter steps are combined."""
 SHRINK = 4.0
-"""Windows longer than this many times LEAST_SECONDS become shorter again."""
+"""Windows longer than this many times MIN_SECONDS become shorter again."""
 MAX_STEPS = 4096
 """Most steps in one window."""
 MAX_MICRO = 64
@@ -113,9 +113,9 @@ class Windows:
         """Choose the length of the next window. The previous one ended with step `last` and took `wall`
         seconds.
         """
-        while wall < LEAST_SECONDS and self.length < MAX_STEPS and last % (2 * self.length) == 0:
+        while wall < MIN_SECONDS and self.length < MAX_STEPS and last % (2 * self.length) == 0:
             self.length *= 2
             wall *= 2
-        while wall > SHRINK * LEAST_SECONDS and self.length > 1:
+        while wall > SHRINK * MIN_SECONDS and self.length > 1:
             self.length //= 2
             wall /= 2

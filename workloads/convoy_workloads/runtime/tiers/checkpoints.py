@@ -77,7 +77,7 @@ class MemoryCheckpoints:
     # The time of a save.
 
     @property
-    def marks_the_end(self) -> bool:
+    def final_save_differs(self) -> bool:
         """True if the job has a store: its final state goes there in any case."""
         return self._remote
 

@@ -139,10 +139,10 @@ class InFlightSave:
                     f"checkpoint {newest.name} is committed, but its copies on other nodes are not complete"
                 )
         if stands and self.is_last and self._remote:
-            self._in_store(newest)
+            self._wait_stored(newest)
         return stands
 
-    def _in_store(self, generation: Generation) -> None:
+    def _wait_stored(self, generation: Generation) -> None:
         """Wait for the job's final state to reach its store. Write to the log if it does not."""
         brought = self._status.uploads(generation) and self._status.wait_reached(
             generation, REMOTE, END_SECONDS

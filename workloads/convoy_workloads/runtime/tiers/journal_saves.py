@@ -127,14 +127,14 @@ class JournalSaves:
         journal = self._journal
         if journal is None or not self._gap or not journal.is_worthwhile(self._gap, full):
             return
-        size = journal.capacity(self._gap)
+        size = journal.segment_capacity(self._gap)
         fitting = self._buffers.segments(size)
         name = next((one for one in self._status.segments if one in fitting), "")
         if name:
             journal.open(name, self._buffers.bytes(name), self._gap)
         elif not fitting and time.monotonic() - self._refused_at >= RETRY_SECONDS:
             self._refused_at = time.monotonic()
-            self._buffers.reserve_segments(journal.buffers(self._gap, full), size)
+            self._buffers.reserve_segments(journal.buffer_count(self._gap, full), size)
 
     def _report_inexact(self, found: str) -> None:
         if found:

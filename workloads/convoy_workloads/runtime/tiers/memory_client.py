@@ -23,7 +23,7 @@ from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
 RESPONSE_SECONDS = 30.0
 """Default limit, in seconds, for one response."""
 _RECONNECT_SECONDS = (0.05, 1.0)
-_MOST_FILES = 64
+_MAX_FILES = 64
 
 
 class AgentUnavailable(OSError):
@@ -109,7 +109,7 @@ class MemoryClient:
         assert self._socket is not None  # noqa: S101 - the caller has dialled
         self._socket.settimeout(max(0.01, deadline - time.monotonic()))
         size = array.array("i").itemsize
-        data, ancillary, flags, _ = self._socket.recvmsg(65536, socket.CMSG_LEN(_MOST_FILES * size))
+        data, ancillary, flags, _ = self._socket.recvmsg(65536, socket.CMSG_LEN(_MAX_FILES * size))
         self._files += _descriptors(ancillary)
         if not data or flags & socket.MSG_CTRUNC:
             raise ConnectionError("the agent closed the connection")

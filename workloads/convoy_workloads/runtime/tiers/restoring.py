@@ -98,7 +98,8 @@ class RestoreSession:
     def replay(self, model: Any, optimizer: Any) -> bool:
         """Replay the journal on the program's objects, which hold the full save. All ranks call this.
 
-        Return True if the result matches the fingerprints in the journal. After False, call `pass_over`.
+        Return True if the result matches the fingerprints in the journal. After False, call
+        `discard_journal`.
         """
         from convoy_workloads.runtime.journal.fingerprints import ReplayCheck  # noqa: PLC0415
         from convoy_workloads.runtime.journal.journal import parameters_of  # noqa: PLC0415
@@ -106,7 +107,7 @@ class RestoreSession:
 
         parameters = parameters_of(model, optimizer)
         check = ReplayCheck(self._segments, parameters)
-        steps = replay(optimizer, parameters, self._segments, each=check.at)
+        steps = replay(optimizer, parameters, self._segments, each=check.check_step)
         wrong = [one for one in gather(check.wrong, self._group) if one]
         if self._rank == 0:
             if wrong:
@@ -118,7 +119,7 @@ class RestoreSession:
                 log_line(f"replayed {steps} steps from the journal")
         return not wrong
 
-    def pass_over(self) -> Record:
+    def discard_journal(self) -> Record:
         """Discard the journal after an inexact replay. Return the record of the full save, which must be
         loaded again.
 

@@ -14,7 +14,7 @@ from convoy_workloads.runtime.tiers.memory_client import RESPONSE_SECONDS, Agent
 
 LOCAL, PEER, REMOTE = "local", "peer", "remote"
 _PAUSE = 1.0
-_TIMED = 8
+_MAX_TIMED = 8
 """Most unfinished saves whose time is measured; there are no more buffers than that."""
 
 
@@ -66,7 +66,7 @@ class SaveStatus:
             self._writing[buffer] = (generation, self._written)
             self._buffer = "" if buffer == self._buffer else self._buffer
             self._segments = [name for name in self._segments if name != buffer]
-            others = sorted(self._started.items())[1 - _TIMED :]
+            others = sorted(self._started.items())[1 - _MAX_TIMED :]
             self._started = {**dict(others), generation: time.monotonic()}
 
     def finish_write(self) -> None:
