@@ -1,4 +1,4 @@
-"""A client of the test's own namespace, and an operator's pen."""
+"""A client of the test's own namespace, and a function that writes status as the operator does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPEC = {"engine": {"name": "gpt"}, "roles": [{"name": "worker", "replicas": 2}]}
 
 
 def condition(kind: str, reason: str = "R", message: str = "m", status: str = "True") -> dict[str, str]:
-    """One of a status."""
+    """Return a condition of a status."""
     return {
         "type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": SINCE
     }  # fmt: skip
@@ -29,7 +29,7 @@ def client(control_plane: Any) -> Client:
 
 @pytest.fixture
 def report(control_plane: Any, client: Client) -> Report:
-    """Writes a job's status as the operator does, by default of the newest spec."""
+    """Return a function that writes a job's status as the operator does, by default for the newest spec."""
 
     def write(name: str, **status: Any) -> None:
         path = f"/apis/convoy.dev/v1alpha1/namespaces/{client.namespace}/trainingjobs/{name}"

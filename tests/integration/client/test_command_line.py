@@ -1,4 +1,4 @@
-"""The command line against a real API server: what it prints, and how it ends when it is refused."""
+"""The command line against a real API server: its output, and its errors."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def convoy(control_plane: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `convoy` by the administrator's kubeconfig, or by that of the owner of `token`."""
+    """Return a runner of `convoy` with the administrator's kubeconfig, or that of the owner of `token`."""
 
     def run(*words: str, token: str | None = None) -> Result:
         path = str(control_plane.kubeconfig(token))
         monkeypatch.setenv("KUBECONFIG", path)
-        # Which is looked at when `kubernetes` is imported.
+        # The package kubernetes reads KUBECONFIG only when it is imported.
         monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", path)
         return CliRunner().invoke(app, list(words))
 
     return run
 
 
-def test_a_job_is_shown_and_steered(convoy: Run, client: Client, report: Report) -> None:
+def test_a_job_is_shown_and_controlled(convoy: Run, client: Client, report: Report) -> None:
     here = ("--namespace", client.namespace)
     assert f"no TrainingJobs in namespace {client.namespace}" in convoy("get", *here).stdout
     client.training_jobs.create({"metadata": {"name": "gpt"}, "spec": SPEC})
@@ -54,7 +54,7 @@ def test_a_job_is_shown_and_steered(convoy: Run, client: Client, report: Report)
     assert gone.stderr == 'error: trainingjobs.convoy.dev "gpt" not found\n'
 
 
-def test_a_node_is_spoken_of(convoy: Run, client: Client, control_plane: Any) -> None:
+def test_a_node_is_exempted_and_explained(convoy: Run, client: Client, control_plane: Any) -> None:
     path = "/apis/convoy.dev/v1alpha1/nodehealths"
     head = {"apiVersion": "convoy.dev/v1alpha1", "kind": "NodeHealth", "spec": {}}
     control_plane.request("POST", path, {**head, "metadata": {"name": "cli-hw"}})
@@ -67,6 +67,6 @@ def test_a_node_is_spoken_of(convoy: Run, client: Client, control_plane: Any) ->
     assert "no NodeHealth for node cli-none" in convoy("guard", "why", "cli-none").stderr
 
 
-def test_who_may_not_is_told_in_one_sentence(convoy: Run) -> None:
+def test_a_missing_right_is_one_sentence(convoy: Run) -> None:
     refused = convoy("get", token="a-wrong-token")
     assert (refused.exit_code, refused.stdout, refused.stderr) == (1, "", "error: Unauthorized\n")

@@ -1,4 +1,4 @@
-"""The examples of docs/python-client.md, run as they stand."""
+"""The examples of docs/python-client.md, run unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .conftest import Report, condition
 PAGE = Path(__file__).parents[3] / "docs" / "python-client.md"
 
 
-def test_the_examples_do_what_they_say(
+def test_the_examples_work(
     control_plane: Any,
     client: Client,
     report: Report,
@@ -32,7 +32,7 @@ def test_the_examples_do_what_they_say(
     first, second = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
 
     def operate() -> None:
-        """The operator's part."""
+        """Complete the job, as the operator would."""
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             if client.training_jobs.list():

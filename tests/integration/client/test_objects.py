@@ -1,4 +1,4 @@
-"""Objects are made, read and deleted at a real API server, and its refusals are told apart."""
+"""Objects are created, read and deleted at a real API server. Each refusal raises its own error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from convoy_crds.trainingjob import TrainingJob
 from .conftest import SINCE, SPEC, Report, condition
 
 
-def test_a_job_lives_and_is_steered(client: Client, report: Report) -> None:
+def test_a_job_is_created_controlled_and_deleted(client: Client, report: Report) -> None:
     jobs = client.training_jobs
     made = jobs.create(TrainingJob.model_validate({"metadata": {"name": "gpt"}, "spec": SPEC}))
     assert made.metadata.uid and made.metadata.namespace == client.namespace
@@ -79,7 +79,9 @@ def test_jobs_are_listed_by_namespace_and_label(client: Client, control_plane: A
         ({"engine": {"name": "gpt"}}, "spec.roles", "Required value"),
     ],
 )
-def test_what_is_invalid_is_said_by_field(client: Client, spec: Any, path: str, words: str) -> None:
+def test_errors_of_an_invalid_object_name_their_fields(
+    client: Client, spec: Any, path: str, words: str
+) -> None:
     with pytest.raises(Invalid) as raised:
         client.training_jobs.create({"metadata": {"name": "bad"}, "spec": spec})
     found = {one.path: one.message for one in raised.value.fields}
@@ -130,7 +132,7 @@ def test_the_other_kinds(client: Client, control_plane: Any) -> None:
         client.hardware_classes.get("client-class")
 
 
-def test_what_people_say_of_a_node(client: Client, control_plane: Any) -> None:
+def test_decisions_about_a_node(client: Client, control_plane: Any) -> None:
     path = "/apis/convoy.dev/v1alpha1/nodehealths"
     head = {"apiVersion": "convoy.dev/v1alpha1", "kind": "NodeHealth", "spec": {}}
     control_plane.request("POST", path, {**head, "metadata": {"name": "client-hw"}})
@@ -212,14 +214,14 @@ def test_threads_may_share_a_client(client: Client) -> None:
     assert {one.metadata.name for one in client.training_jobs.list()} == names
 
 
-def test_who_may_not_is_told(client: Client, control_plane: Any) -> None:
+def test_a_wrong_token_is_forbidden(client: Client, control_plane: Any) -> None:
     stranger = Client(kubeconfig=control_plane.kubeconfig("a-wrong-token"), namespace="default")
     with pytest.raises(Forbidden) as raised:
         stranger.training_jobs.list()
     assert raised.value.status == 401
 
 
-def test_where_nothing_answers_it_is_said(control_plane: Any, tmp_path: Path) -> None:
+def test_a_server_that_does_not_respond_is_unreachable(control_plane: Any, tmp_path: Path) -> None:
     text = control_plane.kubeconfig().read_text().replace(control_plane.url, "https://127.0.0.1:9")
     (tmp_path / "config").write_text(text)
     with pytest.raises(Unreachable, match=r"API server https://127.0.0.1:9 does not respond: .*refused"):
@@ -234,7 +236,7 @@ def test_two_clients_do_not_share_their_configuration(client: Client, control_pl
     assert client.training_jobs.list() == []
 
 
-def test_a_context_or_file_that_is_not_there_is_said(control_plane: Any, tmp_path: Path) -> None:
+def test_a_missing_context_or_file_is_an_error(control_plane: Any, tmp_path: Path) -> None:
     path = control_plane.kubeconfig()
     assert Client(kubeconfig=path, context="test").namespace == "default"
     with pytest.raises(NoCluster, match="nowhere"):
@@ -243,7 +245,7 @@ def test_a_context_or_file_that_is_not_there_is_said(control_plane: Any, tmp_pat
         Client(kubeconfig=tmp_path / "none")
 
 
-def test_a_pod_is_known_by_its_service_account(
+def test_a_pod_uses_its_service_account(
     control_plane: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     space = control_plane.namespace("pod")

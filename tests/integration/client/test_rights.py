@@ -1,4 +1,4 @@
-"""The Role of docs/python-client.md is enough for what the client does with jobs, and for no more."""
+"""The Role of docs/python-client.md permits everything that the client does with jobs, and no more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces"
 
 @pytest.fixture
 def limited(control_plane: Any, client: Client) -> Client:
-    """A client of a service account with that Role, in the namespace of `client`."""
+    """Return a client of a service account with that Role, in the namespace of `client`."""
     space = client.namespace
     (text,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.S)
     control_plane.request("POST", f"{RBAC}/{space}/roles", yaml.safe_load(text))
@@ -36,7 +36,7 @@ def limited(control_plane: Any, client: Client) -> Client:
 
 
 def _allowed(client: Client) -> bool:
-    """Whether the API server has heard of the binding."""
+    """Return True once the API server applies the binding."""
     try:
         client.training_jobs.list()
     except Forbidden:
@@ -59,7 +59,7 @@ def test_the_role_is_enough_for_jobs(limited: Client, report: Report) -> None:
     jobs.delete("gpt")
 
 
-def test_and_for_no_more(limited: Client) -> None:
+def test_the_role_permits_no_more(limited: Client) -> None:
     with pytest.raises(Forbidden, match="cannot list resource"):
         limited.training_jobs.list(everywhere=True)
     for found in (limited.engines, limited.checkpoint_stores, limited.node_healths):

@@ -1,4 +1,4 @@
-"""`convoy validate --server` against a real API server: objects, pods, and what the user may not do."""
+"""`convoy validate --server` against a real API server: objects, pods, and missing rights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 @pytest.fixture
 def validate(control_plane: Any, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Validate:
-    """Status and output of the command for these objects, with the rights of the owner of `token`."""
+    """Return a function that runs the command on objects with the rights of `token`: exit status and
+    output.
+    """
 
     def run(*bodies: dict[str, Any], token: str | None = None, server: bool = True) -> tuple[int, str]:
         path = str(control_plane.kubeconfig(token))
@@ -69,7 +71,8 @@ def test_a_good_job_passes_and_nothing_is_made(validate: Validate, client: Clien
         ),
         (
             {"priorityClassName": "none"},
-            'the API server would refuse pods of role worker: pods "job-worker-0" is forbidden: no PriorityClass',
+            "the API server would refuse pods of role worker: "
+            'pods "job-worker-0" is forbidden: no PriorityClass',
         ),
     ],
 )
@@ -105,14 +108,17 @@ def test_an_engine_of_the_cluster_counts(validate: Validate, control_plane: Any)
     assert code == 1 and "unknown parameter 'b'" in output
 
 
-def test_who_may_make_no_pods_is_told(validate: Validate, client: Client, control_plane: Any) -> None:
+def test_missing_rights_for_pods_are_reported(validate: Validate, client: Client, control_plane: Any) -> None:
     namespace = client.namespace
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     control_plane.request("POST", account, {"metadata": {"name": "user"}})
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     token = control_plane.request("POST", f"{account}/user/token", request)["status"]["token"]
     code, output = validate(job(), token=token)
-    assert code == 1 and "the API server could not check the object: trainingjobs.convoy.dev is forbidden" in output
+    assert (
+        code == 1
+        and "the API server could not check the object: trainingjobs.convoy.dev is forbidden" in output
+    )
     meta = {"metadata": {"name": "user"}}
     rules = [{"apiGroups": ["convoy.dev"], "resources": ["trainingjobs"], "verbs": ["create"]}]
     control_plane.request("POST", f"{RBAC}/namespaces/{namespace}/roles", {**meta, "rules": rules})
@@ -121,4 +127,6 @@ def test_who_may_make_no_pods_is_told(validate: Validate, client: Client, contro
     binding = {**meta, "subjects": subjects, "roleRef": role}
     control_plane.request("POST", f"{RBAC}/namespaces/{namespace}/rolebindings", binding)
     code, output = validate(job(), token=token)
-    assert code == 1 and "the API server would refuse pods of role worker: pods is forbidden: User" in output, output
+    assert (
+        code == 1 and "the API server would refuse pods of role worker: pods is forbidden: User" in output
+    ), output

@@ -1,4 +1,4 @@
-"""A job is waited for by a watch of a real API server."""
+"""Waiting for a job by a watch of a real API server."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SECONDS = 20.0
 
 @pytest.fixture
 def waiting(client: Client, control_plane: Any) -> Iterator[Waiting]:
-    """Waits in a thread, and returns when the watch is open at the server."""
+    """Return a function that waits in a thread, and returns when the watch is open at the server."""
     client.training_jobs.create({"metadata": {"name": "gpt"}, "spec": SPEC})
 
-    def begin(until: str = "Complete", timeout: float = SECONDS) -> Future[TrainingJob]:
+    def start_wait(until: str = "Complete", timeout: float = SECONDS) -> Future[TrainingJob]:
         before = watches(control_plane)
         future = pool.submit(client.training_jobs.wait, "gpt", until, timeout)
         deadline = time.monotonic() + SECONDS
@@ -33,25 +33,25 @@ def waiting(client: Client, control_plane: Any) -> Iterator[Waiting]:
         return future
 
     with ThreadPoolExecutor(4) as pool:
-        yield begin
+        yield start_wait
 
 
 def watches(plane: Any) -> float:
-    """TrainingJobs of one name that are watched now, by the server's own count."""
+    """Return the number of watches of single TrainingJobs, as the server counts them."""
     lines = plane.raw("/metrics").decode().splitlines()
     name = "apiserver_longrunning_requests{"
     found = [one for one in lines if one.startswith(name) and 'resource="trainingjobs"' in one]
     return sum(float(one.rsplit(" ", 1)[1]) for one in found if 'verb="WATCH"' in one)
 
 
-def test_it_ends_when_the_condition_comes(waiting: Waiting, report: Report) -> None:
+def test_the_wait_ends_with_the_condition(waiting: Waiting, report: Report) -> None:
     found = waiting()
     report("gpt", phase="Running", conditions=[condition("Running")])
     report("gpt", phase="Succeeded", conditions=[condition("Complete", "Completed")])
     assert found.result(SECONDS).status.phase == "Succeeded"
 
 
-def test_a_failure_is_told_with_its_reason(waiting: Waiting, report: Report) -> None:
+def test_a_failure_is_raised_with_its_reason(waiting: Waiting, report: Report) -> None:
     found = waiting()
     report("gpt", phase="Failed", conditions=[condition("Failed", "MaxRestartsExceeded", "11 restarts")])
     with pytest.raises(JobFailed, match="gpt failed: MaxRestartsExceeded: 11 restarts") as raised:
@@ -59,7 +59,7 @@ def test_a_failure_is_told_with_its_reason(waiting: Waiting, report: Report) -> 
     assert raised.value.reason == "MaxRestartsExceeded"
 
 
-def test_what_cannot_come_any_more_ends_the_wait(waiting: Waiting, report: Report) -> None:
+def test_a_condition_that_cannot_occur_ends_the_wait(waiting: Waiting, report: Report) -> None:
     found = waiting("Suspended")
     report("gpt", phase="Succeeded", conditions=[condition("Complete", "Completed")])
     with pytest.raises(JobEnded, match="will not be Suspended"):
@@ -86,25 +86,23 @@ def test_after_a_restart_the_old_running_does_not_count(
     assert found.result(SECONDS).status.incarnation == 2
 
 
-def test_the_time_is_kept_and_where_it_stands_is_said(
-    waiting: Waiting, client: Client, report: Report
-) -> None:
+def test_a_timeout_names_the_state(waiting: Waiting, client: Client, report: Report) -> None:
     report("gpt", phase="Pending", reason="Unschedulable", message="no room")
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(
         WaitTimeout, match=r"gpt is not Complete after 1.5 s: it is Pending .*no room"
     ) as raised:
         client.training_jobs.wait("gpt", timeout=1.5)
-    assert 1.4 < time.monotonic() - begun < 6
+    assert 1.4 < time.monotonic() - started < 6
     assert raised.value.job is not None and isinstance(raised.value, TimeoutError)
 
 
-def test_a_watch_that_ends_is_begun_anew(
+def test_an_ended_watch_is_restarted(
     waiting: Waiting, report: Report, monkeypatch: pytest.MonkeyPatch, control_plane: Any
 ) -> None:
     monkeypatch.setattr(watch, "WATCH_SECONDS", 1)
     found = waiting()
     with pytest.raises(TimeoutError):
-        found.result(2.5)  # Two watches have ended meanwhile.
+        found.result(2.5)  # Two watches have ended by then.
     report("gpt", phase="Succeeded", conditions=[condition("Complete")])
     assert found.result(SECONDS).status.phase == "Succeeded"

@@ -1,4 +1,4 @@
-"""A store in this process with the checkpoints of a job in it, and a cluster that names both."""
+"""A store in this process with the checkpoints of a job, and a fake cluster with that job and store."""
 
 from __future__ import annotations
 
@@ -80,16 +80,16 @@ def job(tiers: Mapping[str, Any] | None = None, uid: str = "uid-1", **status: An
 
 @dataclass
 class FakeClient:
-    """Of a cluster with one job and one store."""
+    """A client of a cluster with one job and one store."""
 
     about: TrainingJob | None
     where: CheckpointStore
     keys: Mapping[str, str] = field(default_factory=lambda: dict(KEYS))
     namespace: str = "team"
     listed: bool = True
-    """Whether the user may list jobs."""
+    """True if the user may list jobs."""
     hidden: type[ApiError] | None = None
-    """How the Secret is kept from the user."""
+    """The error when the user reads the Secret; None if the user may read it."""
 
     def __post_init__(self) -> None:
         self.training_jobs = SimpleNamespace(get=self._job, list=self._jobs)
@@ -113,10 +113,10 @@ class FakeClient:
 
 
 class SavedJobStore:
-    """One job's part of a store; and `convoy checkpoint` as its user has it."""
+    """One job's part of a store, with a runner for `convoy checkpoint`."""
 
     def __init__(self, blobs: Blobs, place: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-        """`place`: the CheckpointStore's `s3` or `volume`."""
+        """`place` is the `s3` or `volume` field of the CheckpointStore."""
         self.store = Store(blobs, "team", "uid-1")
         body = {"metadata": {"name": "s3"}, "spec": {**place, "allowedNamespaces": ["*"]}}
         self.cluster = FakeClient(job(), CheckpointStore.model_validate(body))
@@ -129,7 +129,7 @@ class SavedJobStore:
     def save(
         self, at: tuple[int, int], shards: Mapping[str, Sequence[bytes]], **more: Any
     ) -> dict[str, Manifest]:
-        """Chunks, manifests and the record."""
+        """Store the chunks, the manifests and the record of a generation."""
         extends = more.pop("extends", {})
         found = {}
         for name, pieces in shards.items():
@@ -145,7 +145,7 @@ class SavedJobStore:
 
 
 class Bucket(SavedJobStore):
-    """In a bucket."""
+    """A part of a store in a bucket."""
 
     def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.prefix = f"part-{uuid4()}"

@@ -1,4 +1,4 @@
-"""Commands that steer a job: what they refuse, and what they ask before."""
+"""The commands suspend, resume and restart: what they refuse, and when they ask for confirmation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def job(
         (job("Pending", incarnation=0), "", 0),
     ],
 )
-def test_what_would_be_lost_is_known(about: TrainingJob, words: str, steps: int) -> None:
+def test_the_loss_of_a_restart(about: TrainingJob, words: str, steps: int) -> None:
     found = restart_loss(about)
     assert found[0].endswith(words) and bool(found[0]) == bool(words) and found[1] == steps
 
@@ -87,7 +87,7 @@ class FakeJobs:
         (job("Suspended", suspend=True), ["resume", "job"], 0, "resumes"),
     ],
 )
-def test_without_a_terminal_nothing_is_lost_unasked(
+def test_without_a_terminal_no_steps_are_lost_without_yes(
     monkeypatch: pytest.MonkeyPatch, about: TrainingJob, arguments: list[str], code: int, words: str
 ) -> None:
     jobs = FakeJobs(about)

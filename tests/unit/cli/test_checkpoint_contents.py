@@ -1,4 +1,4 @@
-"""What follows from what a store has of a job."""
+"""The generations in a job's part of a store: rows, faults, and the choice of one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def contents(
     age: float = 0.0,
     malformed: tuple[str, ...] = (),
 ) -> Contents:
-    """As if all chunks of the manifests were there, but for some."""
+    """Return contents with all chunks of the manifests, except `without`."""
     known = {one.id: one for one in manifests}
     sizes = {chunk.digest: chunk.length for one in known.values() for chunk in one.chunks}
     for data in without:
@@ -86,7 +86,7 @@ def test_a_generation_is_written_as_incarnation_and_step(text: str, found: Gener
     assert found is None or label(found) == text
 
 
-def test_a_row_tells_what_is_new_and_what_belongs_to_the_run() -> None:
+def test_a_row_shows_new_bytes_and_lineage() -> None:
     shown = [
         (label(row.generation), row.bytes, row.new_bytes, row.in_lineage, row.whole, row.restored)
         for row in rows(WHOLE)
@@ -103,7 +103,7 @@ CUT = replace(WHOLE, chunks=WHOLE.chunks._replace(sizes={**WHOLE.chunks.sizes, c
 
 
 def kept_as(size: int) -> Contents:
-    """As if one chunk of the newest generation had so many bytes where it lies."""
+    """Return contents in which one chunk of the newest generation has `size` bytes in the store."""
     sizes = {**WHOLE.chunks.sizes, chunk_of(noise(5)).digest: size}
     return replace(WHOLE, chunks=WHOLE.chunks._replace(sizes=sizes))
 
@@ -120,7 +120,7 @@ def kept_as(size: int) -> Contents:
         (0, False),
     ],
 )
-def test_a_chunk_may_lie_encoded_and_then_takes_less(size: int, whole: bool) -> None:
+def test_an_encoded_chunk_has_fewer_bytes(size: int, whole: bool) -> None:
     about = kept_as(size)
     newest = rows(about)[0]
     assert (newest.whole, newest.restored) == (whole, whole)
@@ -129,7 +129,7 @@ def test_a_chunk_may_lie_encoded_and_then_takes_less(size: int, whole: bool) -> 
 
 
 @pytest.mark.parametrize("about", [contents(RUN, SHARDS, [BRANCH], without=[noise(5)]), CUT])
-def test_a_generation_that_lacks_bytes_is_not_the_one_that_is_restored(about: Contents) -> None:
+def test_a_generation_that_lacks_bytes_is_not_restored(about: Contents) -> None:
     found = rows(about)
     assert [(label(row.generation), row.whole, row.restored) for row in found][:3] == [
         ("2/25", False, False),
@@ -148,7 +148,7 @@ def test_a_generation_that_lacks_bytes_is_not_the_one_that_is_restored(about: Co
         ((2, 25), [noise(5)], "lost", "2/25 lacks shard 0 of 2/25"),
     ],
 )
-def test_the_newest_that_is_whole_is_chosen_or_the_one_that_is_named(
+def test_the_newest_whole_or_the_given_generation_is_chosen(
     which: tuple[int, int] | None, without: list[bytes], found: Any, words: str
 ) -> None:
     plan = choose_generation(
@@ -163,7 +163,7 @@ def test_the_newest_that_is_whole_is_chosen_or_the_one_that_is_named(
         assert plan.record.generation == Generation(*found) and describe_skipped(plan) == words
 
 
-def test_what_cannot_be_restored_is_said() -> None:
+def test_the_message_names_why_nothing_can_be_restored() -> None:
     assert refusal("job", None, None) == "the store has no generation of job"
     assert "no generation 9/9 of job" in refusal("job", Generation(9, 9), None)
     lost = choose_generation(contents(RUN[:1], SHARDS[:1], without=[noise(2)]))
@@ -189,11 +189,11 @@ JOURNAL = [record_of([BASE]), record_of([SEGMENT], (1, 1)), record_of([LATER], (
          [f"manifest {THIRD.id} cannot be read"]),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_generation_is_named(about: Contents, words: list[str]) -> None:
+def test_the_faults_of_a_generation_are_named(about: Contents, words: list[str]) -> None:
     assert [one.what for one in faults(about, RUN[3])] == words
 
 
-def test_the_whole_chain_is_looked_at_and_a_chain_that_is_none_is_said() -> None:
+def test_the_whole_chain_is_checked() -> None:
     about = contents(JOURNAL, [BASE, SEGMENT, LATER], without=[noise(1)])
     assert [one.what for one in faults(about, JOURNAL[2])] == [
         f"chunk {chunk_of(noise(1)).digest} is missing"
@@ -209,7 +209,7 @@ def test_the_whole_chain_is_looked_at_and_a_chain_that_is_none_is_said() -> None
     ]
 
 
-def test_a_thing_that_many_need_is_named_once() -> None:
+def test_a_fault_of_many_shards_is_named_once() -> None:
     shared = [shard((1, step), [noise(0)], name) for step in (1, 2) for name in ("0", "1", "10")]
     records = [record_of(shared[:3]), record_of(shared[3:], (1, 1))]
     about = contents(records, shared, without=[noise(0)])
@@ -230,7 +230,7 @@ def test_a_thing_that_many_need_is_named_once() -> None:
         (None, True, ["2/25", "1/30", "1/20", "1/10"]),
     ],
 )
-def test_what_is_verified(which: tuple[int, int] | None, everything: bool, found: list[str]) -> None:
+def test_the_records_to_verify(which: tuple[int, int] | None, everything: bool, found: list[str]) -> None:
     records = to_verify(WHOLE, Generation(*which) if which else None, everything)
     assert [label(one.generation) for one in records] == found
     digests = [chunk.digest for chunk in stored_chunks(WHOLE, records)]
@@ -264,6 +264,6 @@ def test_the_format_follows_the_name() -> None:
     assert format_of(Path("a/b")) == "dcp"
 
 
-def test_the_last_sentence_says_what_is_restored() -> None:
+def test_the_last_sentence_names_the_generation_to_restore() -> None:
     assert ls.conclusion("job", WHOLE).endswith("a restart of job reads 2/25.")
     assert ls.conclusion("job", contents([], [])) == "the store has no generation of job."

@@ -1,4 +1,4 @@
-"""`convoy checkpoint export`: whole tensors from the boxes of shards, as others read them."""
+"""`convoy checkpoint export`: whole tensors from parts in several shards, read back by other programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from convoy.cli.checkpoint import tensors
 from convoy_workloads.runtime.tiers import shard, values
 
 Wanted = list[tuple[str, tuple[int, ...], tuple[int, ...], torch.Tensor]]
-"""Name, offsets, shape of the whole, values of the part."""
+"""Name, offsets, shape of the whole tensor, and values of the part."""
 
 WEIGHT = torch.arange(12, dtype=torch.float32).reshape(4, 3)
 STATE = {
@@ -55,7 +55,9 @@ def cut(data: bytes) -> list[bytes]:
 
 
 def two_shards() -> dict[str, list[bytes]]:
-    """The weight in three boxes, one of which is in the other shard; all else in one piece."""
+    """Return two shards. The weight has three parts, one of them in the second shard; all else is in one
+    part.
+    """
     whole = [(name, (0,) * one.dim(), tuple(one.shape), one) for name, one in STATE.items()][1:]
     first: Wanted = [
         ("model.weight", (0, 0), (4, 3), WEIGHT[:2, :2]),
@@ -128,7 +130,7 @@ def test_a_folder_of_torch_distributed_checkpoint_is_loaded_by_torch(bucket: Buc
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
-def test_the_format_may_be_said(bucket: Bucket, tmp_path: Path) -> None:
+def test_the_format_option_overrides_the_suffix(bucket: Bucket, tmp_path: Path) -> None:
     bucket.save((2, 7), two_shards())
     to = tmp_path / "state"
     assert bucket.run("export", "job", "--to", str(to), "--format", "safetensors").exit_code == 0
@@ -152,14 +154,14 @@ def test_a_generation_that_ends_in_a_journal_is_refused(bucket: Bucket, tmp_path
     assert same(read_safetensors(to)[0])
 
 
-def test_what_is_no_shard_leaves_nothing(bucket: Bucket, tmp_path: Path) -> None:
+def test_an_invalid_shard_leaves_no_files(bucket: Bucket, tmp_path: Path) -> None:
     bucket.save((1, 1), {"0": [noise(1)]})
     failed = bucket.run("export", "job", "--to", str(tmp_path / "state.safetensors"))
     assert failed.exit_code == 1 and "1/1: no shard" in failed.output
     assert not list(tmp_path.iterdir())
 
 
-def test_a_tensor_that_is_not_whole_is_refused() -> None:
+def test_an_incomplete_tensor_is_refused() -> None:
     half: Wanted = [("w", (0, 0), (4, 3), WEIGHT[:2])]
     for wanted, words in (
         (half, "w is incomplete"),
@@ -170,7 +172,7 @@ def test_a_tensor_that_is_not_whole_is_refused() -> None:
             tensors.Whole([shard.read(memoryview(bytearray(in_bytes(wanted, {}))))])
 
 
-def test_a_type_that_safetensors_lacks_is_said(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_type_that_safetensors_lacks_is_refused_with_advice(bucket: Bucket, tmp_path: Path) -> None:
     odd: Wanted = [("w", (0,), (2,), torch.tensor([1 + 1j, 2]))]
     bucket.save((1, 1), {"0": cut(in_bytes(odd, {}))})
     failed = bucket.run("export", "job", "--to", str(tmp_path / "state.safetensors"))
@@ -178,7 +180,9 @@ def test_a_type_that_safetensors_lacks_is_said(bucket: Bucket, tmp_path: Path) -
     assert bucket.run("export", "job", "--to", str(tmp_path / "state")).exit_code == 0
 
 
-def test_without_torch_it_is_said(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_the_error_gives_advice(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     failed = bucket.run("export", "job", "--to", str(tmp_path / "state"))
     assert failed.exit_code == 1 and "pip install torch" in failed.output

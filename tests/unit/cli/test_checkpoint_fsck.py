@@ -1,4 +1,4 @@
-"""`convoy checkpoint fsck`: what it concludes, and what it deletes."""
+"""`convoy checkpoint fsck`: its findings, and the objects that it deletes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def digests(*seeds: object) -> frozenset[str]:
     return frozenset(chunk_of(noise(seed)).digest for seed in seeds)
 
 
-# What follows from what is there.
+# Findings, without a store.
 
 
-def test_a_store_in_order_has_nothing_to_say() -> None:
+def test_an_intact_store_has_no_findings() -> None:
     found = find_faults(contents(RUN, [FIRST, SECOND], age=OLD), Keep(2), GRACE)
     assert (found.generations, found.size, found.faults) == (2, 3 * SIZE + 200, 0)
     assert found.orphaned == found.expired == Garbage() and not count(found.garbage)
@@ -41,7 +41,7 @@ def test_a_store_in_order_has_nothing_to_say() -> None:
     ("age", "expired"),
     [(OLD, Garbage(manifests=frozenset({STRAY.id}), chunks=digests(9))), (10.0, Garbage())],
 )
-def test_what_no_record_needs_is_orphaned_and_goes_when_it_is_old(age: float, expired: Garbage) -> None:
+def test_objects_that_no_record_needs_are_orphaned_and_expire(age: float, expired: Garbage) -> None:
     found = find_faults(contents(RUN, [FIRST, SECOND, STRAY], age=age), Keep(2), GRACE)
     assert found.orphaned == Garbage(manifests=frozenset({STRAY.id}), chunks=digests(9))
     assert found.orphaned_bytes == SIZE + 100
@@ -70,13 +70,13 @@ def test_a_manifest_that_cannot_be_read_may_need_any_chunk() -> None:
     assert found.orphaned == found.expired == Garbage()
 
 
-def test_the_next_garbage_collection_is_told() -> None:
+def test_the_next_garbage_collection_is_predicted() -> None:
     found = find_faults(contents(RUN, [FIRST, SECOND], age=OLD), Keep(1), GRACE)
     assert found.garbage == Garbage((FIRST.generation,), (), frozenset({FIRST.id}), digests(2))
     assert found.garbage_bytes == SIZE + 100 and not count(found.orphaned)
 
 
-def test_what_is_missing_and_what_was_read_damaged_is_told_apart() -> None:
+def test_missing_and_damaged_chunks_are_told_apart() -> None:
     about = contents(RUN, [FIRST, SECOND], age=OLD, without=[noise(2)])
     bad = chunk_of(noise(3)).digest
     found = find_faults(about, Keep(2), GRACE, {bad: f"chunk {bad} is damaged"})
@@ -84,7 +84,7 @@ def test_what_is_missing_and_what_was_read_damaged_is_told_apart() -> None:
     assert found.damaged == (f"chunk {bad} is damaged; needed by shard 0 of 1/20",)
 
 
-# With a store.
+# The command, with a store.
 
 
 @pytest.fixture(scope="module")
@@ -103,13 +103,13 @@ def filled(bucket: Bucket) -> None:
     bucket.save((1, 20), {"0": [noise(1), noise(3)]}, parent=(1, 10))
 
 
-def test_an_empty_store_is_in_order(bucket: Bucket) -> None:
+def test_an_empty_store_is_intact(bucket: Bucket) -> None:
     found = bucket.run("fsck", "s3", "--repair")
     assert found.exit_code == 0, found.output
     assert found.output == "s3: 0 jobs, 0 generations, 0; 0 damaged, 0 missing\nnothing to delete\n"
 
 
-def test_every_job_of_a_store_is_looked_at(bucket: Bucket) -> None:
+def test_every_job_of_a_store_is_checked(bucket: Bucket) -> None:
     filled(bucket)
     Store(bucket.blobs, "team", "uid-2").put_chunk(chunk_of(noise(7)), noise(7))
     Store(bucket.blobs, "other", "uid-3").put_chunk(chunk_of(noise(8)), noise(8))
@@ -134,7 +134,7 @@ def test_every_job_of_a_store_is_looked_at(bucket: Bucket) -> None:
     assert bucket.run("fsck", "s3").output.splitlines()[2].split()[2] == "-"
 
 
-def test_only_a_deep_look_finds_a_flipped_bit(bucket: Bucket) -> None:
+def test_only_a_deep_check_finds_a_flipped_bit(bucket: Bucket) -> None:
     filled(bucket)
     name = chunk_of(noise(3)).digest
     bucket.spoil("chunks", name, noise("other"))
@@ -145,7 +145,7 @@ def test_only_a_deep_look_finds_a_flipped_bit(bucket: Bucket) -> None:
     assert "1 damaged, 0 missing" in found.output
 
 
-def test_what_is_malformed_or_missing_is_named(bucket: Bucket) -> None:
+def test_malformed_and_missing_objects_are_named(bucket: Bucket) -> None:
     filled(bucket)
     bucket.spoil("records", "gen-1-20", b"[]")
     bucket.remove("chunks", chunk_of(noise(2)).digest)
@@ -171,7 +171,7 @@ def test_repair_deletes_old_orphans_and_nothing_else(bucket: Bucket) -> None:
     assert bucket.run("verify", "job", "--all").exit_code == 0
 
 
-def test_repair_leaves_what_a_damaged_record_may_need(bucket: Bucket) -> None:
+def test_repair_keeps_objects_that_a_damaged_record_may_need(bucket: Bucket) -> None:
     filled(bucket)
     bucket.spoil("records", "gen-1-20", b"[]")
     bucket.age_all()
@@ -181,7 +181,7 @@ def test_repair_leaves_what_a_damaged_record_may_need(bucket: Bucket) -> None:
     assert bucket.keys() == before
 
 
-def test_a_sweep_is_foretold_by_what_the_job_keeps(bucket: Bucket) -> None:
+def test_garbage_depends_on_the_retention_of_the_job(bucket: Bucket) -> None:
     filled(bucket)
     bucket.age_all()
     assert bucket.run("fsck", "s3").output.splitlines()[1].split()[-1] != "0"
@@ -189,7 +189,7 @@ def test_a_sweep_is_foretold_by_what_the_job_keeps(bucket: Bucket) -> None:
     assert bucket.run("fsck", "s3").output.splitlines()[1].split()[-1] == "0"
 
 
-def test_who_may_not_list_jobs_sees_their_uids(bucket: Bucket) -> None:
+def test_without_the_right_to_list_jobs_their_uids_are_shown(bucket: Bucket) -> None:
     filled(bucket)
     bucket.cluster.listed = False
     found = bucket.run("fsck", "s3")

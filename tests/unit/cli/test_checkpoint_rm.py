@@ -1,4 +1,4 @@
-"""`convoy checkpoint rm`: what it deletes, and what it refuses to."""
+"""`convoy checkpoint rm`: the objects that it deletes, and the jobs that it refuses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bucket(server: int, monkeypatch: pytest.MonkeyPatch) -> Bucket:
 
 
 def failing(remove: Callable[..., None]) -> Callable[..., None]:
-    """Deletes records, and nothing more."""
+    """Return a `remove` that deletes records and fails for everything else."""
 
     def some(part: Part, folder: str, names: Iterable[str]) -> None:
         if folder != "records":
@@ -40,7 +40,7 @@ def failing(remove: Callable[..., None]) -> Callable[..., None]:
 
 
 def filled(bucket: Bucket) -> set[str]:
-    """What another job has."""
+    """Save generations of the job. Return the keys of another job."""
     Store(bucket.blobs, "team", "uid-2").put_chunk(chunk_of(noise(7)), noise(7))
     others = bucket.keys()
     bucket.save((1, 10), {"0": [noise(1), noise(2)]})
@@ -63,7 +63,7 @@ def test_a_job_that_has_not_ended_keeps_what_it_saved(
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_all_of_a_job_that_has_ended_goes_and_nothing_of_another(bucket: Bucket, phase: str) -> None:
+def test_everything_of_an_ended_job_is_deleted_and_nothing_of_another(bucket: Bucket, phase: str) -> None:
     others = filled(bucket)
     bucket.cluster.about = job(phase=phase)
     refused = bucket.run("rm", "job")
@@ -75,14 +75,14 @@ def test_all_of_a_job_that_has_ended_goes_and_nothing_of_another(bucket: Bucket,
     assert "has nothing in the store" in bucket.run("rm", "job", "--yes").output
 
 
-def test_a_job_that_is_gone_is_named_by_its_uid(bucket: Bucket) -> None:
+def test_a_deleted_job_is_selected_by_its_uid(bucket: Bucket) -> None:
     others = filled(bucket)
     bucket.cluster.about = None
     assert bucket.run("rm", "job", "--yes", *GONE).exit_code == 0
     assert bucket.keys() == others
 
 
-def test_who_may_not_see_whether_it_is_gone_deletes_nothing(bucket: Bucket) -> None:
+def test_without_the_right_to_list_jobs_nothing_is_deleted(bucket: Bucket) -> None:
     filled(bucket)
     before = bucket.keys()
     bucket.cluster.listed = False
@@ -91,9 +91,7 @@ def test_who_may_not_see_whether_it_is_gone_deletes_nothing(bucket: Bucket) -> N
     assert bucket.keys() == before
 
 
-def test_a_store_that_fails_says_so_and_the_next_try_finishes(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_store_error_the_next_try_finishes(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     others = filled(bucket)
     bucket.cluster.about = None
     with monkeypatch.context() as broken:
@@ -106,7 +104,7 @@ def test_a_store_that_fails_says_so_and_the_next_try_finishes(
 
 
 @pytest.mark.parametrize("left", ["branches/2", f"deletions/{'0' * 16}", f"chunks/{'0' * 32}"])
-def test_whatever_is_left_of_a_job_is_seen_and_goes(bucket: Bucket, left: str) -> None:
+def test_any_remaining_object_of_a_job_is_deleted(bucket: Bucket, left: str) -> None:
     bucket.blobs.put(f"team/uid-1/{left}", b"left")
     bucket.cluster.about = None
     refused = bucket.run("rm", "job", *GONE)

@@ -1,4 +1,4 @@
-"""`convoy checkpoint ls`, `verify` and `restore`, with a store that answers over HTTP."""
+"""`convoy checkpoint ls`, `verify` and `restore` with a store behind HTTP."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def bucket(server: int, monkeypatch: pytest.MonkeyPatch) -> Bucket:
 
 
 def filled(bucket: Bucket) -> None:
-    """Three generations: one that goes on from the first, and one of a branch that is dead."""
+    """Save three generations: one continues the first, and one belongs to a dead branch."""
     bucket.save((1, 10), {"0": [noise(1), noise(2)], "1": [noise(3)]})
     bucket.save((1, 20), {"0": [noise(1), noise(4)], "1": [noise(3)]}, parent=(1, 10))
     bucket.store.put_branch(Branch(2, Generation(1, 10)))
@@ -63,7 +63,7 @@ def test_an_empty_store_has_no_generation(bucket: Bucket) -> None:
         assert failed.exit_code == 1 and "the store has no generation of job" in failed.output
 
 
-def test_generations_are_listed_with_what_is_new_in_them(bucket: Bucket) -> None:
+def test_generations_are_listed_with_their_new_bytes(bucket: Bucket) -> None:
     filled(bucket)
     bucket.cluster.about = job(checkpoint=MARKS)
     shown = bucket.run("ls", "job")
@@ -79,15 +79,15 @@ def test_generations_are_listed_with_what_is_new_in_them(bucket: Bucket) -> None
         ("1/10", "2", "2", "2.13.0", "2.9Ki", "2.9Ki", "yes", "yes", "no"),
     ]
     assert shown.output.splitlines()[-1].endswith("a restart of job reads 2/15.")
-    told = json.loads(bucket.run("ls", "job", "-o", "json").output)
-    assert [(one["generation"], one["newBytes"]) for one in told["generations"]] == [
+    listed = json.loads(bucket.run("ls", "job", "-o", "json").output)
+    assert [(one["generation"], one["newBytes"]) for one in listed["generations"]] == [
         ("2/15", 2000), ("1/20", 1000), ("1/10", 3000),
     ]  # fmt: skip
-    assert told["checkpoint"]["watermarks"]["local"]["step"] == 40 and told["store"] == "s3"
-    assert told["generations"][0]["saved"] == "2026-01-01T12:00:00Z"
+    assert listed["checkpoint"]["watermarks"]["local"]["step"] == 40 and listed["store"] == "s3"
+    assert listed["generations"][0]["saved"] == "2026-01-01T12:00:00Z"
 
 
-def test_a_job_that_is_gone_is_found_by_its_uid(bucket: Bucket) -> None:
+def test_a_deleted_job_is_found_by_its_uid(bucket: Bucket) -> None:
     filled(bucket)
     bucket.cluster.about = None
     found = bucket.run("ls", "job", "--store", "s3", "--uid", "uid-1")
@@ -123,20 +123,24 @@ def test_a_job_without_a_store_has_its_watermarks(bucket: Bucket, tiers: Any, wo
 @pytest.mark.parametrize(
     ("hidden", "words"), [(Forbidden, "ask an administrator"), (NotFound, "--operator-namespace")]
 )
-def test_a_secret_that_may_not_be_read_is_said(bucket: Bucket, hidden: type[ApiError], words: str) -> None:
+def test_an_unreadable_secret_is_an_error_with_advice(
+    bucket: Bucket, hidden: type[ApiError], words: str
+) -> None:
     bucket.cluster.hidden = hidden
     failed = bucket.run("verify", "job", "--operator-namespace", "elsewhere")
     assert failed.exit_code == 1
     assert "error: secrets keys in elsewhere: no; " in failed.output and words in failed.output
 
 
-def test_a_secret_that_lacks_a_key_is_said(bucket: Bucket) -> None:
+def test_a_secret_without_a_key_is_an_error(bucket: Bucket) -> None:
     bucket.cluster.keys = {"accessKey": "a"}
     failed = bucket.run("verify", "job")
     assert failed.exit_code == 1 and "Secret convoy-system/keys has no secretKey" in failed.output
 
 
-def test_without_boto3_it_is_said_how_to_install_it(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_boto3_the_error_gives_the_install_command(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
     failed = bucket.run("verify", "job")
     assert failed.exit_code == 1
@@ -158,7 +162,7 @@ def test_another_endpoint_may_be_given(bucket: Bucket) -> None:
     ("endpoint", "path_style", "found"),
     [(None, False, "auto"), (None, True, "path"), ("http://localhost:9000", False, "path")],
 )
-def test_what_is_forwarded_is_addressed_by_its_path(
+def test_a_forwarded_endpoint_uses_path_style(
     bucket: Bucket, endpoint: str | None, path_style: bool, found: str
 ) -> None:
     bucket.cluster.where.spec.s3.path_style = path_style
@@ -166,12 +170,12 @@ def test_what_is_forwarded_is_addressed_by_its_path(
     assert blobs._config.s3["addressing_style"] == found
 
 
-def test_a_bucket_is_in_no_folder(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_folder_is_refused_for_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
     failed = bucket.run("verify", "job", "--folder", str(tmp_path))
     assert failed.exit_code == 1 and "--folder is for a volume; CheckpointStore s3 is bucket" in failed.output
 
 
-def test_what_the_store_refuses_is_told_in_its_words(bucket: Bucket, server: int) -> None:
+def test_the_error_of_the_store_is_shown(bucket: Bucket, server: int) -> None:
     proxy = fault_proxy.FaultProxy(server)
     try:
         proxy.inject(fault_proxy.refuse(403, "AccessDenied"))
@@ -184,7 +188,7 @@ def test_what_the_store_refuses_is_told_in_its_words(bucket: Bucket, server: int
 # verify
 
 
-def test_what_is_whole_is_said_to_be(bucket: Bucket) -> None:
+def test_a_whole_generation_passes_verification(bucket: Bucket) -> None:
     filled(bucket)
     found = bucket.run("verify", "job")
     assert found.exit_code == 0, found.output
@@ -195,17 +199,17 @@ def test_what_is_whole_is_said_to_be(bucket: Bucket) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "text"),
     [
         (["--generation", "7/7"], 1, "no generation 7/7 of job"),
         (["--generation", "seven"], 1, "must be incarnation/step"),
         (["--generation", "1/10", "--all"], 1, "cannot be combined"),
     ],
 )
-def test_what_is_not_there_is_not_verified(bucket: Bucket, words: list[str], code: int, said: str) -> None:
+def test_wrong_generations_are_refused(bucket: Bucket, words: list[str], code: int, text: str) -> None:
     filled(bucket)
     found = bucket.run("verify", "job", *words)
-    assert (found.exit_code, said in found.output) == (code, True)
+    assert (found.exit_code, text in found.output) == (code, True)
 
 
 @pytest.mark.parametrize("spoilt", [noise("other"), noise(5)[:-1], b""])
@@ -243,7 +247,7 @@ def test_a_record_that_cannot_be_read_may_be_the_newest(bucket: Bucket) -> None:
 # restore
 
 
-def test_a_generation_comes_into_a_folder(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_generation_is_downloaded_into_a_folder(bucket: Bucket, tmp_path: Path) -> None:
     filled(bucket)
     to = tmp_path / "out"
     to.mkdir()
@@ -259,7 +263,7 @@ def test_a_generation_comes_into_a_folder(bucket: Bucket, tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_folder_that_is_not_empty_is_left_alone(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_stays_unchanged(bucket: Bucket, tmp_path: Path) -> None:
     filled(bucket)
     (tmp_path / "mine").write_text("mine")
     for to, words in ((tmp_path, "is not empty"), (tmp_path / "mine", "already exists")):
@@ -270,7 +274,7 @@ def test_a_folder_that_is_not_empty_is_left_alone(bucket: Bucket, tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_an_older_generation_is_taken_when_the_newest_is_damaged(bucket: Bucket, tmp_path: Path) -> None:
+def test_an_older_generation_is_restored_if_the_newest_is_damaged(bucket: Bucket, tmp_path: Path) -> None:
     filled(bucket)
     bucket.spoil("chunks", chunk_of(noise(6)).digest, noise("other"))
     done = bucket.run("restore", "job", "--to", str(tmp_path / "out"))
@@ -280,7 +284,7 @@ def test_an_older_generation_is_taken_when_the_newest_is_damaged(bucket: Bucket,
     assert not (tmp_path / "out" / "shards" / "0" / "gen-2-15").exists()
 
 
-def test_the_one_that_is_named_comes_or_nothing_does(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_given_generation_is_not_replaced_by_another(bucket: Bucket, tmp_path: Path) -> None:
     filled(bucket)
     to = str(tmp_path / "out")
     bucket.spoil("chunks", chunk_of(noise(6)).digest, noise("other"))
@@ -290,7 +294,7 @@ def test_the_one_that_is_named_comes_or_nothing_does(bucket: Bucket, tmp_path: P
     assert bucket.run("restore", "job", "--to", to, "--generation", "1/20").exit_code == 0
 
 
-def test_a_journal_comes_with_its_base(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_journal_is_downloaded_with_its_base(bucket: Bucket, tmp_path: Path) -> None:
     base = bucket.save((1, 1), {"0": [noise(1)]})
     bucket.save((1, 2), {"0": [noise(2)]}, parent=(1, 1), extends={"0": base["0"].id})
     done = bucket.run("restore", "job", "--to", str(tmp_path / "out"))
@@ -309,7 +313,7 @@ def test_a_shard_whose_name_leads_elsewhere_is_refused(bucket: Bucket, tmp_path:
     assert not list(tmp_path.iterdir())
 
 
-def test_what_an_agent_has_encoded_is_read_as_it_was(bucket: Bucket, tmp_path: Path) -> None:
+def test_encoded_chunks_are_decoded(bucket: Bucket, tmp_path: Path) -> None:
     pieces = [numbers(1), noise(2), numbers(3)]
     bucket.store = Store(bucket.blobs, "team", "uid-1", packer=Always())
     bucket.save((1, 10), {"0": pieces})

@@ -1,4 +1,4 @@
-"""`convoy checkpoint` with a store on a volume that is mounted here."""
+"""`convoy checkpoint` with a store on a mounted volume."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def disk(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def saved(disk: Path, monkeypatch: pytest.MonkeyPatch) -> SavedJobStore:
-    """Two generations, and what broke off."""
-    # What a bucket needs is not there.
+    """Return a part with two generations and the rest of an interrupted upload."""
+    # A volume must not need the libraries of a bucket.
     monkeypatch.setitem(sys.modules, "boto3", None)
     made = SavedJobStore(Volume(disk, PART), {"volume": {"claimName": "shared", "path": PART}}, monkeypatch)
     made.cluster.keys = {}
@@ -34,7 +34,7 @@ def saved(disk: Path, monkeypatch: pytest.MonkeyPatch) -> SavedJobStore:
     return made
 
 
-def test_a_generation_is_listed_verified_and_brought_into_a_folder(
+def test_a_generation_is_listed_verified_and_restored(
     saved: SavedJobStore, disk: Path, tmp_path: Path
 ) -> None:
     found = saved.run("ls", "job", "--folder", str(disk))
@@ -49,7 +49,9 @@ def test_a_generation_is_listed_verified_and_brought_into_a_folder(
     assert saved.run("verify", "job", "--folder", str(disk)).exit_code == 1
 
 
-def test_what_broke_off_is_deleted_once_it_is_old(saved: SavedJobStore, disk: Path) -> None:
+def test_the_rest_of_an_interrupted_upload_is_deleted_once_it_is_old(
+    saved: SavedJobStore, disk: Path
+) -> None:
     lost = disk / PART / "team" / "uid-1" / "chunks" / chunk_of(noise(4)).digest
     for path in [path for path in disk.rglob("*") if path.is_file()]:
         os.utime(path, (0, path.stat().st_mtime - 7200))
@@ -60,7 +62,7 @@ def test_what_broke_off_is_deleted_once_it_is_old(saved: SavedJobStore, disk: Pa
     assert saved.run("verify", "job", "--all", "--folder", str(disk)).exit_code == 0
 
 
-def test_what_a_job_had_is_deleted(saved: SavedJobStore, disk: Path) -> None:
+def test_everything_of_a_job_is_deleted(saved: SavedJobStore, disk: Path) -> None:
     saved.cluster.about = None
     gone = ("rm", "job", "--store", "s3", "--uid", "uid-1", "--yes")
     failed = saved.run(*gone)
@@ -70,9 +72,7 @@ def test_what_a_job_had_is_deleted(saved: SavedJobStore, disk: Path) -> None:
     assert not [path for path in disk.rglob("*") if path.is_file()]
 
 
-def test_what_broke_off_while_it_was_written_is_deleted_with_the_job(
-    saved: SavedJobStore, disk: Path
-) -> None:
+def test_an_unfinished_blob_is_deleted_with_the_job(saved: SavedJobStore, disk: Path) -> None:
     saved.cluster.about = None
     gone = ("rm", "job", "--store", "s3", "--uid", "uid-1", "--folder", str(disk), "--yes")
     assert saved.run(*gone).exit_code == 0
@@ -86,7 +86,7 @@ def test_what_broke_off_while_it_was_written_is_deleted_with_the_job(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         ([], "is on the volume of claim shared in namespace convoy-system: mount that volume here"),
         (["--operator-namespace", "ops"], "claim shared in namespace ops"),
@@ -94,12 +94,12 @@ def test_what_broke_off_while_it_was_written_is_deleted_with_the_job(
         (["--endpoint", "http://x"], "--endpoint is for a bucket; CheckpointStore s3 is on a volume"),
     ],
 )
-def test_without_the_volume_it_is_said_what_to_do(saved: SavedJobStore, words: list[str], said: str) -> None:
+def test_without_the_volume_the_error_gives_advice(saved: SavedJobStore, words: list[str], text: str) -> None:
     for command in (["ls", "job"], ["verify", "job"], ["restore", "job", "--to", "out"], ["fsck", "s3"]):
         failed = saved.run(*command, *words)
-        assert failed.exit_code == 1 and said in failed.output, failed.output
+        assert failed.exit_code == 1 and text in failed.output, failed.output
 
 
-def test_a_volume_that_is_not_this_ones_has_nothing(saved: SavedJobStore, tmp_path: Path) -> None:
+def test_another_volume_has_no_generation(saved: SavedJobStore, tmp_path: Path) -> None:
     failed = saved.run("verify", "job", "--folder", str(tmp_path))
     assert failed.exit_code == 1 and "the store has no generation of job" in failed.output

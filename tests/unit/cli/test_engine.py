@@ -1,4 +1,4 @@
-"""What `convoy engine` tells of parameters."""
+"""The parameters and metrics that `convoy engine` shows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from convoy_workloads.engines.catalogue import catalogue
         ({"oneOf": [{"type": "object"}, {"type": "object", "properties": {}}]}, "object"),
     ],
 )
-def test_a_type_is_told_with_its_bounds(entry: Any, words: str) -> None:
+def test_a_type_is_shown_with_its_bounds(entry: Any, words: str) -> None:
     assert kind_of(entry, {}) == words
 
 
@@ -53,7 +53,9 @@ class Schedule(BaseModel):
 
 
 class Params(BaseModel):
-    """As a user writes it: pydantic makes a `$ref` of each class, and of the whole because of `inner`."""
+    """Parameters as a user writes them. pydantic makes a `$ref` of each class; `inner` makes the whole one
+    a `$ref`.
+    """
 
     steps: int
     optimizer: Optimizer = Field(Optimizer.ADAM, description="Rule.")

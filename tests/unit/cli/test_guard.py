@@ -1,4 +1,4 @@
-"""`convoy guard`: which node is meant, and what is shown of it."""
+"""`convoy guard`: which NodeHealth a name means, and the output about it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def text(about: NodeHealth) -> str:
 
 
 class Healths(NodeHealths):
-    """Holds the NodeHealths, and what was shown of them."""
+    """Holds NodeHealths and records the patches of them."""
 
     def __init__(self, *healths: NodeHealth) -> None:
         self.healths, self.patched = list(healths), []
@@ -55,17 +55,17 @@ def healths(monkeypatch: pytest.MonkeyPatch) -> Healths:
     ("name", "found"),
     [("n1", ["hw"]), ("hw", ["hw"]), ("twice", ["a", "b"]), ("b", ["b"]), ("nobody", [])],
 )
-def test_a_node_is_meant_before_hardware_of_that_name(healths: Healths, name: str, found: list[str]) -> None:
+def test_a_name_means_a_node_before_a_nodehealth(healths: Healths, name: str, found: list[str]) -> None:
     assert [one.metadata.name for one in healths.of(name)] == found
 
 
-def test_a_node_against_which_nothing_speaks() -> None:
+def test_a_node_without_evidence() -> None:
     shown = text(health(state="Unverified", since="2026-01-01T11:00:00Z", message="first seen, on node n1"))
     assert shown.startswith("node n1, hardware hw: Unverified for 60m\n  first seen")
     assert "GuardPolicy: none" in shown and "There is no evidence against this node." in shown
 
 
-def test_what_speaks_against_it_and_what_is_in_the_way() -> None:
+def test_evidence_and_a_waiting_action() -> None:
     times = {"since": "2026-01-01T11:30:00Z", "seen": "2026-01-01T11:59:00Z"}
     online = {"kind": "Online", "source": "ns/job", "cause": "Compute", "loss": 1234.5, "slowdown": 1.4}
     condition = {
@@ -94,7 +94,7 @@ def test_what_speaks_against_it_and_what_is_in_the_way() -> None:
     assert "Suspect -> Quarantined: ConfirmedSlow" in shown and "lemon score 1.00" in shown
 
 
-def test_what_moving_its_jobs_was_to_bring_is_shown() -> None:
+def test_the_expected_gain_of_a_swap_is_shown() -> None:
     pace = {"job": "ns/j", "seconds": 1.5, "gain": 0.5}
     action = {"at": "2026-01-01T11:00:00Z", "jobs": ["ns/j"], "outcome": "Right", "paces": [pace]}
     shown = text(health(state="Requalifying", actions=[action]))
@@ -112,21 +112,21 @@ def test_what_moving_its_jobs_was_to_bring_is_shown() -> None:
     ],
     ids=["holds", "is cut short", "is over"],
 )
-def test_who_had_it_left_alone_is_said_while_it_holds(since: str, until: str, words: str) -> None:
+def test_an_exemption_is_shown_while_it_holds(since: str, until: str, words: str) -> None:
     spec = {"exempt": {"user": "ada", "reason": "experiment", "until": until}}
     found = text(health(spec=spec, exemption={"since": since, "until": until, "before": "Qualified"}))
     assert (f"Exempt until {words}, by ada: experiment" in found) is bool(words)
     assert ("Exempt" in found) is bool(words)
 
 
-def test_what_a_test_is_to_look_into_is_shown() -> None:
+def test_a_suspicion_to_be_tested_is_shown() -> None:
     hint = {"job": "ns/job", "cause": "Input", "at": "2026-01-01T11:50:00Z", "slowdown": 1.3}
     shown = text(health(state="Unverified", noticed=hint))
     assert "To be tested when it is idle: ns/job was 30% slower on this node (Input), 10m ago" in shown
     assert "There is no evidence against this node." in shown
 
 
-def test_what_people_have_said_is_shown() -> None:
+def test_a_condemnation_is_shown_with_its_author() -> None:
     shown = text(health(spec={"condemned": {"reason": "smoke", "user": "ops"}}, state="Condemned"))
     assert "Condemned by ops: smoke" in shown
 
@@ -139,21 +139,21 @@ def test_a_release_ends_a_condemnation(healths: Healths) -> None:
     assert spec.release is not None and (spec.release.reason, spec.release.user) == ("fixed", "ops")
 
 
-def test_what_is_taken_back_is_removed(healths: Healths) -> None:
+def test_undo_removes_the_decision(healths: Healths) -> None:
     decide.exempt("n1", undo=True)
     decide.condemn("n1", undo=True)
     assert [body["spec"] for _, body in healths.patched] == [{"exempt": None}, {"condemned": None}]
 
 
 @pytest.mark.parametrize("name", ["twice", "nobody"])
-def test_nothing_is_said_of_a_node_that_is_not_known_for_sure(healths: Healths, name: str) -> None:
+def test_no_decision_is_recorded_for_an_ambiguous_or_unknown_node(healths: Healths, name: str) -> None:
     result = CliRunner().invoke(app, ["guard", "condemn", name, "--reason", "smoke", "--user", "ops"])
     assert (result.exit_code, result.output.startswith("error: ")) == (1, True), result.output
     assert healths.patched == []
 
 
 @pytest.mark.parametrize("decision", [decide.exempt, decide.condemn])
-def test_what_is_said_has_a_reason(healths: Healths, decision: Callable[..., None]) -> None:
+def test_a_decision_needs_a_reason(healths: Healths, decision: Callable[..., None]) -> None:
     with pytest.raises(typer.BadParameter, match="give a reason"):
         decision("n1")
     assert healths.patched == []

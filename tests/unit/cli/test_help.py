@@ -1,4 +1,4 @@
-"""What `convoy` says of itself."""
+"""Version, help texts and the error for a missing kubeconfig."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convoy.cli.__main__ import app
 from convoy.client.api import missing_kubeconfig
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_shown() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert (result.exit_code, result.output.split()[0]) == (0, "convoy")
 
@@ -27,7 +27,7 @@ def test_the_version_is_told() -> None:
         ("checkpoint", "fsck"),
     ],
 )
-def test_help_says_all_of_it(command: str, words: str) -> None:
+def test_help_is_complete(command: str, words: str) -> None:
     output = CliRunner().invoke(app, [command, "--help"]).output
     assert words in output
     assert "<bool>" not in output

@@ -1,4 +1,4 @@
-"""YAML is read as kubectl reads it. The values are those of `kubectl annotate --local -o json`, 1.33."""
+"""YAML is read as kubectl reads it. The expected values are from `kubectl annotate --local -o json`, 1.33."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ from convoy.cli.kubernetes_yaml import load_all
         ("'1e-4'", "1e-4"),
     ],
 )
-def test_a_plain_value_is_what_kubectl_takes_it_for(text: str, value: Any) -> None:
+def test_a_plain_value_has_the_type_that_kubectl_reads(text: str, value: Any) -> None:
     (found,) = load_all(text)
     assert (type(found), found) == (type(value), value)
 
 
-def test_the_loader_of_everybody_else_is_left_alone() -> None:
+def test_other_loaders_are_unchanged() -> None:
     assert yaml.safe_load("1e-4") == "1e-4"
 
 
 def test_a_learning_rate_may_have_no_point(tmp_path: Path) -> None:
-    """hiyouga/LlamaFactory#4014: PyYAML reads 2e-5 as text."""
+    """PyYAML reads 2e-5 as text: hiyouga/LlamaFactory#4014."""
     file = tmp_path / "job.yaml"
     file.write_text(
         """

@@ -1,4 +1,4 @@
-"""`convoy logs`: lines on stdout, and what cannot be read on stderr."""
+"""`convoy logs`: log lines on stdout, notices and errors on stderr."""
 
 from __future__ import annotations
 

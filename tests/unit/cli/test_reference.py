@@ -1,4 +1,4 @@
-"""The page of the command line has every command with all that it takes."""
+"""The reference page has every command with all its arguments and options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_every_command_is_there() -> None:
                 assert name in part, (path, name)
 
 
-def test_what_is_required_and_what_is_a_default_is_told() -> None:
+def test_required_arguments_and_defaults_are_shown() -> None:
     every = dict(commands(typer.main.get_command(app), ("convoy",)))
     part = section(("convoy", "guard", "exempt"), every["convoy", "guard", "exempt"])
     assert "convoy guard exempt NODE [OPTIONS]" in part

@@ -31,7 +31,7 @@ def test_an_age_is_as_kubectl_shows_it(seconds: int, text: str) -> None:
     assert age(NOW - timedelta(seconds=seconds), NOW) == text
 
 
-def test_a_row_tells_step_loss_checkpoint_and_time_left() -> None:
+def test_a_row_shows_step_loss_checkpoint_and_time_left() -> None:
     shown = row(
         job(
             phase="Running",
@@ -52,7 +52,7 @@ def test_a_row_tells_step_loss_checkpoint_and_time_left() -> None:
     ("progress", "loss"),
     [({"step": 1}, "-"), ({"step": 1, "loss": 0.0}, "0.0000"), ({"step": 1, "diverged": True}, "NaN")],
 )
-def test_a_loss_that_is_no_number_is_not_as_one_that_is_not_told(progress: dict[str, Any], loss: str) -> None:
+def test_a_diverged_loss_differs_from_a_missing_one(progress: dict[str, Any], loss: str) -> None:
     assert row(job(phase="Running", progress=progress), NOW)["LOSS"] == loss
 
 
@@ -67,7 +67,7 @@ def test_the_message_is_for_jobs_in_trouble() -> None:
     ("width", "shown"),
     [(None, "abcd"), (26, "abcd"), (25, "acd"), (18, "ac"), (1, "ac")],
 )
-def test_columns_make_room_in_their_order(width: int | None, shown: str) -> None:
+def test_columns_are_hidden_in_order(width: int | None, shown: str) -> None:
     assert "".join(fitting_columns({"a": 5, "b": 5, "c": 5, "d": 5}, ["b", "d"], width)) == shown
 
 
@@ -75,5 +75,5 @@ def test_columns_make_room_in_their_order(width: int | None, shown: str) -> None
     ("size", "text"),
     [(0, "0"), (1023, "1023"), (1024, "1.0Ki"), (1536 * 2**20, "1.5Gi"), (2**42, "4.0Ti")],
 )
-def test_an_amount_is_as_kubernetes_writes_it(size: int, text: str) -> None:
+def test_bytes_have_the_units_of_kubernetes(size: int, text: str) -> None:
     assert format_bytes(size) == text

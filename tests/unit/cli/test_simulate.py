@@ -17,7 +17,7 @@ from convoy_controllers.simulate.violation import InvariantViolation
 EXAMPLE = Path(__file__).parents[3] / "examples" / "scenarios" / "crash-loop.yaml"
 
 
-def test_it_tells_the_story_and_where_the_time_went() -> None:
+def test_the_text_output_has_the_events_and_the_times() -> None:
     result = CliRunner().invoke(app, ["simulate", str(EXAMPLE)])
     assert result.exit_code == 0, result.output
     assert "broken: Failed RepeatedError" in result.output
@@ -52,7 +52,9 @@ def test_standard_input() -> None:
         (EXAMPLE.read_text().replace("recovery:", "success: nobody\n        recovery:"), "success"),
     ],
 )
-def test_what_is_no_scenario_is_refused_with_its_place(tmp_path: Path, text: str, words: str) -> None:
+def test_an_invalid_scenario_is_refused_with_the_place_of_the_error(
+    tmp_path: Path, text: str, words: str
+) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(text)
     with pytest.raises(Failure, match=words):
@@ -64,7 +66,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load(tmp_path / "absent.yaml")
 
 
-def test_a_broken_promise_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_violated_invariant_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     def violate(*_: object) -> None:
         raise InvariantViolation("two processes")
 

@@ -1,4 +1,4 @@
-"""`convoy validate` finds what the API server or the operator would."""
+"""`convoy validate` finds the errors that the API server or the operator would report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spec(**changes: Any) -> dict[str, Any]:
 
 
 def launched(*command: str) -> dict[str, Any]:
-    """A job of two pods with this command."""
+    """Return a job of two pods with this command."""
     template = {"spec": {"containers": [{"name": "worker", "image": "mine", "command": list(command)}]}}
     return spec(engine=None, roles=[{"name": "worker", "replicas": 2, "template": template}])
 
@@ -71,7 +71,7 @@ def test_every_example_passes(example: Path) -> None:
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_what_is_wrong_is_named_with_its_path(tmp_path: Path, body: dict[str, Any], words: list[str]) -> None:
+def test_an_error_has_its_field_path(tmp_path: Path, body: dict[str, Any], words: list[str]) -> None:
     code, output = validate(tmp_path, body)
     assert code == 1
     assert all(word in output for word in words), output
@@ -136,7 +136,7 @@ def test_an_engine_in_the_same_file_counts(tmp_path: Path) -> None:
     ],
     ids=lambda value: value.split(":")[0] if isinstance(value, str) else "",
 )
-def test_what_is_wrong_is_said_in_words(tmp_path: Path, body: dict[str, Any], message: str) -> None:
+def test_an_error_has_a_readable_message(tmp_path: Path, body: dict[str, Any], message: str) -> None:
     code, output = validate(tmp_path, body)
     assert code == 1
     assert message in output
@@ -157,7 +157,7 @@ def test_a_field_without_a_value_has_its_default(tmp_path: Path) -> None:
     assert validate(tmp_path, body)[0] == 0
 
 
-def test_yaml_that_is_none_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_yaml_error_has_its_line_and_column(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text("spec:\n  roles:\n    - name: worker\n     replicas: 2\n")
     result = CliRunner().invoke(app, ["validate", str(file)])

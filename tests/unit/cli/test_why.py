@@ -1,4 +1,4 @@
-"""The answer of `convoy why`."""
+"""The output of `convoy why`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def container(name: str, waiting: str = "", code: int | None = None) -> Any:
 def pod(
     index: int, phase: str = "Pending", node: str | None = None, waiting: str = "", **others: list[Any]
 ) -> Any:
-    """Admission has put a sidecar first. `others`: `init` and `beside`, statuses of other containers."""
+    """Return a pod in which an admission webhook put a sidecar first.
+
+    `others` has the statuses of other containers: `init`, and `beside` the rank container.
+    """
     return SimpleNamespace(
         metadata=SimpleNamespace(
             name=f"gpt-worker-{index}",
@@ -88,15 +91,15 @@ def pod(
         ),
     ],
 )
-def test_a_pod_is_told_of_by_the_container_of_its_ranks(given: Any, words: str) -> None:
+def test_a_pod_is_described_by_its_rank_container(given: Any, words: str) -> None:
     assert describe_pod(given) == words
 
 
-def test_a_job_nobody_has_looked_at_says_so() -> None:
+def test_a_job_without_a_status_is_explained() -> None:
     assert "no operator has reconciled this job" in text(job())
 
 
-def test_trouble_is_marked_with_a_legend_and_the_last_fault_is_named() -> None:
+def test_unwanted_conditions_are_marked_and_the_last_fault_is_named() -> None:
     last = {
         "reason": "RankKilled", "message": "rank 1 was killed", "rank": 1, "node": "n2",
         "at": "2026-01-01T11:59:00Z",
@@ -114,7 +117,7 @@ def test_trouble_is_marked_with_a_legend_and_the_last_fault_is_named() -> None:
     assert found.count("rank 1 was killed") == 1
 
 
-def test_metrics_of_the_program_are_told_with_their_step() -> None:
+def test_metrics_of_the_program_are_shown_with_their_step() -> None:
     found = [{"name": "held_out_loss", "value": 1.25, "step": 40}, {"name": "ratio", "step": 47}]
     more = [{"name": f"m{number}", "value": 1e-9, "step": 47} for number in range(9)]
     progress = {"step": 47, "metrics": [*found, *more]}
@@ -123,7 +126,7 @@ def test_metrics_of_the_program_are_told_with_their_step() -> None:
     assert "Metrics" not in text(job(progress={"step": 47}))
 
 
-def test_who_keeps_the_others_waiting_is_named() -> None:
+def test_stragglers_are_named() -> None:
     slow = [
         {"cause": "Compute", "place": "rank", "ranks": [3], "nodes": ["n1"], "sinceStep": 40,
          "slowdown": 0.42, "persistent": True},
@@ -141,7 +144,7 @@ def test_who_keeps_the_others_waiting_is_named() -> None:
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown"])
-def test_no_straggler_is_in_nobodys_way(status: str) -> None:
+def test_no_straggler_is_not_an_unwanted_condition(status: str) -> None:
     assert "!" not in text(job(phase="Running", conditions=[condition("StragglerDetected", status)]))
 
 
@@ -153,18 +156,18 @@ def test_no_straggler_is_in_nobodys_way(status: str) -> None:
         ("Succeeded", [condition("Running", "False"), condition("Complete", "True")]),
     ],
 )
-def test_what_is_as_its_owner_wants_it_is_not_marked(phase: str, conditions: list[Any]) -> None:
+def test_wanted_conditions_are_not_marked(phase: str, conditions: list[Any]) -> None:
     assert "!" not in text(job(phase=phase, conditions=conditions))
 
 
 @pytest.mark.parametrize(
-    ("phase", "valid", "told"),
+    ("phase", "valid", "shown"),
     [("Running", "True", True), ("Failed", "True", False), ("Pending", "False", False)],
 )
-def test_checkpoints_are_no_matter_of_jobs_that_ended_or_never_began(
-    phase: str, valid: str, told: bool
+def test_missing_checkpoints_are_not_mentioned_for_ended_or_invalid_jobs(
+    phase: str, valid: str, shown: bool
 ) -> None:
-    assert ("No checkpoints" in text(job(phase=phase, conditions=[condition("Valid", valid)]))) is told
+    assert ("No checkpoints" in text(job(phase=phase, conditions=[condition("Valid", valid)]))) is shown
 
 
 def test_events_of_one_second_keep_the_order_in_which_they_were_stored() -> None:
@@ -176,7 +179,7 @@ def no_room() -> list[Any]:
     return [event("pulled", 3, 1), event("no room", 4, 2, "Warning")]
 
 
-def test_pods_of_which_the_same_is_to_be_said_are_told_once() -> None:
+def test_equal_pods_share_a_line() -> None:
     stuck = pod(3, node="n1", waiting="ImagePullBackOff")
     gang = [(pod(index), no_room()) for index in range(512) if index != 3]
     found = pod_lines([*gang[:3], (stuck, []), *gang[3:]])
@@ -199,7 +202,7 @@ def test_few_pods_have_a_line_each() -> None:
 
 
 class Jobs:
-    """The answers of a server with a gang of pods; counts the requests for their events."""
+    """A server with the pods of a job. It counts the requests for their Events."""
 
     def __init__(self, pods: list[Any], whole: bool = True) -> None:
         self._pods, self._whole, self.requests = pods, whole, 0
@@ -222,7 +225,7 @@ class Jobs:
     ("phase", "whole", "requests", "warnings", "cut"),
     [("Pending", True, 1, 2, 0), ("Pending", False, 1, 2, 1), ("Running", True, 0, 0, 0)],
 )
-def test_events_of_pods_are_asked_for_once_and_where_one_waits(
+def test_events_of_pods_are_requested_once_if_a_pod_is_pending(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     phase: str,

@@ -35,7 +35,7 @@ def test_errors_are_told_apart(status: int, text: Any, kind: type[Exception], wo
     assert (type(found), str(found), found.status) == (kind, words, status)
 
 
-def test_what_is_invalid_names_its_fields() -> None:
+def test_an_invalid_object_names_its_fields() -> None:
     causes = [
         {"field": "spec.roles[0].replicas", "message": "must be at least 1"},
         {"field": "<nil>", "message": "of all"},
@@ -48,7 +48,7 @@ def test_what_is_invalid_names_its_fields() -> None:
     assert [str(one) for one in found.fields] == ["spec.roles[0].replicas: must be at least 1", "of all"]
 
 
-def test_fields_that_there_are_not_are_named() -> None:
+def test_unknown_fields_are_named() -> None:
     text = 'strict decoding error: unknown field "spec.rolls", duplicate field "spec.engine"'
     found = error_of(400, "", body(text, "BadRequest"))
     assert isinstance(found, Invalid) and found.status == 400

@@ -27,7 +27,7 @@ except AttributeError as error:
 """
 
 
-def test_join_needs_nothing_and_the_client_says_what_it_needs() -> None:
+def test_join_needs_no_extra_and_the_client_names_its_extra() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SPARSE], capture_output=True, text=True, check=False, timeout=50
     )
@@ -39,7 +39,7 @@ def test_join_needs_nothing_and_the_client_says_what_it_needs() -> None:
     assert "has no attribute 'Clinet'" in second
 
 
-def test_the_client_is_there_for_who_has_its_libraries() -> None:
+def test_the_client_loads_with_its_libraries() -> None:
     import convoy
     from convoy.client import Client
 

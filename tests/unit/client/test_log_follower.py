@@ -30,7 +30,7 @@ NOT_YET = ApiError("waiting to start", 400)
 
 
 class Pod:
-    """A pod whose log the test writes. Each reading returns the log from its first line."""
+    """A pod whose log the test writes. Each read returns the log from its first line."""
 
     def __init__(self, name: str, uid: str = "", started: bool = True) -> None:
         self.name, self.uid = name, uid or name
@@ -39,7 +39,7 @@ class Pod:
         self._faults: deque[ConvoyError | None] = deque()
         self._changed = Condition()
         self.after: Callable[[int], object] = lambda _: None
-        """Called with the number of readings that have ended, each time one ends."""
+        """Called after each read, with the number of reads that have ended."""
 
     def write(self, *texts: str) -> None:
         self.write_as(
@@ -53,8 +53,8 @@ class Pod:
             self._changed.notify_all()
 
     def fault(self, *errors: ConvoyError | None) -> None:
-        """Set the errors with which the next readings end after the existing lines. None ends a reading
-        without an error.
+        """Set the errors with which the next reads end after the existing lines. None ends a read without
+        an error.
         """
         with self._changed:
             self._faults += errors
@@ -98,7 +98,7 @@ class FakeJob:
         self.turns: deque[Callable[[], object]] = deque()
         """Functions to call before each scan."""
         self.ahead = self.step = 0.0
-        """Seconds by which the clock is ahead, and by which each scan advances it."""
+        """`ahead`: seconds by which the clock is ahead. `step`: seconds by which each scan advances it."""
         self.on_notify: Callable[[str], object] = lambda _: None
 
     def scan(self) -> PodLogs:
@@ -123,7 +123,7 @@ class FakeJob:
         self.job_ended = True
 
 
-def test_logs_come_together_and_each_in_its_own_order() -> None:
+def test_logs_are_merged_and_each_stays_in_order() -> None:
     pods = [Pod("a"), Pod("b")]
     texts = {pod.name: [f"{pod.name}{number}" for number in range(2 * QUEUE_LINES)] for pod in pods}
     for pod in pods:
@@ -136,7 +136,7 @@ def test_logs_come_together_and_each_in_its_own_order() -> None:
     assert fake_job.notices == []
 
 
-def test_a_pod_that_waits_to_start_is_told_of_once_and_read_from_its_first_line() -> None:
+def test_a_pod_that_waits_to_start_is_reported_once_and_then_read() -> None:
     runs, waits = Pod("a"), Pod("b", started=False)
     fake_job = FakeJob(runs, waits)
     runs.write("a0")
@@ -169,7 +169,7 @@ def test_a_job_without_pods_is_waited_for() -> None:
     assert fake_job.notices == ["not started yet: the job's pods; Convoy reads the logs when they start"]
 
 
-def test_a_log_that_fails_is_told_of_at_once_and_tried_again() -> None:
+def test_a_failing_log_is_reported_at_once_and_retried() -> None:
     runs, fails = Pod("a"), Pod("b")
     fails.fault(NOT_YET, NOT_YET, NOT_YET)
     fake_job = FakeJob(runs, fails)
@@ -182,7 +182,7 @@ def test_a_log_that_fails_is_told_of_at_once_and_tried_again() -> None:
     assert list(lines) == []
 
 
-def test_a_pod_in_the_place_of_another_is_followed() -> None:
+def test_a_replacement_pod_is_followed() -> None:
     first, second = Pod("a", "u1"), Pod("a", "u2")
     fake_job = FakeJob(first)
     first.write("old")
@@ -199,7 +199,7 @@ def test_a_pod_in_the_place_of_another_is_followed() -> None:
 
 
 @pytest.mark.parametrize(("fault", "notices"), [(CUT, 1), (None, 0)])
-def test_a_log_that_breaks_off_goes_on_where_it_stopped(fault: ConvoyError | None, notices: int) -> None:
+def test_an_interrupted_log_continues_after_its_last_line(fault: ConvoyError | None, notices: int) -> None:
     pod = Pod("a")
     fake_job = FakeJob(pod)
     pod.write("0", "1")
@@ -215,7 +215,7 @@ def test_a_log_that_breaks_off_goes_on_where_it_stopped(fault: ConvoyError | Non
     assert list(lines) == []
 
 
-def test_a_clock_that_is_set_back_hides_nothing() -> None:
+def test_a_clock_that_is_set_back_hides_no_lines() -> None:
     pod = Pod("a")
     fake_job = FakeJob(pod)
     pod.write_as("2026-10-25T02:59:59.5+02:00 0", "2026-10-25T02:00:00+01:00 1", "2026-10-25T00:30:00Z 2")
@@ -231,7 +231,7 @@ def test_a_clock_that_is_set_back_hides_nothing() -> None:
     assert list(lines) == []
 
 
-def test_what_was_written_before_the_job_s_end_is_read_after_it() -> None:
+def test_lines_from_before_the_end_of_the_job_are_read_after_it() -> None:
     pod = Pod("a")
     fake_job = FakeJob(pod)
     pod.write("0")
@@ -245,7 +245,7 @@ def test_what_was_written_before_the_job_s_end_is_read_after_it() -> None:
     assert list(lines) == ["2"] and fake_job.notices == []
 
 
-def test_what_could_not_be_read_is_raised_after_all_the_rest() -> None:
+def test_read_errors_are_raised_after_the_other_logs() -> None:
     pods = [Pod(name) for name in "abc"]
     pods[1].fault(*[CUT] * 5)
     pods[2].fault(*[NOT_YET] * 5)
@@ -260,7 +260,7 @@ def test_what_could_not_be_read_is_raised_after_all_the_rest() -> None:
     assert [pod.left for pod in pods] == [1, 1, 1]
 
 
-def test_a_container_that_runs_on_after_its_job_is_left_in_time() -> None:
+def test_a_container_that_outlives_its_job_is_given_up() -> None:
     pod = Pod("a")
     fake_job = FakeJob(pod)
     pod.write("0")
@@ -274,7 +274,7 @@ def test_a_container_that_runs_on_after_its_job_is_left_in_time() -> None:
     assert DRAIN_SECONDS <= fake_job.ahead < 2 * DRAIN_SECONDS
 
 
-def test_a_server_that_is_away_for_a_while_is_asked_again() -> None:
+def test_scans_are_retried_while_the_server_is_away() -> None:
     pod = Pod("a")
     fake_job = FakeJob(pod)
     fake_job.errors += [Unreachable("away"), ApiError("busy", 503), None, Unreachable("lost")]
@@ -285,7 +285,7 @@ def test_a_server_that_is_away_for_a_while_is_asked_again() -> None:
     assert fake_job.notices == [f"away{again}", f"lost{again}"]
 
 
-def test_but_not_for_ever() -> None:
+def test_scans_are_not_retried_for_ever() -> None:
     fake_job = FakeJob()
     fake_job.errors += [Unreachable("away")] * 20
     fake_job.step = OUTAGE_SECONDS / 10
@@ -295,21 +295,21 @@ def test_but_not_for_ever() -> None:
 
 
 @pytest.mark.parametrize("error", [Forbidden("no", 403), ApiError("odd", 400), Refused("too many pods")])
-def test_what_a_look_is_refused_is_raised(error: ConvoyError) -> None:
+def test_a_refused_scan_is_raised(error: ConvoyError) -> None:
     fake_job = FakeJob(Pod("a"))
     fake_job.errors += [error]
     with pytest.raises(type(error), match=str(error)):
         next(fake_job.lines())
 
 
-def test_who_may_read_no_logs_is_told_at_once() -> None:
+def test_forbidden_logs_are_an_error_at_once() -> None:
     pods = [Pod("a"), Pod("b")]
     pods[1].fault(Forbidden("you may not", 403))
     with pytest.raises(Forbidden, match="you may not"):
         next(FakeJob(*pods).lines())
 
 
-def test_a_reader_that_breaks_down_is_no_end_of_the_log() -> None:
+def test_an_exception_of_a_reader_is_not_the_end_of_the_log() -> None:
     def broken() -> Iterator[str]:
         raise AttributeError("odd")
         yield ""
@@ -319,7 +319,7 @@ def test_a_reader_that_breaks_down_is_no_end_of_the_log() -> None:
         next(LogFollower(lambda: seen, print, every=0.01).lines())
 
 
-def test_who_stops_listening_ends_the_readers() -> None:
+def test_closing_the_iterator_ends_the_readers() -> None:
     pod = Pod("a")
     fake_job = FakeJob(pod)
     pod.write(*["more"] * 3 * QUEUE_LINES)
@@ -351,7 +351,7 @@ WAITS = PodLog("u", "a", False, False, LOG.read)
         (OVER, ReadState("a", running=True, last=True), True, False, False),
     ],
 )
-def test_when_a_log_is_read_and_when_it_is_done(
+def test_when_a_log_is_due_and_when_it_is_settled(
     log: PodLog, reading: ReadState, job_ended: bool, due: bool, settled: bool
 ) -> None:
     assert (reading.due(log, 10, job_ended), reading.settled(log)) == (due, settled)
@@ -375,7 +375,7 @@ FAILED = ReadState("a", error=CUT)
         ((OVER,), {"u": DONE, "gone": RUNS}, True, False),
     ],
 )
-def test_what_is_waited_for_after_the_job_s_end(
+def test_the_logs_to_wait_for_after_the_end_of_the_job(
     logs: tuple[PodLog, ...], readings: dict[str, ReadState], at_first: bool, late: bool
 ) -> None:
     found = [is_unfinished(logs, readings, late=is_late) for is_late in (False, True)]
@@ -393,7 +393,7 @@ def test_what_is_waited_for_after_the_job_s_end(
         (0, BROKE_OFF_SECONDS, CUT, 3, False),
     ],
 )
-def test_how_soon_a_log_is_tried_again_and_whether_that_is_told(
+def test_the_pause_before_a_retry_and_its_report(
     failures: int, lasted: float, error: ConvoyError | None, pause: float, notices: bool
 ) -> None:
     reading = ReadState("a", started_at=100 - lasted, running=True, failures=failures)

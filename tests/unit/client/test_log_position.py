@@ -30,7 +30,7 @@ def shown(*readings: list[int]) -> list[list[int]]:
         ([[7, 8, 3, 4, 4, 9]], [[7, 8, 3, 4, 4, 9]]),
         ([[1, 2], [1, 2, 3, 1, 2]], [[1, 2], [3, 1, 2]]),
         ([[7, 8, 3], [7, 8, 3, 4], [7, 8, 3, 4, 5]], [[7, 8, 3], [4], [5]]),
-        # Equal times at the position.
+        # Equal times where the first reading ended.
         ([[1, 2], [1, 2, 2, 2]], [[1, 2], [2, 2]]),
         ([[1, 2, 2], [1, 2, 2, 2, 3]], [[1, 2, 2], [2, 3]]),
         ([[2], [2, 2], [2, 2, 2]], [[2], [2], [2]]),
@@ -44,7 +44,7 @@ def shown(*readings: list[int]) -> list[list[int]]:
         ([[7, 8, 3], [4, 9, 5]], [[7, 8, 3], [9, 5]]),
     ],
 )
-def test_what_each_reading_shows(readings: list[list[int]], expected: list[list[int]]) -> None:
+def test_the_new_lines_of_each_reading(readings: list[list[int]], expected: list[list[int]]) -> None:
     assert shown(*readings) == expected
 
 
@@ -94,7 +94,7 @@ def test_a_log_that_is_rotated_shows_what_it_still_has_once(
         ("1970-01-01T00:00:00.1234567890Z a", (None, "1970-01-01T00:00:00.1234567890Z a")),
     ],
 )
-def test_lines_lose_their_times(line: str, expected: tuple[int | None, str]) -> None:
+def test_times_are_split_off_lines(line: str, expected: tuple[int | None, str]) -> None:
     assert split_timestamp(line) == expected
 
 

@@ -115,7 +115,9 @@ def test_a_job_that_has_ended_is_read_to_its_end(follow: bool) -> None:
         (Server(replicas=MAX_PODS + 1, pods=MAX_PODS + 1), None, "65 pods are too many to read at once"),
     ],
 )
-def test_what_cannot_be_read_is_refused(server: Server, rank: int | None, words: str, follow: bool) -> None:
+def test_unreadable_selections_are_refused(
+    server: Server, rank: int | None, words: str, follow: bool
+) -> None:
     with pytest.raises(Refused, match=words):
         TrainingJobs(server).logs("gpt", rank=rank, follow=follow)
 
@@ -129,7 +131,7 @@ def test_of_many_pods_one_rank_may_be_read() -> None:
     assert len(server.read) == 1 + MAX_PODS + 1
 
 
-def test_a_job_that_is_gone_or_another_is_not_followed() -> None:
+def test_a_deleted_or_replaced_job_is_not_followed() -> None:
     for later in (None, {"metadata": {"name": "gpt", "uid": "two"}}):
         server = Server(phase="Running")
         lines = TrainingJobs(server).logs("gpt", follow=True)

@@ -48,7 +48,7 @@ def test_lines_are_told_apart_by_rank_and_incarnation(
         (0, None, 1, "has had no incarnation 1: it had none yet"),
     ],
 )
-def test_what_never_was_is_refused(
+def test_unknown_ranks_and_incarnations_are_refused(
     formed: int, rank: int | None, incarnation: int | None, words: str | None
 ) -> None:
     found = refusal(job(formed), rank, incarnation)
@@ -114,7 +114,7 @@ def test_only_pods_that_may_have_the_rank_are_read(
         (7, 1, "has no rank 7: its ranks are 0 to 6"),
     ],
 )
-def test_a_rank_that_the_pods_there_are_do_not_have_is_refused(
+def test_a_rank_without_a_present_pod_is_refused(
     rank: int, incarnation: int | None, words: str | None
 ) -> None:
     assert refusal(shrunk(), rank, incarnation) == (words and f"job {words}")
@@ -124,7 +124,7 @@ def test_a_rank_that_the_pods_there_are_do_not_have_is_refused(
     ("phase", "suspend", "come"),
     [("", False, True), ("Restarting", False, True), ("Pending", True, False), ("Failed", False, False)],
 )
-def test_pods_come_by_themselves_while_a_job_means_to_run(phase: str, suspend: bool, come: bool) -> None:
+def test_pods_are_expected_unless_a_job_is_suspended_or_ended(phase: str, suspend: bool, come: bool) -> None:
     about = job(1, suspend)
     about.status.phase = Phase(phase) if phase else None
     assert expects_pods(about) is come

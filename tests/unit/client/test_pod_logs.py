@@ -53,13 +53,13 @@ def test_all_are_read_and_the_first_error_is_raised_after_them(
     assert (found, error, notices) == (read, raised, reported)
 
 
-def test_a_failure_is_told_before_the_next_log_is_read() -> None:
+def test_a_failure_is_reported_before_the_next_log_is_read() -> None:
     notices: list[str] = []
     lines = read_in_turn({"a": source(error=CUT), "b": source("2")}, notices.append)
     assert (next(lines), notices) == ("2", [A_IS_CUT])
 
 
-def test_who_may_read_no_logs_is_told_once() -> None:
+def test_forbidden_logs_are_one_error() -> None:
     notices: list[str] = []
     with pytest.raises(Forbidden, match="you may not"):
         next(read_in_turn({"a": source(error=Forbidden("you may not")), "b": source("2")}, notices.append))

@@ -33,7 +33,7 @@ def nested(levels: int) -> Any:
         {"processesPerReplica": "many", "later": {"field": 1}},
     ],
 )
-def test_what_cannot_be_read_is_left_out(role: dict[str, Any]) -> None:
+def test_unparsable_fields_are_left_out(role: dict[str, Any]) -> None:
     body = stored(role)
     job = read(TrainingJob, body)
     assert [one.replicas for one in job.spec.roles] == [1, 2]
@@ -42,6 +42,6 @@ def test_what_cannot_be_read_is_left_out(role: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"metadata": {"name": "a"}}, stored({}, spec={"roles": []}), [], "x"])
-def test_what_is_no_such_object_is_refused(body: Any) -> None:
+def test_another_object_is_refused(body: Any) -> None:
     with pytest.raises(Invalid, match="cannot be parsed"):
         read(TrainingJob, body)

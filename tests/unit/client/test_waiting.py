@@ -54,7 +54,7 @@ def test_a_phase_or_a_condition_is_waited_for(about: TrainingJob, until: str, an
     assert has_reached(about, until) is answer
 
 
-def test_a_job_that_fails_says_why_in_full() -> None:
+def test_a_failed_job_raises_with_the_full_message() -> None:
     about = job(
         "Failed", condition("Failed", reason="RepeatedError", message="all of it"),
         reason="RepeatedError", message="all ...",
@@ -70,7 +70,7 @@ def test_a_job_without_the_condition_fails_with_the_words_of_its_status() -> Non
         has_reached(job("Failed", reason="InvalidSpec", message="cut"), "Running")
 
 
-def test_a_job_that_is_over_will_not_run() -> None:
+def test_an_ended_job_ends_the_wait() -> None:
     with pytest.raises(JobEnded, match=r"job has ended \(Succeeded\) and will not be Running") as raised:
         has_reached(job("Succeeded", condition("Complete")), "Running")
     assert not isinstance(raised.value, JobFailed)
@@ -80,7 +80,7 @@ def test_a_job_that_is_over_will_not_run() -> None:
     ("until", "words"),
     [("Completed", "did you mean 'Complete'"), ("x", "'x' is neither a phase nor a condition")],
 )
-def test_what_there_is_not_is_refused(until: str, words: str) -> None:
+def test_an_unknown_phase_or_condition_is_refused(until: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         check_target(until)
 
@@ -106,5 +106,5 @@ def test_every_condition_of_a_job_may_be_waited_for() -> None:
         (job("Running", generation=2), "it is Running; the operator has not reconciled its newest spec yet"),
     ],
 )
-def test_where_a_job_stands_is_said(about: TrainingJob | None, words: str) -> None:
+def test_the_description_of_a_state(about: TrainingJob | None, words: str) -> None:
     assert describe(about) == words

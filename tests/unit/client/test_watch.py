@@ -57,14 +57,14 @@ class Server:
         )
 
 
-def test_a_watch_that_ends_is_begun_anew_until_the_deadline() -> None:
+def test_an_ended_watch_is_restarted_until_the_deadline() -> None:
     server = Server((1, [("MODIFIED", 2), 240.0]), (3, [("DELETED", 3), 240.0]), (None, [20.0]))
     assert server.watch(500) == [1, 2, 3, None, None]
     assert server.timeouts == [WATCH_SECONDS, WATCH_SECONDS, 20]
     assert server.paused == []
 
 
-def test_what_breaks_off_and_what_is_too_old_is_listed_anew() -> None:
+def test_an_interrupted_or_expired_watch_is_listed_again() -> None:
     gone = ("ERROR", {"code": 410, "message": "too old"})
     server = Server((1, [0.4, Unreachable("cut")]), (2, [gone]), (3, [10.0]))
     assert server.watch(10) == [1, 2, 3]
@@ -77,14 +77,14 @@ def test_an_error_in_a_watch_is_final() -> None:
         server.watch(10)
 
 
-def test_a_server_that_is_away_is_asked_again_with_pauses_and_then_given_up() -> None:
+def test_requests_are_retried_with_pauses_until_the_deadline() -> None:
     server = Server(*[(Unreachable("away"), [])] * 9)
     with pytest.raises(Unreachable, match="away"):
         server.watch(12)
     assert server.paused == [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, pytest.approx(3.2)]
 
 
-def test_who_waits_is_told_where_the_job_stood_when_the_server_went_away(
+def test_a_timeout_names_the_last_state_and_the_last_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spec = {"roles": [{"name": "w", "replicas": 1}]}
@@ -105,13 +105,13 @@ def test_who_waits_is_told_where_the_job_stood_when_the_server_went_away(
 
 
 @pytest.mark.parametrize("timeout", [0, -1])
-def test_a_time_that_is_over_is_refused(timeout: float) -> None:
+def test_a_timeout_must_be_positive(timeout: float) -> None:
     api: Any = Server()
     with pytest.raises(ValueError, match="timeout must be above 0"):
         TrainingJobs(api).wait("job", timeout=timeout)
 
 
-def test_a_server_that_comes_back_is_forgiven() -> None:
+def test_a_server_that_comes_back_is_used_again() -> None:
     server = Server((ApiError("busy", 503), []), (1, [("MODIFIED", 2), 10.0]))
     assert server.watch(10) == [1, 2]
 
