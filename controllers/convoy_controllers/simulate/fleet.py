@@ -256,8 +256,8 @@ class SimulatedFleet:
         statuses = {other: self.health(other).status for other in self.stored}
         total = sum(1 for n, s in statuses.items() if self.hardware[n].present or s.state in OUT)
         drained = after.state is State.DRAINING and before.state is not State.DRAINING
-        taken = after.state is State.QUARANTINED and before.state not in OUT
-        if drained or taken:
+        quarantined = after.state is State.QUARANTINED and before.state not in OUT
+        if drained or quarantined:
             if breaker.state is BreakerState.OPEN:
                 raise InvariantViolation(
                     f"{name} is {after.state} while the breaker is open: {breaker.message}"
@@ -267,7 +267,7 @@ class SimulatedFleet:
                 raise InvariantViolation(
                     f"{name} is {after.state} but the half-open breaker tries {breaker.trial!r}"
                 )
-        if taken:
+        if quarantined:
             out = sum(1 for status in statuses.values() if status.state in OUT)
             _check_limit("out of service", out, max(2, total * rules.quarantined_percent // 100))
         if drained:
@@ -298,10 +298,10 @@ class SimulatedFleet:
                 continue
             status = self.health(name).status
             ours = {taint["key"].partition("/")[2] for taint in one.taints if taint["key"] in TAINTS}
-            asked = expected(status) if self.guard_policy().spec.mode == "Act" else set()
-            if ours != asked:
+            required = expected(status) if self.guard_policy().spec.mode == "Act" else set()
+            if ours != required:
                 raise InvariantViolation(
-                    f"node {one.node} has the taints {ours}, but {status.state} requires {asked}"
+                    f"node {one.node} has the taints {ours}, but {status.state} requires {required}"
                 )
 
 

@@ -63,10 +63,10 @@ class Scheduler:
     def _unschedulable_message(self, used: Counter[str | None]) -> str:
         nodes = self._api.nodes.values()
         closed = sum(not _schedulable(node) for node in nodes)
-        words = [f"{closed} node(s) did not match"] if closed else []
+        reasons = [f"{closed} node(s) did not match"] if closed else []
         if len(nodes) > closed:
-            words.append(f"{len(nodes) - closed} Insufficient cpu")
-        return f"0/{len(nodes)} nodes are available: {', '.join(words) or 'there are none'}."
+            reasons.append(f"{len(nodes) - closed} Insufficient cpu")
+        return f"0/{len(nodes)} nodes are available: {', '.join(reasons) or 'there are none'}."
 
 
 def _unscheduled(node: str | None, phase: str, deleting: bool) -> bool:

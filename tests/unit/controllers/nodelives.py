@@ -17,19 +17,19 @@ LADDER = [
     {"action": "Reboot", "owner": "machines", "timeout": "1h"},
 ]
 OTHERS = {"key": "other.example/busy", "effect": "NoSchedule"}
-SAID = {"reason": "a drill", "user": "ops"}
+USER_NOTE = {"reason": "a drill", "user": "ops"}
 ONE = st.integers(0, NODES - 1).map(lambda number: f"hw{number}")
 FEW = st.sets(ONE, min_size=1, max_size=3)
 SERVING = {State.UNVERIFIED, State.QUALIFIED, State.PROBATION}
 
 
-def world(count: int = NODES, **policy: Any) -> SimulatedFleet:
+def acting_fleet(count: int = NODES, **policy: Any) -> SimulatedFleet:
     """Return a fleet whose policy acts."""
     return SimulatedFleet({"mode": "Act", "repair": {"ladder": LADDER}, **policy}, count)
 
 
 class FleetLife(RuleBasedStateMachine):
-    """Every rule is one event, or lets time pass. The simulated world checks all promises at each write."""
+    """Every rule is one event, or lets time pass. The simulated fleet checks all promises at each write."""
 
     drains = 0
     """Number of drains in all runs."""
@@ -44,108 +44,110 @@ class FleetLife(RuleBasedStateMachine):
             **({"poolPercent": 13, "fleetPercentPerHour": 17} if wide else {}),
         }
         sweeps = {"timePercent": 1 if routine else 0}
-        self.world = world(onJoin="Gate" if gate else "Accept", budgets=budgets, sweeps=sweeps)
-        for one in self.world.hardware.values():
+        self.fleet = acting_fleet(onJoin="Gate" if gate else "Accept", budgets=budgets, sweeps=sweeps)
+        for one in self.fleet.hardware.values():
             one.taints.append(dict(OTHERS))
         for number in range(0, NODES, 2):
-            self.world.hardware[f"hw{number}"].job = f"ns/j{number % 6}"
+            self.fleet.hardware[f"hw{number}"].job = f"ns/j{number % 6}"
 
     def accuse_now(self, names: set[str]) -> None:
         for name in names:
-            one = self.world.hardware[name]
+            one = self.fleet.hardware[name]
             one.job = one.job or f"ns/{name}"
-            one.accused_since = one.accused_since or self.world.kernel.time
+            one.accused_since = one.accused_since or self.fleet.kernel.time
 
     @rule(names=FEW, bad=st.booleans(), share=st.sampled_from([None, 0.1, 0.9]))
     def accused(self, names: set[str], bad: bool, share: float | None) -> None:
         """Accuse nodes, rightly or wrongly, for long enough to be acted against."""
         self.accuse_now(names)
         for name in names:
-            self.world.hardware[name].bad, self.world.hardware[name].recovered = bad, share
-        self.world.run(3600, every=300)
+            self.fleet.hardware[name].bad, self.fleet.hardware[name].recovered = bad, share
+        self.fleet.run(3600, every=300)
 
     @rule(names=FEW)
     def idle_and_bad(self, names: set[str]) -> None:
         for name in names:
-            self.world.hardware[name].job, self.world.hardware[name].bad = "", True
-        self.world.run(1800, every=300)
+            self.fleet.hardware[name].job, self.fleet.hardware[name].bad = "", True
+        self.fleet.run(1800, every=300)
 
     @rule(names=st.sets(ONE, min_size=NODES // 2))
     def storm(self, names: set[str]) -> None:
         self.accuse_now(names)
-        self.world.run(900, every=60)
+        self.fleet.run(900, every=60)
 
     @rule(minutes=st.sampled_from([1, 5, 20, 60, 240]))
     def time_passes(self, minutes: int) -> None:
-        self.world.run(minutes * 60, every=60)
+        self.fleet.run(minutes * 60, every=60)
 
     @rule(days=st.sampled_from([1, 15]))
     def days_pass(self, days: int) -> None:
-        self.world.run(days * 86400, every=7200 * days)
+        self.fleet.run(days * 86400, every=7200 * days)
 
     @rule(names=FEW, job=st.sampled_from(["", "ns/j0", "ns/j1"]))
     def jobs_come_and_go(self, names: set[str], job: str) -> None:
         for name in names:
-            self.world.hardware[name].job = job
+            self.fleet.hardware[name].job = job
 
     @rule()
     def nobody_is_accused(self) -> None:
-        for one in self.world.hardware.values():
+        for one in self.fleet.hardware.values():
             one.accused_since = None
 
     @rule(names=FEW, bad=st.booleans(), inconclusive=st.booleans())
     def hardware_changes(self, names: set[str], bad: bool, inconclusive: bool) -> None:
         for name in names:
-            self.world.hardware[name].bad, self.world.hardware[name].inconclusive = bad, inconclusive
+            self.fleet.hardware[name].bad, self.fleet.hardware[name].inconclusive = bad, inconclusive
 
     @rule(names=FEW, share=st.sampled_from([None, 0.1, 0.9]))
     def actions_do_good_or_not(self, names: set[str], share: float | None) -> None:
         for name in names:
-            self.world.hardware[name].recovered = share
+            self.fleet.hardware[name].recovered = share
 
     @rule(name=ONE, rack=st.sampled_from([None, "r0", "r1"]))
     def provisioned_again(self, name: str, rack: str | None) -> None:
-        self.world.rename(name, rack)
-        self.world.hardware[name].taints.append(dict(OTHERS))
+        self.fleet.rename(name, rack)
+        self.fleet.hardware[name].taints.append(dict(OTHERS))
 
     @rule(names=FEW, connected=st.booleans(), present=st.booleans())
     def seen_or_not(self, names: set[str], connected: bool, present: bool) -> None:
         for name in names:
-            self.world.hardware[name].agent_connected, self.world.hardware[name].present = connected, present
+            self.fleet.hardware[name].agent_connected, self.fleet.hardware[name].present = connected, present
 
     @rule(writes=st.integers(0, 12), again=st.integers(0, 12))
     def the_operator_dies(self, writes: int, again: int) -> None:
-        self.world.kernel.run(self.world.kernel.now + 15)
-        self.world.reconcile(crash_after=writes)
-        self.world.reconcile(crash_after=again)
+        self.fleet.kernel.run(self.fleet.kernel.now + 15)
+        self.fleet.reconcile(crash_after=writes)
+        self.fleet.reconcile(crash_after=again)
 
     @rule(name=ONE, hours=st.sampled_from([1, 100]))
     def exempt(self, name: str, hours: int) -> None:
-        until = self.world.kernel.time + timedelta(hours=hours)
-        self.world.edit_spec(name, condemned=None, exempt={**SAID, "until": f"{until:%Y-%m-%dT%H:%M:%SZ}"})
+        until = self.fleet.kernel.time + timedelta(hours=hours)
+        self.fleet.edit_spec(
+            name, condemned=None, exempt={**USER_NOTE, "until": f"{until:%Y-%m-%dT%H:%M:%SZ}"}
+        )
 
     @rule(name=ONE)
     def condemned(self, name: str) -> None:
-        self.world.edit_spec(name, exempt=None, condemned=SAID)
+        self.fleet.edit_spec(name, exempt=None, condemned=USER_NOTE)
 
     @rule(name=ONE)
     def let_go(self, name: str) -> None:
-        self.world.edit_spec(name, exempt=None, condemned=None)
+        self.fleet.edit_spec(name, exempt=None, condemned=None)
 
     @rule(name=ONE)
     def released(self, name: str) -> None:
-        at = f"{self.world.kernel.time:%Y-%m-%dT%H:%M:%SZ}"
-        self.world.edit_spec(name, condemned=None, release={**SAID, "at": at})
+        at = f"{self.fleet.kernel.time:%Y-%m-%dT%H:%M:%SZ}"
+        self.fleet.edit_spec(name, condemned=None, release={**USER_NOTE, "at": at})
 
     @rule(mode=st.sampled_from(["Act", "Act", "Act", "Observe"]))
     def mode(self, mode: str) -> None:
-        self.world.configure(mode=mode)
+        self.fleet.configure(mode=mode)
 
     def teardown(self) -> None:
         """Once nothing is wrong any more, everything returns to service except condemned nodes."""
-        if not hasattr(self, "world"):
+        if not hasattr(self, "fleet"):
             return
-        it = self.world
+        it = self.fleet
         FleetLife.drains += len(it.drains)
         it.configure(mode="Act", sweeps={"timePercent": 0})
         for name, one in it.hardware.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.controllers.nodelives import world
+from tests.unit.controllers.nodelives import acting_fleet
 
 from convoy_controllers.simulate.fleet import SimulatedFleet
 from convoy_crds.guardpolicy import BreakerState
@@ -23,7 +23,7 @@ def quarantined_amid_a_storm() -> SimulatedFleet:
 
     The storm's suspects stay suspect for a day. Until then the breaker opens again.
     """
-    it = world()
+    it = acting_fleet()
     accuse(it, 0)
     while it.state("hw0") is not State.QUARANTINED:
         it.run(60, every=60)
@@ -69,7 +69,7 @@ def test_who_is_quarantined_and_busy_keeps_no_breaker_half_open() -> None:
 
 
 def test_a_breaker_opens_once_for_hardware_that_failed_two_sweeps_each() -> None:
-    it = world(sweeps={"atOncePercent": 30}, breaker={"window": "1s"})
+    it = acting_fleet(sweeps={"atOncePercent": 30}, breaker={"window": "1s"})
     for number in range(6):
         it.hardware[f"hw{number}"].bad = True
     accuse(it, *range(6))

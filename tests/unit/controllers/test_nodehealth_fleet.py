@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from tests.unit.controllers.nodelives import OTHERS, world
+from tests.unit.controllers.nodelives import OTHERS, acting_fleet
 
 from convoy_controllers.nodehealth import breaker, budget, fleet, record, repairing, wanted
 from convoy_controllers.simulate.fleet import SimulatedFleet, foreign
@@ -31,7 +31,7 @@ def accuse(it: SimulatedFleet, *numbers: int, bad: bool = True, job: str = "") -
 
 def crowd(**budgets: Any) -> SimulatedFleet:
     """Ten nodes are slow at once, each with its own job. Only budgets limit actions."""
-    it = world(budgets=budgets, breaker=NEVER)
+    it = acting_fleet(budgets=budgets, breaker=NEVER)
     it.run(60)
     accuse(it, *range(10))
     it.run(3 * HOUR, every=120)
@@ -40,7 +40,7 @@ def crowd(**budgets: Any) -> SimulatedFleet:
 
 
 def two_of_one_job() -> SimulatedFleet:
-    it = world(budgets=WIDE, breaker=NEVER)
+    it = acting_fleet(budgets=WIDE, breaker=NEVER)
     accuse(it, 0, 1, job="ns/both")
     it.run(2 * HOUR, every=120)
     assert len(it.drains) == 2
@@ -49,7 +49,7 @@ def two_of_one_job() -> SimulatedFleet:
 
 def storm() -> SimulatedFleet:
     """Half of the fleet is accused at once, and would fail sweeps."""
-    it = world()
+    it = acting_fleet()
     it.run(60)
     accuse(it, *range(12))
     it.run(12 * HOUR, every=300)
@@ -58,7 +58,7 @@ def storm() -> SimulatedFleet:
 
 def storm_amid_a_drain() -> SimulatedFleet:
     """A storm begins while one node is drained and a PodDisruptionBudget refuses evictions."""
-    it = world()
+    it = acting_fleet()
     accuse(it, 0)
     it.hardware["hw0"].blocked = True
     while it.state("hw0") is not State.DRAINING:
@@ -74,7 +74,7 @@ def storm_amid_a_drain() -> SimulatedFleet:
 
 def recovery_amid_a_storm() -> SimulatedFleet:
     """A node is in repair when the breaker opens and stays open."""
-    it = world()
+    it = acting_fleet()
     accuse(it, 0)
     while it.state("hw0") is not State.REPAIRING:
         it.run(60, every=60)
@@ -89,7 +89,7 @@ def recovery_amid_a_storm() -> SimulatedFleet:
 
 def dies_always(writes: int) -> SimulatedFleet:
     """A node goes through all states while every second reconcile dies after `writes` writes."""
-    it = world(3)
+    it = acting_fleet(3)
     for one in it.hardware.values():
         one.taints.append(dict(OTHERS))
     accuse(it, 0)
@@ -146,7 +146,7 @@ def test_an_operator_that_dies_leaks_no_taint(writes: int) -> None:
 
 
 def test_history_follows_the_hardware_to_another_name() -> None:
-    it = world(4)
+    it = acting_fleet(4)
     accuse(it, 0)
     while it.state("hw0") is not State.QUARANTINED:
         it.run(60, every=60)
@@ -160,7 +160,7 @@ def test_history_follows_the_hardware_to_another_name() -> None:
 
 
 def test_a_fault_that_is_gone_before_the_sweep_stays_suspect_and_does_not_loop() -> None:
-    it = world(4)
+    it = acting_fleet(4)
     accuse(it, 0, bad=False)
     it.run(600)
     one = it.hardware["hw0"]
@@ -173,7 +173,7 @@ def test_a_fault_that_is_gone_before_the_sweep_stays_suspect_and_does_not_loop()
 
 
 def test_silence_makes_nobody_suspect_and_nobody_clean() -> None:
-    it = world(4)
+    it = acting_fleet(4)
     it.run(60)
     it.hardware["hw1"].agent_connected = False
     accuse(it, 0, 1, bad=False)
@@ -192,7 +192,9 @@ def test_silence_makes_nobody_suspect_and_nobody_clean() -> None:
 
 
 def test_a_lying_detector_opens_the_breaker() -> None:
-    it = world(budgets=WIDE, breaker={"suspectPercent": 100, "confirmedPercent": 100, "sharedPercent": 100})
+    it = acting_fleet(
+        budgets=WIDE, breaker={"suspectPercent": 100, "confirmedPercent": 100, "sharedPercent": 100}
+    )
     for one in it.hardware.values():
         one.recovered = 0.0
     for number in range(6):
@@ -207,7 +209,7 @@ def test_a_lying_detector_opens_the_breaker() -> None:
 
 def test_a_slow_rack_opens_the_breaker_and_so_does_a_slow_driver_of_few() -> None:
     for what in ("rack", "driver"):
-        it = world(budgets=WIDE, breaker={**NEVER, "sharedPercent": 60})
+        it = acting_fleet(budgets=WIDE, breaker={**NEVER, "sharedPercent": 60})
         for number in range(3):
             setattr(it.hardware[f"hw{number}"], what, "odd")
         accuse(it, 0, 1, 2)
@@ -218,7 +220,7 @@ def test_a_slow_rack_opens_the_breaker_and_so_does_a_slow_driver_of_few() -> Non
 
 
 def test_what_all_nodes_share_says_nothing() -> None:
-    it = world(budgets=WIDE, breaker={**NEVER, "sharedPercent": 60})
+    it = acting_fleet(budgets=WIDE, breaker={**NEVER, "sharedPercent": 60})
     accuse(it, 0, 1, 2)
     it.run(HOUR, every=60)
     assert it.guard_policy().status.breaker.state is BreakerState.CLOSED
@@ -226,7 +228,7 @@ def test_what_all_nodes_share_says_nothing() -> None:
 
 
 def test_many_confirmed_at_once_open_the_breaker() -> None:
-    it = world(budgets=WIDE, breaker={**NEVER, "confirmedPercent": 5})
+    it = acting_fleet(budgets=WIDE, breaker={**NEVER, "confirmedPercent": 5})
     accuse(it, 0, 1, 2)
     it.run(HOUR, every=60)
     assert it.guard_policy().status.breaker.reason == "TooManyConfirmed"
@@ -234,7 +236,7 @@ def test_many_confirmed_at_once_open_the_breaker() -> None:
 
 
 def test_after_a_storm_one_that_failed_a_sweep_is_let_through_and_closes_the_breaker() -> None:
-    it = world()
+    it = acting_fleet()
     it.run(60)
     accuse(it, *range(12), bad=False)
     it.run(600)
@@ -255,7 +257,7 @@ def test_after_a_storm_one_that_failed_a_sweep_is_let_through_and_closes_the_bre
 
 
 def test_few_are_swept_at_once() -> None:
-    it = world(onJoin="Gate", sweeps={"atOncePercent": 9})
+    it = acting_fleet(onJoin="Gate", sweeps={"atOncePercent": 9})
     for one in it.hardware.values():
         one.created = it.kernel.time
     most = 0
@@ -267,7 +269,7 @@ def test_few_are_swept_at_once() -> None:
 
 
 def test_who_is_only_watched_carries_nothing() -> None:
-    it = world(mode="Observe")
+    it = acting_fleet(mode="Observe")
     accuse(it, 0)
     it.run(3 * HOUR, every=60)
     status = it.health("hw0").status

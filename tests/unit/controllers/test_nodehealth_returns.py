@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import pytest
-from tests.unit.controllers.nodelives import LADDER, FleetLife, world
+from tests.unit.controllers.nodelives import LADDER, FleetLife, acting_fleet
 
 from convoy_controllers.nodehealth.fleet import decide
 from convoy_controllers.nodehealth.observed import Fleet, HardwareFacts, Member, NodeFacts, SweepResult
@@ -105,7 +105,7 @@ def test_what_a_node_gives_back_is_granted_once_it_is_stored(name: str, names: s
 
 
 def test_a_node_is_drained_after_another_is_repaired_and_never_beside_it() -> None:
-    it = world(budgets={"fleetPercentPerHour": 100})
+    it = acting_fleet(budgets={"fleetPercentPerHour": 100})
     for name, wait in (("hw8", 300), ("hw19", 0)):
         one = it.hardware[name]
         one.job, one.bad, one.accused_since = f"ns/{name}", True, it.kernel.time
@@ -132,6 +132,6 @@ def test_a_life_in_which_a_repair_ends_as_another_waits_for_its_token() -> None:
     life.idle_and_bad(names={"hw6"})
     life.jobs_come_and_go(job="ns/j0", names={"hw8", "hw15", "hw17"})
     life.idle_and_bad(names={"hw4", "hw15", "hw16"})
-    drains = len(life.world.drains)
+    drains = len(life.fleet.drains)
     life.teardown()
-    assert len(life.world.drains) > drains, "nobody waited: nothing was tried"
+    assert len(life.fleet.drains) > drains, "nobody waited: nothing was tried"

@@ -240,7 +240,7 @@ class Run:
         formation.segments = formation.segments + 1 if segment else 0
         for slot, name in enumerate(formation.members):
             machine, buffer = self.state.machines[name], free[slot]
-            assert buffer is not None  # noqa: S101 - looked at above
+            assert buffer is not None  # noqa: S101 - checked above
             # Until the shard is sealed no manifest names the buffer, and no other save uses it.
             machine.memory.buffers[self.state.key(generation, slot)] = buffer
             agent_starts = machine.agent_starts

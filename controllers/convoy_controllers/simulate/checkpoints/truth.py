@@ -132,6 +132,6 @@ class RunTruth:
             least.append(watermark)
         if remote and Tier.REMOTE in self.watermarks:
             least.append(self.watermarks[Tier.REMOTE])
-        promised = max((one for one in least if self.in_current_history(one)), default=Generation(0, 0))
-        if (chosen or Generation(0, 0)) < promised:
-            raise InvariantViolation(f"{chosen} was restored, but {promised} was committed")
+        newest = max((one for one in least if self.in_current_history(one)), default=Generation(0, 0))
+        if (chosen or Generation(0, 0)) < newest:
+            raise InvariantViolation(f"{chosen} was restored, but {newest} was committed")

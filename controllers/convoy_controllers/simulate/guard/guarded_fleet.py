@@ -130,7 +130,7 @@ class GuardedFleet(SimulatedFleet):
         self.finish()
         self.run(min(hours, 3.0) * 3600, 600.0)
         self.run(max(0.0, hours - 3.0) * 3600, 3600.0)
-        # Without routine sweeps in the last hour, every healthy node is seen in service.
+        # Without routine sweeps in the last hour, every healthy node returns to service.
         sweeps = self.guard_policy().spec.sweeps
         self.configure(sweeps={**(sweeps.to_dict() if sweeps is not None else {}), "timePercent": 0})
         self.run(3600, 600.0)
@@ -273,11 +273,11 @@ class GuardedFleet(SimulatedFleet):
 
 def run_setup(setup: Setup, seed: int = 0) -> GuardedFleet:
     """Run a setup from its start to its end."""
-    world = GuardedFleet(setup, seed)
+    fleet = GuardedFleet(setup, seed)
     if not setup.new_hardware:
-        world.run_with_job(setup.minutes)
-    world.run_without_job(setup.hours)
-    return world
+        fleet.run_with_job(setup.minutes)
+    fleet.run_without_job(setup.hours)
+    return fleet
 
 
 def _recent(walls: list[float]) -> float:

@@ -40,81 +40,81 @@ def slow(size: float) -> Setup:
     return Setup((HardwareFault("slow", (5,), size),), minutes=60 if size == 0.1 else 44)
 
 
-def resized(world: GuardedFleet) -> None:
+def resized(fleet: GuardedFleet) -> None:
     """The job continues with a quarter fewer ranks, while windows of the previous incarnation are still on
     the way.
     """
-    world.run_with_job(20)
-    training = world.training
+    fleet.run_with_job(20)
+    training = fleet.training
     assert training is not None
     training.restart(training.nodes[:12], replace(PLAIN, replicas=12))
-    for number, one in enumerate(world.hardware.values()):
+    for number, one in enumerate(fleet.hardware.values()):
         one.job = one.job if number < 12 else ""
-    world.run_with_job(40)
+    fleet.run_with_job(40)
 
 
-def silenced(world: GuardedFleet) -> None:
-    world.run_with_job(6)
-    world.silence(5)
-    world.run_with_job(34)
+def silenced(fleet: GuardedFleet) -> None:
+    fleet.run_with_job(6)
+    fleet.silence(5)
+    fleet.run_with_job(34)
 
 
-def not_known(world: GuardedFleet) -> list[str]:
+def not_known(fleet: GuardedFleet) -> list[str]:
     """Silence is neither evidence against a node nor a sign of health."""
-    values = {one.type: one.status for one in world.health("hw5").status.conditions}
+    values = {one.type: one.status for one in fleet.health("hw5").status.conditions}
     return [] if values["Qualified"] == "Unknown" else [f"hw5 is Qualified={values['Qualified']}"]
 
 
-def renamed(world: GuardedFleet) -> None:
+def renamed(fleet: GuardedFleet) -> None:
     """The machine is provisioned again during its repair, as another node in another rack."""
-    while world.state("hw5") is not State.REPAIRING and world.minute < 50:
-        world.run_with_job(1)
-    world.rename("hw5", "r9")
-    world.run_with_job(1)
+    while fleet.state("hw5") is not State.REPAIRING and fleet.minute < 50:
+        fleet.run_with_job(1)
+    fleet.rename("hw5", "r9")
+    fleet.run_with_job(1)
 
 
-def known_under_both_names(world: GuardedFleet) -> list[str]:
-    status = world.health("hw5").status
+def known_under_both_names(fleet: GuardedFleet) -> list[str]:
+    status = fleet.health("hw5").status
     names = {turn.node for turn in status.history}
-    wrong = [] if {"n5", world.hardware["hw5"].node} <= names else [f"its history has {names}"]
+    wrong = [] if {"n5", fleet.hardware["hw5"].node} <= names else [f"its history has {names}"]
     return wrong + ([] if len(status.quarantines) == 1 else [f"quarantines: {status.quarantines}"])
 
 
-def vanished(world: GuardedFleet) -> None:
+def vanished(fleet: GuardedFleet) -> None:
     """The node is still suspect when the job ends. It is then swept, and passes."""
-    world.run_with_job(30)
-    world.run_without_job(20)
+    fleet.run_with_job(30)
+    fleet.run_without_job(20)
 
 
-def swept_once_and_suspect(world: GuardedFleet) -> list[str]:
-    status = world.health("hw5").status
+def swept_once_and_suspect(fleet: GuardedFleet) -> list[str]:
+    status = fleet.health("hw5").status
     turns = [(turn.before, turn.after) for turn in status.history]
     wrong = [] if (State.SUSPECT, State.SUSPECT) in turns else [f"it did not stay suspect: {turns}"]
     return wrong + ([] if status.sweeps == 1 else [f"swept {status.sweeps} times"])
 
 
-def link_is_found(world: GuardedFleet) -> list[str]:
+def link_is_found(fleet: GuardedFleet) -> list[str]:
     """A sweep measures only the pairs that it happens to form, so several sweeps run."""
     for _ in range(20):
-        if failed := {one.subject for one in world.pairs() if one.outcome is Outcome.FAIL}:
+        if failed := {one.subject for one in fleet.pairs() if one.outcome is Outcome.FAIL}:
             return [] if failed == {"hw5|hw6"} else [f"sweeps of pairs fail {failed}"]
     return ["no sweep of pairs finds it"]
 
 
-def swept_and_passed(world: GuardedFleet) -> list[str]:
+def swept_and_passed(fleet: GuardedFleet) -> list[str]:
     """The node is swept and passes."""
-    outcomes = [one.outcome for one in world.verdicts.get("hw5", [])]
+    outcomes = [one.outcome for one in fleet.verdicts.get("hw5", [])]
     return [] if outcomes == [Outcome.PASS] else [f"the sweeps' outcomes are {outcomes}"]
 
 
-def group_test_finds_it(world: GuardedFleet) -> list[str]:
-    pairs = {one.subject for one in world.pairs() if one.outcome is Outcome.FAIL}
-    grouped = {one.subject for one in world.group_tests() if one.reason is Reason.SLOW_TOGETHER}
+def group_test_finds_it(fleet: GuardedFleet) -> list[str]:
+    pairs = {one.subject for one in fleet.pairs() if one.outcome is Outcome.FAIL}
+    grouped = {one.subject for one in fleet.group_tests() if one.reason is Reason.SLOW_TOGETHER}
     return [] if (pairs, grouped) == (set(), {"hw5"}) else [f"pairs fail {pairs}, groups {grouped}"]
 
 
-def corrupt(world: GuardedFleet) -> list[str]:
-    reasons = {one.reason for one in world.verdicts.get("hw5", [])}
+def corrupt(fleet: GuardedFleet) -> list[str]:
+    reasons = {one.reason for one in fleet.verdicts.get("hw5", [])}
     return [] if reasons == {Reason.CORRUPT} else [f"the sweeps' reasons are {reasons}"]
 
 

@@ -68,32 +68,32 @@ class Scenario:
         setup = setup or self.setup
         if self.happens is None:
             return run_setup(setup, seed)
-        world = GuardedFleet(setup, seed)
-        self.happens(world)
-        world.run_without_job(setup.hours)
-        return world
+        fleet = GuardedFleet(setup, seed)
+        self.happens(fleet)
+        fleet.run_without_job(setup.hours)
+        return fleet
 
 
-def wrong(world: GuardedFleet, expected: Expected) -> list[str]:
+def wrong(fleet: GuardedFleet, expected: Expected) -> list[str]:
     """Return all deviations from the expected results, in words."""
-    found = [*_causes(world, expected), *_states(world, expected), *expected.besides(world)]
-    if tuple(world.breakers) != expected.breakers:
-        found.append(f"the breaker was {world.breakers}")
+    found = [*_causes(fleet, expected), *_states(fleet, expected), *expected.besides(fleet)]
+    if tuple(fleet.breakers) != expected.breakers:
+        found.append(f"the breaker was {fleet.breakers}")
     names = [f"hw{number}" for number in sorted(expected.drained)]
-    drained = [name for name in world.drained if int(name[2:]) not in expected.either]
+    drained = [name for name in fleet.drained if int(name[2:]) not in expected.either]
     if set(drained) != set(names) or (len(drained) > len(names) and not expected.again):
-        found.append(f"drained {world.drained}, not {names}")
+        found.append(f"drained {fleet.drained}, not {names}")
     for name in names:
-        values = {one.type: one.status for one in world.health(name).status.conditions}
+        values = {one.type: one.status for one in fleet.health(name).status.conditions}
         if values.get("Qualified") != expected.qualified:
             found.append(f"{name} is Qualified={values.get('Qualified')}")
     return found
 
 
-def _causes(world: GuardedFleet, expected: Expected) -> list[str]:
-    if world.training is None:
+def _causes(fleet: GuardedFleet, expected: Expected) -> list[str]:
+    if fleet.training is None:
         return []
-    detections = world.training.detections
+    detections = fleet.training.detections
     shares = {
         cause: count / max(1, detections.windows_while_faulty)
         for cause, count in detections.causes_while_faulty.items()
@@ -109,18 +109,18 @@ def _causes(world: GuardedFleet, expected: Expected) -> list[str]:
     return [*found, *([f"causes {others} are detected"] if others else [])]
 
 
-def _states(world: GuardedFleet, expected: Expected) -> list[str]:
+def _states(fleet: GuardedFleet, expected: Expected) -> list[str]:
     found = []
-    for number, name in enumerate(world.hardware):
-        visited, state = world.visited[name], world.state(name)
+    for number, name in enumerate(fleet.hardware):
+        visited, state = fleet.visited[name], fleet.state(name)
         if number in expected.either:
             continue
-        new_hardware = {State.GATED, State.SWEEPING} if world.setup.new_hardware else set[State]()
+        new_hardware = {State.GATED, State.SWEEPING} if fleet.setup.new_hardware else set[State]()
         if number in expected.drained:
             wanted = expected.states.get(number, State.QUALIFIED)
             if state is not wanted:
                 found.append(f"{name} is {state}, not {wanted}")
-            if not world.setup.new_hardware and (missing := {State.QUARANTINED, State.DRAINING} - visited):
+            if not fleet.setup.new_hardware and (missing := {State.QUARANTINED, State.DRAINING} - visited):
                 found.append(f"{name} was never {missing}")
             continue
         allowed = SERVING | new_hardware | ({State.SUSPECT} if number in expected.suspect else set())
