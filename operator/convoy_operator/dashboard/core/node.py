@@ -120,7 +120,7 @@ def evidence_rows(health: NodeHealth, now: datetime) -> list[Row]:
             Cell(f"{one.loss:,.0f} GPU-s", order=one.loss) if online else Cell("-"),
             Cell(ago(one.seen, now), order=-one.seen.timestamp()),
             Cell(
-                "forgiven: a later sweep passed the node, or a person released it"
+                "forgiven: the node passed a later sweep, or a person released it"
                 if forgiven
                 else one.message or "-"
             ),
