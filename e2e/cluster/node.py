@@ -231,7 +231,7 @@ class Node:
             self.cluster.network.set_link(self.record.index, up=connected)
 
     def throttle(self, pod_uid: str, fraction: float) -> None:
-        """Limit a running pod to `fraction` of a processor (0.1 is a tenth); 0 restores the previous limit."""
+        """Limit a running pod to `fraction` of a processor (0.1 is a tenth); 0 restores the old limit."""
         if fraction < 0:
             raise ClusterError(f"a pod cannot have {fraction:g} processors")
         cgroups = self.cluster.cgroups

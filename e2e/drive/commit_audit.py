@@ -19,10 +19,10 @@ saves, so a second commit is noticed."""
 
 
 @dataclass
-class Store:
+class CommitLog:
     """The commits and branches of one job in a store; times are Unix seconds."""
 
-    at: dict[Generation, float] = field(default_factory=dict)
+    committed_at: dict[Generation, float] = field(default_factory=dict)
     """Time of each generation's commit."""
     branched_at: dict[int, float] = field(default_factory=dict)
     """Time of each incarnation's branch record: from then on no older incarnation commits."""
@@ -34,7 +34,7 @@ class Store:
         generation of those before it, or from a newer one that the last of them had only in memory.
         `restored`: by incarnation, what its ranks say.
         """
-        for generation, at in self.at.items():
+        for generation, at in self.committed_at.items():
             later = [
                 branched_at
                 for other, branched_at in self.branched_at.items()
@@ -46,9 +46,11 @@ class Store:
         for incarnation, generation in restored.items():
             branched_at = self.branched_at[incarnation]
             before = [
-                one for one, at in self.at.items() if one.incarnation < incarnation and at < branched_at
+                one
+                for one, at in self.committed_at.items()
+                if one.incarnation < incarnation and at < branched_at
             ]
-            assert before and generation >= max(before), (incarnation, generation, sorted(self.at))
+            assert before and generation >= max(before), (incarnation, generation, sorted(self.committed_at))
             assert generation.incarnation == max(before).incarnation, (
                 incarnation,
                 generation,
@@ -58,9 +60,9 @@ class Store:
 
 
 @contextmanager
-def commits(folder: Path) -> Iterator[Store]:
+def commits(folder: Path) -> Iterator[CommitLog]:
     """The records of a store's one job, kept up to date while the block runs. `folder`: the store's."""
-    found = Store()
+    found = CommitLog()
     over, broken = threading.Event(), list[Exception]()
 
     def follow() -> None:
@@ -84,7 +86,7 @@ def commits(folder: Path) -> Iterator[Store]:
         _scan(folder, found)
 
 
-def _scan(folder: Path, found: Store) -> None:
+def _scan(folder: Path, found: CommitLog) -> None:
     for text, at in _texts(folder, "branches/[0-9]*"):
         branch = records.branch(text)
         # It is written again once it knows where it goes on from.
@@ -92,7 +94,7 @@ def _scan(folder: Path, found: Store) -> None:
         if branch.decided:
             found.parents[branch.incarnation] = branch.parent
     for text, at in _texts(folder, "records/gen-*"):
-        found.at.setdefault(records.record(text).generation, at)
+        found.committed_at.setdefault(records.record(text).generation, at)
 
 
 def _texts(folder: Path, below: str) -> Iterator[tuple[bytes, float]]:

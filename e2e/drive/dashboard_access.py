@@ -40,17 +40,17 @@ def port_forward(cluster: Cluster, service: str, port: int, seconds: float = 30)
 def _port(process: subprocess.Popen[bytes], deadline: float) -> int:
     """The port that kubectl has chosen."""
     assert process.stdout is not None
-    said = b""
+    output = b""
     while time.monotonic() < deadline:
         if not select.select([process.stdout], [], [], 0.5)[0]:
             continue
         piece = os.read(process.stdout.fileno(), 4096)
-        said += piece
-        if found := _FORWARDED.search(said.decode()):
+        output += piece
+        if found := _FORWARDED.search(output.decode()):
             return int(found[1])
         if not piece:
             break
-    raise AssertionError(f"kubectl port-forward: {said.decode()}")
+    raise AssertionError(f"kubectl port-forward: {output.decode()}")
 
 
 @contextmanager
@@ -67,13 +67,13 @@ def reader_token(
         if role:
             account = f"--serviceaccount={namespace}:{name}"
             cluster.kubectl(*own, "create", "rolebinding", name, f"--clusterrole={role}", account)
-        wished = [f"--audience={audience}"] if audience else []
-        yield cluster.kubectl(*own, "create", "token", name, *wished).strip()
+        options = [f"--audience={audience}"] if audience else []
+        yield cluster.kubectl(*own, "create", "token", name, *options).strip()
     finally:
         cluster.kubectl(*own, "delete", "rolebinding,serviceaccount", name, "--ignore-not-found")
 
 
-def resources(cluster: Cluster) -> set[tuple[str, str]]:
+def api_resources(cluster: Cluster) -> set[tuple[str, str]]:
     """(group, plural) of all that the API server has, subresources included."""
     versions = ["api/v1"]
     for group in json.loads(cluster.kubectl("get", "--raw", "/apis"))["groups"]:
@@ -96,15 +96,15 @@ def granted(cluster: Cluster, user: str, verbs: Collection[str]) -> set[tuple[st
     def may(wanted: tuple[str, str, str, str]) -> bool:
         namespace, verb, group, plural = wanted
         name, _, subresource = plural.partition("/")
-        asked = client.V1ResourceAttributes(
+        attributes = client.V1ResourceAttributes(
             namespace=namespace, verb=verb, group=group, resource=name, subresource=subresource
         )
-        spec = client.V1SubjectAccessReviewSpec(user=user, groups=groups, resource_attributes=asked)
+        spec = client.V1SubjectAccessReviewSpec(user=user, groups=groups, resource_attributes=attributes)
         status = api.create_subject_access_review(client.V1SubjectAccessReview(spec=spec)).status
         return bool(status and status.allowed)
 
-    known = sorted(resources(cluster))
+    known = sorted(api_resources(cluster))
     wanted = [(where, verb, *one) for where in ("", NAMESPACE) for verb in verbs for one in known]
     with ThreadPoolExecutor(4) as pool:
-        answers = pool.map(may, wanted)
-        return {(verb, plural) for (_, verb, _, plural), yes in zip(wanted, answers, strict=True) if yes}
+        results = pool.map(may, wanted)
+        return {(verb, plural) for (_, verb, _, plural), yes in zip(wanted, results, strict=True) if yes}

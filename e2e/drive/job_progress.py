@@ -20,8 +20,8 @@ def seconds_per_step(jobs: Jobs, name: str, steps: int = 50) -> float:
     """Seconds of a step, over so many that are to come, by what a job tells of them."""
 
     def far() -> dict[str, Any] | None:
-        told: dict[str, Any] = jobs.status(name)["progress"]
-        return told if told["step"] >= first["step"] + steps else None
+        progress: dict[str, Any] = jobs.status(name)["progress"]
+        return progress if progress["step"] >= first["step"] + steps else None
 
     first = jobs.status(name)["progress"]
     last = jobs.wait(far, 600, f"{steps} steps")

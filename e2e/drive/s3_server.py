@@ -24,7 +24,7 @@ STORE = "objects"
 
 
 @dataclass(frozen=True)
-class Objects:
+class S3Server:
     """The server and its bucket, which is a folder."""
 
     endpoint: str
@@ -36,14 +36,14 @@ class Objects:
 
 
 @contextmanager
-def objects(cluster: Cluster) -> Iterator[Objects]:
+def s3_server(cluster: Cluster) -> Iterator[S3Server]:
     """The server, where every node reaches it."""
-    with served(binaries.tool("versitygw", cluster.progress), cluster.addresses.host) as found:
+    with serve(binaries.tool("versitygw", cluster.progress), cluster.addresses.host) as found:
         yield found
 
 
 @contextmanager
-def served(program: Path, host: str) -> Iterator[Objects]:
+def serve(program: Path, host: str) -> Iterator[S3Server]:
     """versitygw over a folder, with an empty bucket."""
     with tempfile.TemporaryDirectory(prefix="convoy-objects-") as name:
         root = Path(name)
@@ -64,14 +64,14 @@ def served(program: Path, host: str) -> Iterator[Objects]:
             server = subprocess.Popen(command, stdout=log, stderr=log)
             try:
                 _wait_until_ready(host, port, server, root / "log" / "server")
-                yield Objects(f"http://{host}:{port}", bucket)
+                yield S3Server(f"http://{host}:{port}", bucket)
             finally:
                 server.terminate()
                 server.wait(20)
 
 
 @contextmanager
-def checkpoint_store(cluster: Cluster, found: Objects) -> Iterator[str]:
+def checkpoint_store(cluster: Cluster, found: S3Server) -> Iterator[str]:
     """A CheckpointStore for that server, and its Secret; the store's name."""
     secret = {
         "apiVersion": "v1",

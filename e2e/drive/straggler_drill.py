@@ -18,7 +18,7 @@ RANKS, SLOW = 5, 3
 CORES = 0.15
 """Processors of each rank: with the nodes' own needs all together stay below what the machine has, else
 nobody is any faster without the slow one."""
-SETTLED = 250
+SETTLED_STEP = 250
 """Steps; a second has about four, and is a window."""
 _PROGRAM = Path(__file__).parent / "programs" / "drill.py"
 _VOLUMES = "/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/drill"
@@ -151,5 +151,5 @@ def drill_job(cluster: Cluster, jobs: Jobs, name: str, **environment: str) -> It
         if not environment:
             wait_no_straggler(jobs, name)
             # What all have at once is told from the noise of the job's own past, which must be known.
-            jobs.wait(lambda: jobs.status(name)["progress"]["step"] > SETTLED, 300, "its past is known")
+            jobs.wait(lambda: jobs.status(name)["progress"]["step"] > SETTLED_STEP, 300, "its past is known")
         yield drill

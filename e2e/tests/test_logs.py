@@ -19,7 +19,7 @@ from e2e.drive.dashboard_access import port_forward, reader_token
 from e2e.drive.job_progress import watermark
 from e2e.drive.job_specs import ENDLESS, memory, on_separate_nodes
 from e2e.drive.jobs import Jobs
-from e2e.drive.s3_server import ACCESS, SECRET, checkpoint_store, objects
+from e2e.drive.s3_server import ACCESS, SECRET, checkpoint_store, s3_server
 from e2e.install import NAMESPACE
 
 PARTS = ("operator", "agent", "dashboard")
@@ -120,7 +120,7 @@ def test_the_processes_of_a_worker_have_nothing_of_its_store(cluster: Cluster, j
     name = "no-store-keys"
     program = "import os, sys, time; print(sorted(os.environ.items()), sys.argv, flush=True); time.sleep(600)"
     container = {"name": "worker", "image": "convoy/torch:dev", "command": ["python3", "-c", program]}
-    with objects(cluster) as found, checkpoint_store(cluster, found) as store:
+    with s3_server(cluster) as found, checkpoint_store(cluster, found) as store:
         jobs.create(
             name,
             engine=None,

@@ -15,7 +15,7 @@ from e2e.drive.faults import kill_processes, kill_rank
 from e2e.drive.job_progress import final_state_digest, held_out_losses, last_step, wait_for_copies, watermark
 from e2e.drive.job_specs import SMALL, memory, memory_job_spec
 from e2e.drive.jobs import Jobs
-from e2e.drive.s3_server import checkpoint_store, objects
+from e2e.drive.s3_server import checkpoint_store, s3_server
 from e2e.drive.shared_volumes import STORE, volume_store
 
 STEPS = 700
@@ -131,7 +131,7 @@ def lose_all_memory(
 @pytest.mark.full
 @pytest.mark.timeout(900)
 def test_all_memory_is_lost_and_the_store_brings_the_job_back(cluster: Cluster, jobs: Jobs) -> None:
-    with objects(cluster) as found, checkpoint_store(cluster, found) as store:
+    with s3_server(cluster) as found, checkpoint_store(cluster, found) as store:
         lose_all_memory(cluster, jobs, "stored", store, found.names)
 
 

@@ -15,7 +15,7 @@ from e2e.drive.job_progress import watermark
 from e2e.drive.job_specs import SMALL, memory, on_separate_nodes
 from e2e.drive.jobs import Jobs, restricted_namespace
 from e2e.drive.network_policies import enforced_policies, program
-from e2e.drive.s3_server import checkpoint_store, objects
+from e2e.drive.s3_server import checkpoint_store, s3_server
 from e2e.install import CHART, NAMESPACE, helm
 
 READERS = "convoy-readers"
@@ -128,7 +128,7 @@ def test_with_policies_convoy_works_and_others_reach_only_what_is_meant_for_them
     assert router is not None
     readers = restricted_namespace(cluster, READERS)
     with (
-        objects(cluster) as found,
+        s3_server(cluster) as found,
         probe(cluster, jobs.namespace) as address,
         probe(cluster, readers),
         enforced_policies(cluster, router),

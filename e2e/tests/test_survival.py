@@ -17,7 +17,7 @@ from e2e.drive.faults import kill_processes, kill_rank
 from e2e.drive.job_progress import final_state_digest, held_out_losses, watermark
 from e2e.drive.job_specs import ENDLESS, SMALL, memory, on_separate_nodes
 from e2e.drive.jobs import Jobs
-from e2e.drive.s3_server import checkpoint_store, objects
+from e2e.drive.s3_server import checkpoint_store, s3_server
 from e2e.drive.shared_volumes import STORE, volume_store
 from e2e.drive.torchrun_job import own_script
 from e2e.install import NAMESPACE
@@ -127,7 +127,7 @@ def test_a_node_that_is_cut_off_with_all_it_needs_commits_nothing_once_it_is_rep
     with (
         volume_store(cluster) as folder,
         training_job(cluster, jobs, f"alone-{fencing.lower()}", replicas=1, **spec) as job,
-        commits(folder) as store,
+        commits(folder) as commit_log,
     ):
         node, uid = job.pods[0].spec.node_name, job.pods[0].metadata.uid
         old = job.watch.status["incarnation"]
@@ -144,9 +144,11 @@ def test_a_node_that_is_cut_off_with_all_it_needs_commits_nothing_once_it_is_rep
         restore(cluster)
         jobs.wait(lambda: not ranks_of(cluster, node, uid), 60, "the old worker has ended")
         job.kill_rank(rank=0)
-        assert any(at > cut + 1 for one, at in store.at.items() if one.incarnation == old), "it could commit"
+        assert any(at > cut + 1 for one, at in commit_log.committed_at.items() if one.incarnation == old), (
+            "it could commit"
+        )
         assert len(job.restored) >= 2, "by way of the store, then from memory"
-        store.audit(job.restored)
+        commit_log.audit(job.restored)
 
 
 @pytest.mark.full
@@ -180,14 +182,14 @@ OUTAGE_SECONDS = 60.0
 def test_the_api_server_may_vanish(cluster: Cluster, jobs: Jobs) -> None:
     """Training and commits go on, to the store too, and a Strict job is not stopped by its agents."""
     with (
-        objects(cluster) as found,
+        s3_server(cluster) as found,
         checkpoint_store(cluster, found) as name,
         own_script(jobs, "strict-outage") as spec,
         training_job(cluster, jobs, "strict-outage", **spec) as strict,
         training_job(
             cluster, jobs, "outage", checkpoint=memory(remote={"store": name, "every": "1s"})
         ) as job,
-        commits(found.bucket) as store,
+        commits(found.bucket) as commit_log,
         undisturbed(strict),
         undisturbed(job),
     ):
@@ -196,7 +198,7 @@ def test_the_api_server_may_vanish(cluster: Cluster, jobs: Jobs) -> None:
         cluster.components.stop("kube-apiserver")
         time.sleep(OUTAGE_SECONDS)  # the outage itself: there is nothing to wait for
         restore(cluster)
-        late = [at for at in store.at.values() if began + 30 < at < began + OUTAGE_SECONDS]
+        late = [at for at in commit_log.committed_at.values() if began + 30 < at < began + OUTAGE_SECONDS]
         assert len(late) > 3, "an interval of 2 s: commits go on to the end"
         strict.watch.until(lambda: strict.watch.status["progress"]["step"] > step + 100, 60, "steps went on")
         wait_progress(job, job.watch.status["progress"]["step"])

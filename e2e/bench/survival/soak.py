@@ -25,7 +25,7 @@ from e2e.drive.faults import kill_processes, kill_rank
 from e2e.drive.job_specs import SMALL, memory
 from e2e.drive.jobs import PLURAL, Jobs, restricted_namespace
 from e2e.drive.pod_traces import traces
-from e2e.drive.s3_server import STORE, checkpoint_store, objects
+from e2e.drive.s3_server import STORE, checkpoint_store, s3_server
 from e2e.drive.torchrun_job import EXAMPLES
 from e2e.install import bring_up
 
@@ -240,7 +240,7 @@ def bench(minutes: float, seed: int, found: Figures) -> None:
     try:
         jobs = Jobs.of(cluster, restricted_namespace(cluster, NAME))
         with (
-            objects(cluster) as server,
+            s3_server(cluster) as server,
             checkpoint_store(cluster, server),
             everything_on(cluster, jobs.namespace),
             _script_file(jobs),

@@ -19,7 +19,7 @@ from uuid import uuid4
 import pytest
 from e2e.cluster import binaries
 from e2e.cluster.progress import Progress
-from e2e.drive.s3_server import ACCESS, BUCKET, SECRET, Objects, served
+from e2e.drive.s3_server import ACCESS, BUCKET, SECRET, S3Server, serve
 from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import TIMEOUT, FakeHub, Host, eventually
 from tests.integration.agents.memory_job import JOB, MemoryJob, Rank, state
@@ -41,8 +41,8 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Objects]:
-    with served(binaries.tool("versitygw", Progress(quiet=True)), "127.0.0.1") as found:
+def server() -> Iterator[S3Server]:
+    with serve(binaries.tool("versitygw", Progress(quiet=True)), "127.0.0.1") as found:
         yield found
 
 
@@ -65,7 +65,7 @@ class Remote:
     """The store behind the proxy, with direct access for checks."""
 
     hub: FakeHub
-    server: Objects
+    server: S3Server
     proxy: FaultProxy
     prefix: str
     never: threading.Event
@@ -131,7 +131,7 @@ class Remote:
 
 
 @pytest.fixture
-def there(hub: FakeHub, server: Objects, monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
+def there(hub: FakeHub, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
     monkeypatch.setattr(remote, "S3", Impatient)
     proxy = FaultProxy(int(server.endpoint.rpartition(":")[2]))
     found = Remote(hub, server, proxy, f"clusters/{uuid4()}", threading.Event())

@@ -19,7 +19,7 @@ from e2e.bench.tiercheck.saving import bulk
 from e2e.bench.tiercheck.saving.memory import LOOPBACK, hub_at, node
 from e2e.cluster import binaries
 from e2e.cluster.progress import Progress
-from e2e.drive.s3_server import ACCESS, BUCKET, SECRET, Objects, served
+from e2e.drive.s3_server import ACCESS, BUCKET, SECRET, S3Server, serve
 
 UID = "aaaa-1111"
 
@@ -38,7 +38,7 @@ async def measure(root: Path, size: int, times: int, progress: Progress) -> Uplo
     order.
     """
     found = Uploads()
-    with served(binaries.tool("versitygw", progress), LOOPBACK) as objects:
+    with serve(binaries.tool("versitygw", progress), LOOPBACK) as objects:
         async with hub_at() as hub, node(root, hub, 6 * size) as one:
             hub.send(one.node, store=_store(objects))
             use = hub_pb2.StoreUse(name="s3", every_seconds=0, keep_last=1)
@@ -64,7 +64,7 @@ async def measure(root: Path, size: int, times: int, progress: Progress) -> Uplo
     return found
 
 
-def _plain(objects: Objects, path: Path) -> float:
+def _plain(objects: S3Server, path: Path) -> float:
     """Upload with boto3's managed upload and its defaults: parts of 8 MiB on ten threads.
 
     Return the seconds.
@@ -84,7 +84,7 @@ def _plain(objects: Objects, path: Path) -> float:
     return seconds
 
 
-def _store(objects: Objects) -> hub_pb2.Store:
+def _store(objects: S3Server) -> hub_pb2.Store:
     return hub_pb2.Store(
         name="s3",
         version="1",
