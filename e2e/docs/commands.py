@@ -1,6 +1,6 @@
-"""The commands of pages, and which of them no test plays, with the reason.
+"""The command blocks of the documentation, and the reasons why no test runs some of them.
 
-Those of tutorials are played where a page has them (`e2e.docs.tutorial`), but for those to be read alone.
+A test runs each tutorial as a whole (`e2e.docs.tutorial`), except its blocks marked as reading matter.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from e2e.docs.tutorial import CHECKOUT, FOLDER, Block, blocks
 _UPGRADE = "helm -n convoy-system upgrade convoy charts/convoy --reset-then-reuse-values"
 _IMAGES = "make images PUSH=registry.example.com/convoy"
 NOT_RUN = {
-    ("README.md", "make demo"): "what CI itself is, and what makes the cluster",
-    ("README.md", "kubectl delete --ignore-not-found -f examples/gpt.yaml"): "it watches until one ends it",
-    ("README.md", f"{_IMAGES} TAG=v1"): "needs a registry and a cluster of one's own",
-    ("docs/install.md", f"{_IMAGES} TAG=v1"): "needs a registry of one's own",
-    ("docs/install.md", "kubectl -n NAMESPACE patch serviceaccount"): "needs a registry that wants a login",
-    ("docs/install.md", "kubectl create namespace convoy-system"): "comes before the installation",
-    ("docs/install.md", "helm install convoy"): "needs a registry and a cluster of one's own",
-    ("docs/install.md", "python3 -m venv"): "installs what the tests have",
-    ("docs/install.md", f"{_UPGRADE} --set dashboard.enabled"): "changes the release, and runs on",
-    ("docs/install.md", f"{_IMAGES} TAG=v2"): "needs a registry and a cluster of one's own",
+    ("README.md", "make demo"): "CI runs it, and it creates the tests' cluster",
+    ("README.md", "kubectl delete --ignore-not-found -f examples/gpt.yaml"): "watches until interrupted",
+    ("README.md", f"{_IMAGES} TAG=v1"): "needs a registry and a cluster of the reader",
+    ("docs/install.md", f"{_IMAGES} TAG=v1"): "needs a registry of the reader",
+    ("docs/install.md", "kubectl -n NAMESPACE patch serviceaccount"): "needs a registry with a login",
+    ("docs/install.md", "kubectl create namespace convoy-system"): "precedes the installation",
+    ("docs/install.md", "helm install convoy"): "needs a registry and a cluster of the reader",
+    ("docs/install.md", "python3 -m venv"): "installs what the tests already have",
+    ("docs/install.md", f"{_UPGRADE} --set dashboard.enabled"): "changes the release, does not end",
+    ("docs/install.md", f"{_IMAGES} TAG=v2"): "needs a registry and a cluster of the reader",
     ("docs/install.md", "kubectl delete trainingjobs --all"): "removes Convoy",
     ("docs/install.md", "helm uninstall convoy -n convoy-system --no-hooks"): "removes Convoy",
     ("docs/install.md", "kubectl delete crd"): "removes Convoy",
     ("docs/checkpoints.md", "kubectl apply -f examples/store.yaml"): "needs a bucket and a volume",
-    ("CONTRIBUTING.md", "make venv"): "what CI itself is",
-    ("docs/checkpointstore.md", "kubectl -n convoy-system create secret"): "needs a bucket of one's own",
+    ("CONTRIBUTING.md", "make venv"): "CI itself runs it",
+    ("docs/checkpointstore.md", "kubectl -n convoy-system create secret"): "needs a bucket of the reader",
     ("docs/checkpointstore.md", "kubectl apply -f examples/volumes"): "changes the release",
-    ("docs/checkpointstore.md", "convoy-env/bin/pip install"): "installs what the tests have",
+    ("docs/checkpointstore.md", "convoy-env/bin/pip install"): "installs what the tests already have",
     ("docs/dashboard.md", f"{_UPGRADE} --set dashboard.ingress"): "needs an ingress controller",
-    ("docs/python-client.md", "python3 -m venv"): "installs what the tests have",
-    ("docs/reference/cli.md", "python3 -m venv"): "installs what the tests have",
-    ("docs/runbooks/convoy-checkpoints-damaged.md", "kubectl"): "has a shell on a node, with a public image",
+    ("docs/python-client.md", "python3 -m venv"): "installs what the tests already have",
+    ("docs/reference/cli.md", "python3 -m venv"): "installs what the tests already have",
+    ("docs/runbooks/convoy-checkpoints-damaged.md", "kubectl"): "opens a shell on a node",
     ("docs/runbooks/convoy-queue-slow.md", "leader="): "needs a metrics-server",
     ("docs/runbooks/convoy-queue-stuck.md", "kubectl"): "needs a metrics-server",
-    ("docs/slow-nodes.md", "convoy guard release"): "takes nodes out of service, or needs one that is",
-    ("docs/security.md", "kubectl -n convoy-system delete secret convoy-ca"): "starts all agents anew",
+    ("docs/slow-nodes.md", "convoy guard release"): "takes a node out of service, or needs a drained one",
+    ("docs/security.md", "kubectl -n convoy-system delete secret convoy-ca"): "restarts all agents",
 }
-"""Page and how the block begins -> why no test plays it. They were run by hand."""
+"""Page and first words of a block -> reason why no test runs the block. All were run by hand."""
 _WORD = re.compile(r"\b(?:JOB|NODE|NAMESPACE|NAME|POD|ADDRESS|R)\b")
 
 
 def pages() -> list[Path]:
-    """Pages for people that may have commands."""
+    """Return the hand-written pages that may contain commands, except tutorials."""
     found = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
     return [
         path for path in found if path.parent != FOLDER and not path.is_relative_to(CHECKOUT / "docs/bench")
@@ -54,12 +54,12 @@ def pages() -> list[Path]:
 
 
 def commands(page: Path) -> Iterator[Block]:
-    """The blocks of a page that are commands."""
+    """Return the blocks of a page that contain commands."""
     return (one for one in blocks(page.read_text()) if one.is_commands or one.language == "console")
 
 
 def reason_not_run(page: Path, block: Block) -> str:
-    """Why no test plays this block of a page; empty when one does."""
+    """Return the reason why no test runs this block, or an empty string if a test does."""
     name = str(page.relative_to(CHECKOUT))
     return next(
         (why for (of, begins), why in NOT_RUN.items() if of == name and block.text.startswith(begins)), ""
@@ -67,5 +67,5 @@ def reason_not_run(page: Path, block: Block) -> str:
 
 
 def fill_in(text: str, values: Mapping[str, str]) -> str:
-    """Commands with what a reader would put for JOB, NODE and the like."""
+    """Replace JOB, NODE and the like in commands by the values that a reader would use."""
     return _WORD.sub(lambda word: values[word[0]], text)

@@ -1,7 +1,7 @@
-"""Whether a built site loads anything from elsewhere: `python -m e2e.docs.self_contained FOLDER`.
+"""A check that a built site loads nothing from other hosts: `python -m e2e.docs.self_contained FOLDER`.
 
-Runs on the bare system Python. Links that a reader follows may lead anywhere; what a browser loads by itself
-may not.
+Links may lead anywhere. The check concerns only resources that a browser loads by itself. It runs on the
+bare system Python.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _LOADED = {
     ("source", "srcset"), ("iframe", "src"), ("video", "src"), ("audio", "src"), ("embed", "src"),
     ("object", "data"), ("track", "src"), ("input", "src"), ("use", "href"), ("image", "href"),
 }  # fmt: skip
-"""Attributes by which a page loads something, or says where it may."""
+"""Elements and attributes with which a page loads a resource, or may load one."""
 _NOT_LOADED = frozenset({"canonical", "next", "prev", "edit"})
-"""Kinds of `link` that only say something."""
+"""Values of `rel` with which a `link` loads nothing."""
 _EXTERNAL = re.compile(r"^\s*(?:[a-z][a-z0-9+.-]*:)?//", re.I)
 _CSS = re.compile(r"""(?:@import\s+|url\(\s*)["']?((?:[a-z][a-z0-9+.-]*:)?//[^"')\s;]+)""", re.I)
 
 
 class Page(HTMLParser):
-    """Collects what a page loads from elsewhere."""
+    """Collector of the external resources of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,12 +33,12 @@ class Page(HTMLParser):
         self._style = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """One element."""
+        """Collect the resources of one element."""
         values = {name: value or "" for name, value in attrs}
         self._style = tag == "style"
         self.found += _CSS.findall(values.get("style", ""))
         if "mermaid" in values.get("class", "").split():
-            self.found.append("a diagram for which the theme would fetch a script")
+            self.found.append("a Mermaid diagram, for which the theme loads an external script")
         if tag == "link" and set(values.get("rel", "").split()) & _NOT_LOADED:
             return
         self.found += [
@@ -48,13 +48,13 @@ class Page(HTMLParser):
         ]
 
     def handle_data(self, data: str) -> None:
-        """The text of an element."""
+        """Collect the resources of an inline style sheet."""
         if self._style:
             self.found += _CSS.findall(data)
 
 
 def external_resources(folder: Path) -> Iterator[str]:
-    """A line for each thing that a page or a style sheet below `folder` loads from another host."""
+    """Yield a line for each external resource of the pages and style sheets below `folder`."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         if path.suffix == ".html":
@@ -66,13 +66,13 @@ def external_resources(folder: Path) -> Iterator[str]:
 
 
 def main() -> None:
-    """SystemExit that names what is loaded from elsewhere."""
+    """Raise SystemExit with the list of external resources, if there are any."""
     folder = Path(sys.argv[1])
     if not (folder / "index.html").exists():
-        raise SystemExit(f"{folder} holds no site")
+        raise SystemExit(f"{folder} has no index.html; build the site first")
     if found := list(external_resources(folder)):
-        raise SystemExit("loaded from elsewhere:\n" + "\n".join(found))
-    print(f"{folder}: nothing is loaded from elsewhere")
+        raise SystemExit("the site loads resources from other hosts:\n" + "\n".join(found))
+    print(f"{folder}: the site loads nothing from other hosts")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""Whether commands have said what a page shows of it.
+"""Comparison of the output that a page shows with the real output of commands.
 
-What differs from one run to the next may differ: times, numbers of more than one digit or with a fraction,
-names of nodes, digests, and how many spaces are between words. `...` stands for any text. All else is as it
-is said: words, and numbers of one digit, such as an incarnation or `2/2`. Lines come in their order, and
-others may be between them.
+Some parts may differ: times, numbers with several digits or a fraction, node names, digests, and the number
+of spaces. `...` stands for any text. Everything else must be equal, including numbers of one digit such as
+an incarnation or `2/2`. The lines must come in the shown order, but other lines may stand between them.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ _VARIES = {
     r"\b(?:\d+(?:\.\d+)?(?:ms|[smhd])){1,3}\b": r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+",
     r"\d+\.\d+|\d{2,}": r"\d+(?:\.\d+)?",
 }
-"""What may differ as a page has it -> as it may be."""
+"""Pattern of a variable part in a page, and the pattern of what may stand there in the real output."""
 _ANY = re.compile("|".join(f"({one})" for one in _VARIES))
 _MAY_BE = list(_VARIES.values())
 
 
 def missing_lines(page: str, output: str) -> Iterator[str]:
-    """The lines of a page's block that were not said, or not in this order."""
+    """Yield the lines of a page's block that the output lacks, or that come in another order."""
     remaining = [" ".join(line.split()) for line in output.splitlines()]
     for expected in filter(str.strip, page.splitlines()):
         wanted = pattern(expected)
@@ -37,7 +36,7 @@ def missing_lines(page: str, output: str) -> Iterator[str]:
 
 
 def pattern(line: str) -> re.Pattern[str]:
-    """What a line that is shown stands for, with one space between words."""
+    """Return the pattern that the real line must match, with single spaces between words."""
     text, found, end = " ".join(line.split()), [], 0
     for match in _ANY.finditer(text):
         found += [re.escape(text[end : match.start()]), _MAY_BE[(match.lastindex or 1) - 1]]

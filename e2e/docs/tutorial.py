@@ -1,10 +1,13 @@
-"""The commands and files of a tutorial, taken out of its page, and run.
+"""Runner for the commands of a tutorial's page: `python -m e2e.docs.tutorial PAGE [FOLDER]`.
 
-`python -m e2e.docs.tutorial PAGE [FOLDER]`. Of the fenced blocks of a page those that begin with ```sh are
-commands, those with ```output show what the commands before have said (`e2e.docs.shown_output`), and
-those with a `title` are files. All others are for reading. Commands run in their order, each block in a shell of its own
-that stops at the first error, in a folder that has the files and a link to the checkout's `examples`. What a
-block leaves in the background ends with it.
+Three kinds of fenced blocks count:
+
+- Blocks that begin with ```sh are commands.
+- Blocks that begin with ```output show the output of the block before (`e2e.docs.shown_output`).
+- Blocks with a `title` are files.
+
+The commands run in order, in a folder with the files and a link to the checkout's `examples`. Each block
+runs in its own shell, which stops at the first error. Background processes of a block end with the block.
 """
 
 from __future__ import annotations
@@ -25,43 +28,46 @@ from e2e.docs.shown_output import missing_lines
 CHECKOUT = Path(__file__).parents[2]
 FOLDER = CHECKOUT / "docs" / "tutorials"
 DEADLINE_SECONDS = 3600.0
-"""For one block."""
+"""Longest time for one block."""
 _FENCE = re.compile(r"^```(?P<info>\S.*)?$")
 _TITLE = re.compile(r'title="([^"]+)"')
 
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block."""
+    """A fenced block of a page."""
 
     line: int
-    """Where it begins, from 1."""
+    """Line of the opening fence, from 1."""
     language: str
     title: str
-    """Name of the file that it is; empty for others."""
+    """File name of a block that is a file. Empty for other blocks."""
     text: str
 
     @property
     def is_commands(self) -> bool:
-        """Whether it is commands."""
+        """True if the block contains commands to run."""
         return self.language == "sh"
 
     @property
     def is_output(self) -> bool:
-        """Whether it is what the commands before have said."""
+        """True if the block shows the output of the commands before it."""
         return self.language == "output"
 
 
 class InvalidPage(ValueError):
-    """The page cannot be read as a tutorial; says where and why."""
+    """The page is not a valid tutorial. The text says where and why."""
 
 
 class OutputMismatch(AssertionError):
-    """Commands have not said what the page shows; says where, and what they have said."""
+    """The output differs from the page. The text says where, and contains the output."""
 
 
 def blocks(page: str) -> list[Block]:
-    """The fenced blocks of a page in their order. Broken for one that is not closed, or a bad file name."""
+    """Return the fenced blocks of a page in order.
+
+    Raise InvalidPage for an unclosed block or a bad file name.
+    """
     found: list[Block] = []
     opening: tuple[int, str] | None = None
     lines: list[str] = []
@@ -90,10 +96,10 @@ def _block(number: int, info: str, lines: list[str]) -> Block:
 
 
 def run_page(page: Path, folder: Path, environment: Mapping[str, str] | None = None) -> None:
-    """Writes the files, runs the commands and compares what is shown of a page in `folder`, in its order.
+    """Write the files of a page, run its commands and compare their output, in the order of the page.
 
-    Raises CalledProcessError, with the block's line in its `cmd`, when a block fails; TimeoutExpired when one
-    takes too long; Otherwise when it does not say what the page shows.
+    Raise CalledProcessError with the block's location in `cmd` if a block fails, TimeoutExpired if it takes
+    too long, and OutputMismatch if its output differs from the page.
     """
     link = folder / "examples"
     if not link.exists():
@@ -122,7 +128,7 @@ def run_page(page: Path, folder: Path, environment: Mapping[str, str] | None = N
 
 
 def run(location: str, commands: str, folder: Path, environment: Mapping[str, str] | None = None) -> str:
-    """Runs commands of a page; what they have said, which is printed when they are through."""
+    """Run the commands of a block. Print and return their output."""
     with tempfile.TemporaryFile() as file:
         shell = subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", commands],
@@ -148,7 +154,7 @@ def run(location: str, commands: str, folder: Path, environment: Mapping[str, st
 
 
 def main() -> None:
-    """Plays one page in a folder, by default a new one. SystemExit when a block fails."""
+    """Run one page, in a new folder unless one is given. Raise SystemExit if a block fails."""
     page = Path(sys.argv[1])
     with tempfile.TemporaryDirectory() as scratch:
         try:

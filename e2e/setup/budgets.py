@@ -1,9 +1,9 @@
-"""Times of the layers of `make test` and their budgets: `python3 -m e2e.setup.budgets run LAYER COMMAND...`.
+"""Times and budgets of the layers of `make test`: `python3 -m e2e.setup.budgets run LAYER COMMAND...`.
 
-`run` runs a command, prints how long it took of the layer's budget, and keeps the time in
-build/test-times.json. `table` prints the kept times; `record` writes them as rows into docs/bench/setup.json.
-A layer that is over its budget fails nothing: on a busy machine time is no defect. Uses the standard library
-alone, since no environment may exist yet.
+`run` runs a command, prints its time and the layer's budget, and stores the time in build/test-times.json.
+`table` prints the stored times. `record` writes them as rows to docs/bench/setup.json. A layer over its
+budget does not fail, because a busy machine is no defect. The module uses only the standard library,
+because it runs before any environment exists.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BUDGETS = {"lint": 90, "docs": 30, "unit": 240, "integration": 540, "e2e": 600}
 
 @dataclass(frozen=True)
 class LayerTime:
-    """The last run of a layer."""
+    """The time of a layer's last run."""
 
     seconds: float
     processor_seconds: float
@@ -40,7 +40,7 @@ class LayerTime:
 
 
 def line(layer: str, time: LayerTime) -> str:
-    """The last line of a layer's run, with a second one where the run was over the budget."""
+    """Return the result of a layer's run as text, with a warning line if the run was over its budget."""
     budget = BUDGETS[layer]
     text = f"{layer}: {time.seconds:.0f} s of {budget} s ({time.processor_seconds:.0f} s of processor time)"
     if time.seconds <= budget:
@@ -49,7 +49,7 @@ def line(layer: str, time: LayerTime) -> str:
 
 
 def table(times: Mapping[str, LayerTime]) -> str:
-    """The kept times of all layers, in the order in which `make test` runs them."""
+    """Return the stored times of all layers as a table, in the order of `make test`."""
     found = {layer: times[layer] for layer in BUDGETS if layer in times}
     rows = [("layer", "seconds", "budget", "processor")]
     rows += [
@@ -62,7 +62,10 @@ def table(times: Mapping[str, LayerTime]) -> str:
 
 
 def with_rows(document: Mapping[str, Any], times: Mapping[str, LayerTime]) -> dict[str, Any]:
-    """The figures of setup.json, with the rows of these layers replaced. A row keeps its baseline."""
+    """Return the document of setup.json with the rows of these layers replaced.
+
+    Each row keeps its baseline.
+    """
     rows = list(document["rows"])
     positions = {row["metric"]: position for position, row in enumerate(rows)}
     for layer, one in times.items():
@@ -94,14 +97,14 @@ def _row(metric: str, budget: int, one: LayerTime, baseline: float | None) -> di
 
 
 def read_times(path: Path) -> dict[str, LayerTime]:
-    """The kept times by layer; none where there is no file."""
+    """Return the stored times by layer, or none if the file is missing."""
     if not path.exists():
         return {}
     return {layer: LayerTime(**one) for layer, one in json.loads(path.read_text()).items()}
 
 
 def keep(path: Path, layer: str, time: LayerTime) -> None:
-    """Replace the kept time of a layer."""
+    """Store the time of a layer in the file."""
     _write(path, {name: asdict(one) for name, one in {**read_times(path), layer: time}.items()})
 
 
@@ -113,7 +116,7 @@ def _write(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def run_timed(command: Sequence[str]) -> tuple[int, float, float]:
-    """Run a command to its end; its exit status, seconds, and seconds of processor time of its processes."""
+    """Run a command. Return its exit status, its seconds, and the processor seconds of its processes."""
     started, used = time.monotonic(), _processor_seconds()
     children: list[subprocess.Popen[bytes]] = []
 
@@ -121,7 +124,8 @@ def run_timed(command: Sequence[str]) -> tuple[int, float, float]:
         for child in children:
             child.send_signal(number)
 
-    # A terminal interrupts the command as well, which may have a cluster to remove.
+    # On an interrupt, wait for the command: the terminal signals it as well, and it may have a cluster to
+    # remove.
     before = {
         signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None),
         signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
@@ -156,7 +160,7 @@ def _commit() -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one subcommand; its exit status."""
+    """Run one subcommand and return its exit status."""
     match list(arguments):
         case ["run", layer, *command] if layer in BUDGETS and command:
             status, seconds, processor = run_timed(command)

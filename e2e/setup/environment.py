@@ -1,7 +1,7 @@
-"""Makes a virtual environment from the pinned constraints: `python3 -m e2e.setup.environment [docs]`.
+"""Creation of a virtual environment with the pinned dependencies: `python3 -m e2e.setup.environment [docs]`.
 
-The project's own is .venv; that of the documentation is .venv-docs, and holds nothing of the project. Runs on
-the bare system Python; does nothing when what it was made from has not changed.
+`.venv` is the project's environment. `.venv-docs` is that of the documentation and contains nothing of the
+project. The module runs on the bare system Python, and does nothing if its inputs have not changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from pathlib import Path
 from e2e.setup.torch_source import pip_arguments
 
 WITHOUT_DEPENDENCIES = ("boto3", "botocore", "s3transfer", "jmespath", "moto")
-"""botocore asks for an older python-dateutil than kubernetes does, and works with the later one."""
+"""Packages installed without dependencies: botocore requires an older python-dateutil than kubernetes does,
+but works with the newer one.
+"""
 ROOT = Path(__file__).resolve().parents[2]
 OWN = ROOT / ".venv"
 DOCS = ROOT / ".venv-docs"
@@ -26,19 +28,19 @@ STAMP = ".made-from"
 
 
 def inputs_digest() -> str:
-    """A digest of all that decides what the environment holds."""
+    """Return the digest of everything that determines the environment's contents."""
     inputs = [(ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt", __file__)]
     return hashlib.sha256(b"\0".join([*inputs, sys.version.encode(), str(ROOT).encode()])).hexdigest()
 
 
 def requirements(extra: str) -> list[str]:
-    """What pyproject.toml asks for with an extra."""
+    """Return the requirements of an extra in pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return list(project["optional-dependencies"][extra])
 
 
 def main() -> None:
-    """Makes or refreshes the environment; SystemExit with pip's status when that fails."""
+    """Create or update the environment. Raise SystemExit with pip's exit status if pip fails."""
     folder = DOCS if sys.argv[1:] == ["docs"] else OWN
     stamp = folder / STAMP
     if stamp.exists() and stamp.read_text() == inputs_digest():

@@ -1,6 +1,7 @@
-"""Prepares this machine for a local cluster: `python3 -m e2e.setup.host`, as root.
+"""Preparation of this machine for a local cluster: `python3 -m e2e.setup.host`, as root.
 
-Runs on the bare system Python. Says what it installs, and does nothing when all is there.
+The module runs on the bare system Python. It prints what it installs, and does nothing if everything is
+present.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-# Debian package -> a file that shows it is there, so that the usual case asks no package manager.
+# Debian package -> files or programs that prove that it is installed, without a call of the package manager.
 PACKAGES = {
     "runc": ("runc",),
     "containernetworking-plugins": ("/usr/lib/cni/bridge", "/opt/cni/bin/bridge"),
@@ -38,24 +39,24 @@ PACKAGES = {
     "chromium-driver": ("chromedriver",),
     "gcc": ("gcc", "cc"),
     "libc6-dev": ("/usr/include/stdlib.h",),
-    # With promtool, which the tests of alerts and dashboards use.
+    # The package contains promtool, which the tests of alerts and dashboards use.
     "prometheus": ("prometheus",),
 }
 VENV_PACKAGE = "python3-venv"
-"""Debian package without which its Python makes no environment that has pip."""
+"""Debian package with the module ensurepip, without which new environments have no pip."""
 GO_NEEDED = (1, 26)
 GO_SITE = "https://go.dev/dl/"
 RELEASES = "https://dl.k8s.io/"
-# Every kubelet, containerd and watching program takes several; the usual 128 is for one of each.
+# Each kubelet, containerd and watching program needs several. The usual limit of 128 suffices for one node.
 INOTIFY_INSTANCES = 1024
 SERVICES = ("prometheus",)
-"""Packages that begin to serve when they are installed, of which a program alone is wanted."""
+"""Packages whose service starts at installation, although only their programs are needed."""
 _INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
 _PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/go/bin"
 
 
 class SetupError(Exception):
-    """What is missing, and what to do about it."""
+    """A missing program or setting. The text says what to do."""
 
 
 def report(text: str) -> None:
@@ -64,19 +65,22 @@ def report(text: str) -> None:
 
 
 def present(names: tuple[str, ...]) -> bool:
-    """Whether one of these programs or files is there."""
+    """Return True if one of these programs or files exists."""
     return any(
         Path(name).exists() if name.startswith("/") else shutil.which(name, path=_PATH) for name in names
     )
 
 
 def can_make_environments() -> bool:
-    """Whether this Python can make environments with pip: Debian packs the module ensurepip apart."""
+    """Return True if this Python can create environments with pip.
+
+    Debian ships the module ensurepip separately.
+    """
     return importlib.util.find_spec("ensurepip") is not None
 
 
 def missing_packages() -> list[str]:
-    """The packages to install."""
+    """Return the packages to install."""
     missing = [package for package, names in PACKAGES.items() if not present(names)]
     return missing if can_make_environments() else [VENV_PACKAGE, *missing]
 
@@ -85,12 +89,14 @@ def install(packages: list[str]) -> None:
     """Install Debian packages with apt-get."""
     listed = " ".join(packages)
     if not shutil.which("apt-get"):
-        raise SetupError(f"this machine has no apt-get; install what these Debian packages hold: {listed}")
+        raise SetupError(
+            f"this machine has no apt-get; install the contents of these Debian packages: {listed}"
+        )
     if os.geteuid() != 0:
-        raise SetupError(f"packages are missing; as root: apt-get install {listed}")
+        raise SetupError(f"packages are missing; run as root: apt-get install {listed}")
     report(f"installing {listed}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    # A busy package manager is waited for; a list that is too old is fetched anew and tried once more.
+    # Wait for a busy package manager. If the package lists are too old, update them and try once more.
     command = [
         "apt-get",
         "install",
@@ -120,31 +126,32 @@ def install(packages: list[str]) -> None:
 
 
 def disable_services(services: list[str]) -> None:
-    """Stop services that were installed a moment ago; without systemd none was started."""
+    """Stop services that an installation has started. Without systemd there are none."""
     if services and Path("/run/systemd/system").is_dir():
         subprocess.run(["systemctl", "disable", "--now", *services], timeout=60, check=False)
 
 
 def raise_limits() -> None:
-    """Raise the kernel's limit of inotify instances when it is too low for several nodes."""
+    """Raise the kernel's limit of inotify instances if it is too low for several nodes."""
     if int(_INOTIFY.read_text()) >= INOTIFY_INSTANCES:
         return
     if os.geteuid() != 0:
         raise SetupError(
-            f"fs.inotify.max_user_instances is too low; as root: sysctl -w it to {INOTIFY_INSTANCES}"
+            "the kernel limit is too low;"
+            f" run as root: sysctl -w fs.inotify.max_user_instances={INOTIFY_INSTANCES}"
         )
     report(f"raising fs.inotify.max_user_instances to {INOTIFY_INSTANCES} until the next boot")
     _INOTIFY.write_text(str(INOTIFY_INSTANCES))
 
 
 def parse_go(version: str) -> tuple[int, int] | None:
-    """`go1.26.8` -> (1, 26)."""
+    """Return the version as numbers: (1, 26) for `go1.26.8`. None for any other form."""
     found = re.match(r"go(\d+)\.(\d+)", version.strip())
     return (int(found[1]), int(found[2])) if found else None
 
 
 def reachable(address: str, seconds: float = 4.0) -> bool:
-    """Whether the host of a web address takes connections."""
+    """Return True if the host of a web address accepts connections."""
     try:
         socket.create_connection((address.split("/")[2], 443), timeout=seconds).close()
     except OSError:
@@ -153,17 +160,20 @@ def reachable(address: str, seconds: float = 4.0) -> bool:
 
 
 def go_folder() -> Path:
-    """Where a Go of our own goes."""
+    """Return the folder for a Go that this module installs."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "convoy" / "go"
 
 
 def ensure_go() -> None:
-    """Make sure that the cluster's programs can be had: as official archives, or built by a new enough Go."""
+    """Ensure that the cluster's programs can be downloaded as official archives, or built with a new enough
+    Go.
+    """
     found = shutil.which("go", path=_PATH) or shutil.which("go", path=str(go_folder() / "bin"))
     if found:
         module = Path(__file__).resolve().parents[1] / "cluster" / "binaries"
-        # In the module's folder a Go that can fetch newer ones answers with the one it would use.
+        # In the module's folder, Go reports the toolchain that it would use, including one that it can
+        # download.
         reply = subprocess.run(
             [found, "env", "GOVERSION"], cwd=module, capture_output=True, text=True, timeout=300, check=False
         )
@@ -182,7 +192,7 @@ def ensure_go() -> None:
 
 
 def download_go(needed: str) -> None:
-    """Install the newest official Go into our cache folder, checked against its published digest."""
+    """Download the newest official Go into the cache folder, and check its published digest."""
     try:
         with urllib.request.urlopen(f"{GO_SITE}?mode=json", timeout=30) as response:
             releases = json.load(response)
@@ -192,9 +202,9 @@ def download_go(needed: str) -> None:
         with urllib.request.urlopen(GO_SITE + file["filename"], timeout=300) as response:
             content = response.read()
     except (urllib.error.URLError, OSError, ValueError, KeyError) as error:
-        raise SetupError(f"Go {needed} cannot be downloaded from {GO_SITE}: {error}") from None
+        raise SetupError(f"downloading Go {needed} from {GO_SITE} failed: {error}") from None
     if hashlib.sha256(content).hexdigest() != file["sha256"]:
-        raise SetupError(f"{file['filename']} does not have its published digest; nothing was installed")
+        raise SetupError(f"{file['filename']} does not match its published digest; nothing was installed")
     go_folder().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=go_folder().parent) as temporary:
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
@@ -206,14 +216,14 @@ def download_go(needed: str) -> None:
 
 
 def newest_archive(releases: list[dict[str, object]], arch: str) -> dict[str, str]:
-    """The archive for this machine in the newest stable release of the site's list."""
+    """Return the archive for this machine in the newest stable release of the site's list."""
     for release in releases:
         version = parse_go(str(release.get("version", "")))
         if release.get("stable") and version and version >= GO_NEEDED:
             for file in release.get("files", []):  # type: ignore[attr-defined]
                 if (file["os"], file["arch"], file["kind"]) == ("linux", arch, "archive"):
                     return dict(file)
-    raise ValueError(f"no release for linux/{arch} is new enough")
+    raise ValueError(f"the site lists no new enough release for linux/{arch}")
 
 
 def main() -> None:

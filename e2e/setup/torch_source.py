@@ -1,6 +1,7 @@
-"""PyTorch's source for pip: the registry's own wheel brings gigabytes of CUDA that no CPU run needs.
+"""The source of PyTorch for pip: the registry's default wheel adds gigabytes of CUDA, which CPU runs do not
+need.
 
-Used with the standard library alone, before any environment exists.
+The module uses only the standard library, because it runs before any environment exists.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ THIS_PYTHON = f"cp{sys.version_info.major}{sys.version_info.minor}"
 
 
 def wants_cuda() -> bool:
-    """Return whether CONVOY_CUDA=1 asks for PyTorch's build with CUDA."""
+    """Return True if CONVOY_CUDA=1 requests PyTorch's build with CUDA."""
     return os.environ.get("CONVOY_CUDA") == "1"
 
 
@@ -31,26 +32,26 @@ def pinned_version() -> str:
 
 
 def no_cpu_build(python_tag: str = THIS_PYTHON) -> str:
-    """Return the message for a machine where PyTorch's build for CPUs can be had from nowhere."""
+    """Return the error message for a machine that has no access to PyTorch's build for CPUs."""
     return (
-        f"there is no PyTorch for CPUs: no folder in CONVOY_WHEELS or PIP_FIND_LINKS has"
+        "PyTorch for CPUs is not available: no folder in CONVOY_WHEELS or PIP_FIND_LINKS has"
         f" torch-{pinned_version()}+cpu-{python_tag}-*.whl, and {CPU_INDEX} does not answer."
         " Set CONVOY_WHEELS to a folder with that wheel, or give this machine access to the index;"
-        " CONVOY_CUDA=1 takes the build with CUDA, which adds gigabytes to each image"
+        " CONVOY_CUDA=1 selects the build with CUDA, which adds gigabytes to each image"
     )
 
 
 def wheel_folders() -> list[Path]:
-    """The folders that `PIP_FIND_LINKS` and `CONVOY_WHEELS` name, and that exist."""
+    """Return the existing folders that `PIP_FIND_LINKS` and `CONVOY_WHEELS` name."""
     named = f"{os.environ.get('CONVOY_WHEELS', '')} {os.environ.get('PIP_FIND_LINKS', '')}".split()
     return [Path(folder).resolve() for folder in named if Path(folder).is_dir()]
 
 
 def pip_arguments(python_tag: str = THIS_PYTHON, timeout_seconds: float = 5.0) -> list[str]:
-    """Return pip's arguments for PyTorch's build for CPUs, or for that with CUDA if `wants_cuda()`.
+    """Return pip's arguments for PyTorch's build for CPUs, or for the build with CUDA if `wants_cuda()`.
 
-    The build comes from a wheel folder, else from its index. Empty without a build for CPUs: pip would take
-    the registry's own wheel.
+    The build comes from a wheel folder, or else from its index. The list is empty if no build for CPUs is
+    available. pip would then install the registry's own wheel.
     """
     for folder in wheel_folders():
         for version in _builds(folder, python_tag):
@@ -64,14 +65,14 @@ def pip_arguments(python_tag: str = THIS_PYTHON, timeout_seconds: float = 5.0) -
 
 
 def _builds(folder: Path, python_tag: str) -> list[str]:
-    """Return the pinned version's builds in a folder that fit a Python: `2.13.0+cpu`."""
+    """Return the pinned version's builds in a folder that fit a Python, such as `2.13.0+cpu`."""
     pinned = pinned_version()
     versions = {wheel.name.split("-")[1] for wheel in folder.glob(f"torch-*-{python_tag}-*.whl")}
     return sorted(one for one in versions if one.partition("+")[0] == pinned)
 
 
 def index_answers(timeout_seconds: float) -> bool:
-    """Return whether PyTorch's index of builds for CPUs can be reached."""
+    """Return True if PyTorch's index of builds for CPUs answers."""
     try:
         with urllib.request.urlopen(f"{CPU_INDEX}/torch/", timeout=timeout_seconds):
             return True
