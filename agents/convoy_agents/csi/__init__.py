@@ -1,1 +1,3 @@
-"""The CSI node driver. Through it the kubelet reports a pod to the agent, and the pod gets its folder."""
+"""The CSI node driver. The kubelet reports each new pod to the agent through this driver, and the driver
+mounts the pod's folder.
+"""

@@ -1,10 +1,11 @@
 """The pods' folders on the node, the files that describe them, and their mounts.
 
-    pods/<short>/            the folder that the pod sees, read-only: agent.sock, lib/
-    state/<short>.json       the pod's names and the paths of its mounts
+    pods/<short>/               the folder that the pod sees, read-only: agent.sock, lib/
+    state/<short>.json          the pod's names and the paths of its mounts
     state/<short>.memory.json   the state of the pod's session (pods/state_file.py)
 
-Files are written without fsync: they matter only until the node's kernel, which holds the mounts, stops.
+Files are written without fsync: they are useless after a reboot of the node, because the mounts are gone
+too.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ SOCKET = "agent.sock"
 
 @dataclass(frozen=True, slots=True)
 class PodRecord:
-    """A pod of this node. `targets` maps the id of each of its volumes to its target path."""
+    """The names of a pod on this node, and its volumes. `targets` maps each volume id to the volume's
+    target path.
+    """
 
     uid: str
     name: str
@@ -33,12 +36,14 @@ class PodRecord:
 
     @property
     def short(self) -> str:
-        """The name of the pod's folder: short enough for the path of a socket. A pod cannot choose it."""
+        """Return the name of the pod's folder: a hash of its uid. The name is short enough for a socket's
+        path, and the pod cannot choose it.
+        """
         return hashlib.sha256(self.uid.encode()).hexdigest()[:16]
 
 
 class Folders:
-    """The pods' folders. All methods block: call them from a thread, one at a time."""
+    """The folders of all pods on this node. All methods block: call them in a thread, one at a time."""
 
     def __init__(self, run_dir: Path, library_dir: Path) -> None:
         self._pods = run_dir / "pods"
@@ -49,11 +54,11 @@ class Folders:
         self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def records(self) -> list[PodRecord]:
-        """Return the records of all pods of this node."""
+        """Return the records of all pods on this node."""
         return list(self._records.values())
 
     def of_volume(self, volume_id: str) -> PodRecord | None:
-        """Return the pod that a volume belongs to; None for an unknown volume."""
+        """Return the record of the pod that a volume belongs to; None for an unknown volume."""
         return next((entry for entry in self._records.values() if volume_id in entry.targets), None)
 
     def socket(self, record: PodRecord) -> Path:
@@ -61,7 +66,11 @@ class Folders:
         return self._pods / record.short / SOCKET
 
     def prepare(self, record: PodRecord) -> PodRecord:
-        """Record the pod's volumes, known and new ones, and make its folder. OSError when that fails."""
+        """Create the pod's folder, and add the volumes in `record` to the pod's record. Return the merged
+        record.
+
+        Raises OSError if a file or folder cannot be created.
+        """
         known = self._records.get(record.uid)
         if known:
             record = replace(known, targets={**known.targets, **record.targets})
@@ -76,7 +85,7 @@ class Folders:
         return record
 
     def mount(self, record: PodRecord, volume_id: str) -> None:
-        """Mount the pod's folder at the volume's target path. Idempotent. OSError as mount(2)."""
+        """Mount the pod's folder at the volume's target path. Idempotent. Raises the OSError of mount(2)."""
         source, target = self._pods / record.short, Path(record.targets[volume_id])
         target.mkdir(mode=0o750, parents=True, exist_ok=True)
         if not mounts.shows(source, target):
@@ -84,8 +93,9 @@ class Folders:
             mounts.bind_read_only(source, target)
 
     def unmount(self, volume_id: str, target: Path) -> PodRecord | None:
-        """Unmount a volume. Return the pod's record if that was its last volume. Idempotent. OSError as
-        umount2(2).
+        """Unmount a volume. Return the pod's record if it was the pod's last volume; None otherwise.
+
+        Idempotent. Raises the OSError of umount2(2).
         """
         mounts.unmount(target)
         with contextlib.suppress(FileNotFoundError):
@@ -102,7 +112,7 @@ class Folders:
         return None
 
     def remove(self, record: PodRecord) -> None:
-        """Remove a pod's record and folder. OSError when a file cannot be removed."""
+        """Remove a pod's record and folder. Raises OSError if a file cannot be removed."""
         folder = self._pods / record.short
         if folder.exists():
             shutil.rmtree(folder)
@@ -111,20 +121,20 @@ class Folders:
         self._records.pop(record.uid, None)
 
     def save_session(self, uid: str, memory: dict[str, Any]) -> None:
-        """Write the state of the pod's session. OSError when that fails."""
+        """Write the state of the pod's session to its file. Raises OSError if the file cannot be written."""
         if record := self._records.get(uid):
             _write_json(self._state / f"{record.short}.memory.json", memory)
 
     def read_session(self, record: PodRecord) -> dict[str, Any]:
-        """Return the session state that an earlier agent wrote; empty if there is none or the file cannot
-        be read.
+        """Return the session state that an earlier agent wrote. Return an empty mapping if the file is
+        missing or unreadable.
         """
         data = _read_json(self._state / f"{record.short}.memory.json")
         return data if isinstance(data, dict) else {}
 
     def recover(self) -> None:
-        """Read the records that an earlier agent left. Remove folders and state files that belong to no
-        known pod.
+        """Read the pod records that an earlier agent left. Remove folders and state files without such a
+        record.
         """
         for path in self._state.glob("*.json"):
             if path.name.endswith(".memory.json"):
@@ -144,7 +154,7 @@ class Folders:
                 path.unlink(missing_ok=True)
 
     def stale(self) -> list[PodRecord]:
-        """Return the pods of which no target path is a mount any more: the kubelet has removed their
+        """Return the records of pods whose target paths are all unmounted: the kubelet has removed their
         volumes.
         """
         targets = {entry.target for entry in mounts.table()}

@@ -1,4 +1,6 @@
-"""The library: launcher and runtime as plain source files that any Python in a pod's image can run."""
+"""The library that pods run: the launcher and the runtime as plain source files, for any Python in a pod's
+image.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ PREFIX = "lib-"
 
 
 class LibraryError(Exception):
-    """The agent's image lacks a file of the launcher or runtime; the message names it."""
+    """The agent's image lacks a file or package of the library. The message names what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +32,16 @@ class Sources:
 
 
 def installed() -> Sources:
-    """Find the packages without importing them, since they are code for pods. LibraryError when one is
-    missing.
+    """Return the folders of the packages. They are found without an import, since their code is meant for
+    pods.
+
+    Raises LibraryError if a package is missing.
     """
     return Sources(_folder("convoy_workloads"), _folder("convoy"), _folder("convoy_commands"))
 
 
 def layout(sources: Sources) -> dict[str, bytes]:
-    """Return the content of every file of the library by its relative path. LibraryError when a file is
+    """Return the content of every file of the library, by relative path. Raises LibraryError if a file is
     missing.
     """
     files = {
@@ -60,8 +64,10 @@ def layout(sources: Sources) -> dict[str, bytes]:
 
 
 def prepare(run_dir: Path, sources: Sources) -> Path:
-    """Write the library unless it exists, and remove other versions. Return its folder, named after a
-    digest of its content. OSError as write(2).
+    """Write the library unless it exists, and remove other versions of it. Return the library's folder,
+    whose name contains a digest of the content.
+
+    Raises the OSError of write(2).
     """
     files = layout(sources)
     digest = hashlib.sha256()
@@ -81,14 +87,15 @@ def prepare(run_dir: Path, sources: Sources) -> Path:
         fresh.rename(library)
     for other in run_dir.glob(f"{PREFIX}*"):
         if other != library:
-            # Pods that started with another version keep hard links to its files.
+            # Other versions can be removed: pods that started with one keep hard links to its files.
             shutil.rmtree(other, ignore_errors=True)
     return library
 
 
 def link(library: Path, target: Path) -> None:
-    """Put the library into a pod's folder as hard links, which take no memory and no mount. Where the file
-    system has no hard links the files are copied.
+    """Create hard links to the library's files in a pod's folder. Hard links take no memory and no mount.
+
+    The files are copied if the file system has no hard links.
     """
     fresh = target.with_name(target.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)

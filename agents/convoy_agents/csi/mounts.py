@@ -1,4 +1,4 @@
-"""Mounts through the system call mount(2): the image needs no mount(8), and errors keep their errno."""
+"""Mounts through the system call mount(2), so the image needs no mount(8) and each OSError has its errno."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctype
 _libc.umount2.argtypes = (ctypes.c_char_p, ctypes.c_int)
 
 _OPEN_TREE, _MOUNT_SETATTR = 428, 442
-"""Numbers of system calls, the same on all architectures (Linux 5.2 and 5.12)."""
+"""Numbers of the system calls open_tree (Linux 5.2) and mount_setattr (Linux 5.12) on all architectures."""
 _AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
 _OPEN_TREE_CLONE = 1
 _MOUNT_ATTR_RDONLY = 1
@@ -39,15 +39,15 @@ class Mount:
     """One line of the mount table."""
 
     root: str
-    """The folder, within its file system, that is mounted."""
+    """The mounted folder, as a path within its own file system."""
     target: str
 
 
 def bind_read_only(source: Path, target: Path) -> None:
-    """Bind-mount `source` read-only at `target`, which must exist. OSError as mount(2)."""
+    """Bind-mount `source` read-only at `target`, which must exist. Raises the OSError of mount(2)."""
     _mount(source, target, MS_BIND)
     try:
-        # A first bind ignores every flag but MS_BIND and MS_REC (mount(2)).
+        # The first mount(2) call ignores all flags except MS_BIND and MS_REC, so a second call sets them.
         _mount(source, target, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
     except OSError:
         unmount(target)
@@ -55,11 +55,12 @@ def bind_read_only(source: Path, target: Path) -> None:
 
 
 def tmpfs(target: Path, size: int) -> None:
-    """Mount a tmpfs of at most `size` bytes at `target`. OSError as mount(2)."""
+    """Mount a tmpfs of at most `size` bytes at `target`. Raises the OSError of mount(2)."""
     flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
     options = f"size={size},mode=0700"
     try:
-        # Huge pages cause fewer page faults. Some kernels lack them for tmpfs (CONFIG_TRANSPARENT_HUGEPAGE).
+        # Huge pages reduce page faults. Some kernels do not support them in a tmpfs
+        # (CONFIG_TRANSPARENT_HUGEPAGE), so the mount is repeated without them.
         _mount(Path("tmpfs"), target, flags, "tmpfs", f"{options},huge=within_size")
     except OSError as error:
         if error.errno != errno.EINVAL:
@@ -68,16 +69,18 @@ def tmpfs(target: Path, size: int) -> None:
 
 
 def resize_tmpfs(target: Path, size: int) -> None:
-    """Set the size limit of a tmpfs in bytes. OSError (EBUSY, EINVAL) when it holds more already."""
+    """Set the size limit of a tmpfs to `size` bytes. Raises OSError (EBUSY or EINVAL) if its files already
+    use more.
+    """
     _mount(Path("tmpfs"), target, MS_REMOUNT | MS_NOSUID | MS_NODEV | MS_NOEXEC, "tmpfs", f"size={size}")
 
 
 def open_read_only(path: Path) -> int:
-    """Return a descriptor that its receiver cannot reopen for writing.
+    """Open a file for reading. A process that receives the descriptor cannot reopen the file for writing.
 
-    Root can reopen an ordinary descriptor for writing through /proc/self/fd. This one belongs to a
-    detached, read-only mount of its own, which has no path. A kernel before Linux 5.12 returns an ordinary
-    descriptor. OSError.
+    Root can reopen an ordinary descriptor for writing through /proc/self/fd. The returned descriptor
+    prevents this: it belongs to a detached read-only mount. Before Linux 5.12 it is an ordinary descriptor.
+    Raises OSError if the file cannot be opened.
     """
     try:
         tree = _call(path, _OPEN_TREE, _AT_FDCWD, os.fsencode(path.parent), _OPEN_TREE_CLONE | os.O_CLOEXEC)
@@ -108,9 +111,9 @@ def _set_read_only(path: Path, tree: int) -> None:
 
 
 def unmount(target: Path) -> bool:
-    """Unmount every mount at `target`. Return False if there was none. OSError as umount2(2)."""
+    """Unmount every mount at `target`. Return False if there was none. Raises the OSError of umount2(2)."""
     found = False
-    for _ in range(16):  # several mounts may be stacked at one path
+    for _ in range(16):  # Several mounts may be stacked at one path.
         try:
             _umount(target, UMOUNT_NOFOLLOW)
         except OSError as error:
@@ -118,7 +121,8 @@ def unmount(target: Path) -> bool:
                 return found
             if error.errno != errno.EBUSY:
                 raise
-            # A process still has a file open. Detach the mount: for all other processes it disappears now.
+            # EBUSY: a process still has a file open there. Detach the mount, so that it disappears for all
+            # other processes now.
             _umount(target, UMOUNT_NOFOLLOW | MNT_DETACH)
         found = True
     return found
@@ -134,15 +138,17 @@ def shows(source: Path, target: Path) -> bool:
 
 
 def is_target(folder: Path) -> bool:
-    """Return True if `folder`, a path without links, is a mount point.
+    """Return True if `folder` is a mount point. Its path must not contain symbolic links.
 
-    Unlike Path.is_mount, this also finds a folder that is mounted from the same file system.
+    Unlike Path.is_mount, this also detects a bind mount from the same file system.
     """
     return any(mount.target == str(folder) for mount in table())
 
 
 def table(text: str | None = None) -> list[Mount]:
-    """Return the mounts that this process sees."""
+    """Return the mounts that this process sees. `text`: the content of a mount table; None to read this
+    process's own.
+    """
     lines = (MOUNT_TABLE.read_text() if text is None else text).splitlines()
     return [Mount(_unescape(fields[3]), _unescape(fields[4])) for fields in map(str.split, lines)]
 
@@ -164,7 +170,7 @@ def _umount(target: Path, flags: int) -> None:
 
 
 def _call(path: Path, number: int, *arguments: Any) -> int:
-    # Pass whole machine words: the kernel reads full registers, and an int would set only half of one.
+    # The kernel reads full registers, so pass long values: an int would set only half of a register.
     words = (ctypes.c_long(one) if isinstance(one, int) else one for one in arguments)
     found = int(_libc.syscall(ctypes.c_long(number), *words))
     if found < 0:

@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 
 class Identity:
-    """The service csi.v1.Identity. Its methods have the names of the .proto file."""
+    """The gRPC service csi.v1.Identity. Its methods have the names of the .proto file."""
 
     def __init__(self, version: str) -> None:
         self._version = version
@@ -44,12 +44,14 @@ class Identity:
         return csi_pb2.GetPluginCapabilitiesResponse()
 
     async def Probe(self, request: csi_pb2.ProbeRequest, context: object) -> csi_pb2.ProbeResponse:
-        """Return ready: a driver that can answer is ready."""
+        """Report the driver as ready. A driver that handles this call is ready."""
         return csi_pb2.ProbeResponse(ready=BoolValue(value=True))
 
 
 class Node:
-    """The service csi.v1.Node for inline ephemeral volumes. Its methods have the names of the .proto file."""
+    """The gRPC service csi.v1.Node for inline ephemeral volumes. Its methods have the names of the .proto
+    file.
+    """
 
     def __init__(self, node: str, volumes: Volumes) -> None:
         self._node = node
@@ -62,7 +64,10 @@ class Node:
             csi_pb2.NodePublishVolumeRequest, csi_pb2.NodePublishVolumeResponse
         ],
     ) -> csi_pb2.NodePublishVolumeResponse:
-        """Mount the pod's folder, always read-only. INVALID_ARGUMENT, RESOURCE_EXHAUSTED or INTERNAL."""
+        """Mount the pod's folder, always read-only.
+
+        Fails with INVALID_ARGUMENT, RESOURCE_EXHAUSTED (no space or memory) or INTERNAL.
+        """
         async with self._report_errors("NodePublishVolume", context):
             await self._volumes.publish(request.volume_id, request.target_path, dict(request.volume_context))
         return csi_pb2.NodePublishVolumeResponse()
@@ -74,7 +79,9 @@ class Node:
             csi_pb2.NodeUnpublishVolumeRequest, csi_pb2.NodeUnpublishVolumeResponse
         ],
     ) -> csi_pb2.NodeUnpublishVolumeResponse:
-        """Unmount the pod's folder. Succeed also if there was none. INVALID_ARGUMENT or INTERNAL."""
+        """Unmount the pod's folder. Succeed also if it was not mounted. Fails with INVALID_ARGUMENT or
+        INTERNAL.
+        """
         async with self._report_errors("NodeUnpublishVolume", context):
             await self._volumes.unpublish(request.volume_id, request.target_path)
         return csi_pb2.NodeUnpublishVolumeResponse()
@@ -82,7 +89,7 @@ class Node:
     async def NodeGetCapabilities(
         self, request: csi_pb2.NodeGetCapabilitiesRequest, context: object
     ) -> csi_pb2.NodeGetCapabilitiesResponse:
-        """Return no capabilities: no staging, no statistics, no expansion."""
+        """Return no capabilities: the driver does not stage, measure or expand volumes."""
         return csi_pb2.NodeGetCapabilitiesResponse()
 
     async def NodeGetInfo(
@@ -112,7 +119,9 @@ class Node:
 
 
 class Registration:
-    """The service pluginregistration.Registration, through which the kubelet finds the driver's socket."""
+    """The gRPC service pluginregistration.Registration, through which the kubelet finds the driver's
+    socket.
+    """
 
     def __init__(self, endpoint: Path) -> None:
         self._endpoint = endpoint
@@ -131,7 +140,7 @@ class Registration:
     async def NotifyRegistrationStatus(
         self, request: pluginregistration_pb2.RegistrationStatus, context: object
     ) -> pluginregistration_pb2.RegistrationStatusResponse:
-        """Log the result of the registration. After a refusal the kubelet tries again by itself."""
+        """Log the kubelet's result of the registration. After a failure the kubelet retries by itself."""
         metrics.REGISTERED.set(int(request.plugin_registered))
         if request.plugin_registered:
             log.info("registered with the kubelet", driver=terms.CSI_DRIVER)
@@ -141,9 +150,7 @@ class Registration:
 
 
 class CsiServers:
-    """The servers of both sockets: the driver's, and the registration socket that makes the kubelet connect
-    to it.
-    """
+    """The driver's gRPC server, and the server through which the kubelet registers the driver."""
 
     def __init__(self, kubelet_dir: Path, node: str, version: str, volumes: Volumes) -> None:
         self._socket = kubelet_dir / "plugins" / terms.CSI_DRIVER / "csi.sock"
@@ -158,25 +165,27 @@ class CsiServers:
         )
 
     async def start(self) -> None:
-        """Start listening, on the driver's socket first. OSError when a folder or a socket cannot be made."""
+        """Start the driver's server, then the registration server. Raises OSError if a folder or a socket
+        cannot be created.
+        """
         await _listen(self._driver, self._socket)
         self._made = self._socket.stat().st_ino
         await _listen(self._registration, self._registration_socket)
 
     @property
     def folder(self) -> Path:
-        """The folder of the driver's socket."""
+        """The folder that contains the driver's socket."""
         return self._socket.parent
 
     def superseded(self) -> bool:
-        """Return True if another agent of this node has replaced the driver's socket."""
+        """Return True if another agent on this node has replaced the driver's socket file."""
         try:
             return self._socket.stat().st_ino != self._made
         except FileNotFoundError:
             return False
 
     async def stop(self) -> None:
-        """Remove the registration socket, so that the kubelet unregisters the driver, and stop both
+        """Remove the registration socket, so that the kubelet unregisters the driver. Then stop both
         servers.
         """
         await asyncio.to_thread(_clear, self._registration_socket)

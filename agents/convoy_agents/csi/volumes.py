@@ -1,5 +1,7 @@
-"""Publish and unpublish the pods' volumes. A crash may interrupt the steps (folder, socket, mount) at any
-point.
+"""Publishes and unpublishes the pods' volumes. To publish is to make the pod's folder, listen on its socket
+and mount the folder.
+
+If the agent crashes between two of these steps, `Volumes.recover` of the next agent completes them.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from convoy_agents.pods.session import Hooks
 from convoy_agents.pods.state import PodState
 
 POD = "csi.storage.k8s.io/pod."
-"""Prefix of the pod's fields that the kubelet adds if the CSIDriver has podInfoOnMount; a pod cannot set
-them.
+"""Prefix of the keys of pod fields in a volume's context. The kubelet adds these fields if the CSIDriver
+has podInfoOnMount. A pod cannot set them.
 """
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.ENFILE, errno.EMFILE)
 RECOVER_SECONDS = 60.0
@@ -30,7 +32,9 @@ log = structlog.get_logger()
 
 
 class InvalidVolume(ValueError):
-    """A request of the kubelet that lacks a field or contradicts itself; the message names the field."""
+    """A request of the kubelet lacks a field, or its fields contradict each other. The message names the
+    field.
+    """
 
 
 class NoSpace(Exception):
@@ -38,16 +42,19 @@ class NoSpace(Exception):
 
 
 def save_state(folders: Folders, state: PodState) -> None:
-    """Write a pod's state for a later agent. Without space the state stays in this process alone."""
+    """Write a pod's state for the agent that starts after this one. If the file cannot be written, log an
+    error and continue.
+    """
     try:
-        # One small file on tmpfs takes less time than a thread, and it is written before anyone is notified.
+        # Writing one small file to a tmpfs is faster than a thread switch. The file is complete before anyone
+        # is notified of the state.
         folders.save_session(state.uid, state_file.dump(state))
     except OSError as error:
         log.error("pod state not written: the next agent will not know it", pod_uid=state.uid, why=str(error))
 
 
 class Volumes:
-    """The volumes of this node. Requests run one at a time: each takes milliseconds."""
+    """The volumes of this node. Requests are handled one at a time, since each takes only milliseconds."""
 
     def __init__(self, kubelet_dir: Path, folders: Folders, pods: Pods, hooks: Hooks) -> None:
         self._pods_dir = kubelet_dir / "pods"
@@ -57,10 +64,11 @@ class Volumes:
         self._turn = asyncio.Lock()
 
     async def publish(self, volume_id: str, target_path: str, context: Mapping[str, str]) -> None:
-        """Give a pod its folder at `target_path`. Idempotent. InvalidVolume, NoSpace or OSError."""
+        """Mount the pod's folder at `target_path`. Idempotent. Raises InvalidVolume, NoSpace or OSError."""
         record = self._read(volume_id, target_path, context)
         async with self._turn:
-            # A kubelet that restarts publishes the volumes of running pods again.
+            # A restarted kubelet publishes the volumes of running pods again. A failure then must not remove
+            # their folders.
             fresh = self._folders.of_volume(volume_id) is None
             try:
                 record = await asyncio.to_thread(self._folders.prepare, record)
@@ -76,8 +84,9 @@ class Volumes:
         log.info("published", pod=f"{record.namespace}/{record.name}", pod_uid=record.uid)
 
     async def unpublish(self, volume_id: str, target_path: str) -> None:
-        """Unmount a volume. With a pod's last volume, also close its session and remove its folder.
-        Idempotent. OSError.
+        """Unmount a volume. After a pod's last volume, also close the pod's session and remove its folder.
+
+        Idempotent. Raises InvalidVolume or OSError.
         """
         target = self._target(target_path)
         async with self._turn:
@@ -87,14 +96,14 @@ class Volumes:
                 log.info("unpublished", pod=f"{record.namespace}/{record.name}", pod_uid=record.uid)
 
     async def recover(self) -> None:
-        """Take over the pods of an earlier agent: bind their sockets again and remove folders that nothing
-        mounts.
+        """Recover the pods of an earlier agent: listen on their sockets again, and remove the folders of
+        pods whose mounts are gone.
         """
         async with asyncio.timeout(RECOVER_SECONDS), self._turn:
             await asyncio.to_thread(self._folders.recover)
             await self._remove_stale()
             for record in self._folders.records():
-                # `prepare` completes a folder that a crash left unfinished.
+                # If the earlier agent crashed while it made this folder, `prepare` completes the folder.
                 await asyncio.to_thread(self._folders.prepare, record)
                 state = self._load_state(record)
                 await self._pods.open(state, self._folders.socket(record), self._hooks)
