@@ -1,1 +1,1 @@
-"""Checkpoints in the memory of nodes, copied to other nodes and to a store."""
+"""Checkpoints in the memory of nodes, with copies on other nodes and in a store."""

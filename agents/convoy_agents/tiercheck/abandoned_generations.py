@@ -1,5 +1,5 @@
-"""Generations that a rank could not save. This agent remembers them and notifies the agent of slot 0 of
-each.
+"""Generations that a rank of this node could not save. This agent remembers them and reports each one to
+the agent of the job's slot 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from convoy_agents.pods.assignment import Assignment
 from convoy_controllers.checkpoint.generation import Generation
 
 MAX_ABANDONED = 8
-"""Maximum generations of one pod that are remembered, and whose notifications run at once."""
+"""Maximum number of abandoned generations to remember for one pod. Each may have a running notification."""
 
 log = structlog.get_logger()
 
@@ -23,16 +23,16 @@ class AbandonedGenerations:
     """The abandoned generations of the pods of one node."""
 
     def __init__(self, notify: Callable[[Assignment, Generation], Coroutine[Any, Any, None]]) -> None:
-        """`notify`: notifies the agent of slot 0, with retries until its own deadline."""
+        """`notify`: reports a generation to the agent of slot 0, with retries until a deadline of its own."""
         self._notify = notify
         self._notifying: dict[str, dict[Generation, asyncio.Task[None]]] = {}
-        """Notification tasks by pod uid and generation, the newest last. An ended task still marks its
-        generation.
+        """Notification tasks by pod uid and generation, the newest last. A finished task stays here,
+        because its key marks the generation as abandoned.
         """
 
     def add(self, plan: Assignment, generation: Generation) -> None:
-        """Remember a generation that a rank of the pod could not save. The oldest beyond MAX_ABANDONED is
-        dropped.
+        """Remember a generation that a rank of the pod could not save, and start its notification. The
+        oldest entries beyond MAX_ABANDONED are dropped.
         """
         mine = self._notifying.setdefault(plan.pod_uid, {})
         before = mine.pop(generation, None)
@@ -44,16 +44,16 @@ class AbandonedGenerations:
             mine.pop(next(iter(mine))).cancel()
 
     def holds(self, uid: str, generation: Generation) -> bool:
-        """Return True if a rank of the pod could not save that generation."""
+        """Return True if a rank of the pod could not save this generation."""
         return generation in self._notifying.get(uid, ())
 
     def drop_pod(self, uid: str) -> None:
-        """Drop the generations of a pod that left."""
+        """Drop the generations of a pod that left the node, and cancel their notifications."""
         for task in self._notifying.pop(uid, {}).values():
             task.cancel()
 
     async def close(self) -> None:
-        """Cancel every task."""
+        """Cancel all notifications."""
         tasks = [task for mine in self._notifying.values() for task in mine.values()]
         for task in tasks:
             task.cancel()

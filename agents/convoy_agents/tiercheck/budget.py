@@ -1,4 +1,4 @@
-"""The budget of a node's memory for checkpoints: the limit, and the share of each job. Pure."""
+"""The budget of a node's memory for checkpoints: the node's limit, and the share of each job. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The reason for refusing a job more memory."""
+    """The reason why a job gets no more memory."""
 
     missing: int
     """Bytes by which the request exceeds the limit."""
     limit: int
     """The exceeded limit in bytes: the node's, or the job's own."""
     own: bool
-    """True if the limit is the job's own (spec.checkpoint.tiers.local.memory)."""
+    """True if `limit` is the job's own limit (spec.checkpoint.tiers.local.memory), False if it is the
+    node's.
+    """
     others: int
-    """Bytes that other jobs have on the node."""
+    """Bytes that other jobs use on the node."""
 
     def __str__(self) -> str:
         limit = "the job's limit (spec.checkpoint.tiers.local.memory)" if self.own else "the node's limit"
@@ -26,11 +28,11 @@ class Refusal:
 
 @dataclass(slots=True)
 class Budget:
-    """Bytes of memory for checkpoints on one node."""
+    """The memory for checkpoints on one node, in bytes."""
 
     limit: int
     shares: dict[str, int] = field(default_factory=dict)
-    """Bytes by job uid."""
+    """Bytes of each job's share, by job uid."""
 
     @property
     def used(self) -> int:
@@ -38,10 +40,10 @@ class Budget:
         return sum(self.shares.values())
 
     def grow(self, job: str, share: int, own_limit: int = 0) -> Refusal | None:
-        """Grow a job's share to at least so many bytes. On a refusal nothing changes. A share never shrinks
-        here.
+        """Grow a job's share to at least `share` bytes. Return a refusal, and change nothing, if a limit
+        would be exceeded.
 
-        `own_limit`: the job's own limit in bytes; 0 for none.
+        A share never shrinks here. `own_limit`: the job's own limit in bytes; 0 if it has none.
         """
         share = max(share, self.shares.get(job, 0))
         others = self.used - self.shares.get(job, 0)

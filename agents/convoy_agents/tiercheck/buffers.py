@@ -1,7 +1,7 @@
-"""The buffers of a job: files in memory that the node's own ranks write their shards into.
+"""The buffers of a job: files in memory into which the ranks of this node write their shards.
 
-A rank has at least two buffers for full saves, and some for the segments of its journal. The files are in
-the folder `buffers`, named `<owner>-<kind><number>`.
+Each rank has at least two buffers for full saves, and may have more for the segments of its journal. The
+files are in the folder `buffers` and are named `<owner>-<kind><number>`. The owner is the rank.
 """
 
 from __future__ import annotations
@@ -16,36 +16,37 @@ BASES, SEGMENTS = "", "j"
 
 
 class Buffers:
-    """The buffers of one job. All methods block and are not thread-safe."""
+    """The buffers of one job on this node. All methods block and are not thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def names(self, owner: str) -> list[str]:
-        """Return the names of a rank's buffers."""
+        """Return the names of all buffers of a rank."""
         return sorted(path.name for path in self._folder.glob(f"{owner}-*"))
 
     def path(self, name: str) -> Path:
-        """Return the file of a buffer."""
+        """Return the path of a buffer's file."""
         return self._folder / name
 
     def written(self, name: str) -> int:
         """Return the allocated bytes of a buffer (`st_blocks` x 512), at most its length.
 
-        A rank can extend a file without writing to it; the extension has no pages and does not count.
+        A rank can extend its file without writing to it. The extended part has no allocated pages, so it is
+        not counted.
         """
         found = self.path(name).stat()
         return min(found.st_size, found.st_blocks * 512)
 
     def remove_unused(self, owners: Collection[str], used: Collection[str]) -> None:
-        """Remove the buffers that are not in `used` and belong to none of `owners`."""
+        """Remove every buffer that is not in `used` and whose owner is not in `owners`."""
         for path in self._folder.iterdir():
             if owner_of(path.name)[0] not in owners and path.name not in used:
                 path.unlink()
 
     def allocate(self, names: Collection[str], size: int) -> None:
-        """Grow each buffer to at least so many bytes. ShareExhausted, and nothing changes, if they do not
-        fit.
+        """Grow each buffer to at least `size` bytes. Raises ShareExhausted, before any buffer grows, if the
+        free memory is too small.
         """
         missing = sum(max(0, size - size_of(self.path(name))) for name in names)
         if missing > (left := memory.free_bytes(self._folder)):
@@ -55,11 +56,11 @@ class Buffers:
 
 
 def owner_of(name: str) -> tuple[str, str]:
-    """Return the rank that owns a buffer and the buffer's kind, from its name."""
+    """Parse a buffer's name. Return the rank that owns the buffer, and the buffer's kind."""
     owner, _, number = name.rpartition("-")
     return owner, SEGMENTS if number.startswith(SEGMENTS) else BASES
 
 
 def size_of(path: Path) -> int:
-    """Return the length of a file; 0 if it does not exist."""
+    """Return the length of a file in bytes; 0 if the file does not exist."""
     return path.stat().st_size if path.exists() else 0

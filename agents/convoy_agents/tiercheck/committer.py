@@ -1,5 +1,5 @@
-"""Commits for this node's pods: sealed shards become committed generations, first locally, then with
-copies.
+"""Commits the generations of this node's pods. A generation whose shards are all sealed is committed at the
+local tier first. It is committed at the peer tier once its copies exist.
 """
 
 from __future__ import annotations
@@ -30,59 +30,64 @@ from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import START_STEP, Generation, Tier
 
 LOCAL_ATTEMPTS = 2
-"""Attempts to commit a generation locally. Each lasts until the commit client's deadline."""
+"""Maximum number of attempts to commit a generation at the local tier. Each has the commit client's
+deadline.
+"""
 PARTIAL_SECONDS = 150.0
-"""Seconds in which all ranks of a pod must seal a generation that one rank has sealed. Then it is given up.
+"""Seconds to wait for the other ranks of a pod after the first rank has sealed a generation. Then the
+generation is given up.
 """
 
 log = structlog.get_logger()
 
 
 class CommitRequests(Protocol):
-    """The client of the agent of slot 0, which coordinates commits."""
+    """The client of the agent of slot 0, which coordinates the commits of a job."""
 
     async def request_commit(
         self, plan: Assignment, tier: Tier, generation: Generation, vote: PrepareVote | None = None
     ) -> CommitOutcome:
-        """Request a commit, and return its outcome."""
+        """Request the commit of a generation at a tier. Return the outcome."""
         ...
 
     async def abandon(self, plan: Assignment, generation: Generation) -> None:
-        """Report that the slot will never prepare a generation."""
+        """Report that this slot will never vote for the generation, because a rank could not save it."""
         ...
 
 
 class PodPlans(Protocol):
-    """The current pods of this node."""
+    """The pods of this node and their assignments."""
 
     def assignment(self, uid: str) -> Assignment | None:
-        """Return a pod's assignment; None if it has none or is not on this node."""
+        """Return a pod's assignment; None if the pod has none or is not on this node."""
         ...
 
     def commit_decided(
         self, uid: str, tier: Tier, generation: Generation, verdict: Verdict, seen: int
     ) -> None:
-        """Notify a pod of the verdict on its generation. `seen`: the latest known incarnation."""
+        """Notify a pod whether its generation is committed at a tier. `seen`: the latest incarnation that
+        slot 0's agent knows.
+        """
         ...
 
 
 @dataclass(eq=False, slots=True)
 class CommitRound:
-    """The commit of one generation of one pod. A pod has at most as many rounds as a rank has buffers."""
+    """The commit of one generation of one pod. A pod has at most as many rounds as each rank has buffers."""
 
     plan: Assignment
     job_memory: JobMemory
     generation: Generation
     notify_peer: bool = True
-    """True if the pod is notified of the peer tier: for its own saves, but not for a restored generation."""
+    """True to notify the pod of its commit at the peer tier; False for a generation that was restored."""
     commit: asyncio.Task[None] | None = None
     """The task that commits the generation at all tiers."""
     give_up: asyncio.Task[None] | None = None
-    """The task that gives the generation up unless all ranks of the pod seal it in time."""
+    """The task that gives the generation up unless all ranks of the pod seal it within PARTIAL_SECONDS."""
 
 
 class Committer:
-    """Runs the commit rounds of the pods of one node."""
+    """Runs the commit rounds of all pods on one node."""
 
     def __init__(
         self,
@@ -100,12 +105,12 @@ class Committer:
         self._requests = requests
         self._pods = pods
         self._rounds: dict[tuple[str, Generation], CommitRound] = {}
-        """Running rounds by pod uid and generation."""
+        """Running rounds, by pod uid and generation."""
         self._abandoned = AbandonedGenerations(requests.abandon)
 
     async def commit_sealed(self, uid: str) -> None:
-        """Commit every generation that the pod has sealed completely. Called after each sealed shard and
-        when an agent starts.
+        """Start to commit every generation that all ranks of the pod have sealed. Call it after each sealed
+        shard.
         """
         if (mine := self._find_pod(uid)) is None:
             return
@@ -138,11 +143,11 @@ class Committer:
                 self._start_give_up_timer(CommitRound(plan, job_memory, generation), shards)
 
     async def abandon(self, uid: str, generation: Generation) -> None:
-        """Abandon a generation that a rank of the pod could not save. ValueError if all ranks of the pod
-        have saved it.
+        """Abandon a generation that a rank of the pod could not save. Raises ValueError if all ranks of the
+        pod have saved it.
 
-        The other ranks' shards of it are dropped: here at once, and on other nodes when the agent of slot 0
-        knows.
+        The shards of the other ranks are dropped on this node at once. Other nodes drop theirs when slot
+        0's agent has been notified.
         """
         if (mine := self._find_pod(uid)) is None:
             return
@@ -157,7 +162,7 @@ class Committer:
         await job_memory.give_up(found.values(), plan.incarnation)
 
     async def resume(self, uid: str) -> None:
-        """Continue what an earlier agent was doing for a pod."""
+        """Continue the commits and uploads of a pod that an earlier agent started."""
         await self.commit_sealed(uid)
         if (mine := self._find_pod(uid)) is None:
             return
@@ -168,14 +173,14 @@ class Committer:
             self._start_copy_of_restored(plan, job_memory, keys)
 
     async def copy_restored(self, uid: str, pod_restore: PodRestore) -> set[str]:
-        """Copy the restored shards of a pod, which may have lost copies, to the hosts of its next saves.
-        Return the shards that this pod must keep until then.
+        """Start to copy the restored shards of a pod to its present hosts, because some copies may be lost.
+        Return the ids of these shards, which this node must keep until they are copied.
         """
         plan, chosen = pod_restore.plan, pod_restore.chosen
         if chosen is None:
             return set()
-        # Send a segment before the shard it extends: a host accepts an old shard only if a segment there
-        # extends it.
+        # Send a segment before the shard that it extends: a host accepts an old shard only if a segment on
+        # the host extends it.
         keys = [
             key
             for shard in pod_shards(plan, pod_restore.shards)
@@ -185,7 +190,7 @@ class Committer:
         return set(keys)
 
     def drop_pod(self, uid: str) -> None:
-        """Cancel the rounds of a pod that left. Its sealed shards stay until newer ones replace them."""
+        """Cancel all rounds of a pod that left. Its sealed shards stay until newer shards replace them."""
         self._troubles.drop_pod(uid)
         for (pod_uid, _), one in self._rounds.items():
             if pod_uid == uid:
@@ -194,15 +199,15 @@ class Committer:
         self._abandoned.drop_pod(uid)
 
     async def close(self) -> None:
-        """Cancel every task."""
+        """Cancel all tasks."""
         tasks = [task for one in self._rounds.values() for task in _cancel(one)]
         await asyncio.gather(*tasks, self._uploads.close(), self._abandoned.close(), return_exceptions=True)
 
     # Rounds.
 
     def _find_pod(self, uid: str) -> tuple[Assignment, JobMemory, set[str]] | None:
-        """Return a pod's assignment, its job's memory and the names of its shards; None if it has no
-        assignment or no memory.
+        """Return a pod's assignment, the memory of its job and the names of its shards. Return None if it
+        has no assignment or its job has no memory here.
         """
         plan = self._pods.assignment(uid)
         job_memory = self._memory_manager.get(plan.job_uid) if plan and plan.memory else None
@@ -211,14 +216,14 @@ class Committer:
         return plan, job_memory, {str(rank) for rank in plan.ranks}
 
     def _is_current(self, plan: Assignment) -> bool:
-        """Return True if the pod is on this node and in the same incarnation."""
+        """Return True if the pod is on this node and its incarnation is still the same."""
         now = self._pods.assignment(plan.pod_uid)
         return now is not None and now.incarnation == plan.incarnation
 
     def _start_commit(
         self, one: CommitRound, work: Callable[[CommitRound], Coroutine[Any, Any, None]]
     ) -> None:
-        """Start the commit of a round unless it runs already."""
+        """Start the commit task of a round, unless one is running."""
         key = (one.plan.pod_uid, one.generation)
         known = self._rounds.get(key)
         if known is not None:
@@ -230,7 +235,7 @@ class Committer:
         one.commit.add_done_callback(partial(self._commit_ended, key))
 
     def _start_give_up_timer(self, one: CommitRound, shards: set[str]) -> None:
-        """Start the timeout after which a round is given up, unless it runs already."""
+        """Start the task that gives a round up after PARTIAL_SECONDS, unless one is running."""
         key = (one.plan.pod_uid, one.generation)
         kept = self._rounds.setdefault(key, one)
         if kept.give_up is None:
@@ -254,8 +259,9 @@ class Committer:
             del self._rounds[key]
 
     async def _give_up_later(self, one: CommitRound, shards: set[str]) -> None:
-        """Give a generation up after a timeout, so that one failed save does not occupy the other ranks'
-        buffers for ever.
+        """Give a generation up after PARTIAL_SECONDS unless all ranks of the pod have sealed it.
+
+        Otherwise one failed save would occupy a buffer of every other rank for ever.
         """
         plan, job_memory, generation = one.plan, one.job_memory, one.generation
         await asyncio.sleep(PARTIAL_SECONDS)
@@ -281,7 +287,7 @@ class Committer:
             outcome, stands = await self._commit_locally(one, vote)
             if not stands:
                 copying.cancel()
-                # EXPIRED is not a refusal: other agents may know that it is committed, and count on the
+                # EXPIRED is no refusal: other agents may know that the generation is committed, so keep its
                 # copies.
                 refused = outcome.verdict is not Verdict.EXPIRED
                 await job_memory.give_up(vote.shards.values(), plan.incarnation, withdraw=refused)
@@ -290,7 +296,7 @@ class Committer:
                 self._uploads.start(plan, job_memory, one.generation, keys)
             await self._commit_with_peers(one, copying)
         except Damaged as error:
-            # The generation is committed but cannot be copied, so no later one can be: the ranks must
+            # No later generation can get copies, because this one is damaged. A STALE verdict makes the ranks
             # restart.
             log.error("SHARD DAMAGED BEFORE ITS COPIES WERE MADE", job=plan.job, why=str(error))
             self._pods.commit_decided(
@@ -300,18 +306,18 @@ class Committer:
             copying.cancel()
 
     async def _commit_locally(self, one: CommitRound, vote: PrepareVote) -> tuple[CommitOutcome, bool]:
-        """Return the outcome, and True if the generation is committed locally."""
+        """Request the commit at the local tier. Return the outcome, and True if it is committed."""
         for _ in range(LOCAL_ATTEMPTS):
             outcome = await self._requests.request_commit(one.plan, Tier.LOCAL, one.generation, vote)
-            # The time-out may hit while the record is being written. Giving up then would lose a committed
-            # generation.
+            # Slot 0 may have written the record when the request expires, so try again before giving up.
             if outcome.verdict is not Verdict.EXPIRED:
                 break
         return outcome, await self._record_outcome(one, Tier.LOCAL, outcome)
 
     async def _commit_with_peers(self, one: CommitRound, copying: asyncio.Task[bool]) -> None:
-        """Request the commit at the peer tier once the copies exist. Retry while the incarnation lasts: a
-        generation that is committed locally cannot be given up, and it occupies a buffer of every rank
+        """Request the commit at the peer tier once the copies exist. Retry until the incarnation ends.
+
+        A generation that is committed locally cannot be given up, and it occupies a buffer of every rank
         until its copies exist.
         """
         if not await copying:
@@ -327,8 +333,8 @@ class Committer:
     async def _commit_in_store(
         self, plan: Assignment, job_memory: JobMemory, generation: Generation
     ) -> bool | None:
-        """Request the commit in the job's store. Return True if it is committed there; None if it is
-        undecided.
+        """Request the commit in the job's store. Return True if the generation is committed there, False if
+        the commit is refused, None if the request expired.
         """
         outcome = await self._requests.request_commit(plan, Tier.REMOTE, generation)
         if outcome.verdict is Verdict.EXPIRED:
@@ -336,7 +342,7 @@ class Committer:
         return await self._record_outcome(CommitRound(plan, job_memory, generation), Tier.REMOTE, outcome)
 
     def _start_copy_of_restored(self, plan: Assignment, job_memory: JobMemory, keys: list[str]) -> None:
-        # All slots must vote, so a pod without shards to copy votes too.
+        # Start a round even if this pod has no shard to copy, because every slot must vote.
         if plan.memory and plan.memory.copies:
             start = Generation(plan.incarnation, START_STEP)
             one = CommitRound(plan, job_memory, start, notify_peer=False)
@@ -352,7 +358,9 @@ class Committer:
             copying.cancel()
 
     async def _record_outcome(self, one: CommitRound, tier: Tier, outcome: CommitOutcome) -> bool:
-        """Record the outcome of a commit and notify the pod. Return True if the generation is committed."""
+        """Record a commit's outcome in this node's memory and notify the pod. Return True if it is
+        committed.
+        """
         plan, generation = one.plan, one.generation
         committed = outcome.verdict is Verdict.COMMITTED
         if committed and outcome.record is not None:
@@ -363,7 +371,7 @@ class Committer:
                     self._troubles.record_written(plan)
                     break
                 except OSError as error:
-                    # The node's memory is full. Retry while the incarnation lasts.
+                    # The node's memory is full. Retry until the incarnation ends.
                     log.error(
                         "commit not recorded in memory; retrying",
                         job=plan.job,
@@ -376,7 +384,7 @@ class Committer:
                     await asyncio.sleep(pause.next())
             if not noted:
                 return False
-        # Without copies the peer tier matters to agents only. The pod must not be promised copies that do not
+        # Without copies only agents use the peer tier. A pod that is notified would conclude that copies
         # exist.
         peer = one.notify_peer and plan.memory is not None and plan.memory.copies > 0
         if tier is not Tier.PEER or peer:
@@ -385,7 +393,7 @@ class Committer:
 
 
 def _cancel(one: CommitRound) -> list[asyncio.Task[None]]:
-    """Cancel a round's tasks and return them."""
+    """Cancel the tasks of a round and return them."""
     tasks = [task for task in (one.commit, one.give_up) if task is not None]
     for task in tasks:
         task.cancel()

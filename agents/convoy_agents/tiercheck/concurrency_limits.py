@@ -1,5 +1,5 @@
-"""Concurrency limits for all nodes together and for each node, so that a slow or hostile node delays few
-others.
+"""Limits on concurrent calls, for all nodes together and for each node. A slow or hostile node then delays
+few other nodes.
 """
 
 from __future__ import annotations
@@ -12,31 +12,33 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class _NodeLimit:
-    """The limit of one node. It exists while it has users."""
+    """The limit of one node. It is deleted when `users` falls to 0."""
 
     semaphore: asyncio.Semaphore
     users: int = 0
-    """Number of tasks that hold the semaphore or wait for it."""
+    """Number of tasks that hold `semaphore` or wait for it."""
 
 
 class ConcurrencyLimits:
-    """The concurrency limits of one kind of call. Not thread-safe: used by the event loop alone."""
+    """The concurrency limits of one kind of call. Not thread-safe: only the event loop may use it."""
 
     def __init__(self, total: int, per_node: int) -> None:
-        """`total`: the limit for all nodes together. `per_node`: the limit for one node."""
+        """`total`: maximum concurrent calls of all nodes together. `per_node`: maximum concurrent calls of
+        each node.
+        """
         self._all = asyncio.Semaphore(total)
         self._per_node = per_node
         self._nodes: dict[str, _NodeLimit] = {}
 
     def full(self, node: str) -> bool:
-        """Return True if a call of this node would have to wait."""
+        """Return True if another call of this node would have to wait."""
         own = self._nodes.get(node)
         return self._all.locked() or (own is not None and own.semaphore.locked())
 
     @asynccontextmanager
     async def acquire(self, node: str) -> AsyncIterator[None]:
-        """Hold a place for a call of this node. It waits for the node's own limit first, then for the
-        common one.
+        """Count a call of this node within the block. Wait first for the node's own limit, then for the
+        common limit.
         """
         if (own := self._nodes.get(node)) is None:
             own = self._nodes[node] = _NodeLimit(asyncio.Semaphore(self._per_node))

@@ -1,4 +1,4 @@
-"""Copies of shards on other nodes."""
+"""Sends copies of this node's shards to other nodes, the hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ log = structlog.get_logger()
 
 
 class ShardCopier:
-    """Copies the shards of one node's pods to their hosts. `plan`: returns a pod's current assignment."""
+    """Sends the shards of this node's pods to their hosts. `plan`: returns the current assignment of a pod
+    by its uid.
+    """
 
     def __init__(
         self, peer_transfer: PeerTransfer, troubles: TroubleReporter, plan: Callable[[str], Assignment | None]
@@ -33,11 +35,12 @@ class ShardCopier:
         self._troubles = troubles
         self._plan = plan
         self._sending: KeyedLock[tuple[str, str, str]] = KeyedLock()
-        """Locks by job, host and shard."""
+        """Locks by job uid, host and shard id."""
 
     async def copy(self, plan: Assignment, job_memory: JobMemory, keys: Sequence[str]) -> bool:
-        """Copy shards to every host of the pod. Return True if all hosts have all of them. Damaged if a
-        shard is damaged here.
+        """Copy shards to every host of the pod. Return True if every host has all of them.
+
+        Raises Damaged if a shard in this node's memory is damaged.
         """
         hosts = plan.memory.hosts if plan.memory else ()
         started = time.monotonic()
@@ -49,7 +52,9 @@ class ShardCopier:
     async def _send(
         self, plan: Assignment, host: NodeAddress, job_memory: JobMemory, keys: Sequence[str]
     ) -> bool:
-        """Send shards to one host, with retries while the incarnation lasts."""
+        """Send shards to one host, with retries until the incarnation ends. Return True if the host has all
+        of them.
+        """
         pause = Backoff(first=0.05, cap=5.0)
         left, failed = list(keys), ""
         while left:
@@ -69,8 +74,8 @@ class ShardCopier:
             except Damaged:
                 raise
             except Exception as error:
-                # A fault of this node, such as too many threads. Retry here, since nobody else will make this
-                # copy.
+                # This node has a fault, for example it cannot start a thread. Retry here, since no other code
+                # retries this copy.
                 why = str(error) or type(error).__name__
                 if why != failed:
                     log.error("shard not copied; retrying", job=plan.job, node=host.node, exc_info=error)
@@ -86,21 +91,28 @@ class ShardCopier:
         return True
 
     async def _send_one(self, place: NodeAddress, job_memory: JobMemory, plan: Assignment, key: str) -> None:
-        """Send one shard, one sender at a time: a base that several segments extend is sent once."""
+        """Send one shard to a host. The lock ensures that a shard that several segments extend is sent only
+        once.
+        """
         async with self._sending.hold((job_memory.job_uid, place.node, key)):
             await self._peer_transfer.send(place, job_memory, plan, key)
 
 
 def pod_shards(plan: Assignment, shards: Sequence[str]) -> list[str]:
-    """Return those of a generation's shards, ordered by rank, that this pod keeps after a restore. The
-    generation may have been saved by another number of ranks.
+    """Return the shards of a restored generation that this pod must keep. `shards`: all shards of the
+    generation, ordered by rank.
+
+    The shards are distributed over the present ranks, since another number of ranks may have saved the
+    generation.
     """
     return [shard for number, shard in enumerate(shards) if number % plan.world_size in plan.ranks]
 
 
 def with_extended(store: ShardStore, heads: Iterable[str]) -> list[str]:
-    """Return these shards and all that they extend, newest first: a host accepts an old shard only if a
-    segment there extends it.
+    """Return the ids of these shards and of all shards that they extend, newest first.
+
+    A segment must be sent before the shard that it extends, because a host accepts an old shard only if a
+    segment on the host extends it.
     """
     known = store.manifests
 
@@ -111,9 +123,11 @@ def with_extended(store: ShardStore, heads: Iterable[str]) -> list[str]:
 
 
 def restored_shards(store: ShardStore, plan: Assignment) -> list[str] | None:
-    """Return the shards to copy of the generation that the incarnation started from: this pod's shards and
-    all that they extend. None if there is no such generation, if a later one has copies, or if a shard
-    is not here yet.
+    """Return the ids of the shards that this pod must copy after a restore: its shards of the restored
+    generation, and all shards that they extend.
+
+    Return None if the incarnation started without a checkpoint, if a later generation has copies already,
+    or if a shard is not on this node yet.
     """
     branch, peer = store.branches.get(plan.incarnation), store.marks.get(Tier.PEER)
     started = branch.parent if branch else None

@@ -1,5 +1,5 @@
-"""Deciding which generation an incarnation starts from. The agent of slot 0 surveys all agents that may
-hold shards, and decides once for each attempt.
+"""Decides from which generation an incarnation starts. The agent of slot 0 surveys all agents that may hold
+shards, and decides once for each attempt to restore.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from convoy_controllers.checkpoint.lineage import branch_of
 from convoy_controllers.checkpoint.records import Branch, Inventory, merge
 
 DECIDE_SECONDS = 60.0
-"""Seconds for all members to answer. Each has a running pod, so its agent is up or about to come back."""
+"""Seconds to wait for the surveys of all members. Each member has a running pod, so its agent is running or
+about to restart.
+"""
 SILENT_NODE_SECONDS = 30.0
-"""Seconds to wait for other nodes that do not answer while some incarnation is unknown, because they may
-know its work. After that the work counts as lost.
+"""Seconds to wait for other nodes that do not answer, while no node that answers knows the work of some
+earlier incarnation. After this wait, that work counts as lost.
 """
 STORE_SECONDS = 15.0
-"""Timeout in seconds for a store's inventory."""
+"""Timeout in seconds for reading a store's inventory."""
 ADOPT_SECONDS = 3600.0
-"""Timeout in seconds for copying another job's checkpoint within the store."""
+"""Timeout in seconds for copying another job's checkpoint into this job's part of the store."""
 MAX_DECISIONS = 64
 
 Broken = tuple[tuple[str, str], ...]
@@ -43,18 +45,22 @@ log = structlog.get_logger()
 
 
 class RestoreFailed(Exception):
-    """The restore cannot be decided, or its shards cannot be fetched. The rank must be restarted."""
+    """No decision about the restore was possible, or its shards could not be fetched. The rank must be
+    restarted.
+    """
 
     def __init__(self, why: str, *, memory: bool = False, store: bool = False) -> None:
         super().__init__(why)
         self.memory = memory
-        """True if more memory would have helped."""
+        """True if the restore failed because memory is missing."""
         self.store = store
-        """True if the store does not answer. Then neither this node nor the job is at fault."""
+        """True if the restore failed because the store does not answer. Then neither this node nor the job
+        is at fault.
+        """
 
 
 class Decisions:
-    """The decisions that one node's agent makes as agent of slot 0."""
+    """The restore decisions that this node's agent makes for the jobs whose slot 0 is on this node."""
 
     def __init__(self, node: str, surveys: Surveys, peer_transfer: PeerTransfer, remotes: Remotes) -> None:
         self._node = node
@@ -67,9 +73,11 @@ class Decisions:
     async def decide(
         self, job_uid: str, incarnation: int, attempt: int, broken: Broken, *, bases: bool = False
     ) -> hub_pb2.ResumeReply:
-        """Return what the incarnation starts from. All callers with the same attempt get the same reply.
+        """Return the generation from which the incarnation starts. All callers with the same `attempt` get
+        the same reply.
 
-        `bases`: use full saves alone, without journal segments.
+        `broken`: shards that ranks could not read. `bases`: True to use full saves only, without journal
+        segments.
         """
         plan = self._surveys.plan(job_uid)
         if plan is None or plan.slot or plan.incarnation < incarnation:
@@ -83,7 +91,7 @@ class Decisions:
             task = self._decisions[key] = asyncio.create_task(self._decide(plan, broken, bases))
 
             def ended(done: asyncio.Task[hub_pb2.ResumeReply]) -> None:
-                # After a failure the next caller tries again.
+                # Delete a failed decision, so that the next caller decides again.
                 failed = done.cancelled() or done.exception() is not None
                 if failed and self._decisions.get(key) is done:
                     del self._decisions[key]
@@ -121,7 +129,7 @@ class Decisions:
             and (plan.incarnation > 1 or bool(plan.resume_uid))
             and await asyncio.to_thread(restore.may_be_outdated, held, plan.incarnation, broken)
         ):
-            # The store may have something newer. Do not lose that work on a guess.
+            # The store may have a newer generation, so fail: starting from an older one would lose work.
             raise trouble
         if any(one.seen > plan.incarnation for one in found.values()):
             return hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.STALE)
@@ -144,8 +152,8 @@ class Decisions:
     async def _survey_store(
         self, plan: Assignment, branch: Branch
     ) -> tuple[Inventory | None, RestoreFailed | None]:
-        """Announce this incarnation in the job's store and return the store's inventory, or the reason why
-        it is unknown.
+        """Record the start of this incarnation in the job's store, and return the store's inventory. If
+        that fails, return None and the error.
         """
         if not (plan.memory and plan.memory.store):
             return None, None
@@ -161,7 +169,8 @@ class Decisions:
         except (StoreError, Damaged, TimeoutError) as error:
             why = str(error) or f"the store does not answer within {STORE_SECONDS:.0f} s"
             log.warning("store inventory not read", job=plan.job, why=why)
-            # Waiting does not help if the store answers with a permanent refusal or with damaged data.
+            # Only a store that does not respond is worth waiting for. A permanent refusal or damaged data
+            # stays.
             refused = answered and isinstance(error, StoreError) and not error.retriable
             return None, RestoreFailed(why, store=not (refused or isinstance(error, Damaged)))
 
@@ -171,8 +180,8 @@ class Decisions:
             return await self._remotes.inventory(plan)
 
     def _start_put_branch(self, plan: Assignment, branch: Branch) -> None:
-        """Write to the store, in the background, where the incarnation started. Retry while the incarnation
-        lasts, because commits do not write it.
+        """Start a task that writes to the store where the incarnation started. It retries until the
+        incarnation ends, because commits do not write this.
         """
         if not (plan.memory and plan.memory.store):
             return
@@ -198,7 +207,9 @@ class Decisions:
     async def _survey_members(
         self, plan: Assignment, places: Mapping[str, NodeAddress]
     ) -> dict[str, Surveyed]:
-        """Return the surveys of all members. RestoreFailed if one does not answer in time."""
+        """Return the surveys of all members, by node. Raises RestoreFailed if a member does not answer
+        within DECIDE_SECONDS.
+        """
         deadline = time.monotonic() + DECIDE_SECONDS
         found: dict[str, Surveyed] = {}
         pause = Backoff(first=0.05, cap=1.0)
@@ -222,7 +233,9 @@ class Decisions:
     async def _survey_others(
         self, plan: Assignment, places: Mapping[str, NodeAddress], found: dict[str, Surveyed]
     ) -> dict[str, NodeAddress]:
-        """Add the surveys of nodes that are no members to `found`. Return the nodes that did not answer."""
+        """Survey nodes that are no members and add the results to `found`. Return the nodes that did not
+        answer.
+        """
         answers = await asyncio.gather(*(self._survey(plan, place, False) for place in places.values()))
         silent = {}
         for place, one in zip(places.values(), answers, strict=True):
@@ -243,7 +256,7 @@ class Decisions:
 
 
 def _held(found: Mapping[str, Surveyed], stored: Inventory | None, bases: bool) -> dict[str, Inventory]:
-    """Return the inventories by node, with the store's. `bases`: leave journal segments out."""
+    """Return the inventory of each node and of the store. `bases`: True to leave journal segments out."""
     held = {node: one.inventory for node, one in found.items()}
     if stored is not None:
         held[restore.REMOTE] = stored
@@ -263,7 +276,7 @@ def _reply(
     broken: Broken,
     silent: Sequence[str],
 ) -> hub_pb2.ResumeReply:
-    """Return the decision as it is sent to every slot. Pure."""
+    """Return the reply with the decision that every slot gets. Pure."""
     known = merge(held.values())
     chosen = restore.plan(held, broken)
     notes = [f"node {node} does not answer" for node in silent]

@@ -1,8 +1,8 @@
 """Chunks: fixed-size pieces of a shard, each named by its digest.
 
-XXH3-128 (github.com/Cyan4973/xxHash) reads memory at more than 10 GB/s on one core, so all bytes are
-checked whenever they are kept, sent or restored. It detects damage, not attacks: whoever can write a job's
-memory can also write its manifests.
+XXH3-128 (github.com/Cyan4973/xxHash) processes more than 10 GB/s on one core. So all bytes are checked
+whenever they are stored, sent or restored. The digest detects damage but not attacks: a process that can
+write a job's memory can also write its manifests.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ import xxhash
 from convoy_controllers.checkpoint.records import MAX_CHUNK, Chunk
 
 AHEAD = 64
-"""Maximum chunks of one file that are queued in a pool. It bounds the memory of the queue for files of any
-length.
+"""Maximum number of chunks of one file in a pool's queue. This bounds the memory of the queue for files of
+any length.
 """
 _own = threading.local()
-"""The buffer of each thread."""
+"""Thread-local storage: the read buffer of each thread."""
 Buffer = bytes | bytearray | memoryview
 
 
 class Damaged(ValueError):
-    """Bytes that do not match their digest."""
+    """Bytes do not match their digest."""
 
 
 def digest(data: Buffer) -> str:
-    """Return the digest of these bytes: 32 hex digits."""
+    """Return the digest of `data` as 32 hexadecimal digits."""
     return str(xxhash.xxh3_128_hexdigest(data))
 
 
 def chunk_spans(length: int) -> Iterator[tuple[int, int]]:
-    """Yield (offset, length) of each chunk of so many bytes."""
+    """Yield the offset and the length of each chunk of a shard with `length` bytes."""
     for offset in range(0, length, MAX_CHUNK):
         yield offset, min(MAX_CHUNK, length - offset)
 
 
 def chunks(fd: int, length: int, pool: ThreadPoolExecutor | None = None) -> tuple[Chunk, ...]:
-    """Return the chunks of a file's first `length` bytes. ValueError if the file is shorter.
+    """Return the chunks of the first `length` bytes of a file. Raises ValueError if the file is shorter.
 
-    The file is read, not mapped: a pod that may write the file may also shorten it, and a process that
-    touches a page that is gone is killed. With a pool it is read on all threads, since reading and xxhash
-    release the GIL.
+    The file is read, not mapped. A pod may truncate its file at any time, and the kernel kills a process
+    that accesses a mapped page beyond the end. With a pool, all its threads read the file, since reading
+    and hashing release the GIL.
     """
     if pool is None:
         return tuple(_chunk(fd, *part) for part in chunk_spans(length))
@@ -61,7 +61,8 @@ def chunks(fd: int, length: int, pool: ThreadPoolExecutor | None = None) -> tupl
             found.append(pending.popleft().result())
         return tuple(found)
     finally:
-        wait([one for one in pending if not one.cancel()])  # wait: the caller closes the file next
+        # The caller closes the file next, so wait for the threads that still read it.
+        wait([one for one in pending if not one.cancel()])
 
 
 def _chunk(fd: int, offset: int, size: int) -> Chunk:

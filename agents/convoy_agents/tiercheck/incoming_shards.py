@@ -1,7 +1,8 @@
-"""Shards in transfer to this node's memory, chunk by chunk: copies from other nodes, and fetched shards.
+"""Shards that other nodes or a store are sending to this node's memory: copies for other nodes, and fetched
+shards.
 
-Each has its own file, whose name starts with a dot until the shard is complete. A shard in transfer to an
-earlier agent is sent again.
+Each has its own file, whose name starts with a dot until all chunks have arrived. If the agent restarts
+during a transfer, the shard is sent again.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from convoy_agents.tiercheck.digest import Damaged
 from convoy_controllers.checkpoint.records import Chunk, Manifest
 
 MAX_INCOMING = 64
-"""Maximum shards in transfer; beyond it the oldest is dropped."""
+"""Maximum number of shards in transfer. Beyond this number the oldest is dropped."""
 
 ReadLocal = Callable[[str], bytes | None]
-"""A function that returns a chunk, by digest, from the shards on this node; None if no shard has it
-undamaged.
+"""A function that reads a chunk, given by its digest, from the complete shards on this node. It returns
+None if none of them has the chunk undamaged.
 """
 
 
@@ -30,10 +31,10 @@ class IncomingShard:
 
     manifest: Manifest
     missing: set[int]
-    """Indexes of the chunks that have not arrived."""
+    """Indexes of the chunks that have not arrived yet."""
     offsets: list[int] = field(default_factory=list)
     copy_of: str = ""
-    """The node whose copy the shard is; empty for a fetched shard."""
+    """The node that sent the shard here as its copy; empty for a shard that this node fetched."""
 
 
 class IncomingShards:
@@ -47,13 +48,15 @@ class IncomingShards:
         return key in self._shards
 
     def __iter__(self) -> Iterator[IncomingShard]:
-        """Iterate over a snapshot, so that shards may be dropped meanwhile."""
+        """Iterate over a snapshot, so that the loop may drop shards."""
         return iter(list(self._shards.values()))
 
     def expect(self, manifest: Manifest, copy_of: str, local: Callable[[], ReadLocal]) -> list[int]:
-        """Allocate memory for a shard. Return the indexes of the chunks that must be sent. ShareExhausted.
+        """Start the transfer of a shard, unless it is in transfer already. Return the indexes of the chunks
+        that must be sent.
 
-        `local`: makes a reader of the chunks on this node, which need not be sent.
+        Raises ShareExhausted if the free memory is too small. `local`: returns a reader of the chunks on
+        this node, which need not be sent.
         """
         key = manifest.id
         incoming = self._shards.get(key)
@@ -65,14 +68,16 @@ class IncomingShards:
         return sorted(incoming.missing)
 
     def chunk(self, key: str, index: int) -> Chunk:
-        """Return a chunk of a shard in transfer. Damaged if there is none."""
+        """Return a chunk's entry in the manifest of a shard in transfer. Raises Damaged if the shard or the
+        chunk is not expected.
+        """
         incoming = self._shards.get(key)
         if incoming is None or not 0 <= index < len(incoming.manifest.chunks):
             raise Damaged(f"chunk {index} of shard {key} is not expected")
         return incoming.manifest.chunks[index]
 
     def put(self, key: str, index: int, data: digest.Buffer) -> None:
-        """Write a chunk of a shard in transfer. Damaged if its bytes do not match the manifest."""
+        """Write a chunk of a shard in transfer. Raises Damaged if the bytes do not match the manifest."""
         chunk, incoming = self.chunk(key, index), self._shards[key]
         if len(data) != chunk.length or digest.digest(data) != chunk.digest:
             raise Damaged(f"chunk {chunk.digest} is damaged")
@@ -81,7 +86,7 @@ class IncomingShards:
         incoming.missing.discard(index)
 
     def finish(self, key: str, target: Path) -> IncomingShard:
-        """Move a complete shard to its file. Damaged if a chunk is missing."""
+        """Move the file of a completely received shard to `target`. Raises Damaged if a chunk is missing."""
         incoming = self._shards.get(key)
         if incoming is None or incoming.missing:
             raise Damaged(f"shard {key} is not complete")
@@ -90,7 +95,7 @@ class IncomingShards:
         return incoming
 
     def drop(self, key: str) -> None:
-        """Remove a shard that will not be completed."""
+        """Remove a shard whose transfer will not be completed."""
         if self._shards.pop(key, None) is not None:
             self._partial(key).unlink(missing_ok=True)
 

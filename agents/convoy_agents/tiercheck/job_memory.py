@@ -1,4 +1,4 @@
-"""One job's memory on this node, used by its ranks and by other agents."""
+"""One job's memory on this node. The job's ranks and other agents use it."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ log = structlog.get_logger()
 
 
 class JobMemory(StoreAccess):
-    """The memory of one job. It opens on first use and is closed when the job is over."""
+    """The memory of one job on this node. It is opened on first use and closed when the job is over."""
 
     def __init__(self, job_uid: str, folder: Path, budget: Budget, pool: ThreadPoolExecutor) -> None:
         super().__init__()
         self.job_uid = job_uid
         self.uses = ShardUses()
-        """The uses that keep shards although no watermark needs them."""
+        """The uses that keep shards in memory although no watermark needs these shards."""
         self.seen = 0
-        """The latest incarnation that any agent has asked about. Requests of earlier ones are refused."""
+        """The latest incarnation that any agent has surveyed this memory for. Requests of earlier
+        incarnations are refused.
+        """
         self.slot_token = ""
-        """The newest slot token of anything stored here."""
+        """The newest slot token with which a shard was stored here."""
         self.closed = False
         self.sealer = ShardSealer(self, folder / "buffers", pool)
         self._folder = folder
@@ -45,7 +47,9 @@ class JobMemory(StoreAccess):
         self._store: ShardStore | None = None
 
     async def recover(self) -> None:
-        """Take over the memory that an earlier agent gave the job. OSError if it cannot be read."""
+        """Recover the memory that an earlier agent allocated for the job. Raises OSError if it cannot be
+        read.
+        """
         found = await asyncio.to_thread(shares.read, self._folder)
         async with self._turn:
             self._share.recover(found)
@@ -76,8 +80,10 @@ class JobMemory(StoreAccess):
     async def reserve(
         self, owner: str, count: int, size: int, owners: Collection[str], own_limit: int, kind: str = BASES
     ) -> list[Path]:
-        """Return a rank's buffers, allocated. BudgetExceeded; ShareExhausted if other purposes have used
-        the space meanwhile.
+        """Allocate a rank's buffers. Return their paths.
+
+        Raises BudgetExceeded if the job would exceed its limit or the node's. Raises ShareExhausted if the
+        free part of the job's tmpfs is too small.
         """
         return await self.finish(self._reserve(owner, count, size, owners, own_limit, kind))
 
@@ -85,8 +91,8 @@ class JobMemory(StoreAccess):
         self, owner: str, count: int, size: int, owners: Collection[str], own_limit: int, kind: str
     ) -> list[Path]:
         async with self._turn:
-            # Buffers of ranks that left and that hold nothing needed become available to the ranks on this
-            # node.
+            # Buffers of ranks that left are freed if they hold nothing needed. So exclude their bytes from
+            # the share.
             store = await self._open()
             used = {owner, *owners, *store.owners}
             self._share.keep_buffers({f"{BUFFERS}{of}{one}" for one in used for of in (BASES, SEGMENTS)})
@@ -98,10 +104,11 @@ class JobMemory(StoreAccess):
     async def expect(
         self, manifest: Manifest, purpose: str, own_limit: int, *, copy_of: str = ""
     ) -> list[int]:
-        """Allocate memory for an announced shard. Return the indexes of the chunks that must be sent.
-        BudgetExceeded, ShareExhausted.
+        """Allocate memory for a shard that will be sent. Return the indexes of the chunks that must be
+        sent.
 
-        `copy_of`: the node whose copy the shard is; empty for a fetched shard.
+        Raises BudgetExceeded or ShareExhausted if memory is missing. `copy_of`: the node that sends the
+        shard as its copy; empty for a shard that this node fetches.
         """
         return await self.finish(self._expect(manifest, purpose, own_limit, copy_of))
 
@@ -117,12 +124,14 @@ class JobMemory(StoreAccess):
     # Chunks and shards.
 
     async def read(self, key: str, index: int) -> bytes:
-        """Return a chunk of a shard. Damaged if it is missing or damaged."""
+        """Return the bytes of a chunk. Raises Damaged if the chunk is missing or damaged."""
         return await self.use_quietly(lambda store: store.read(key, index))
 
     async def put(self, key: str, index: int, data: bytes) -> int:
-        """Write a chunk, encoded or plain, of a shard in transfer. Return its decoded length. Damaged if
-        its bytes do not match the manifest.
+        """Write a chunk, encoded or plain, of a shard in transfer. Return the chunk's decoded length in
+        bytes.
+
+        Raises Damaged if the bytes do not match the manifest.
         """
         length = (await self.inspect(lambda store: store.incoming.chunk(key, index))).length
         loop = asyncio.get_running_loop()
@@ -131,8 +140,8 @@ class JobMemory(StoreAccess):
         return length
 
     async def verified_path(self, key: str) -> Path | None:
-        """Return the file of a shard after checking every byte. None if the shard is missing, or damaged
-        and thus dropped.
+        """Check every byte of a shard and return the path of its file. Return None if the shard is missing
+        or was dropped as damaged.
         """
         if await self.drop_if_damaged(key):
             return None
@@ -149,7 +158,9 @@ class JobMemory(StoreAccess):
         if found is None or await asyncio.to_thread(self._whole, *found):
             return False
         if await self.inspect(find) != found:
-            return False  # the shard was replaced meanwhile, and others write to its file
+            # A newer shard has replaced this one during the check and is written to the same file, so this is
+            # no damage.
+            return False
         log.error("SHARD DAMAGED IN MEMORY", job_uid=self.job_uid, **found[1].generation._asdict())
         metrics.DAMAGED.inc()
         await self.use(lambda store: store.drop(key))
@@ -165,8 +176,8 @@ class JobMemory(StoreAccess):
     # Commits and incarnations.
 
     async def record_commit(self, record: Record, incarnation: int, *tiers: Tier) -> bool:
-        """Record that a generation is committed at these tiers in this incarnation, and drop what it
-        replaces. Return False if a later incarnation has started here.
+        """Record that a generation is committed at these tiers, and drop the shards that it replaces.
+        Return False, and change nothing, if a later incarnation has started or surveyed this node.
         """
 
         def keep(store: ShardStore) -> bool:
@@ -182,11 +193,11 @@ class JobMemory(StoreAccess):
         return await self.use(keep)
 
     async def give_up(self, keys: Iterable[str], incarnation: int, *, withdraw: bool = True) -> None:
-        """Give up shards that will not be committed: they are dropped unless a watermark needs them.
-        Nothing happens once a later incarnation has read the inventory, since it may have chosen them.
+        """Give up shards that will not be committed. They are dropped unless a watermark needs them.
 
-        `withdraw`: drop their copies on other nodes too. Set it to False if another agent may know that
-        they are committed.
+        Nothing happens after a later incarnation has read the inventory, since it may have chosen these
+        shards. `withdraw`: True to drop their copies on other nodes too. Use False if another agent may
+        know that the shards are committed.
         """
 
         def drop(store: ShardStore) -> None:
@@ -197,8 +208,11 @@ class JobMemory(StoreAccess):
         await self.use(drop)
 
     async def drop_withdrawn(self, node: str, keys: Collection[str], incarnation: int) -> None:
-        """Drop copies here of shards that `node` has given up, unless a watermark needs them. Idempotent.
-        As with `give_up`, nothing happens once a later incarnation has read the inventory.
+        """Drop the copies here of shards that `node` has given up, unless a watermark needs them.
+        Idempotent.
+
+        Nothing happens after a later incarnation has read the inventory, since it may have chosen these
+        shards.
         """
 
         def mine(store: ShardStore) -> set[str]:
@@ -215,8 +229,10 @@ class JobMemory(StoreAccess):
     async def start_incarnation(
         self, branch: Branch, marks: Mapping[Tier, Generation], known: Collection[Record]
     ) -> bool:
-        """Start an incarnation from these watermarks. Return False, and change nothing, if a later one has
-        started.
+        """Start an incarnation with these watermarks. Return False, and change nothing, if a later
+        incarnation has started.
+
+        `known`: the records of the generations that the watermarks point to.
         """
 
         def note(store: ShardStore) -> bool:
@@ -234,21 +250,22 @@ class JobMemory(StoreAccess):
         return await self.use(note)
 
     async def record_seen(self, incarnation: int) -> None:
-        """Record a later incarnation: no commit of an earlier one succeeds here any more."""
+        """Record a later incarnation. Commits of earlier incarnations then fail on this node."""
         if incarnation > self.seen:
             self.seen = incarnation
             await self.use(lambda store: store.record_seen(incarnation))
 
     async def set_slot_token(self, slot_token: str) -> None:
-        """Record the slot token of the shards here. OSError."""
+        """Store the slot token of the job's shards on this node. Raises OSError if it cannot be written."""
         await self.use(lambda store: store.set_slot_token(slot_token))
         self.slot_token = slot_token
 
     # Shards that are kept for other uses.
 
     async def unpin(self, dropped: Collection[str]) -> None:
-        """Release all shards that were kept for a restore. Drop the `dropped` ones, which belong to other
-        nodes, unless they are copies for another node or are being uploaded.
+        """Release all shards that were kept for a restore, and drop the shards in `dropped`.
+
+        A shard in `dropped` stays if it is another node's copy or is being uploaded.
         """
         await self.finish(self._unpin(dropped))
 
@@ -263,12 +280,12 @@ class JobMemory(StoreAccess):
         async with self._turn:
             store = await self._open()
             room = await asyncio.to_thread(drop, store)
-            # Return memory that only the restore needed: other jobs may need it for theirs.
+            # Release the memory that only the restore needed, since other jobs may need it.
             await self._share.shrink(room)
         await self.notify_changed()
 
     def start_upload(self, keys: Collection[str]) -> None:
-        """Keep shards until `end_upload` is called as often."""
+        """Keep shards until `end_upload` was called as often as `start_upload`."""
         self.uses.start_upload(keys)
 
     async def end_upload(self, keys: Collection[str]) -> None:

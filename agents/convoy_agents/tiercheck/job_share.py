@@ -1,4 +1,4 @@
-"""One job's share of a node's memory: the bytes for each purpose, and the tmpfs of that size."""
+"""One job's share of a node's memory: the bytes for each purpose, and the tmpfs that has the total size."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from convoy_agents.tiercheck.shares import BUFFERS, OTHERS, OVERHEAD
 
 
 class BudgetExceeded(OSError):
-    """The budget of the node or the job does not have enough memory left."""
+    """The request would exceed the node's limit or the job's own limit."""
 
     def __init__(self, refusal: Refusal) -> None:
-        # ENOSPC, like ShareExhausted: a caller that can do without the memory need not tell the two apart.
+        # The errno is that of ShareExhausted, so a caller can handle both as one OSError.
         super().__init__(errno.ENOSPC, str(refusal))
         self.refusal = refusal
 
@@ -25,22 +25,22 @@ class BudgetExceeded(OSError):
 
 
 class JobShare:
-    """The share of one job. Not for concurrent use."""
+    """The share of one job. Calls must not overlap."""
 
     def __init__(self, job_uid: str, folder: Path, budget: Budget) -> None:
         self._job_uid = job_uid
         self._folder = folder
         self._budget = budget
         self._purposes: dict[str, int] = {}
-        """Bytes by purpose: the buffers of a rank, or the copies for other nodes."""
+        """Bytes by purpose. A purpose is the buffers of a rank, or all copies and fetched shards."""
 
     def recover(self, found: Mapping[str, int]) -> None:
-        """Take over the share that an earlier agent gave the job."""
+        """Register the share that an earlier agent gave the job. `found`: bytes by purpose."""
         self._purposes = dict(found)
         self._budget.shares[self._job_uid] = shares.total_size(found)
 
     async def open(self) -> None:
-        """Mount the tmpfs unless the job has one. BudgetExceeded, OSError."""
+        """Mount the tmpfs unless it is mounted. Raises BudgetExceeded, or OSError if mounting fails."""
         if self._job_uid in self._budget.shares:
             return
         if refusal := self._budget.grow(self._job_uid, OVERHEAD):
@@ -48,9 +48,10 @@ class JobShare:
         await asyncio.to_thread(memory.open_share, self._folder, OVERHEAD)
 
     async def grow(self, purpose: str, size: int, own_limit: int) -> None:
-        """Grow one purpose to at least so many bytes. On BudgetExceeded nothing changes.
+        """Grow one purpose to at least `size` bytes. Raises BudgetExceeded, and changes nothing, if a limit
+        would be exceeded.
 
-        `own_limit`: the job's own limit in bytes; 0 for none.
+        `own_limit`: the job's own limit in bytes; 0 if it has none.
         """
         if size <= self._purposes.get(purpose, 0):
             return
@@ -62,8 +63,8 @@ class JobShare:
         self._purposes = wanted
 
     def keep_buffers(self, purposes: Collection[str]) -> None:
-        """Keep these purposes' bytes for buffers; the bytes of all other buffers become free within the
-        share.
+        """Forget the bytes of all buffers except those of `purposes`. Other purposes may then use these
+        bytes within the share.
         """
         self._purposes = {
             purpose: share
@@ -72,7 +73,9 @@ class JobShare:
         }
 
     async def shrink(self, others: int) -> None:
-        """Release what the job does not need, given the bytes that it needs for other nodes' shards."""
+        """Shrink the share to the bytes that the job needs. `others`: bytes that its copies and fetched
+        shards need.
+        """
         self._purposes[OTHERS] = others
         size = max(
             shares.total_size(self._purposes), await asyncio.to_thread(memory.used_bytes, self._folder)
@@ -82,6 +85,6 @@ class JobShare:
         await asyncio.to_thread(shares.write, self._folder, self._purposes)
 
     async def close(self) -> None:
-        """Release all memory."""
+        """Unmount the tmpfs and return the whole share to the node's budget."""
         self._budget.free(self._job_uid)
         await asyncio.to_thread(memory.close_share, self._folder)
